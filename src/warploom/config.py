@@ -1,0 +1,147 @@
+"""Settings: one typed object, scoped overrides, environment variables only as its defaults.
+
+    from warploom import config
+    config.cache_dir                              # WARPLOOM_CACHE_DIR, default ~/.cache/warploom
+    with config.override(emulator={"schedule": "random", "seed": 3}):
+        ...
+
+Overrides are held in a context variable, so two threads can hold different ones. A leaf: it imports nothing of
+the package but `errors`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from .errors import ArgumentError
+
+KEEPABLE = ("ptx", "cubin", "sass")
+
+
+@dataclass(frozen=True)
+class EmulatorSettings:
+    """How the CPU machine runs what is called without `emulate`'s own arguments."""
+
+    check: bool = False
+    schedule: str = "lazy"
+    seed: int = 0
+    limit_s: float = 60.0
+    """Refuse a call whose estimated emulation is longer than this many seconds."""
+    progress_after_s: float = 2.0
+    """Show a progress bar once an emulation has run this long."""
+    max_steps: int = 2_000_000_000
+    """End an emulation after this many warp instructions."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of the package."""
+
+    cache_dir: Path | None = None
+    """Where built cubins and tuned choices are kept; None switches the cache off."""
+    dump_dir: Path | None = None
+    """Where the texts named in `keep` are written."""
+    keep: tuple[str, ...] = ()
+    """Which of ptx, cubin, sass to write into `dump_dir` at each build."""
+    line_info: bool = True
+    """Print `.loc` lines, so that profilers and the emulator name Python lines."""
+    ptxas: Path | None = None
+    """A ptxas to use in place of the one that is found."""
+    autotune: int = 0
+    """0: the model's choice; 1: time the best candidates; 2: time all of them."""
+    emulator: EmulatorSettings = field(default_factory=EmulatorSettings)
+
+
+def from_environment(environment: dict[str, str] | None = None) -> Settings:
+    """The settings that `WARPLOOM_*` variables ask for."""
+    env = dict(os.environ) if environment is None else environment
+
+    def read(name: str, default: str) -> str:
+        return env.get(f"WARPLOOM_{name}", default).strip()
+
+    def number(name: str, default: float, kind: type) -> Any:
+        text = read(name, "")
+        if not text:
+            return default
+        try:
+            return kind(text)
+        except ValueError:
+            raise ArgumentError(f"the environment variable WARPLOOM_{name} is not a number", got=text) from None
+
+    def flag(name: str, default: bool) -> bool:
+        text = read(name, "").lower()
+        return default if not text else text not in ("0", "off", "false", "no")
+
+    base = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME", "~")).expanduser() / ".cache")
+    cache = read("CACHE_DIR", "")
+    keep = tuple(part for part in read("KEEP", "").split(",") if part)
+    if unknown := [part for part in keep if part not in KEEPABLE]:
+        raise ArgumentError(f"WARPLOOM_KEEP names {unknown[0]!r}", expected=f"a comma-separated choice of {KEEPABLE}")
+    return Settings(
+        cache_dir=None if cache.lower() in ("0", "off") else Path(cache or base / "warploom").expanduser(),
+        dump_dir=Path(read("DUMP_DIR", "")).expanduser() if read("DUMP_DIR", "") else None,
+        keep=keep,
+        line_info=flag("LINEINFO", True),
+        ptxas=Path(read("PTXAS", "")).expanduser() if read("PTXAS", "") else None,
+        autotune=number("AUTOTUNE", 0, int),
+        emulator=EmulatorSettings(
+            check=flag("CHECK", False),
+            schedule=read("SCHEDULE", "lazy"),
+            seed=number("SEED", 0, int),
+            limit_s=number("EMULATOR_LIMIT_S", 60.0, float),
+        ),
+    )
+
+
+class Config:
+    """The current settings, read as attributes; `override` changes them inside a `with`."""
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "_current", ContextVar[Settings | None]("warploom_settings", default=None))
+        object.__setattr__(self, "_defaults", None)
+
+    @property
+    def settings(self) -> Settings:
+        """The whole settings object in force here."""
+        current = self._current.get()
+        if current is not None:
+            return current
+        if self._defaults is None:
+            object.__setattr__(self, "_defaults", from_environment())
+        return self._defaults
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.settings, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"config.{name} is read-only; use `with config.override({name}=...)`")
+
+    @contextmanager
+    def override(self, **changes: Any) -> Iterator[Settings]:
+        """Settings that hold inside the `with`, in this thread and what it awaits.
+
+        `emulator` takes a dict of the emulator's own settings. Raises ArgumentError for an unknown name.
+        """
+        current = self.settings
+        known = {item.name for item in fields(Settings)}
+        if unknown := sorted(set(changes) - known):
+            raise ArgumentError(f"there is no setting {unknown[0]!r}", expected=", ".join(sorted(known)))
+        if isinstance(changes.get("emulator"), dict):
+            changes["emulator"] = replace(current.emulator, **changes["emulator"])
+        for name in ("cache_dir", "dump_dir", "ptxas"):
+            if isinstance(changes.get(name), str):
+                changes[name] = Path(changes[name])
+        token = self._current.set(replace(current, **changes))
+        try:
+            yield self.settings
+        finally:
+            self._current.reset(token)
+
+
+config = Config()

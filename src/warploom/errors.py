@@ -1,0 +1,163 @@
+"""Every error the package raises, one class per stage.
+
+An error is a few sentences: what happened, where (the user's file and line), what was expected and what was
+found, what would have happened on hardware, and what to do. `WarploomError` lays the sentences out; the
+classes say which stage refused. A leaf: it imports nothing of the package.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class SourceLocation:
+    """A place in somebody's text: a Python file, or a PTX text. Lines and columns count from 1; 0 is unknown."""
+
+    file: str
+    line: int
+    column: int = 0
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}"
+        return f"{place}:{self.column}" if self.column else place
+
+
+class WarploomError(Exception):
+    """Base of all errors of the package.
+
+    Args:
+        what: one sentence, naming the thing and the rule it breaks.
+        where: the place in the user's text, if known.
+        expected, got: the two sides of a comparison, as short texts.
+        consequence: what would have happened had it run.
+        hint: what to do.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: SourceLocation | str | None = None,
+        expected: object = None,
+        got: object = None,
+        consequence: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.what = what
+        self.where = where
+        self.expected = expected
+        self.got = got
+        self.consequence = consequence
+        self.hint = hint
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where is not None:
+            lines.append(f"  at  {self.where}")
+        if self.expected is not None:
+            lines.append(f"  expected  {self.expected}")
+        if self.got is not None:
+            lines.append(f"  got       {self.got}")
+        if self.consequence is not None:
+            lines.append(f"  otherwise {self.consequence}")
+        if self.hint is not None:
+            lines.append(f"  hint  {self.hint}")
+        return "\n".join(lines)
+
+
+# -- writing a kernel --------------------------------------------------------------------------------------------
+
+
+class TraceError(WarploomError):
+    """The Python text of a kernel asks for something that cannot become PTX."""
+
+
+class PtxSyntaxError(WarploomError):
+    """A PTX text cannot be parsed; `where` has its line and column."""
+
+
+class VerificationError(WarploomError):
+    """An instruction, declaration or kernel breaks a rule of the PTX ISA or of its target."""
+
+
+# -- calling a kernel --------------------------------------------------------------------------------------------
+
+
+class ArgumentError(WarploomError, ValueError):
+    """An argument of a call has the wrong shape, stride, alignment, device or value. Nothing was launched."""
+
+
+class ArgumentTypeError(WarploomError, TypeError):
+    """An argument of a call has the wrong type or dtype. Nothing was launched."""
+
+
+# -- the GPU machine ---------------------------------------------------------------------------------------------
+
+
+class ToolchainError(WarploomError):
+    """A tool (ptxas, nvdisasm) is missing or failed; its own message is shown."""
+
+
+class CompilationError(ToolchainError):
+    """ptxas refused a text, or its build has spills or serialised wgmmas that the kernel did not allow."""
+
+
+class DriverError(WarploomError):
+    """The CUDA driver refused a call."""
+
+
+class NoGpuError(DriverError):
+    """There is no GPU or no driver here; the emulator would run the kernel."""
+
+
+class CompilerFallbackWarning(UserWarning):
+    """No ptxas was found: the driver's own compiler builds the kernel, which the package's figures do not cover."""
+
+
+class CacheWarning(UserWarning):
+    """The cache on disk cannot be used (read-only, full, damaged); the build goes on without it."""
+
+
+# -- the CPU machine ---------------------------------------------------------------------------------------------
+
+
+class EmulationError(WarploomError):
+    """The emulated program did something hardware calls an error or leaves undefined."""
+
+
+class OutOfBoundsError(EmulationError):
+    """An access outside every buffer it could mean."""
+
+
+class MisalignedError(EmulationError):
+    """An address that is not a multiple of the size of the access."""
+
+
+class InvalidOperandError(EmulationError):
+    """An operand value the instruction does not take: a descriptor, a barrier, a tensor map, a mask, a rank."""
+
+
+class UnsupportedInstructionError(EmulationError):
+    """The emulator does not know the instruction; it never guesses."""
+
+
+class DeadlockError(EmulationError):
+    """No thread can run, no copy is in flight, and not all have exited. `blocked` lists who waits for what."""
+
+    def __init__(self, what: str, *, blocked: tuple[str, ...] = (), **rest: object) -> None:
+        self.blocked = blocked
+        super().__init__(what, **rest)  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return "\n".join([text, *(f"  - {line}" for line in self.blocked)])
+
+
+class StepLimitError(EmulationError):
+    """`max_steps` instructions were run and the kernel had not ended."""
+
+
+class CostLimitError(EmulationError):
+    """The estimated emulation time is above `config.emulator.limit_s`; nothing was run."""
