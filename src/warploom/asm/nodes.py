@@ -1,0 +1,293 @@
+"""PTX as a tree: what the parser builds, the printer prints, the tracer emits and the emulator runs.
+
+Nodes are frozen dataclasses, compared by value; a source location never takes part in the comparison, so
+"parse, print, parse" can be checked for identity. PTX ISA 4 (syntax) and 11 (directives).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ..errors import SourceLocation
+
+# -- operands ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Register:
+    """A register or special register by name, percent sign included: `%r1`, `%tid.x`, or a bare `r1`.
+
+    `negated` is the `!` in front of a predicate operand. Whether a bare name is a register, a variable or a
+    label is decided by the declarations of its function, not by the parser.
+    """
+
+    name: str
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class Integer:
+    """An integer constant. `text` keeps its spelling (0x10, 16U) for printing; two spellings are equal."""
+
+    value: int
+    text: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Float:
+    """A floating-point constant: the value's bits at `bits` width (0fXXXXXXXX is 32, 0dX…X and decimals 64)."""
+
+    raw: int
+    bits: int
+    text: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """The address of a variable, function or label, plus a constant: `smem`, `smem+16`."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Address:
+    """A memory operand in brackets: `[%rd1+16]`, `[smem]`, `[0]`."""
+
+    base: Register | Symbol | Integer
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class TensorAddress:
+    """A memory operand with coordinates: `[map, {c0, c1}]`, `[%rd1, {%r1, %r2}]`."""
+
+    base: Address
+    coordinates: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Operands in braces: `{%f1, %f2}`."""
+
+    elements: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two destinations joined by a bar: `%p1|%p2`, `%r1|%p2`."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operands in parentheses: the arguments and results of `call`."""
+
+    elements: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Sink:
+    """The `_` that throws a result away."""
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Operand text the parser keeps without reading it: a video selector, an operand of an unknown opcode."""
+
+    text: str
+
+
+Operand: TypeAlias = (
+    Register | Integer | Float | Symbol | Address | TensorAddress | Vector | Pair | Group | Sink | Raw
+)
+
+# -- statements --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Guard:
+    """The predicate in front of an instruction: `@%p1`, `@!%p1`."""
+
+    register: str
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    Attributes:
+        opcode: the whole dotted opcode with its modifiers, `mad.lo.s32`.
+        operands: in the order of the text.
+        guard: the predicate that enables it, if any.
+        location: where it was written: a Python line for our own text, a `.loc` or PTX line for foreign text.
+    """
+
+    opcode: str
+    operands: tuple[Operand, ...] = ()
+    guard: Guard | None = None
+    location: SourceLocation | None = field(default=None, compare=False)
+
+    @property
+    def modifiers(self) -> tuple[str, ...]:
+        """The opcode split at its dots, base name first: ("mad", "lo", "s32")."""
+        return tuple(self.opcode.split("."))
+
+
+@dataclass(frozen=True)
+class Label:
+    """A jump target, `name:`."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class RegisterDeclaration:
+    """`.reg .f32 %f<16>;` (count 16) or `.reg .pred %p1, %p2;` (count None, two names)."""
+
+    type: str
+    names: tuple[str, ...]
+    count: int | None = None
+    vector: str | None = None
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable, or a parameter of a function.
+
+    Attributes:
+        space: "param", "shared", "global", "local", "const".
+        type: PTX type without the dot; "b8" for byte arrays.
+        dims: array dimensions, () for a scalar; -1 for an empty bracket pair.
+        align: bytes, or None where the text gives none.
+        linkage: "", "extern", "visible", "weak", "common".
+        initializer: kept as text.
+        attributes: other directives between the space and the name (".ptr", ".global", ".v4"), in order.
+    """
+
+    space: str
+    type: str
+    name: str
+    dims: tuple[int, ...] = ()
+    align: int | None = None
+    linkage: str = ""
+    initializer: str = ""
+    attributes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LocDirective:
+    """`.loc file line column` with whatever follows kept as text."""
+
+    file: int
+    line: int
+    column: int
+    rest: str = ""
+
+
+@dataclass(frozen=True)
+class Directive:
+    """Any other directive, by name and text: `.pragma "nounroll"`, `.branchtargets …`, `.section {…}`, `.file 1 "…"`."""
+
+    name: str
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Comment:
+    """A comment of our own on a line by itself; the parser drops comments, so it never compares."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Block:
+    """Statements in braces inside a body; declarations in it are local to it."""
+
+    statements: tuple[Statement, ...]
+
+
+Statement: TypeAlias = (
+    Instruction | Label | RegisterDeclaration | Variable | LocDirective | Directive | Comment | Block
+)
+
+# -- modules -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel (`.entry`) or function (`.func`).
+
+    Attributes:
+        kind: "entry" or "func".
+        name: without quotes.
+        parameters, results: in order; results only for `.func`.
+        linkage: "", "visible", "extern", "weak".
+        directives: performance directives between head and body: `.maxntid 128, 1, 1`, `.reqnctapercluster 2`.
+        body: None for a prototype.
+    """
+
+    kind: str
+    name: str
+    parameters: tuple[Variable, ...] = ()
+    results: tuple[Variable, ...] = ()
+    linkage: str = ""
+    directives: tuple[Directive, ...] = ()
+    body: tuple[Statement, ...] | None = None
+
+    def directive(self, name: str) -> tuple[int, ...] | None:
+        """The integers of a performance directive (`maxntid`), or None where it is absent."""
+        for item in self.directives:
+            if item.name == name:
+                return tuple(int(part, 0) for part in item.text.replace(",", " ").split())
+        return None
+
+
+@dataclass(frozen=True)
+class Module:
+    """A PTX text: version, target, and everything in it in order.
+
+    Attributes:
+        version: (8, 7) for `.version 8.7`.
+        target: ("sm_90a",) or ("sm_80", "debug").
+        address_size: 64, or None where the text does not say.
+        items: directives, variables and functions in the order of the text.
+        files: file number -> path, read off the `.file` directives in `items`.
+    """
+
+    version: tuple[int, int]
+    target: tuple[str, ...]
+    address_size: int | None = 64
+    items: tuple[Directive | Variable | Function | Comment, ...] = ()
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return tuple(item for item in self.items if isinstance(item, Function))
+
+    @property
+    def entries(self) -> tuple[Function, ...]:
+        """The kernels of the text."""
+        return tuple(item for item in self.functions if item.kind == "entry" and item.body is not None)
+
+    @property
+    def arch(self) -> str:
+        return self.target[0]
+
+    def to_text(self) -> str:
+        """The PTX text of this module."""
+        from .printer import to_text
+
+        return to_text(self)
+
+
+def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
+    """All statements in order, those inside nested blocks included (the block itself comes first)."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, Block):
+            yield from walk(statement.statements)
