@@ -1,0 +1,253 @@
+"""How a matrix tile lies in shared memory so that TMA can write it and wgmma can read it.
+
+A tile is cut along its contiguous dimension into *panels* as wide as the swizzle's span, one behind the other;
+each panel is rows of `span` bytes, swizzled on the absolute address, and is one TMA box (or several, where it is
+longer than the 256 elements a box may have). wgmma reads it through a descriptor whose constant bits follow from
+the layout alone; moving along k or to another block of rows only adds bytes to the start address.
+
+    K-major tile, 128 x 128 bf16, swizzle 128B          MN-major tile, n 128, k 32, bf16
+    panel 0: k 0..63    128 rows x 128 bytes            panel 0: n 0..63     32 rows (one per k) x 128 bytes
+    panel 1: k 64..127  128 rows x 128 bytes            panel 1: n 64..127   32 rows (one per k) x 128 bytes
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import ArgumentError
+from .descriptors import Descriptor
+from .dtypes import DType
+from .swizzle import WGMMA_SWIZZLES, Swizzle
+
+BOX_LIMIT = 256
+"""Most elements of a TMA box in one dimension."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """One TMA copy of a tile.
+
+    Attributes:
+        offset: byte offset of its destination in the tile.
+        coordinates: first element relative to the tile's, innermost first.
+        shape: elements, innermost first; the same for all boxes of a tile.
+    """
+
+    offset: int
+    coordinates: tuple[int, int]
+    shape: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class SharedLayout:
+    """A tile of one wgmma operand in shared memory; made by `for_operand`.
+
+    Attributes:
+        dtype: element type.
+        rows: extent in m or n.
+        k: extent in k.
+        major: "K" or "MN": the dimension that is contiguous.
+        swizzle: NONE, B32, B64 or B128.
+    """
+
+    dtype: DType
+    rows: int
+    k: int
+    major: str
+    swizzle: Swizzle
+
+    @classmethod
+    def for_operand(
+        cls, dtype: DType, rows: int, k: int, major: str = "K", swizzle: Swizzle | str | None = None
+    ) -> SharedLayout:
+        """The layout of a rows x k tile.
+
+        Without a `swizzle` it takes the widest of 128B, 64B, 32B whose span divides the contiguous extent, or
+        NONE where that extent is 16 bytes. Raises ArgumentError where no layout exists: a contiguous extent that
+        is no multiple of the span, an other extent that is no multiple of 8, MN-major for elements that are not 16
+        bits wide (wgmma transposes only those; PTX ISA 9.7.15.5.2).
+        """
+        if major not in ("K", "MN"):
+            raise ArgumentError("an operand's major is unknown", expected="'K' or 'MN'", got=major)
+        if rows <= 0 or k <= 0:
+            raise ArgumentError("a tile needs at least one element in each dimension", got=f"{rows} x {k}")
+        if major == "MN" and dtype.bits != 16:
+            raise ArgumentError(
+                f"wgmma reads {dtype} operands K-major only",
+                expected="16-bit elements for an MN-major tile",
+                got=f"{dtype.bits}-bit elements",
+                hint="store the array with k contiguous, or convert it to bf16",
+            )
+        inner, outer = (k, rows) if major == "K" else (rows, k)
+        contiguous = inner * dtype.bytes
+        if swizzle is None:
+            fitting = [mode for mode in WGMMA_SWIZZLES if contiguous % mode.span == 0]
+            if not fitting or (fitting[0] is Swizzle.NONE and contiguous != 16):
+                raise ArgumentError(
+                    f"a {major}-major {dtype} tile of {rows} x {k} has {contiguous} contiguous bytes, which no swizzle divides",
+                    expected="a multiple of 32 bytes, or exactly 16",
+                    got=f"{inner} elements of {dtype.bytes} bytes",
+                )
+            swizzle = fitting[0]
+        swizzle = Swizzle(swizzle)
+        if swizzle.wgmma_code is None:
+            raise ArgumentError(f"wgmma has no swizzle {swizzle.value}", expected="NONE, 32B, 64B or 128B")
+        if contiguous % swizzle.span:
+            raise ArgumentError(
+                f"swizzle {swizzle.value} needs a contiguous extent of a multiple of {swizzle.span} bytes",
+                got=f"{inner} elements of {dtype.bytes} bytes = {contiguous} bytes",
+            )
+        if outer % 8:
+            raise ArgumentError(
+                f"the extent of a {major}-major tile in {'rows' if major == 'K' else 'k'} must be a multiple of 8",
+                got=outer,
+                consequence="its panels would not start where the swizzle pattern starts",
+            )
+        return cls(dtype, rows, k, major, swizzle)
+
+    # -- sizes ---------------------------------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (self.rows, self.k)
+
+    @property
+    def inner(self) -> int:
+        """Elements in the contiguous dimension."""
+        return self.k if self.major == "K" else self.rows
+
+    @property
+    def outer(self) -> int:
+        """Elements in the other dimension: rows of each panel."""
+        return self.rows if self.major == "K" else self.k
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the tile; what TMA reports for it to its mbarrier."""
+        return self.rows * self.k * self.dtype.bytes
+
+    @property
+    def alignment(self) -> int:
+        """Bytes the tile's address must be a multiple of, so that the descriptor's base offset is 0."""
+        return max(self.swizzle.repeat, 128)
+
+    @property
+    def panel_inner(self) -> int:
+        """Elements of one panel in the contiguous dimension."""
+        return self.swizzle.span // self.dtype.bytes
+
+    @property
+    def panel_bytes(self) -> int:
+        return self.outer * self.swizzle.span
+
+    @property
+    def panels(self) -> int:
+        """Number of panels, one behind the other."""
+        return self.inner // self.panel_inner
+
+    # -- TMA -----------------------------------------------------------------------------------------------------
+
+    @property
+    def box(self) -> tuple[int, int]:
+        """Elements of one TMA box, innermost first."""
+        pieces = -(-self.outer // BOX_LIMIT)
+        while self.outer % pieces or (self.outer // pieces) % 8:
+            pieces += 1
+        return (self.panel_inner, self.outer // pieces)
+
+    @property
+    def boxes(self) -> tuple[Box, ...]:
+        """The TMA copies that fill the tile: panel by panel."""
+        shape = self.box
+        return tuple(
+            Box(panel * self.panel_bytes + row * self.swizzle.span, (panel * self.panel_inner, row), shape)
+            for panel in range(self.panels)
+            for row in range(0, self.outer, shape[1])
+        )
+
+    # -- wgmma ---------------------------------------------------------------------------------------------------
+
+    @property
+    def instruction_k(self) -> int:
+        """Elements in k of one wgmma: 32 bytes' worth."""
+        return 32 // self.dtype.bytes
+
+    @property
+    def leading_offset(self) -> int:
+        """The descriptor's leading byte offset. K-major swizzled layouts do not use it; 16 by convention."""
+        if self.major == "K":
+            return self.panel_bytes if self.swizzle is Swizzle.NONE else 16
+        return 128 if self.swizzle is Swizzle.NONE else self.panel_bytes
+
+    @property
+    def stride_offset(self) -> int:
+        """The descriptor's stride byte offset."""
+        if self.major == "MN" and self.swizzle is Swizzle.NONE:
+            return self.panel_bytes
+        return 8 * self.swizzle.span
+
+    def descriptor(self, start: int = 0) -> Descriptor:
+        """The descriptor of the tile at that shared-memory address."""
+        return Descriptor(start, self.leading_offset, self.stride_offset, self.swizzle)
+
+    @property
+    def descriptor_bits(self) -> int:
+        """The descriptor with start address 0: or it with (address >> 4)."""
+        return self.descriptor().encode()
+
+    def k_offset(self, k: int) -> int:
+        """Bytes from the tile's start to the descriptor start of the slice that begins at element `k`.
+
+        `k` is a multiple of 8 for MN-major tiles and of 16 bytes' worth for K-major ones; ArgumentError otherwise.
+        """
+        if not 0 <= k < self.k:
+            raise ArgumentError("the slice starts outside the tile", expected=f"0 to {self.k - 1} in k", got=k)
+        if self.major == "MN":
+            if k % 8:
+                raise ArgumentError("a slice in k of an MN-major tile starts at a multiple of 8", got=k)
+            return k * self.swizzle.span
+        panel, inside = divmod(k * self.dtype.bytes, self.swizzle.span)
+        if inside % 16:
+            raise ArgumentError(f"a slice in k starts at a multiple of {16 // self.dtype.bytes} elements", got=k)
+        return panel * self.panel_bytes + inside
+
+    def row_offset(self, row: int, rows: int | None = None) -> int:
+        """Bytes from the tile's start to the descriptor start of the block of rows (m or n) that begins at `row`.
+
+        K-major: `row` is a multiple of 8. MN-major: the block starts with a panel, or its `rows` rows lie within
+        one. ArgumentError otherwise.
+        """
+        if not 0 <= row < self.rows or (rows is not None and row + rows > self.rows):
+            raise ArgumentError(
+                "the block of rows lies outside the tile",
+                expected=f"rows within 0 to {self.rows - 1}",
+                got=f"{rows or ''} rows from {row}".strip(),
+            )
+        if self.major == "K":
+            if row % 8:
+                raise ArgumentError("a block of rows of a K-major tile starts at a multiple of 8", got=row)
+            return row * self.swizzle.span
+        panel, inside = divmod(row * self.dtype.bytes, self.swizzle.span)
+        within = rows is not None and inside % 16 == 0 and inside + rows * self.dtype.bytes <= self.swizzle.span
+        if inside and not within:
+            raise ArgumentError(
+                f"a block of rows of this MN-major tile starts at a multiple of {self.panel_inner}",
+                got=row,
+                consequence="a descriptor cannot step from the middle of one panel into the next",
+            )
+        return panel * self.panel_bytes + inside
+
+    # -- pictures and tests ----------------------------------------------------------------------------------------
+
+    def offsets(self, base: int = 0) -> np.ndarray:
+        """Byte offset from the tile's start of every element: (rows, k) int64, for a tile at address `base`.
+
+        It is where TMA writes the elements: boxes packed row by row, then swizzled on the absolute address.
+        """
+        row, k = np.indices(self.shape, dtype=np.int64)
+        inner, outer = (k, row) if self.major == "K" else (row, k)
+        panel, inside = inner // self.panel_inner, inner % self.panel_inner
+        plain = panel * self.panel_bytes + outer * self.swizzle.span + inside * self.dtype.bytes
+        return self.swizzle.apply(base + plain) - base
