@@ -1,0 +1,3 @@
+"""Rows that are still to be written."""
+
+FORMS = ()

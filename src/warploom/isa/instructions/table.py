@@ -1,0 +1,110 @@
+"""The whole instruction table: all rows of all families, and the one way to look an opcode up.
+
+A row that matches may still refuse the combination of its modifiers (`Form.check`), the target or the PTX version:
+those are for the verifier to say, with a sentence; `match` is about spelling alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from functools import cache
+
+from . import (
+    async_copy,
+    atomics,
+    barriers,
+    bulk_copy,
+    cluster,
+    compare,
+    control,
+    convert,
+    fences,
+    floating,
+    integer,
+    logic,
+    matrix,
+    mbarrier,
+    memory,
+    misc,
+    mma,
+    packed,
+    warp,
+    wgmma,
+)
+from .schema import Form, Match
+
+FAMILIES = (
+    integer, floating, packed, logic, compare, convert,
+    memory, atomics, warp, control, misc,
+    barriers, mbarrier, async_copy, bulk_copy, fences, cluster,
+    matrix, mma, wgmma,
+)  # fmt: skip
+"""The modules that hold rows, in the order of the ISA's chapters."""
+
+FORMS: tuple[Form, ...] = tuple(itertools.chain.from_iterable(family.FORMS for family in FAMILIES))
+"""Every row."""
+
+_MOST_SPELLINGS = 2000
+
+
+@cache
+def rows_of(base: str) -> tuple[Form, ...]:
+    """The rows whose opcode starts with this word."""
+    return tuple(form for form in FORMS if form.base == base)
+
+
+@cache
+def match(opcode: str) -> tuple[Match, ...]:
+    """Every row that reads this opcode, in the table's order; () for an opcode the package does not know.
+
+    Several rows may share an opcode and differ in their operands: `asm.binding` chooses among them.
+    """
+    base, *modifiers = opcode.split(".")
+    found = []
+    for form in rows_of(base):
+        chosen = form.match(tuple(modifiers))
+        if chosen is not None:
+            found.append(Match(form, chosen))
+    return tuple(found)
+
+
+def keys() -> tuple[str, ...]:
+    """The keys of all rows, each once, in the table's order."""
+    return tuple(dict.fromkeys(form.key for form in FORMS))
+
+
+def spellings(form: Form, most: int = _MOST_SPELLINGS) -> list[str]:
+    """The opcodes a row accepts, optional modifiers left out first; at most `most`, regular expressions left out."""
+    choices: list[tuple[str, ...]] = []
+    for slot in form.modifier_slots:
+        if slot.regex is not None:
+            if not slot.optional:
+                return []
+            continue
+        words = tuple("." + word for word in slot.choices)
+        choices.append(("", *words) if slot.optional else words)
+    combinations = itertools.islice(itertools.product(*choices), most)
+    return [form.base + "".join(words) for words in combinations]
+
+
+def suggest(opcode: str) -> str:
+    """The known spelling nearest to an unknown opcode, or "" where nothing is near; for error messages."""
+    base = opcode.split(".")[0]
+    bases = tuple(dict.fromkeys(form.base for form in FORMS))
+    if base not in bases:
+        near = difflib.get_close_matches(base, bases, n=1)
+        if not near:
+            return ""
+        base = near[0]
+    wanted = opcode.split(".")[1:]
+    best, best_score = "", -1.0
+    for form in rows_of(base):
+        for spelling in spellings(form):
+            words = spelling.split(".")[1:]
+            # Whole modifiers count first: `add.rz.f32` is nearer to `add.rzz.f32` than any integer add is.
+            score = 2 * len(set(words) & set(wanted)) - len(words) / 16
+            score += difflib.SequenceMatcher(None, ".".join(words), ".".join(wanted)).ratio()
+            if score > best_score:
+                best, best_score = spelling, score
+    return best
