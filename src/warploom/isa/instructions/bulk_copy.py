@@ -1,0 +1,230 @@
+"""Rows of the bulk copies (the TMA unit): plain, tensor, reducing, prefetching, their groups, tensor maps, remote stores.
+
+PTX ISA 9.7.9.25.4 (bulk), 9.7.9.27 (tensor, groups), 9.7.9.28 (tensormap.replace), 9.7.13.16 (cp_fenceproxy),
+9.7.9.12 (st.async), 9.7.13.7 (red.async). An operand that only comes with a modifier (cache policy, CTA mask) makes
+a row of its own, so that the number of operands follows from the opcode.
+"""
+
+from __future__ import annotations
+
+from .schema import Form, Modifiers
+
+_SM90 = {"arch": "sm_90", "ptx": (8, 0)}
+_HINT = ".L2::cache_hint"
+_BYTES = ".mbarrier::complete_tx::bytes"
+_MULTICAST = ".multicast::cluster"
+_DIMENSIONS = {"dim": "1d 2d 3d 4d 5d"}
+_CTA_DESTINATION = {"shared::cta": ("sm_90", (8, 6))}
+
+
+def _with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: object) -> tuple[Form, Form]:
+    """A row and its twin that takes a cache policy as last operand. `tail`: modifiers behind `.L2::cache_hint`."""
+    example = str(rest.pop("example", ""))
+    hinted = ""
+    if example:
+        written, _, arguments = example.rstrip(";").partition(" ")
+        if tail:  # the hint stands in front of the tail's modifiers
+            stem = written.split(".bulk_group")[0] + ".bulk_group"
+            hinted = f"{stem}{_HINT}{written.removeprefix(stem)} {arguments}, %rd2;"
+        else:
+            hinted = f"{written}{_HINT} {arguments}, %rd2;"
+    return (
+        Form(key, f"{opcode}{tail}", operands, example=example, **rest),  # type: ignore[arg-type]
+        Form(f"{key}_hint", f"{opcode}{_HINT}{tail}", f"{operands}, policy:b64!", example=hinted, **rest),  # type: ignore[arg-type]
+    )
+
+
+# -- plain bulk copies -------------------------------------------------------------------------------------------
+
+_PLAIN = (
+    *_with_hint(
+        "bulk.load", f"cp.async.bulk.to.global{_BYTES}", "[dst@shared::cluster], [src@global], size:u32, [mbar@shared::cluster]",
+        slots={"to": "shared::cluster shared::cta"}, **_SM90, needs=_CTA_DESTINATION, section="9.7.9.25.4.1",
+        example=f"cp.async.bulk.shared::cluster.global{_BYTES} [%r0], [%rd0], %r1, [%r2];",
+    ),
+    *_with_hint(
+        "bulk.load_multicast", f"cp.async.bulk.shared::cluster.global{_BYTES}{_MULTICAST}",
+        "[dst@shared::cluster], [src@global], size:u32, [mbar@shared::cluster], mask:u16", **_SM90, section="9.7.9.25.4.1",
+        example=f"cp.async.bulk.shared::cluster.global{_BYTES}{_MULTICAST} [%r0], [%rd0], %r1, [%r2], %h0;",
+    ),
+    Form(
+        "bulk.send", f"cp.async.bulk.shared::cluster.shared::cta{_BYTES}",
+        "[dst@shared::cluster], [src@shared], size:u32, [mbar@shared::cluster]", **_SM90, section="9.7.9.25.4.1",
+        example=f"cp.async.bulk.shared::cluster.shared::cta{_BYTES} [%r0], [%r1], %r2, [%r3];",
+    ),
+    *_with_hint(
+        "bulk.store", "cp.async.bulk.global.shared::cta.bulk_group", "[dst@global], [src@shared], size:u32",
+        **_SM90, section="9.7.9.25.4.1", example="cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r0], %r1;",
+    ),
+    *_with_hint(
+        "bulk.prefetch", "cp.async.bulk.prefetch.L2.global", "[src@global], size:u32", **_SM90, section="9.7.9.25.4.3",
+        example="cp.async.bulk.prefetch.L2.global [%rd0], %r1;",
+    ),
+)  # fmt: skip
+
+# -- plain reductions --------------------------------------------------------------------------------------------
+
+_LOGIC = ("and", "or", "xor")
+
+
+def _remote_reduction(modifiers: Modifiers) -> str | None:
+    operation, kind = modifiers["op"], modifiers["type"]
+    allowed = {
+        "add": "u32 s32 u64", "min": "u32 s32", "max": "u32 s32", "inc": "u32", "dec": "u32",
+        "and": "b32", "or": "b32", "xor": "b32",
+    }[str(operation)]  # fmt: skip
+    if kind not in allowed.split():
+        return f".{operation} into shared memory takes .{allowed.replace(' ', ', .')}, not .{kind}"
+    return None
+
+
+def _global_reduction(modifiers: Modifiers) -> str | None:
+    operation, kind = modifiers["op"], modifiers["type"]
+    allowed = {
+        "add": "u32 s32 u64 f32 f64", "min": "u32 s32 u64 s64 f16 bf16", "max": "u32 s32 u64 s64 f16 bf16",
+        "inc": "u32", "dec": "u32", "and": "b32 b64", "or": "b32 b64", "xor": "b32 b64",
+    }[str(operation)]  # fmt: skip
+    if kind not in allowed.split():
+        return f".{operation} into global memory takes .{allowed.replace(' ', ', .')}, not .{kind}"
+    return None
+
+
+_OPERATIONS = "add min max inc dec and or xor"
+_REDUCTIONS = (
+    Form(
+        "bulk.reduce_send", f"cp.reduce.async.bulk.shared::cluster.shared::cta{_BYTES}.op.type",
+        "[dst@shared::cluster], [src@shared], size:u32, [mbar@shared::cluster]",
+        {"op": _OPERATIONS, "type": "u32 s32 u64 b32"}, **_SM90, check=_remote_reduction, section="9.7.9.25.4.2",
+        example=f"cp.reduce.async.bulk.shared::cluster.shared::cta{_BYTES}.add.u32 [%r0], [%r1], %r2, [%r3];",
+    ),
+    *_with_hint(
+        "bulk.reduce", "cp.reduce.async.bulk.global.shared::cta.bulk_group", "[dst@global], [src@shared], size:u32",
+        ".op.type", slots={"op": _OPERATIONS, "type": "u32 s32 u64 s64 b32 b64 f16 bf16 f32 f64"}, **_SM90,
+        check=_global_reduction, section="9.7.9.25.4.2",
+        example="cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd0], [%r0], %r1;",
+    ),
+    *_with_hint(
+        "bulk.reduce_noftz", "cp.reduce.async.bulk.global.shared::cta.bulk_group", "[dst@global], [src@shared], size:u32",
+        ".op.noftz.type", slots={"op": "add", "type": "f16 bf16"}, **_SM90, section="9.7.9.25.4.2",
+        example="cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.f16 [%rd0], [%r0], %r1;",
+    ),
+)  # fmt: skip
+
+# -- tensor copies -----------------------------------------------------------------------------------------------
+
+_TENSOR = (
+    *_with_hint(
+        "tensor.load", f"cp.async.bulk.tensor.dim.to.global{{.tile}}{_BYTES}",
+        "[dst@shared::cluster], [map,c], [mbar@shared::cluster]",
+        slots={**_DIMENSIONS, "to": "shared::cluster shared::cta"}, **_SM90, needs=_CTA_DESTINATION,
+        section="9.7.9.27.1.2",
+        example=f"cp.async.bulk.tensor.2d.shared::cluster.global{_BYTES} [%r0], [%rd0, {{%r1, %r2}}], [%r3];",
+    ),
+    *_with_hint(
+        "tensor.load_multicast", f"cp.async.bulk.tensor.dim.shared::cluster.global{{.tile}}{_BYTES}{_MULTICAST}",
+        "[dst@shared::cluster], [map,c], [mbar@shared::cluster], mask:u16", slots=_DIMENSIONS, **_SM90,
+        section="9.7.9.27.1.2",
+        example=(
+            f"cp.async.bulk.tensor.2d.shared::cluster.global{_BYTES}{_MULTICAST} "
+            "[%r0], [%rd0, {%r1, %r2}], [%r3], %h0;"
+        ),
+    ),
+    *_with_hint(
+        "tensor.store", "cp.async.bulk.tensor.dim.global.shared::cta{.tile}.bulk_group", "[map,c], [src@shared]",
+        slots=_DIMENSIONS, **_SM90, section="9.7.9.27.1.2",
+        example="cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd0, {%r1, %r2}], [%r3];",
+    ),
+    *_with_hint(
+        "tensor.reduce", "cp.reduce.async.bulk.tensor.dim.global.shared::cta.op{.tile}.bulk_group",
+        "[map,c], [src@shared]", slots={**_DIMENSIONS, "op": _OPERATIONS}, **_SM90, section="9.7.9.27.1.3",
+        example="cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%rd0, {%r1, %r2}], [%r3];",
+    ),
+    *_with_hint(
+        "tensor.prefetch", "cp.async.bulk.prefetch.tensor.dim.L2.global{.tile}", "[map,c]",
+        slots=_DIMENSIONS, **_SM90, section="9.7.9.27.1.4",
+        example="cp.async.bulk.prefetch.tensor.2d.L2.global [%rd0, {%r1, %r2}];",
+    ),
+)  # fmt: skip
+
+# -- groups ------------------------------------------------------------------------------------------------------
+
+_GROUPS = (
+    Form("bulk.commit_group", "cp.async.bulk.commit_group", "", **_SM90, section="9.7.9.27.2.1"),
+    Form("bulk.wait_group", "cp.async.bulk.wait_group{.read}", "n:imm", **_SM90, section="9.7.9.27.2.2"),
+)
+
+# -- tensor maps in memory ---------------------------------------------------------------------------------------
+
+_REPLACE = {"arch": "sm_90a", "ptx": (8, 3), "section": "9.7.9.28"}
+_SPACES = {"space": "global shared::cta"}
+
+_MAPS = (
+    Form(
+        "tensormap.replace_address", "tensormap.replace.tile.global_address{.space}.b1024.b64", "[a], value:b64",
+        _SPACES, **_REPLACE, example="tensormap.replace.tile.global_address.global.b1024.b64 [%rd0], %rd1;",
+    ),
+    Form(
+        "tensormap.replace_rank", "tensormap.replace.tile.rank{.space}.b1024.b32", "[a], value:b32",
+        _SPACES, **_REPLACE, example="tensormap.replace.tile.rank.global.b1024.b32 [%rd0], 1;",
+    ),
+    Form(
+        "tensormap.replace_dimension", "tensormap.replace.tile.field{.space}.b1024.b32", "[a], index:imm, value:b32",
+        {"field": "box_dim global_dim element_stride", **_SPACES}, **_REPLACE,
+        example="tensormap.replace.tile.box_dim.global.b1024.b32 [%rd0], 0, %r1;",
+    ),
+    Form(
+        "tensormap.replace_stride", "tensormap.replace.tile.global_stride{.space}.b1024.b64", "[a], index:imm, value:b64",
+        _SPACES, **_REPLACE, example="tensormap.replace.tile.global_stride.global.b1024.b64 [%rd0], 0, %rd1;",
+    ),
+    Form(
+        "tensormap.replace_mode", "tensormap.replace.tile.field{.space}.b1024.b32", "[a], value:imm",
+        {"field": "elemtype interleave_layout swizzle_mode fill_mode", **_SPACES}, **_REPLACE,
+        example="tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%rd0], 3;",
+    ),
+    Form(
+        "tensormap.cp_fenceproxy",
+        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope.sync.aligned",
+        "[dst@global], [src@shared], size:imm", {"scope": "cta cluster gpu sys"}, arch="sm_90", ptx=(8, 3),
+        section="9.7.13.16",
+        example="tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd0], [%r0], 128;",
+    ),
+)  # fmt: skip
+
+# -- asynchronous stores to another CTA --------------------------------------------------------------------------
+
+
+def _vector_width(modifiers: Modifiers) -> str | None:
+    if modifiers.get("vec") == "v4" and str(modifiers["type"]).endswith("64"):
+        return f".v4.{modifiers['type']} is 256 bits wide; st.async stores at most 128"
+    return None
+
+
+def _async_reduction(modifiers: Modifiers) -> str | None:
+    operation, kind = modifiers["op"], modifiers["type"]
+    allowed = {
+        "add": "u32 s32 u64", "min": "u32 s32", "max": "u32 s32", "inc": "u32", "dec": "u32",
+        "and": "b32", "or": "b32", "xor": "b32",
+    }[str(operation)]  # fmt: skip
+    return None if kind in allowed.split() else f"red.async.{operation} takes .{allowed.replace(' ', ', .')}, not .{kind}"
+
+
+_REMOTE_STORES = (
+    Form(
+        "async_store.store", f"st.async{{.weak}}{{.space}}{_BYTES}{{.vec}}.type", "[a], b:type*vec, [mbar]",
+        {"space": "shared::cluster", "vec": "v2 v4", "type": "b32 b64 u32 u64 s32 s64 f32 f64"},
+        arch="sm_90", ptx=(8, 1), check=_vector_width, section="9.7.9.12",
+        example=f"st.async.shared::cluster{_BYTES}.u32 [%r0], %r1, [%r2];",
+    ),
+    Form(
+        "async_store.reduce", f"red.async.relaxed.cluster{{.space}}{_BYTES}.op.type", "[a], b:type, [mbar]",
+        {"space": "shared::cluster", "op": _OPERATIONS, "type": "u32 s32 u64 b32"},
+        arch="sm_90", ptx=(8, 1), check=_async_reduction, section="9.7.13.7",
+        example=f"red.async.relaxed.cluster.shared::cluster{_BYTES}.add.u32 [%r0], %r1, [%r2];",
+    ),
+    Form(
+        "async_store.fill", "st.bulk{.weak}{.space}", "[a], size:b64, value:imm", {"space": "shared::cta"},
+        arch="sm_100", ptx=(8, 6), section="9.7.9.13", example="st.bulk.weak.shared::cta [%rd0], %rd1, 0;",
+    ),
+)  # fmt: skip
+
+FORMS: tuple[Form, ...] = (*_PLAIN, *_REDUCTIONS, *_TENSOR, *_GROUPS, *_MAPS, *_REMOTE_STORES)

@@ -1,0 +1,48 @@
+"""Rows of what a CTA shares with its cluster and its grid: the cluster barrier, remote addresses, the register pool,
+programmatic dependent launch.
+
+PTX ISA 9.7.13.3 (barrier.cluster), 9.7.9.23 (mapa), 9.7.9.24 (getctarank), 9.7.19.5 (setmaxnreg), 9.7.13.13
+(griddepcontrol).
+"""
+
+from __future__ import annotations
+
+from .schema import Form
+
+_SEM = {"release": ("sm_90", (8, 0)), "relaxed": ("sm_90", (8, 0)), "acquire": ("sm_90", (8, 0))}
+_WIDTHS = {"type": "u32 u64"}
+
+FORMS: tuple[Form, ...] = (
+    Form(
+        "cluster.arrive", "barrier.cluster.arrive{.sem}{.aligned}", "", {"sem": "release relaxed"},
+        arch="sm_90", ptx=(7, 8), needs=_SEM, section="9.7.13.3",
+    ),
+    Form(
+        "cluster.wait", "barrier.cluster.wait{.acquire}{.aligned}", "",
+        arch="sm_90", ptx=(7, 8), needs=_SEM, section="9.7.13.3",
+    ),
+    Form(
+        "cluster.mapa", "mapa{.shared::cluster}.type", ">d:type, a:type!, b:u32", _WIDTHS,
+        arch="sm_90", ptx=(7, 8), section="9.7.9.23", example="mapa.shared::cluster.u32 %r0, %r1, %r2;",
+    ),
+    Form(
+        "cluster.mapa_variable", "mapa.shared::cluster.type", ">d:type, a:symbol, b:u32", _WIDTHS,
+        arch="sm_90", ptx=(7, 8), section="9.7.9.23", example="mapa.shared::cluster.u32 %r0, smem, 1;",
+    ),
+    Form(
+        "cluster.getctarank", "getctarank{.shared::cluster}.type", ">d:u32, a:type!", _WIDTHS,
+        arch="sm_90", ptx=(7, 8), section="9.7.9.24", example="getctarank.shared::cluster.u32 %r0, %r1;",
+    ),
+    Form(
+        "cluster.getctarank_variable", "getctarank.shared::cluster.type", ">d:u32, a:symbol", _WIDTHS,
+        arch="sm_90", ptx=(7, 8), section="9.7.9.24", example="getctarank.shared::cluster.u32 %r0, smem;",
+    ),
+    Form(
+        "cluster.setmaxnreg", "setmaxnreg.action.sync.aligned.u32", "count:imm", {"action": "inc dec"},
+        arch="sm_90a", ptx=(8, 0), section="9.7.19.5", example="setmaxnreg.inc.sync.aligned.u32 232;",
+    ),
+    Form(
+        "cluster.griddepcontrol", "griddepcontrol.action", "", {"action": "launch_dependents wait"},
+        arch="sm_90", ptx=(7, 8), section="9.7.13.13",
+    ),
+)  # fmt: skip
