@@ -1,3 +1,92 @@
-"""Rows that are still to be written."""
+"""Rows of Hopper's warpgroup multiply-accumulate `wgmma`. PTX ISA 9.7.15.5 and 9.7.15.7.
 
-FORMS = ()
+For each input type there is a row with A behind a descriptor (`_desc`) and one with A in registers (`_regs`).
+The accumulator is one operand that is read and written, n/2 32-bit registers of each thread (n/4 for f16).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .mma import shape_of
+from .schema import Form, Modifiers
+
+SECTION = "9.7.15.5.2"
+FLOAT_N = tuple(range(8, 257, 8))
+"""The n of the floating-point shapes."""
+INTEGER_N = (8, 16, 24, 32, *range(48, 257, 16))
+"""The n of the integer and single-bit shapes. (The ISA's text lists the integer ones to 224 only; its table, and
+ptxas, have 240 and 256 too.)"""
+
+
+def _float_n(modifiers: Modifiers) -> str | None:
+    n = shape_of(modifiers)[1]
+    return None if n in FLOAT_N else f"n must be a multiple of 8 from 8 to 256, and is {n}"
+
+
+def _integer_n(modifiers: Modifiers) -> str | None:
+    n = shape_of(modifiers)[1]
+    return None if n in INTEGER_N else f"n must be 8, 16, 24, 32 or a multiple of 16 from 48 to 256, and is {n}"
+
+
+def _accumulators(per_register: int) -> Callable[[Modifiers], int]:
+    return lambda modifiers: max(shape_of(modifiers)[1] // 2 // per_register, 1)
+
+
+_TRANSPOSABLE = ("ia:imm, ib:imm, ta:imm, tb:imm", "ia:imm, ib:imm, tb:imm")
+_SCALABLE = ("ia:imm, ib:imm", "ia:imm, ib:imm")
+_PLAIN = ("", "")
+
+
+def _pair(
+    name: str, opcode: str, k: int, accumulator: str, immediates: tuple[str, str], per_register: int = 1, **slots: str
+) -> tuple[Form, Form]:
+    """The two rows of one input type: A by descriptor, A in registers."""
+    check = _float_n if accumulator != "s32" else _integer_n
+    forms = []
+    for suffix, a, rest in (("desc", "a:b64!", immediates[0]), ("regs", "a:b32!*4", immediates[1])):
+        operands = f"+d:{accumulator}*n, {a}, b:b64!, scale_d:pred" + (f", {rest}" if rest else "")
+        forms.append(
+            Form(
+                f"wgmma.{name}_{suffix}",
+                f"wgmma.mma_async.sync.aligned.shape{opcode}",
+                operands,
+                {"shape": rf"re:m64n\d+k{k}", **slots},
+                arch="sm_90a",
+                ptx=(8, 0),
+                check=check,
+                lengths={"n": _accumulators(per_register)},
+                section=SECTION,
+                example=_example(opcode, k, accumulator, a, rest, per_register, slots),
+            )
+        )
+    return (forms[0], forms[1])
+
+
+def _example(
+    opcode: str, k: int, accumulator: str, a: str, rest: str, per_register: int, slots: dict[str, str]
+) -> str:
+    """One whole instruction, at n = 16."""
+    registers = {"f32": "%f", "b32": "%r", "s32": "%r"}[accumulator]
+    d = ", ".join(f"{registers}{i}" for i in range(8 // per_register))
+    words = [slots.get(word, word).split()[0] for word in opcode.replace("{.satfinite}", "").split(".")[1:]]
+    matrix = "%rd0" if a.endswith("b64!") else "{%r8, %r9, %r10, %r11}"
+    ones = "".join(", 1" if part.strip() in ("ia:imm", "ib:imm") else ", 0" for part in rest.split(",") if part)
+    return f"wgmma.mma_async.sync.aligned.m64n16k{k}.{'.'.join(words)} {{{d}}}, {matrix}, %rd1, %p0{ones};"
+
+
+_FP8 = {"atype": "e4m3 e5m2", "btype": "e4m3 e5m2"}
+
+FORMS: tuple[Form, ...] = (
+    *_pair("f16_f32", ".f32.f16.f16", 16, "f32", _TRANSPOSABLE),
+    *_pair("f16_f16", ".f16.f16.f16", 16, "b32", _TRANSPOSABLE, 2),
+    *_pair("bf16", ".f32.bf16.bf16", 16, "f32", _TRANSPOSABLE),
+    *_pair("tf32", ".f32.tf32.tf32", 8, "f32", _SCALABLE),
+    *_pair("fp8_f32", ".f32.atype.btype", 32, "f32", _SCALABLE, **_FP8),
+    *_pair("fp8_f16", ".f16.atype.btype", 32, "b32", _SCALABLE, 2, **_FP8),
+    *_pair("int8", ".s32.atype.btype{.satfinite}", 32, "s32", _PLAIN, atype="s8 u8", btype="s8 u8"),
+    *_pair("b1", ".s32.b1.b1.and.popc", 256, "s32", _PLAIN),
+    Form("wgmma.fence", "wgmma.fence.sync.aligned", "", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.1"),
+    Form("wgmma.commit_group", "wgmma.commit_group.sync.aligned", "", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.2"),
+    Form("wgmma.wait_group", "wgmma.wait_group.sync.aligned", "n:imm", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.3"),
+)
