@@ -1,0 +1,323 @@
+"""What a TMA tensor map says, as pure data: a tensor in global memory and the box one copy moves.
+
+All lists are innermost dimension first, as in PTX and in the driver; `tiled` takes an array's shape and strides,
+which are outermost first. Limits: CUDA driver API, cuTensorMapEncodeTiled; PTX ISA 5.5 and 9.7.9.27.1.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..errors import ArgumentError, ArgumentTypeError
+from . import dtypes
+from .dtypes import DType
+from .swizzle import Swizzle
+
+MAXIMUM_RANK = 5
+MAXIMUM_DIMENSION = 1 << 32
+MAXIMUM_STRIDE = 1 << 40
+MAXIMUM_BOX = 256
+MAXIMUM_ELEMENT_STRIDE = 8
+MAP_BYTES = 128
+"""Size of the opaque tensor-map object in memory; it is aligned to 64 bytes."""
+
+# element type of the driver's CUtensorMapDataType and of tensormap.replace's .elemtype (PTX ISA 9.7.9.28, table 33)
+_ELEMENTS: dict[str, tuple[str, int, int]] = {
+    "u8": ("UINT8", 0, 0), "s8": ("UINT8", 0, 0), "b8": ("UINT8", 0, 0), "e4m3": ("UINT8", 0, 0), "e5m2": ("UINT8", 0, 0),
+    "u16": ("UINT16", 1, 1), "s16": ("UINT16", 1, 1), "b16": ("UINT16", 1, 1),
+    "u32": ("UINT32", 2, 2), "b32": ("UINT32", 2, 2), "s32": ("INT32", 3, 3),
+    "u64": ("UINT64", 4, 4), "b64": ("UINT64", 4, 4), "s64": ("INT64", 5, 5),
+    "f16": ("FLOAT16", 6, 6), "f32": ("FLOAT32", 7, 7), "f64": ("FLOAT64", 8, 9),
+    "bf16": ("BFLOAT16", 9, 10), "tf32": ("TFLOAT32", 11, 11),
+}  # fmt: skip
+_DRIVER_FLOATS = frozenset({"FLOAT16", "FLOAT32", "FLOAT64", "BFLOAT16", "TFLOAT32"})
+_REPLACE_ELEMENTS = {
+    0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32", 9: "f64", 10: "bf16",
+    11: "tf32", 12: "tf32",
+}  # fmt: skip
+INTERLEAVES = ("NONE", "16B", "32B")
+L2_PROMOTIONS = ("NONE", "64B", "128B", "256B")
+OOB_FILLS = ("ZERO", "NAN")
+SWIZZLES = tuple(swizzle.value for swizzle in Swizzle)
+
+
+@dataclass(frozen=True)
+class TensorMapSpec:
+    """A tensor map without its base address. Nothing is checked before `validate`.
+
+    Attributes:
+        dtype: type of one element.
+        dims: extents in elements, innermost first; 1 to 5 of them.
+        strides: bytes from one index to the next of dimensions 1, 2, …; one fewer than `dims`.
+        box: extents of the box that one copy moves, in elements, innermost first.
+        element_strides: traversal steps; () means all 1. Without interleave that of dimension 0 is ignored.
+        swizzle: "NONE", "32B", "64B", "128B" (and the atom modes of sm_100, see `Swizzle`).
+        interleave: "NONE", "16B", "32B".
+        oob_fill: what an element outside the tensor reads as: "ZERO", or "NAN" for float types.
+        l2_promotion: "NONE", "64B", "128B", "256B"; a hint.
+    """
+
+    dtype: DType
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...] = ()
+    swizzle: str = "NONE"
+    interleave: str = "NONE"
+    oob_fill: str = "ZERO"
+    l2_promotion: str = "NONE"
+
+    @classmethod
+    def tiled(
+        cls,
+        shape: Sequence[int],
+        strides: Sequence[int] | None,
+        dtype: object,
+        box: Sequence[int],
+        *,
+        swizzle: str = "NONE",
+        element_strides: Sequence[int] = (),
+        interleave: str = "NONE",
+        oob_fill: str = "ZERO",
+        l2_promotion: str = "NONE",
+    ) -> TensorMapSpec:
+        """The map of an array, validated.
+
+        Args:
+            shape, strides: the array's, outermost first; strides in bytes (None: C-contiguous).
+            dtype: whatever `dtypes.of` takes.
+            box, element_strides: innermost first.
+
+        Raises ArgumentError where TMA cannot address the array, ArgumentTypeError for a type it cannot move.
+        """
+        element = dtypes.of(dtype)
+        extents = tuple(int(extent) for extent in shape)
+        if strides is None:
+            steps = _contiguous(extents, element.bytes)
+        else:
+            steps = tuple(int(stride) for stride in strides)
+        if len(steps) != len(extents):
+            raise ArgumentError("an array has one stride per dimension", expected=len(extents), got=steps)
+        if extents and extents[-1] > 1 and steps[-1] != element.bytes:
+            raise ArgumentError(
+                "a tensor map needs an array whose last dimension is contiguous",
+                expected=f"a stride of {element.bytes} bytes in the last dimension",
+                got=f"{steps[-1]} bytes (shape {extents}, strides {steps})",
+                hint="copy the array, or describe its transpose",
+            )
+        inner_first = [
+            # a dimension of extent 1 is never stepped over: whatever stride the array reports, use a legal one
+            stride if extent > 1 else 16 * max(1, -(-element.bytes * extents[-1] // 16))
+            for extent, stride in zip(extents[:-1], steps[:-1], strict=True)
+        ][::-1]
+        spec = cls(
+            dtype=element,
+            dims=extents[::-1],
+            strides=tuple(inner_first),
+            box=tuple(int(extent) for extent in box),
+            element_strides=tuple(int(step) for step in element_strides),
+            swizzle=swizzle,
+            interleave=interleave,
+            oob_fill=oob_fill,
+            l2_promotion=l2_promotion,
+        )
+        spec.validate()
+        return spec
+
+    # -- derived -------------------------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Traversal step of each dimension, the rule about dimension 0 applied."""
+        steps = self.element_strides or (1,) * self.rank
+        return (1, *steps[1:]) if self.interleave == "NONE" else tuple(steps)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Elements that one copy moves along each dimension, innermost first: ceil(box / step)."""
+        return tuple(-(-extent // step) for extent, step in zip(self.box, self.steps, strict=True))
+
+    @property
+    def box_elements(self) -> int:
+        total = 1
+        for count in self.counts:
+            total *= count
+        return total
+
+    @property
+    def box_bytes(self) -> int:
+        """Bytes that one load signals at its mbarrier. Filled elements count, so it is the same at every edge."""
+        return self.box_elements * self.dtype.bytes
+
+    @property
+    def inner_bytes(self) -> int:
+        """Bytes of one row of the box."""
+        return self.counts[0] * self.dtype.bytes
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one row of the box to the next in shared memory: the swizzle's span where there is a swizzle."""
+        return self.inner_bytes if self.swizzle == "NONE" else max(self.inner_bytes, self.swizzle_mode.span)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory that a box occupies, gaps between rows included (the last row's too)."""
+        return self.box_elements // self.counts[0] * self.pitch
+
+    @property
+    def swizzle_mode(self) -> Swizzle:
+        return Swizzle(self.swizzle)
+
+    @property
+    def address_alignment(self) -> int:
+        """Alignment of the tensor's base address in bytes."""
+        return 32 if self.interleave == "32B" else 16
+
+    # -- codes ---------------------------------------------------------------------------------------------------
+
+    @property
+    def driver_element(self) -> int:
+        """CUtensorMapDataType."""
+        return _ELEMENTS[self.dtype.name][1]
+
+    @property
+    def driver_interleave(self) -> int:
+        """CUtensorMapInterleave."""
+        return INTERLEAVES.index(self.interleave)
+
+    @property
+    def driver_swizzle(self) -> int:
+        """CUtensorMapSwizzle."""
+        return self.swizzle_mode.driver_code
+
+    @property
+    def driver_l2_promotion(self) -> int:
+        """CUtensorMapL2promotion."""
+        return L2_PROMOTIONS.index(self.l2_promotion)
+
+    @property
+    def driver_oob_fill(self) -> int:
+        """CUtensorMapFloatOOBfill."""
+        return OOB_FILLS.index(self.oob_fill)
+
+    @property
+    def replace_element(self) -> int:
+        """Value of tensormap.replace's .elemtype, which differs from the driver's."""
+        return _ELEMENTS[self.dtype.name][2]
+
+    def with_mode(self, field: str, code: int) -> TensorMapSpec:
+        """This map after `tensormap.replace.tile.<field>` with that code (PTX ISA 9.7.9.28, table 33).
+
+        Raises ArgumentError for a code the table does not have.
+        """
+        tables: dict[str, dict[int, str]] = {
+            "elemtype": _REPLACE_ELEMENTS,
+            "interleave_layout": dict(enumerate(INTERLEAVES)),
+            "swizzle_mode": {0: "NONE", 1: "32B", 2: "64B", 3: "128B"},
+            "fill_mode": dict(enumerate(OOB_FILLS)),
+        }
+        table = tables[field]
+        if code not in table:
+            raise ArgumentError(f"tensormap.replace.{field} has no value {code}", expected=f"one of {sorted(table)}", got=code)
+        if field == "elemtype":
+            return replace(self, dtype=dtypes.ALL[table[code]])
+        attribute = {"interleave_layout": "interleave", "swizzle_mode": "swizzle", "fill_mode": "oob_fill"}[field]
+        return replace(self, **{attribute: table[code]})
+
+    # -- limits --------------------------------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raise ArgumentError (ArgumentTypeError for the type) naming the first field beyond what TMA takes.
+
+        The base address, 16-byte aligned (32 with interleave "32B"), is checked by who binds the map to memory.
+        """
+        _check_names(self)
+        if not 1 <= self.rank <= MAXIMUM_RANK:
+            raise ArgumentError("a tensor map has 1 to 5 dimensions", expected="rank 1 to 5", got=f"rank {self.rank}")
+        if self.interleave != "NONE" and self.rank < 3:
+            raise ArgumentError(
+                f"interleave {self.interleave!r} needs a tensor of at least 3 dimensions", expected="rank 3 to 5", got=self.rank
+            )
+        for name, values, length in (
+            ("strides", self.strides, self.rank - 1),
+            ("box", self.box, self.rank),
+            ("element_strides", self.element_strides or (1,) * self.rank, self.rank),
+        ):
+            if len(values) != length:
+                raise ArgumentError(
+                    f"{name} of a rank-{self.rank} tensor map has {length} entries", expected=length, got=f"{len(values)}: {values}"
+                )
+        for index, extent in enumerate(self.dims):
+            _check_range("dims", index, extent, 1, MAXIMUM_DIMENSION)
+        for index, extent in enumerate(self.box):
+            _check_range("box", index, extent, 1, MAXIMUM_BOX)
+        for index, step in enumerate(self.element_strides):
+            _check_range("element_strides", index, step, 1, MAXIMUM_ELEMENT_STRIDE)
+        multiple = self.address_alignment
+        for index, stride in enumerate(self.strides):
+            if stride % multiple or not 0 <= stride < MAXIMUM_STRIDE:
+                raise ArgumentError(
+                    f"strides[{index}] of a tensor map (dimension {index + 1} of {self.rank}, innermost first) is {stride} bytes",
+                    expected=f"a multiple of {multiple} from 0 to 2^40 - {multiple}",
+                    got=stride,
+                    hint=f"pad the rows of the array to a multiple of {multiple // self.dtype.bytes or 1} elements",
+                )
+        self._validate_inner()
+
+    def _validate_inner(self) -> None:
+        inner = self.box[0] * self.dtype.bytes
+        if self.interleave == "NONE" and inner % 16:
+            raise ArgumentError(
+                f"the box's inner dimension is {inner} bytes ({self.box[0]} × {self.dtype})",
+                expected="a multiple of 16 bytes",
+                got=inner,
+            )
+        if self.interleave == "32B" and self.swizzle != "32B":
+            raise ArgumentError('interleave "32B" needs swizzle "32B"', expected="32B", got=self.swizzle)
+        span = self.swizzle_mode.span
+        if self.swizzle != "NONE" and self.interleave == "NONE" and inner > span:
+            raise ArgumentError(
+                f"the box's inner dimension is {inner} bytes ({self.box[0]} × {self.dtype}), wider than the {self.swizzle} swizzle",
+                expected=f"at most {span} bytes, {span // self.dtype.bytes} elements",
+                got=f"{inner} bytes",
+                hint="split the box into several copies, or use a wider swizzle",
+            )
+
+
+def _check_names(spec: TensorMapSpec) -> None:
+    if spec.dtype.name not in _ELEMENTS:
+        raise ArgumentTypeError(f"TMA cannot move {spec.dtype}", expected=f"one of {', '.join(_ELEMENTS)}", got=spec.dtype)
+    for name, value, choices in (
+        ("swizzle", spec.swizzle, SWIZZLES),
+        ("interleave", spec.interleave, INTERLEAVES),
+        ("oob_fill", spec.oob_fill, OOB_FILLS),
+        ("l2_promotion", spec.l2_promotion, L2_PROMOTIONS),
+    ):
+        if value not in choices:
+            raise ArgumentError(f"{name}={value!r} is no mode of a tensor map", expected=f"one of {', '.join(choices)}", got=value)
+    if spec.oob_fill == "NAN" and _ELEMENTS[spec.dtype.name][0] not in _DRIVER_FLOATS:
+        raise ArgumentError(
+            f'oob_fill="NAN" is for types that TMA knows as floats; it moves {spec.dtype} as {_ELEMENTS[spec.dtype.name][0]}',
+            expected="f16, bf16, tf32, f32 or f64",
+            got=spec.dtype,
+        )
+
+
+def _check_range(field: str, index: int, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise ArgumentError(
+            f"{field}[{index}] of a tensor map (innermost first) is {value}", expected=f"{low} to {high}", got=value
+        )
+
+
+def _contiguous(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    strides, step = [], itemsize
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
