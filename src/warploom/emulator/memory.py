@@ -1,0 +1,114 @@
+"""Addresses and bytes: global allocations, windows of the generic address space, and checked access by lanes.
+
+The emulated address space (PTX ISA 5.1; the numbers are ours, nothing may depend on them):
+
+    0x7F00_0000_0000 …   global allocations, 512-byte aligned, at least 64 KiB of nothing between two of them
+    0x7E00_0000_0000     shared window: + (CTA rank in its cluster << 24) + offset
+    0x7D00_0000_0000     local window: + offset in the thread's own local memory
+    0x7C00_0000_0000     parameter window: + offset in the kernel's parameters
+
+A shared address is 32 bits, (rank << 24) | offset. `shared::cta` addresses are those of the own rank.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+
+import numpy as np
+
+GLOBAL_BASE = 0x7F00_0000_0000
+SHARED_WINDOW = 0x7E00_0000_0000
+LOCAL_WINDOW = 0x7D00_0000_0000
+PARAM_WINDOW = 0x7C00_0000_0000
+WINDOW_SIZE = 1 << 32
+RANK_SHIFT = 24
+OFFSET_MASK = (1 << RANK_SHIFT) - 1
+_GUARD = 64 * 1024
+_ALIGN = 512
+
+
+class Region:
+    """Bytes that can be seen as elements of any size."""
+
+    def __init__(self, data: np.ndarray, name: str) -> None:
+        self.data = data
+        self.name = name
+        self.size = int(data.size)
+        self._views: dict[np.dtype, np.ndarray] = {}
+
+    def as_type(self, dtype: np.dtype) -> np.ndarray:
+        """The bytes as an array of `dtype`; a tail too short for one element is left out."""
+        view = self._views.get(dtype)
+        if view is None:
+            whole = self.size // dtype.itemsize * dtype.itemsize
+            view = self.data[:whole].view(dtype)
+            self._views[dtype] = view
+        return view
+
+
+@dataclass
+class Allocation:
+    """A buffer in global memory."""
+
+    base: int
+    region: Region
+    writable: bool = True
+
+    @property
+    def end(self) -> int:
+        return self.base + self.region.size
+
+
+@dataclass
+class GlobalMemory:
+    """All global buffers of a launch, by address."""
+
+    allocations: list[Allocation] = field(default_factory=list)
+    _bases: list[int] = field(default_factory=list)
+    _next: int = GLOBAL_BASE
+
+    def allocate(self, data: np.ndarray, name: str, writable: bool = True) -> Allocation:
+        """Give a buffer (any array whose bytes are contiguous in memory, strided views by their span) an address."""
+        allocation = Allocation(self._next, Region(byte_view(data), name), writable)
+        self.allocations.append(allocation)
+        self._bases.append(allocation.base)
+        span = allocation.region.size + _GUARD
+        self._next += (span + _ALIGN - 1) // _ALIGN * _ALIGN
+        return allocation
+
+    def find(self, address: int) -> Allocation | None:
+        """The buffer an address lies in, or None."""
+        at = bisect.bisect_right(self._bases, address) - 1
+        if at < 0 or address >= self.allocations[at].end:
+            return None
+        return self.allocations[at]
+
+    def nearest(self, address: int) -> Allocation | None:
+        """The buffer that begins last before an address, for messages."""
+        at = bisect.bisect_right(self._bases, address) - 1
+        return self.allocations[at] if at >= 0 else None
+
+
+def byte_view(array: np.ndarray) -> np.ndarray:
+    """The bytes an array spans in memory, (n,) uint8, sharing memory with it."""
+    if array.size == 0:
+        return np.empty(0, np.uint8)
+    if array.flags.c_contiguous:
+        return array.reshape(-1).view(np.uint8)
+    low = high = 0
+    for length, stride in zip(array.shape, array.strides, strict=True):
+        if stride < 0:
+            low += (length - 1) * stride
+        else:
+            high += (length - 1) * stride
+    if low:
+        raise ValueError("an array with negative strides has no address of its own")
+    span = high + array.itemsize
+    return np.lib.stride_tricks.as_strided(array.view(np.uint8) if array.ndim == 0 else _first_bytes(array), (span,), (1,))
+
+
+def _first_bytes(array: np.ndarray) -> np.ndarray:
+    """A uint8 array that starts where `array` starts and keeps it alive; only its address is used."""
+    first = array[(slice(0, 1),) * array.ndim]
+    return np.lib.stride_tricks.as_strided(first, (1,), (array.itemsize,)).view(np.uint8)

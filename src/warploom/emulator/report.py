@@ -1,0 +1,164 @@
+"""What an emulation gives back: counters, findings, outputs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import EmulationError, SourceLocation
+
+if TYPE_CHECKING:
+    from .frame import Frame
+
+SECTOR = 32
+BANK_COUNT = 32
+BANK_WIDTH = 4
+
+
+@dataclass
+class Counters:
+    """What the machine did. Instructions count once for each warp; bytes once for each thread's access.
+
+    Attributes:
+        detailed: whether sectors and bank conflicts are counted (they cost time; on where checking is on).
+        global_sectors: 32-byte sectors that the warps' global requests touched.
+        bank_conflicts: extra shared-memory passes beyond the fewest possible.
+    """
+
+    detailed: bool = False
+    instructions: int = 0
+    global_load_bytes: int = 0
+    global_store_bytes: int = 0
+    global_requests: int = 0
+    global_sectors: int = 0
+    shared_load_bytes: int = 0
+    shared_store_bytes: int = 0
+    bank_conflicts: int = 0
+    local_bytes: int = 0
+    tma_load_bytes: int = 0
+    tma_store_bytes: int = 0
+    cp_async_bytes: int = 0
+    wgmma: int = 0
+    mma: int = 0
+    tensor_flops: int = 0
+    barrier_waits: int = 0
+    mbarrier_waits: int = 0
+    ctas: int = 0
+    by_opcode: dict[str, int] = field(default_factory=dict)
+
+    def count_access(
+        self, frame: Frame, space: str, kind: str, size: int, lanes: np.ndarray, address: np.ndarray
+    ) -> None:
+        """Count a load or store of `size` bytes by these lanes."""
+        total = size * lanes.size
+        if space.startswith("shared"):
+            if kind == "load":
+                self.shared_load_bytes += total
+            else:
+                self.shared_store_bytes += total
+            if self.detailed:
+                self.bank_conflicts += bank_conflicts(lanes, address, size)
+        elif space in ("global", "generic", "const"):
+            if kind == "load":
+                self.global_load_bytes += total
+            else:
+                self.global_store_bytes += total
+            if self.detailed:
+                requests, sectors = global_sectors(lanes, address, size)
+                self.global_requests += requests
+                self.global_sectors += sectors
+        elif space == "local":
+            self.local_bytes += total
+
+    def as_dict(self) -> dict[str, object]:
+        """The counters as plain values, for JSON."""
+        return asdict(self)
+
+
+def bank_conflicts(lanes: np.ndarray, address: np.ndarray, size: int) -> int:
+    """Extra passes of one shared-memory request of each warp: 32 banks of 4 bytes.
+
+    Accesses of 8 bytes go in half-warps and of 16 in quarter-warps (performance guides; the count is the number of
+    different 4-byte words that meet in the fullest bank, less one, over all groups).
+    """
+    group = WARP_GROUPS.get(size, 32)
+    extra = 0
+    for key in np.unique(lanes // group):
+        words = address[lanes // group == key] // BANK_WIDTH
+        if size > BANK_WIDTH:
+            words = (words[:, None] + np.arange(size // BANK_WIDTH)).reshape(-1)
+        banks = np.unique(words) % BANK_COUNT
+        extra += int(np.bincount(banks).max()) - 1
+    return extra
+
+
+WARP_GROUPS = {8: 16, 16: 8}
+"""Lanes that one pass of a wide shared access serves."""
+
+
+def global_sectors(lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[int, int]:
+    """Requests (one for each warp) and the 32-byte sectors they touch."""
+    warps = lanes // 32
+    first, last = address // SECTOR, (address + size - 1) // SECTOR
+    keys = np.unique(np.concatenate([warps << 48 | first, warps << 48 | last]))
+    return int(np.unique(warps).size), int(keys.size)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong, or slow, that was seen.
+
+    Attributes:
+        rule: id of the rule.
+        severity: "error", "warning" or "performance".
+        message: sentences for a person.
+        locations: the places in the user's text, most important first.
+    """
+
+    rule: str
+    message: str
+    severity: str = "error"
+    locations: tuple[SourceLocation | str, ...] = ()
+    cta: tuple[int, int, int] | None = None
+    warp: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.severity}[{self.rule}]: {self.message}"
+
+
+@dataclass
+class Report:
+    """The result of an emulation.
+
+    Attributes:
+        outputs: the arrays passed as arguments, updated.
+        findings: empty for a kernel that was clean under this schedule.
+        schedule, seed: with which it ran; the same pair replays it.
+        launch: grid, block, cluster.
+    """
+
+    entry: str
+    outputs: tuple[np.ndarray, ...] = ()
+    findings: list[Finding] = field(default_factory=list)
+    counters: Counters = field(default_factory=Counters)
+    schedule: str = "lazy"
+    seed: int = 0
+    seconds: float = 0.0
+    launch: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    error: EmulationError | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no finding of severity error."""
+        return not any(finding.severity == "error" for finding in self.findings)
+
+    def raise_on_findings(self) -> Report:
+        """Raise the first error-level finding; give back the report where there is none."""
+        if self.error is not None:
+            raise self.error
+        for finding in self.findings:
+            if finding.severity == "error":
+                raise EmulationError(str(finding), where=finding.locations[0] if finding.locations else None)
+        return self
