@@ -1,0 +1,227 @@
+"""Run one kernel of a PTX text on the CPU machine.
+
+    report = run(asm.parse(text), "gemm", [a, b, c, np.uint32(64)], grid=(4, 4, 1), block=(128, 1, 1))
+
+Arguments come in parameter order: a NumPy array is a global buffer (updated in place), a NumPy scalar goes by
+value, a `TensorMapArgument` is a tensor map over an array. `runtime.emulate` is the public way in.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from ..asm.nodes import Function, Module
+from ..errors import ArgumentError, ArgumentTypeError
+from ..isa import dtypes
+from .decode import Code
+from .engine import Engine
+from .flatten import DeclaredVariable
+from .machine import Machine, Model
+from .memory import Allocation, GlobalMemory, Region
+from .ops import HANDLERS
+from .policy import make_policy
+from .report import Report
+from .scheduler import Scheduler
+from .tma import TensorMapArgument, bind_tensor_map
+
+Argument: TypeAlias = "np.ndarray | np.generic | TensorMapArgument"
+Dim3: TypeAlias = "tuple[int, int, int]"
+
+
+def run(
+    module: Module,
+    entry: str | None,
+    arguments: Sequence[Argument],
+    *,
+    grid: Dim3,
+    block: Dim3 | None = None,
+    cluster: Dim3 | None = None,
+    dynamic_smem: int = 0,
+    check: bool = False,
+    schedule: str = "lazy",
+    seed: int = 0,
+    max_steps: int = 2_000_000_000,
+    model: Model | None = None,
+    numerics: str = "exact",
+    on_progress: Callable[[int, int], None] | None = None,
+    max_clusters: int | None = None,
+) -> Report:
+    """Emulate one launch.
+
+    Args:
+        entry: the kernel's name; None where the text has only one.
+        grid, block, cluster: sizes in CTAs, threads and CTAs. `block` and `cluster` default to the text's
+            `.reqntid`/`.maxntid` and `.reqnctapercluster`.
+        dynamic_smem: bytes of dynamic shared memory.
+        check: count bank conflicts and sectors, and run the sanitizer.
+        schedule, seed: see `policy`.
+        numerics: "exact" or "hardware", see `numerics`.
+        on_progress: called with (clusters done, clusters in all).
+        max_clusters: run only the first clusters of the grid (for estimates).
+
+    Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
+    """
+    started = time.perf_counter()
+    function = find_entry(module, entry)
+    block = block or _required(function, ("reqntid", "maxntid")) or (1, 1, 1)
+    cluster = cluster or _required(function, ("reqnctapercluster",)) or (1, 1, 1)
+    _check_launch(function, grid, block, cluster)
+    with np.errstate(all="ignore"):
+        code = Code(module, function, HANDLERS, dynamic_smem)
+        _check_shared(code, function)
+        memory = GlobalMemory()
+        buffers = {name: memory.allocate(_initial(v), name, v.space != "const") for name, v in code.module_buffers.items()}
+        maps: list[object] = []
+        parameters = Region(np.zeros(max(code.parameter_bytes, 1), np.uint8), "the parameters")
+        outputs = _bind(code, function, arguments, memory, parameters, maps)
+        machine = Machine(
+            code, memory, parameters, grid, block, cluster, dynamic_smem, model or Model(),
+            lambda machine: Engine(machine, schedule, seed), buffers, check,
+        )  # fmt: skip
+        machine.tensor_maps = maps
+        machine.numerics = numerics
+        scheduler = Scheduler(machine, make_policy(schedule, seed), max_steps, on_progress)
+        if max_clusters is not None:
+            scheduler.total = min(scheduler.total, max_clusters)
+        scheduler.run()
+    machine.counters.instructions = machine.steps
+    return Report(
+        entry=function.name,
+        outputs=outputs,
+        counters=machine.counters,
+        schedule=schedule,
+        seed=seed,
+        seconds=time.perf_counter() - started,
+        launch={"grid": grid, "block": block, "cluster": cluster},
+    )
+
+
+def find_entry(module: Module, entry: str | None) -> Function:
+    """The kernel of a text by name, or its only one. Raises ArgumentError."""
+    entries = module.entries
+    names = ", ".join(function.name for function in entries) or "none"
+    if entry is None:
+        if len(entries) == 1:
+            return entries[0]
+        raise ArgumentError("the text does not have exactly one kernel, so say which", got=names, hint="pass entry=")
+    for function in entries:
+        if function.name == entry:
+            return function
+    raise ArgumentError(f"the text has no kernel {entry!r}", got=names)
+
+
+def _required(function: Function, names: tuple[str, ...]) -> Dim3 | None:
+    for name in names:
+        sizes = function.directive(name)
+        if sizes:
+            return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
+    return None
+
+
+def _check_launch(function: Function, grid: Dim3, block: Dim3, cluster: Dim3) -> None:
+    for name, sizes in (("grid", grid), ("block", block), ("cluster", cluster)):
+        if len(sizes) != 3 or any(int(size) < 1 for size in sizes):
+            raise ArgumentError(f"the {name} of {function.name} is not three positive sizes", got=sizes)
+    threads = block[0] * block[1] * block[2]
+    if threads > 1024 or block[2] > 64:
+        raise ArgumentError(
+            f"a block of {threads} threads cannot be launched", expected="at most 1024 (and 64 along z)", got=block
+        )
+    most = _required(function, ("maxntid",))
+    if most is not None and threads > most[0] * most[1] * most[2]:
+        raise ArgumentError(f"{function.name} says .maxntid {most}", got=f"block {block}")
+    exact = _required(function, ("reqntid",))
+    if exact is not None and exact != tuple(block):
+        raise ArgumentError(f"{function.name} requires .reqntid {exact}", got=f"block {block}")
+    if any(size % part for size, part in zip(grid, cluster, strict=True)):
+        raise ArgumentError("the grid is no multiple of the cluster", expected=f"multiples of {cluster}", got=grid)
+    needed = _required(function, ("reqnctapercluster",))
+    if needed is not None and tuple(needed) != tuple(cluster):
+        raise ArgumentError(f"{function.name} requires clusters of {needed}", got=cluster)
+
+
+def _check_shared(code: Code, function: Function) -> None:
+    size = code.shared_size - code.shared_start
+    most = code.arch.shared_per_cta
+    if size > most:
+        raise ArgumentError(
+            f"{function.name} asks for {size} bytes of shared memory", expected=f"at most {most} on {code.arch.name}"
+        )
+
+
+def _initial(variable: DeclaredVariable) -> np.ndarray:
+    """The bytes of a module-level variable: its initialiser, or zeros."""
+    data = np.zeros(max(variable.size, 1), np.uint8)
+    words = re.findall(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?",
+                       variable.node.initializer)  # fmt: skip
+    dtype = dtypes.ALL[variable.node.type]
+    if words:
+        view = data.view(np.dtype(f"u{dtype.bytes}"))
+        for at, word in enumerate(words[: view.size]):
+            view[at] = _literal(word, dtype)
+    return data
+
+
+def _literal(word: str, dtype: dtypes.DType) -> int:
+    """One number of an initialiser as raw bits."""
+    if word[:2].lower() == "0f":
+        return int(word[2:], 16)
+    if word[:2].lower() == "0d":
+        raw = np.array(int(word[2:], 16), np.uint64)
+        return int(raw) if dtype.bits == 64 else int(raw.view(np.float64).astype(np.float32).view(np.uint32))
+    if dtype.is_float:
+        return int(np.array(float(word), dtype.numpy).view(f"u{dtype.bytes}"))
+    return int(word, 0) & ((1 << dtype.bits) - 1)
+
+
+def _bind(
+    code: Code,
+    function: Function,
+    arguments: Sequence[Argument],
+    memory: GlobalMemory,
+    parameters: Region,
+    maps: list[object],
+) -> tuple[np.ndarray, ...]:
+    """Put every argument where its parameter lies. The arrays among them, in order."""
+    if len(arguments) != len(code.parameters):
+        names = ", ".join(parameter.node.name for parameter in code.parameters)
+        raise ArgumentError(
+            f"{function.name} takes {len(code.parameters)} arguments ({names})", got=f"{len(arguments)} arguments"
+        )
+    arrays: list[np.ndarray] = []
+    placed: dict[int, Allocation] = {}
+
+    def place(array: np.ndarray, name: str) -> int:
+        if id(array) not in placed:
+            placed[id(array)] = memory.allocate(array, name, array.flags.writeable)
+        return placed[id(array)].base
+
+    for parameter, argument in zip(code.parameters, arguments, strict=True):
+        name, size, at = parameter.node.name, parameter.size, parameter.offset
+        if isinstance(argument, TensorMapArgument):
+            raw = bind_tensor_map(argument, place(argument.array, name), maps)
+            arrays.append(argument.array)
+        elif isinstance(argument, np.ndarray) and argument.ndim > 0:
+            raw = np.array([place(argument, name)], np.uint64).view(np.uint8)
+            arrays.append(argument)
+        elif isinstance(argument, (np.generic, np.ndarray)):
+            raw = np.frombuffer(np.asarray(argument).tobytes(), np.uint8)
+        else:
+            raise ArgumentTypeError(
+                f"argument {name} of {function.name} is a {type(argument).__name__}",
+                expected="a NumPy array (a buffer), a NumPy scalar (by value) or a tensor map",
+                hint=f"np.uint32({argument!r})" if isinstance(argument, int) else None,
+            )
+        if raw.size != size:
+            raise ArgumentTypeError(
+                f"argument {name} of {function.name} has the wrong size",
+                expected=f"{size} bytes ({parameter.node.type} in the text)",
+                got=f"{raw.size} bytes",
+            )
+        parameters.data[at : at + size] = raw
+    return tuple(arrays)

@@ -1,0 +1,27 @@
+"""What each instruction does: one module for each family of the instruction table.
+
+A module holds `HANDLERS`, its decoders by row key; this one puts them together.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+from ..handlers import Handler
+
+
+def _assemble() -> dict[str, Handler]:
+    """The handlers of all modules beside this one; a key handled twice is an error."""
+    together: dict[str, Handler] = {}
+    for info in pkgutil.iter_modules(__path__):
+        module = importlib.import_module(f"{__name__}.{info.name}")
+        for key, handler in getattr(module, "HANDLERS", getattr(module, "handlers", {})).items():
+            if key in together:
+                raise ValueError(f"two handlers for {key}")
+            together[key] = handler
+    return together
+
+
+HANDLERS: dict[str, Handler] = _assemble()
+"""Row key -> handler."""
