@@ -1,0 +1,278 @@
+"""What is run: a PTX text together with everything a launch of it needs.
+
+A `Program` is pure data. A traced kernel lowers to one, a foreign text becomes one by `from_text`, and both machines
+take nothing else: the emulator and the GPU get the same text, the same grid rule, the same parameter rules.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..isa import dtypes
+from ..isa.dtypes import DType
+
+if TYPE_CHECKING:
+    from ..asm import nodes
+    from ..isa.tensor_map import TensorMapSpec
+    from .machine import Machine
+
+Dims: TypeAlias = Mapping[str, int]
+"""Sizes by name: every symbolic dimension of the arrays ("M"), and what calls add to them."""
+
+Grid: TypeAlias = tuple[int, ...] | Callable[[Dims, "Machine"], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class TiledMap:
+    """How a tensor map is made from an array: the array's own dims and strides, innermost first, and these.
+
+    Attributes:
+        box: elements per dimension of one copy, innermost first (PTX ISA 5.5.2).
+        swizzle: "NONE", "32B", "64B" or "128B".
+        element_strides, interleave, oob_fill, l2_promotion: as in `isa.tensor_map.TensorMapSpec`.
+        dtype: element type of the map if not the array's (fp8 bytes copied as u8, for instance).
+    """
+
+    box: tuple[int, ...]
+    swizzle: str = "NONE"
+    element_strides: tuple[int, ...] | None = None
+    interleave: str = "NONE"
+    oob_fill: str = "ZERO"
+    l2_promotion: str = "NONE"
+    dtype: DType | None = None
+
+    def __call__(self, shape: Sequence[int], strides: Sequence[int], dtype: DType) -> TensorMapSpec:
+        """The map of an array. shape: outermost first; strides: bytes, outermost first.
+
+        The innermost dimension is the last one of the array, which must be contiguous; an array whose *first*
+        dimension is the contiguous one (a transposed view) is to be transposed by the caller.
+        """
+        from .tensor_map import tiled_spec
+
+        return tiled_spec(
+            shape, strides, self.dtype or dtype, self.box, swizzle=self.swizzle, element_strides=self.element_strides,
+            interleave=self.interleave, oob_fill=self.oob_fill, l2_promotion=self.l2_promotion,
+        )  # fmt: skip
+
+
+MapRule: TypeAlias = Callable[[Sequence[int], Sequence[int], DType], "TensorMapSpec"]
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One array argument of a call.
+
+    Attributes:
+        name: as the author wrote it.
+        shape: an int is demanded; a str names a size, which must be the same wherever it occurs.
+        dtype: element type.
+        role: "in" (read), "out" (written; made by the call where it is not passed) or "inout".
+        multiple: per dimension, what its size must be divisible by; () stands for all ones.
+        order: "C" demands a contiguous row-major array; "rows" lets the outer strides be free (what a tensor map can
+            address: innermost dimension contiguous); "any" leaves all to the kernel.
+        align: bytes the address must be divisible by.
+        may_alias: whether an out array may overlap an in array.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: DType
+    role: str = "in"
+    multiple: tuple[int, ...] = ()
+    order: str = "C"
+    align: int = 1
+    may_alias: bool = False
+
+    @property
+    def writes(self) -> bool:
+        return self.role != "in"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One `.param` of the entry, in the order of the text.
+
+    Attributes:
+        name: as in the text.
+        kind: "pointer" (address of an array), "scalar" (by value) or "tensor_map" (128 bytes by value).
+        dtype: of the scalar, or of the array's elements; None where a text does not say.
+        argument: where the value comes from. pointer, tensor_map: the name of an array. scalar: a size ("M"), a
+            stride in elements ("A.stride[0]"), else the name of a scalar argument of the call. Empty: `name`.
+        map: for a tensor map: (shape, strides in bytes, dtype) -> TensorMapSpec.
+        writes: whether the kernel writes through it; None where that is not known (foreign text).
+        value: for a scalar computed from sizes: dims -> int. Wins over `argument`.
+        size: bytes of the parameter, where it is a blob of a foreign text; 0 otherwise.
+    """
+
+    name: str
+    kind: str
+    dtype: DType | None = None
+    argument: str = ""
+    map: MapRule | None = None
+    writes: bool | None = None
+    value: Callable[[Dims], int] | None = None
+    size: int = 0
+
+    @property
+    def source(self) -> str:
+        return self.argument or self.name
+
+
+@dataclass(frozen=True)
+class Program:
+    """A text and its launch.
+
+    Attributes:
+        text: PTX.
+        entry: name of the kernel in it.
+        name: for messages.
+        arch: the text's target, "sm_90a".
+        parameters: of the entry, in order.
+        arrays: what a call passes, in order; () for a foreign text, whose arguments are the parameters themselves.
+        grid: CTAs (x, y, z), or dims and machine -> CTAs; () where each call says.
+        block: threads; () where each call says.
+        cluster: CTAs per cluster.
+        dynamic_smem: bytes.
+        allow_spills: a build with spills, or with a wgmma-serialisation note, is taken.
+        pdl: launch with programmatic stream serialisation (griddepcontrol).
+        check_dims: called with the sizes of a call; raises ArgumentError for sizes the kernel cannot do.
+        location: file and line of the kernel, for messages.
+        dims: sizes that are fixed by the text, beside those the arrays show.
+    """
+
+    text: str
+    entry: str
+    name: str = ""
+    arch: str = "sm_90a"
+    parameters: tuple[Parameter, ...] = ()
+    arrays: tuple[ArraySpec, ...] = ()
+    grid: Grid = ()
+    block: tuple[int, ...] = ()
+    cluster: tuple[int, ...] = (1, 1, 1)
+    dynamic_smem: int = 0
+    allow_spills: bool = False
+    pdl: bool = False
+    check_dims: Callable[[Dims], None] | None = None
+    location: str = ""
+    dims: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def title(self) -> str:
+        return self.name or self.entry
+
+    @property
+    def scalars(self) -> tuple[Parameter, ...]:
+        """The scalar parameters that a call has to pass, after its arrays."""
+        sizes = {size for array in self.arrays for size in array.shape if isinstance(size, str)}
+        sizes |= {name for name, _ in self.dims}
+        return tuple(
+            parameter
+            for parameter in self.parameters
+            if parameter.kind == "scalar" and parameter.value is None and parameter.source not in sizes
+            and not _STRIDE.fullmatch(parameter.source)
+        )  # fmt: skip
+
+    def program(self) -> Program:
+        """Itself: what takes "anything with .program()" takes a Program."""
+        return self
+
+    @staticmethod
+    def from_text(
+        text: str, *, entry: str | None = None, name: str = "", grid: Grid = (), block: tuple[int, ...] = (),
+        cluster: tuple[int, ...] = (), dynamic_smem: int = 0, allow_spills: bool = True, pdl: bool = False,
+    ) -> Program:  # fmt: skip
+        """The program of a PTX text. Its arguments are the entry's parameters, in order.
+
+        `block` and `cluster` default to what `.reqntid` and `.reqnctapercluster` say. Raises PtxSyntaxError for a
+        text that cannot be parsed, ArgumentError where `entry` must be said or does not exist.
+        """
+        from .. import asm
+
+        module = asm.parse(text, name=name or "<ptx>")
+        function = _choose_entry(module, entry)
+        required = function.directive("reqntid") or ()
+        in_text = function.directive("reqnctapercluster") or ()
+        return Program(
+            text=text, entry=function.name, name=name or function.name, arch=module.arch,
+            parameters=tuple(_parameter(variable) for variable in function.parameters),
+            grid=grid, block=tuple(block) or tuple(required), cluster=tuple(cluster) or tuple(in_text) or (1, 1, 1),
+            dynamic_smem=dynamic_smem, allow_spills=allow_spills, pdl=pdl,
+        )  # fmt: skip
+
+
+class HasProgram(Protocol):
+    """What `emulate` and `launch` take beside texts and paths: a kernel."""
+
+    def program(self) -> Program: ...
+
+
+_STRIDE = re.compile(r"(\w+)\.stride\[(-?\d+)\]")
+
+
+def stride_source(source: str) -> tuple[str, int] | None:
+    """("A", 0) for "A.stride[0]", None for anything else."""
+    found = _STRIDE.fullmatch(source)
+    return (found[1], int(found[2])) if found else None
+
+
+def program_of(what: Program | HasProgram | str | Path, *, entry: str | None = None) -> Program:
+    """The program somebody means: a Program, a kernel, PTX text, or the path of a file with it."""
+    if isinstance(what, Program):
+        program = what
+    elif hasattr(what, "program"):
+        program = what.program()
+    elif isinstance(what, (str, Path)):
+        text, name = _text_and_name(what)
+        return Program.from_text(text, name=name, entry=entry)
+    else:
+        raise ArgumentTypeError(
+            "this is nothing that can be run", expected="a kernel, a Program, PTX text or the path of a .ptx file",
+            got=type(what).__name__,
+        )  # fmt: skip
+    if entry is not None and entry != program.entry:
+        raise ArgumentError("the program has another entry", expected=program.entry, got=entry)
+    return program
+
+
+def _text_and_name(what: str | Path) -> tuple[str, str]:
+    if isinstance(what, str) and ("\n" in what or ".version" in what):
+        return what, ""
+    path = Path(what)
+    try:
+        return path.read_text(), path.name
+    except OSError as error:
+        raise ArgumentError(f"the PTX file cannot be read: {error.strerror or error}", got=str(path)) from None
+    except UnicodeDecodeError:
+        raise ArgumentError("the file is no PTX text: it is not UTF-8", got=str(path)) from None
+
+
+def _choose_entry(module: nodes.Module, entry: str | None) -> nodes.Function:
+    entries = {function.name: function for function in module.entries}
+    if not entries:
+        raise ArgumentError("the PTX text has no kernel (.entry)")
+    if entry is None:
+        if len(entries) > 1:
+            raise ArgumentError("the PTX text has several kernels", expected="entry= one of " + ", ".join(entries))
+        return next(iter(entries.values()))
+    if entry not in entries:
+        raise ArgumentError(f"the PTX text has no kernel `{entry}`", expected="one of " + ", ".join(entries))
+    return entries[entry]
+
+
+def _parameter(variable: nodes.Variable) -> Parameter:
+    """What a declared `.param` can take: a 128-byte blob is a tensor map, a 64-bit integer an address or a value."""
+    name = variable.name
+    dtype: Any = dtypes.ALL.get(variable.type)
+    if variable.dims:
+        size = dtype.bytes if dtype else 1
+        for length in variable.dims:
+            size *= max(length, 0)
+        return Parameter(name, "tensor_map" if size == 128 else "blob", size=size)
+    if dtype is not None and dtype.bits == 64 and not dtype.is_float:
+        return Parameter(name, "pointer", None)
+    return Parameter(name, "scalar", dtype)
