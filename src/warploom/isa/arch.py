@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 
 from ..errors import ArgumentError
 
@@ -147,7 +147,7 @@ def known() -> tuple[str, ...]:
     return tuple(names)
 
 
-@lru_cache(maxsize=None)
+@cache
 def get(name: str) -> Arch:
     """The target of that name ("sm_90a"). Raises ArgumentError, with the list of known ones, for any other."""
     number, suffix = _split(name)

@@ -42,9 +42,9 @@ def _lengths(bits: int, accumulator_bits: int) -> Mapping[str, Callable[[Modifie
     return {"a": a, "b": b, "c": c}
 
 
-_F32 = ">d:f32*c, a:b32!*a, b:b32!*b, c:f32!*c"
-_F16 = ">d:b32*c, a:b32!*a, b:b32!*b, c:b32!*c"
-_S32 = ">d:s32*c, a:b32!*a, b:b32!*b, c:s32!*c"
+_F32 = ">d:f32*c, a:b32!*a, b:b32!*b, c:f32*c"
+_F16 = ">d:b32*c, a:b32!*a, b:b32!*b, c:b32*c"
+_S32 = ">d:s32*c, a:b32!*a, b:b32!*b, c:s32*c"
 _HALF_SHAPES = {"shape": "m16n8k8 m16n8k16"}
 _HALF_NEEDS = {"m16n8k16": ("sm_80", (7, 0))}
 _FP8 = {"shape": "m16n8k16 m16n8k32", "atype": "e4m3 e5m2", "btype": "e4m3 e5m2"}
@@ -76,7 +76,7 @@ FORMS: tuple[Form, ...] = (
         arch="sm_89", ptx=(8, 7), lengths=_lengths(8, 16), section=SECTION,
     ),
     Form(
-        "mma.f64", "mma.sync.aligned.shape.row.col.f64.f64.f64.f64{.rnd}", ">d:f64*c, a:f64!*a, b:f64!*b, c:f64!*c",
+        "mma.f64", "mma.sync.aligned.shape.row.col.f64.f64.f64.f64{.rnd}", ">d:f64*c, a:f64!*a, b:f64!*b, c:f64*c",
         {"shape": "m8n8k4 m16n8k4 m16n8k8 m16n8k16", "rnd": "rn rz rm rp"},
         arch="sm_80", ptx=(7, 0), lengths=_lengths(64, 64), section=SECTION,
         needs={shape: ("sm_90", (7, 8)) for shape in ("m16n8k4", "m16n8k8", "m16n8k16")},
@@ -104,14 +104,14 @@ FORMS: tuple[Form, ...] = (
     ),
     Form(
         "mma.volta_f32", "mma.sync.aligned.m8n8k4.alayout.blayout.f32.f16.f16.f32",
-        ">d:f32*8, a:b32!*2, b:b32!*2, c:f32!*8", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION,
+        ">d:f32*8, a:b32!*2, b:b32!*2, c:f32*8", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION,
     ),
     Form(
         "mma.volta_f32_f16", "mma.sync.aligned.m8n8k4.alayout.blayout.f32.f16.f16.f16",
-        ">d:f32*8, a:b32!*2, b:b32!*2, c:b32!*4", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION,
+        ">d:f32*8, a:b32!*2, b:b32!*2, c:b32*4", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION,
     ),
     Form(
         "mma.volta_f16", "mma.sync.aligned.m8n8k4.alayout.blayout.f16.f16.f16.f16",
-        ">d:b32*4, a:b32!*2, b:b32!*2, c:b32!*4", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION,
+        ">d:b32*4, a:b32!*2, b:b32!*2, c:b32*4", _VOLTA, arch="sm_70", ptx=(6, 4), section=SECTION,
     ),
 )  # fmt: skip

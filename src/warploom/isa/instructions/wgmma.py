@@ -6,6 +6,7 @@ The accumulator is one operand that is read and written, n/2 32-bit registers of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from .mma import shape_of
@@ -44,8 +45,8 @@ def _pair(
     """The two rows of one input type: A by descriptor, A in registers."""
     check = _float_n if accumulator != "s32" else _integer_n
     forms = []
-    for suffix, a, rest in (("desc", "a:b64!", immediates[0]), ("regs", "a:b32!*4", immediates[1])):
-        operands = f"+d:{accumulator}*n, {a}, b:b64!, scale_d:pred" + (f", {rest}" if rest else "")
+    for suffix, a, rest in (("desc", "a:b64", immediates[0]), ("regs", "a:b32!*4", immediates[1])):
+        operands = f"+d:{accumulator}*n, {a}, b:b64, scale_d:pred" + (f", {rest}" if rest else "")
         forms.append(
             Form(
                 f"wgmma.{name}_{suffix}",
@@ -69,8 +70,8 @@ def _example(
     """One whole instruction, at n = 16."""
     registers = {"f32": "%f", "b32": "%r", "s32": "%r"}[accumulator]
     d = ", ".join(f"{registers}{i}" for i in range(8 // per_register))
-    words = [slots.get(word, word).split()[0] for word in opcode.replace("{.satfinite}", "").split(".")[1:]]
-    matrix = "%rd0" if a.endswith("b64!") else "{%r8, %r9, %r10, %r11}"
+    words = [slots.get(word, word).split()[0] for word in re.sub(r"\{.*?\}", "", opcode).split(".")[1:]]
+    matrix = "%rd0" if a.endswith("b64") else "{%r8, %r9, %r10, %r11}"
     ones = "".join(", 1" if part.strip() in ("ia:imm", "ib:imm") else ", 0" for part in rest.split(",") if part)
     return f"wgmma.mma_async.sync.aligned.m64n16k{k}.{'.'.join(words)} {{{d}}}, {matrix}, %rd1, %p0{ones};"
 
@@ -84,9 +85,13 @@ FORMS: tuple[Form, ...] = (
     *_pair("tf32", ".f32.tf32.tf32", 8, "f32", _SCALABLE),
     *_pair("fp8_f32", ".f32.atype.btype", 32, "f32", _SCALABLE, **_FP8),
     *_pair("fp8_f16", ".f16.atype.btype", 32, "b32", _SCALABLE, 2, **_FP8),
-    *_pair("int8", ".s32.atype.btype{.satfinite}", 32, "s32", _PLAIN, atype="s8 u8", btype="s8 u8"),
+    # ptxas takes .satfinite in the place of the ISA's syntax line and in that of its examples.
+    *_pair(
+        "int8", "{.saturate}.s32.atype.btype{.satfinite}", 32, "s32", _PLAIN,
+        saturate="satfinite", atype="s8 u8", btype="s8 u8",
+    ),
     *_pair("b1", ".s32.b1.b1.and.popc", 256, "s32", _PLAIN),
     Form("wgmma.fence", "wgmma.fence.sync.aligned", "", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.1"),
     Form("wgmma.commit_group", "wgmma.commit_group.sync.aligned", "", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.2"),
     Form("wgmma.wait_group", "wgmma.wait_group.sync.aligned", "n:imm", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.3"),
-)
+)  # fmt: skip
