@@ -1,3 +1,88 @@
-"""Rows that are still to be written."""
+"""Comparison and selection: PTX ISA 9.7.6, and its half precision forms, 9.7.7."""
 
-FORMS = ()
+from __future__ import annotations
+
+from .schema import Form
+
+EQUALITY = "eq ne"
+SIGNED = "eq ne lt le gt ge"
+UNSIGNED = "eq ne lt le gt ge lo ls hi hs"
+FLOATING = "eq ne lt le gt ge equ neu ltu leu gtu geu num nan"
+BOOLEANS = "and or xor"
+
+_OLD = ("sm_50", (1, 0))
+_HALF = ("sm_53", (4, 2))
+_LATE = ("sm_90", (7, 8))
+
+# What can be compared: name, source types, comparisons, flush slot, target and PTX version.
+_CLASSES = (
+    ("bits", "b16 b32 b64", EQUALITY, "", _OLD),
+    ("signed", "s16 s32 s64", SIGNED, "", _OLD),
+    ("unsigned", "u16 u32 u64", UNSIGNED, "", _OLD),
+    ("f32", "f32", FLOATING, "{.ftz}", _OLD),
+    ("f64", "f64", FLOATING, "", _OLD),
+    ("f16", "f16", FLOATING, "{.ftz}", _HALF),
+    ("bf16", "bf16", FLOATING, "", _LATE),
+)
+_PAIRS = (
+    ("f16x2", "f16x2", FLOATING, "{.ftz}", _HALF),
+    ("bf16x2", "bf16x2", FLOATING, "", _LATE),
+)
+
+# Result types of `set` by class of source; the ISA lists them in two sections that overlap.
+_RESULTS = {
+    "f16": (("u16 s16 u32 s32", ("sm_53", (6, 5))), ("f16", _HALF), ("bf16", _LATE)),
+    "bf16": (("u16 s16 u32 s32 bf16", _LATE),),
+    "f16x2": (("f16x2", _HALF), ("u32 s32", ("sm_53", (6, 5)))),
+    "bf16x2": (("bf16x2 u32 s32", _LATE),),
+}
+_PLAIN_RESULTS = (("u32 s32 f32", _OLD), ("f16", _HALF), ("bf16", _LATE))
+
+
+def _setp() -> list[Form]:
+    rows = []
+    for classes, destination, section in ((_CLASSES, ">p:pred|q:pred, ", "9.7.6.2"), (_PAIRS, ">p:pred|q:pred, ", "9.7.7.2")):
+        for name, types, comparisons, flush, (arch, ptx) in classes:
+            slots = {"cmp": comparisons, "type": types}
+            chapter = "9.7.7.2" if "f16" in name else section
+            operands = destination + "a:type, b:type"
+            rows.append(Form(f"setp.{name}", f"setp.cmp{flush}.type", operands, slots, arch, ptx, section=chapter))
+            rows.append(
+                Form(
+                    f"setp.{name}.bool", f"setp.cmp.bool{flush}.type", operands + ", c:pred",
+                    {**slots, "bool": BOOLEANS}, arch, ptx, section=chapter,
+                )  # fmt: skip
+            )
+    return rows
+
+
+def _set() -> list[Form]:
+    rows = []
+    for name, types, comparisons, flush, base in (*_CLASSES, *_PAIRS):
+        for results, (arch, ptx) in _RESULTS.get(name, _PLAIN_RESULTS):
+            late = max((arch, ptx), base, key=lambda need: int(need[0][3:]))
+            half = "f16" in name or "f16" in results
+            slots = {"cmp": comparisons, "dtype": results, "type": types}
+            key = f"set.{name}.{'half' if 'f16' in results else 'word'}{'.late' if late == _LATE and 'bf16' not in name else ''}"
+            section = "9.7.7.1" if half else "9.7.6.1"
+            # ptxas takes .ftz only where a single or half precision value is compared.
+            opcode = f"set.cmp{flush}.dtype.type"
+            rows.append(Form(key, opcode, ">d:dtype, a:type, b:type", slots, *late, section=section))
+            rows.append(
+                Form(
+                    key + ".bool", f"set.cmp.bool{flush}.dtype.type", ">d:dtype, a:type, b:type, c:pred",
+                    {**slots, "bool": BOOLEANS}, *late, section=section,
+                )  # fmt: skip
+            )
+    return rows
+
+
+_SELECTED = "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"
+
+FORMS: tuple[Form, ...] = (
+    *_set(),
+    *_setp(),
+    Form("selp", "selp.type", ">d:type, a:type, b:type, c:pred", {"type": _SELECTED}, section="9.7.6.3"),
+    Form("slct.s32", "slct.type.s32", ">d:type, a:type, b:type, c:s32", {"type": _SELECTED}, section="9.7.6.4"),
+    Form("slct.f32", "slct{.ftz}.type.f32", ">d:type, a:type, b:type, c:f32", {"type": _SELECTED}, section="9.7.6.4"),
+)

@@ -28,6 +28,7 @@ from . import (
     memory,
     misc,
     mma,
+    move,
     packed,
     warp,
     wgmma,
@@ -35,7 +36,7 @@ from . import (
 from .schema import Form, Match
 
 FAMILIES = (
-    integer, floating, packed, logic, compare, convert,
+    integer, floating, packed, logic, compare, convert, move,
     memory, atomics, warp, control, misc,
     barriers, mbarrier, async_copy, bulk_copy, fences, cluster,
     matrix, mma, wgmma,
