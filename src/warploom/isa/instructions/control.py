@@ -1,3 +1,20 @@
-"""Rows that are still to be written."""
+"""Rows of control flow: branches, calls, ends.
 
-FORMS = ()
+PTX ISA 9.7.12. The emulator's core executes them itself (they have no handler in `emulator.ops`); the operands of a
+call are groups in parentheses, which the function's declaration gives meaning, so its rows name them only.
+"""
+
+from __future__ import annotations
+
+from .schema import Form
+
+FORMS: tuple[Form, ...] = (
+    Form("bra", "bra{.uni}", "target:label", section="9.7.12.3", example="bra L0;"),
+    Form("brx.idx", "brx.idx{.uni}", "index:u32, targets:label", ptx=(6, 0), section="9.7.12.4",
+         example="brx.idx %r0, targets;"),
+    Form("call", "call{.uni}", "first:any, second:any?, third:any?, fourth:any?", section="9.7.12.5",
+         example="call callee;"),
+    Form("ret", "ret{.uni}", "", section="9.7.12.6", example="ret;"),
+    Form("exit", "exit", "", section="9.7.12.7", example="exit;"),
+)  # fmt: skip
+"""All rows of this family."""

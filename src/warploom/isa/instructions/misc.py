@@ -1,3 +1,21 @@
-"""Rows that are still to be written."""
+"""Rows of the rest: traps, sleep, performance events, the stack.
 
-FORMS = ()
+PTX ISA 9.7.19.1-4 and 9.7.17. The stack instructions are known to the table but not to the emulator.
+"""
+
+from __future__ import annotations
+
+from .schema import Form
+
+FORMS: tuple[Form, ...] = (
+    Form("trap", "trap", "", section="9.7.19.4"),
+    Form("brkpt", "brkpt", "", section="9.7.19.1"),
+    Form("nanosleep", "nanosleep.u32", "t:u32", arch="sm_70", ptx=(6, 3), section="9.7.19.2"),
+    Form("pmevent.index", "pmevent", "index:imm", ptx=(1, 4), section="9.7.19.3", example="pmevent 3;"),
+    Form("pmevent.mask", "pmevent.mask", "mask:imm", ptx=(3, 0), section="9.7.19.3", example="pmevent.mask 3;"),
+    Form("stack.save", "stacksave.type", ">d:type", {"type": "u64"}, arch="sm_52", ptx=(7, 3), section="9.7.17.1"),
+    Form("stack.restore", "stackrestore.type", "a:type!", {"type": "u64"}, arch="sm_52", ptx=(7, 3), section="9.7.17.2"),
+    Form("stack.alloca", "alloca.type", ">d:type, size:type, align:imm?", {"type": "u64"}, arch="sm_52", ptx=(7, 3),
+         section="9.7.17.3", example="alloca.u64 %rd0, %rd1, 8;"),
+)  # fmt: skip
+"""All rows of this family."""
