@@ -1,0 +1,291 @@
+"""What runs beside the warps: asynchronous operations, and when they take effect.
+
+An `AsyncOperation` reads its sources, writes its destination and signals, in that order; the pieces of a read or a
+write may happen in any order. The `Engine` decides when, by its policy:
+
+    eager    at issue
+    lazy     only when no warp can run: first what reads operands (wgmma), then what others wait for, stores last
+    random   by the seed, now and then between instructions, the pieces of one copy in random order, its signal last
+    starve   everything soon, but one kind of operation (or the oldest operation) held back as long as possible
+
+What happens depends only on (policy, seed) and on the program: the same pair replays the same run. PTX ISA 8.9.1.1
+(an asynchronous operation is not part of its thread's program order).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+from ..errors import ArgumentError, EmulationError
+
+if TYPE_CHECKING:
+    from .decode import Operation
+    from .frame import Frame
+    from .machine import Machine
+
+POLICIES = ("eager", "lazy", "random", "starve")
+KINDS = ("wgmma", "cp.async", "load", "remote", "store")
+"""Kinds of operations, in the order in which "lazy" prefers them. wgmma first: it then reads what its operands held
+when a missing wait let it start, and a stage given back too early is already poisoned by the next load. Stores last:
+their source stays open to being overwritten for as long as the program allows."""
+
+Part = Callable[[int, int], None]
+"""`part(index, parts)` does one of `parts` equal pieces of a read or a write."""
+
+
+@dataclass(frozen=True, eq=False)
+class Issuer:
+    """The thread that issued an operation (`lane` None: the whole warp, or warps, of the frame)."""
+
+    frame: Frame
+    operation: Operation
+    lane: int | None = None
+
+    @classmethod
+    def of(cls, frame: Frame, lane: int | None = None) -> Issuer:
+        return cls(frame, frame.operation, None if lane is None else int(lane))
+
+    @property
+    def thread(self) -> int:
+        """Linear thread number in its CTA."""
+        return self.frame.thread(self.lane or 0)
+
+    def where(self) -> str:
+        """Instruction, CTA and thread, as text. The frame may have moved on, so its operation is put back for that."""
+        now = self.frame.operation
+        self.frame.operation = self.operation
+        try:
+            return self.frame.where(self.lane)
+        finally:
+            self.frame.operation = now
+
+    def short(self) -> str:
+        """One line: CTA, thread and source line."""
+        location = self.operation.instruction.location
+        who = f"thread {self.thread}" if self.lane is not None else f"warp {self.frame.first_warp}"
+        place = f" at {location}" if location else ""
+        return f"{who} of {self.frame.cta.describe()}{place}"
+
+    def error(self, kind: type[EmulationError], what: str, **parts: object) -> NoReturn:
+        """Raise an error of the issuing instruction, also long after it ran."""
+        raise kind(what, where=self.where(), **parts)  # type: ignore[arg-type]
+
+
+@dataclass(eq=False)
+class AsyncOperation:
+    """One operation in flight.
+
+    Attributes:
+        kind: one of KINDS.
+        issuer: who issued it.
+        description: what it is, for reports: "TMA load of box (64, 64) at (0, 128) into `tile+8192`".
+        read: takes its sources; None where there is nothing to read.
+        write: changes its destination; None where there is none.
+        signal: tells whoever waits, after all else.
+        after: operations that must be done before this one starts.
+        bytes: how many it moves.
+        read_done: the sources may be overwritten; done: all is visible.
+    """
+
+    kind: str
+    issuer: Issuer
+    description: str
+    read: Part | None = None
+    write: Part | None = None
+    signal: Callable[[], None] | None = None
+    after: tuple[AsyncOperation, ...] = ()
+    bytes: int = 0
+    read_done: bool = False
+    done: bool = False
+    number: int = -1
+    clock: object = None
+    """Room for the sanitizer's clocks."""
+    _steps: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def may_start(self) -> bool:
+        return all(other.done for other in self.after)
+
+
+class Engine:
+    """All operations in flight of one machine.
+
+    Args:
+        machine: whose `progress` is called when something took effect, and whose `observer` sees operations being
+            issued, read, written and done (`operation_issued(op)`, …; None where checking is off).
+        policy, seed: see the module's docstring. With "starve" the seed picks what is held back.
+    """
+
+    def __init__(self, machine: Machine, policy: str = "lazy", seed: int = 0) -> None:
+        if policy not in POLICIES:
+            raise ArgumentError(f"there is no schedule {policy!r}", expected=f"one of {', '.join(POLICIES)}", got=policy)
+        self.machine = machine
+        self.policy = policy
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.issued = 0
+        self.starved = (*KINDS, "oldest")[seed % (len(KINDS) + 1)]
+        self._queues: dict[str, deque[AsyncOperation]] = {kind: deque() for kind in KINDS}
+        self._in_flight = 0
+
+    # -- what handlers call --------------------------------------------------------------------------------------
+
+    def submit(self, operation: AsyncOperation) -> AsyncOperation:
+        """Put an operation in flight; under "eager" it is done when this returns."""
+        operation.number = self.issued
+        self.issued += 1
+        observer = self.machine.observer
+        if observer is not None:
+            observer.operation_issued(operation)
+        if self.policy == "eager":
+            self._complete(operation)
+            return operation
+        self._queues[operation.kind].append(operation)
+        self._in_flight += 1
+        return operation
+
+    # -- what the scheduler calls --------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """How many operations are not done."""
+        return self._in_flight
+
+    def pending(self) -> Iterator[AsyncOperation]:
+        """All operations in flight, oldest first."""
+        yield from sorted((op for queue in self._queues.values() for op in queue), key=lambda op: op.number)
+
+    def tick(self) -> None:
+        """Called between instructions: lets operations take effect while warps can still run, where the policy does so."""
+        if not self._in_flight or self.policy in ("lazy", "eager"):
+            return
+        if self.policy == "random":
+            if self.random.random() < 0.25:
+                self._random_step()
+            return
+        held = self._held_back()
+        for operation in list(self.pending()):
+            if operation.kind != held and operation is not held and operation.may_start:
+                self._finish(operation)
+
+    def advance(self) -> bool:
+        """Called when no warp can run: makes something happen. False if nothing is in flight."""
+        if not self._in_flight:
+            return False
+        if self.policy == "random":
+            self._random_step()
+            return True
+        candidates = self._lazy_order()
+        if self.policy == "starve":
+            held = self._held_back()
+            free = [op for op in candidates if op.kind != held and op is not held]
+            candidates = iter(free or list(self._lazy_order()))
+        operation = next(candidates, None)
+        if operation is None:
+            return False
+        if operation.kind == "store" and operation.read is not None and not operation.read_done:
+            self._read(operation)  # apart from the write: a wait for the reads alone must not imply the writes
+        else:
+            self._finish(operation)
+        return True
+
+    def drain(self) -> None:
+        """Complete everything: the end of the kernel."""
+        while self.advance():
+            pass
+
+    # -- order ---------------------------------------------------------------------------------------------------
+
+    def _lazy_order(self) -> Iterator[AsyncOperation]:
+        for kind in KINDS:
+            for operation in self._queues[kind]:
+                if operation.may_start:
+                    yield operation
+
+    def _held_back(self) -> str | AsyncOperation:
+        if self.starved == "oldest":
+            return next(self.pending())
+        return self.starved
+
+    # -- effect --------------------------------------------------------------------------------------------------
+
+    def _random_step(self) -> None:
+        """One piece of one operation, both by the seed."""
+        choices = [operation for operation in self.pending() if operation.may_start]
+        operation = self.random.choice(choices)
+        if not operation._steps:
+            operation._steps = self._pieces(operation)
+        operation._steps.pop()()
+        if operation.done:
+            self._remove(operation)
+        self.machine.progress()
+
+    def _pieces(self, operation: AsyncOperation) -> list[Callable[[], None]]:
+        """The steps of an operation, last first."""
+        steps: list[Callable[[], None]] = []
+        parts = self.random.choice((1, 2, 4))
+        if operation.read is not None and not operation.read_done:
+            steps += [lambda at=at: operation.read(at, parts) for at in self._shuffled(parts)]  # type: ignore[misc]
+        steps.append(lambda: self._mark_read(operation))
+        if operation.write is not None:
+            steps += [lambda at=at: operation.write(at, parts) for at in self._shuffled(parts)]  # type: ignore[misc]
+        steps.append(lambda: self._conclude(operation))
+        return steps[::-1]
+
+    def _shuffled(self, count: int) -> list[int]:
+        order = list(range(count))
+        self.random.shuffle(order)
+        return order
+
+    def _read(self, operation: AsyncOperation) -> None:
+        if operation.read is not None and not operation.read_done:
+            operation.read(0, 1)
+        self._mark_read(operation)
+        self.machine.progress()
+
+    def _mark_read(self, operation: AsyncOperation) -> None:
+        operation.read_done = True
+        if self.machine.observer is not None:
+            self.machine.observer.operation_read(operation)
+
+    def _complete(self, operation: AsyncOperation) -> None:
+        if not operation.read_done:
+            self._read(operation)
+        if operation.write is not None:
+            operation.write(0, 1)
+        self._conclude(operation)
+        self.machine.progress()
+
+    def _conclude(self, operation: AsyncOperation) -> None:
+        """Signal and mark as done."""
+        observer = self.machine.observer
+        if observer is not None:
+            observer.operation_written(operation)
+        if operation.signal is not None:
+            operation.signal()
+        operation.done = True
+        if observer is not None:
+            observer.operation_done(operation)
+        operation.read = operation.write = operation.signal = None  # the closures hold whole tiles
+        operation.after = ()
+
+    def _finish(self, operation: AsyncOperation) -> None:
+        if operation._steps:  # begun in pieces
+            while not operation.done:
+                operation._steps.pop()()
+            self.machine.progress()
+        else:
+            self._complete(operation)
+        self._remove(operation)
+
+    def _remove(self, operation: AsyncOperation) -> None:
+        queue = self._queues[operation.kind]
+        if queue and queue[0] is operation:
+            queue.popleft()
+        else:
+            queue.remove(operation)
+        self._in_flight -= 1
