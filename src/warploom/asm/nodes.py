@@ -126,12 +126,14 @@ class Instruction:
         operands: in the order of the text.
         guard: the predicate that enables it, if any.
         location: where it was written: a Python line for our own text, a `.loc` or PTX line for foreign text.
+        ptx_line: line of the PTX text it was parsed from, 0 where there was none.
     """
 
     opcode: str
     operands: tuple[Operand, ...] = ()
     guard: Guard | None = None
     location: SourceLocation | None = field(default=None, compare=False)
+    ptx_line: int = field(default=0, compare=False)
 
     @property
     def modifiers(self) -> tuple[str, ...]:
@@ -278,11 +280,20 @@ class Module:
     def arch(self) -> str:
         return self.target[0]
 
-    def to_text(self) -> str:
-        """The PTX text of this module."""
+    @property
+    def files(self) -> dict[int, str]:
+        found = {}
+        for item in self.items:
+            if isinstance(item, Directive) and item.name == "file":
+                number, _, rest = item.text.partition(" ")
+                found[int(number, 0)] = rest.strip().split('"')[1]
+        return found
+
+    def to_text(self, *, line_info: bool = False) -> str:
+        """The PTX text of this module. `line_info`: see `printer.to_text`."""
         from .printer import to_text
 
-        return to_text(self)
+        return to_text(self, line_info=line_info)
 
 
 def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:

@@ -1,0 +1,10 @@
+"""PTX text and trees: parse, print, bind to the instruction table, verify.
+
+`parse(text)` gives a `nodes.Module`, `module.to_text()` the text again, `verify(module)` what is wrong with it and
+`check(module)` raises the first of it.
+"""
+
+from . import nodes
+from .parser import parse
+
+__all__ = ["nodes", "parse"]

@@ -1,0 +1,68 @@
+"""Constants: numbers as PTX writes them, and integer constant expressions. PTX ISA 4.5."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from .nodes import Float, Integer
+
+_LIMIT = 1 << 64
+
+
+def read_number(text: str) -> Integer | Float | None:
+    """The constant a number token stands for, or None where it is no PTX number or does not fit 64 bits."""
+    prefix = text[:2].lower()
+    if prefix == "0f":
+        return Float(int(text[2:], 16), 32, text) if len(text) == 10 else None
+    if prefix == "0d":
+        return Float(int(text[2:], 16), 64, text) if len(text) == 18 else None
+    digits = text[:-1] if text.endswith("U") else text
+    try:
+        if prefix == "0x":
+            value = int(digits[2:], 16)
+        elif prefix == "0b":
+            value = int(digits[2:], 2)
+        elif digits.isdigit():
+            if len(digits) > 24:
+                return None
+            value = int(digits, 8) if digits[0] == "0" else int(digits)
+        else:
+            return Float(double_bits(float(text)), 64, text)
+    except ValueError:
+        return None
+    return Integer(value, text) if value < _LIMIT else None
+
+
+def double_bits(value: float) -> int:
+    """The 64 bits of a double."""
+    return struct.unpack("<Q", struct.pack("<d", value))[0]
+
+
+def negate(constant: Integer | Float) -> Integer | Float:
+    """The constant with a minus in front."""
+    text = "-" + constant.text if constant.text else ""
+    if isinstance(constant, Integer):
+        return Integer(-constant.value, text)
+    return Float(constant.raw ^ (1 << (constant.bits - 1)), constant.bits, text)
+
+
+def _divide(a: int, b: int) -> int:
+    """Division of C: towards zero."""
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
+BINARY: dict[str, tuple[int, Callable[[int, int], int]]] = {
+    "|": (1, lambda a, b: a | b),
+    "^": (2, lambda a, b: a ^ b),
+    "&": (3, lambda a, b: a & b),
+    "<<": (4, lambda a, b: (a << (b & 63)) & (_LIMIT - 1)),
+    ">>": (4, lambda a, b: a >> (b & 63)),
+    "+": (5, lambda a, b: a + b),
+    "-": (5, lambda a, b: a - b),
+    "*": (6, lambda a, b: a * b),
+    "/": (6, _divide),
+    "%": (6, lambda a, b: a - b * _divide(a, b)),
+}
+"""Binary operators of constant expressions: how tightly each binds, and what it computes."""

@@ -1,0 +1,174 @@
+"""Declarations: registers, variables, parameters. PTX ISA 5.1, 5.4 and 11.6."""
+
+from __future__ import annotations
+
+from .lexer import DIRECTIVE, END
+from .nodes import RegisterDeclaration, Variable
+from .operands import OperandParser
+
+LINKAGE = {".extern", ".visible", ".weak", ".common"}
+SPACES = {".param", ".shared", ".global", ".local", ".const", ".tex"}
+VECTORS = {".v2", ".v4", ".v8"}
+SCALARS = {
+    "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64",
+    "f16", "bf16", "f32", "tf32", "f64", "f16x2", "bf16x2", "e4m3", "e5m2", "e4m3x2", "e5m2x2", "pred",
+    "texref", "samplerref", "surfref",
+}  # fmt: skip
+MAX_NAMES = 1 << 16
+"""More variables than this from one `name<N>` are refused; registers are not expanded and have no limit."""
+
+
+class DeclarationParser(OperandParser):
+    """Reads what declares a name."""
+
+    def scalar_type(self, context: str) -> str:
+        """A scalar type, without its dot."""
+        text = self.texts[self.at]
+        if self.kinds[self.at] != DIRECTIVE or text[1:] not in SCALARS:
+            self.fail(f"the type of {context} is missing", "a type such as .b32, .f32, .u64 or .pred")
+        self.at += 1
+        return text[1:]
+
+    def count(self, context: str) -> int | None:
+        """The `<N>` behind a name, or None."""
+        if not self.accept("<"):
+            return None
+        count = self.integer("a number of names")
+        self.expect(">", f"behind the number of {context}")
+        if count < 0:
+            self.fail(f"{context}<{count}> declares a negative number of names", index=self.at - 2)
+        return count
+
+    def registers(self) -> list[RegisterDeclaration]:
+        """What follows `.reg`, the semicolon included. A list with counts becomes one declaration for each."""
+        self.at += 1
+        vector = self.texts[self.at][1:] if self.texts[self.at] in VECTORS else None
+        self.at += vector is not None
+        type_name = self.scalar_type("a register")
+        found: list[RegisterDeclaration] = []
+        plain: list[str] = []
+        while True:
+            name = self.word("a register name")
+            count = self.count(name)
+            if count is None:
+                plain.append(name)
+            else:
+                if plain:
+                    found.append(RegisterDeclaration(type_name, tuple(plain), None, vector))
+                    plain = []
+                found.append(RegisterDeclaration(type_name, (name,), count, vector))
+            if self.accept(";"):
+                break
+            if not self.accept(","):
+                self.fail_after_previous("a register declaration does not end here", "`,` or `;`")
+        if plain:
+            found.append(RegisterDeclaration(type_name, tuple(plain), None, vector))
+        return found
+
+    def parameters(self) -> tuple[Variable, ...]:
+        """Parameters or results in parentheses."""
+        self.expect("(", "before the parameters")
+        found: list[Variable] = []
+        if self.accept(")"):
+            return ()
+        while True:
+            found.extend(self.variable("", single=True))
+            if self.accept(")"):
+                return tuple(found)
+            if not self.accept(","):
+                self.fail_after_previous("a list of parameters does not end here", "`,` or `)`")
+
+    def variable(self, linkage: str, single: bool = False) -> list[Variable]:
+        """A variable from its space on. `single`: a parameter, which ends before `,` or `)`; else at `;`."""
+        space = self.texts[self.at]
+        if self.kinds[self.at] != DIRECTIVE or space not in SPACES | {".reg"}:
+            self.fail("a declaration is missing", "a state space such as .param, .shared or .global")
+        self.at += 1
+        align, attributes = self._attributes(None)
+        type_name = self.scalar_type("a variable")
+        before = tuple(attributes)
+        _, after = self._attributes(align, behind_type=True)
+        found: list[Variable] = []
+        while True:
+            name = self.word("the name of a variable")
+            count = self.count(name)
+            dims = self._dims()
+            initializer = self._initializer() if not single and self.accept("=") else ""
+            names = [name] if count is None else self._expanded(name, count)
+            for one in names:
+                found.append(
+                    Variable(space[1:], type_name, one, dims, align, linkage, initializer, before + tuple(after))
+                )
+            if single or self.accept(";"):
+                return found
+            if not self.accept(","):
+                self.fail_after_previous("the declaration of a variable does not end here", "`,` or `;`")
+
+    def _expanded(self, name: str, count: int) -> list[str]:
+        if count > MAX_NAMES:
+            self.fail(f"{name}<{count}> declares more than {MAX_NAMES} variables")
+        return [f"{name}{index}" for index in range(count)]
+
+    def _attributes(self, align: int | None, behind_type: bool = False) -> tuple[int | None, list[str]]:
+        """Alignment and other directives between the space and the name."""
+        found: list[str] = []
+        while self.kinds[self.at] == DIRECTIVE:
+            text = self.texts[self.at]
+            first = self.at
+            if text == ".align":
+                self.at += 1
+                value = self.integer("an alignment in bytes")
+                if behind_type:
+                    found.append(f".align {value}")
+                else:
+                    align = value
+            elif text in VECTORS or text in (".ptr", ".global", ".shared", ".const", ".local", ".param"):
+                self.at += 1
+                found.append(text)
+            elif text == ".attribute":
+                self.at += 1
+                self._parenthesised()
+                found.append(self.tokens.joined(first, self.at))
+            else:
+                break
+        return align, found
+
+    def _parenthesised(self) -> None:
+        self.expect("(", "behind .attribute")
+        depth = 1
+        while depth:
+            text = self.texts[self.at]
+            if self.kinds[self.at] == END or text == ";":
+                self.fail("`)` is missing behind .attribute", "`)`")
+            depth += (text == "(") - (text == ")")
+            self.at += 1
+
+    def _dims(self) -> tuple[int, ...]:
+        dims: list[int] = []
+        while self.accept("["):
+            if self.accept("]"):
+                dims.append(-1)
+                continue
+            size = self.integer("the number of elements")
+            if size < 0:
+                self.fail(f"an array has {size} elements", "a number of elements of at least 0", index=self.at - 1)
+            dims.append(size)
+            self.expect("]", "behind the number of elements")
+        return tuple(dims)
+
+    def _initializer(self) -> str:
+        """The text up to the comma or semicolon that ends it."""
+        first, depth = self.at, 0
+        while True:
+            text = self.texts[self.at]
+            if self.kinds[self.at] == END or (text == ";" and depth):
+                self.fail("an initializer does not end", "`}`" if depth else "`;`")
+            if depth == 0 and text in (",", ";"):
+                break
+            depth += (text in ("{", "(")) - (text in ("}", ")"))
+            if depth < 0:
+                self.fail("an initializer has a closing brace too many", "`,` or `;`")
+            self.at += 1
+        if first == self.at:
+            self.fail("an initializer is missing behind `=`", "a constant or `{`")
+        return self.tokens.joined(first, self.at)

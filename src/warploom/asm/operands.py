@@ -1,0 +1,205 @@
+"""Operands of instructions: registers, constants, addresses, vectors, pairs. PTX ISA 6 and the syntax lines of 9.7."""
+
+from __future__ import annotations
+
+import re
+
+from .constants import BINARY, negate, read_number
+from .cursor import Cursor
+from .lexer import DIRECTIVE, NUMBER, PUNCTUATION, STRING, WORD, Tokens
+from .nodes import (
+    Address,
+    Float,
+    Group,
+    Integer,
+    Operand,
+    Pair,
+    Raw,
+    Register,
+    Sink,
+    Symbol,
+    TensorAddress,
+    Vector,
+)
+
+_VIDEO_SELECTOR = re.compile(r".*\.[bh]\d+$")
+_SINK = Sink()
+
+
+class OperandParser(Cursor):
+    """Reads operands. A bare name is a `Register` whatever it names; a name plus a constant is a `Symbol`."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__(tokens)
+        # One node per spelling: a text names the same few hundred registers thousands of times.
+        self._names: dict[str, Operand] = {"_": _SINK, "WARP_SZ": Integer(32, "WARP_SZ")}
+        self._numbers: dict[str, Integer | Float] = {}
+
+    def operand_list(self, closing: str, context: str) -> tuple[Operand, ...]:
+        """Operands up to a closing token, which is stepped over."""
+        operands: list[Operand] = []
+        kinds, texts, names = self.kinds, self.texts, self._names
+        if self.accept(closing):
+            return ()
+        while True:
+            at = self.at
+            following = texts[at + 1] if kinds[at] == WORD else ""
+            # The common case, a name followed by a comma or the end, without a call.
+            known = names.get(texts[at]) if following == "," or following == closing else None
+            if known is not None:
+                self.at = at + 1
+                operands.append(known)
+            else:
+                operands.append(self.operand(context))
+            following = texts[self.at]
+            self.at += 1
+            if following == closing:
+                return tuple(operands)
+            if following != ",":
+                self.at -= 1
+                self.fail_after_previous(f"{context} does not end here", f"`,` or `{closing}`")
+
+    def operand(self, context: str) -> Operand:
+        """One operand."""
+        kind, text = self.kinds[self.at], self.texts[self.at]
+        if kind == WORD or kind == STRING:
+            return self._named(text if kind == WORD else text[1:-1], context)
+        if kind == NUMBER:
+            return self._number()
+        if kind == PUNCTUATION:
+            if text == "{":
+                return self._nested("}", Vector, "a vector")
+            if text == "[":
+                return self._address()
+            if text == "(":
+                return self._nested(")", Group, "a list of arguments")
+            if text == "-":
+                return self._negative(context)
+            if text == "!":
+                self.at += 1
+                return Register(self.word("the predicate behind `!`"), negated=True)
+            if text in "~+":
+                return self.integer_constant("a constant")
+        if kind == DIRECTIVE:
+            return self._selectors(self.at)
+        self.fail(f"{context} lacks an operand", "a register, a constant, `[`, `{` or `(`")
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _name(self, text: str) -> Operand:
+        known = self._names.get(text)
+        if known is None:
+            known = self._names[text] = Raw(text) if _VIDEO_SELECTOR.match(text) else Register(text)
+        return known
+
+    def _named(self, text: str, context: str) -> Operand:
+        first = self.at
+        self.at += 1
+        following = self.texts[self.at]
+        if following in (",", ";", "}", ")"):
+            return self._name(text)
+        if following == "|":
+            self.at += 1
+            return Pair(self._name(text), self.operand(context))
+        if following in ("+", "-"):
+            return Symbol(text, self._offset())
+        if following == "[":
+            return self._selectors(first)
+        if self.kinds[self.at] == DIRECTIVE:
+            return self._selectors(first)
+        return self._name(text)
+
+    def _offset(self) -> int:
+        """The constant behind a name: `+16`, `-16`, `+-16`."""
+        sign = -1 if self.texts[self.at] == "-" else 1
+        self.at += 1
+        return sign * self.integer("a constant offset")
+
+    def _selectors(self, first: int) -> Operand:
+        """Operand text that is kept as it is: `a[5]` (old subscripts), `.h0` behind a blank."""
+        depth = 0
+        while True:
+            text = self.texts[self.at]
+            if self.kinds[self.at] == "end" or text in (";", "{", "}") or (depth == 0 and text in (",", ")")):
+                break
+            depth += (text == "[") - (text == "]")
+            if depth < 0:
+                break
+            self.at += 1
+        if depth != 0:
+            self.fail("`]` is missing behind a subscript", "`]`")
+        if self.at == first:
+            self.fail("an operand is missing", "an operand")
+        return Raw(self.tokens.joined(first, self.at))
+
+    # -- constants -----------------------------------------------------------------------------------------------
+
+    def _number(self) -> Operand:
+        text = self.texts[self.at]
+        if self.texts[self.at + 1] in BINARY:
+            return self.integer_constant("a constant")
+        known = self._numbers.get(text)
+        if known is None:
+            constant = read_number(text)
+            if constant is None:
+                self.fail(
+                    f"`{text}` is no PTX constant of at most 64 bits",
+                    "an integer (12, 0x1F, 0b101, 017), 0f and 8 hex digits, 0d and 16 hex digits, or a decimal",
+                )
+            known = self._numbers[text] = constant
+        self.at += 1
+        return known
+
+    def _negative(self, context: str) -> Operand:
+        first = self.at
+        if self.kinds[first + 1] == NUMBER and self.texts[first + 2] not in BINARY:
+            self.at += 1
+            constant = self._number()
+            assert isinstance(constant, (Integer, Float))
+            return negate(constant)
+        if self.kinds[first + 1] == WORD and self.texts[first + 1] != "WARP_SZ":
+            self.at += 1  # a negated source of the video instructions, `-%r1.h0`
+            inner = self.operand(context)
+            if not isinstance(inner, (Register, Raw)):
+                self.fail("only a register or a constant may stand behind `-`", index=first)
+            return Raw(self.tokens.joined(first, self.at))
+        return self.integer_constant("a constant")
+
+    # -- brackets ------------------------------------------------------------------------------------------------
+
+    def _nested(self, closing: str, node: type[Vector] | type[Group], what: str) -> Operand:
+        self.at += 1
+        self.deeper()
+        elements = self.operand_list(closing, what)
+        self.depth -= 1
+        return node(elements)
+
+    def _address(self) -> Operand:
+        first = self.at
+        self.at += 1
+        base = self._base()
+        offset = self._offset() if self.texts[self.at] in ("+", "-") else 0
+        address = Address(base, offset)
+        if self.accept("]"):
+            return address
+        if self.texts[self.at] != ",":
+            self.fail_after_previous("an address does not end here", "`+`, `,` or `]`")
+        self.at += 1
+        coordinates = self.operand("a tensor address")
+        if self.accept("]"):
+            elements = coordinates.elements if isinstance(coordinates, Vector) else (coordinates,)
+            return TensorAddress(address, elements)
+        # A texture with a separate sampler, `[tex, sampler, {x, y}]`: kept as text.
+        while self.accept(","):
+            self.operand("a texture address")
+        self.expect("]", "behind an address")
+        return Raw(self.tokens.joined(first, self.at))
+
+    def _base(self) -> Register | Integer:
+        kind, text = self.kinds[self.at], self.texts[self.at]
+        if kind == NUMBER or (kind == PUNCTUATION and text in ("-", "(", "~", "+")):
+            return self.integer_constant("an address")
+        if kind == WORD and text != "_":
+            self.at += 1
+            return Register(text)
+        return Register(self.word("the register, variable or constant of an address"))

@@ -1,0 +1,303 @@
+"""PTX text to tree: modules, functions, statements and directives.
+
+Reads hand-written PTX and what nvcc and Triton emit. An opcode is not looked up here: an unknown one is read like
+any other, and the verifier or the emulator refuses it. PTX ISA 4 and 11.
+"""
+
+from __future__ import annotations
+
+from ..errors import SourceLocation
+from .declarations import LINKAGE, SPACES, DeclarationParser
+from .lexer import DIRECTIVE, END, NUMBER, PUNCTUATION, STRING, WORD, Tokens, tokenize
+from .nodes import (
+    Block,
+    Directive,
+    Function,
+    Guard,
+    Instruction,
+    Label,
+    LocDirective,
+    Module,
+    Statement,
+    Variable,
+)
+
+_LINES_OF_INTEGERS = {
+    ".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".reqnctapercluster", ".maxclusterrank",
+    ".abi_preserve", ".abi_preserve_control",
+}  # fmt: skip
+_BARE = {".explicitcluster", ".blocksareclusters", ".noreturn", ".unified"}
+_UNTIL_SEMICOLON = {".pragma", ".branchtargets", ".calltargets", ".callprototype", ".alias"}
+
+
+def parse(text: str, name: str = "<ptx>") -> Module:
+    """The tree of a PTX text.
+
+    Args:
+        text: PTX; comments are dropped.
+        name: what locations and errors call the text, its path for instance.
+
+    Raises:
+        PtxSyntaxError: with line and column, and what was expected there.
+    """
+    return Parser(tokenize(text, name)).module()
+
+
+class Parser(DeclarationParser):
+    """One pass over the tokens of a module."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__(tokens)
+        self.files = self._files()
+        self._location: SourceLocation | None = None  # what the last .loc said
+
+    def _files(self) -> dict[int, str]:
+        """File number -> path; `.file` often stands at the end of a text, so it is looked for beforehand."""
+        found = {}
+        for index, text in enumerate(self.texts):
+            if text == ".file" and self.kinds[index + 1] == NUMBER and self.kinds[index + 2] == STRING:
+                number = self.texts[index + 1]
+                if number.isdigit() and len(number) < 10:
+                    found[int(number)] = self.texts[index + 2][1:-1]
+        return found
+
+    # -- module level --------------------------------------------------------------------------------------------
+
+    def module(self) -> Module:
+        """The whole text."""
+        if not self.accept(".version"):
+            self.fail("the text does not begin with .version", ".version and a number such as 8.7")
+        version = self._version()
+        target: list[str] = []
+        address_size: int | None = None
+        items: list[Directive | Variable | Function] = []
+        while self.kinds[self.at] != END:
+            if self.accept(".target"):
+                target.append(self.word("a target such as sm_90a"))
+                while self.accept(","):
+                    target.append(self.word("a target such as sm_90a"))
+            elif not target:
+                self.fail(".target is missing behind .version", ".target and a target such as sm_90a")
+            elif self.accept(".address_size"):
+                address_size = self.integer("32 or 64")
+            elif not self.accept(";"):
+                items.extend(self._item())
+        if not target:
+            self.fail(".target is missing behind .version", ".target and a target such as sm_90a")
+        return Module(version, tuple(target), address_size, tuple(items))
+
+    def _version(self) -> tuple[int, int]:
+        major, _, minor = self.texts[self.at].partition(".")
+        if self.kinds[self.at] != NUMBER or not (major.isdigit() and minor.isdigit() and len(major + minor) < 8):
+            self.fail("the PTX version is missing", "two numbers and a dot, such as 8.7")
+        self.at += 1
+        return int(major), int(minor)
+
+    def _item(self) -> list[Directive | Variable | Function]:
+        text = self.texts[self.at]
+        linkage = ""
+        while text in LINKAGE and self.kinds[self.at] == DIRECTIVE:
+            linkage = text[1:]
+            self.at += 1
+            text = self.texts[self.at]
+        if text in (".entry", ".func"):
+            return [self._function(linkage)]
+        if text in SPACES:
+            return list(self.variable(linkage))
+        if text == "@" and not linkage:
+            return [self._dwarf_line()]
+        directive = None if linkage else self._directive()
+        if directive is None:
+            self.fail(
+                "this cannot stand outside a function",
+                "`.entry`, `.func` or a variable" if linkage else "`.entry`, `.func`, a variable or a directive",
+            )
+        return [directive]
+
+    def _dwarf_line(self) -> Directive:
+        """The old `@@DWARF …`, a line by itself."""
+        first = self.at
+        line = self.tokens.line(first)
+        while self.kinds[self.at] != END and self.tokens.line(self.at) == line:
+            self.at += 1
+        return Directive("@", self.tokens.joined(first + 1, self.at))
+
+    def _function(self, linkage: str) -> Function:
+        kind = self.texts[self.at][1:]
+        self.at += 1
+        results: tuple[Variable, ...] = ()
+        if kind == "func":
+            self._head_attribute()
+            if self.texts[self.at] == "(":
+                results = self.parameters()
+        name = self.word(f"the name of the {'kernel' if kind == 'entry' else 'function'}")
+        parameters = self.parameters() if self.texts[self.at] == "(" else ()
+        directives: list[Directive] = []
+        while self.kinds[self.at] == DIRECTIVE:
+            directive = self._directive()
+            if directive is None:
+                self.fail(f"this cannot stand between the head and the body of {name}", "`{`, `;` or a directive")
+            directives.append(directive)
+        body: tuple[Statement, ...] | None = None
+        if not self.accept(";"):
+            self.expect("{", f"before the body of {name}")
+            self._location = None
+            body = self._statements(self.at - 1)
+            self._location = None
+        return Function(kind, name, parameters, results, linkage, tuple(directives), body)
+
+    def _head_attribute(self) -> None:
+        if self.accept(".attribute"):
+            self._parenthesised()
+
+    # -- directives ----------------------------------------------------------------------------------------------
+
+    def _directive(self) -> Directive | None:
+        """A directive that keeps its text, or None where the next token begins no such directive."""
+        if self.kinds[self.at] != DIRECTIVE:
+            return None
+        text = self.texts[self.at]
+        first = self.at + 1
+        if text in _BARE:
+            self.at += 1
+            return Directive(text[1:])
+        if text in _LINES_OF_INTEGERS:
+            self.at += 1
+            self.integer(f"the number behind {text}")
+            while self.accept(","):
+                self.integer(f"the next number behind {text}")
+        elif text in _UNTIL_SEMICOLON:
+            self.at += 1
+            while self.texts[self.at] != ";" or self.kinds[self.at] != PUNCTUATION:
+                if self.kinds[self.at] == END or self.texts[self.at] in ("{", "}"):
+                    self.fail(f"`;` is missing behind {text}", "`;`")
+                self.at += 1
+            self.at += 1
+            return Directive(text[1:], self.tokens.joined(first, self.at - 1))
+        elif text == ".file":
+            self.at += 1
+            self.integer("a file number")
+            self.string("the path of a file")
+            while self.accept(","):
+                self.integer("a time stamp or size")
+        elif text == ".section":
+            return self._section()
+        else:
+            return None
+        return Directive(text[1:], self.tokens.joined(first, self.at))
+
+    def _section(self) -> Directive:
+        """A section of debugging data, its text as it stands."""
+        first = self.at + 1
+        self.at += 1
+        if self.kinds[self.at] not in (DIRECTIVE, WORD):
+            self.fail("the name of a section is missing", "a name such as .debug_str")
+        self.at += 1
+        self.expect("{", "before the data of a section")
+        opened = self.at - 1
+        while self.texts[self.at] != "}":
+            if self.kinds[self.at] == END or self.texts[self.at] == "{":
+                self.fail("a section does not end", f"`}}` for the `{{` of line {self.tokens.line(opened)}")
+            self.at += 1
+        self.at += 1
+        starts = self.tokens.starts
+        return Directive("section", self.tokens.source[starts[first] : self.tokens.end(self.at - 1)])
+
+    def _loc(self) -> LocDirective:
+        self.at += 1
+        file = self.integer("a file number")
+        line = self.integer("a line number")
+        column = self.integer("a column")
+        first = self.at
+        while self.texts[self.at] == "," and self.texts[self.at + 1] in ("function_name", "inlined_at"):
+            self.at += 2
+            if self.texts[self.at - 1] == "function_name":
+                if self.kinds[self.at] not in (WORD, DIRECTIVE):
+                    self.fail("the label behind function_name is missing", "a label of .debug_str")
+                self.at += 1
+                if self.accept("+"):
+                    self.integer("an offset into .debug_str")
+            else:
+                for what in ("a file number", "a line number", "a column"):
+                    self.integer(f"{what} behind inlined_at")
+        self._location = SourceLocation(self.files[file], line, column) if file in self.files else None
+        return LocDirective(file, line, column, self.tokens.joined(first, self.at))
+
+    # -- statements ----------------------------------------------------------------------------------------------
+
+    def _statements(self, opened: int) -> tuple[Statement, ...]:
+        """Statements up to the brace that closes the one at token `opened`."""
+        found: list[Statement] = []
+        kinds, texts = self.kinds, self.texts
+        self.deeper()
+        while True:
+            kind, text = kinds[self.at], texts[self.at]
+            if kind == WORD:
+                if texts[self.at + 1] == ":":
+                    found.append(Label(self.word("a label")))
+                    self.at += 1
+                else:
+                    found.append(self._instruction(None))
+            elif kind == DIRECTIVE:
+                self._directive_statement(found)
+            elif kind == PUNCTUATION:
+                if text == "@":
+                    found.append(self._guarded())
+                elif text == "{":
+                    self.at += 1
+                    found.append(Block(self._statements(self.at - 1)))
+                elif text == "}":
+                    self.at += 1
+                    self.depth -= 1
+                    return tuple(found)
+                elif text == ";":
+                    self.at += 1
+                else:
+                    self.fail("a statement cannot begin with this", "an instruction, a label, `{`, `}` or a directive")
+            elif kind == END:
+                self.fail("the text ends inside a body", f"`}}` for the `{{` of line {self.tokens.line(opened)}")
+            elif kind == STRING and texts[self.at + 1] == ":":
+                found.append(Label(self.word("a label")))
+                self.at += 1
+            else:
+                self.fail("a statement cannot begin with this", "an instruction, a label, `{`, `}` or a directive")
+
+    def _directive_statement(self, found: list[Statement]) -> None:
+        text = self.texts[self.at]
+        if text == ".reg":
+            found.extend(self.registers())
+        elif text == ".loc":
+            found.append(self._loc())
+        elif text in SPACES or text in LINKAGE:
+            linkage = ""
+            while self.texts[self.at] in LINKAGE:
+                linkage = self.texts[self.at][1:]
+                self.at += 1
+            found.extend(self.variable(linkage))
+        else:
+            directive = self._directive()
+            if directive is None:
+                self.fail(f"`{text}` cannot stand in a body", "an instruction, a label, a declaration or a directive")
+            found.append(directive)
+
+    def _guarded(self) -> Instruction:
+        self.at += 1
+        negated = self.accept("!")
+        guard = Guard(self.word("the predicate behind `@`"), negated)
+        if self.kinds[self.at] != WORD:
+            self.fail(f"the instruction behind `@{guard.register}` is missing", "an opcode")
+        return self._instruction(guard)
+
+    def _instruction(self, guard: Guard | None) -> Instruction:
+        first = self.at
+        opcode = self.texts[first]
+        if opcode[0] in "%$_":
+            self.fail("a statement cannot begin with this", "an opcode")
+        line = self.tokens.line(first)
+        self.at += 1
+        while self.kinds[self.at] == DIRECTIVE:  # `ld .global .f32`
+            opcode += self.texts[self.at]
+            self.at += 1
+        operands = self.operand_list(";", f"the instruction `{opcode}`")
+        location = self._location or SourceLocation(self.tokens.name, line)
+        return Instruction(opcode, operands, guard, location, line)

@@ -1,0 +1,237 @@
+"""A PTX tree as text: deterministic, one statement a line, read back by the parser to the same tree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ..errors import SourceLocation
+from .nodes import (
+    Address,
+    Block,
+    Comment,
+    Directive,
+    Float,
+    Function,
+    Group,
+    Guard,
+    Instruction,
+    Integer,
+    Label,
+    LocDirective,
+    Module,
+    Operand,
+    Pair,
+    Raw,
+    Register,
+    RegisterDeclaration,
+    Sink,
+    Statement,
+    Symbol,
+    TensorAddress,
+    Variable,
+    Vector,
+    walk,
+)
+
+_PLAIN_NAME = re.compile(r"([A-Za-z_][\w$]*|[$%][\w$]+)(\.[\w$]+)*", re.ASCII)
+_SEMICOLON = {"pragma", "branchtargets", "calltargets", "callprototype", "alias"}
+INDENT = "    "
+
+
+def to_text(module: Module, *, line_info: bool = False) -> str:
+    """The PTX text of a module.
+
+    Args:
+        module: the tree.
+        line_info: write `.file` and `.loc` from the locations of the instructions, with paths exactly as in the
+            locations. Where the tree has `.loc` directives of its own these stay and nothing is added.
+    """
+    lines = [f".version {module.version[0]}.{module.version[1]}", f".target {', '.join(module.target)}"]
+    if module.address_size is not None:
+        lines.append(f".address_size {module.address_size}")
+    files: dict[str, int] = {}
+    if line_info and not _has_locs(module):
+        files = _number_files(module)
+        taken = {path: number for number, path in module.files.items()}
+        lines.extend(f'.file {number} "{path}"' for path, number in files.items() if path not in taken)
+    printer = _Printer(lines, files)
+    for item in module.items:
+        printer.item(item)
+    return "\n".join(lines) + "\n"
+
+
+def operand_text(operand: Operand) -> str:
+    """One operand as PTX."""
+    match operand:
+        case Register():
+            return ("!" if operand.negated else "") + name_text(operand.name)
+        case Integer():
+            return operand.text or str(operand.value)
+        case Float():
+            return operand.text or f"0{'f' if operand.bits == 32 else 'd'}{operand.raw:0{operand.bits // 4}X}"
+        case Symbol():
+            return name_text(operand.name) + _offset(operand.offset)
+        case Address():
+            return f"[{_inside(operand)}]"
+        case TensorAddress():
+            return f"[{_inside(operand.base)}, {{{_list(operand.coordinates)}}}]"
+        case Vector():
+            return f"{{{_list(operand.elements)}}}"
+        case Pair():
+            return f"{operand_text(operand.first)}|{operand_text(operand.second)}"
+        case Group():
+            return f"({_list(operand.elements)})"
+        case Sink():
+            return "_"
+        case Raw():
+            return operand.text
+
+
+def instruction_text(instruction: Instruction) -> str:
+    """One instruction as PTX, semicolon included."""
+    operands = ", ".join(map(operand_text, instruction.operands))
+    return f"{guard_text(instruction.guard)}{instruction.opcode}{' ' if operands else ''}{operands};"
+
+
+def guard_text(guard: Guard | None) -> str:
+    """`@%p1 ` or `@!%p1 `, blank included; nothing where there is no guard."""
+    return "" if guard is None else f"@{'!' if guard.negated else ''}{name_text(guard.register)} "
+
+
+def name_text(name: str) -> str:
+    """A name, in quotes where it is no plain PTX identifier."""
+    return name if _PLAIN_NAME.fullmatch(name) else f'"{name}"'
+
+
+def _offset(offset: int) -> str:
+    return f"+{offset}" if offset else ""
+
+
+def _inside(address: Address) -> str:
+    return operand_text(address.base) + _offset(address.offset)
+
+
+def _list(operands: Iterable[Operand]) -> str:
+    return ", ".join(map(operand_text, operands))
+
+
+def variable_text(variable: Variable) -> str:
+    """A variable or parameter, without a semicolon."""
+    attributes = variable.attributes
+    split = attributes.index(".ptr") if ".ptr" in attributes else len(attributes)
+    parts = [f".{variable.linkage}" if variable.linkage else "", f".{variable.space}"]
+    if variable.align is not None:
+        parts.append(f".align {variable.align}")
+    parts += [*attributes[:split], f".{variable.type}", *attributes[split:]]
+    dims = "".join("[]" if size < 0 else f"[{size}]" for size in variable.dims)
+    parts.append(name_text(variable.name) + dims)
+    if variable.initializer:
+        parts.append(f"= {variable.initializer}")
+    return " ".join(part for part in parts if part)
+
+
+def declaration_text(declaration: RegisterDeclaration) -> str:
+    """A register declaration, semicolon included."""
+    vector = f".{declaration.vector} " if declaration.vector else ""
+    count = f"<{declaration.count}>" if declaration.count is not None else ""
+    return f".reg {vector}.{declaration.type} {', '.join(map(name_text, declaration.names))}{count};"
+
+
+def directive_text(directive: Directive) -> str:
+    """A directive, semicolon included where it has one."""
+    text = f".{directive.name} {directive.text}" if directive.name != "@" else f"@{directive.text}"
+    return text.rstrip() + (";" if directive.name in _SEMICOLON else "")
+
+
+def _has_locs(module: Module) -> bool:
+    return any(
+        isinstance(statement, LocDirective) for function in module.functions for statement in walk(function.body or ())
+    )
+
+
+def _number_files(module: Module) -> dict[str, int]:
+    """Path -> file number for every location: the numbers the text gives, then new ones in order of appearance."""
+    files = {path: number for number, path in module.files.items()}
+    for function in module.functions:
+        for statement in walk(function.body or ()):
+            if isinstance(statement, Instruction) and statement.location is not None:
+                files.setdefault(statement.location.file, max(files.values(), default=0) + 1)
+    return files
+
+
+@dataclass
+class _Printer:
+    """Appends to `lines`; `files` is empty where no line information is asked for."""
+
+    lines: list[str]
+    files: dict[str, int]
+    _last: SourceLocation | None = field(default=None, init=False)
+
+    def item(self, item: Directive | Variable | Function | Comment) -> None:
+        match item:
+            case Directive():
+                self.lines.append(directive_text(item))
+            case Variable():
+                self.lines.append(variable_text(item) + ";")
+            case Comment():
+                self._comment(item, "")
+            case Function():
+                self.function(item)
+
+    def function(self, function: Function) -> None:
+        head = f".{function.linkage} " if function.linkage else ""
+        head += f".{function.kind} "
+        if function.results:
+            head += f"({', '.join(map(variable_text, function.results))}) "
+        head += name_text(function.name)
+        self.lines.append("")
+        if function.parameters:
+            self.lines.append(head + "(")
+            parameters = [INDENT + variable_text(parameter) for parameter in function.parameters]
+            self.lines.extend(text + "," for text in parameters[:-1])
+            self.lines.extend([parameters[-1], ")"])
+        else:
+            self.lines.append(head + "()")
+        self.lines.extend(map(directive_text, function.directives))
+        if function.body is None:
+            self.lines.append(";")
+            return
+        self._last = None
+        self.lines.append("{")
+        self.statements(function.body, INDENT)
+        self.lines.append("}")
+
+    def statements(self, statements: tuple[Statement, ...], indent: str) -> None:
+        lines = self.lines
+        for statement in statements:
+            match statement:
+                case Instruction():
+                    if self.files:
+                        self._loc(statement.location, indent)
+                    lines.append(indent + instruction_text(statement))
+                case Label():
+                    lines.append(f"{name_text(statement.name)}:")
+                case RegisterDeclaration():
+                    lines.append(indent + declaration_text(statement))
+                case Variable():
+                    lines.append(f"{indent}{variable_text(statement)};")
+                case LocDirective():
+                    lines.append(f"{indent}.loc {statement.file} {statement.line} {statement.column}{statement.rest}")
+                case Directive():
+                    lines.append(indent + directive_text(statement))
+                case Comment():
+                    self._comment(statement, indent)
+                case Block():
+                    lines.append(indent + "{")
+                    self.statements(statement.statements, indent + INDENT)
+                    lines.append(indent + "}")
+
+    def _comment(self, comment: Comment, indent: str) -> None:
+        self.lines.extend(f"{indent}// {line}".rstrip() for line in comment.text.splitlines() or [""])
+
+    def _loc(self, location: SourceLocation | None, indent: str) -> None:
+        if location is not None and location != self._last:
+            self._last = location
+            self.lines.append(f"{indent}.loc {self.files[location.file]} {location.line} {location.column}")
