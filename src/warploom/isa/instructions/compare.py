@@ -39,41 +39,43 @@ _RESULTS = {
 _PLAIN_RESULTS = (("u32 s32 f32", _OLD), ("f16", _HALF), ("bf16", _LATE))
 
 
+def _both(key: str, opcode: str, operands: str, slots: dict[str, str], need: tuple, section: str) -> list[Form]:
+    """A row, and the row that combines the result with a predicate; `opcode` has `{bool}` where that word goes."""
+    with_bool = {**slots, "bool": BOOLEANS}
+    return [
+        Form(key, opcode.replace("{bool}", ""), operands, slots, *need, section=section),
+        Form(f"{key}.bool", opcode.replace("{bool}", ".bool"), f"{operands}, c:pred", with_bool, *need, section=section),
+    ]
+
+
+def _values(name: str) -> str:
+    # ptxas takes no constant where half precision is compared.
+    return "a:type!, b:type!" if "f16" in name else "a:type, b:type"
+
+
 def _setp() -> list[Form]:
     rows = []
-    for classes, destination, section in ((_CLASSES, ">p:pred|q:pred, ", "9.7.6.2"), (_PAIRS, ">p:pred|q:pred, ", "9.7.7.2")):
-        for name, types, comparisons, flush, (arch, ptx) in classes:
-            slots = {"cmp": comparisons, "type": types}
-            chapter = "9.7.7.2" if "f16" in name else section
-            operands = destination + "a:type, b:type"
-            rows.append(Form(f"setp.{name}", f"setp.cmp{flush}.type", operands, slots, arch, ptx, section=chapter))
-            rows.append(
-                Form(
-                    f"setp.{name}.bool", f"setp.cmp.bool{flush}.type", operands + ", c:pred",
-                    {**slots, "bool": BOOLEANS}, arch, ptx, section=chapter,
-                )  # fmt: skip
-            )
+    for name, types, comparisons, flush, need in (*_CLASSES, *_PAIRS):
+        # The second predicate: the opposite, or for a pair the upper half's; scalar half precision has none.
+        destination = ">p:pred" if name in ("f16", "bf16") else ">p:pred|q:pred"
+        slots = {"cmp": comparisons, "type": types}
+        section = "9.7.7.2" if "f16" in name else "9.7.6.2"
+        operands = f"{destination}, {_values(name)}"
+        rows += _both(f"setp.{name}", f"setp.cmp{{bool}}{flush}.type", operands, slots, need, section)
     return rows
 
 
 def _set() -> list[Form]:
     rows = []
     for name, types, comparisons, flush, base in (*_CLASSES, *_PAIRS):
-        for results, (arch, ptx) in _RESULTS.get(name, _PLAIN_RESULTS):
-            late = max((arch, ptx), base, key=lambda need: int(need[0][3:]))
+        for results, need in _RESULTS.get(name, _PLAIN_RESULTS):
+            late = max(need, base, key=lambda item: int(item[0][3:]))
             half = "f16" in name or "f16" in results
             slots = {"cmp": comparisons, "dtype": results, "type": types}
-            key = f"set.{name}.{'half' if 'f16' in results else 'word'}{'.late' if late == _LATE and 'bf16' not in name else ''}"
-            section = "9.7.7.1" if half else "9.7.6.1"
-            # ptxas takes .ftz only where a single or half precision value is compared.
-            opcode = f"set.cmp{flush}.dtype.type"
-            rows.append(Form(key, opcode, ">d:dtype, a:type, b:type", slots, *late, section=section))
-            rows.append(
-                Form(
-                    key + ".bool", f"set.cmp.bool{flush}.dtype.type", ">d:dtype, a:type, b:type, c:pred",
-                    {**slots, "bool": BOOLEANS}, *late, section=section,
-                )  # fmt: skip
-            )
+            # A bf16 result excludes .ftz, which ptxas checks.
+            opcode = f"set.cmp{{bool}}{'' if results == 'bf16' else flush}.dtype.type"
+            key = f"set.{name}.{results.split()[0]}"
+            rows += _both(key, opcode, f">d:dtype, {_values(name)}", slots, late, "9.7.7.1" if half else "9.7.6.1")
     return rows
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from .schema import Form, Modifiers
 
 INTEGERS = "u8 u16 u32 u64 s8 s16 s32 s64"
+_NOT_BYTES = "u16 u32 u64 s16 s32 s64"  # bf16 forms take no wider register, and no register has 8 bits
 _INTEGER_ROUNDINGS = "rni rzi rmi rpi"
 _ROUNDINGS = "rn rz rm rp"
 _PLAIN = ">d:dtype, a:atype"
+_HALF_SOURCE = ">d:dtype, a:atype!"  # ptxas takes no constant for a half precision source
 _SECTION = "9.7.9.21"
 _OLD = ("sm_50", (1, 0))
 _AMPERE = ("sm_80", (7, 0))
@@ -40,36 +42,40 @@ _INTEGER = (
     _form("integer", "{.sat}.dtype.atype", _PLAIN, {"dtype": INTEGERS, "atype": INTEGERS}, check=_can_saturate),
     # float to integer; the result is clamped with or without .sat
     _form("to_integer.f32", ".rnd{.ftz}{.sat}.dtype.atype", _PLAIN, {"rnd": _INTEGER_ROUNDINGS, "dtype": INTEGERS, "atype": "f32"}),
-    _form("to_integer", ".rnd{.sat}.dtype.atype", _PLAIN, {"rnd": _INTEGER_ROUNDINGS, "dtype": INTEGERS, "atype": "f16 f64"}),
-    _form("to_integer.bf16", ".rnd.dtype.atype", _PLAIN, {"rnd": _INTEGER_ROUNDINGS, "dtype": INTEGERS, "atype": "bf16"}, _HOPPER),
+    _form("to_integer.f64", ".rnd{.sat}.dtype.atype", _PLAIN, {"rnd": _INTEGER_ROUNDINGS, "dtype": INTEGERS, "atype": "f64"}),
+    _form("to_integer.f16", ".rnd{.sat}.dtype.atype", _HALF_SOURCE, {"rnd": _INTEGER_ROUNDINGS, "dtype": INTEGERS, "atype": "f16"}),
+    _form("to_integer.bf16", ".rnd.dtype.atype", _HALF_SOURCE, {"rnd": _INTEGER_ROUNDINGS, "dtype": _NOT_BYTES, "atype": "bf16"}, _HOPPER),
     # integer to float
     _form("from_integer.f32", ".rnd{.ftz}{.sat}.dtype.atype", _PLAIN, {"rnd": _ROUNDINGS, "dtype": "f32", "atype": INTEGERS}),
     _form("from_integer", ".rnd{.sat}.dtype.atype", _PLAIN, {"rnd": _ROUNDINGS, "dtype": "f16 f64", "atype": INTEGERS}),
-    _form("from_integer.bf16", ".rnd.dtype.atype", _PLAIN, {"rnd": _ROUNDINGS, "dtype": "bf16", "atype": INTEGERS}, _HOPPER),
+    _form("from_integer.bf16", ".rnd.dtype.atype", _PLAIN, {"rnd": _ROUNDINGS, "dtype": "bf16", "atype": _NOT_BYTES}, _HOPPER),
 )
 
 _FLOAT = (
     # to an integral value of the same format
     _form("round.f32", "{.rnd}{.ftz}{.sat}.f32.f32", ">d:f32, a:f32", {"rnd": _INTEGER_ROUNDINGS}),
     _form("round.f64", "{.rnd}{.sat}.f64.f64", ">d:f64, a:f64", {"rnd": _INTEGER_ROUNDINGS}),
-    _form("round.f16", "{.rnd}{.sat}.f16.f16", ">d:f16, a:f16", {"rnd": _INTEGER_ROUNDINGS}),
-    _form("round.bf16", ".rnd.bf16.bf16", ">d:bf16, a:bf16", {"rnd": _INTEGER_ROUNDINGS}, _HOPPER),
+    _form("round.f16", "{.rnd}{.sat}.f16.f16", ">d:f16, a:f16!", {"rnd": _INTEGER_ROUNDINGS}),
+    _form("round.bf16", "{.rnd}.bf16.bf16", ">d:bf16, a:bf16!", {"rnd": _INTEGER_ROUNDINGS}, _HOPPER),
     # to a narrower format
     _form("narrow.f32.f64", ".rnd{.ftz}{.sat}.f32.f64", ">d:f32, a:f64", {"rnd": _ROUNDINGS}),
     _form("narrow.f16.f64", ".rnd{.sat}.f16.f64", ">d:f16, a:f64", {"rnd": _ROUNDINGS}),
     _form("narrow.f16.f32", ".rnd{.ftz}{.sat}.f16.f32", ">d:f16, a:f32", {"rnd": _ROUNDINGS}),
     _form("narrow.bf16.f64", ".rnd.bf16.f64", ">d:bf16, a:f64", {"rnd": _ROUNDINGS}, _HOPPER),
-    _form("narrow.bf16.f16", ".rnd.bf16.f16", ">d:bf16, a:f16", {"rnd": _ROUNDINGS}, _HOPPER),
-    _form("narrow.f16.bf16", ".rnd.f16.bf16", ">d:f16, a:bf16", {"rnd": _ROUNDINGS}, _HOPPER),
+    _form("narrow.bf16.f16", ".rnd.bf16.f16", ">d:bf16, a:f16!", {"rnd": _ROUNDINGS}, _HOPPER),
+    _form("narrow.f16.bf16", ".rnd.f16.bf16", ">d:f16, a:bf16!", {"rnd": _ROUNDINGS}, _HOPPER),
     _form("relu.f16.f32", ".rnd.relu{.satfinite}.f16.f32", ">d:f16, a:f32", {"rnd": "rn rz"}, _AMPERE, needs=_FINITE),
     _form("satfinite.f16.f32", ".rnd.satfinite.f16.f32", ">d:f16, a:f32", {"rnd": "rn rz"}, ("sm_80", (8, 1))),
     _form("narrow.bf16.f32", ".rnd{.relu}{.satfinite}.bf16.f32", ">d:bf16, a:f32", {"rnd": "rn rz"}, _AMPERE, needs=_FINITE),
+    # ptxas also rounds up and down and flushes, where neither .relu nor .satfinite stands.
+    _form("directed.bf16.f32", ".rnd{.ftz}.bf16.f32", ">d:bf16, a:f32", {"rnd": "rm rp"}, _HOPPER),
+    _form("ftz.bf16.f32", ".rnd.ftz.bf16.f32", ">d:bf16, a:f32", {"rnd": "rn rz"}, _HOPPER),
     # to a wider format, exactly
-    _form("widen.f32.f16", "{.ftz}{.sat}.f32.f16", ">d:f32, a:f16", {}),
-    _form("widen.f64.f16", "{.sat}.f64.f16", ">d:f64, a:f16", {}),
+    _form("widen.f32.f16", "{.ftz}{.sat}.f32.f16", ">d:f32, a:f16!", {}),
+    _form("widen.f64.f16", "{.sat}.f64.f16", ">d:f64, a:f16!", {}),
     _form("widen.f64.f32", "{.ftz}{.sat}.f64.f32", ">d:f64, a:f32", {}),
-    _form("widen.f32.bf16", "{.ftz}.f32.bf16", ">d:f32, a:bf16", {}, ("sm_80", (7, 1)), needs={"ftz": _HOPPER}),
-    _form("widen.f64.bf16", ".f64.bf16", ">d:f64, a:bf16", {}, _HOPPER),
+    _form("widen.f32.bf16", "{.ftz}.f32.bf16", ">d:f32, a:bf16!", {}, ("sm_80", (7, 1)), needs={"ftz": _HOPPER}),
+    _form("widen.f64.bf16", ".f64.bf16", ">d:f64, a:bf16!", {}, _HOPPER),
 )
 
 _PACKED = (
@@ -83,8 +89,8 @@ _PACKED = (
     _form(
         "fp8x2.f32", ".rn.satfinite{.relu}.dtype.f32", ">d:b16, a:f32, b:f32", {"dtype": "e4m3x2 e5m2x2"}, ("sm_89", (8, 1))
     ),
-    _form("fp8x2.f16x2", ".rn.satfinite{.relu}.dtype.f16x2", ">d:b16, a:f16x2", {"dtype": "e4m3x2 e5m2x2"}, ("sm_89", (8, 1))),
-    _form("f16x2.fp8x2", ".rn{.relu}.f16x2.atype", ">d:f16x2, a:b16", {"atype": "e4m3x2 e5m2x2"}, ("sm_89", (8, 1))),
+    _form("fp8x2.f16x2", ".rn.satfinite{.relu}.dtype.f16x2", ">d:b16, a:f16x2!", {"dtype": "e4m3x2 e5m2x2"}, ("sm_89", (8, 1))),
+    _form("f16x2.fp8x2", ".rn{.relu}.f16x2.atype", ">d:f16x2, a:b16!", {"atype": "e4m3x2 e5m2x2"}, ("sm_89", (8, 1))),
     Form(
         "cvt.pack", "cvt.pack.sat.dtype.atype", ">d:b32, a:atype, b:atype", {"dtype": "u16 s16", "atype": "s32"},
         "sm_72", (6, 5), section="9.7.9.22",

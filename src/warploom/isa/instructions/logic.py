@@ -22,7 +22,6 @@ FORMS: tuple[Form, ...] = (
         arch="sm_70",
         ptx=(8, 2),
         section="9.7.8.6",
-        example="lop3.or.b32 %b32_0|%p0, %b32_1, %b32_2, %b32_3, 0x3f, %p1;",
     ),
     Form(
         "shf", "shf.direction.mode.b32", ">d:b32, a:b32, b:b32, c:u32",

@@ -6,9 +6,10 @@ from .schema import Form
 
 _F16 = {"type": "f16 f16x2"}
 _BF16 = {"type": "bf16 bf16x2"}
-_ONE = ">d:type, a:type"
-_TWO = ">d:type, a:type, b:type"
-_THREE = ">d:type, a:type, b:type, c:type"
+# No constants: ptxas takes none for half precision operands.
+_ONE = ">d:type, a:type!"
+_TWO = ">d:type, a:type!, b:type!"
+_THREE = ">d:type, a:type!, b:type!, c:type!"
 
 
 def _arithmetic(name: str, section: str) -> tuple[Form, ...]:

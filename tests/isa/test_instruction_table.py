@@ -1,0 +1,161 @@
+"""The instruction table against ptxas: it accepts an example of every choice of every row, and refuses what the table refuses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pytest
+from assembling import find_ptxas, refused
+
+from warploom.isa.instructions import examples, table
+from warploom.isa.instructions.examples import Example, arch_number, first_ptx, needs_of
+from warploom.isa.instructions.schema import Form
+
+needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
+
+TARGETS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100")
+TYPES = (
+    "pred b8 b16 b32 b64 b128 u8 u16 u32 u64 s8 s16 s32 s64 f16 bf16 f32 tf32 f64 f16x2 bf16x2 u16x2 s16x2 e4m3x2 e5m2x2"
+).split()
+
+
+def accepted_by_ptxas(found: Iterable[Example]) -> dict[str, str]:
+    """Instructions ptxas refuses, with its message, each tried on the oldest target and version its row names."""
+    messages = {}
+    for (target, version), group in examples.grouped(found).items():
+        for index, message in refused([example.text for example in group], target, version).items():
+            messages[f"{group[index].form.key}: {group[index].text} ({target}, PTX {version})"] = message
+    return messages
+
+
+@needs_ptxas
+@pytest.mark.parametrize("family", table.FAMILIES, ids=lambda family: family.__name__.split(".")[-1])
+def test_ptxas_accepts_every_choice_of_every_row(family):
+    found = [example for form in family.FORMS for example in examples.examples(form)]
+    assert accepted_by_ptxas(found) == {}
+
+
+def test_every_row_has_an_example():
+    assert [form.key for form in table.FORMS if not examples.examples(form)] == []
+
+
+def test_row_keys_are_unique():
+    keys = [form.key for form in table.FORMS]
+    assert sorted(keys) == sorted(set(keys))
+
+
+def test_every_row_names_its_section():
+    assert [form.key for form in table.FORMS if not re.match(r"\d+(\.\d+)+", form.section)] == []
+
+
+def test_every_example_is_read_by_its_own_row():
+    for form in table.FORMS:
+        for example in examples.examples(form):
+            opcode = example.text.split()[0].rstrip(";")
+            assert form in [match.form for match in table.match(opcode)], example.text
+
+
+# -- mutants -----------------------------------------------------------------------------------------------------
+
+
+def accepted_mutants(mutants: list[tuple[str, str, tuple[int, int]]]) -> list[str]:
+    """Of (instruction, target, version), those that ptxas accepts."""
+    groups: dict[tuple[str, tuple[int, int]], list[str]] = {}
+    for text, target, version in mutants:
+        groups.setdefault((target, version), []).append(text)
+    alive = []
+    for (target, version), texts in groups.items():
+        bad = refused(texts, target, version)
+        alive += [f"{text} ({target}, PTX {version})" for index, text in enumerate(texts) if index not in bad]
+    return alive
+
+
+def first_example(form: Form) -> Example:
+    return examples.examples(form)[0]
+
+
+def opcode_of(text: str) -> str:
+    return text.split()[0].rstrip(";")
+
+
+@needs_ptxas
+def test_an_unknown_modifier_is_refused_by_the_table_and_by_ptxas():
+    mutants = []
+    for form in table.FORMS:
+        example = first_example(form)
+        opcode = opcode_of(example.text)
+        mutant = f"{opcode}.sometimes"
+        assert table.match(mutant) == ()
+        mutants.append((mutant + example.text[len(opcode) :], example.target, example.version))
+    assert accepted_mutants(mutants[::4]) == []
+
+
+@needs_ptxas
+def test_a_type_the_table_does_not_list_is_refused_by_ptxas():
+    """The table leaves nothing out: another type in the place of a row's type is either a row, or illegal.
+
+    The operands keep the registers of the row's own type, and fresh ones of the mutant's type stand in a second try.
+    """
+    mutants = []
+    for form in (*table.integer.FORMS, *table.floating.FORMS, *table.packed.FORMS, *table.logic.FORMS, *table.compare.FORMS):
+        example = first_example(form)
+        opcode = opcode_of(example.text)
+        words = opcode.split(".")
+        kind = words[-1]
+        for other in TYPES:
+            mutant = ".".join([*words[:-1], other])
+            if kind not in TYPES or table.match(mutant):
+                continue
+            operands = example.text[len(opcode) :]
+            mutants.append((mutant + operands, "sm_90", (8, 7)))
+            retyped = operands.replace(f"%{examples.register_class_or(kind)}_", f"%{examples.register_class_or(other)}_")
+            if retyped != operands:
+                mutants.append((mutant + retyped, "sm_90", (8, 7)))
+    assert accepted_mutants(mutants) == []
+
+
+@needs_ptxas
+def test_a_target_older_than_a_row_names_is_refused_by_ptxas():
+    mutants = []
+    for form in table.FORMS:
+        example = first_example(form)
+        needed = arch_number(example.arch)
+        older = [target for target in TARGETS if arch_number(target) < needed]
+        if needed > 75 and older:
+            target = older[-1]
+            mutants.append((example.text, target, max(example.version, first_ptx(target))))
+        if example.arch.endswith("a") and example.arch[:-1] in TARGETS:
+            mutants.append((example.text, example.arch[:-1], example.version))
+    assert accepted_mutants(mutants) == []
+
+
+@needs_ptxas
+def test_a_ptx_version_older_than_a_row_names_is_refused_by_ptxas():
+    mutants = []
+    for form in table.FORMS:
+        example = first_example(form)
+        lowest = first_ptx(example.target)
+        if example.ptx > lowest:
+            major, minor = example.ptx
+            older = (major, minor - 1) if minor else {7: (6, 5), 8: (7, 8)}[major]
+            mutants.append((example.text, example.target, older))
+    assert accepted_mutants(mutants) == []
+
+
+def test_a_missing_mandatory_modifier_is_refused_by_the_table():
+    for opcode in ("mul.s32", "fma.f32", "setp.s32", "cvt.f32.s32.rn", "add", "mad.lo", "shf.l.b32", "div.f32"):
+        assert table.match(opcode) == (), opcode
+
+
+def test_suggest_names_the_nearest_spelling():
+    assert table.suggest("add.rzz.f32") == "add.rz.f32" or table.suggest("add.rzz.f32") == "add.f32"
+    assert table.suggest("fmaa.rn.f32") == "fma.rn.f32"
+    assert table.suggest("mul.low.u32") == "mul.lo.u32"
+    assert table.suggest("xyzzy") == ""
+
+
+def test_what_a_choice_needs_is_the_later_of_row_and_choice():
+    form = next(form for form in table.FORMS if form.key == "max.f32")
+    assert needs_of(form, {"NaN": None}) == ("sm_50", (1, 0))
+    assert needs_of(form, {"NaN": "NaN"}) == ("sm_80", (7, 0))
