@@ -51,8 +51,11 @@ def check_access(modifiers: Modifiers) -> str | None:
     for slot in ("prefetch", "L2::cache_hint"):
         if modifiers.get(slot) and not in_global:
             return f".{modifiers[slot]} goes with .global or generic addresses, not with .{modifiers['space']}"
-    if modifiers.get("cop") and modifiers.get("cache"):
-        return f".{modifiers['cop']} and .{modifiers['cache']} exclude each other"
+    cache = modifiers.get("cache") or ""
+    if cache.startswith("L1::") and not in_global:
+        return f".{cache} goes with .global or generic addresses, not with .{modifiers['space']}"
+    if modifiers.get("cop") and cache.startswith("L1::"):
+        return f".{modifiers['cop']} and .{cache} exclude each other"
     return None
 
 
