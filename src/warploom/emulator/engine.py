@@ -6,7 +6,7 @@ write may happen in any order. The `Engine` decides when, by its policy:
     eager    at issue
     lazy     only when no warp can run: first what reads operands (wgmma), then what others wait for, stores last
     random   by the seed, now and then between instructions, the pieces of one copy in random order, its signal last
-    starve   everything soon, but one kind of operation (or the oldest operation) held back as long as possible
+    starve   at issue, but one kind of operation (or every third one) held back for as long as anything else can move
 
 What happens depends only on (policy, seed) and on the program: the same pair replays the same run. PTX ISA 8.9.1.1
 (an asynchronous operation is not part of its thread's program order).
@@ -25,7 +25,7 @@ from ..errors import ArgumentError, EmulationError
 if TYPE_CHECKING:
     from .decode import Operation
     from .frame import Frame
-    from .machine import Machine
+    from .machine import Cluster, Machine, Warp
 
 POLICIES = ("eager", "lazy", "random", "starve")
 KINDS = ("wgmma", "cp.async", "load", "remote", "store")
@@ -128,7 +128,7 @@ class Engine:
         self.seed = seed
         self.random = random.Random(seed)
         self.issued = 0
-        self.starved = (*KINDS, "oldest")[seed % (len(KINDS) + 1)]
+        self.starved = (*KINDS, "every third")[seed % (len(KINDS) + 1)]
         self._queues: dict[str, deque[AsyncOperation]] = {kind: deque() for kind in KINDS}
         self._in_flight = 0
 
@@ -141,7 +141,8 @@ class Engine:
         observer = self.machine.observer
         if observer is not None:
             observer.operation_issued(operation)
-        if self.policy == "eager":
+        at_once = self.policy == "eager" or (self.policy == "starve" and not self._is_starved(operation))
+        if at_once and operation.may_start:
             self._complete(operation)
             return operation
         self._queues[operation.kind].append(operation)
@@ -159,32 +160,17 @@ class Engine:
         """All operations in flight, oldest first."""
         yield from sorted((op for queue in self._queues.values() for op in queue), key=lambda op: op.number)
 
-    def tick(self) -> None:
-        """Called between instructions: lets operations take effect while warps can still run, where the policy does so."""
-        if not self._in_flight or self.policy in ("lazy", "eager"):
-            return
-        if self.policy == "random":
-            if self.random.random() < 0.25:
-                self._random_step()
-            return
-        held = self._held_back()
-        for operation in list(self.pending()):
-            if operation.kind != held and operation is not held and operation.may_start:
-                self._finish(operation)
-
     def advance(self) -> bool:
-        """Called when no warp can run: makes something happen. False if nothing is in flight."""
+        """Called when no warp can run (under "random" also now and then between): makes something happen.
+
+        False if nothing is in flight.
+        """
         if not self._in_flight:
             return False
         if self.policy == "random":
             self._random_step()
             return True
-        candidates = self._lazy_order()
-        if self.policy == "starve":
-            held = self._held_back()
-            free = [op for op in candidates if op.kind != held and op is not held]
-            candidates = iter(free or list(self._lazy_order()))
-        operation = next(candidates, None)
+        operation = next(self._order(), None)
         if operation is None:
             return False
         if operation.kind == "store" and operation.read is not None and not operation.read_done:
@@ -198,18 +184,38 @@ class Engine:
         while self.advance():
             pass
 
+    def drain_cluster(self, cluster: Cluster) -> None:
+        """Complete what the threads of a cluster have issued: the cluster has exited."""
+        mine = [operation for operation in self.pending() if operation.issuer.frame.cta.cluster is cluster]
+        while mine:
+            for operation in mine:
+                if operation.may_start:
+                    self._finish(operation)
+            mine = [operation for operation in mine if not operation.done]
+
+    def warp_exited(self, warp: Warp) -> None:
+        """A warp has exited. Its operations go on; whether they should have been waited for is the sanitizer's rule."""
+        observer = self.machine.observer
+        if observer is not None:
+            observer.warp_exited(warp)
+
+    def describe_pending(self) -> tuple[str, ...]:
+        """One line for each operation in flight."""
+        return tuple(f"{operation.description}, issued by {operation.issuer.short()}" for operation in self.pending())
+
     # -- order ---------------------------------------------------------------------------------------------------
 
-    def _lazy_order(self) -> Iterator[AsyncOperation]:
-        for kind in KINDS:
-            for operation in self._queues[kind]:
-                if operation.may_start:
-                    yield operation
+    def _order(self) -> Iterator[AsyncOperation]:
+        """What may start, by kind and age; under "starve" what is held back comes last."""
+        ready = (operation for kind in KINDS for operation in self._queues[kind] if operation.may_start)
+        if self.policy != "starve":
+            return ready
+        return iter(sorted(ready, key=self._is_starved))
 
-    def _held_back(self) -> str | AsyncOperation:
-        if self.starved == "oldest":
-            return next(self.pending())
-        return self.starved
+    def _is_starved(self, operation: AsyncOperation) -> bool:
+        if self.starved == "every third":
+            return operation.number % 3 == 0
+        return operation.kind == self.starved
 
     # -- effect --------------------------------------------------------------------------------------------------
 
