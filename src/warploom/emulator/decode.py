@@ -298,12 +298,12 @@ class AddressOperand:
         if self.slot < 0:
             return np.full(frame.lanes, self.offset, np.uint64)
         base = frame.values[self.slot]
-        if not self.offset:
-            return np.broadcast_to(base, (frame.lanes,)).astype(np.uint64)
-        total = np.broadcast_to(base, (frame.lanes,)).astype(np.int64) + self.offset
-        if base.dtype.itemsize == 4:  # a 32-bit address wraps at 32 bits
-            total &= 0xFFFFFFFF
-        return total.view(np.uint64)
+        if not isinstance(base, np.ndarray):
+            base = np.full(frame.lanes, base)
+        if base.dtype.itemsize == 8:
+            return base + np.uint64(self.offset & 0xFFFFFFFFFFFFFFFF) if self.offset else base
+        narrow = base + np.uint32(self.offset & 0xFFFFFFFF) if self.offset else base  # wraps at 32 bits
+        return narrow.astype(np.uint64)
 
 
 class Decode:

@@ -168,10 +168,12 @@ class Frame:
         """Indices of the active lanes and their addresses as int64."""
         if not isinstance(address, np.ndarray) or address.ndim == 0:
             address = np.full(self.lanes, int(address), np.int64)
+        elif address.dtype.itemsize != 8:
+            address = address.astype(np.int64)
         if self.mask is True:
-            return self.lane_index, address.astype(np.int64)
+            return self.lane_index, address.view(np.int64)
         lanes = np.flatnonzero(self.mask)
-        return lanes, address[lanes].astype(np.int64)
+        return lanes, address[lanes].view(np.int64)
 
     def _resolve(
         self, space: str, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool

@@ -1,0 +1,223 @@
+"""How a row of the instruction table is written and matched.
+
+A row (`Form`) is one syntax line of the PTX ISA as data:
+
+    Form("add.float", "add{.rnd}{.ftz}{.sat}.f32", ">d:f32, a:f32, b:f32", rnd="rn rz rm rp")
+
+The opcode pattern lists modifiers in their order; `{.x}` may be left out; a name that is a keyword of the row is a
+*slot* with the listed choices (`re:` starts a regular expression); anything else is literal.
+
+The operand pattern lists operands in their order:
+
+    a:f32        a register of that type or a constant; the type may be a slot (`a:type`)
+    >d:f32       written;  +d:f32  read and written
+    a:f32!       a register, no constant
+    n:imm        a constant
+    p:pred       a predicate, which may be negated where it is read
+    d:b32*4      four of them in braces;  d:type*vec  as many as slot `vec` says (v2, v4; none: one, no braces);
+                 d:f32*name  as many as the row's `lengths[name]` computes from the modifiers
+    [a]          an address; its space is the slot `space`, or the one named: [a@shared]
+    [map,c]      a tensor map's address and coordinates in braces
+    >p:pred|q:pred   two destinations joined by a bar, the second may be left out
+    l:label  f:symbol  x:any
+    a:u32?       may be left out, as may all after it
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+Modifiers = Mapping[str, str | None]
+"""What a matched opcode chose for each slot; None for an optional slot that was left out. Optional literals are
+keyed by their own spelling."""
+
+
+@dataclass(frozen=True)
+class OperandSpec:
+    """One operand of a row.
+
+    Attributes:
+        name: as in the PTX ISA's syntax line.
+        kind: "value" (register or constant), "register", "immediate", "address", "tensor_address", "label",
+            "symbol" or "any".
+        type: a dtype name or the name of a slot; "" where no type applies.
+        access: "read", "write" or "modify".
+        length: None for a bare operand, else how many stand in braces: a number, or the name of a slot or length.
+        space: state space of an address ("shared", "global", …), or "" where the slot `space` or the value says.
+        optional: whether it may be left out.
+        second: the operand after the bar of a pair.
+    """
+
+    name: str
+    kind: str
+    type: str = ""
+    access: str = "read"
+    length: str | int | None = None
+    space: str = ""
+    optional: bool = False
+    second: OperandSpec | None = None
+
+
+_OPERAND = re.compile(
+    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>!?)(\*(?P<length>\w+))?)?(?P<optional>\??)$"
+)
+_KINDS = {"imm": "immediate", "label": "label", "symbol": "symbol", "any": "any"}
+
+
+def parse_operand(text: str) -> OperandSpec:
+    """One operand of an operand pattern."""
+    text = text.strip()
+    if text.startswith("["):
+        optional = text.endswith("?")
+        inner = text.rstrip("?")[1:-1]
+        if "," in inner:
+            base = inner.split(",")[0].strip()
+            return OperandSpec(base, "tensor_address", optional=optional)
+        name, _, space = inner.partition("@")
+        return OperandSpec(name.strip(), "address", space=space, optional=optional)
+    if "|" in text:
+        first, second = text.split("|")
+        left = parse_operand(first)
+        right = parse_operand((">" if left.access == "write" else "") + second)
+        return OperandSpec(left.name, left.kind, left.type, left.access, left.length, second=right)
+    found = _OPERAND.match(text)
+    if found is None:
+        raise ValueError(f"operand pattern {text!r} cannot be read")
+    type_name = found["type"] or ""
+    length: str | int | None = found["length"]
+    if length is not None and length.isdigit():
+        length = int(length)
+    return OperandSpec(
+        name=found["name"],
+        kind=_KINDS.get(type_name, "register" if found["register"] or found["access"] else "value"),
+        type="" if type_name in _KINDS else type_name,
+        access={">": "write", "+": "modify", "": "read"}[found["access"]],
+        length=length,
+        optional=bool(found["optional"]),
+    )
+
+
+def split_operands(text: str) -> tuple[OperandSpec, ...]:
+    """All operands of an operand pattern."""
+    parts, depth, current = [], 0, ""
+    for character in text:
+        depth += character == "["
+        depth -= character == "]"
+        if character == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += character
+    if current.strip():
+        parts.append(current)
+    return tuple(parse_operand(part) for part in parts)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One modifier of an opcode pattern: a literal (one choice) or a choice, in its place."""
+
+    name: str
+    choices: tuple[str, ...]
+    optional: bool
+    regex: re.Pattern[str] | None = None
+
+    def accepts(self, modifier: str) -> bool:
+        return bool(self.regex.fullmatch(modifier)) if self.regex else modifier in self.choices
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """One row of the instruction table. See the module's docstring for the two patterns.
+
+    Attributes:
+        key: unique name of the row; the emulator's handler is registered under it.
+        opcode, operand_text: the two patterns.
+        slots: the choices of each named slot, blank-separated, or "re:…".
+        arch: first target that has it ("sm_80", or "sm_90a" for one that needs the arch-specific target).
+        ptx: first PTX version that has it.
+        needs: for single modifier choices that came later, (arch, ptx) by choice.
+        check: given the modifiers, a sentence that says what is wrong with the combination, or None.
+        lengths: how many operands a named length means, from the modifiers.
+        section: PTX ISA section.
+        example: one whole instruction that ptxas accepts, for the rows whose example cannot be generated.
+    """
+
+    key: str
+    opcode: str
+    operand_text: str
+    slots: Mapping[str, str] = field(default_factory=dict)
+    arch: str = "sm_50"
+    ptx: tuple[int, int] = (1, 0)
+    needs: Mapping[str, tuple[str, tuple[int, int]]] = field(default_factory=dict)
+    check: Callable[[Modifiers], str | None] | None = None
+    lengths: Mapping[str, Callable[[Modifiers], int]] = field(default_factory=dict)
+    section: str = ""
+    example: str = ""
+
+    @cached_property
+    def operands(self) -> tuple[OperandSpec, ...]:
+        return split_operands(self.operand_text)
+
+    @cached_property
+    def base(self) -> str:
+        """The opcode's first word."""
+        return re.match(r"\w+", self.opcode)[0]  # type: ignore[index]
+
+    @cached_property
+    def modifier_slots(self) -> tuple[Slot, ...]:
+        slots = []
+        for found in re.finditer(r"(?P<open>\{?)\.(?P<name>[\w:]+)(?P<close>\}?)", self.opcode):
+            name = found["name"]
+            choices = self.slots.get(name)
+            regex = re.compile(choices[3:]) if choices and choices.startswith("re:") else None
+            words = () if regex else tuple((choices or name).split())
+            slots.append(Slot(name, words, bool(found["open"]), regex))
+        return tuple(slots)
+
+    def match(self, modifiers: tuple[str, ...]) -> dict[str, str | None] | None:
+        """What each slot takes for these modifiers (the opcode split at its dots, base left off), or None."""
+        slots = self.modifier_slots
+
+        def attempt(at: int, position: int) -> dict[str, str | None] | None:
+            if at == len(slots):
+                return {} if position == len(modifiers) else None
+            slot = slots[at]
+            if position < len(modifiers) and slot.accepts(modifiers[position]):
+                rest = attempt(at + 1, position + 1)
+                if rest is not None:
+                    return {slot.name: modifiers[position], **rest}
+            if slot.optional:
+                rest = attempt(at + 1, position)
+                if rest is not None:
+                    return {slot.name: None, **rest}
+            return None
+
+        return attempt(0, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """An opcode read by a row: which row, and what each slot took."""
+
+    form: Form
+    modifiers: Mapping[str, str | None]
+
+    def type_of(self, operand: OperandSpec) -> str:
+        """The dtype name of an operand after the slots are filled in; "" where none applies."""
+        if operand.type in self.form.slots:
+            return self.modifiers.get(operand.type) or ""
+        return operand.type
+
+    def length_of(self, operand: OperandSpec) -> int | None:
+        """How many registers stand in the operand's braces, or None for a bare operand."""
+        length = operand.length
+        if length is None or isinstance(length, int):
+            return length
+        if length in self.form.lengths:
+            return self.form.lengths[length](self.modifiers)
+        chosen = self.modifiers.get(length)
+        return int(chosen.removeprefix("v")) if chosen else None
