@@ -52,6 +52,7 @@ class Operation:
         guard, guard_negated: slot of the predicate, or -1.
         index_slot: slot of the index of an INDEXED_BRANCH.
         refresh: clocks the core must read before this instruction runs.
+        polled_address: what an instruction that may be spun on reads; another address is another poll.
     """
 
     pc: int
@@ -65,6 +66,7 @@ class Operation:
     targets: tuple[int, ...] = ()
     index_slot: int = -1
     refresh: tuple[str, ...] = ()
+    polled_address: AddressOperand | None = None
 
     @property
     def text(self) -> str:

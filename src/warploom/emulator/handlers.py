@@ -49,6 +49,7 @@ class Handler:
         aligned: all threads of the warp that have not exited must be here together (implies per_warp).
         warpgroup: aligned, and called once for the four converged warps of a warpgroup.
         polls: may be spun on; the core parks a warp that polls while nothing else changes.
+        whole: a per_warp handler that takes several warps at once where all their threads execute.
     """
 
     decode: Decoder
@@ -56,6 +57,7 @@ class Handler:
     aligned: bool = False
     warpgroup: bool = False
     polls: bool = False
+    whole: bool = False
 
 
 class Handlers:
@@ -65,7 +67,13 @@ class Handlers:
         self.by_key: dict[str, Handler] = {}
 
     def add(
-        self, *keys: str, per_warp: bool = False, aligned: bool = False, warpgroup: bool = False, polls: bool = False
+        self,
+        *keys: str,
+        per_warp: bool = False,
+        aligned: bool = False,
+        warpgroup: bool = False,
+        polls: bool = False,
+        whole: bool = False,
     ) -> Callable[[Decoder], Decoder]:
         """Register the decorated decoder for these rows."""
 
@@ -73,7 +81,9 @@ class Handlers:
             for key in keys:
                 if key in self.by_key:
                     raise ValueError(f"two handlers for {key}")
-                self.by_key[key] = Handler(decode, per_warp or aligned or polls, aligned or warpgroup, warpgroup, polls)
+                self.by_key[key] = Handler(
+                    decode, per_warp or aligned or polls, aligned or warpgroup, warpgroup, polls, whole
+                )
             return decode
 
         return register

@@ -77,8 +77,9 @@ class Warp:
     index: int
     alive: int
     fragments: list[Fragment] = field(default_factory=list)
-    polled: tuple[int, int] = (-1, -1)
-    """Program counter and progress count of the last poll."""
+    polled: set[tuple[int, bytes]] = field(default_factory=set)
+    polled_at: int = -1
+    """Program counters and addresses polled since the progress count was `polled_at`: a loop may poll several."""
 
     @property
     def exited(self) -> bool:

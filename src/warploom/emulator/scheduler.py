@@ -233,7 +233,7 @@ class Scheduler:
                 cta.refresh(operation.refresh)
             if operation.kind == PLAIN:
                 handler = operation.handler
-                if handler is None or not handler.per_warp:
+                if handler is None or not handler.per_warp or (handler.whole and frame.mask is True):
                     operation.step(frame)  # type: ignore[misc]
                     pc += 1
                 elif self._run_single(group, frame, operation, pc):
@@ -297,7 +297,7 @@ class Scheduler:
             if handler.aligned and fragment.lanes != warp.alive and not self._converge(warp, fragment):  # type: ignore[union-attr]
                 went_on = False
                 continue
-            if handler.polls and self._polls_again(warp, pc):  # type: ignore[union-attr]
+            if handler.polls and self._polls_again(warp, part):  # type: ignore[union-attr]
                 fragment.wait = self._poll_wait(warp, operation)
                 fragment.wait_mask = mask
                 fragment.pc = pc
@@ -379,13 +379,20 @@ class Scheduler:
 
     # -- polling -------------------------------------------------------------------------------------------------
 
-    def _polls_again(self, warp: Warp, pc: int) -> bool:
+    def _polls_again(self, warp: Warp, frame: Frame) -> bool:
         """Whether this warp polls the same place again while nothing changed in between."""
-        now = (pc, self.machine.progress_count)
-        if warp.polled == now:
-            warp.polled = (-1, -1)
+        operation = frame.operation
+        place: tuple[int, bytes] = (operation.pc, b"")
+        if operation.polled_address is not None:
+            place = (operation.pc, operation.polled_address.compute(frame)[frame.active].tobytes())
+        if warp.polled_at != self.machine.progress_count:
+            warp.polled_at = self.machine.progress_count
+            warp.polled = {place}
+            return False
+        if place in warp.polled:
+            warp.polled.clear()
             return True
-        warp.polled = now
+        warp.polled.add(place)
         return False
 
     def _poll_wait(self, warp: Warp, operation: Operation) -> Wait:

@@ -1,0 +1,193 @@
+"""atom and red: read, combine, write, one lane after another where they meet.
+
+PTX ISA 9.7.13.5 and 9.7.13.6. Lanes whose addresses differ are done at once; lanes that meet go in lane order, in
+rounds. Each element of a vector or packed operand is an atomic operation of its own. A lane that leaves memory as
+it was is no progress: a warp that spins on a lock sleeps until somebody else writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from ...isa import dtypes
+from ...isa.dtypes import DType
+from ..decode import Decode
+from ..frame import Frame
+from ..handlers import Handlers, Step
+from ..memory import SHARED_WINDOW, WINDOW_SIZE
+from .memory import elements_of
+
+HANDLERS = Handlers()
+
+Combine: TypeAlias = "Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]"
+"""New memory contents from the old ones, operand b and, for .cas, operand c; (n,) each."""
+
+_ORDERS = ("", "_space_first", "_scope_first", "_operation_first", "_operation_first_generic")
+_KINDS = (*(f"scalar{order}" for order in _ORDERS), "scalar_policy", "vector", "vector_type_first", "vector_policy")
+
+_CANONICAL_NAN = {"f32": 0x7FFFFFFF, "f16": 0x7FFF, "bf16": 0x7FFF}
+_HALF_OF = {"f16x2": dtypes.f16, "bf16x2": dtypes.bf16}
+
+
+def flush(value: np.ndarray) -> np.ndarray:
+    """float32 numbers with subnormals replaced by zeros of their sign."""
+    return np.where(np.abs(value) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), value), value)
+
+
+def add_float(dtype: DType) -> Combine:
+    """Addition rounded to nearest even; a NaN result is the canonical one where PTX has one."""
+    nan = _CANONICAL_NAN.get(dtype.name)
+
+    def add(old: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        total = np.asarray(old + b, dtype.numpy)
+        if nan is not None:
+            bad = np.isnan(total)
+            if bad.any():
+                raw = total.view(f"u{dtype.bytes}").copy()
+                raw[bad] = nan
+                total = raw.view(dtype.numpy)
+        return total
+
+    return add
+
+
+def add_flushed(old: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    """.add.f32 in global memory, where subnormal inputs and results become zeros (9.7.13.5)."""
+    return flush(add_float(dtypes.f32)(flush(old), flush(b), c))
+
+
+def extreme_half(dtype: DType, smallest: bool) -> Combine:
+    """min or max of 16-bit floats: a number wins over a NaN, +0 is above -0."""
+
+    def key(value: np.ndarray) -> np.ndarray:
+        raw = value.view(np.int16).astype(np.int32)
+        return np.where(raw < 0, -0x8000 - raw - 1, raw)
+
+    def choose(old: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        old, b = np.ascontiguousarray(old), np.ascontiguousarray(b)
+        first = key(old) <= key(b) if smallest else key(old) >= key(b)
+        first = np.where(np.isnan(b), True, np.where(np.isnan(old), False, first))
+        raw = np.where(first, old.view(np.uint16), b.view(np.uint16))
+        raw[np.isnan(old) & np.isnan(b)] = 0x7FFF
+        return raw.view(dtype.numpy)
+
+    return choose
+
+
+def _increment(old: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    return np.where(old >= b, np.uint32(0), old + np.uint32(1))
+
+
+def _decrement(old: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+    return np.where((old == 0) | (old > b), b, old - np.uint32(1))
+
+
+_SIMPLE: dict[str, Combine] = {
+    "add": lambda old, b, c: old + b,
+    "and": lambda old, b, c: old & b,
+    "or": lambda old, b, c: old | b,
+    "xor": lambda old, b, c: old ^ b,
+    "min": lambda old, b, c: np.minimum(old, b),
+    "max": lambda old, b, c: np.maximum(old, b),
+    "exch": lambda old, b, c: b,
+    "inc": _increment,
+    "dec": _decrement,
+    "cas": lambda old, b, c: np.where(old == b, c, old),
+}
+
+
+def combination(operation: str, dtype: DType) -> Combine:
+    """What an operation does to elements of a type, in a space where nothing is flushed."""
+    if dtype.is_float and operation == "add":
+        return add_float(dtype)
+    if dtype.is_float and operation in ("min", "max"):
+        return extreme_half(dtype, operation == "min")
+    return _SIMPLE[operation]
+
+
+def rounds(index: np.ndarray) -> list[np.ndarray] | None:
+    """Positions in `index` split so that no round has an index twice and equal ones keep their order; None for one round."""
+    order = np.argsort(index, kind="stable")
+    ordered = index[order]
+    new = np.ones(ordered.size, np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    if new.all():
+        return None
+    starts = np.maximum.accumulate(np.where(new, np.arange(ordered.size), 0))
+    turn = np.arange(ordered.size) - starts
+    return [order[turn == number] for number in range(int(turn.max()) + 1)]
+
+
+def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    return np.ascontiguousarray(a).tobytes() == np.ascontiguousarray(b).tobytes()
+
+
+def _split(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """(n, lanes) packed pairs as (2n, lanes) halves, low half first."""
+    count, lanes = values.shape
+    halves = np.ascontiguousarray(values).view(dtype.numpy).reshape(count, lanes, 2)
+    return halves.transpose(0, 2, 1).reshape(2 * count, lanes)
+
+
+def _join(values: np.ndarray) -> np.ndarray:
+    """(2n, lanes) halves as (n, lanes) packed pairs."""
+    count, lanes = values.shape[0] // 2, values.shape[1]
+    pairs = values.reshape(count, 2, lanes).transpose(0, 2, 1)
+    return np.ascontiguousarray(pairs).view(np.uint32).reshape(count, lanes)
+
+
+def _atomic(d: Decode) -> Step:
+    packed = d.type("b")
+    dtype = _HALF_OF.get(packed.name, packed)
+    halves = dtype is not packed
+    operation = "cas" if d.match.form.key.startswith("atom.cas") else d.modifier("op")
+    address = d.operation.polled_address = d.address("a")
+    space = address.space
+    b_registers = d.registers("b")
+    c_registers = d.registers("c") if operation == "cas" else None
+    result = d.registers("d") if "d" in d.operands else None
+    count = len(elements_of(d.operands["b"])) * (2 if halves else 1)
+    combine = combination(operation, dtype)
+    flushes = dtype is dtypes.f32 and operation == "add"
+
+    def step(frame: Frame) -> None:
+        where = address.compute(frame)
+        b = b_registers.read(frame)
+        c = c_registers.read(frame) if c_registers is not None else b
+        if halves:
+            b = _split(b, dtype)
+        old = np.zeros((count, frame.lanes), dtype.numpy)
+        changed = False
+        for lanes, array, first in frame.elements(space, where, dtype, count):
+            act = combine
+            if flushes and not _is_shared(space, where[lanes]):
+                act = add_flushed
+            turns = rounds(first)
+            for part in range(count):
+                for turn in [slice(None)] if turns is None else turns:
+                    at = first[turn] + part
+                    found = array[at]
+                    new = act(found, b[part, lanes[turn]], c[part if operation == "cas" else 0, lanes[turn]])
+                    array[at] = new
+                    old[part, lanes[turn]] = found
+                    changed |= not _same_bytes(found, new)
+        if changed:
+            frame.machine.progress()
+        if result is not None:
+            result.write(frame, _join(old) if halves else old)
+
+    return step
+
+
+def _is_shared(space: str, address: np.ndarray) -> bool:
+    """Whether an access is to shared memory; all the lanes' addresses lie in one region."""
+    if space == "generic":
+        return bool(address.size) and SHARED_WINDOW <= int(address[0]) < SHARED_WINDOW + WINDOW_SIZE
+    return space.startswith("shared")
+
+
+HANDLERS.add(*(f"red.{kind}" for kind in _KINDS))(_atomic)
+HANDLERS.add(*(f"atom.{kind}" for kind in _KINDS), *(f"atom.cas{order}" for order in _ORDERS), polls=True)(_atomic)

@@ -1,0 +1,276 @@
+"""What the lanes of a warp do together: shuffles, votes, matches, reductions, election, bar.warp.sync.
+
+PTX ISA 9.7.9.6, 9.7.13.2, 9.7.13.9-12 and 14. All of them wait until the threads of the membermask that have not
+exited are here (a fragment that waits joins the others at the same instruction). Then everything is arithmetic on
+(warps, 32) arrays: `Members.bits` holds, for each lane, the lanes it works with as a 32-bit mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...errors import InvalidOperandError
+from ...isa import dtypes
+from ..decode import Decode
+from ..frame import Frame
+from ..handlers import Handlers, Step, Wait
+from ..registers import WARP
+
+HANDLERS = Handlers()
+
+FULL = 0xFFFFFFFF
+POISON = np.uint32(FULL)
+_LANE = np.arange(WARP)
+_BIT = (np.uint32(1) << np.arange(WARP, dtype=np.uint32)).astype(np.uint32)
+
+
+def ballot(lanes: np.ndarray) -> np.ndarray:
+    """(warps·32,) bools as one 32-bit mask for each warp, repeated for its lanes: (warps·32,) uint32."""
+    words = np.packbits(lanes.reshape(-1, WARP), axis=1, bitorder="little").view(np.uint32)
+    return np.repeat(words[:, 0], WARP)
+
+
+def together(d: Decode, act: Callable[[Frame, np.ndarray], None]) -> Step:
+    """A step that waits for the members of each lane's mask, then calls `act(frame, bits)`.
+
+    `bits`, (lanes,) uint32: the lanes of the own warp that are in the own membermask and execute this instruction.
+    """
+    slot = d.source("membermask", dtypes.b32)
+    text = d.operation.text
+    pc = d.operation.pc
+
+    def step(frame: Frame) -> Wait | None:
+        given = frame.values[slot]
+        if frame.mask is True and not isinstance(given, np.ndarray) and int(given) == FULL:
+            act(frame, np.full(frame.lanes, POISON))
+            return None
+        masks = np.broadcast_to(given, (frame.lanes,))
+        active = frame.active
+        own = np.tile(_BIT, frame.warps)
+        outside = active & ((masks & own) == 0)
+        if outside.any():
+            lane = int(np.flatnonzero(outside)[0])
+            frame.error(
+                InvalidOperandError,
+                f"the membermask {int(masks[lane]):#010x} does not name the lane that executes with it",
+                lane,
+                expected=f"a mask with bit {lane % WARP} set",
+                consequence="the result is undefined",
+            )
+        if frame.mask is not True:
+            wait = _wait_for_members(frame, masks, active, text, pc)
+            if wait is not None:
+                return wait
+        act(frame, masks & ballot(active))
+        return None
+
+    return step
+
+
+def _wait_for_members(frame: Frame, masks: np.ndarray, active: np.ndarray, text: str, pc: int) -> Wait | None:
+    """A wait for the named threads of this (single) warp that are alive and not here yet; None where all are here."""
+    warp = frame.cta.warps[frame.first_warp]
+    named = int(np.bitwise_or.reduce(masks[active]))
+
+    def missing() -> int:
+        here = 0
+        for fragment in warp.fragments:
+            if fragment.pc == pc and (fragment.wait is None or fragment.wait.kind == "convergence"):
+                here |= fragment.lanes
+        return named & warp.alive & ~here
+
+    if not missing():
+        return None
+
+    def describe() -> str:
+        lanes = [str(lane) for lane in range(WARP) if missing() >> lane & 1]
+        return f"the other threads of the membermask at {text}; not there: lane {', '.join(lanes)} of warp {warp.index}"
+
+    return Wait("convergence", lambda: not missing(), describe)
+
+
+# -- shuffles ----------------------------------------------------------------------------------------------------
+
+
+def source_lanes(mode: str, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Source lane and predicate of shfl.sync for lanes 0..31 (9.7.9.6).
+
+    Args:
+        b: lane or offset; c: clamp value in bits 0-4, segment mask in bits 8-12; integers, (…, 32).
+    """
+    b, clamp, segment = b & 31, c & 31, c >> 8 & 31
+    last = (_LANE & segment) | (clamp & ~segment)
+    if mode == "up":
+        source = _LANE - b
+        in_range = source >= last
+    else:
+        if mode == "down":
+            source = _LANE + b
+        elif mode == "bfly":
+            source = _LANE ^ b
+        else:
+            source = (_LANE & segment) | (b & ~segment)
+        in_range = source <= last
+    return np.where(in_range, source, _LANE), in_range
+
+
+@HANDLERS.add("shfl.sync", per_warp=True, whole=True)
+def _shuffle(d: Decode) -> Step:
+    mode = d.modifier("mode")
+    a, b, c = d.source("a"), d.source("b"), d.source("c")
+    out, predicate = d.destination("d"), d.destination("p", dtypes.pred)
+    layout = d.code.layout
+    constants = [layout.slots[slot] for slot in (b, c)]
+    fixed = None
+    if all(isinstance(value, np.generic) for value in constants):
+        numbers = [np.full(WARP, int(value)) for value in constants]  # type: ignore[call-overload]
+        fixed = source_lanes(mode, *numbers)
+
+    def act(frame: Frame, bits: np.ndarray) -> None:
+        shape = (frame.warps, WARP)
+        value = np.broadcast_to(frame.values[a], (frame.lanes,)).reshape(shape)
+        if fixed is not None:
+            source, in_range = (np.broadcast_to(part, shape) for part in fixed)
+        else:
+            by, to = (np.broadcast_to(frame.values[slot], (frame.lanes,)).reshape(shape).astype(np.int64) for slot in (b, c))
+            source, in_range = source_lanes(mode, by, to)
+        moved = np.take_along_axis(value, source, axis=1)
+        readable = (bits.reshape(shape) >> source.astype(np.uint32)) & np.uint32(1)
+        moved = np.where(readable != 0, moved, POISON)  # a lane that is not here: unpredictable on hardware
+        frame.write(out, moved.reshape(-1))
+        frame.write(predicate, in_range.reshape(-1))
+
+    return together(d, act)
+
+
+# -- votes and matches -------------------------------------------------------------------------------------------
+
+
+def _vote(d: Decode) -> Step:
+    mode = d.modifier("mode", "ballot")
+    read, out = d.predicate("a"), d.destination("d")
+
+    def act(frame: Frame, bits: np.ndarray) -> None:
+        said = ballot(np.broadcast_to(read(frame), (frame.lanes,)) & frame.active) & bits
+        if mode == "ballot":
+            frame.write(out, said)
+        elif mode == "all":
+            frame.write(out, said == bits)
+        elif mode == "any":
+            frame.write(out, said != 0)
+        else:
+            frame.write(out, (said == bits) | (said == 0))
+
+    return together(d, act)
+
+
+HANDLERS.add("vote.predicate", "vote.ballot", per_warp=True, whole=True)(_vote)
+
+
+@HANDLERS.add("match.any", "match.all", per_warp=True, whole=True)
+def _match(d: Decode) -> Step:
+    a, out = d.source("a"), d.destination("d")
+    every = d.match.form.key == "match.all"
+    predicate = d.destination("p", dtypes.pred) if every else -1
+
+    def act(frame: Frame, bits: np.ndarray) -> None:
+        value = np.broadcast_to(frame.values[a], (frame.lanes,)).reshape(frame.warps, WARP)
+        same = value[:, :, None] == value[:, None, :]  # [warp, own lane, other lane]
+        equal = np.packbits(same, axis=2, bitorder="little").view(np.uint32).reshape(-1) & bits
+        if every:
+            agreed = equal == bits
+            frame.write(out, np.where(agreed, bits, np.uint32(0)))
+            frame.write(predicate, agreed)
+        else:
+            frame.write(out, equal)
+
+    return together(d, act)
+
+
+# -- reductions --------------------------------------------------------------------------------------------------
+
+_REDUCTIONS: dict[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+
+
+def reduce_members(
+    bits: np.ndarray, active: np.ndarray, value: np.ndarray, reduce: Callable[[np.ndarray], np.generic]
+) -> np.ndarray:
+    """For each lane `reduce` of the values of its members; equal masks of a warp are reduced once. (lanes,)."""
+    result = np.zeros_like(value)
+    for warp in range(bits.size // WARP):
+        lanes = slice(warp * WARP, (warp + 1) * WARP)
+        mine, here, out = bits[lanes], active[lanes], result[lanes]
+        for mask in np.unique(mine[here]):
+            members = (mask >> _LANE.astype(np.uint32)) & np.uint32(1) != 0
+            out[here & (mine == mask)] = reduce(value[lanes][members])
+    return result
+
+
+def order_key(value: np.ndarray) -> np.ndarray:
+    """Integers that order float32 numbers as IEEE does, with -0 below +0."""
+    raw = value.view(np.int32).astype(np.int64)
+    return np.where(raw < 0, np.int64(-0x80000000) - raw - 1, raw)
+
+
+def reduce_floats(value: np.ndarray, operation: str, absolute: bool, nan: bool) -> np.float32:
+    """redux.sync.{min,max}{.abs}{.NaN}.f32 of (n,) numbers (9.7.13.12)."""
+    if absolute:
+        value = np.abs(value)
+    numbers = value[~np.isnan(value)]
+    if not numbers.size or (nan and numbers.size < value.size):
+        return np.uint32(0x7FFFFFFF).view(np.float32)
+    key = order_key(np.ascontiguousarray(numbers))
+    return numbers[np.argmin(key) if operation == "min" else np.argmax(key)]
+
+
+@HANDLERS.add("redux.integer", "redux.bits", "redux.float", per_warp=True, whole=True)
+def _redux(d: Decode) -> Step:
+    a, out, operation = d.source("a"), d.destination("d"), d.modifier("op")
+    if d.type("a") is dtypes.f32:
+        absolute, nan = d.has("abs"), d.has("NaN")
+
+        def reduce(value: np.ndarray) -> np.generic:
+            return reduce_floats(value, operation, absolute, nan)
+    else:
+        combine = _REDUCTIONS[operation]
+
+        def reduce(value: np.ndarray) -> np.generic:
+            return combine.reduce(value, dtype=value.dtype)  # .add wraps at 32 bits
+
+    def act(frame: Frame, bits: np.ndarray) -> None:
+        value = np.broadcast_to(frame.values[a], (frame.lanes,))
+        frame.write(out, reduce_members(bits, frame.active, value, reduce))
+
+    return together(d, act)
+
+
+# -- election, mask, barrier -------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("elect.sync", per_warp=True, whole=True)
+def _elect(d: Decode) -> Step:
+    """The lowest member that executes is the leader; hardware promises only that it is always the same one."""
+    out, predicate = d.destination("d"), d.destination("p", dtypes.pred)
+
+    def act(frame: Frame, bits: np.ndarray) -> None:
+        lowest = bits & (~bits + np.uint32(1))
+        frame.write(out, np.log2(np.maximum(lowest, 1)))
+        frame.write(predicate, lowest == np.tile(_BIT, frame.warps))
+
+    return together(d, act)
+
+
+@HANDLERS.add("activemask")
+def _active_mask(d: Decode) -> Step:
+    out = d.destination("d")
+    return lambda frame: frame.write(out, ballot(frame.active))
+
+
+@HANDLERS.add("bar.warp", per_warp=True, whole=True)
+def _warp_barrier(d: Decode) -> Step:
+    return together(d, lambda frame, bits: None)
