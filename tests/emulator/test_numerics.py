@@ -31,6 +31,7 @@ RECORDED = [
     ("e4e5", "w_e4e5", "e4m3", "e5m2", "f32", "wgmma", 0),
 ]
 
+
 @pytest.mark.parametrize("file, operation, a, b, d, unit, k", RECORDED)
 def test_hardware_mode_gives_what_the_hardware_gave(file, operation, a, b, d, unit, k):
     recorded = np.load(GOLDEN / f"{file}.npz")
@@ -109,7 +110,9 @@ def test_exact_mode_rounds_once_per_instruction():
     truth = numerics.values(left, "bf16") @ numerics.values(right, "bf16").T
     total = None
     for k in range(0, 1024, 16):
-        total = numerics.multiply_accumulate(left[:, k : k + 16], right[:, k : k + 16], total, Product("bf16", "bf16", "f32"))
+        total = numerics.multiply_accumulate(
+            left[:, k : k + 16], right[:, k : k + 16], total, Product("bf16", "bf16", "f32")
+        )
     error = np.linalg.norm(total.view(np.float32) - truth) / np.linalg.norm(truth)
     assert 0 < error < 1e-6
 
@@ -127,7 +130,7 @@ def test_nan_has_one_spelling_and_zero_no_sign():
 def test_four_bit_and_single_bit_products():
     rng = np.random.default_rng(2)
     a, b = rng.integers(0, 16, (2, 8, 32)).astype(np.uint8)
-    signed = lambda bits: np.where(bits > 7, bits.astype(int) - 16, bits)  # noqa: E731
+    signed = lambda bits: np.where(bits > 7, bits.astype(int) - 16, bits)
     found = numerics.multiply_accumulate(a, b, None, Product("s4", "u4", "s32"))
     assert np.array_equal(found.view(np.int32), signed(a) @ b.astype(int).T)
     a, b = rng.integers(0, 2, (2, 8, 128)).astype(np.uint8)

@@ -9,7 +9,8 @@ from warploom.isa import arch
 def test_hopper_has_the_limits_of_the_programming_guide():
     hopper = arch.get("sm_90a")
     assert (hopper.shared_per_cta, hopper.shared_per_sm, hopper.shared_static) == (232448, 233472, 49152)
-    assert (hopper.registers_per_sm, hopper.registers_per_thread, hopper.warps_per_sm, hopper.ctas_per_sm) == (65536, 255, 64, 32)
+    assert (hopper.registers_per_sm, hopper.registers_per_thread) == (65536, 255)
+    assert (hopper.warps_per_sm, hopper.ctas_per_sm) == (64, 32)
     assert (hopper.cluster_portable, hopper.cluster_limit, hopper.ptx) == (8, 16, (8, 0))
 
 

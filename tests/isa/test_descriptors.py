@@ -23,9 +23,10 @@ def test_the_addresses_are_those_the_hardware_read(major, suffix):
         assert np.array_equal(addresses // 16, chunks), hex(bits)
 
 
-@given(
-    st.integers(0, 0x3FFF), st.integers(0, 0x3FFF), st.integers(0, 0x3FFF), st.sampled_from(WGMMA_SWIZZLES), st.integers(0, 7)
-)
+FIELD = st.integers(0, 0x3FFF)
+
+
+@given(FIELD, FIELD, FIELD, st.sampled_from(WGMMA_SWIZZLES), st.integers(0, 7))
 def test_encoding_and_decoding_are_inverse(start, leading, stride, swizzle, base_offset):
     descriptor = Descriptor(start * 16, leading * 16, stride * 16, swizzle, base_offset)
     assert descriptors.decode(descriptor.encode()) == descriptor

@@ -107,7 +107,9 @@ def test_the_accumulator_of_wgmma_lies_as_cutlass_says(n, bits):
 )
 def test_a_of_wgmma_in_registers_lies_as_cutlass_says(bits, row_half, k):
     count = 4 * 32 // bits
-    expected = [[(16 * (t // 32) + t % 32 // 4 + 8 * row_half(i), k(t % 4, i)) for i in range(count)] for t in range(128)]
+    expected = [
+        [(16 * (t // 32) + t % 32 // 4 + 8 * row_half(i), k(t % 4, i)) for i in range(count)] for t in range(128)
+    ]
     assert as_pairs(fragments.wgmma_a(bits)) == expected
 
 
@@ -119,7 +121,6 @@ ALL = [
     *(fragments.volta_a(layout) for layout in ("row", "col")),
     fragments.volta_c(16), fragments.volta_c(32),
     fragments.matrix_b16(), fragments.matrix_b16(True),
-    fragments.ldmatrix_m16n16(), fragments.ldmatrix_m8n16(), fragments.stmatrix_m16n8(),
 ]  # fmt: skip
 
 

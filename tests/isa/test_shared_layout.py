@@ -70,7 +70,8 @@ def test_what_tma_writes_the_descriptor_reads(dtype, rows, k, major, swizzle):
             start = BASE + layout.row_offset(first, block) + layout.k_offset(start_k)
             descriptor = descriptors.decode(layout.descriptor_bits | start >> 4)
             addresses = descriptors.operand_addresses(descriptor, dtype, block, step, major)
-            assert np.array_equal(memory[addresses // dtype.bytes], elements[first : first + block, start_k : start_k + step])
+            wanted = elements[first : first + block, start_k : start_k + step]
+            assert np.array_equal(memory[addresses // dtype.bytes], wanted)
 
 
 def test_the_walkthrough_tiles_are_one_box_each():
@@ -81,7 +82,8 @@ def test_the_walkthrough_tiles_are_one_box_each():
 
 
 @pytest.mark.parametrize(
-    "inner_bytes, swizzle", [(16, "NONE"), (32, "32B"), (64, "64B"), (96, "32B"), (128, "128B"), (192, "64B"), (512, "128B")]
+    "inner_bytes, swizzle",
+    [(16, "NONE"), (32, "32B"), (64, "64B"), (96, "32B"), (128, "128B"), (192, "64B"), (512, "128B")],
 )
 def test_the_widest_swizzle_that_divides_is_chosen(inner_bytes, swizzle):
     assert SharedLayout.for_operand(dtypes.bf16, inner_bytes // 2, 16, "MN").swizzle is Swizzle(swizzle)

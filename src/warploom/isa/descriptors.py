@@ -90,7 +90,15 @@ def decode(bits: int) -> Descriptor:
 
 
 def operand_addresses(descriptor: Descriptor, dtype: DType, rows: int, k: int, major: str) -> np.ndarray:
-    """Byte address in shared memory of every element of an operand.
+    """Byte address in shared memory of every element of an operand: (rows, k) int64, wrapped at 18 bits.
+
+    See `unwrapped_addresses` for the arguments and the formulas.
+    """
+    return unwrapped_addresses(descriptor, dtype, rows, k, major) & ADDRESS_MASK
+
+
+def unwrapped_addresses(descriptor: Descriptor, dtype: DType, rows: int, k: int, major: str) -> np.ndarray:
+    """Byte address of every element of an operand, not yet wrapped at the 18 bits of a shared-memory address.
 
     Args:
         descriptor: where the operand lies.
@@ -128,4 +136,4 @@ def operand_addresses(descriptor: Descriptor, dtype: DType, rows: int, k: int, m
             offset = inside + chunk % chunks * 16 + chunk // chunks * leading + column % 8 * span + column // 8 * stride
     else:
         raise ArgumentError("an operand's major is unknown", expected="'K' or 'MN'", got=major)
-    return swizzle.apply(descriptor.start + offset, descriptor.base_offset) & ADDRESS_MASK
+    return swizzle.apply(descriptor.start + offset, descriptor.base_offset)

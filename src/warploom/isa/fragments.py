@@ -65,7 +65,9 @@ class Fragment:
         """
         threads = np.arange(self.threads)[:, None]
         element = np.arange(self.elements)[None, :]
-        place = (element // self.per_register * self.threads + threads) * self.per_register + element % self.per_register
+        place = (
+            element // self.per_register * self.threads + threads
+        ) * self.per_register + element % self.per_register
         inverse = np.full(self.shape[0] * self.shape[1], -1, np.int64)
         inverse[self.flat.ravel()] = place.ravel()
         return inverse.reshape(self.shape)
@@ -155,29 +157,6 @@ def matrix_b16(transposed: bool = False) -> Fragment:
     inside = np.arange(2)[None, :]
     row, column = group, 2 * place + inside
     return _fragment((8, 8), 16, column if transposed else row, row if transposed else column)
-
-
-@cache
-def ldmatrix_m16n16() -> Fragment:
-    """One 16 x 16 matrix of 8-bit elements, loaded transposed: each register is a fragment of four elements of a
-    column, the second register eight columns on. PTX ISA 9.7.14.5.15 (sm_100a; not measured)."""
-    _, group, place = _lanes()
-    element = np.arange(8)[None, :]
-    return _fragment((16, 16), 8, 4 * place + element % 4, group + 8 * (element // 4))
-
-
-@cache
-def ldmatrix_m8n16() -> Fragment:
-    """One 8 x 16 matrix of 8-bit elements, one register a thread (sm_100a; not measured)."""
-    return mma_a(8, 16, 8)
-
-
-@cache
-def stmatrix_m16n8() -> Fragment:
-    """One 16 x 8 matrix of 8-bit elements as stmatrix.trans holds it, one register a thread (sm_100a; not measured)."""
-    _, group, place = _lanes()
-    element = np.arange(4)[None, :]
-    return _fragment((16, 8), 8, 4 * place + element, group)
 
 
 # -- wgmma ---------------------------------------------------------------------------------------------------------

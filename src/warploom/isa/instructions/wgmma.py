@@ -64,9 +64,7 @@ def _pair(
     return (forms[0], forms[1])
 
 
-def _example(
-    opcode: str, k: int, accumulator: str, a: str, rest: str, per_register: int, slots: dict[str, str]
-) -> str:
+def _example(opcode: str, k: int, accumulator: str, a: str, rest: str, per_register: int, slots: dict[str, str]) -> str:
     """One whole instruction, at n = 16."""
     registers = {"f32": "%f", "b32": "%r", "s32": "%r"}[accumulator]
     d = ", ".join(f"{registers}{i}" for i in range(8 // per_register))

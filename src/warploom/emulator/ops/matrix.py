@@ -1,0 +1,97 @@
+"""ldmatrix, stmatrix, movmatrix: 8 x 8 matrices of 16-bit elements between shared memory and a warp's registers.
+
+PTX ISA 9.7.14.5.15 to .17. Lanes 8j to 8j+7 give the addresses of the eight 16-byte rows of matrix j; which lane
+holds which element is `isa.fragments.matrix_b16`. The forms with 8-bit elements (sm_100 on) have no handler yet.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import EmulationError
+from ...isa import dtypes
+from ...isa.fragments import WARP, matrix_b16
+from ...isa.instructions.matrix import matrices
+from ..decode import Decode
+from ..frame import Frame
+from ..handlers import Handlers, Step
+
+HANDLERS = Handlers()
+
+
+def whole_warps(frame: Frame) -> None:
+    """Refuse a frame in which a thread of a warp is missing."""
+    if frame.mask is not True and not np.all(frame.mask):
+        lane = int(np.flatnonzero(~frame.active)[0])
+        frame.error(
+            EmulationError,
+            f"{frame.instruction.opcode.split('.')[0]} must be executed by all 32 threads of its warp",
+            lane,
+            got=f"{int(np.count_nonzero(frame.active))} of {frame.lanes} threads",
+            consequence="its result is undefined (.aligned)",
+        )
+
+
+def _row_lanes(count: int, warps: int) -> np.ndarray:
+    """Which lanes give an address, (lanes,) bool."""
+    return np.tile(np.arange(WARP) < 8 * count, warps)
+
+
+@HANDLERS.add("ldmatrix.b16", aligned=True)
+def ldmatrix(d: Decode) -> Step:
+    count = matrices(d.modifiers)
+    address, out = d.address("p"), d.registers("r", dtypes.b32)
+    order = matrix_b16(d.has("trans")).order[0]
+
+    def step(frame: Frame) -> None:
+        whole_warps(frame)
+        warps, mask = frame.warps, frame.mask
+        where = address.compute(frame)
+        if count < 4:
+            frame.mask = _row_lanes(count, warps)
+        try:
+            rows = frame.load(address.space, where, dtypes.b64, 2)
+        finally:
+            frame.mask = mask
+        elements = np.ascontiguousarray(rows.T).view(np.uint16).reshape(warps, 4, 64)[:, :count]
+        registers = elements[:, :, order].view(np.uint32)[..., 0]
+        out.write(frame, registers.transpose(1, 0, 2).reshape(count, -1))
+
+    return step
+
+
+@HANDLERS.add("stmatrix.b16", aligned=True)
+def stmatrix(d: Decode) -> Step:
+    count = matrices(d.modifiers)
+    address, source = d.address("p"), d.registers("r", dtypes.b32)
+    owner = matrix_b16(d.has("trans")).owner
+
+    def step(frame: Frame) -> None:
+        whole_warps(frame)
+        warps, mask = frame.warps, frame.mask
+        elements = source.read(frame).view(np.uint16).reshape(count, warps, 64)
+        rows = np.zeros((warps, 4, 8, 8), np.uint16)
+        rows[:, :count] = elements[:, :, owner].transpose(1, 0, 2, 3)
+        where = address.compute(frame)
+        if count < 4:
+            frame.mask = _row_lanes(count, warps)
+        try:
+            frame.store(address.space, where, dtypes.b64, np.ascontiguousarray(rows.view(np.uint64).reshape(-1, 2).T))
+        finally:
+            frame.mask = mask
+
+    return step
+
+
+@HANDLERS.add("movmatrix.b16", aligned=True)
+def movmatrix(d: Decode) -> Step:
+    a, out = d.source("a", dtypes.b32), d.destination("d", dtypes.b32)
+    moved = matrix_b16().owner.ravel()[matrix_b16(True).order[0]]
+
+    def step(frame: Frame) -> None:
+        whole_warps(frame)
+        elements = np.ascontiguousarray(np.broadcast_to(frame.values[a], (frame.lanes,))).view(np.uint16)
+        registers = elements.reshape(frame.warps, 64)[:, moved].view(np.uint32)
+        frame.write(out, registers.reshape(-1))
+
+    return step

@@ -1,0 +1,354 @@
+"""wgmma: a warpgroup's asynchronous multiply-accumulate. PTX ISA 9.7.15.
+
+An instruction in flight owns its accumulator: the registers hold poison from issue to completion. Operands in
+shared memory are read when the operation executes, A in registers at issue. The operations of a warpgroup execute
+in order; one that uses the accumulator of another in flight takes that one's result, without a wait.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import InvalidOperandError, VerificationError
+from ...isa import dtypes
+from ...isa.descriptors import decode as decode_descriptor
+from ...isa.fragments import Fragment, wgmma_a, wgmma_d
+from ...isa.instructions.mma import shape_of
+from ..decode import Decode
+from ..engine import AsyncOperation, Issuer
+from ..frame import Frame
+from ..handlers import Handlers, Step, Wait
+from ..numerics import Product, multiply_accumulate
+from ..operands import SharedOperand
+from ..registers import RegisterList
+from ..tensor_registers import gather, scatter
+from .mma import BITS
+
+if TYPE_CHECKING:
+    from ..machine import Cta
+
+HANDLERS = Handlers()
+POISON = np.uint32(0xFFFFFFFF)
+_SIGN = {8: np.uint8(0x80), 16: np.uint16(0x8000), 32: np.uint32(0x80000000)}
+
+
+# -- what a CTA keeps ----------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Accumulator:
+    """The accumulator of one or more operations in flight.
+
+    Attributes:
+        matrix: (64, n) raw bits after the operations that are done; None before the first if that one ignores it.
+        users: operations in flight that use it.
+    """
+
+    matrix: np.ndarray | None
+    users: int = 0
+
+
+@dataclass(eq=False)
+class Warpgroup:
+    """What is in flight for one warpgroup: its newest operation, and accumulators by the registers they own."""
+
+    newest: AsyncOperation | None = None
+    accumulators: dict[object, Accumulator] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class WarpGroups:
+    """The wgmma-groups of one warp: operations not yet committed, and committed groups, oldest first."""
+
+    open: list[AsyncOperation] = field(default_factory=list)
+    committed: deque[list[AsyncOperation]] = field(default_factory=deque)
+
+    def settle(self) -> None:
+        """Forget the oldest groups that are done."""
+        while self.committed and all(operation.done for operation in self.committed[0]):
+            self.committed.popleft()
+
+
+@dataclass(eq=False)
+class WgmmaState:
+    """All of a CTA's wgmma bookkeeping."""
+
+    warpgroups: dict[int, Warpgroup] = field(default_factory=dict)
+    warps: dict[int, WarpGroups] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cta: Cta) -> WgmmaState:
+        state = cta.state.get("wgmma")
+        if not isinstance(state, cls):
+            state = cta.state["wgmma"] = cls()
+        return state
+
+    def warpgroup(self, first_warp: int) -> Warpgroup:
+        return self.warpgroups.setdefault(first_warp // 4, Warpgroup())
+
+    def warp(self, index: int) -> WarpGroups:
+        return self.warps.setdefault(index, WarpGroups())
+
+
+# -- the multiply ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Multiply:
+    """One wgmma.mma_async, decoded.
+
+    Attributes:
+        kind: the arithmetic; n, k: the shape, m is 64.
+        d: accumulator registers; owner: what names them for chains; fragment: who holds what of it.
+        a_registers, a_fragment: A in registers; or None, and `a_slot` with `a`: A behind a descriptor.
+        scale_d: reads the predicate that says whether D is added.
+        flip_a, flip_b: sign bits to flip, or None.
+    """
+
+    kind: Product
+    n: int
+    k: int
+    d: RegisterList
+    owner: object
+    fragment: Fragment
+    a_registers: RegisterList | None
+    a_fragment: Fragment
+    a_slot: int
+    a: SharedOperand
+    b_slot: int
+    b: SharedOperand
+    scale_d: Callable[[Frame], np.ndarray]
+    flip_a: np.generic | None
+    flip_b: np.generic | None
+
+    def issue(self, frame: Frame) -> None:
+        """The step: check, take what is taken at issue, put the operation in flight."""
+        cta, machine = frame.cta, frame.machine
+        state = WgmmaState.of(cta)
+        group = state.warpgroup(frame.first_warp)
+        adds = self._uniform_flag(frame)
+        b_descriptor = self._descriptor(frame, "b", self.b_slot, self.b)
+        a_descriptor, a_matrix = 0, None
+        if self.a_registers is None:
+            a_descriptor = self._descriptor(frame, "a", self.a_slot, self.a)
+        else:
+            a_matrix = gather(self.a_registers.read(frame), self.a_fragment)[0]
+        accumulator = group.accumulators.get(self.owner)
+        if accumulator is None:
+            before = gather(self.d.read(frame), self.fragment)[0] if adds else None
+            accumulator = group.accumulators[self.owner] = Accumulator(before)
+            write_all(frame, self.d, np.full((len(self.d), 1), POISON))
+        accumulator.users += 1
+        operands: list[np.ndarray] = []
+
+        def read(part: int, parts: int) -> None:
+            if part == 0:
+                left = a_matrix if a_matrix is not None else self.a.read(cta.shared, a_descriptor)
+                operands[:] = [left, self.b.read(cta.shared, b_descriptor)]
+
+        def write(part: int, parts: int) -> None:
+            if part == 0:
+                self._execute(frame, group, accumulator, operands, adds)
+
+        after = (group.newest,) if group.newest is not None and not group.newest.done else ()
+        operation = AsyncOperation(
+            "wgmma",
+            Issuer.of(frame),
+            f"{frame.instruction.opcode} of warps {frame.first_warp}-{frame.first_warp + 3}",
+            read=read,
+            write=write,
+            after=after,
+        )
+        group.newest = operation
+        for warp in range(frame.first_warp, frame.first_warp + 4):
+            state.warp(warp).open.append(operation)
+        machine.counters.wgmma += 1
+        machine.counters.tensor_flops += 2 * 64 * self.n * self.k
+        machine.engine.submit(operation)
+
+    def _execute(
+        self, frame: Frame, group: Warpgroup, accumulator: Accumulator, operands: list[np.ndarray], adds: bool
+    ) -> None:
+        left, right = operands
+        if self.flip_a is not None:
+            left = left ^ self.flip_a
+        if self.flip_b is not None:
+            right = right ^ self.flip_b
+        before = accumulator.matrix if adds else None
+        accumulator.matrix = multiply_accumulate(left, right, before, self.kind, frame.machine.numerics)
+        accumulator.users -= 1
+        if accumulator.users == 0:
+            if group.accumulators.get(self.owner) is accumulator:
+                del group.accumulators[self.owner]
+            if not frame.cta.exited:  # its registers may be another CTA's by now
+                write_all(frame, self.d, scatter(accumulator.matrix[None], self.fragment))
+
+    # -- checks --------------------------------------------------------------------------------------------------
+
+    def _uniform_flag(self, frame: Frame) -> bool:
+        flags = np.asarray(self.scale_d(frame))
+        first = bool(flags.flat[0])
+        if flags.ndim and np.count_nonzero(flags) not in (0, flags.size):
+            lane = int(np.flatnonzero(flags != first)[0])
+            frame.error(
+                InvalidOperandError,
+                "scale-d differs between the threads of the warpgroup",
+                lane,
+                expected=f"{first} as in its first thread",
+                got=not first,
+            )
+        return first
+
+    def _descriptor(self, frame: Frame, name: str, slot: int, operand: SharedOperand) -> int:
+        """The descriptor's value, checked: the same in all threads, no reserved bits, inside shared memory."""
+        value = frame.values[slot]
+        bits = int(value.flat[0]) if isinstance(value, np.ndarray) else int(value)
+        if isinstance(value, np.ndarray) and np.count_nonzero(value != value[0]):
+            lane = int(np.flatnonzero(value != value[0])[0])
+            frame.error(
+                InvalidOperandError,
+                f"the descriptor of {name} differs between the threads of the warpgroup",
+                lane,
+                expected=f"{bits:#018x} as in its first thread",
+                got=f"{int(value[lane]):#018x}",
+            )
+        try:
+            found, base = operand.locate(bits)
+        except InvalidOperandError as error:
+            frame.error(
+                InvalidOperandError,
+                f"{error.what} (operand {name})",
+                expected=error.expected,
+                got=error.got,
+                hint=error.hint,
+            )
+        cta = frame.cta
+        if base + found.low < cta.shared_start or base + found.high > cta.shared.size:
+            fields = decode_descriptor(bits)
+            frame.error(
+                InvalidOperandError,
+                f"the descriptor of {name} reaches outside the CTA's shared memory",
+                expected=f"bytes {cta.shared_start} to {cta.shared.size}",
+                got=f"bytes {base + found.low} to {base + found.high}: "
+                f"{operand.rows} x {operand.k} {operand.major}-major from {frame.machine.code.name_shared(fields.start)}, swizzle {fields.swizzle.value}, "
+                f"leading {fields.leading_offset}, stride {fields.stride_offset}",
+                hint="check the offsets against the layout that wrote the tile (isa.shared_layout)",
+            )
+        return bits
+
+
+def write_all(frame: Frame, registers: RegisterList, values: np.ndarray) -> None:
+    """Write registers of all lanes of a frame, whatever its mask is now."""
+    mask = frame.mask
+    frame.mask = True
+    try:
+        registers.write(frame, np.broadcast_to(values, (len(registers), frame.lanes)))
+    finally:
+        frame.mask = mask
+
+
+def owner_of(registers: RegisterList) -> object:
+    """What two register lists have in common that name the same registers in the same order."""
+    if registers.rows is None:
+        return registers.slots
+    if isinstance(registers.rows, slice):
+        return (registers.bits, registers.rows.start, registers.rows.stop)
+    return (registers.bits, registers.rows.tobytes())
+
+
+_NAMES = ("f16_f32", "f16_f16", "bf16", "tf32", "fp8_f32", "fp8_f16", "int8", "b1")
+
+
+@HANDLERS.add(*(f"wgmma.{name}_{place}" for name in _NAMES for place in ("desc", "regs")), warpgroup=True)
+def mma_async(d: Decode) -> Step:
+    name, place = d.match.form.key.removeprefix("wgmma.").rsplit("_", 1)
+    _, n, k = shape_of(d.modifiers)
+    complaint = d.match.form.check(d.modifiers) if d.match.form.check else None
+    if complaint:
+        d.error(VerificationError, complaint)
+    fixed = "f16" if name.startswith("f16") else name
+    a_type, b_type = d.modifier("atype", fixed), d.modifier("btype", fixed)
+    accumulator = "s32" if name in ("int8", "b1") else "f16" if name.endswith("_f16") else "f32"
+    saturate = bool(d.modifier("satfinite") or d.modifier("saturate"))
+    kind = Product(a_type, b_type, accumulator, "wgmma", saturate, "and" if name == "b1" else "multiply")
+    bits = BITS[a_type]
+    dtype = {32: dtypes.b32, 16: dtypes.b16}.get(bits, dtypes.b8)
+    in_registers = place == "regs"
+    registers = d.registers("d", dtypes.b32)
+    return Multiply(
+        kind=kind,
+        n=n,
+        k=k,
+        d=registers,
+        owner=owner_of(registers),
+        fragment=wgmma_d(n, BITS[accumulator]),
+        a_registers=d.registers("a", dtypes.b32) if in_registers else None,
+        a_fragment=wgmma_a(bits),
+        a_slot=-1 if in_registers else d.source("a", dtypes.b64),
+        a=SharedOperand(bits, 64, k, "MN" if _immediate(d, "ta", (0, 1)) else "K", dtype),
+        b_slot=d.source("b", dtypes.b64),
+        b=SharedOperand(bits, n, k, "MN" if _immediate(d, "tb", (0, 1)) else "K", dtype),
+        scale_d=d.predicate("scale_d"),
+        flip_a=_SIGN[bits] if _immediate(d, "ia", (1, -1)) == -1 else None,
+        flip_b=_SIGN[bits] if _immediate(d, "ib", (1, -1)) == -1 else None,
+    ).issue
+
+
+def _immediate(d: Decode, name: str, allowed: tuple[int, int]) -> int:
+    """An immediate operand, `allowed[0]` where the form has none."""
+    if not d.has(name):
+        return allowed[0]
+    value = d.constant(name)
+    if value not in allowed:
+        words = {"ia": "imm-scale-a", "ib": "imm-scale-b", "ta": "imm-trans-a", "tb": "imm-trans-b"}
+        d.error(VerificationError, f"{words[name]} must be {allowed[0]} or {allowed[1]}", got=value)
+    return value
+
+
+# -- ordering ------------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("wgmma.fence")
+def fence(d: Decode) -> Step:
+    """Orders registers between the warp and wgmma; the emulator keeps that order anyway."""
+
+    def step(frame: Frame) -> None:
+        return None
+
+    return step
+
+
+@HANDLERS.add("wgmma.commit_group", aligned=True)
+def commit_group(d: Decode) -> Step:
+    def step(frame: Frame) -> None:
+        groups = WgmmaState.of(frame.cta).warp(frame.first_warp)
+        groups.committed.append(groups.open)
+        groups.open = []
+
+    return step
+
+
+@HANDLERS.add("wgmma.wait_group", aligned=True)
+def wait_group(d: Decode) -> Step:
+    allowed = d.constant("n")
+
+    def step(frame: Frame) -> Wait | None:
+        groups = WgmmaState.of(frame.cta).warp(frame.first_warp)
+
+        def ready() -> bool:
+            groups.settle()
+            return len(groups.committed) <= allowed
+
+        def describe() -> str:
+            flying = sum(not operation.done for group in groups.committed for operation in group)
+            count = len(groups.committed)
+            return f"wgmma: {count} groups ({flying} instructions) are in flight and at most {allowed} may be"
+
+        return None if ready() else Wait("wgmma", ready, describe)
+
+    return step
