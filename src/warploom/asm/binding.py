@@ -1,0 +1,345 @@
+"""An instruction and the row of the instruction table that reads it: which row, and which operand is which.
+
+Several rows share an opcode and differ in their operands (`mov.b64` of a register, of a pair, into a pair); the
+row is the first whose operands fit in number, kind, length of braces and, where the declarations are known,
+register class and width. What fits follows PTX ISA 6.1, 9.2 and 9.4.1, and ptxas 13.0 where those are silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from ..errors import VerificationError
+from ..isa.instructions import table
+from ..isa.instructions.schema import Match, OperandSpec
+from ..isa.special_registers import SPECIAL_REGISTERS
+from . import widths
+from .nodes import (
+    Address,
+    Float,
+    Instruction,
+    Integer,
+    Operand,
+    Pair,
+    Register,
+    Sink,
+    Symbol,
+    TensorAddress,
+    Vector,
+)
+from .printer import instruction_text, operand_text
+
+MatchFunction = Callable[[str], tuple[Match, ...]]
+
+TAKES_NAMES = {"mov", "cvta", "mapa"}
+"""The instructions whose value operands may be the address of a variable; all others take registers there."""
+TAKES_SPECIAL = {"mov", "cvt"}
+"""The instructions that read special registers."""
+LONE_BRACES = {"ld", "ldu", "st"}
+"""The instructions whose one data register may stand in braces, as Triton writes it."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An instruction read by a row.
+
+    Attributes:
+        match: the row and what each modifier slot took.
+        operands: by the row's names; both halves of a pair under their own; optional ones left out are missing.
+    """
+
+    match: Match
+    operands: dict[str, Operand]
+
+
+@dataclass(eq=False)
+class _Misfit(Exception):
+    """Why a row does not read an instruction. `depth` says how far it came: the farthest is worth telling."""
+
+    depth: int
+    what: str
+    expected: str | None = None
+    got: str | None = None
+    hint: str | None = None
+
+
+def bind(
+    instruction: Instruction, declarations: Mapping[str, str] | None = None, match: MatchFunction | None = None
+) -> Bound:
+    """The row that reads an instruction, and its operands by name.
+
+    Args:
+        instruction: what to read.
+        declarations: register name -> declared PTX type without its dot; None: registers are not checked. Names
+            that are missing are taken for whatever fits.
+        match: opcode -> rows, `isa.instructions.table.match` where it is None.
+
+    Raises:
+        VerificationError: unknown opcode or modifier, wrong number or kind of operands, wrong register type.
+    """
+    rows = (match or table.match)(instruction.opcode)
+    if not rows:
+        _refuse_opcode(instruction)
+    farthest: _Misfit | None = None
+    for row in rows:
+        try:
+            return Bound(row, _Binder(instruction, row, declarations).operands())
+        except _Misfit as misfit:
+            if farthest is None or misfit.depth > farthest.depth:
+                farthest = misfit
+    assert farthest is not None
+    raise VerificationError(
+        farthest.what,
+        where=instruction.location,
+        expected=farthest.expected,
+        got=farthest.got or instruction_text(instruction)[:200],
+        hint=farthest.hint,
+    )
+
+
+def _refuse_opcode(instruction: Instruction) -> NoReturn:
+    """Raise for an opcode no row reads: an unknown word, an unknown modifier, or known ones that do not go together."""
+    base, *modifiers = instruction.modifiers
+    rows = table.rows_of(base)
+    suggestion = table.suggest(instruction.opcode)
+    hint = f"the nearest known spelling is `{suggestion}`" if suggestion else None
+    if not rows:
+        raise VerificationError(f"`{instruction.opcode}` is no known instruction", where=instruction.location, hint=hint)
+    slots = [slot for row in rows for slot in row.modifier_slots]
+    for modifier in modifiers:
+        if not any(slot.accepts(modifier) for slot in slots):
+            raise VerificationError(
+                f"`.{modifier}` is no modifier of `{base}`", where=instruction.location, got=instruction.opcode, hint=hint
+            )
+    raise VerificationError(
+        f"the modifiers of `{instruction.opcode}` do not go together, stand in the wrong order, or one is missing",
+        where=instruction.location,
+        hint=hint,
+    )
+
+
+def expected_operands(match: Match) -> str:
+    """The operands of a row as text for messages: `d, a, b`."""
+    parts = []
+    for spec in match.form.operands:
+        text = f"{spec.name}|{spec.second.name}" if spec.second else spec.name
+        if spec.kind == "address":
+            text = f"[{text}]"
+        elif spec.kind == "tensor_address":
+            text = f"[{text}, {{coordinates}}]"
+        length = match.length_of(spec)
+        if length is not None:
+            text = f"{{{length} of {text}}}"
+        parts.append(f"({text})" if spec.optional else text)
+    return ", ".join(parts) or "no operand"
+
+
+class _Binder:
+    """One instruction against one row."""
+
+    def __init__(self, instruction: Instruction, match: Match, declarations: Mapping[str, str] | None) -> None:
+        self.instruction = instruction
+        self.match = match
+        self.declarations = declarations
+        self.base = match.form.base
+        self.depth = 0
+
+    def operands(self) -> dict[str, Operand]:
+        """Operands by name, or a _Misfit."""
+        specs, given = self.match.form.operands, self.instruction.operands
+        needed = next((index for index, spec in enumerate(specs) if spec.optional), len(specs))
+        if not needed <= len(given) <= len(specs):
+            span = str(needed) if needed == len(specs) else f"{needed} to {len(specs)}"
+            raise _Misfit(
+                0,
+                f"`{self.instruction.opcode}` has {span} operand{'' if span == '1' else 's'}, not {len(given)}",
+                expected_operands(self.match),
+            )
+        found: dict[str, Operand] = {}
+        for index, (spec, operand) in enumerate(zip(specs, given, strict=False)):
+            self.depth = index + 1
+            self._bind(spec, operand, found)
+        return found
+
+    def _fail(self, what: str, expected: str, operand: Operand, hint: str | None = None) -> NoReturn:
+        raise _Misfit(self.depth, what, expected, f"`{operand_text(operand)}`", hint)
+
+    def _place(self, spec: OperandSpec) -> str:
+        return f"operand {self.depth} ({spec.name}) of `{self.instruction.opcode}`"
+
+    def _bind(self, spec: OperandSpec, operand: Operand, found: dict[str, Operand]) -> None:
+        if isinstance(operand, Pair):
+            if spec.second is None:
+                self._fail(f"{self._place(spec)} is no pair", "one operand", operand)
+            self._bind_one(spec, operand.first)
+            self._bind_one(spec.second, operand.second)
+            found[spec.name] = operand.first
+            found[spec.second.name] = operand.second
+            return
+        if isinstance(operand, Vector) and len(operand.elements) == 1 and self.base in LONE_BRACES:
+            if self.match.length_of(spec) is None:
+                operand = operand.elements[0]
+        self._bind_one(spec, operand)
+        found[spec.name] = operand
+
+    def _bind_one(self, spec: OperandSpec, operand: Operand) -> None:
+        kind = spec.kind
+        if kind == "any":
+            return
+        if kind == "address":
+            self._address(spec, operand)
+        elif kind == "tensor_address":
+            self._tensor_address(spec, operand)
+        elif kind == "label" or kind == "symbol":
+            named = isinstance(operand, Register) and not operand.negated and operand.name[0] != "%"
+            if not (named or isinstance(operand, Symbol)):
+                self._fail(f"{self._place(spec)} is no {kind}", f"the name of a {kind}", operand)
+        elif kind == "immediate":
+            if not isinstance(operand, Integer):
+                self._fail(f"{self._place(spec)} is no constant", "an integer constant", operand)
+        else:
+            self._values(spec, operand)
+
+    # -- addresses -----------------------------------------------------------------------------------------------
+
+    def _address(self, spec: OperandSpec, operand: Operand) -> None:
+        if not isinstance(operand, Address):
+            self._fail(f"{self._place(spec)} is no address", "an address in brackets", operand)
+        self._address_base(spec, operand)
+
+    def _address_base(self, spec: OperandSpec, operand: Address) -> None:
+        base = operand.base
+        declared = self._declared(base.name) if isinstance(base, Register) else None
+        if declared is not None and not widths.addresses(declared):
+            self._fail(
+                f"{self._place(spec)} takes its address from `{operand_text(base)}`, a .{declared} register",
+                "an integer or .b register of 32 or 64 bits",
+                operand,
+            )
+
+    def _tensor_address(self, spec: OperandSpec, operand: Operand) -> None:
+        if not isinstance(operand, TensorAddress):
+            self._fail(f"{self._place(spec)} is no tensor address", "`[map, {coordinates}]`", operand)
+        self._address_base(spec, operand.base)
+        wanted = self._coordinates()
+        if wanted and len(operand.coordinates) != wanted:
+            count = len(operand.coordinates)
+            self._fail(
+                f"{self._place(spec)} has {count} coordinate{'' if count == 1 else 's'}, the map has {wanted} dimensions",
+                f"{wanted} coordinates, innermost first",
+                operand,
+            )
+        for coordinate in operand.coordinates:
+            self._value(spec, coordinate, "s32", "read")
+
+    def _coordinates(self) -> int:
+        modifiers = self.instruction.modifiers
+        if any("gather4" in word or "scatter4" in word for word in modifiers):
+            return 5
+        return next((int(word[0]) for word in modifiers if word in ("1d", "2d", "3d", "4d", "5d")), 0)
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def _values(self, spec: OperandSpec, operand: Operand) -> None:
+        length = self.match.length_of(spec)
+        type_name = self.match.type_of(spec)
+        if length is None:
+            if isinstance(operand, Vector):
+                self._fail(f"{self._place(spec)} is no vector", "one operand without braces", operand)
+            self._value(spec, operand, type_name, spec.access, register_only=spec.kind == "register")
+            return
+        vector_register = isinstance(operand, Register) and self.declarations is None
+        if isinstance(operand, Register) and not vector_register:
+            declared = self._declared(operand.name) or ""
+            vector_register = "." in declared and declared.split(".")[0] == f"v{length}"
+        if vector_register and length > 1:
+            return
+        if not isinstance(operand, Vector):
+            self._fail(f"{self._place(spec)} lacks its braces", f"{{…}} with {length} operands", operand)
+        if len(operand.elements) != length:
+            count = len(operand.elements)
+            what = f"{self._place(spec)} has {count} element{'' if count == 1 else 's'} in braces, not {length}"
+            raise _Misfit(self.depth, what, f"{length} for these modifiers", f"{count}")
+        for element in operand.elements:
+            self._value(spec, element, type_name, spec.access, register_only=spec.kind == "register")
+
+    def _value(
+        self, spec: OperandSpec, operand: Operand, type_name: str, access: str, register_only: bool = False
+    ) -> None:
+        """One register or constant against a type."""
+        if isinstance(operand, Register):
+            self._register(spec, operand, type_name, access, register_only)
+        elif isinstance(operand, Sink):
+            if access != "write":
+                self._fail(f"{self._place(spec)} is read, `_` stands for results only", "a register", operand)
+        elif isinstance(operand, (Integer, Float)):
+            if access != "read" or register_only:
+                self._fail(f"{self._place(spec)} is a constant", f"a .{type_name} register", operand)
+            complaint = widths.constant_misfit(operand, type_name)
+            if complaint:
+                self._fail(
+                    f"{self._place(spec)} is {'an integer' if isinstance(operand, Integer) else 'a floating-point'} "
+                    f"constant where .{type_name} is needed",
+                    complaint,
+                    operand,
+                )
+        elif isinstance(operand, Symbol):
+            self._name(spec, operand, access, register_only)
+        else:
+            self._fail(f"{self._place(spec)} is no register", f"a .{type_name} register", operand)
+
+    def _name(self, spec: OperandSpec, operand: Operand, access: str, register_only: bool) -> None:
+        if access != "read" or register_only or self.base not in TAKES_NAMES:
+            self._fail(
+                f"{self._place(spec)} is the address of a variable",
+                "a register",
+                operand,
+                "take the address with mov first",
+            )
+
+    def _register(
+        self, spec: OperandSpec, operand: Register, type_name: str, access: str, register_only: bool
+    ) -> None:
+        declared = self._declared(operand.name)
+        if operand.negated and (type_name != "pred" or access != "read"):
+            self._fail(f"{self._place(spec)} cannot be negated", f"a .{type_name} register without `!`", operand)
+        if declared is None:
+            if operand.name[0] == "%" and operand.name in SPECIAL_REGISTERS:
+                self._special(spec, operand, type_name, access)
+            return
+        if declared.startswith("v") and "." in declared:
+            self._fail(f"{self._place(spec)} is a vector register", f"one .{type_name} register", operand)
+        if not widths.fits(declared, type_name, relaxed=self.base in widths.RELAXED):
+            self._fail(
+                f"{self._place(spec)} is `{operand_text(operand)}`, declared .{declared}, where .{type_name} is needed",
+                widths.accepted(type_name, relaxed=self.base in widths.RELAXED),
+                operand,
+            )
+
+    def _special(self, spec: OperandSpec, operand: Register, type_name: str, access: str) -> None:
+        if access != "read":
+            self._fail(f"{self._place(spec)} writes a special register", f"a .{type_name} register", operand)
+        if self.base not in TAKES_SPECIAL:
+            self._fail(
+                f"{self._place(spec)} is a special register, which only mov and cvt read",
+                f"a .{type_name} register",
+                operand,
+                f"mov {operand.name} into a register first",
+            )
+        special = SPECIAL_REGISTERS[operand.name].dtype.name
+        if not widths.fits(special, type_name, relaxed=self.base == "cvt"):
+            self._fail(f"{self._place(spec)} is {operand.name}, a .{special}", f"a .{type_name} operand", operand)
+
+    def _declared(self, name: str) -> str | None:
+        """The declared type of a register; of one component of a vector register, its element's."""
+        if self.declarations is None:
+            return None
+        found = self.declarations.get(name)
+        if found is None and "." in name:
+            base, _, component = name.rpartition(".")
+            whole = self.declarations.get(base)
+            if whole is not None and "." in whole and component in "xyzwrgba":
+                return whole.split(".")[1]
+        return found

@@ -1,0 +1,77 @@
+"""Which register, and which constant, stands where an instruction names a type.
+
+PTX ISA 6.1 (compatible types), 9.4.1 (registers wider than the type), 4.5 (constants); that ptxas takes no constant
+for 16-bit floats, and only `.b` registers for the packed and alternate floating-point types, was tried with 13.0.
+"""
+
+from __future__ import annotations
+
+from ..isa import dtypes
+from ..isa.dtypes import Kind
+from .nodes import Float, Integer
+
+RELAXED = {"ld", "ldu", "st", "cvt"}
+"""The instructions whose data registers may be wider than their type."""
+
+_PLAIN_FLOATS = {"f16", "f32", "f64"}
+
+
+def fits(declared: str, needed: str, relaxed: bool = False) -> bool:
+    """Whether a register of declared type may stand where an instruction names a type."""
+    if needed in ("", declared):
+        return True
+    wanted, have = dtypes.ALL.get(needed), dtypes.ALL.get(declared)
+    if have is None or wanted is None:
+        return have is not None and (have.kind is Kind.BITS)
+    if Kind.PREDICATE in (have.kind, wanted.kind):
+        return have.kind is wanted.kind
+    if wanted.is_float:
+        wide_enough = have.bits >= wanted.register_bits if relaxed else have.bits == wanted.register_bits
+        # A fundamental type takes its own registers, the others (bf16, tf32, f16x2 …) raw bits only.
+        return have.kind is Kind.BITS and wide_enough
+    if have.is_float and wanted.kind is not Kind.BITS:
+        return False
+    if relaxed:
+        return have.bits >= wanted.bits
+    return have.bits == wanted.register_bits
+
+
+def accepted(needed: str, relaxed: bool = False) -> str:
+    """The registers that fit a type, in words."""
+    wanted = dtypes.ALL.get(needed)
+    if wanted is None:
+        return "a .b register"
+    if wanted.kind is Kind.PREDICATE:
+        return "a .pred register"
+    width = f"{wanted.register_bits} bits" + (" or more" if relaxed else "")
+    if wanted.is_float:
+        own = f".{needed} or " if needed in _PLAIN_FLOATS else ""
+        return f"a {own}.b register of {width}"
+    if wanted.kind is Kind.BITS:
+        return f"a register of {width}"
+    return f"an integer or .b register of {width}"
+
+
+def addresses(declared: str) -> bool:
+    """Whether a register may hold an address."""
+    have = dtypes.ALL.get(declared)
+    return have is None or (have.bits in (32, 64) and (have.is_integer or have.kind is Kind.BITS))
+
+
+def constant_misfit(constant: Integer | Float, needed: str) -> str | None:
+    """What should stand there instead of a constant, or None where it fits."""
+    wanted = dtypes.ALL.get(needed)
+    if wanted is None:
+        return None
+    if wanted.is_float:
+        if needed not in ("f32", "f64"):
+            return f"a .{needed} value in a register: PTX has no constants of this type"
+        return "a floating-point constant such as 0f3F800000 or 1.0" if isinstance(constant, Integer) else None
+    if isinstance(constant, Integer):
+        return None
+    if wanted.kind is not Kind.BITS:
+        return "an integer constant"
+    decimal = constant.bits == 64 and not constant.text.lstrip("-").lower().startswith("0d")
+    if wanted.bits == constant.bits or (decimal and wanted.bits == 32):
+        return None
+    return f"a constant of {wanted.bits} bits"
