@@ -1,0 +1,101 @@
+"""The walkthrough kernel: one 64 x 64 tile of C per CTA, one wgmma per k-tile, nothing overlapped.
+
+Idea       The shortest kernel that has all of Hopper's parts: TMA fills a tile of A and one of B, an mbarrier counts
+           their bytes, the warpgroup multiplies them, and each thread scatters its fragment of the result.
+Roles      one warpgroup of 128 threads; thread 0 also starts the copies
+Barriers   bars[i]    1 arrival + bytes of both tiles     TMA -> all threads; one barrier per k-tile, each used once
+Buffers    sA 64 x tile_k K-major, sB tile_k x 64 MN-major; one stage, refilled after wgmma.wait_group(0)
+Limits     M and N multiples of 64, K of tile_k; sizes are baked into the text, the k-loop is unrolled
+
+It is written to be read, and to be the first thing both machines run; the ladder starts below it and ends far above.
+"""
+
+from __future__ import annotations
+
+from ..errors import ArgumentError
+from ..isa.dtypes import b32, bf16, f32, u32
+from ..lang import Kernel, Tile, kernel, ptx, reg, smem
+
+
+def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
+    """C = A @ B with A (M, K) bf16, B (K, N) bf16, C (M, N) f32, all row-major.
+
+    Args:
+        M, N: multiples of 64.
+        K: a positive multiple of tile_k.
+        tile_k: 16, 32 or 64: k of one stage, cut into wgmmas 16 deep.
+
+    Raises ArgumentError for sizes that the tile does not divide.
+    """
+    BM, BN = 64, 64
+    for name, size, divisor in (("M", M, BM), ("N", N, BN), ("K", K, tile_k)):
+        if size <= 0 or size % divisor:
+            raise ArgumentError(
+                f"the walkthrough kernel cannot do {name} = {size}", expected=f"a positive multiple of {divisor}", got=size
+            )
+    n_iters = K // tile_k
+
+    @kernel(
+        in_specs=(
+            Tile.wgmma_a(M, K, bf16, tile_m=BM, tile_k=tile_k),
+            Tile.wgmma_b(K, N, bf16, tile_k=tile_k, tile_n=BN),
+        ),
+        out_specs=(Tile(M, N, f32),),
+        grid=(N // BN, M // BM, 1),
+        block=(128, 1, 1),
+        arch="sm_90a",
+    )
+    def gemm(A, B, C):
+        sA = smem.wgmma_tile(bf16, (BM, tile_k), major="K")
+        sB = smem.wgmma_tile(bf16, (tile_k, BN), major="MN")
+        bars = [smem.mbarrier(1) for _ in range(n_iters)]
+        phases = [reg.scalar(b32, init=0) for _ in range(n_iters)]
+        acc = reg.array(f32, 32)
+
+        # Which tile of C this CTA owns.
+        row_off = reg.scalar(u32)
+        ptx.inst.mov.u32(row_off, ptx.special.ctaid.y())
+        ptx.inst.shl.b32(row_off, row_off, 6)
+        col_off = reg.scalar(u32)
+        ptx.inst.mov.u32(col_off, ptx.special.ctaid.x())
+        ptx.inst.shl.b32(col_off, col_off, 6)
+
+        tid = ptx.special.tid.x()
+        with ptx.if_(tid == 0):
+            for bar in bars:
+                ptx.mbarrier.init(bar[0], 1)
+            ptx.fence.proxy_async_shared_cta()
+
+        for i in range(n_iters):
+            k_off = reg.scalar(u32, init=i * tile_k)
+            with ptx.if_(tid == 0):
+                ptx.mbarrier.arrive_expect_tx(bars[i][0], sA.bytes + sB.bytes)
+                ptx.cp.async_.bulk.tensor_2d(dst=sA[0], src=A.tma_desc(), coord=(k_off, row_off), mbar=bars[i][0])
+                ptx.cp.async_.bulk.tensor_2d(dst=sB[0], src=B.tma_desc(), coord=(col_off, k_off), mbar=bars[i][0])
+            # The CTA barrier orders the initialisation of the barriers before the first wait on them.
+            ptx.bar.sync(0)
+            ptx.mbarrier.wait(bars[i][0], phases[i])
+
+            ptx.wgmma.fence()
+            for step in range(sA[0].k_slices):
+                ptx.wgmma.mma_async(
+                    shape=(BM, BN, 16), dtype_d=f32, dtype_a=bf16, dtype_b=bf16,
+                    d=acc, a=sA[0].k(step), b=sB[0].k(step),
+                    scale_d=(i + step != 0), trans_a=0, trans_b=1,
+                )  # fmt: skip
+            ptx.wgmma.commit_group()
+            ptx.wgmma.wait_group(0)
+
+        # Each thread owns two columns of two rows in each of eight groups of 8 columns.
+        warp = tid >> 5
+        lane = tid & 31
+        row = (warp << 4) + (lane >> 2) + row_off
+        column = ((lane & 3) << 1) + col_off
+        (pointer,) = ptx.global_ptrs(C)
+        for group in range(8):
+            for half in range(2):
+                for odd in range(2):
+                    offset = ((row + 8 if half else row) * N + (column + group * 8 + odd)) * 4
+                    ptx.inst.st.global_.f32(ptx.addr(pointer + offset), acc[group * 4 + half * 2 + odd])
+
+    return gemm

@@ -1,0 +1,221 @@
+"""Waiting for each other: mbarriers, the CTA's named barriers, clusters, fences, register reallocation, dependent grids.
+
+Each helper says which instructions it emits; what it says about arrivals and bytes goes into `kernel.protocol()`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..asm import nodes
+from ..isa import arch as isa_arch
+from ..isa import dtypes
+from .emit import Sink, issue
+from .smem import BarrierAddress, SharedAddress
+from .trace import Trace
+from .values import Predicate, Register
+
+_SINK = Sink()
+
+
+def _barrier(trace: Trace, bar: object) -> SharedAddress | Any:
+    if isinstance(bar, SharedAddress) or getattr(bar, "code", None) and bar.code[0] == "[":  # type: ignore[attr-defined]
+        return bar
+    hint = "index it: bars[0]" if hasattr(bar, "__getitem__") else "make one with smem.mbarrier(n)"
+    raise trace.error("an mbarrier is an address in shared memory", got=repr(bar), hint=hint)
+
+
+def _record(trace: Trace, bar: object) -> Any:
+    return trace.protocol.barrier(bar.buffer) if isinstance(bar, BarrierAddress) else None
+
+
+def _phase(trace: Trace, phase: Any) -> Any:
+    if isinstance(phase, Predicate):
+        result = Register(trace, dtypes.u32)
+        issue("selp.b32", result, 1, 0, phase, trace=trace)
+        return result
+    if isinstance(phase, int) and phase not in (0, 1):
+        raise trace.error("the parity of a phase is 0 or 1", got=phase)
+    return phase
+
+
+class MBarrier:
+    """`ptx.mbarrier`: barriers in shared memory that count arrivals and bytes (PTX ISA 9.7.13.15)."""
+
+    def init(self, bar: SharedAddress, count: int | Register) -> None:
+        """mbarrier.init.shared::cta.b64: a phase completes after `count` arrivals (1 to 2^20 - 1)."""
+        trace = Trace.current()
+        if isinstance(count, int) and not 1 <= count < 1 << 20:
+            raise trace.error("an mbarrier expects 1 to 1048575 arrivals", got=count)
+        issue("mbarrier.init.shared::cta.b64", _barrier(trace, bar), count, trace=trace)
+        if record := _record(trace, bar):
+            record.arrivals.add(str(count) if isinstance(count, int) else "run-time count")
+
+    def inval(self, bar: SharedAddress) -> None:
+        """mbarrier.inval.shared::cta.b64: the memory may be used for something else."""
+        trace = Trace.current()
+        issue("mbarrier.inval.shared::cta.b64", _barrier(trace, bar), trace=trace)
+
+    def arrive(self, bar: SharedAddress, count: int | Register | None = None, pred: Predicate | None = None) -> None:
+        """mbarrier.arrive.shared::cta.b64 (release, CTA scope): one arrival of this thread, or `count`."""
+        trace = Trace.current()
+        extra = () if count is None else (count,)
+        issue("mbarrier.arrive.shared::cta.b64", _SINK, _barrier(trace, bar), *extra, pred=pred, trace=trace)
+        if record := _record(trace, bar):
+            record.completed_by.add("arrive")
+
+    def arrive_expect_tx(self, bar: SharedAddress, bytes: int | Register, pred: Predicate | None = None) -> None:
+        """mbarrier.arrive.expect_tx.shared::cta.b64: expect that many bytes of copies, then arrive once."""
+        trace = Trace.current()
+        issue("mbarrier.arrive.expect_tx.shared::cta.b64", _SINK, _barrier(trace, bar), bytes, pred=pred, trace=trace)
+        self._note_bytes(trace, bar, bytes)
+
+    def expect_tx(self, bar: SharedAddress, bytes: int | Register, pred: Predicate | None = None) -> None:
+        """mbarrier.expect_tx.relaxed.cta.shared::cta.b64: expect that many bytes of copies, without an arrival."""
+        trace = Trace.current()
+        issue("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", _barrier(trace, bar), bytes, pred=pred, trace=trace)
+        self._note_bytes(trace, bar, bytes)
+
+    def _note_bytes(self, trace: Trace, bar: object, bytes: int | Register) -> None:
+        if record := _record(trace, bar):
+            record.bytes.add(str(bytes) if isinstance(bytes, int) else "run-time")
+            record.completed_by.add("copies")
+
+    def arrive_remote(self, bar: SharedAddress, cta: int | Register, pred: Predicate | None = None) -> None:
+        """Arrive on the same barrier of another CTA of the cluster: mapa, then mbarrier.arrive.shared::cluster.b64.
+
+        Release at its default scope; PTX ISA 9.7.13.15.13. `cta` is the rank in the cluster.
+        """
+        trace = Trace.current()
+        remote = cluster.map_shared(_barrier(trace, bar), cta)
+        issue("mbarrier.arrive.release.cluster.shared::cluster.b64", _SINK, remote, pred=pred, trace=trace)
+        if record := _record(trace, bar):
+            record.completed_by.add("remote arrive")
+
+    def try_wait(self, bar: SharedAddress, phase: int | Register | Predicate) -> Predicate:
+        """mbarrier.try_wait.parity.shared::cta.b64: whether the phase of that parity has completed; may suspend.
+
+        On targets before sm_90 it is mbarrier.test_wait.parity, which never suspends.
+        """
+        trace = Trace.current()
+        done = Predicate(trace)
+        word = "try_wait" if isa_arch.get(trace.arch).number >= 90 else "test_wait"
+        issue(f"mbarrier.{word}.parity.shared::cta.b64", done, _barrier(trace, bar), _phase(trace, phase), trace=trace)
+        if record := _record(trace, bar):
+            record.waits.append(trace.location())
+        return done
+
+    def wait(self, bar: SharedAddress, phase: int | Register | Predicate) -> None:
+        """Wait until the phase of that parity has completed: `try_wait` in a loop (acquire, CTA scope)."""
+        trace = Trace.current()
+        (again,) = trace.new_labels("wait", "")
+        phase = _phase(trace, phase)
+        trace.place(again)
+        done = self.try_wait(bar, phase)
+        trace.branch(again, nodes.Guard(done.name, negated=True))
+
+
+class NamedBarrier:
+    """`ptx.bar`: the 16 barriers of a CTA (PTX ISA 9.7.13.1)."""
+
+    def sync(self, barrier: int | Register = 0, threads: int | Register | None = None) -> None:
+        """bar.sync: wait until all threads of the CTA, or `threads` of them (a multiple of 32), have arrived."""
+        self._issue("bar.sync", barrier, threads)
+
+    def arrive(self, barrier: int | Register, threads: int | Register) -> None:
+        """bar.arrive: arrive without waiting; `threads` counts those that wait too."""
+        self._issue("bar.arrive", barrier, threads)
+
+    def _issue(self, opcode: str, barrier: int | Register, threads: int | Register | None) -> None:
+        trace = Trace.current()
+        if isinstance(barrier, int) and not 0 <= barrier < 16:
+            raise trace.error("a CTA has 16 named barriers", expected="0 to 15", got=barrier)
+        if isinstance(threads, int) and (threads < 32 or threads % 32):
+            raise trace.error("the thread count of a barrier is a multiple of 32", got=threads)
+        extra = () if threads is None else (threads,)
+        issue(opcode, barrier, *extra, trace=trace)
+        key = (str(barrier) if isinstance(barrier, int) else "run-time", str(threads) if isinstance(threads, int) else "all")
+        trace.protocol.named_barriers[key] = trace.protocol.named_barriers.get(key, 0) + 1
+
+
+class Cluster:
+    """`ptx.cluster`: the barrier of a cluster and the shared memory of its other CTAs (PTX ISA 9.7.13.3, 9.7.9.23)."""
+
+    def arrive(self, *, relaxed: bool = False) -> None:
+        """barrier.cluster.arrive.aligned, with release semantics unless `relaxed`."""
+        issue(f"barrier.cluster.arrive{'.relaxed' if relaxed else '.release'}.aligned")
+
+    def wait(self) -> None:
+        """barrier.cluster.wait.acquire.aligned."""
+        issue("barrier.cluster.wait.acquire.aligned")
+
+    def sync(self) -> None:
+        """`arrive` and `wait`: all threads of all CTAs of the cluster meet here."""
+        self.arrive()
+        self.wait()
+
+    def map_shared(self, address: SharedAddress | Register, cta: int | Register) -> SharedAddress:
+        """mapa.shared::cluster.u32: the address of the same place in another CTA of the cluster."""
+        trace = Trace.current()
+        result = Register(trace, dtypes.u32)
+        local = address.register() if isinstance(address, SharedAddress) else address
+        issue("mapa.shared::cluster.u32", result, local, cta, trace=trace)
+        return SharedAddress(trace, 0, result)
+
+
+class Fence:
+    """`ptx.fence`: memory order, and order between the generic and the async proxy (PTX ISA 9.7.13.4)."""
+
+    def proxy_async_shared_cta(self) -> None:
+        """fence.proxy.async.shared::cta: what this thread wrote to shared memory is visible to TMA and wgmma."""
+        issue("fence.proxy.async.shared::cta")
+
+    def proxy_async(self) -> None:
+        """fence.proxy.async: the same for all memory."""
+        issue("fence.proxy.async")
+
+    def proxy_async_global(self) -> None:
+        """fence.proxy.async.global: the same for global memory."""
+        issue("fence.proxy.async.global")
+
+    def mbarrier_init(self) -> None:
+        """fence.mbarrier_init.release.cluster: this thread's mbarrier.init comes before a following cluster barrier."""
+        issue("fence.mbarrier_init.release.cluster")
+
+    def acq_rel(self, scope: str = "gpu") -> None:
+        """fence.acq_rel.<scope>, scope cta, cluster, gpu or sys."""
+        issue(f"fence.acq_rel.{scope}")
+
+
+class SetMaxNReg:
+    """`ptx.setmaxnreg`: move registers between warpgroups (PTX ISA 9.7.19.5)."""
+
+    def inc(self, registers: int) -> None:
+        """setmaxnreg.inc.sync.aligned.u32: up to that many registers per thread; waits until they are free."""
+        self._issue("inc", registers)
+
+    def dec(self, registers: int) -> None:
+        """setmaxnreg.dec.sync.aligned.u32: down to that many registers per thread."""
+        self._issue("dec", registers)
+
+    def _issue(self, action: str, registers: int) -> None:
+        trace = Trace.current()
+        if not isinstance(registers, int) or not 24 <= registers <= 256 or registers % 8:
+            raise trace.error("setmaxnreg takes a multiple of 8 from 24 to 256", got=registers)
+        issue(f"setmaxnreg.{action}.sync.aligned.u32", registers, trace=trace)
+
+
+class GridDependency:
+    """`ptx.griddepcontrol`: programmatic dependent launch (PTX ISA 9.7.13.13)."""
+
+    def wait(self) -> None:
+        """griddepcontrol.wait: until the grids this one depends on have completed and their memory is visible."""
+        issue("griddepcontrol.wait")
+
+    def launch_dependents(self) -> None:
+        """griddepcontrol.launch_dependents: the next grid may start its CTAs."""
+        issue("griddepcontrol.launch_dependents")
+
+
+mbarrier, bar, cluster, fence = MBarrier(), NamedBarrier(), Cluster(), Fence()
+setmaxnreg, griddepcontrol = SetMaxNReg(), GridDependency()

@@ -1,0 +1,236 @@
+"""From a traced function to a module and a program.
+
+Runs the kernel's function under a fresh `Trace`, puts prologue, body, declarations and parameters together, checks the
+result with the verifier, and prints it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from .. import asm
+from ..asm import nodes
+from ..asm.printer import to_text
+from ..errors import SourceLocation, TraceError, WarploomError
+from ..isa import arch as isa_arch
+from ..isa import dtypes
+from ..runtime.program import ArraySpec, Parameter, Program
+from ..settings import config
+from . import smem
+from .emit import PTX_VERSION
+from .protocol import Protocol
+from .tile import ArrayHandle, Scalar, Tile, Tiles, scalar
+from .trace import LocationFinder, Trace, register_class
+
+if TYPE_CHECKING:
+    from .kernel import Kernel
+
+
+@dataclass(frozen=True)
+class Built:
+    """A traced kernel."""
+
+    module: nodes.Module
+    protocol: Protocol
+    program: Program
+
+
+def build(kernel: Kernel) -> Built:
+    """Trace, assemble, check and print a kernel."""
+    target = isa_arch.get(kernel.arch)
+    finder = LocationFinder(kernel.function.__code__.co_filename)
+    protocol = Protocol(kernel.name, kernel.block, kernel.cluster)
+    trace = Trace(kernel.name, kernel.arch, max(PTX_VERSION, target.ptx), finder, protocol)
+    handles = _run(kernel, trace)
+    arrays = [handle for handle in handles if isinstance(handle, ArrayHandle)]
+    _check_outputs(kernel, trace)
+    parameters = _parameters(kernel, trace, arrays)
+    module = _module(kernel, trace, parameters)
+    asm.check(module)
+    return Built(module, protocol, _program(kernel, trace, module, parameters, arrays))
+
+
+# -- running the function -----------------------------------------------------------------------------------------
+
+
+def _run(kernel: Kernel, trace: Trace) -> list[Any]:
+    specs = (*kernel.in_specs, *kernel.out_specs)
+    with trace.active():
+        handles = [
+            ArrayHandle(trace, name, spec) if isinstance(spec, Tile) else _scalar(trace, name, spec)
+            for name, spec in zip(kernel.names, specs, strict=True)
+        ]
+        try:
+            kernel.function(*handles, **kernel.constants)
+            trace.check_closed()
+        except WarploomError as error:
+            if error.where is None:
+                error.where = _user_line(trace, error.__traceback__)
+            raise
+    return handles
+
+
+def _scalar(trace: Trace, name: str, spec: Scalar) -> Any:
+    return scalar(trace, name, dtypes.of(spec.dtype))
+
+
+def _user_line(trace: Trace, traceback: TracebackType | None) -> SourceLocation | None:
+    """The innermost line of a traceback that is the author's."""
+    found = None
+    while traceback is not None:
+        name = trace.location.name_of(traceback.tb_frame.f_code.co_filename)
+        if name is not None:
+            found = SourceLocation(name, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+def _check_outputs(kernel: Kernel, trace: Trace) -> None:
+    if "?" in trace.written:
+        return  # something is stored through a pointer whose array is not known
+    names = kernel.names[len(kernel.in_specs) :]
+    if missing := [name for name in names if name not in trace.written]:
+        raise TraceError(
+            f"the kernel {kernel.name} never writes its output {missing[0]}",
+            where=kernel.location,
+            expected=f"a store through ptx.global_ptrs({missing[0]}), or a bulk store to {missing[0]}.tma_desc()",
+            consequence="the call would return memory that nothing wrote",
+        )
+
+
+# -- the module ----------------------------------------------------------------------------------------------------
+
+_CLASSES = ("pred", "b16", "b32", "b64", "b128", "f32", "f64")
+
+
+def _declarations(trace: Trace) -> list[nodes.RegisterDeclaration]:
+    stems = {
+        register_class(dtype)[0]: register_class(dtype)[1]
+        for dtype in (dtypes.pred, dtypes.b16, dtypes.b32, dtypes.b64, dtypes.b128, dtypes.f32, dtypes.f64)
+    }
+    return [
+        nodes.RegisterDeclaration(declared, (stems[declared],), trace.counters[stems[declared]] + 1)
+        for declared in _CLASSES
+        if trace.counters.get(stems[declared])
+    ]
+
+
+def _module(kernel: Kernel, trace: Trace, parameters: list[Parameter]) -> nodes.Module:
+    x, y, z = kernel.block
+    directives = [nodes.Directive("reqntid", f"{x}, {y}, {z}")]
+    if kernel.registers is not None:
+        directives.append(nodes.Directive("maxnreg", str(kernel.registers)))
+    if kernel.cluster != (1, 1, 1):
+        directives.append(nodes.Directive("explicitcluster"))
+        directives.append(nodes.Directive("reqnctapercluster", ", ".join(map(str, kernel.cluster))))
+    items: list[Any] = []
+    if shared := _shared_variable(trace):
+        items.append(shared)
+    body = [*_declarations(trace), *trace.prologue, *trace.body, nodes.Instruction("ret")]
+    items.append(
+        nodes.Function(
+            "entry", kernel.name, tuple(_declared_parameter(parameter) for parameter in parameters),
+            linkage="visible", directives=tuple(directives), body=tuple(body),
+        )  # fmt: skip
+    )
+    return nodes.Module(trace.ptx_version, (kernel.arch,), 64, tuple(items))
+
+
+def _is_dynamic(trace: Trace) -> bool:
+    return trace.protocol.shared_bytes > isa_arch.get(trace.arch).shared_static
+
+
+def _shared_variable(trace: Trace) -> nodes.Variable | None:
+    total = trace.protocol.shared_bytes
+    if not total:
+        return None
+    align = max(trace.protocol.alignment, 16)
+    if _is_dynamic(trace):
+        return nodes.Variable("shared", "b8", smem.SYMBOL, (-1,), align, "extern")
+    return nodes.Variable("shared", "b8", smem.SYMBOL, (total,), align)
+
+
+def _declared_parameter(parameter: Parameter) -> nodes.Variable:
+    if parameter.kind == "tensor_map":
+        return nodes.Variable("param", "b8", parameter.name, (128,), 64)
+    if parameter.kind == "pointer":
+        return nodes.Variable("param", "u64", parameter.name)
+    dtype = parameter.dtype or dtypes.u32
+    word = dtype.name if dtype.name in ("f32", "f64") or dtype.is_integer else register_class(dtype)[0]
+    return nodes.Variable("param", word, parameter.name)
+
+
+# -- the program ---------------------------------------------------------------------------------------------------
+
+
+def _parameters(kernel: Kernel, trace: Trace, arrays: list[ArrayHandle]) -> list[Parameter]:
+    """The entry's parameters: of each array what the text uses, then the named sizes, then the scalars."""
+    outputs = set(kernel.names[len(kernel.in_specs) :])
+    result: list[Parameter] = []
+    for handle in arrays:
+        writes = handle.name in outputs
+        if "map" in handle.uses:
+            result.append(
+                Parameter(f"map_{handle.name}", "tensor_map", handle.dtype, handle.name, handle.map_rule(), writes)
+            )
+        if "pointer" in handle.uses:
+            result.append(Parameter(f"ptr_{handle.name}", "pointer", handle.dtype, handle.name, None, writes))
+    for key, register in trace.memo.items():
+        if isinstance(key, tuple) and key[0] == "size":
+            result.append(Parameter(f"dim_{key[1]}", "scalar", dtypes.u32, key[1]))
+        elif isinstance(key, tuple) and key[0] == "scalar":
+            result.append(Parameter(f"arg_{key[1]}", "scalar", register.dtype, key[1]))
+    return result
+
+
+def _array_spec(handle: ArrayHandle, is_output: bool) -> ArraySpec:
+    spec = handle.spec
+    order = spec.order if "pointer" not in handle.uses else "C"
+    align = 16 if "map" in handle.uses else spec.dtype.bytes
+    return ArraySpec(handle.name, spec.shape, spec.dtype, "out" if is_output else "in", spec.multiple, order, align)
+
+
+def _grid(kernel: Kernel) -> Any:
+    """The grid rule of the program: ints as they are, named sizes and tile counts as a function of the sizes."""
+    grid = kernel.grid
+    if callable(grid):
+        return grid
+    entries = tuple(Tiles(entry) if isinstance(entry, str) else entry for entry in grid)
+    if all(isinstance(entry, int) for entry in entries):
+        return (*entries, 1, 1)[:3]
+    return _grid_function(entries)
+
+
+def _grid_function(entries: tuple[Any, ...]) -> Callable[..., tuple[int, ...]]:
+    def grid(dims: Any, machine: Any = None) -> tuple[int, ...]:
+        counts = [entry if isinstance(entry, int) else entry.count(dims) for entry in entries]
+        return tuple((*counts, 1, 1)[:3])
+
+    return grid
+
+
+def _program(
+    kernel: Kernel, trace: Trace, module: nodes.Module, parameters: list[Parameter], arrays: list[ArrayHandle]
+) -> Program:
+    outputs = set(kernel.names[len(kernel.in_specs) :])
+    code = kernel.function.__code__
+    return Program(
+        text=to_text(module, line_info=config.line_info),
+        entry=kernel.name,
+        name=kernel.name,
+        arch=kernel.arch,
+        parameters=tuple(parameters),
+        arrays=tuple(_array_spec(handle, handle.name in outputs) for handle in arrays),
+        grid=_grid(kernel),
+        block=kernel.block,
+        cluster=kernel.cluster,
+        dynamic_smem=trace.protocol.shared_bytes if _is_dynamic(trace) else 0,
+        allow_spills=kernel.allow_spills,
+        pdl=kernel.pdl,
+        check_dims=kernel.check_dims,
+        location=f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
+    )

@@ -1,0 +1,224 @@
+"""Asynchronous copies: `ptx.cp.async_` (per thread), `ptx.cp.async_.bulk` (one instruction of the TMA unit), `ptx.tma`.
+
+`ptx.cp…` emits exactly the instruction it is named after. `ptx.tma` works on a whole tile: one copy per panel of its
+layout. Sources and destinations of tensor copies: `A.tma_desc()` and an address of shared memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..isa import dtypes
+from .emit import Operand, issue
+from .pointers import TensorMap, tensor_address
+from .smem import SharedAddress, TileSlice, WgmmaTile
+from .trace import Trace
+from .values import Predicate, Register, new
+
+Coordinate = Register | int
+_COMPLETE = "mbarrier::complete_tx::bytes"
+
+
+def _mask(trace: Trace, mask: int | Register) -> Register:
+    """The CTA mask of a multicast, in the 16-bit register the instruction takes."""
+    if isinstance(mask, Register):
+        return mask if mask.dtype.bits == 16 else mask.to(dtypes.u16)
+    return new(trace, dtypes.u16, mask)
+
+
+def _shared(trace: Trace, address: Any, what: str) -> Any:
+    if isinstance(address, WgmmaTile):
+        raise trace.error(f"{what} is one stage of a tile", got=f"the whole tile {address.buffer.name}", hint="index it: tile[0]")
+    if not isinstance(address, Operand):
+        raise trace.error(f"{what} is an address in shared memory", got=repr(address))
+    return address
+
+
+class Bulk:
+    """`ptx.cp.async_.bulk` (PTX ISA 9.7.9.25.4, 9.7.9.27)."""
+
+    def _tensor_load(
+        self, rank: int, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any, cache_hint: Any, pred: Any
+    ) -> None:
+        trace = Trace.current()
+        place = tensor_address(src, coord)
+        _rank(trace, rank, src)
+        words = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.{_COMPLETE}"
+        extra: list[Any] = []
+        if multicast is not None:
+            words += ".multicast::cluster"
+            extra.append(_mask(trace, multicast))
+        if cache_hint is not None:
+            words += ".L2::cache_hint"
+            extra.append(_policy(trace, cache_hint))
+        issue(words, _shared(trace, dst, "the destination"), place, _shared(trace, mbar, "mbar"), *extra, pred=pred, trace=trace)
+
+    def tensor_1d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
+                  pred: Predicate | None = None) -> None:  # fmt: skip
+        """As `tensor_2d`, of a 1-dimensional array."""
+        self._tensor_load(1, dst, src, coord, mbar, multicast, cache_hint, pred)
+
+    def tensor_2d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
+                  pred: Predicate | None = None) -> None:  # fmt: skip
+        """cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes: one box to shared memory.
+
+        Args:
+            dst: where in shared memory (aligned for the map's swizzle).
+            src: tensor map; its box is what is copied.
+            coord: first element of the box, innermost dimension first.
+            mbar: barrier that gets the bytes of the whole box, parts outside the array (filled with zeros) included.
+            multicast: mask of the CTAs of the cluster that get the box, each at the same offset, with its own barrier.
+            cache_hint: an L2 policy (64-bit register or number).
+        """
+        self._tensor_load(2, dst, src, coord, mbar, multicast, cache_hint, pred)
+
+    def tensor_3d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
+                  pred: Predicate | None = None) -> None:  # fmt: skip
+        """As `tensor_2d`, of a 3-dimensional array."""
+        self._tensor_load(3, dst, src, coord, mbar, multicast, cache_hint, pred)
+
+    def tensor_4d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
+                  pred: Predicate | None = None) -> None:  # fmt: skip
+        """As `tensor_2d`, of a 4-dimensional array."""
+        self._tensor_load(4, dst, src, coord, mbar, multicast, cache_hint, pred)
+
+    def tensor_5d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
+                  pred: Predicate | None = None) -> None:  # fmt: skip
+        """As `tensor_2d`, of a 5-dimensional array."""
+        self._tensor_load(5, dst, src, coord, mbar, multicast, cache_hint, pred)
+
+    def tensor_store(self, dst: TensorMap, src: SharedAddress, coord: Any, cache_hint: Any = None, pred: Predicate | None = None) -> None:
+        """cp.async.bulk.tensor.<n>d.global.shared::cta.tile.bulk_group: one box to global memory, part of a bulk group.
+
+        Elements outside the array are not written. What was written to `src` needs fence.proxy.async first.
+        """
+        trace = Trace.current()
+        place = tensor_address(dst, coord)
+        words = f"cp.async.bulk.tensor.{len(dst.array.shape)}d.global.shared::cta.tile.bulk_group"
+        extra = [] if cache_hint is None else [_policy(trace, cache_hint)]
+        words += ".L2::cache_hint" if extra else ""
+        issue(words, place, _shared(trace, src, "the source"), *extra, pred=pred, trace=trace)
+
+    def tensor_reduce(self, op: str, dst: TensorMap, src: SharedAddress, coord: Any, pred: Predicate | None = None) -> None:
+        """cp.reduce.async.bulk.tensor.<n>d.global.shared::cta.<op>.tile.bulk_group: combine one box into global memory."""
+        trace = Trace.current()
+        place = tensor_address(dst, coord)
+        words = f"cp.reduce.async.bulk.tensor.{len(dst.array.shape)}d.global.shared::cta.{op}.tile.bulk_group"
+        issue(words, place, _shared(trace, src, "the source"), pred=pred, trace=trace)
+        trace.written |= dst.origin
+
+    def load(self, dst: Any, src: Any, bytes: Any, mbar: Any, pred: Predicate | None = None) -> None:
+        """cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes: contiguous bytes (a multiple of 16)."""
+        trace = Trace.current()
+        issue(f"cp.async.bulk.shared::cluster.global.{_COMPLETE}", _shared(trace, dst, "the destination"), src, bytes,
+              _shared(trace, mbar, "mbar"), pred=pred, trace=trace)  # fmt: skip
+
+    def store(self, dst: Any, src: Any, bytes: Any, pred: Predicate | None = None) -> None:
+        """cp.async.bulk.global.shared::cta.bulk_group: contiguous bytes (a multiple of 16) to global memory."""
+        trace = Trace.current()
+        issue("cp.async.bulk.global.shared::cta.bulk_group", dst, _shared(trace, src, "the source"), bytes, pred=pred, trace=trace)
+
+    def commit_group(self) -> None:
+        """cp.async.bulk.commit_group: the bulk stores of this thread since the last one form a group."""
+        issue("cp.async.bulk.commit_group")
+
+    def wait_group(self, n: int = 0) -> None:
+        """cp.async.bulk.wait_group: until at most `n` groups of this thread are not complete."""
+        issue("cp.async.bulk.wait_group", n)
+
+    def wait_group_read(self, n: int = 0) -> None:
+        """cp.async.bulk.wait_group.read: until all but `n` groups have read their shared memory, which may be reused."""
+        issue("cp.async.bulk.wait_group.read", n)
+
+
+class CopyAsync:
+    """`ptx.cp.async_`: copies of 4, 8 or 16 bytes by each thread (PTX ISA 9.7.9.25.3)."""
+
+    bulk = Bulk()
+
+    def ca(self, dst: Any, src: Any, bytes: int, src_bytes: Any = None, pred: Predicate | None = None) -> None:
+        """cp.async.ca.shared.global: 4, 8 or 16 bytes through L1; bytes from `src_bytes` on are zeros."""
+        self._issue("ca", dst, src, bytes, src_bytes, pred)
+
+    def cg(self, dst: Any, src: Any, bytes: int = 16, src_bytes: Any = None, pred: Predicate | None = None) -> None:
+        """cp.async.cg.shared.global: 16 bytes past L1; bytes from `src_bytes` on are zeros."""
+        self._issue("cg", dst, src, bytes, src_bytes, pred)
+
+    def _issue(self, cache: str, dst: Any, src: Any, bytes: int, src_bytes: Any, pred: Predicate | None) -> None:
+        trace = Trace.current()
+        if bytes not in ((16,) if cache == "cg" else (4, 8, 16)):
+            raise trace.error(f"cp.async.{cache} copies {'16' if cache == 'cg' else '4, 8 or 16'} bytes", got=bytes)
+        extra = () if src_bytes is None else (src_bytes,)
+        issue(f"cp.async.{cache}.shared.global", _shared(trace, dst, "the destination"), src, bytes, *extra, pred=pred, trace=trace)
+
+    def commit_group(self) -> None:
+        """cp.async.commit_group: this thread's copies since the last one form a group."""
+        issue("cp.async.commit_group")
+
+    def wait_group(self, n: int = 0) -> None:
+        """cp.async.wait_group: until at most the `n` newest groups of this thread are not complete."""
+        issue("cp.async.wait_group", n)
+
+    def wait_all(self) -> None:
+        """cp.async.wait_all: until all copies of this thread are complete."""
+        issue("cp.async.wait_all")
+
+
+class Copy:
+    """`ptx.cp`."""
+
+    async_ = CopyAsync()
+
+
+class Tma:
+    """`ptx.tma`: whole tiles, as many copies as their layout has panels."""
+
+    def load(
+        self, dst: TileSlice, src: TensorMap, coord: Sequence[Coordinate], mbar: Any, multicast: Any = None,
+        cache_hint: Any = None, pred: Predicate | None = None,
+    ) -> None:  # fmt: skip
+        """Fill one stage of a wgmma tile: cp.async.bulk.tensor.2d for each box of its layout.
+
+        `coord` is the tile's first element, innermost dimension first; the map is that of `Tile.wgmma_a/_b` with the
+        same tile shape. The barrier gets `dst.bytes` in all.
+        """
+        trace = Trace.current()
+        if not isinstance(dst, TileSlice):
+            raise trace.error("ptx.tma.load fills one stage of a smem.wgmma_tile", got=repr(dst), hint="index it: tile[stage]")
+        layout = dst.layout
+        if getattr(src.array.spec, "layout", None) is not None and src.array.spec.layout.box != layout.box:
+            raise trace.error(
+                f"the box of {src.array.name}'s tensor map is not that of the tile in shared memory",
+                expected=f"box {layout.box} of {layout.dtype}, swizzle {layout.swizzle.value}",
+                got=f"box {src.array.spec.layout.box}, swizzle {src.array.spec.layout.swizzle.value}",
+                hint="give Tile.wgmma_a/_b and smem.wgmma_tile the same tile shape and major",
+            )
+        for box in layout.boxes:
+            place = [_moved(c, d) for c, d in zip(coord, box.coordinates, strict=True)]
+            CopyAsync.bulk.tensor_2d(dst + box.offset, src, place, mbar, multicast, cache_hint, pred)
+
+    def store(self, dst: TensorMap, src: SharedAddress, coord: Sequence[Coordinate], pred: Predicate | None = None) -> None:
+        """One box to global memory: cp.async.bulk.tensor store, part of the thread's current bulk group."""
+        CopyAsync.bulk.tensor_store(dst, src, coord, pred=pred)
+
+    def prefetch_descriptor(self, tensor_map: TensorMap, pred: Predicate | None = None) -> None:
+        """prefetch.tensormap: bring the 128-byte map itself close."""
+        issue("prefetch.tensormap", tensor_map, pred=pred)
+
+
+def _moved(coordinate: Coordinate, amount: int) -> Coordinate:
+    return coordinate + amount if amount else coordinate
+
+
+def _rank(trace: Trace, rank: int, tensor_map: TensorMap) -> None:
+    actual = len(tensor_map.array.shape)
+    if actual != rank:
+        raise trace.error(f"{tensor_map.array.name} has {actual} dimensions", hint=f"use tensor_{actual}d", got=f"tensor_{rank}d")
+
+
+def _policy(trace: Trace, hint: int | Register) -> Register:
+    return hint if isinstance(hint, Register) else new(trace, dtypes.b64, hint)
+
+
+cp, tma = Copy(), Tma()

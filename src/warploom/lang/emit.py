@@ -1,0 +1,302 @@
+"""From a call to one checked instruction.
+
+`issue` turns Python arguments into PTX operands, lets the instruction table choose the row they fit, and appends the
+instruction to the current trace. What a row decided for one combination of opcode and argument kinds holds for every
+later one, so that unrolled code pays for the check once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..asm import binding, nodes
+from ..errors import VerificationError, WarploomError
+from ..isa import arch as isa_arch
+from ..isa import dtypes
+from ..isa.dtypes import DType, Kind
+from ..isa.instructions import table
+from .trace import Trace
+
+PTX_VERSION = (8, 7)
+"""Version of the texts this layer writes: the first that has everything sm_90a and sm_120 offer to our kernels."""
+
+
+class Operand:
+    """Anything of ours that can stand as an operand.
+
+    `code` names what the instruction table has to know of it (a register's type, "address", …): arguments with equal
+    codes are interchangeable. `origin` holds the names of the arrays whose pointer went into it.
+    """
+
+    code: Any = ""
+    origin: frozenset[str] = frozenset()
+    trace: Trace | None = None
+
+    def operand(self, trace: Trace, kind: str) -> nodes.Operand:
+        """The node; `kind` is what the row wants there ("address" or a value) where both are possible."""
+        raise NotImplementedError
+
+
+class Sink(Operand):
+    """The destination `_`, which throws a result away."""
+
+    code = "sink"
+
+    def operand(self, trace: Trace, kind: str) -> nodes.Operand:
+        return nodes.Sink()
+
+
+class Label(Operand):
+    """A jump target made by `ptx.label`."""
+
+    code = "label"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def operand(self, trace: Trace, kind: str) -> nodes.Operand:
+        return nodes.Register(self.name)
+
+
+class Pair(Operand):
+    """Two destinations joined by a bar, `d|p`."""
+
+    def __init__(self, first: Operand, second: Operand) -> None:
+        self.first, self.second = first, second
+        self.code = ("|", first.code, second.code)
+
+    def operand(self, trace: Trace, kind: str) -> nodes.Operand:
+        return nodes.Pair(self.first.operand(trace, kind), self.second.operand(trace, kind))
+
+
+# -- literals ----------------------------------------------------------------------------------------------------
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """Smallest and largest Python integer that a register of the type takes; `.bN` takes both readings."""
+    if dtype.kind is Kind.SIGNED:
+        return -(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1
+    if dtype.kind is Kind.BITS:
+        return -(1 << dtype.bits - 1), (1 << dtype.bits) - 1
+    return 0, (1 << dtype.bits) - 1
+
+
+def float_bits(value: float, dtype: DType) -> int:
+    """The bits of a Python number in a floating-point type, rounded to nearest even."""
+    if dtype.name == "f64":
+        return struct.unpack("<Q", struct.pack("<d", value))[0]
+    with np.errstate(over="ignore"):
+        return int(np.asarray(value, np.float64).astype(dtype.numpy).view(f"u{dtype.numpy.itemsize}"))
+
+
+def literal(trace: Trace, value: int | float, dtype: DType | None) -> nodes.Integer | nodes.Float:
+    """A Python number as a PTX constant of a type (None: wherever the row says nothing about the type).
+
+    Raises TraceError for a float where an integer is needed, an integer out of range, a type without constants.
+    """
+    is_float = isinstance(value, (float, np.floating))
+    if dtype is None:
+        if is_float:
+            raise trace.error("a float stands where the instruction takes an integer constant", got=value)
+        return nodes.Integer(int(value))
+    if dtype.is_float:
+        if dtype.name in ("f32", "f64"):
+            return nodes.Float(float_bits(float(value), dtype), dtype.bits)
+        if not is_float and value == 0 and dtype.name in ("f16x2", "bf16x2"):
+            return nodes.Integer(0)
+        raise trace.error(
+            f"PTX has no constants of type {dtype}",
+            got=value,
+            hint=f"put it into a register: reg.scalar({dtype}, init={value})",
+        )
+    if is_float:
+        raise trace.error(
+            f"a float stands where the instruction needs a {dtype}",
+            expected=f"a Python int or a {dtype} register",
+            got=value,
+            hint="convert it with int(...), or use the instruction of the floating-point type",
+        )
+    low, high = integer_range(dtype)
+    if not low <= value <= high:
+        raise trace.error(
+            f"the constant {int(value)} does not fit a {dtype}",
+            expected=f"{low} to {high}",
+            got=int(value),
+            hint="use a wider or a signed type, or subtract" if value < 0 else "use a wider type",
+        )
+    return nodes.Integer(int(value))
+
+
+# -- one instruction ---------------------------------------------------------------------------------------------
+
+
+def _code(trace: Trace, value: Any) -> Any:
+    """What the table has to know of an argument, hashable."""
+    if isinstance(value, Operand):
+        if value.trace is not None and value.trace is not trace:
+            raise trace.error(
+                "a register of another kernel stands in this one",
+                got=repr(value),
+                hint="make registers inside the kernel that uses them; pass data through its arguments",
+            )
+        return value.code
+    if isinstance(value, (float, np.floating)):
+        return "#float"
+    if isinstance(value, (int, np.integer)):
+        return "#int"
+    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        return ("{}", *[_code(trace, item) for item in value])
+    if isinstance(value, (str, bytes)) or value is None or not hasattr(value, "elements"):
+        raise trace.error(
+            f"{value!r} cannot stand as an operand",
+            expected="a register, a predicate, a number, an address (ptx.addr), or a list of registers for braces",
+            got=type(value).__name__,
+        )
+    return ("{}", *[_code(trace, item) for item in value.elements])
+
+
+def _node(trace: Trace, value: Any, treatment: Any) -> nodes.Operand:
+    """An argument as a node; `treatment` is what the row decided: an operand kind, or a literal's dtype."""
+    if isinstance(value, Operand):
+        return value.operand(trace, treatment if isinstance(treatment, str) else "value")
+    if isinstance(value, (int, float, np.integer, np.floating)):
+        return literal(trace, value, treatment if isinstance(treatment, DType) else None)
+    elements = value if isinstance(value, Sequence) else value.elements
+    return nodes.Vector(tuple([_node(trace, item, treatment) for item in elements]))
+
+
+def _has_literal(code: Any) -> bool:
+    return code in ("#int", "#float") or (isinstance(code, tuple) and any(_has_literal(item) for item in code[1:]))
+
+
+def _treatments(match: Any, codes: Sequence[Any]) -> list[Any] | None:
+    """For each argument what a row wants there, or None where the counts cannot fit."""
+    specs = match.form.operands
+    if not sum(not spec.optional for spec in specs) <= len(codes) <= len(specs):
+        return None
+    result: list[Any] = []
+    for spec, code in zip(specs, codes, strict=False):
+        name = match.type_of(spec)
+        if _has_literal(code):
+            result.append(dtypes.ALL[name] if name in dtypes.ALL else None)
+        else:
+            result.append(spec.kind)
+    return result
+
+
+def _constant_written(trace: Trace, opcode: str, match: Any, codes: Sequence[Any]) -> None:
+    for spec, code in zip(match.form.operands, codes, strict=False):
+        if spec.access != "read" and "!" in str(code):
+            raise trace.error(
+                f"`{opcode}` would write a register that has one value for the whole kernel",
+                got="a parameter, a dimension or an address of the prologue",
+                hint="copy it first: x = reg.scalar(dtype, init=value)",
+            )
+
+
+def _check_target(trace: Trace, opcode: str, match: Any) -> None:
+    """Whether the kernel's target has the row and its chosen modifiers."""
+    target = isa_arch.get(trace.arch)
+    needed = [(match.form.arch, match.form.ptx)]
+    needed += [match.form.needs[m] for m in match.modifiers.values() if m is not None and m in match.form.needs]
+    for arch, ptx in needed:
+        if not target.supports(arch):
+            wanted = arch.split()[0]
+            raise VerificationError(
+                f"`{opcode}` does not exist on {trace.arch}",
+                where=trace.location(),
+                expected=f"arch={wanted!r}" + (" (the plain target lacks it)" if wanted[:-1] == trace.arch else ""),
+                got=f"arch={trace.arch!r}",
+                consequence="ptxas would refuse the text",
+            )
+        if ptx > trace.ptx_version:
+            raise VerificationError(
+                f"`{opcode}` needs PTX {ptx[0]}.{ptx[1]}",
+                where=trace.location(),
+                got=f"PTX {trace.ptx_version[0]}.{trace.ptx_version[1]}",
+            )
+
+
+def _plan(trace: Trace, opcode: str, arguments: Sequence[Any], codes: tuple[Any, ...]) -> list[Any]:
+    """Find the row that takes these arguments; raises VerificationError at the user's line if none does."""
+    location = trace.location()
+    first_error: WarploomError | None = None
+    for match in table.match(opcode):
+        treatments = _treatments(match, codes)
+        if treatments is None:
+            continue
+        try:
+            operands = tuple(_node(trace, a, t) for a, t in zip(arguments, treatments, strict=True))
+            bound = binding.bind(nodes.Instruction(opcode, operands, None, location), trace.declared)
+        except WarploomError as error:
+            first_error = first_error or error
+            continue
+        _constant_written(trace, opcode, bound.match, codes)
+        _check_target(trace, opcode, bound.match)
+        return treatments
+    if first_error is not None:
+        if first_error.where is None:
+            first_error.where = location
+        raise first_error
+    operands = tuple(_node(trace, a, None) for a in arguments if not isinstance(a, float))
+    binding.bind(nodes.Instruction(opcode, operands, None, location), trace.declared)  # says why nothing fits
+    raise VerificationError(f"no form of `{opcode}` takes {len(arguments)} operands of these kinds", where=location)
+
+
+def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = None) -> nodes.Instruction:
+    """Append one instruction to the current trace, checked against the instruction table.
+
+    Args:
+        opcode: whole dotted opcode.
+        arguments: operands in PTX order: registers, predicates, Python numbers, `ptx.addr(...)`, shared-memory
+            addresses, lists (braces).
+        pred: predicate that guards it, `@p`.
+
+    Raises VerificationError for an unknown opcode, a wrong modifier, count or kind of operand, an instruction that the
+    kernel's target lacks; TraceError for a value that cannot be an operand.
+    """
+    trace = trace or Trace.current()
+    codes = tuple([_code(trace, argument) for argument in arguments])
+    key = (opcode, codes)
+    treatments = trace.shapes.get(key)
+    if treatments is None:
+        treatments = trace.shapes[key] = _plan(trace, opcode, arguments, codes)
+    operands = [_node(trace, argument, t) for argument, t in zip(arguments, treatments, strict=True)]
+    guard = None
+    if pred is not None:
+        if getattr(pred, "code", None) != "pred":
+            raise trace.error("the guard of an instruction must be a predicate", got=repr(pred), hint="compare: x != 0")
+        _code(trace, pred)
+        guard = nodes.Guard(pred.name)
+    _follow_pointers(trace, opcode, arguments)
+    return trace.emit(opcode, *operands, guard=guard)
+
+
+# -- which arrays are written ------------------------------------------------------------------------------------
+
+_STORES = ("st", "red", "atom", "multimem")
+
+
+def _follow_pointers(trace: Trace, opcode: str, arguments: Sequence[Any]) -> None:
+    """Carry the names of arrays along with pointers, and note the arrays that something stores to."""
+    base = opcode.partition(".")[0]
+    if base in _STORES or (base == "cp" and ".global.shared" in opcode):
+        if ".shared" in opcode and ".global" not in opcode:
+            return
+        for argument in arguments[:2]:
+            if isinstance(argument, Operand) and argument.code[0] == "[":
+                trace.written |= argument.origin or {"?"}
+                break
+        return
+    if base == "ld" or not arguments:
+        return
+    origin: frozenset[str] = frozenset()
+    for argument in arguments[1:]:
+        if isinstance(argument, Operand) and argument.origin:
+            origin |= argument.origin
+    if origin and isinstance(arguments[0], Operand):
+        arguments[0].origin = arguments[0].origin | origin

@@ -1,0 +1,269 @@
+"""`@kernel`: a Python function that becomes PTX, and what can be asked of it.
+
+The function runs once, when its text is first needed; its parameters are handles of the arrays and scalars named in
+`in_specs` and `out_specs`. What comes out is a `runtime.Program`, which both machines run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..errors import SourceLocation, TraceError
+from ..isa import arch as isa_arch
+from ..runtime.program import Program
+from .build import Built, build
+from .tile import Scalar, Tile, Tiles
+
+GridEntry = int | str | Tiles
+Grid = tuple[GridEntry, ...] | Callable[..., tuple[int, ...]]
+
+
+class Kernel:
+    """A kernel; made by `@kernel`.
+
+    Calling it runs it: `c = gemm(a, b)` allocates the outputs beside the inputs, `gemm(a, b, out=c)` writes into given
+    ones. CUDA arrays run on the GPU, arrays in CPU memory in the emulator.
+
+    Attributes:
+        name: entry name in the text.
+        in_specs, out_specs: arguments and results.
+        arch: target.
+        constants: values of the function's keyword-only parameters.
+        example: a function that yields arguments to run the kernel with, or None.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., None],
+        *,
+        in_specs: Sequence[Tile | Scalar] = (),
+        out_specs: Sequence[Tile] = (),
+        grid: Grid,
+        block: int | tuple[int, ...],
+        cluster: tuple[int, ...] = (1, 1, 1),
+        arch: str = "sm_90a",
+        registers: int | None = None,
+        allow_spills: bool = False,
+        pdl: bool = False,
+        name: str | None = None,
+        constants: Mapping[str, Any] | None = None,
+        check_dims: Callable[[Mapping[str, int]], None] | None = None,
+        example: Callable[..., Any] | None = None,
+    ) -> None:
+        self.function = function
+        self.name = name or function.__name__
+        self.in_specs, self.out_specs = tuple(in_specs), tuple(out_specs)
+        self.grid = grid
+        self.block = _triple(block)
+        self.cluster = _triple(cluster)
+        self.arch = arch
+        self.registers = registers
+        self.allow_spills = allow_spills
+        self.pdl = pdl
+        self.constants = dict(constants or {})
+        self.check_dims = check_dims
+        self.example = example
+        self.__doc__ = function.__doc__
+        self.__name__ = self.name
+        self._lock = threading.RLock()
+        self._built: Built | None = None
+        self._check_limits()
+        self.names = self._argument_names()
+
+    # -- what was declared ---------------------------------------------------------------------------------------
+
+    @property
+    def location(self) -> SourceLocation:
+        """Where the function is defined."""
+        code = self.function.__code__
+        return SourceLocation(os.path.basename(code.co_filename), code.co_firstlineno)
+
+    def _argument_names(self) -> tuple[str, ...]:
+        parameters = inspect.signature(self.function).parameters.values()
+        names = tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
+        wanted = len(self.in_specs) + len(self.out_specs)
+        if len(names) != wanted or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+            raise TraceError(
+                f"the kernel {self.name} takes {len(names)} arguments and declares {wanted}",
+                where=self.location,
+                expected="one parameter for each entry of in_specs and out_specs, in that order",
+                got=f"({', '.join(names)}) for {len(self.in_specs)} in and {len(self.out_specs)} out",
+            )
+        return names
+
+    def _check_limits(self) -> None:
+        """Whether the target has what the launch asks for."""
+        try:
+            target = isa_arch.get(self.arch)
+        except Exception as error:
+            error.where = self.location  # type: ignore[attr-defined]
+            raise
+        threads = self.block[0] * self.block[1] * self.block[2]
+        if not 0 < threads <= target.threads_per_cta:
+            raise self._limit("threads per CTA", f"1 to {target.threads_per_cta}", threads)
+        ctas = self.cluster[0] * self.cluster[1] * self.cluster[2]
+        if ctas != 1 and target.cluster_limit == 0:
+            raise self._limit("clusters", "none: they begin with sm_90", f"cluster={self.cluster}")
+        if not 0 < ctas <= max(target.cluster_limit, 1):
+            raise self._limit("CTAs per cluster", f"1 to {target.cluster_limit}", ctas)
+        if self.registers is not None:
+            most = min(target.registers_per_thread, target.registers_per_cta // threads // 8 * 8)
+            if not 0 < self.registers <= most:
+                raise self._limit(f"registers per thread for {threads} threads", f"1 to {most}", self.registers)
+
+    def _limit(self, what: str, expected: str, got: object) -> TraceError:
+        return TraceError(f"{self.arch} limits the {what}", where=self.location, expected=expected, got=got)
+
+    def bind(self, **constants: Any) -> Kernel:
+        """The same kernel with other values for keyword-only parameters of its function; traced anew."""
+        known = {
+            p.name for p in inspect.signature(self.function).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY
+        }
+        if unknown := sorted(set(constants) - known):
+            raise TraceError(f"{self.name} has no constant {unknown[0]!r}", expected=", ".join(sorted(known)) or "none")
+        return Kernel(
+            self.function, in_specs=self.in_specs, out_specs=self.out_specs, grid=self.grid, block=self.block,
+            cluster=self.cluster, arch=self.arch, registers=self.registers, allow_spills=self.allow_spills, pdl=self.pdl,
+            name=self.name, constants={**self.constants, **constants}, check_dims=self.check_dims, example=self.example,
+        )  # fmt: skip
+
+    # -- what it becomes -----------------------------------------------------------------------------------------
+
+    def built(self) -> Built:
+        """The traced kernel: module, protocol, program. Traced at the first call."""
+        with self._lock:
+            if self._built is None:
+                self._built = build(self)
+            return self._built
+
+    def program(self) -> Program:
+        """Text and launch, as `runtime.emulate` and `runtime.launch` take them."""
+        return self.built().program
+
+    def ptx(self) -> str:
+        """The PTX text."""
+        return self.program().text
+
+    def protocol(self) -> str:
+        """Roles, barriers (arrivals, bytes, who completes them) and buffers, read off the trace."""
+        return self.built().protocol.to_text()
+
+    def cubin(self) -> bytes:
+        """The machine code, built by ptxas (cached). Raises CompilationError, ToolchainError."""
+        return self._compiled().cubin
+
+    def sass(self) -> str:
+        """The disassembly. Needs nvdisasm; ToolchainError where it is missing."""
+        from ..driver.disassemble import sass
+
+        return sass(self.cubin(), self.name)
+
+    def resources(self) -> Any:
+        """Registers, spills, shared memory, barriers and notes of the build, from ptxas."""
+        found = self._compiled().resources
+        return found.get(self.name, found) if isinstance(found, dict) else found
+
+    def _compiled(self) -> Any:
+        from ..driver.compile import build as compile_text
+
+        return compile_text(self.ptx(), name=self.name)
+
+    # -- running it ----------------------------------------------------------------------------------------------
+
+    def emulate(
+        self, *args: Any, check: bool = True, schedule: str | None = None, seed: int | None = None,
+        ptx: str | None = None, **options: Any,
+    ) -> Any:  # fmt: skip
+        """Run in the emulator and return its Report.
+
+        Args:
+            args: arrays in CPU memory, inputs then (optionally) outputs; outputs are allocated where they are left out,
+                and are `report.outputs` either way.
+            check: run the sanitizer.
+            schedule, seed: when asynchronous operations complete; the settings' by default.
+            ptx: another text under the same launch.
+            options: what `warploom.emulate` takes besides (max_steps, machine, grid, …).
+        """
+        from dataclasses import replace
+
+        from ..runtime import emulate
+
+        program = self.program()
+        if ptx is not None:
+            program = replace(program, text=ptx)
+        if schedule is not None:
+            options["schedule"] = schedule
+        if seed is not None:
+            options["seed"] = seed
+        return emulate(program, *args, check=check, **options)
+
+    def __call__(self, *args: Any, out: Any = None, stream: Any = None) -> Any:
+        """Run it: on the GPU for CUDA arrays, in the emulator for arrays in CPU memory.
+
+        Args:
+            args: the inputs in order; outputs may follow.
+            out: the outputs (one array, or a tuple).
+            stream: CUDA stream; the caller's current one by default.
+
+        Returns the output, or a tuple of them, in the library of the inputs.
+        """
+        from ..runtime import call
+
+        return call(self.program(), *args, out=out, stream=stream)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name} {self.arch} at {self.location}>"
+
+
+def _triple(value: int | Sequence[int]) -> tuple[int, int, int]:
+    sizes = (value,) if isinstance(value, int) else tuple(value)
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise TraceError("block and cluster are one to three positive Python ints", got=value)
+    return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
+
+
+def kernel(
+    *,
+    in_specs: Sequence[Tile | Scalar] = (),
+    out_specs: Sequence[Tile] = (),
+    grid: Grid,
+    block: int | tuple[int, ...],
+    cluster: tuple[int, ...] = (1, 1, 1),
+    arch: str = "sm_90a",
+    registers: int | None = None,
+    allow_spills: bool = False,
+    pdl: bool = False,
+    name: str | None = None,
+    check_dims: Callable[[Mapping[str, int]], None] | None = None,
+    example: Callable[..., Any] | None = None,
+) -> Callable[[Callable[..., None]], Kernel]:
+    """Make a kernel of a Python function.
+
+    Args:
+        in_specs: `Tile` of each input array, `Scalar` of each number.
+        out_specs: `Tile` of each output array.
+        grid: CTAs (x, y, z): ints, named sizes ("M"), `tiles("M", 64)`; or a callable of (dims, machine).
+        block: threads (x, y, z), or their number.
+        cluster: CTAs per cluster.
+        arch: target, "sm_80", "sm_90a", …; wgmma and setmaxnreg need "sm_90a".
+        registers: cap per thread (.maxnreg).
+        allow_spills: take a build with spills or serialised wgmmas.
+        pdl: launch with programmatic stream serialisation.
+        name: entry name; the function's by default.
+        check_dims: called with the sizes of a call; raises ArgumentError for those the kernel cannot do.
+        example: yields arguments for `warploom check`.
+
+    Raises TraceError for launch shapes beyond the target's limits, ArgumentError for an unknown target.
+    """
+
+    def decorate(function: Callable[..., None]) -> Kernel:
+        return Kernel(
+            function, in_specs=in_specs, out_specs=out_specs, grid=grid, block=block, cluster=cluster, arch=arch,
+            registers=registers, allow_spills=allow_spills, pdl=pdl, name=name, check_dims=check_dims, example=example,
+        )  # fmt: skip
+
+    return decorate

@@ -1,0 +1,167 @@
+"""Addresses: brackets around a pointer, tensor-map operands, the global pointers of a kernel's arrays, load and store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..asm import nodes
+from ..isa import dtypes
+from ..isa.dtypes import DType
+from .emit import Operand, issue
+from .trace import Trace
+from .values import Register, RegisterArray, new
+
+if TYPE_CHECKING:
+    from .tile import ArrayHandle
+
+
+class Address(Operand):
+    """A memory operand `[register+offset]`. Made by `ptx.addr`."""
+
+    def __init__(self, base: Register, offset: int = 0) -> None:
+        self.trace = base.trace
+        self.base, self.offset = base, offset
+        self.origin = base.origin
+        self.code = ("[", base.code)
+
+    def operand(self, trace: Trace, kind: str) -> nodes.Operand:
+        return nodes.Address(self.base.node, self.offset)
+
+    def __add__(self, offset: int) -> Address:
+        return Address(self.base, self.offset + offset)
+
+    def __repr__(self) -> str:
+        return f"Address({self.base.name}+{self.offset})"
+
+
+def addr(pointer: Register | Operand, offset: int = 0) -> Operand:
+    """A pointer as a memory operand, `[pointer+offset]`; `offset` is a Python int in bytes.
+
+    A pointer is a 64-bit register (global or generic) or a 32-bit one (shared). Shared-memory addresses of `smem` are
+    memory operands already and pass through.
+    """
+    trace = Trace.current()
+    if not isinstance(offset, int):
+        raise trace.error(
+            "the offset of ptx.addr is part of the instruction, so it must be a Python int",
+            got=repr(offset),
+            hint="add a register to the pointer: ptx.addr(pointer + offset)",
+        )
+    if not isinstance(pointer, Register):
+        if isinstance(pointer, Operand) and hasattr(pointer, "shift"):
+            return pointer.shift(offset)
+        raise trace.error("ptx.addr takes a pointer in a register", got=repr(pointer))
+    if pointer.dtype.is_float or pointer.dtype.bits not in (32, 64):
+        raise trace.error("a pointer has 32 or 64 bits and is an integer", got=repr(pointer))
+    return Address(pointer, offset)
+
+
+class TensorMap(Operand):
+    """The tensor map of one of the kernel's arrays, made by `A.tma_desc()`.
+
+    As an operand on its own it is the address of the 128-byte map; with coordinates (innermost first) it is what the
+    tensor copies take: `ptx.tensor_address(map, (x, y))`.
+    """
+
+    def __init__(self, register: Register, array: ArrayHandle) -> None:
+        self.trace = register.trace
+        self.register, self.array = register, array
+        self.code = ("[", register.code)
+        self.origin = frozenset((array.name,))
+
+    def operand(self, trace: Trace, kind: str) -> nodes.Operand:
+        return nodes.Address(self.register.node) if kind == "address" else self.register.node
+
+    def __repr__(self) -> str:
+        return f"TensorMap({self.array.name})"
+
+
+class TensorAddress(Operand):
+    """`[map, {x, y, ...}]`."""
+
+    def __init__(self, trace: Trace, tensor_map: TensorMap, coordinates: Sequence[Register | int]) -> None:
+        self.trace = trace
+        self.origin = tensor_map.origin
+        self.code = ("[", "map", *[c.code if isinstance(c, Register) else "#int" for c in coordinates])
+        elements = [c.node if isinstance(c, Register) else nodes.Integer(int(c)) for c in coordinates]
+        self._node = nodes.TensorAddress(nodes.Address(tensor_map.register.node), tuple(elements))
+
+    def operand(self, trace: Trace, kind: str) -> nodes.Operand:
+        return self._node
+
+
+def tensor_address(tensor_map: TensorMap, coordinates: Sequence[Register | int]) -> TensorAddress:
+    """A tensor map with the coordinates of a box, in elements, innermost first, each a number or a 32-bit register."""
+    trace = Trace.current()
+    if not isinstance(tensor_map, TensorMap):
+        raise trace.error(
+            "a tensor copy needs the tensor map of an array", got=repr(tensor_map), hint="pass A.tma_desc()"
+        )
+    if isinstance(coordinates, (Register, int)):
+        coordinates = (coordinates,)
+    rank = len(tensor_map.array.shape)
+    if len(coordinates) != rank:
+        raise trace.error(
+            f"{tensor_map.array.name} has {rank} dimensions", expected=f"{rank} coordinates, innermost first", got=len(coordinates)
+        )
+    for value in coordinates:
+        if isinstance(value, Register) and (value.dtype.is_float or value.dtype.bits != 32):
+            raise trace.error("a coordinate is a 32-bit integer", got=repr(value), hint="convert it with x.to(u32)")
+        if not isinstance(value, (Register, int)) or (isinstance(value, int) and not -(1 << 31) <= value < 1 << 31):
+            raise trace.error("a coordinate is a 32-bit integer", got=repr(value))
+    return TensorAddress(trace, tensor_map, coordinates)
+
+
+def global_ptrs(*arrays: ArrayHandle) -> tuple[Register, ...]:
+    """The addresses of arrays in global memory, one u64 register each (ld.param.u64, cvta.to.global.u64 in the prologue)."""
+    return tuple(array.pointer() for array in arrays)
+
+
+# -- loads and stores ------------------------------------------------------------------------------------------------
+
+
+def _memory_type(dtype: DType) -> str:
+    """The type word of ld and st for a register of a type: floats by name, everything else as bits."""
+    if dtype.name in ("f32", "f64") or dtype.is_integer:
+        return dtype.name
+    return f"b{dtype.bits}"
+
+
+def load(
+    dtype: DType, address: Operand, *, space: str = "", vector: int = 1, cache: str = "", pred: Any = None
+) -> Any:
+    """Load from memory (one ld) into a fresh register, or a RegisterArray with `vector` 2 or 4.
+
+    `space` is "global", "shared", …; it is "shared" by itself for addresses made by `smem`, "global" for others.
+    `cache` is a cache operator in front of the type, such as "nc" or "L1::no_allocate".
+    """
+    trace = Trace.current()
+    dtype = dtypes.of(dtype)
+    words = ["ld", space or _space_of(address), *filter(None, cache.split(".")), *([f"v{vector}"] if vector > 1 else [])]
+    opcode = ".".join([*words, _memory_type(dtype)])
+    if vector == 1:
+        result: Any = Register(trace, dtype)
+    else:
+        result = RegisterArray([Register(trace, dtype) for _ in range(vector)])
+    issue(opcode, result, address, pred=pred, trace=trace)
+    return result
+
+
+def store(address: Operand, value: Any, *, space: str = "", cache: str = "", pred: Any = None, dtype: DType | None = None) -> None:
+    """Store a register, a number (with `dtype`), or 2 or 4 registers to memory (one st). `space` as in `load`."""
+    trace = Trace.current()
+    if isinstance(value, (int, float)):
+        if dtype is None:
+            raise trace.error("storing a Python number needs its type", got=value, hint="pass dtype=, or a register")
+        value = new(trace, dtypes.of(dtype), value)
+    several = isinstance(value, (list, tuple, RegisterArray))
+    first = value[0] if several else value
+    if not isinstance(first, Register):
+        raise trace.error("store takes registers or a number", got=repr(value))
+    words = ["st", space or _space_of(address), *filter(None, cache.split(".")), *([f"v{len(value)}"] if several else [])]
+    issue(".".join([*words, _memory_type(first.dtype)]), address, value, pred=pred, trace=trace)
+
+
+def _space_of(address: object) -> str:
+    return "shared" if hasattr(address, "shift") else "global"

@@ -1,0 +1,27 @@
+"""The namespace an author writes in: `ptx.if_`, `ptx.inst.…`, `ptx.wgmma.…`.
+
+At the bottom `ptx.inst` is one instruction per call; everything else says in its docstring what it emits.
+"""
+
+from __future__ import annotations
+
+from .barriers import bar, cluster, fence, griddepcontrol, mbarrier, setmaxnreg
+from .control import break_, continue_, elif_, else_, if_, range, select, while_
+from .copies import cp, tma
+from .emit import Pair as pair
+from .emit import Sink
+from .inst import Instructions
+from .matrix import ldmatrix, mma_sync, stmatrix
+from .pointers import addr, global_ptrs, load, store, tensor_address
+from .special import special
+from .wgmma import wgmma
+
+inst = Instructions()
+sink = Sink()
+"""The destination `_`: a result nobody wants."""
+
+__all__ = [
+    "addr", "bar", "break_", "cluster", "continue_", "cp", "elif_", "else_", "fence", "global_ptrs", "griddepcontrol",
+    "if_", "inst", "ldmatrix", "load", "mbarrier", "mma_sync", "pair", "range", "select", "setmaxnreg", "sink", "special",
+    "stmatrix", "store", "tensor_address", "tma", "wgmma", "while_",
+]  # fmt: skip

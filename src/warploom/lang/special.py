@@ -1,0 +1,51 @@
+"""`ptx.special`: special registers, read where the call stands.
+
+`ptx.special.tid.x()` is one mov from %tid.x into a fresh register (PTX ISA 10).
+"""
+
+from __future__ import annotations
+
+from ..asm import nodes
+from ..isa import arch as isa_arch
+from ..isa.special_registers import SPECIAL_REGISTERS
+from .trace import Trace
+from .values import Predicate, Register
+
+
+class Special:
+    """A special register, or the first part of its name; calling it reads it."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Special:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Special(f"{self._name}.{name}" if self._name != "%" else f"%{name}")
+
+    def __call__(self) -> Register | Predicate:
+        trace = Trace.current()
+        known = SPECIAL_REGISTERS.get(self._name)
+        if known is None:
+            axes = [axis for axis in "xyz" if f"{self._name}.{axis}" in SPECIAL_REGISTERS]
+            raise trace.error(
+                f"there is no special register {self._name}",
+                hint=f"it has components: ptx.special{self._name.replace('%', '.')}.x()" if axes else "see PTX ISA 10",
+            )
+        if not isa_arch.get(trace.arch).supports(known.arch):
+            raise trace.error(f"{self._name} does not exist on {trace.arch}", expected=f"{known.arch} or later", got=trace.arch)
+        if known.dtype.name == "pred":
+            flag = Predicate(trace)
+            trace.emit("mov.pred", flag.node, nodes.Register(self._name))
+            return flag
+        result = Register(trace, known.dtype)
+        trace.emit(f"mov.{known.dtype}", result.node, nodes.Register(self._name))
+        return result
+
+    def __repr__(self) -> str:
+        return f"ptx.special{self._name.replace('%', '.')}"
+
+
+special = Special("%")

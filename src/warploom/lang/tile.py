@@ -1,0 +1,210 @@
+"""What a kernel's arguments are: `Tile` for arrays, `Scalar` for numbers, and the handles the kernel body gets for them.
+
+A dimension is a Python int, baked into the text, or a string, which names a run-time size ("M"): one text for all
+sizes. `Tile.wgmma_a` and `Tile.wgmma_b` fix the tensor map of an operand tile; box and swizzle come from the same
+layout as `smem.wgmma_tile`'s, so they cannot disagree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..asm import nodes
+from ..errors import ArgumentError, TraceError
+from ..isa import dtypes
+from ..isa.dtypes import DType
+from ..isa.shared_layout import SharedLayout
+from ..runtime.program import TiledMap
+from .pointers import TensorMap
+from .smem import operand_layout
+from .trace import Trace, register_class
+from .values import Register
+
+Dimension = int | str
+
+
+class Tile:
+    """An array argument.
+
+    Args:
+        shape_and_dtype: the extents, outermost first, then the element type: `Tile(M, N, f32)`.
+        box: extents of its tensor map's box, innermost first, for `tma_desc()`; none by default.
+        swizzle: of the tensor map: "NONE", "32B", "64B", "128B".
+        multiple: per dimension, what the size must be divisible by; all ones by default.
+        order: "C" demands a contiguous array, "rows" lets all but the innermost stride be free (what TMA can address).
+    """
+
+    def __init__(
+        self, *shape_and_dtype: Dimension | DType, box: tuple[int, ...] | None = None, swizzle: str = "NONE",
+        multiple: tuple[int, ...] = (), order: str = "C", layout: SharedLayout | None = None,
+    ) -> None:  # fmt: skip
+        if len(shape_and_dtype) < 2:
+            raise TraceError("a Tile needs its extents and its type", expected="Tile(M, N, f32)", got=shape_and_dtype)
+        *shape, dtype = shape_and_dtype
+        for extent in shape:
+            if isinstance(extent, bool) or not isinstance(extent, (int, str)):
+                raise TraceError("an extent of a Tile is a Python int or the name of a size", got=repr(extent))
+            if isinstance(extent, int) and extent <= 0:
+                raise TraceError("an extent of a Tile is positive", got=extent)
+            if isinstance(extent, str) and not extent.isidentifier():
+                raise TraceError("a named size is a Python identifier", expected='"M"', got=repr(extent))
+        self.shape: tuple[Dimension, ...] = tuple(shape)  # type: ignore[arg-type]
+        self.dtype = dtypes.of(dtype)
+        self.box = tuple(box) if box is not None else None
+        self.swizzle = swizzle
+        self.multiple = tuple(multiple)
+        self.order = order
+        self.layout = layout
+        for extent, divisor in zip(self.shape, self.multiple, strict=False):
+            if isinstance(extent, int) and extent % divisor:
+                raise ArgumentError(
+                    "an extent is not divisible by its tile",
+                    expected=f"a multiple of {divisor}",
+                    got=f"{extent} in {self!r}",
+                    hint="pad the array, or pass ragged=True where the kernel handles edges",
+                )
+
+    @classmethod
+    def wgmma_a(
+        cls, rows: Dimension, columns: Dimension, dtype: DType, *, tile_m: int, tile_k: int, major: str = "K",
+        swizzle: str | None = None, ragged: bool = False,
+    ) -> Tile:  # fmt: skip
+        """The left operand of a matrix product, loaded in tiles of tile_m x tile_k.
+
+        Args:
+            rows, columns: shape of the stored array: M x K for major "K", K x M for "MN".
+            dtype: element type.
+            major: which dimension of the product is contiguous in memory.
+            swizzle: as in `smem.wgmma_tile`.
+            ragged: sizes need not be divisible by the tile; TMA fills with zeros.
+        """
+        return cls._operand(rows, columns, dtype, tile_m, tile_k, major, swizzle, ragged)
+
+    @classmethod
+    def wgmma_b(
+        cls, rows: Dimension, columns: Dimension, dtype: DType, *, tile_n: int, tile_k: int, major: str = "MN",
+        swizzle: str | None = None, ragged: bool = False,
+    ) -> Tile:  # fmt: skip
+        """The right operand of a matrix product, loaded in tiles of tile_k x tile_n.
+
+        `rows` x `columns` is the stored array: K x N for major "MN" (the default), N x K for "K". The rest as `wgmma_a`.
+        """
+        return cls._operand(rows, columns, dtype, tile_n, tile_k, major, swizzle, ragged)
+
+    @classmethod
+    def _operand(
+        cls, rows: Dimension, columns: Dimension, dtype: DType, tile_rows: int, tile_k: int, major: str,
+        swizzle: str | None, ragged: bool,
+    ) -> Tile:  # fmt: skip
+        stored = (tile_rows, tile_k) if major != "MN" else (tile_k, tile_rows)
+        layout = operand_layout(dtype, stored, major, swizzle)
+        return cls(
+            rows, columns, dtype, box=layout.box, swizzle=layout.swizzle.value, multiple=() if ragged else stored,
+            order="rows", layout=layout,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"Tile({', '.join(map(str, self.shape))}, {self.dtype})"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A number passed by value; in the kernel it is a register of that type."""
+
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """How many tiles of `size` cover a dimension; an entry of `grid`."""
+
+    dimension: Dimension
+    size: int = 1
+
+    def count(self, dims: Any) -> int:
+        extent = self.dimension if isinstance(self.dimension, int) else dims[self.dimension]
+        return -(-extent // self.size)
+
+
+def tiles(dimension: Dimension, size: int) -> Tiles:
+    """Grid entry: the number of tiles of `size` that cover a dimension, `grid=(tiles("N", 64), tiles("M", 64), 1)`."""
+    return Tiles(dimension, size)
+
+
+class ArrayHandle:
+    """An array argument inside the kernel.
+
+    Attributes:
+        name: the kernel's parameter.
+        spec: its Tile.
+        dtype: element type.
+        uses: "pointer", "map": which parameters the text needs for it.
+    """
+
+    def __init__(self, trace: Trace, name: str, spec: Tile) -> None:
+        self.trace, self.name, self.spec, self.dtype = trace, name, spec, spec.dtype
+        self.uses: set[str] = set()
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Extents, outermost first: Python ints, or u32 registers for named sizes."""
+        return tuple(size(self.trace, extent) for extent in self.spec.shape)
+
+    def pointer(self) -> Register:
+        """The address in global memory, u64 (ld.param.u64 and cvta.to.global.u64 in the prologue)."""
+        self.uses.add("pointer")
+
+        def make() -> Register:
+            trace = self.trace
+            generic, result = Register(trace, dtypes.u64), Register(trace, dtypes.u64, constant=True)
+            trace.emit("ld.param.u64", generic.node, nodes.Address(nodes.Register(f"ptr_{self.name}")))
+            trace.emit("cvta.to.global.u64", result.node, generic.node)
+            result.origin = frozenset((self.name,))
+            return result
+
+        return self.trace.once(("pointer", self.name), make)
+
+    def tma_desc(self) -> TensorMap:
+        """The tensor map of this array (mov.b64 and cvta.param.u64 in the prologue)."""
+        if self.spec.box is None:
+            raise self.trace.error(
+                f"{self.name} has no tensor map",
+                hint="give its Tile a box (innermost first): Tile(M, N, f32, box=(64, 64)), or use Tile.wgmma_a/_b",
+            )
+        self.uses.add("map")
+
+        def make() -> TensorMap:
+            trace = self.trace
+            address, result = Register(trace, dtypes.u64), Register(trace, dtypes.u64, constant=True)
+            trace.emit("mov.b64", address.node, nodes.Register(f"map_{self.name}"))
+            trace.emit("cvta.param.u64", result.node, address.node)
+            return TensorMap(result, self)
+
+        return self.trace.once(("map", self.name), make)
+
+    def map_rule(self) -> TiledMap:
+        """How the launch makes the tensor map."""
+        return TiledMap(self.spec.box or (), self.spec.swizzle)
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.spec!r}"
+
+
+def size(trace: Trace, extent: Dimension) -> int | Register:
+    """An extent inside the kernel: a Python int, or the u32 register of a named size (ld.param.u32 in the prologue)."""
+    if isinstance(extent, int):
+        return extent
+    return trace.once(("size", extent), lambda: _parameter(trace, f"dim_{extent}", dtypes.u32))
+
+
+def scalar(trace: Trace, name: str, dtype: DType) -> Register:
+    """The register of a by-value argument (ld.param in the prologue)."""
+    return trace.once(("scalar", name), lambda: _parameter(trace, f"arg_{name}", dtype))
+
+
+def _parameter(trace: Trace, name: str, dtype: DType) -> Register:
+    result = Register(trace, dtype, constant=True)
+    word = dtype.name if dtype.name in ("f32", "f64") or dtype.is_integer else register_class(dtype)[0]
+    trace.emit(f"ld.param.{word}", result.node, nodes.Address(nodes.Register(name)))
+    return result
