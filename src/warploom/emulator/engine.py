@@ -88,6 +88,7 @@ class AsyncOperation:
         signal: tells whoever waits, after all else.
         after: operations that must be done before this one starts.
         bytes: how many it moves.
+        sources, targets: what it reads and writes, for the sanitizer: `tma.Box`, `tma.SharedBox`, `Bytes`.
         read_done: the sources may be overwritten; done: all is visible.
     """
 
@@ -99,6 +100,8 @@ class AsyncOperation:
     signal: Callable[[], None] | None = None
     after: tuple[AsyncOperation, ...] = ()
     bytes: int = 0
+    sources: tuple[object, ...] = ()
+    targets: tuple[object, ...] = ()
     read_done: bool = False
     done: bool = False
     number: int = -1
@@ -122,7 +125,7 @@ class Engine:
 
     def __init__(self, machine: Machine, policy: str = "lazy", seed: int = 0) -> None:
         if policy not in POLICIES:
-            raise ArgumentError(f"there is no schedule {policy!r}", expected=f"one of {', '.join(POLICIES)}", got=policy)
+            raise ArgumentError(f"there is no schedule {policy!r}", expected=f"one of {', '.join(POLICIES)}")
         self.machine = machine
         self.policy = policy
         self.seed = seed

@@ -83,8 +83,8 @@ class MBarrier:
                 f"{self.name} gets {count} arrival{'s' if count > 1 else ''} in phase {self.phase} and only "
                 f"{self.pending} of {self.expected} are still missing",
                 consequence="the pending count underflows, and later phases complete at the wrong time",
-                hint="the count given to mbarrier.init must be the number of arrivals of each phase; so far in this phase: "
-                + self._events(self.phase),
+                got=f"so far in this phase: {self._events(self.phase)}",
+                hint="the count given to mbarrier.init must be the number of arrivals of each phase",
             )
         token = self.token(completes)
         self._note("arrive", count, by)

@@ -1,0 +1,196 @@
+"""The boxes that TMA moves: their part of a tensor in global memory and their place in shared memory.
+
+The part of a box inside its tensor is itself a box, so a copy is one strided assignment; in shared memory rows are
+moved as 16-byte chunks at swizzled places. PTX ISA 5.5 (tensors, swizzling), 9.7.9.27 (tensor copies).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import InvalidOperandError, OutOfBoundsError
+from ..isa.swizzle import Swizzle
+from ..isa.tensor_map import TensorMapSpec
+from . import shared
+from .engine import Issuer
+from .tma import BoundMap
+
+if TYPE_CHECKING:
+    from .machine import Cta
+    from .memory import Allocation, GlobalMemory, Region
+
+CHUNK = 16
+CHUNK_DTYPE = np.dtype(np.complex128)
+"""Any 16-byte element type that NumPy gathers fast; the numbers are never looked at."""
+POISON = 0xFF
+TENSOR_ALIGNMENT = 128
+"""Alignment of a box in shared memory in bytes (CUDA Programming Guide, tensor copies)."""
+_NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "f32": 0x7FFFFFFF, "tf32": 0x7FFFFFFF, "f64": 0x7FFFFFFFFFFFFFFF}
+"""What an element outside the tensor reads as with oob_fill "NAN". Which NaN hardware writes is not documented."""
+
+
+# -- boxes in global memory --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Box:
+    """One copy's box: the map and the coordinates of its first element, innermost first."""
+
+    bound: BoundMap
+    coordinates: tuple[int, ...]
+
+    @property
+    def spec(self) -> TensorMapSpec:
+        return self.bound.spec
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements moved along each dimension, outermost first."""
+        return self.spec.counts[::-1]
+
+    def valid(self) -> tuple[slice, ...] | None:
+        """The part of the box inside the tensor, outermost first; None where there is none."""
+        parts = []
+        for extent, count, step, at in zip(
+            self.spec.dims, self.spec.counts, self.spec.steps, self.coordinates, strict=True
+        ):
+            low = -(at // step) if at < 0 else 0
+            high = min(count, -(-(extent - at) // step))
+            if low >= high:
+                return None
+            parts.append(slice(low, high))
+        return tuple(parts[::-1])
+
+    def window(self, memory: GlobalMemory, by: Issuer, writes: bool) -> tuple[tuple[slice, ...], np.ndarray] | None:
+        """The valid part and a strided view of it in global memory, as unsigned integers of the element's size.
+
+        Raises OutOfBoundsError where the tensor is not in a buffer.
+        """
+        valid = self.valid()
+        if valid is None:
+            return None
+        spec = self.spec
+        size = spec.dtype.bytes
+        strides = (size, *spec.strides)
+        inner_first = valid[::-1]
+        start = self.bound.address
+        last = 0
+        steps = []
+        for part, at, step, stride in zip(inner_first, self.coordinates, spec.steps, strides, strict=True):
+            start += (at + part.start * step) * stride
+            last += (part.stop - part.start - 1) * step * stride
+            steps.append(step * stride)
+        allocation = self._allocation(memory, start, last + size, by, writes)
+        view: np.ndarray = np.ndarray(
+            tuple(part.stop - part.start for part in valid),
+            np.dtype(f"u{size}"),
+            allocation.region.data,
+            start - allocation.base,
+            tuple(steps[::-1]),
+        )
+        return valid, view
+
+    def _allocation(self, memory: GlobalMemory, start: int, size: int, by: Issuer, writes: bool) -> Allocation:
+        allocation = memory.find(start)
+        if allocation is None or start + size > allocation.end:
+            by.error(
+                OutOfBoundsError,
+                f"the tensor map reaches global bytes {start:#x} to {start + size:#x}, which are in no buffer",
+                got=f"box at {self.coordinates} of a tensor at {self.bound.address:#x} with dims {self.spec.dims}",
+            )
+        if writes and not allocation.writable:
+            by.error(InvalidOperandError, f"{allocation.region.name} is read-only and is written here")
+        return allocation
+
+    def gather(self, memory: GlobalMemory, by: Issuer) -> np.ndarray:
+        """The box's elements, `shape`, those outside the tensor filled."""
+        element = np.dtype(f"u{self.spec.dtype.bytes}")
+        found = self.window(memory, by, writes=False)
+        if found is not None and found[1].shape == self.shape:
+            return np.ascontiguousarray(found[1])
+        fill = _NAN[self.spec.dtype.name] if self.spec.oob_fill == "NAN" else 0
+        values = np.full(self.shape, fill, element)
+        if found is not None:
+            values[found[0]] = found[1]
+        return values
+
+    def describe(self) -> str:
+        return f"box {self.spec.box} at {self.coordinates}"
+
+
+# -- boxes in shared memory --------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _chunks(rows: int, row_bytes: int, pitch: int, swizzle: str, phase: int) -> np.ndarray:
+    """Where each 16-byte chunk of a box lies, in chunks from the start of the pattern it begins in: (rows, chunks).
+
+    `phase` is the box's start modulo the swizzle's repeat.
+    """
+    addresses = phase + np.arange(rows)[:, None] * pitch + np.arange(0, row_bytes, CHUNK)
+    places = np.asarray(Swizzle(swizzle).apply(addresses)) // CHUNK
+    places.flags.writeable = False
+    return places
+
+
+class SharedBox:
+    """A box's place in a CTA's shared memory."""
+
+    def __init__(self, spec: TensorMapSpec, cta: Cta, offset: int) -> None:
+        self.spec = spec
+        self.cta = cta
+        self.offset = offset
+        self.row_bytes = spec.inner_bytes
+        self.rows = spec.box_bytes // spec.inner_bytes
+        self.packed = spec.swizzle == "NONE"
+
+    @property
+    def region(self) -> Region:
+        return self.cta.shared
+
+    @property
+    def name(self) -> str:
+        return shared.name(self.cta, self.offset)
+
+    def _places(self) -> np.ndarray:
+        repeat = self.spec.swizzle_mode.repeat
+        phase = self.offset % repeat
+        relative = _chunks(self.rows, self.row_bytes, self.spec.pitch, self.spec.swizzle, phase)
+        return relative + (self.offset - phase) // CHUNK
+
+    def poison(self) -> None:
+        """Fill with 0xFF: the copy is under way."""
+        if self.packed or self.spec.pitch == self.row_bytes:
+            self.region.data[self.offset : self.offset + self.rows * self.row_bytes] = POISON
+        else:
+            self.write(np.full(self.rows * self.row_bytes, POISON, np.uint8), 0, 1)
+
+    def write(self, data: np.ndarray, part: int, parts: int) -> None:
+        """Put the rows of one part in place; `data` is all bytes of the box, row by row."""
+        low, high = self.rows * part // parts, self.rows * (part + 1) // parts
+        if low == high:
+            return
+        raw = data.reshape(-1).view(np.uint8)[low * self.row_bytes : high * self.row_bytes]
+        if self.packed:
+            start = self.offset + low * self.row_bytes
+            self.region.data[start : start + raw.size] = raw
+        else:
+            chunks = self.region.as_type(CHUNK_DTYPE)
+            chunks[self._places()[low:high]] = raw.view(CHUNK_DTYPE).reshape(high - low, -1)
+
+    def read(self, into: np.ndarray, part: int, parts: int) -> None:
+        """Fetch the rows of one part into `into`, all bytes of the box, row by row."""
+        low, high = self.rows * part // parts, self.rows * (part + 1) // parts
+        if low == high:
+            return
+        raw = into.reshape(-1).view(np.uint8)[low * self.row_bytes : high * self.row_bytes]
+        if self.packed:
+            start = self.offset + low * self.row_bytes
+            raw[...] = self.region.data[start : start + raw.size]
+        else:
+            chunks = self.region.as_type(CHUNK_DTYPE)
+            raw.view(CHUNK_DTYPE).reshape(high - low, -1)[...] = chunks[self._places()[low:high]]

@@ -1,0 +1,262 @@
+"""What `cp.async` does: copies of 4 to 16 bytes by each thread, and the groups they are waited for in.
+
+One instruction of several warps is one operation of the engine; groups are kept per warp with the mask of lanes that
+committed them, since lanes may commit apart. PTX ISA 9.7.9.25.3, 9.7.13.15.15.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...errors import InvalidOperandError, VerificationError
+from .. import mbarrier
+from ..boxes import CHUNK_DTYPE
+from ..decode import Decode
+from ..engine import AsyncOperation, Issuer
+from ..frame import Frame
+from ..handlers import Handlers, Step, Wait
+from ..machine import Cta
+from ..registers import WARP
+
+HANDLERS = Handlers()
+ELEMENTS = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64), 16: CHUNK_DTYPE}
+POISON = {size: np.frombuffer(b"\xff" * size, dtype)[0] for size, dtype in ELEMENTS.items()}
+
+
+@dataclass(eq=False)
+class Group:
+    """Copies committed together by some lanes of a warp."""
+
+    lanes: np.ndarray
+    operations: tuple[AsyncOperation, ...]
+
+    @property
+    def done(self) -> bool:
+        return all(operation.done for operation in self.operations)
+
+
+@dataclass(eq=False)
+class WarpCopies:
+    """The copies of one warp that nobody has proven complete: not yet committed ones with their lanes, and groups."""
+
+    open: list[tuple[AsyncOperation, np.ndarray]] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+
+    def commit(self, lanes: np.ndarray) -> None:
+        """Make a group of what these lanes have not committed yet; it may be empty."""
+        mine = tuple(operation for operation, issued in self.open if (issued & lanes).any())
+        left = [(operation, issued & ~lanes) for operation, issued in self.open]
+        self.open = [(operation, issued) for operation, issued in left if issued.any()]
+        self.groups.append(Group(lanes.copy(), mine))
+
+    def older_than(self, newest: int, lanes: np.ndarray) -> list[Group]:
+        """The groups that must be complete for each of these lanes to have at most `newest` pending ones."""
+        seen = np.zeros(WARP, np.int64)
+        found = []
+        for group in reversed(self.groups):
+            if (group.lanes & lanes & (seen >= newest)).any():
+                found.append(group)
+            seen += group.lanes
+        return found
+
+    def forget(self) -> None:
+        """Drop the oldest groups that are complete."""
+        while self.groups and self.groups[0].done:
+            self.groups.pop(0)
+
+    def in_flight(self, lanes: np.ndarray) -> tuple[AsyncOperation, ...]:
+        """All copies that these lanes issued and that are not done."""
+        mine = [operation for operation, issued in self.open if (issued & lanes).any()]
+        mine += [operation for group in self.groups if (group.lanes & lanes).any() for operation in group.operations]
+        return tuple(operation for operation in mine if not operation.done)
+
+
+def copies_of(cta: Cta, warp: int) -> WarpCopies:
+    """The book of one warp."""
+    books: dict[int, WarpCopies] = cta.state.setdefault("cp.async", {})  # type: ignore[assignment]
+    if warp not in books:
+        books[warp] = WarpCopies()
+    return books[warp]
+
+
+@HANDLERS.add(
+    "cp_async.copy", "cp_async.copy_ignore", "cp_async.copy_hint", "cp_async.copy_size_hint", "cp_async.copy_ignore_hint"
+)
+def copy(d: Decode) -> Step:
+    target, source, size = d.address("dst"), d.address("src"), d.constant("size")
+    sizes = (16,) if d.modifier("cache") == "cg" else (4, 8, 16)
+    if size not in sizes:
+        d.error(
+            VerificationError,
+            f"cp.async.{d.modifier('cache')} copies {size} bytes",
+            expected=" or ".join(str(allowed) for allowed in sizes),
+        )
+    partial = d.source("src_size") if d.has("src_size") else -1
+    ignore = d.predicate("ignore") if d.has("ignore") else None
+    dtype = ELEMENTS[size]
+
+    def step(frame: Frame) -> None:
+        lanes = frame.active_lanes
+        targets = frame.elements(target.space, target.compute(frame), dtype)
+        taken = np.full(frame.lanes, size, np.int64)
+        if partial >= 0:
+            taken[...] = frame.values[partial]
+            too_much = lanes[taken[lanes] > size]
+            if too_much.size:
+                frame.error(
+                    InvalidOperandError,
+                    f"cp.async reads {int(taken[too_much[0]])} of {size} bytes",
+                    int(too_much[0]),
+                    expected=f"src-size of at most {size}",
+                )
+        if ignore is not None:
+            taken[np.broadcast_to(ignore(frame), (frame.lanes,))] = 0
+        sources = _sources(frame, source, taken, size)
+        data = np.zeros(frame.lanes, dtype)
+        raw = data.view(np.uint8).reshape(frame.lanes, size)
+        for _, array, index in targets:
+            array[index] = POISON[size]
+
+        def read(part: int, parts: int) -> None:
+            for width, picked, array, index in sources:
+                chosen = slice(len(picked) * part // parts, len(picked) * (part + 1) // parts)
+                if width == size:
+                    data[picked[chosen]] = array[index[chosen]]
+                else:
+                    raw[picked[chosen], :width] = array[index[chosen][:, None] + np.arange(width)]
+
+        def write(part: int, parts: int) -> None:
+            for picked, array, index in targets:
+                chosen = slice(len(picked) * part // parts, len(picked) * (part + 1) // parts)
+                array[index[chosen]] = data[picked[chosen]]
+
+        operation = AsyncOperation(
+            "cp.async", Issuer.of(frame), f"cp.async of {size} bytes by {lanes.size} threads", read, write,
+            bytes=size * int(lanes.size), sources=tuple(sources), targets=tuple(targets),
+        )  # fmt: skip
+        frame.machine.counters.cp_async_bytes += operation.bytes
+        active = frame.active
+        for at in range(frame.warps):
+            mine = active[at * WARP : (at + 1) * WARP]
+            if mine.any():
+                copies_of(frame.cta, frame.first_warp + at).open.append((operation, mine.copy()))
+        frame.machine.engine.submit(operation)
+
+    return step
+
+
+def _sources(
+    frame: Frame, source: object, taken: np.ndarray, size: int
+) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
+    """Where the bytes come from: (bytes, lanes, array, index) for each count of bytes and buffer.
+
+    Threads that take no byte do not touch their source address, so it may be anything.
+    """
+    addresses = source.compute(frame)  # type: ignore[attr-defined]
+    found = []
+    whole, lanes = frame.mask, frame.active
+    for width in np.unique(taken[lanes]):
+        if width == 0:
+            continue
+        same = lanes & (taken == width)
+        frame.mask = True if same.all() else same
+        try:
+            crooked = same & (addresses % size != 0)
+            if crooked.any():
+                frame.elements("global", addresses, ELEMENTS[size])  # raises, naming the thread
+            dtype = ELEMENTS[size] if width == size else np.dtype(np.uint8)
+            count = 1 if width == size else int(width)
+            for picked, array, index in frame.elements("global", addresses, dtype, count, writes=False):
+                found.append((int(width), picked, array, index))
+        finally:
+            frame.mask = whole
+    return found
+
+
+# -- groups ------------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("cp_async.commit_group", per_warp=True)
+def commit_group(d: Decode) -> Step:
+    def step(frame: Frame) -> None:
+        copies_of(frame.cta, frame.first_warp).commit(frame.active)
+
+    return step
+
+
+def _wait(frame: Frame, newest: int) -> Wait | None:
+    book, lanes = copies_of(frame.cta, frame.first_warp), frame.active
+    needed = [group for group in book.older_than(newest, lanes) if not group.done]
+    observer = frame.machine.observer
+
+    def finish(frame: Frame) -> None:
+        book.forget()
+        if observer is not None:
+            observer.copies_waited(frame, needed)
+
+    if not needed:
+        finish(frame)
+        return None
+    return Wait(
+        "cp.async group",
+        ready=lambda: all(group.done for group in needed),
+        describe=lambda: f"{sum(not group.done for group in needed)} cp.async group(s) of this warp",
+        resume=finish,
+    )
+
+
+@HANDLERS.add("cp_async.wait_group", per_warp=True)
+def wait_group(d: Decode) -> Step:
+    newest = d.constant("n")
+    if newest < 0:
+        d.error(VerificationError, f"cp.async.wait_group {newest}", expected="0 or more groups")
+    return lambda frame: _wait(frame, newest)
+
+
+@HANDLERS.add("cp_async.wait_all", per_warp=True)
+def wait_all(d: Decode) -> Step:
+    def step(frame: Frame) -> Wait | None:
+        copies_of(frame.cta, frame.first_warp).commit(frame.active)
+        return _wait(frame, 0)
+
+    return step
+
+
+@HANDLERS.add("cp_async.mbarrier_arrive", per_warp=True)
+def mbarrier_arrive(d: Decode) -> Step:
+    """Arrive on a barrier once all earlier copies of the thread are done."""
+    address, counted = d.address("a"), d.has("noinc")
+
+    def step(frame: Frame) -> None:
+        places = address.compute(frame)
+        lanes = frame.active_lanes
+        for where in np.unique(places[lanes]):
+            same = frame.active & (places == where)
+            first, times = int(np.flatnonzero(same)[0]), int(np.count_nonzero(same))
+            cta, offset = mbarrier.locate(frame, address.space, int(where), first)
+            by = Issuer.of(frame, first if times == 1 else None)
+            barrier = mbarrier.find(by, cta, offset)
+            if not counted:
+                barrier.add_pending(times, by)
+
+            def signal(
+                by: Issuer = by, cta: Cta = cta, offset: int = offset, times: int = times
+            ) -> None:
+                barrier = mbarrier.find(by, cta, offset)
+                if times <= barrier.pending:
+                    barrier.arrive(times, by)
+                else:  # the phase ends among these arrivals
+                    for _ in range(times):
+                        barrier.arrive(1, by)
+
+            waited_for = copies_of(frame.cta, frame.first_warp).in_flight(same)
+            frame.machine.engine.submit(
+                AsyncOperation(
+                    "cp.async", by, f"arrival of {times} thread(s) on {barrier.name} after their cp.async",
+                    signal=signal, after=waited_for,
+                )  # fmt: skip
+            )
+
+    return step

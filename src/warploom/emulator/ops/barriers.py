@@ -1,0 +1,229 @@
+"""What `bar` and `barrier` do: the sixteen named barriers of a CTA. PTX ISA 9.7.13.1.
+
+A barrier counts threads. A warp whose living threads have all arrived counts as a whole warp, so threads that exited
+or never existed do not hold it up; without a thread count, warps that have exited are not waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...errors import InvalidOperandError
+from ..decode import Decode
+from ..frame import Frame
+from ..handlers import Handlers, Step, Wait
+from ..lanes import lane_value
+from ..machine import Cta, mask_of
+from ..registers import WARP
+
+HANDLERS = Handlers()
+BARRIERS = 16
+FULL = 0xFFFFFFFF
+
+
+@dataclass(eq=False)
+class Round:
+    """One use of a barrier, from the first arrival to its completion.
+
+    Attributes:
+        count: threads it needs; None: all of the CTA that have not exited.
+        use: "sync" (arrivals too), "popc", "and" or "or": reductions do not mix with anything else.
+        arrived: mask of arrived lanes by warp.
+        votes: how many of them had their predicate set.
+    """
+
+    number: int
+    count: int | None
+    use: str
+    arrived: dict[int, int] = field(default_factory=dict)
+    threads: int = 0
+    votes: int = 0
+    complete: bool = False
+    clock: object = None
+
+    def reached(self, cta: Cta) -> int:
+        """How many threads count as arrived."""
+        total = 0
+        for warp, lanes in self.arrived.items():
+            total += WARP if lanes | ~cta.warps[warp].alive & FULL == FULL else lanes.bit_count()
+        return total
+
+    def needed(self, cta: Cta) -> int:
+        if self.count is not None:
+            return self.count
+        present = sum(1 for warp in cta.warps if warp.alive or warp.index in self.arrived)
+        return present * WARP
+
+    def result(self) -> int:
+        return {"popc": self.votes, "and": int(self.votes == self.threads), "or": int(self.votes > 0)}.get(self.use, 0)
+
+
+def _rounds(cta: Cta) -> dict[int, Round]:
+    """The barriers in use, by number."""
+    return cta.state.setdefault("named barriers", {})  # type: ignore[return-value]
+
+
+def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int) -> Round:
+    """Let the frame's warp arrive. Raises InvalidOperandError for what breaks the barrier's rules."""
+    cta = frame.cta
+    rounds = _rounds(cta)
+    if not 0 <= number < BARRIERS:
+        frame.error(InvalidOperandError, f"there is no barrier {number}", expected=f"0 to {BARRIERS - 1}")
+    if count is not None:
+        most = len(cta.warps) * WARP
+        if count % WARP or not 0 < count <= most:
+            frame.error(
+                InvalidOperandError,
+                f"barrier {number} is used with a thread count of {count}",
+                expected=f"a multiple of {WARP} from {WARP} to {most}, the threads of the CTA",
+            )
+    current = rounds.setdefault(number, Round(number, count, use))
+    if current.use != use:
+        frame.error(
+            InvalidOperandError,
+            f"barrier {number} is in use for {_verb(current.use)} and this is {_verb(use)}",
+            hint="use another barrier number, or let all threads run the same instruction",
+        )
+    if current.count != count:
+        frame.error(
+            InvalidOperandError,
+            f"barrier {number} is used with two thread counts at once",
+            expected=f"{_count(current.count)}, as the first warp said",
+            got=_count(count),
+            consequence="some warps are released too early or never",
+        )
+    warp, lanes = frame.first_warp, mask_of(frame.active)
+    before = current.arrived.get(warp, 0)
+    if before & lanes:
+        frame.error(
+            InvalidOperandError,
+            f"warp {warp} arrives a second time at barrier {number} before it is complete",
+            expected=f"{current.needed(cta)} threads, of which {current.reached(cta)} are there",
+            hint="the counts of this barrier's users do not add up, or a loop runs ahead of the other warps",
+        )
+    current.arrived[warp] = before | lanes
+    current.threads += lanes.bit_count()
+    current.votes += votes
+    observer = frame.machine.observer
+    if observer is not None:
+        observer.barrier_arrived(current, frame)
+    reached = current.reached(cta)
+    if count is not None and reached > count:
+        frame.error(
+            InvalidOperandError,
+            f"barrier {number} takes {count} threads and {reached} arrived",
+            hint="the thread count must cover all warps that sync or arrive",
+        )
+    _settle(cta, current)
+    return current
+
+
+def _settle(cta: Cta, current: Round) -> bool:
+    """Complete a round whose threads are all there. Whether it is complete."""
+    if not current.complete and current.reached(cta) >= current.needed(cta):
+        current.complete = True
+        rounds = _rounds(cta)
+        if rounds.get(current.number) is current:
+            del rounds[current.number]
+        cta.machine.progress()
+    return current.complete
+
+
+def _wait(frame: Frame, current: Round, resume: Callable[[Frame], None] | None = None) -> Wait:
+    cta = frame.cta
+
+    def describe() -> str:
+        absent = [
+            str(warp.index) for warp in cta.warps if warp.alive and warp.alive & ~current.arrived.get(warp.index, 0)
+        ]
+        return (
+            f"barrier {current.number}: {current.reached(cta)} of {current.needed(cta)} threads are there, "
+            f"{current.needed(cta) - current.reached(cta)} missing; not there: warps {', '.join(absent) or 'none'}"
+        )
+
+    frame.machine.counters.barrier_waits += 1
+    observer = frame.machine.observer
+
+    def go_on(frame: Frame) -> None:
+        if observer is not None:
+            observer.barrier_passed(current, frame)
+        if resume is not None:
+            resume(frame)
+
+    return Wait("bar", ready=lambda: _settle(cta, current), describe=describe, resume=go_on)
+
+
+def _verb(use: str) -> str:
+    return "sync or arrive" if use == "sync" else f"red.{use}"
+
+
+def _count(count: int | None) -> str:
+    return "no count (all threads)" if count is None else f"{count} threads"
+
+
+def _numbers(d: Decode) -> Callable[[Frame], tuple[int, int | None]]:
+    """A reader of barrier number and thread count; both must be the same for all threads of the warp."""
+    number = d.source("a")
+    count = d.source("b") if d.has("b") else -1
+
+    def read(frame: Frame) -> tuple[int, int | None]:
+        lane = int(frame.active_lanes[0])
+        for slot in (number, count):
+            value = frame.values[slot] if slot >= 0 else None
+            if isinstance(value, np.ndarray) and (value[frame.active] != value[lane]).any():
+                frame.error(InvalidOperandError, "the threads of a warp name different barriers or counts")
+        return lane_value(frame, number, lane), None if count < 0 else lane_value(frame, count, lane)
+
+    return read
+
+
+# `barrier` without .aligned may be run by part of a warp; `bar` needs the whole warp together. A divided warp that
+# comes to a `barrier` simply arrives in parts.
+@HANDLERS.add("bar.sync", aligned=True)
+@HANDLERS.add("barrier.sync", per_warp=True)
+def sync(d: Decode) -> Step:
+    read = _numbers(d)
+
+    def step(frame: Frame) -> Wait:
+        number, count = read(frame)
+        return _wait(frame, _enter(frame, number, count, "sync", 0))
+
+    return step
+
+
+@HANDLERS.add("bar.arrive", aligned=True)
+@HANDLERS.add("barrier.arrive", per_warp=True)
+def arrive(d: Decode) -> Step:
+    read = _numbers(d)
+
+    def step(frame: Frame) -> None:
+        number, count = read(frame)
+        _enter(frame, number, count, "sync", 0)
+
+    return step
+
+
+@HANDLERS.add("bar.red_popc", "bar.red_popc_count", "bar.red", "bar.red_count", aligned=True)
+@HANDLERS.add("barrier.red_popc", "barrier.red_popc_count", "barrier.red", "barrier.red_count", per_warp=True)
+def reduce(d: Decode) -> Step:
+    read = _numbers(d)
+    counts = "popc" in d.match.form.key
+    use = "popc" if counts else d.modifier("op")
+    result = d.destination("d" if counts else "p")
+    vote = d.predicate("c")
+
+    def step(frame: Frame) -> Wait:
+        number, count = read(frame)
+        votes = int(np.count_nonzero(frame.active & vote(frame)))
+        current = _enter(frame, number, count, use, votes)
+
+        def finish(frame: Frame) -> None:
+            value = current.result()
+            frame.write(result, np.bool_(value) if not counts else np.uint32(value))
+
+        return _wait(frame, current, finish)
+
+    return step

@@ -1,0 +1,285 @@
+"""What a CTA shares with its cluster and grid: the cluster barrier, remote addresses, the register pool, grid order.
+
+PTX ISA 9.7.13.3, 9.7.9.23, 9.7.9.24, 9.7.19.5, 9.7.13.13.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...errors import InvalidOperandError, VerificationError
+from ...isa import dtypes
+from ..decode import Code, Decode
+from ..frame import Frame
+from ..handlers import Handlers, Step, Wait
+from ..machine import Cluster, Cta, mask_of
+from ..memory import OFFSET_MASK, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE
+from ..registers import WARP
+
+HANDLERS = Handlers()
+
+
+# -- the cluster barrier -----------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Phase:
+    """One phase of a cluster's barrier: the lanes that arrived, by (CTA rank, warp)."""
+
+    number: int
+    arrived: dict[tuple[int, int], int] = field(default_factory=dict)
+    complete: bool = False
+    clock: object = None
+
+    def missing(self, cluster: Cluster) -> list[str]:
+        """The warps whose living threads have not all arrived."""
+        return [
+            f"{'CTA rank ' + str(cta.rank) + ' ' if cluster.size > 1 else ''}warp {warp.index}"
+            for cta in cluster.ctas
+            for warp in cta.warps
+            if warp.alive & ~self.arrived.get((cta.rank, warp.index), 0)
+        ]
+
+
+@dataclass(eq=False)
+class ClusterBarrier:
+    """The barrier of a cluster, and which phase each warp's lanes arrived in last."""
+
+    phase: Phase = field(default_factory=lambda: Phase(0))
+    waiting: dict[tuple[int, int], list[tuple[int, Phase]]] = field(default_factory=dict)
+
+    def settle(self, cluster: Cluster) -> None:
+        """Complete the phase if all threads that have not exited are there."""
+        phase = self.phase
+        if phase.arrived and not phase.missing(cluster):
+            phase.complete = True
+            self.phase = Phase(phase.number + 1)
+            cluster.machine.progress()
+
+
+def _barrier(cluster: Cluster) -> ClusterBarrier:
+    return cluster.state.setdefault("barrier", ClusterBarrier())  # type: ignore[return-value]
+
+
+@HANDLERS.add("cluster.arrive", per_warp=True)
+def cluster_arrive(d: Decode) -> Step:
+    relaxed = d.modifier("sem") == "relaxed"
+
+    def step(frame: Frame) -> None:
+        cluster = frame.cta.cluster
+        barrier = _barrier(cluster)
+        key, lanes = (frame.cta.rank, frame.first_warp), mask_of(frame.active)
+        owed = barrier.waiting.setdefault(key, [])
+        if any(before & lanes for before, _ in owed):
+            frame.error(
+                InvalidOperandError,
+                "a thread arrives at the cluster barrier a second time without having waited",
+                hint="each barrier.cluster.arrive needs its barrier.cluster.wait before the next arrive",
+            )
+        phase = barrier.phase
+        phase.arrived[key] = phase.arrived.get(key, 0) | lanes
+        owed.append((lanes, phase))
+        observer = frame.machine.observer
+        if observer is not None:
+            observer.cluster_arrived(phase, frame, relaxed)
+        barrier.settle(cluster)
+
+    return step
+
+
+@HANDLERS.add("cluster.wait", per_warp=True)
+def cluster_wait(d: Decode) -> Step:
+    def step(frame: Frame) -> Wait:
+        cluster = frame.cta.cluster
+        barrier = _barrier(cluster)
+        key, lanes = (frame.cta.rank, frame.first_warp), mask_of(frame.active)
+        owed = barrier.waiting.get(key, [])
+        mine = [(before, phase) for before, phase in owed if before & lanes]
+        covered = 0
+        for before, _ in mine:
+            covered |= before
+        if lanes & ~covered:
+            frame.error(
+                InvalidOperandError,
+                "a thread waits at the cluster barrier without having arrived",
+                hint="barrier.cluster.arrive comes first",
+            )
+        frame.machine.counters.barrier_waits += 1
+        phases = [phase for _, phase in mine]
+
+        def ready() -> bool:
+            barrier.settle(cluster)  # threads may have exited since
+            return all(phase.complete for phase in phases)
+
+        def finish(frame: Frame) -> None:
+            left = [(before & ~lanes, phase) for before, phase in owed]
+            owed[:] = [(before, phase) for before, phase in left if before]
+            observer = frame.machine.observer
+            if observer is not None:
+                for phase in phases:
+                    observer.cluster_waited(phase, frame)
+
+        def describe() -> str:
+            missing = sorted({name for phase in phases if not phase.complete for name in phase.missing(cluster)})
+            return f"the cluster barrier, phase {phases[0].number}; not there: {', '.join(missing[:16])}"
+
+        return Wait("cluster barrier", ready=ready, describe=describe, resume=finish)
+
+    return step
+
+
+# -- remote addresses --------------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("cluster.mapa", "cluster.mapa_variable")
+def mapa(d: Decode) -> Step:
+    kind = dtypes.ALL[d.modifier("type")]
+    address, rank, result = d.source("a", kind), d.source("b"), d.destination("d")
+    generic = "variable" not in d.match.form.key and not d.modifiers.get("shared::cluster")
+
+    def step(frame: Frame) -> None:
+        where = np.broadcast_to(frame.values[address], (frame.lanes,)).astype(np.int64)
+        ranks = np.broadcast_to(frame.values[rank], (frame.lanes,)).astype(np.int64)
+        size = frame.cta.cluster.size
+        wrong = frame.active & (ranks >= size)
+        if wrong.any():
+            lane = int(np.flatnonzero(wrong)[0])
+            frame.error(
+                InvalidOperandError,
+                f"mapa asks for CTA rank {int(ranks[lane])} of a cluster of {size}",
+                lane,
+                expected=f"0 to {size - 1}",
+            )
+        base = SHARED_WINDOW if generic else 0
+        if generic:
+            _check_window(frame, where, "mapa")
+        frame.write(result, (base + (((where - base) & OFFSET_MASK) | (ranks << RANK_SHIFT))).astype(kind.numpy))
+
+    return step
+
+
+@HANDLERS.add("cluster.getctarank", "cluster.getctarank_variable")
+def getctarank(d: Decode) -> Step:
+    address, result = d.source("a", dtypes.ALL[d.modifier("type")]), d.destination("d")
+    generic = "variable" not in d.match.form.key and not d.modifiers.get("shared::cluster")
+
+    def step(frame: Frame) -> None:
+        where = np.broadcast_to(frame.values[address], (frame.lanes,)).astype(np.int64)
+        if generic:
+            _check_window(frame, where, "getctarank")
+            where = where - SHARED_WINDOW
+        frame.write(result, (where >> RANK_SHIFT).astype(np.uint32))
+
+    return step
+
+
+def _check_window(frame: Frame, addresses: np.ndarray, what: str) -> None:
+    outside = frame.active & ((addresses < SHARED_WINDOW) | (addresses >= SHARED_WINDOW + WINDOW_SIZE))
+    if outside.any():
+        lane = int(np.flatnonzero(outside)[0])
+        frame.error(
+            InvalidOperandError,
+            f"{what} of generic address {int(addresses[lane]):#x}, which is not in shared memory",
+            lane,
+            hint=f"{what}.shared::cluster takes a shared address",
+        )
+
+
+# -- registers ---------------------------------------------------------------------------------------------------
+
+
+def launch_registers(code: Code, threads: int) -> int | None:
+    """Registers of each thread at launch, as ptxas allots them; None where the text sets no bound.
+
+    `.maxnreg` says it; with a known block size it is what fits, rounded down to 8, at most 255 (so 168 for 384
+    threads). Without either, setmaxnreg may have no effect on hardware (ptxas note C7508).
+    """
+    entry = code.entry
+    named = entry.directive("maxnreg")
+    if named:
+        return named[0]
+    if entry.directive("reqntid") or entry.directive("maxntid"):
+        sizes = entry.directive("reqntid") or entry.directive("maxntid")
+        most = int(np.prod(sizes))  # type: ignore[arg-type]
+        return min(255, code.arch.registers_per_sm // max(most, threads) // 8 * 8)
+    return None
+
+
+@dataclass(eq=False)
+class RegisterPool:
+    """The registers of a CTA: what each warp holds per thread, and what is free."""
+
+    at_launch: int
+    free: int = 0
+    held: dict[int, int] = field(default_factory=dict)
+
+    def of(self, warp: int) -> int:
+        return self.held.get(warp, self.at_launch)
+
+
+def _pool(cta: Cta) -> RegisterPool | None:
+    if "register pool" not in cta.state:
+        count = launch_registers(cta.machine.code, cta.threads)
+        cta.state["register pool"] = None if count is None else RegisterPool(count)
+    return cta.state["register pool"]  # type: ignore[return-value]
+
+
+@HANDLERS.add("cluster.setmaxnreg", aligned=True)
+def setmaxnreg(d: Decode) -> Step:
+    count, grows = d.constant("count"), d.modifier("action") == "inc"
+    if not 24 <= count <= 256 or count % 8:
+        d.error(VerificationError, f"setmaxnreg of {count} registers", expected="a multiple of 8 from 24 to 256")
+
+    def step(frame: Frame) -> Wait | None:
+        cta, warp = frame.cta, frame.first_warp
+        pool = _pool(cta)
+        if pool is None:
+            return None
+        now = pool.of(warp)
+        if (now > count) if grows else (now < count):
+            frame.error(
+                InvalidOperandError,
+                f"setmaxnreg.{'inc' if grows else 'dec'} to {count} in a warp that has {now} registers a thread",
+                expected=f"a count of at {'least' if grows else 'most'} {now}",
+                hint="at launch a thread has 65536 / threads registers, rounded down to 8, unless .maxnreg says otherwise",
+            )
+        change = (count - now) * WARP
+        if not grows:
+            pool.held[warp] = count
+            pool.free -= change
+            frame.machine.progress()
+            return None
+
+        def take(frame: Frame) -> None:
+            pool.held[warp] = count
+            pool.free -= change
+
+        return Wait(
+            "registers",
+            ready=lambda: pool.free >= change,
+            describe=lambda: (
+                f"registers: warp {warp} needs {change} more ({now} to {count} a thread) and the CTA's pool has {pool.free}"
+            ),
+            resume=take,
+        )
+
+    return step
+
+
+# -- grid order --------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("cluster.griddepcontrol")
+def griddepcontrol(d: Decode) -> Step:
+    """One launch is emulated at a time, so its prerequisites are complete and its dependents start after it."""
+    action = d.modifier("action")
+
+    def step(frame: Frame) -> None:
+        frame.cta.state[f"griddepcontrol.{action}"] = True
+        observer = frame.machine.observer
+        if observer is not None:
+            observer.grid_dependency(frame, action)
+
+    return step

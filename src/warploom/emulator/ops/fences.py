@@ -1,0 +1,62 @@
+"""What fences do: nothing to values, for the emulator's memory is in program order already. PTX ISA 9.7.13.4.
+
+Each is told to the observer, whose clocks they move.
+"""
+
+from __future__ import annotations
+
+from ...errors import MisalignedError, VerificationError
+from ...isa.tensor_map import MAP_BYTES
+from ..decode import Decode
+from ..frame import Frame
+from ..handlers import Handlers, Step
+
+HANDLERS = Handlers()
+MAP_ALIGNMENT = 64
+
+
+@HANDLERS.add(
+    "fence.membar",
+    "fence.membar_proxy",
+    "fence.scope",
+    "fence.acquire_restricted",
+    "fence.release_restricted",
+    "fence.mbarrier_init",
+    "fence.proxy_alias",
+    "fence.proxy_async",
+    "fence.proxy_async_acquire",
+    "fence.proxy_async_release",
+    "fence.proxy_tensormap_release",
+)
+def fence(d: Decode) -> Step:
+    key, modifiers = d.match.form.key, dict(d.modifiers)
+
+    def step(frame: Frame) -> None:
+        observer = frame.machine.observer
+        if observer is not None:
+            observer.fence(frame, key, modifiers)
+
+    return step
+
+
+@HANDLERS.add("fence.proxy_tensormap_acquire")
+def acquire_map(d: Decode) -> Step:
+    if d.constant("size") != MAP_BYTES:
+        d.error(VerificationError, "a tensormap fence covers one map", expected=f"{MAP_BYTES} bytes")
+    address, key, modifiers = d.address("a"), d.match.form.key, dict(d.modifiers)
+
+    def step(frame: Frame) -> None:
+        places = address.compute(frame)
+        for lane in frame.active_lanes:
+            if int(places[lane]) % MAP_ALIGNMENT:
+                frame.error(
+                    MisalignedError,
+                    f"a tensormap fence at {int(places[lane]):#x}",
+                    int(lane),
+                    expected=f"a multiple of {MAP_ALIGNMENT}",
+                )
+        observer = frame.machine.observer
+        if observer is not None:
+            observer.fence(frame, key, modifiers, places)
+
+    return step

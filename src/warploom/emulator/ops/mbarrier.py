@@ -1,0 +1,266 @@
+"""What the mbarrier instructions do. The object itself is in `emulator.mbarrier`. PTX ISA 9.7.13.15."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...asm.nodes import Sink
+from ...errors import InvalidOperandError
+from ...isa import dtypes
+from .. import mbarrier
+from ..decode import AddressOperand, Decode
+from ..engine import AsyncOperation, Issuer
+from ..frame import Frame
+from ..handlers import Handlers, Step, Wait
+from ..lanes import lane_value
+from ..machine import Cta
+from ..mbarrier import MBarrier
+
+HANDLERS = Handlers()
+
+
+@HANDLERS.add("mbarrier.init")
+def init(d: Decode) -> Step:
+    address, count = d.address("a"), d.source("count")
+
+    def step(frame: Frame) -> None:
+        for lane, place in _places(frame, address):
+            mbarrier.initialise(Issuer.of(frame, lane), *place, lane_value(frame, count, lane))
+        frame.machine.progress()
+
+    return step
+
+
+@HANDLERS.add("mbarrier.inval")
+def inval(d: Decode) -> Step:
+    address = d.address("a")
+
+    def step(frame: Frame) -> None:
+        for lane, place in _places(frame, address):
+            mbarrier.invalidate(Issuer.of(frame, lane), *place)
+
+    return step
+
+
+@HANDLERS.add("mbarrier.expect_tx", "mbarrier.complete_tx")
+def transaction(d: Decode) -> Step:
+    address, amount = d.address("a"), d.source("tx")
+    expects = d.match.form.key == "mbarrier.expect_tx"
+
+    def step(frame: Frame) -> None:
+        for lane, place in _places(frame, address, remote=True):
+            value = lane_value(frame, amount, lane)
+
+            def act(barrier: MBarrier, by: Issuer, value: int = value) -> None:
+                if expects:
+                    barrier.expect_tx(value, by)
+                else:
+                    barrier.complete_tx(value, by)
+
+            _deliver(frame, lane, place, act)
+
+    return step
+
+
+@HANDLERS.add(
+    *(
+        f"mbarrier.{what}{form}"
+        for what in ("arrive", "arrive_drop")
+        for form in ("", "_count", "_remote", "_expect_tx", "_expect_tx_remote", "_no_complete")
+    )
+)
+def arrive(d: Decode) -> Step:
+    key = d.match.form.key
+    address = d.address("a")
+    drops, completes = "arrive_drop" in key, not key.endswith("no_complete")
+    count = d.source("count") if d.has("count") else -1
+    amount = d.source("tx") if d.has("tx") else -1
+    remote = key.endswith("_remote")
+    result = d.operands["sink" if remote else "state"]
+    if remote and not isinstance(result, Sink):
+        d.error(InvalidOperandError, "an arrival on a shared::cluster barrier gives no state back", expected="_")
+    wanted = not isinstance(result, Sink)
+    state = d.destination("state") if wanted else -1
+    may_leave = remote or (address.space == "generic" and not wanted)
+
+    def step(frame: Frame) -> None:
+        lanes = frame.active_lanes
+        addresses = address.compute(frame)
+        if count < 0 and amount < 0 and not drops and completes and lanes.size > 1:
+            if _arrive_together(frame, address, addresses, lanes, state, may_leave):
+                return
+        for lane in lanes:
+            place = mbarrier.locate(frame, address.space, int(addresses[lane]), lane, may_leave)
+            times = 1 if count < 0 else lane_value(frame, count, lane)
+            expected = None if amount < 0 else lane_value(frame, amount, lane)
+
+            def act(barrier: MBarrier, by: Issuer, times: int = times, expected: int | None = expected) -> int:
+                if expected is not None:
+                    barrier.expect_tx(expected, by)
+                return (barrier.drop if drops else barrier.arrive)(times, by, completes)
+
+            token = _deliver(frame, lane, place, act)
+            if wanted:
+                frame.values[state][lane] = token
+
+    return step
+
+
+def _arrive_together(
+    frame: Frame, address: AddressOperand, addresses: np.ndarray, lanes: np.ndarray, state: int, may_leave: bool
+) -> bool:
+    """All lanes arrive once on one barrier of the own CTA, without ending its phase before the last of them."""
+    first = int(addresses[lanes[0]])
+    if not (addresses[lanes] == first).all():
+        return False
+    cta, offset = mbarrier.locate(frame, address.space, first, int(lanes[0]), may_leave)
+    if cta is not frame.cta:
+        return False
+    by = Issuer.of(frame)
+    barrier = mbarrier.find(by, cta, offset)
+    if lanes.size > barrier.pending:
+        return False
+    token = barrier.arrive(int(lanes.size), by)
+    if state >= 0:
+        frame.values[state][lanes] = token - np.arange(lanes.size)  # the pending count is the state's low part
+    return True
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Watch:
+    """What some lanes wait for: a barrier's phase, by parity or by state."""
+
+    barrier: MBarrier
+    parity: int | None
+    token: int
+    lanes: np.ndarray
+    by: Issuer
+
+    def passed(self) -> bool:
+        if self.parity is not None:
+            return self.barrier.passed_parity(self.parity)
+        return self.barrier.passed_token(self.token, self.by)
+
+    def describe(self) -> str:
+        return self.barrier.describe_wait(None, self.parity)
+
+
+def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> list[Watch]:
+    """One watch for each different (barrier, phase) among the active lanes."""
+    lanes = frame.active_lanes
+    addresses = address.compute(frame)[lanes].astype(np.int64)
+    values = np.broadcast_to(frame.values[parity if parity >= 0 else state], (frame.lanes,))[lanes]
+    watches = []
+    rest = np.ones(lanes.size, np.bool_)
+    while np.count_nonzero(rest):
+        at = int(np.flatnonzero(rest)[0])
+        same = rest & (addresses == addresses[at]) & (values == values[at])
+        lane = int(lanes[at])
+        by = Issuer.of(frame, lane)
+        cta, offset = mbarrier.locate(frame, address.space, int(addresses[at]), lane)
+        value = int(values[at])
+        if parity >= 0 and value not in (0, 1):
+            frame.error(InvalidOperandError, f"a phase parity is {value}", lane, expected="0 or 1")
+        barrier = mbarrier.find(by, cta, offset)
+        watches.append(Watch(barrier, value if parity >= 0 else None, value, lanes[same], by))
+        rest &= ~same
+    return watches
+
+
+def _finish(frame: Frame, done: int, watches: list[Watch]) -> None:
+    """Write the predicate of each lane."""
+    observer = frame.machine.observer
+    for watch in watches:
+        passed = watch.passed()
+        frame.values[done][watch.lanes] = passed
+        if passed and observer is not None:
+            observer.mbarrier_waited(watch.barrier, frame, watch.lanes)
+
+
+@HANDLERS.add("mbarrier.test_wait", "mbarrier.test_wait_parity", polls=True)
+def test_wait(d: Decode) -> Step:
+    address, done = d.address("a"), d.destination("done", dtypes.pred)
+    parity = d.source("parity") if d.has("parity") else -1
+    state = d.source("state") if d.has("state") else -1
+
+    def step(frame: Frame) -> None:
+        _finish(frame, done, _watches(frame, address, parity, state))
+
+    return step
+
+
+@HANDLERS.add("mbarrier.try_wait", "mbarrier.try_wait_parity", per_warp=True)
+def try_wait(d: Decode) -> Step:
+    """Blocks until the phase is complete; says False only when nothing else in the machine can move."""
+    address, done = d.address("a"), d.destination("done", dtypes.pred)
+    parity = d.source("parity") if d.has("parity") else -1
+    state = d.source("state") if d.has("state") else -1
+
+    def step(frame: Frame) -> Wait:
+        frame.machine.counters.mbarrier_waits += 1
+        watches = _watches(frame, address, parity, state)
+
+        def finish(frame: Frame) -> None:
+            _finish(frame, done, watches)
+
+        return Wait(
+            "mbarrier",
+            ready=lambda: all(watch.passed() for watch in watches),
+            describe=lambda: "mbarrier " + " and ".join(watch.describe() for watch in watches if not watch.passed()),
+            resume=finish,
+            timeout=finish,
+        )
+
+    return step
+
+
+@HANDLERS.add("mbarrier.pending_count")
+def pending_count(d: Decode) -> Step:
+    state, count = d.source("state"), d.destination("count")
+
+    def step(frame: Frame) -> None:
+        for lane in frame.active_lanes:
+            token = lane_value(frame, state, lane)
+            frame.values[count][lane] = mbarrier.pending_count(token, Issuer.of(frame, lane))
+
+    return step
+
+
+# -- places ------------------------------------------------------------------------------------------------------
+
+
+def _places(frame: Frame, address: AddressOperand, remote: bool = False) -> list[tuple[int, tuple[Cta, int]]]:
+    """The barrier's place for each active lane."""
+    addresses = address.compute(frame)
+    return [
+        (int(lane), mbarrier.locate(frame, address.space, int(addresses[lane]), int(lane), remote))
+        for lane in frame.active_lanes
+    ]
+
+
+def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: object) -> int:
+    """Act on a barrier: at once on an own one; on another CTA's it takes its time. The token, or 0."""
+    cta, offset = place
+    by = Issuer.of(frame, lane)
+    if cta is frame.cta:
+        return act(mbarrier.find(by, cta, offset), by) or 0  # type: ignore[operator]
+
+    def signal() -> None:
+        if cta.exited:
+            by.error(
+                InvalidOperandError,
+                f"an arrival reaches the mbarrier of CTA rank {cta.rank} after that CTA has exited",
+                consequence="on hardware it faults (cluster target block not present) or hits another CTA",
+                hint="let the CTA wait for all arrivals on its barriers, or end with a cluster barrier",
+            )
+        act(mbarrier.find(by, cta, offset), by)  # type: ignore[operator]
+
+    frame.machine.engine.submit(
+        AsyncOperation("remote", by, f"arrival on the mbarrier of CTA rank {cta.rank}", signal=signal)
+    )
+    return 0
