@@ -6,5 +6,6 @@
 
 from . import nodes
 from .parser import parse
+from .verifier import check, verify
 
-__all__ = ["nodes", "parse"]
+__all__ = ["check", "nodes", "parse", "verify"]

@@ -83,7 +83,8 @@ def bind(
     if not rows:
         _refuse_opcode(instruction)
     farthest: _Misfit | None = None
-    for row in rows:
+    # Rows may share a spelling and differ in what their modifiers may combine: those that allow it come first.
+    for row in sorted(rows, key=lambda row: bool(row.form.check and row.form.check(row.modifiers))):
         try:
             return Bound(row, _Binder(instruction, row, declarations).operands())
         except _Misfit as misfit:
@@ -106,13 +107,13 @@ def _refuse_opcode(instruction: Instruction) -> NoReturn:
     suggestion = table.suggest(instruction.opcode)
     hint = f"the nearest known spelling is `{suggestion}`" if suggestion else None
     if not rows:
-        raise VerificationError(f"`{instruction.opcode}` is no known instruction", where=instruction.location, hint=hint)
+        what = f"`{instruction.opcode}` is no known instruction"
+        raise VerificationError(what, where=instruction.location, hint=hint)
     slots = [slot for row in rows for slot in row.modifier_slots]
     for modifier in modifiers:
         if not any(slot.accepts(modifier) for slot in slots):
-            raise VerificationError(
-                f"`.{modifier}` is no modifier of `{base}`", where=instruction.location, got=instruction.opcode, hint=hint
-            )
+            what = f"`.{modifier}` is no modifier of `{base}`"
+            raise VerificationError(what, where=instruction.location, got=instruction.opcode, hint=hint)
     raise VerificationError(
         f"the modifiers of `{instruction.opcode}` do not go together, stand in the wrong order, or one is missing",
         where=instruction.location,
@@ -226,8 +227,9 @@ class _Binder:
         wanted = self._coordinates()
         if wanted and len(operand.coordinates) != wanted:
             count = len(operand.coordinates)
+            plural = "" if count == 1 else "s"
             self._fail(
-                f"{self._place(spec)} has {count} coordinate{'' if count == 1 else 's'}, the map has {wanted} dimensions",
+                f"{self._place(spec)} has {count} coordinate{plural}, the map has {wanted} dimensions",
                 f"{wanted} coordinates, innermost first",
                 operand,
             )

@@ -194,7 +194,7 @@ class LocDirective:
 
 @dataclass(frozen=True)
 class Directive:
-    """Any other directive, by name and text: `.pragma "nounroll"`, `.branchtargets …`, `.section {…}`, `.file 1 "…"`."""
+    """Any other directive, by name and text: `.pragma "nounroll"`, `.branchtargets …`, `.section {…}`, `.file …`."""
 
     name: str
     text: str = ""

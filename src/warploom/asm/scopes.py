@@ -1,0 +1,148 @@
+"""Which name means what where: one table of names per block, looked up outwards. PTX ISA 4.4 and 5.4.
+
+Registers, variables and labels of one block share their names; an inner block may use them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..isa.special_registers import SPECIAL_REGISTERS
+from .nodes import Block, Function, Label, Module, RegisterDeclaration, Statement, Variable
+
+MAX_REGISTERS = 1 << 17
+"""More registers than this from one `name<N>` are taken for a mistake."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What a name stands for.
+
+    Attributes:
+        kind: "register", "variable", "label", "function" or "special".
+        type: of a register: "f32", "pred", or "v4.f32" for a vector of four.
+        space: of a variable.
+    """
+
+    kind: str
+    type: str = ""
+    space: str = ""
+
+
+_LABEL, _FUNCTION = Meaning("label"), Meaning("function")
+
+
+@dataclass
+class Scope:
+    """The names of one block. `duplicates` lists those declared twice in it."""
+
+    parent: Scope | None = None
+    names: dict[str, Meaning] = field(default_factory=dict)
+    duplicates: list[str] = field(default_factory=list)
+    _types: dict[str, str] | None = None
+
+    def declare(self, name: str, meaning: Meaning) -> None:
+        """Add a name."""
+        if name in self.names:
+            self.duplicates.append(name)
+        self.names[name] = meaning
+
+    def find(self, name: str) -> Meaning | None:
+        """What a name means here; also a component of a vector register (`v.x`) and a special register."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.parent
+        special = SPECIAL_REGISTERS.get(name)
+        if special is not None:
+            return Meaning("special", special.dtype.name)
+        if "." in name:
+            whole = self.find(name.rpartition(".")[0])
+            if whole is not None and "." in whole.type:
+                return Meaning("register", whole.type.split(".")[1])
+        return None
+
+    def types(self) -> Mapping[str, str]:
+        """Register name -> declared type, for `binding.bind`."""
+        if self._types is None:
+            found = dict(self.parent.types()) if self.parent is not None else {}
+            for name, meaning in self.names.items():
+                if meaning.kind == "register":
+                    found[name] = meaning.type
+                else:
+                    found.pop(name, None)  # hidden by a variable or label of this block
+            self._types = found
+        return self._types
+
+    def known(self) -> Iterator[str]:
+        """Every name visible here."""
+        scope: Scope | None = self
+        while scope is not None:
+            yield from scope.names
+            scope = scope.parent
+
+
+def module_scope(module: Module) -> Scope:
+    """The names of a module: its variables and functions. A prototype may be repeated, and so may an extern."""
+    scope = Scope()
+    bodies: set[str] = set()
+    for item in module.items:
+        if isinstance(item, Variable):
+            if item.linkage == "extern" and item.name in scope.names:
+                continue
+            scope.declare(item.name, Meaning("variable", item.type, item.space))
+        elif isinstance(item, Function):
+            if item.name in bodies and item.body is not None:
+                scope.duplicates.append(item.name)
+            if item.body is not None:
+                bodies.add(item.name)
+            scope.names.setdefault(item.name, _FUNCTION)
+    return scope
+
+
+def function_scope(function: Function, module: Scope) -> Scope:
+    """The names of a function's head. Its body is the same scope: a local may not take a parameter's name."""
+    scope = Scope(module)
+    for variable in function.results + function.parameters:
+        _declare_variable(scope, variable)
+    return scope
+
+
+def fill(scope: Scope, statements: tuple[Statement, ...]) -> list[RegisterDeclaration]:
+    """Declare what the statements of one block declare, those in inner blocks left out.
+
+    Returns the declarations of unreasonably many registers, which are left out too.
+    """
+    refused = []
+    for statement in statements:
+        if isinstance(statement, RegisterDeclaration):
+            vector = f"{statement.vector}." if statement.vector else ""
+            meaning = Meaning("register", vector + statement.type)
+            if statement.count is None:
+                for name in statement.names:
+                    scope.declare(name, meaning)
+            elif statement.count > MAX_REGISTERS:
+                refused.append(statement)
+            else:
+                for index in range(statement.count):
+                    scope.declare(f"{statement.names[0]}{index}", meaning)
+        elif isinstance(statement, Variable):
+            _declare_variable(scope, statement)
+        elif isinstance(statement, Label):
+            scope.declare(statement.name, _LABEL)
+    return refused
+
+
+def block_scope(block: Block, parent: Scope) -> tuple[Scope, list[RegisterDeclaration]]:
+    """The scope of a nested block, and what `fill` refused."""
+    scope = Scope(parent)
+    return scope, fill(scope, block.statements)
+
+
+def _declare_variable(scope: Scope, variable: Variable) -> None:
+    if variable.space == "reg":
+        scope.declare(variable.name, Meaning("register", variable.type))
+    else:
+        scope.declare(variable.name, Meaning("variable", variable.type, variable.space))

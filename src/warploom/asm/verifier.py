@@ -1,0 +1,369 @@
+"""What is wrong with a PTX tree, before ptxas or the emulator sees it.
+
+Checks the target and the PTX version, every instruction against the instruction table, every name against the
+declarations, and the limits a kernel's head asks for. Each finding is a sentence with the user's location.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+
+from ..errors import ArgumentError, SourceLocation, VerificationError
+from ..isa import arch as isa_arch
+from ..isa import dtypes
+from ..isa.arch import Arch
+from ..isa.instructions import table
+from ..isa.instructions.schema import Match
+from ..isa.special_registers import SPECIAL_REGISTERS
+from .binding import TAKES_NAMES, Bound, bind
+from .nodes import (
+    Address,
+    Block,
+    Directive,
+    Function,
+    Group,
+    Instruction,
+    Module,
+    Operand,
+    Pair,
+    Register,
+    RegisterDeclaration,
+    Statement,
+    Symbol,
+    TensorAddress,
+    Variable,
+    Vector,
+)
+from .printer import operand_text
+from .scopes import Scope, block_scope, fill, function_scope, module_scope
+
+_CLUSTER_DIRECTIVES = {
+    "reqnctapercluster": (7, 8), "explicitcluster": (7, 8), "maxclusterrank": (7, 8), "blocksareclusters": (9, 0),
+}  # fmt: skip
+
+
+def verify(module: Module, arch: str | None = None) -> list[VerificationError]:
+    """Everything that is wrong with a module, in the order of its text.
+
+    Args:
+        module: the tree.
+        arch: the machine it is meant for, if that is not its own target: "sm_90a". Features of `sm_90a` run on that
+            very chip only, plain ones on any later chip too.
+    """
+    return _Verifier(module, arch).run()
+
+
+def check(module: Module, arch: str | None = None) -> None:
+    """Raise the first VerificationError of `verify`, if there is any."""
+    found = verify(module, arch)
+    if found:
+        raise found[0]
+
+
+class _Verifier:
+    def __init__(self, module: Module, machine: str | None) -> None:
+        self.module = module
+        self.machine = machine
+        self.found: list[VerificationError] = []
+        self.target: Arch | None = None
+        self.scope = module_scope(module)
+        self.near: SourceLocation | None = None  # of the last instruction: labels and declarations have none
+
+    def run(self) -> list[VerificationError]:
+        self._target()
+        for name in self.scope.duplicates:
+            self._note(f"{name!r} is defined twice in the module")
+        for function in self.module.functions:
+            self._function(function)
+        return self.found
+
+    def _note(self, what: str, where: SourceLocation | None = None, **parts: str | None) -> None:
+        self.found.append(VerificationError(what, where=where, **parts))  # type: ignore[arg-type]
+
+    # -- target and version --------------------------------------------------------------------------------------
+
+    def _target(self) -> None:
+        name = self.module.arch
+        try:
+            self.target = isa_arch.get(name)
+        except ArgumentError as error:
+            self._note(f".target {name} is no known target", expected=_text(error.expected), got=name)
+            return
+        if self.module.version < self.target.ptx:
+            self._note(
+                f"PTX {_version(self.module.version)} does not know the target {name}",
+                expected=f".version {_version(self.target.ptx)} or later",
+                got=f".version {_version(self.module.version)}",
+            )
+        if self.machine is None:
+            return
+        try:
+            runs = isa_arch.get(self.machine).supports(name)
+        except ArgumentError as error:
+            self._note(f"{self.machine!r} is no known target", expected=_text(error.expected), got=self.machine)
+            return
+        if not runs:
+            only = "runs on that very chip only" if self.target.suffix == "a" else "does not run on an older chip"
+            self._note(f"a text for {name} cannot run on {self.machine}: it {only}", expected=self.machine, got=name)
+
+    def _row_complaint(self, row: Match) -> tuple[str, str | None] | None:
+        """What the target, the version or the row's own check has against a row: a sentence and a hint, or None."""
+        form, opcode = row.form, f"`{row.form.base}`"
+        requirements = [(form.arch, form.ptx, opcode)]
+        for slot, chosen in row.modifiers.items():
+            word = chosen if chosen is not None and chosen in form.needs else slot if chosen is not None else None
+            if word is not None and word in form.needs:
+                requirements.append((*form.needs[word], f"`.{chosen}` of {opcode}"))
+        for needed, version, what in requirements:
+            if self.target is not None and not self.target.supports(needed):
+                return f"{what} needs {_any(needed)}, the target is {self.target}", self._target_hint(needed)
+            if self.module.version < version:
+                have = _version(self.module.version)
+                return f"{what} needs PTX {_version(version)}, the text says .version {have}", None
+        wrong = form.check(row.modifiers) if form.check is not None else None
+        return (wrong, None) if wrong else None
+
+    def _target_hint(self, needed: str) -> str | None:
+        assert self.target is not None
+        for word in needed.split():
+            if word[-1] in "af" and re.sub(r"\D", "", word) == str(self.target.number):
+                return f"write {word} for {self.target}: the plain target lacks the instructions of this very chip"
+        return None
+
+    # -- functions -----------------------------------------------------------------------------------------------
+
+    def _function(self, function: Function) -> None:
+        self._limits(function)
+        if function.body is None:
+            return
+        scope = function_scope(function, self.scope)
+        self.near = None
+        self._block(function.body, scope, fill(scope, function.body), function.name)
+
+    def _limits(self, function: Function) -> None:
+        """Threads, clusters and static shared memory against the target."""
+        target = self.target
+        if target is None or function.kind != "entry":
+            return
+        for name in ("maxntid", "reqntid"):
+            sizes = function.directive(name)
+            if sizes and math.prod(sizes) > target.threads_per_cta:
+                self._note(
+                    f"the kernel {function.name} asks for {math.prod(sizes)} threads in .{name}",
+                    expected=f"at most {target.threads_per_cta}",
+                )
+        for directive in function.directives:
+            self._cluster_directive(function, directive, target)
+        size = sum(_bytes(item) for item in self.module.items if isinstance(item, Variable))
+        size += sum(_bytes(item) for item in function.body or () if isinstance(item, Variable))
+        if size > target.shared_static:
+            self._note(
+                f"the kernel {function.name} declares {size} bytes of static shared memory",
+                expected=f"at most {target.shared_static}; more must be dynamic (.extern .shared)",
+            )
+
+    def _cluster_directive(self, function: Function, directive: Directive, target: Arch) -> None:
+        first = _CLUSTER_DIRECTIVES.get(directive.name)
+        if first is None:
+            return
+        if target.number < 90:
+            self._note(f".{directive.name} of the kernel {function.name} needs sm_90, the target is {target}")
+        elif self.module.version < first:
+            have = _version(self.module.version)
+            self._note(f".{directive.name} needs PTX {_version(first)}, the text says .version {have}")
+        elif directive.name == "reqnctapercluster":
+            sizes = function.directive(directive.name) or ()
+            if math.prod(sizes) > target.cluster_limit:
+                self._note(
+                    f"the kernel {function.name} asks for clusters of {math.prod(sizes)} CTAs",
+                    expected=f"at most {target.cluster_limit} on {target}",
+                )
+
+    # -- statements ----------------------------------------------------------------------------------------------
+
+    def _block(self, statements: tuple[Statement, ...], scope: Scope, refused: list[RegisterDeclaration], function: str) -> None:
+        near = next((item.location for item in statements if isinstance(item, Instruction)), self.near)
+        for declaration in refused:
+            self._note(
+                f"{declaration.names[0]}<{declaration.count}> in {function} declares too many registers", where=near
+            )
+        for name in dict.fromkeys(scope.duplicates):
+            meaning = scope.names[name]
+            self._note(f"the {meaning.kind} {name!r} is declared twice in one block of {function}", where=near)
+        for statement in statements:
+            if isinstance(statement, Instruction):
+                self.near = statement.location
+                self._instruction(statement, scope)
+            elif isinstance(statement, Block):
+                inner, too_many = block_scope(statement, scope)
+                self._block(statement.statements, inner, too_many, function)
+            elif isinstance(statement, Directive) and statement.name == "branchtargets":
+                for name in statement.text.replace(",", " ").split():
+                    self._label(name, scope, self.near, ".branchtargets")
+
+    def _instruction(self, instruction: Instruction, scope: Scope) -> None:
+        if instruction.guard is not None:
+            self._guard(instruction, scope)
+        bound = self._bound(instruction, scope)
+        if bound is None:
+            return
+        base = bound.match.form.base
+        kinds = {spec.name: spec for spec in bound.match.form.operands}
+        for name, operand in bound.operands.items():
+            spec = kinds.get(name)
+            if spec is not None and spec.kind == "label":
+                self._label(getattr(operand, "name", ""), scope, instruction.location, f"`{instruction.opcode}`")
+            elif spec is not None and spec.kind in ("any", "symbol"):
+                self._names(operand, scope, instruction, free=True)
+            else:
+                self._names(operand, scope, instruction, free=base in TAKES_NAMES)
+            if isinstance(operand, Address) and spec is not None and isinstance(operand.base, Register):
+                self._space(operand, spec.space or bound.match.modifiers.get("space") or "", scope, instruction)
+
+    def _bound(self, instruction: Instruction, scope: Scope) -> Bound | None:
+        """The instruction bound to a row that the target and version have, if there is one; else a note."""
+        rows = table.match(instruction.opcode)
+        good = tuple(row for row in rows if self._row_complaint(row) is None)
+        types = scope.types()
+        try:
+            if good:
+                try:
+                    return bind(instruction, types, lambda _: good)
+                except VerificationError:
+                    if len(good) == len(rows):
+                        raise
+            bound = bind(instruction, types)
+        except VerificationError as error:
+            # A name that nothing declares is the likelier cause than a row it does not fit.
+            before = len(self.found)
+            for operand in instruction.operands:
+                self._names(operand, scope, instruction, free=True)
+            if len(self.found) == before:
+                self.found.append(error)
+            return None
+        complaint = self._row_complaint(bound.match)
+        if complaint is not None:
+            what, hint = complaint
+            self._note(what, where=instruction.location, got=instruction.opcode, hint=hint)
+        return bound
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def _guard(self, instruction: Instruction, scope: Scope) -> None:
+        assert instruction.guard is not None
+        name = instruction.guard.register
+        meaning = scope.find(name)
+        if meaning is None:
+            self._undeclared(name, scope, instruction.location, "the predicate")
+        elif meaning.kind not in ("register", "special") or meaning.type != "pred":
+            kind = f".{meaning.type} register" if meaning.kind == "register" else meaning.kind
+            self._note(
+                f"the guard `{name}` of `{instruction.opcode}` is no predicate",
+                where=instruction.location,
+                expected="a .pred register",
+                got=f"a {kind}",
+            )
+
+    def _label(self, name: str, scope: Scope, where: SourceLocation | None, what: str) -> None:
+        meaning = scope.find(name)
+        if meaning is None:
+            near = difflib.get_close_matches(name, [n for n in scope.known() if _is_label(scope, n)], n=1)
+            self._note(
+                f"the label {name!r} of {what} is not defined in this block or one around it",
+                where=where,
+                hint=f"did you mean {near[0]!r}?" if near else None,
+            )
+        elif meaning.kind != "label":
+            self._note(f"{what} goes to {name!r}, which is a {meaning.kind}", where=where, expected="a label")
+
+    def _names(self, operand: Operand, scope: Scope, instruction: Instruction, free: bool) -> None:
+        """Every name of an operand is declared. `free`: it may be a variable as well as a register."""
+        where = instruction.location
+        if isinstance(operand, (Register, Symbol)):
+            if operand.name.startswith("%") and operand.name in SPECIAL_REGISTERS and scope.find(operand.name):
+                self._special(operand.name, scope, where)
+                return
+            meaning = scope.find(operand.name)
+            if meaning is None:
+                self._undeclared(operand.name, scope, where, f"an operand of `{instruction.opcode}`")
+            elif meaning.kind != "register" and not free:
+                self._note(
+                    f"`{operand_text(operand)}` is a {meaning.kind}, `{instruction.opcode}` takes registers only",
+                    where=where,
+                    expected="a register",
+                    hint="take its address with mov first" if meaning.kind == "variable" else None,
+                )
+        elif isinstance(operand, Address):
+            self._names(operand.base, scope, instruction, free=True)
+        elif isinstance(operand, TensorAddress):
+            self._names(operand.base, scope, instruction, free=True)
+            for coordinate in operand.coordinates:
+                self._names(coordinate, scope, instruction, free=False)
+        elif isinstance(operand, (Vector, Group)):
+            for element in operand.elements:
+                self._names(element, scope, instruction, free)
+        elif isinstance(operand, Pair):
+            self._names(operand.first, scope, instruction, free)
+            self._names(operand.second, scope, instruction, free)
+
+    def _special(self, name: str, scope: Scope, where: SourceLocation | None) -> None:
+        meaning = scope.find(name)
+        if meaning is None or meaning.kind != "special":
+            return
+        special = SPECIAL_REGISTERS[name]
+        if self.target is not None and not self.target.supports(special.arch):
+            self._note(f"{name} needs {special.arch}, the target is {self.target}", where=where)
+        elif self.module.version < special.ptx:
+            have = _version(self.module.version)
+            self._note(f"{name} needs PTX {_version(special.ptx)}, the text says .version {have}", where=where)
+
+    def _undeclared(self, name: str, scope: Scope, where: SourceLocation | None, what: str) -> None:
+        near = difflib.get_close_matches(name, list(scope.known()), n=1)
+        self._note(
+            f"{what}, {name!r}, is not declared",
+            where=where,
+            hint=f"did you mean {near[0]!r}?" if near else None,
+        )
+
+    def _space(self, operand: Address, space: str, scope: Scope, instruction: Instruction) -> None:
+        """A variable named in an address lies in the space the instruction names."""
+        assert isinstance(operand.base, Register)
+        meaning = scope.find(operand.base.name)
+        if meaning is None or meaning.kind != "variable" or not space:
+            return
+        wanted = space.split("::")[0]
+        if meaning.space != wanted:
+            name = operand.base.name
+            self._note(
+                f"`{instruction.opcode}` reaches .{wanted} memory, `{name}` is a .{meaning.space} variable",
+                where=instruction.location,
+                expected=f"a .{wanted} variable or a register",
+                got=operand_text(operand),
+            )
+
+
+def _is_label(scope: Scope, name: str) -> bool:
+    meaning = scope.find(name)
+    return meaning is not None and meaning.kind == "label"
+
+
+def _bytes(variable: Variable) -> int:
+    """Bytes of a shared variable, 0 for any other."""
+    if variable.space != "shared" or variable.linkage == "extern" or variable.type not in dtypes.ALL:
+        return 0
+    vector = next((int(word[2:]) for word in variable.attributes if word in (".v2", ".v4", ".v8")), 1)
+    return dtypes.ALL[variable.type].bytes * vector * math.prod(max(size, 0) for size in variable.dims)
+
+
+def _version(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def _any(needed: str) -> str:
+    return " or ".join(needed.split())
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
