@@ -1,0 +1,286 @@
+"""Integer arithmetic, PTX ISA 9.7.1.1 to 9.7.1.13: everything wraps at the width of its type.
+
+Division by zero gives all ones for quotient and remainder, and the least integer divided by -1 gives itself: what
+the code that ptxas emits for 32-bit division computes; PTX calls the first unspecified.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..decode import Decode
+from ..frame import Frame
+from ..handlers import Handlers, Step
+
+HANDLERS = Handlers()
+
+_LOW32 = np.uint64(0xFFFFFFFF)
+_32 = np.uint64(32)
+
+
+def elementwise(d: Decode, operation: np.ufunc, *names: str, **call: object) -> Step:
+    """A step that is one ufunc call from sources to the destination."""
+    out = d.destination("d")
+    if len(names) == 1:
+        a = d.source(names[0])
+
+        def one(frame: Frame) -> None:
+            v = frame.values
+            operation(v[a], out=v[out], where=frame.mask, **call)
+
+        return one
+    a, b = (d.source(name) for name in names)
+
+    def two(frame: Frame) -> None:
+        v = frame.values
+        operation(v[a], v[b], out=v[out], where=frame.mask, **call)
+
+    return two
+
+
+@HANDLERS.add("add.integer")
+def add(d: Decode) -> Step:
+    return elementwise(d, np.add, "a", "b")
+
+
+@HANDLERS.add("sub.integer")
+def subtract(d: Decode) -> Step:
+    return elementwise(d, np.subtract, "a", "b")
+
+
+@HANDLERS.add("abs.integer")
+def absolute(d: Decode) -> Step:
+    return elementwise(d, np.absolute, "a")
+
+
+@HANDLERS.add("neg.integer")
+def negate(d: Decode) -> Step:
+    return elementwise(d, np.negative, "a")
+
+
+@HANDLERS.add("min.integer")
+def minimum(d: Decode) -> Step:
+    return elementwise(d, np.minimum, "a", "b")
+
+
+@HANDLERS.add("max.integer")
+def maximum(d: Decode) -> Step:
+    return elementwise(d, np.maximum, "a", "b")
+
+
+def clamp32(x: np.ndarray) -> np.ndarray:
+    """64-bit values to the range of s32."""
+    return np.clip(x, -(2**31), 2**31 - 1)
+
+
+@HANDLERS.add("add.saturate", "sub.saturate")
+def add_saturate(d: Decode) -> Step:
+    operation = np.add if d.match.form.base == "add" else np.subtract
+    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        frame.write(out, clamp32(operation(v[a], v[b], dtype=np.int64)))
+
+    return step
+
+
+@HANDLERS.add("min.relu", "max.relu")
+def minmax_relu(d: Decode) -> Step:
+    operation = np.minimum if d.match.form.base == "min" else np.maximum
+    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        np.maximum(operation(v[a], v[b]), np.int32(0), out=v[out], where=frame.mask)
+
+    return step
+
+
+@HANDLERS.add("add.integer_x2", "min.u16x2", "max.u16x2", "min.s16x2", "max.s16x2")
+def packed(d: Decode) -> Step:
+    """Two 16-bit operations side by side."""
+    base = d.match.form.base
+    operation = {"add": np.add, "min": np.minimum, "max": np.maximum}[base]
+    signed = "s16x2" in d.instruction.opcode
+    half = np.dtype(np.int16 if signed else np.uint16)
+    relu = bool(d.modifier("relu"))
+    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        x, y = spread(frame, a).view(half), spread(frame, b).view(half)
+        result = operation(x, y)
+        if relu:
+            result = np.maximum(result, half.type(0))
+        frame.write(out, result.view(np.uint32))
+
+    return step
+
+
+def spread(frame: Frame, slot: int) -> np.ndarray:
+    """A slot's value with one contiguous element for each lane, so that it can be viewed as another type."""
+    value = frame.values[slot]
+    if isinstance(value, np.ndarray):
+        return np.ascontiguousarray(value)
+    return np.full(frame.lanes, value)
+
+
+# -- products ----------------------------------------------------------------------------------------------------
+
+
+def high_half(a: np.ndarray, b: np.ndarray, bits: int, signed: bool) -> np.ndarray:
+    """The upper half of the double-width product."""
+    if bits < 64:
+        wide = np.int64 if signed else np.uint64
+        return np.multiply(a, b, dtype=wide) >> wide(bits)
+    with np.errstate(over="ignore"):
+        x, y = np.asarray(a).astype(np.uint64), np.asarray(b).astype(np.uint64)
+        x0, x1, y0, y1 = x & _LOW32, x >> _32, y & _LOW32, y >> _32
+        middle = x1 * y0 + (x0 * y0 >> _32)
+        high = x1 * y1 + (middle >> _32) + ((x0 * y1 + (middle & _LOW32)) >> _32)
+        if signed:
+            zero = np.uint64(0)
+            high = high - np.where(np.asarray(a) < 0, y, zero) - np.where(np.asarray(b) < 0, x, zero)
+            high = high.view(np.int64) if isinstance(high, np.ndarray) else np.int64(high)
+    return high
+
+
+@HANDLERS.add("mul.integer")
+def multiply(d: Decode) -> Step:
+    if d.modifier("half") == "lo":
+        return elementwise(d, np.multiply, "a", "b")
+    kind = d.type("a")
+    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+
+    def high(frame: Frame) -> None:
+        v = frame.values
+        frame.write(out, high_half(v[a], v[b], kind.bits, kind.is_signed))
+
+    return high
+
+
+@HANDLERS.add(*(f"mul.wide.{kind}" for kind in ("u16", "s16", "u32", "s32")))
+def multiply_wide(d: Decode) -> Step:
+    return elementwise(d, np.multiply, "a", "b", dtype=d.type("d").numpy)
+
+
+@HANDLERS.add("mad.integer")
+def multiply_add(d: Decode) -> Step:
+    kind = d.type("a")
+    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
+    if d.modifier("half") == "lo":
+
+        def low(frame: Frame) -> None:
+            v = frame.values
+            np.add(np.multiply(v[a], v[b]), v[c], out=v[out], where=frame.mask)
+
+        return low
+
+    def high(frame: Frame) -> None:
+        v = frame.values
+        part = np.asarray(high_half(v[a], v[b], kind.bits, kind.is_signed)).astype(kind.numpy)
+        np.add(part, v[c], out=v[out], where=frame.mask)
+
+    return high
+
+
+@HANDLERS.add(*(f"mad.wide.{kind}" for kind in ("u16", "s16", "u32", "s32")))
+def multiply_add_wide(d: Decode) -> Step:
+    wide = d.type("d").numpy
+    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        np.add(np.multiply(v[a], v[b], dtype=wide), v[c], out=v[out], where=frame.mask)
+
+    return step
+
+
+@HANDLERS.add("mad.saturate")
+def multiply_add_saturate(d: Decode) -> Step:
+    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        frame.write(out, clamp32(high_half(v[a], v[b], 32, True) + v[c]))
+
+    return step
+
+
+def _product24(a: np.ndarray, b: np.ndarray, signed: bool, high: bool) -> np.ndarray:
+    """Bits 47..16 or 31..0 of the product of the low 24 bits, as int64."""
+    if signed:
+        x, y = (a << np.int32(8)) >> np.int32(8), (b << np.int32(8)) >> np.int32(8)
+    else:
+        x, y = a & np.uint32(0xFFFFFF), b & np.uint32(0xFFFFFF)
+    product = np.multiply(x, y, dtype=np.int64)
+    return product >> np.int64(16) if high else product
+
+
+@HANDLERS.add("mul24", "mad24", "mad24.saturate")
+def multiply24(d: Decode) -> Step:
+    kind = d.type("a")
+    saturates = "sat" in d.instruction.modifiers
+    high = saturates or d.modifier("half") == "hi"
+    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+    c = d.source("c") if d.has("c") else None
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        result = _product24(v[a], v[b], kind.is_signed, high)
+        if c is not None:
+            if saturates:  # the 32-bit half is a signed number before c is added
+                result = clamp32(result.astype(np.int32).astype(np.int64) + v[c])
+            else:
+                result = result + v[c]
+        frame.write(out, result)
+
+    return step
+
+
+@HANDLERS.add("sad")
+def sum_of_difference(d: Decode) -> Step:
+    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        np.add(np.maximum(v[a], v[b]) - np.minimum(v[a], v[b]), v[c], out=v[out], where=frame.mask)
+
+    return step
+
+
+# -- division ----------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("div.integer")
+def divide(d: Decode) -> Step:
+    kind = d.type("a")
+    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+    ones = np.array(-1).astype(kind.numpy)[()]
+
+    def unsigned(frame: Frame) -> None:
+        v = frame.values
+        frame.write(out, np.where(v[b] == 0, ones, np.floor_divide(v[a], v[b])))
+
+    def signed(frame: Frame) -> None:
+        v = frame.values
+        x, y = v[a], v[b]
+        quotient = np.floor_divide(x, y)
+        # Floor to truncation: one up where the signs differ and something is left.
+        quotient = quotient + ((quotient < 0) & (np.multiply(quotient, y) != x))
+        frame.write(out, np.where(y == 0, ones, np.where((y == -1), np.negative(x), quotient)))
+
+    return signed if kind.is_signed else unsigned
+
+
+@HANDLERS.add("rem")
+def remainder(d: Decode) -> Step:
+    kind = d.type("a")
+    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+    ones = np.array(-1).astype(kind.numpy)[()]
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        frame.write(out, np.where(v[b] == 0, ones, np.fmod(v[a], v[b])))
+
+    return step
