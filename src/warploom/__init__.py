@@ -1,0 +1,52 @@
+"""GPU kernels at PTX level, written in Python: emulated on a CPU, run as the same text on a GPU.
+
+    from warploom import kernel, reg, smem, ptx, Tile
+    from warploom.types import bf16, f32
+
+Names are looked up when first used (PEP 562): `import warploom` loads no layer, no framework and no driver.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from . import asm as asm
+    from . import errors as errors
+    from . import types as types
+    from .lang import Scalar as Scalar
+    from .lang import Tile as Tile
+    from .lang import kernel as kernel
+    from .lang import ptx as ptx
+    from .lang import reg as reg
+    from .lang import smem as smem
+    from .runtime import H200 as H200
+    from .runtime import Program as Program
+    from .runtime import TensorMap as TensorMap
+    from .runtime import emulate as emulate
+    from .runtime import launch as launch
+    from .settings import config as config
+
+_HOME_OF = {
+    **dict.fromkeys(("kernel", "reg", "smem", "ptx", "Tile", "Scalar"), "lang"),
+    **dict.fromkeys(("emulate", "launch", "TensorMap", "Program", "H200"), "runtime"),
+    "config": "settings",
+}
+_MODULES = ("asm", "errors", "types")
+
+__all__ = ["__version__", *_HOME_OF, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name in _HOME_OF:
+        return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    raise AttributeError(f"module 'warploom' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
