@@ -82,7 +82,11 @@ def copies_of(cta: Cta, warp: int) -> WarpCopies:
 
 
 @HANDLERS.add(
-    "cp_async.copy", "cp_async.copy_ignore", "cp_async.copy_hint", "cp_async.copy_size_hint", "cp_async.copy_ignore_hint"
+    "cp_async.copy",
+    "cp_async.copy_ignore",
+    "cp_async.copy_hint",
+    "cp_async.copy_size_hint",
+    "cp_async.copy_ignore_hint",
 )
 def copy(d: Decode) -> Step:
     target, source, size = d.address("dst"), d.address("src"), d.constant("size")

@@ -243,7 +243,7 @@ def setmaxnreg(d: Decode) -> Step:
                 InvalidOperandError,
                 f"setmaxnreg.{'inc' if grows else 'dec'} to {count} in a warp that has {now} registers a thread",
                 expected=f"a count of at {'least' if grows else 'most'} {now}",
-                hint="at launch a thread has 65536 / threads registers, rounded down to 8, unless .maxnreg says otherwise",
+                hint="at launch a thread has 65536 / threads registers, rounded down to 8, unless .maxnreg says else",
             )
         change = (count - now) * WARP
         if not grows:
@@ -260,7 +260,8 @@ def setmaxnreg(d: Decode) -> Step:
             "registers",
             ready=lambda: pool.free >= change,
             describe=lambda: (
-                f"registers: warp {warp} needs {change} more ({now} to {count} a thread) and the CTA's pool has {pool.free}"
+                f"registers: warp {warp} needs {change} more ({now} to {count} a thread), "
+                f"and the CTA's pool has {pool.free}"
             ),
             resume=take,
         )

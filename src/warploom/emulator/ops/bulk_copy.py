@@ -1,0 +1,347 @@
+"""What plain bulk copies, their reductions, their groups and asynchronous stores do.
+
+PTX ISA 9.7.9.25.4 (cp.async.bulk, cp.reduce.async.bulk), 9.7.9.27.2 (groups), 9.7.9.12 (st.async), 9.7.13.7
+(red.async). Destinations hold poison from issue to completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...errors import InvalidOperandError, VerificationError
+from ...isa import dtypes
+from .. import mbarrier, shared
+from ..boxes import POISON
+from ..bulk import (
+    MULTIPLE,
+    Bytes,
+    check_alive,
+    check_size,
+    cut,
+    global_bytes,
+    members,
+    own_barrier,
+    shared_bytes,
+    signal_at,
+)
+from ..decode import Decode
+from ..engine import AsyncOperation, Issuer
+from ..frame import Frame
+from ..groups import groups_of, note_store
+from ..handlers import Handlers, Step, Wait
+from ..lanes import lane_value
+from ..machine import Cta
+from ..reductions import combine
+
+HANDLERS = Handlers()
+
+
+def _moves(source: Bytes, target: Bytes) -> tuple[Callable[[int, int], None], Callable[[int, int], None]]:
+    """The read and the write of a plain copy."""
+    held = np.empty(source.size, np.uint8)
+
+    def read(part: int, parts: int) -> None:
+        low, high = cut(source.size, part, parts)
+        held[low:high] = source.part(part, parts)
+
+    def write(part: int, parts: int) -> None:
+        low, high = cut(source.size, part, parts)
+        target.part(part, parts)[...] = held[low:high]
+
+    return read, write
+
+
+def _poison(target: Bytes) -> None:
+    target.part(0, 1)[...] = POISON
+
+
+# -- copies into shared memory -----------------------------------------------------------------------------------
+
+
+@HANDLERS.add("bulk.load", "bulk.load_hint", "bulk.load_multicast", "bulk.load_multicast_hint")
+def load(d: Decode) -> Step:
+    target, source, size = d.address("dst"), d.address("src"), d.source("size")
+    barrier = d.address("mbar")
+    mask = d.source("mask") if d.has("mask") else -1
+    reaches = d.modifier("to") != "shared::cta"
+
+    def step(frame: Frame) -> None:
+        targets, sources, barriers = target.compute(frame), source.compute(frame), barrier.compute(frame)
+        for lane in frame.active_lanes.tolist():
+            count = lane_value(frame, size, lane)
+            check_size(frame, count, lane)
+            origin = global_bytes(frame, int(sources[lane]), count, lane, writes=False)
+            cta, offset = shared.place(frame, target.space, int(targets[lane]), lane, "the destination", reaches)
+            at = mbarrier.locate(frame, barrier.space, int(barriers[lane]), lane, reaches)
+            if mask < 0:
+                own_barrier(frame, cta, at, lane)
+            receivers = [cta] if mask < 0 else members(frame, lane_value(frame, mask, lane), lane)
+            by = Issuer.of(frame, lane)
+            for receiver in receivers:
+                shared.check_range(frame, receiver, offset, count, MULTIPLE, lane, "the destination")
+                into = shared_bytes(receiver, offset, count)
+                description = f"bulk copy of {count} bytes into {shared.name(receiver, offset)}"
+                _poison(into)
+                read, write = _moves(origin, into)
+                frame.machine.counters.tma_load_bytes += count
+                frame.machine.engine.submit(
+                    AsyncOperation(
+                        "load", by, description, read, write, signal_at(by, receiver, at[1], count, description),
+                        bytes=count, sources=(origin,), targets=(into,),
+                    )  # fmt: skip
+                )
+
+    return step
+
+
+@HANDLERS.add("bulk.send", "bulk.reduce_send")
+def send(d: Decode) -> Step:
+    """From the own CTA's shared memory to another CTA's."""
+    target, source, size, barrier = d.address("dst"), d.address("src"), d.source("size"), d.address("mbar")
+    operation = d.modifier("op")
+    dtype = dtypes.ALL[d.modifier("type")] if operation else None
+
+    def step(frame: Frame) -> None:
+        targets, sources, barriers = target.compute(frame), source.compute(frame), barrier.compute(frame)
+        for lane in frame.active_lanes.tolist():
+            count = lane_value(frame, size, lane)
+            check_size(frame, count, lane)
+            mine, start = shared.place(frame, "shared", int(sources[lane]), lane, "the source")
+            shared.check_range(frame, mine, start, count, MULTIPLE, lane, "the source")
+            cta, offset = shared.place(frame, target.space, int(targets[lane]), lane, "the destination", remote=True)
+            shared.check_range(frame, cta, offset, count, MULTIPLE, lane, "the destination")
+            if cta is mine:
+                frame.error(
+                    InvalidOperandError,
+                    "a copy between shared memories has its destination in its own CTA",
+                    lane,
+                    expected="a destination in another CTA of the cluster",
+                )
+            at = mbarrier.locate(frame, barrier.space, int(barriers[lane]), lane, remote=True)
+            own_barrier(frame, cta, at, lane)
+            origin, into = shared_bytes(mine, start, count), shared_bytes(cta, offset, count)
+            by = Issuer.of(frame, lane)
+            description = f"bulk copy of {count} bytes into {shared.name(cta, offset)}"
+            read, write = _moves(origin, into)
+            if dtype is None:
+                _poison(into)
+            else:
+                read, write = _held_reduction(origin, into, operation, dtype)
+            frame.machine.engine.submit(
+                AsyncOperation(
+                    "remote", by, description, read, _guarded(write, by, cta, description),
+                    signal_at(by, cta, at[1], count, description), bytes=count, sources=(origin,), targets=(into,),
+                )  # fmt: skip
+            )
+
+    return step
+
+
+def _guarded(
+    write: Callable[[int, int], None], by: Issuer, cta: Cta, description: str
+) -> Callable[[int, int], None]:
+    """A write that fails where its CTA has exited."""
+
+    def checked(part: int, parts: int) -> None:
+        check_alive(by, cta, description)
+        write(part, parts)
+
+    return checked
+
+
+# -- copies into global memory -----------------------------------------------------------------------------------
+
+
+@HANDLERS.add("bulk.store", "bulk.store_hint")
+def store(d: Decode) -> Step:
+    return _store(d, "", None)
+
+
+@HANDLERS.add("bulk.reduce", "bulk.reduce_hint", "bulk.reduce_noftz", "bulk.reduce_noftz_hint")
+def reduce(d: Decode) -> Step:
+    return _store(d, d.modifier("op"), dtypes.ALL[d.modifier("type")])
+
+
+def _store(d: Decode, operation: str, dtype: dtypes.DType | None) -> Step:
+    target, source, size = d.address("dst"), d.address("src"), d.source("size")
+
+    def step(frame: Frame) -> None:
+        targets, sources = target.compute(frame), source.compute(frame)
+        for lane in frame.active_lanes.tolist():
+            count = lane_value(frame, size, lane)
+            check_size(frame, count, lane)
+            into = global_bytes(frame, int(targets[lane]), count, lane, writes=True)
+            cta, start = shared.place(frame, source.space, int(sources[lane]), lane, "the source")
+            shared.check_range(frame, cta, start, count, MULTIPLE, lane, "the source")
+            origin = shared_bytes(cta, start, count)
+            read, write = _moves(origin, into)
+            if dtype is not None:
+                read, write = _held_reduction(origin, into, operation, dtype)
+            frame.machine.counters.tma_store_bytes += count
+            issued = AsyncOperation(
+                "store", Issuer.of(frame, lane), f"bulk {'reduction' if dtype else 'store'} of {count} bytes from "
+                f"{shared.name(cta, start)} to {into.region.name}", read, write,
+                bytes=count, sources=(origin,), targets=(into,),
+            )  # fmt: skip
+            note_store(frame.cta, frame.thread(lane), issued)
+            frame.machine.engine.submit(issued)
+
+    return step
+
+
+def _held_reduction(
+    origin: Bytes, into: Bytes, operation: str, dtype: dtypes.DType
+) -> tuple[Callable[[int, int], None], Callable[[int, int], None]]:
+    """Read and write of a reduction whose source may be overwritten once it has been read."""
+    held = np.empty(origin.size, np.uint8)
+
+    def read(part: int, parts: int) -> None:
+        low, high = cut(origin.size, part, parts)
+        held[low:high] = origin.part(part, parts)
+
+    def write(part: int, parts: int) -> None:
+        low, high = cut(origin.size, part, parts)
+        target = into.part(part, parts)
+        if target.size:
+            target[...] = combine(operation, dtype, target, held[low:high]).view(np.uint8)
+
+    return read, write
+
+
+@HANDLERS.add("bulk.prefetch", "bulk.prefetch_hint")
+def prefetch(d: Decode) -> Step:
+    source, size = d.address("src"), d.source("size")
+
+    def step(frame: Frame) -> None:
+        sources = source.compute(frame)
+        for lane in frame.active_lanes.tolist():
+            count = lane_value(frame, size, lane)
+            check_size(frame, count, lane)
+            global_bytes(frame, int(sources[lane]), count, lane, writes=False)
+
+    return step
+
+
+# -- groups ------------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("bulk.commit_group", per_warp=True)
+def commit_group(d: Decode) -> Step:
+    def step(frame: Frame) -> None:
+        books = groups_of(frame.cta)
+        if books:
+            for lane in frame.active_lanes.tolist():
+                book = books.get(frame.thread(lane))
+                if book is not None:
+                    book.commit()
+
+    return step
+
+
+@HANDLERS.add("bulk.wait_group", per_warp=True)
+def wait_group(d: Decode) -> Step:
+    newest, reads_only = d.constant("n"), bool(d.modifiers.get("read"))
+    if newest < 0:
+        d.error(VerificationError, f"cp.async.bulk.wait_group {newest}", expected="0 or more groups")
+
+    def step(frame: Frame) -> Wait | None:
+        books = groups_of(frame.cta)
+        observer = frame.machine.observer
+        mine = [books[thread] for lane in frame.active_lanes.tolist() if (thread := frame.thread(lane)) in books]
+        if observer is not None:
+            observer.groups_waited(frame, mine, newest, reads_only)
+        needed = [operation for book in mine for operation in book.needed(newest, reads_only)]
+
+        def finish(frame: Frame) -> None:
+            for book in mine:
+                book.forget()
+
+        if not needed:
+            finish(frame)
+            return None
+
+        def pending() -> list[AsyncOperation]:
+            return [operation for operation in needed if not (operation.read_done if reads_only else operation.done)]
+
+        return Wait(
+            "bulk group",
+            ready=lambda: not pending(),
+            describe=lambda: "bulk stores of this thread: " + "; ".join(item.description for item in pending()),
+            resume=finish,
+        )
+
+    return step
+
+
+# -- asynchronous stores -----------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("async_store.store", "async_store.reduce")
+def async_store(d: Decode) -> Step:
+    """A few registers into another CTA's shared memory, with the bytes signalled at a barrier there."""
+    target, barrier = d.address("a"), d.address("mbar")
+    dtype = dtypes.ALL[d.modifier("type")]
+    values = d.registers("b", dtype)
+    operation = d.modifier("op")
+
+    def step(frame: Frame) -> None:
+        targets, barriers = target.compute(frame), barrier.compute(frame)
+        data = values.read(frame)
+        size = dtype.bytes * len(values)
+        if frame.cta.cluster.size == 1:
+            frame.error(InvalidOperandError, "an asynchronous store needs a cluster of more than one CTA")
+        for lane in frame.active_lanes.tolist():
+            cta, offset = shared.place(frame, target.space, int(targets[lane]), lane, "the destination", remote=True)
+            shared.check_range(frame, cta, offset, size, size, lane, "the destination")
+            at = mbarrier.locate(frame, barrier.space, int(barriers[lane]), lane, remote=True)
+            own_barrier(frame, cta, at, lane)
+            if operation and cta is frame.cta:
+                frame.error(
+                    InvalidOperandError, "red.async has its destination in its own CTA", lane, expected="another CTA"
+                )
+            new = np.ascontiguousarray(data[:, lane]).view(np.uint8)
+            into = shared_bytes(cta, offset, size)
+            by = Issuer.of(frame, lane)
+            description = f"asynchronous store of {size} bytes into {shared.name(cta, offset)}"
+
+            def write(
+                part: int, parts: int, into: Bytes = into, new: np.ndarray = new, by: Issuer = by, cta: Cta = cta,
+                description: str = description,
+            ) -> None:  # fmt: skip
+                if part:
+                    return
+                check_alive(by, cta, description)
+                view = into.region.data[into.start : into.start + into.size]
+                view[...] = combine(operation, dtype, view, new).view(np.uint8) if operation else new
+
+            if not operation:
+                into.region.data[offset : offset + size] = POISON
+            frame.machine.engine.submit(
+                AsyncOperation(
+                    "remote", by, description, None, write, signal_at(by, cta, at[1], size, description),
+                    bytes=size, targets=(into,),
+                )  # fmt: skip
+            )
+
+    return step
+
+
+@HANDLERS.add("async_store.fill")
+def fill(d: Decode) -> Step:
+    """st.bulk: zeros, at once (it has no completion of its own)."""
+    if d.constant("value"):
+        d.error(VerificationError, "st.bulk stores zeros", expected=0, got=d.constant("value"))
+    target, size = d.address("a"), d.source("size")
+
+    def step(frame: Frame) -> None:
+        targets = target.compute(frame)
+        for lane in frame.active_lanes.tolist():
+            count = lane_value(frame, size, lane)
+            cta, offset = shared.place(frame, target.space, int(targets[lane]), lane, "the destination")
+            shared.check_range(frame, cta, offset, count, 8, lane, "the destination")
+            cta.shared.data[offset : offset + count] = 0
+        frame.machine.progress()
+
+    return step

@@ -1,0 +1,293 @@
+"""What the tensor copies of TMA do, and the instructions that write tensor maps.
+
+PTX ISA 9.7.9.27.1 (cp.async.bulk.tensor, cp.reduce.async.bulk.tensor, prefetch), 9.7.9.28 (tensormap.replace),
+9.7.13.16 (tensormap.cp_fenceproxy). The map is read when the copy is issued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...errors import ArgumentError, InvalidOperandError, MisalignedError, VerificationError
+from ...isa import dtypes
+from ...isa.tensor_map import MAP_BYTES
+from .. import mbarrier, shared, tma
+from ..boxes import TENSOR_ALIGNMENT, Box, SharedBox
+from ..bulk import check_alive, members, own_barrier, signal_at
+from ..decode import AddressOperand, Decode
+from ..engine import AsyncOperation, Issuer
+from ..frame import Frame
+from ..groups import note_store
+from ..handlers import Handlers, Step
+from ..lanes import lane_value
+from ..memory import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE
+from ..reductions import combine
+
+HANDLERS = Handlers()
+MAP_ALIGNMENT = 64
+
+
+# -- maps --------------------------------------------------------------------------------------------------------
+
+
+def map_bytes(frame: Frame, space: str, address: int, lane: int, writes: bool = False) -> np.ndarray:
+    """The 128 bytes of a tensor map in parameter, global or (to be rewritten) shared memory, as a view.
+
+    A generic address below the parameters' size counts as one of theirs: texts that leave `cvta.param` out run on
+    hardware too, where parameters are constants with low addresses.
+    """
+    if address % MAP_ALIGNMENT:
+        frame.error(
+            MisalignedError,
+            f"the tensor map is at address {address:#x}",
+            lane,
+            expected=f"a multiple of {MAP_ALIGNMENT}",
+            hint="declare the parameter as .param .align 64 .b8 name[128]",
+        )
+    parameters = frame.cta.parameters
+    if space == "generic" and PARAM_WINDOW <= address < PARAM_WINDOW + WINDOW_SIZE:
+        address, space = address - PARAM_WINDOW, "param"
+    elif space == "generic" and 0 <= address < parameters.size:
+        space = "param"
+    if space.startswith("param") and not writes:
+        view = parameters.data[address : address + MAP_BYTES]
+    elif space.startswith("shared") or (space == "generic" and SHARED_WINDOW <= address < SHARED_WINDOW + WINDOW_SIZE):
+        cta, offset = shared.place(frame, space, address, lane, "the tensor map")
+        shared.check_range(frame, cta, offset, MAP_BYTES, MAP_ALIGNMENT, lane, "the tensor map")
+        view = cta.shared.data[offset : offset + MAP_BYTES]
+    else:
+        allocation = frame.machine.memory.find(address)
+        start = 0 if allocation is None else address - allocation.base
+        view = np.empty(0, np.uint8) if allocation is None else allocation.region.data[start : start + MAP_BYTES]
+    if view.size < MAP_BYTES:
+        frame.error(
+            InvalidOperandError,
+            f"the address {address:#x} holds no tensor map",
+            lane,
+            expected="128 bytes in parameter, constant or global memory",
+        )
+    return view
+
+
+def _box(frame: Frame, map_address: AddressOperand, address: int, coordinates: np.ndarray, lane: int) -> Box:
+    """The box a lane asks for, the map checked."""
+    if map_address.space == "generic" and SHARED_WINDOW <= address < SHARED_WINDOW + WINDOW_SIZE:
+        frame.error(
+            InvalidOperandError,
+            "a copy cannot use a tensor map in shared memory",
+            lane,
+            expected="a map in global or parameter memory",
+        )
+    raw = map_bytes(frame, map_address.space, address, lane).tobytes()
+    bound = tma.check(tma.decode(raw), len(coordinates), Issuer.of(frame, lane))
+    return Box(bound, tuple(int(at) for at in coordinates))
+
+
+def _coordinates(d: Decode) -> Callable[[Frame], np.ndarray]:
+    """A reader of the coordinates, (rank, lanes). Raises VerificationError where their number is not the opcode's."""
+    listed = d.coordinates("map")
+    if len(listed) != int(d.modifier("dim")[0]):
+        d.error(VerificationError, f".{d.modifier('dim')} with {len(listed)} coordinates")
+    return listed.read
+
+
+# -- loads -------------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("tensor.load", "tensor.load_hint", "tensor.load_multicast", "tensor.load_multicast_hint")
+def load(d: Decode) -> Step:
+    target, where, barrier = d.address("dst"), d.address("map"), d.address("mbar")
+    coordinates = _coordinates(d)
+    mask = d.source("mask") if d.has("mask") else -1
+    reaches = d.modifier("to") != "shared::cta"
+
+    def step(frame: Frame) -> None:
+        targets, maps, barriers = target.compute(frame), where.compute(frame), barrier.compute(frame)
+        at = coordinates(frame)
+        for lane in frame.active_lanes.tolist():
+            box = _box(frame, where, int(maps[lane]), at[:, lane], lane)
+            cta, offset = shared.place(frame, target.space, int(targets[lane]), lane, "the destination", reaches)
+            place = mbarrier.locate(frame, barrier.space, int(barriers[lane]), lane, reaches)
+            if mask < 0:
+                own_barrier(frame, cta, place, lane)
+            receivers = [cta] if mask < 0 else members(frame, lane_value(frame, mask, lane), lane)
+            for receiver in receivers:
+                shared.check_range(
+                    frame, receiver, offset, box.spec.shared_bytes, TENSOR_ALIGNMENT, lane, "the destination"
+                )
+                _issue_load(frame, lane, box, SharedBox(box.spec, receiver, offset), place[1])
+
+    return step
+
+
+def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: int) -> None:
+    """One receiver's part of a load: fetched when it is read, its bytes signalled at its own CTA's barrier."""
+    memory, by = frame.machine.memory, Issuer.of(frame, lane)
+    description = f"TMA load of {box.describe()} into {into.name}"
+    box.window(memory, by, writes=False)  # a map beyond its buffer fails here, at its instruction
+    into.poison()
+    held: list[np.ndarray] = []
+
+    def read(part: int, parts: int) -> None:
+        if part == 0:
+            held.append(box.gather(memory, by))
+
+    def write(part: int, parts: int) -> None:
+        check_alive(by, into.cta, description)
+        into.write(held[0], part, parts)
+
+    frame.machine.counters.tma_load_bytes += box.spec.box_bytes
+    frame.machine.engine.submit(
+        AsyncOperation(
+            "load", by, description, read, write, signal_at(by, into.cta, barrier, box.spec.box_bytes, description),
+            bytes=box.spec.box_bytes, sources=(box,), targets=(into,),
+        )  # fmt: skip
+    )
+
+
+@HANDLERS.add("tensor.prefetch", "tensor.prefetch_hint")
+def prefetch(d: Decode) -> Step:
+    where, coordinates = d.address("map"), _coordinates(d)
+
+    def step(frame: Frame) -> None:
+        maps, at = where.compute(frame), coordinates(frame)
+        for lane in frame.active_lanes.tolist():
+            _box(frame, where, int(maps[lane]), at[:, lane], lane)
+
+    return step
+
+
+# -- stores ------------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("tensor.store", "tensor.store_hint", "tensor.reduce", "tensor.reduce_hint")
+def store(d: Decode) -> Step:
+    where, source, coordinates = d.address("map"), d.address("src"), _coordinates(d)
+    operation = d.modifier("op")
+
+    def step(frame: Frame) -> None:
+        maps, sources, at = where.compute(frame), source.compute(frame), coordinates(frame)
+        for lane in frame.active_lanes.tolist():
+            box = _box(frame, where, int(maps[lane]), at[:, lane], lane)
+            if min(box.coordinates) < 0:
+                frame.error(
+                    InvalidOperandError,
+                    f"a TMA store starts at {box.coordinates}",
+                    lane,
+                    expected="coordinates of 0 or more",
+                )
+            cta, offset = shared.place(frame, source.space, int(sources[lane]), lane, "the source")
+            shared.check_range(frame, cta, offset, box.spec.shared_bytes, TENSOR_ALIGNMENT, lane, "the source")
+            _check_reduction(frame, operation, box, lane)
+            _issue_store(frame, lane, box, SharedBox(box.spec, cta, offset), operation)
+
+    return step
+
+
+def _check_reduction(frame: Frame, operation: str, box: Box, lane: int) -> None:
+    allowed = {
+        "add": "u32 s32 u64 s64 f16 bf16 f32 f64", "min": "u32 s32 u64 s64 f16 bf16", "max": "u32 s32 u64 s64 f16 bf16",
+        "inc": "u32", "dec": "u32",
+    }.get(operation, "b32 b64 u32 s32 u64 s64")  # fmt: skip
+    if operation and box.spec.dtype.name not in allowed.split():
+        frame.error(
+            InvalidOperandError, f"TMA cannot {operation} elements of type {box.spec.dtype}", lane, expected=allowed
+        )
+
+
+def _issue_store(frame: Frame, lane: int, box: Box, origin: SharedBox, operation: str) -> None:
+    memory, by = frame.machine.memory, Issuer.of(frame, lane)
+    element = np.dtype(f"u{box.spec.dtype.bytes}")
+    held = np.empty(box.shape, element)
+    found = box.window(memory, by, writes=True)
+    dtype = _as_integer(box.spec.dtype) if operation in ("and", "or", "xor") else box.spec.dtype
+
+    def read(part: int, parts: int) -> None:
+        origin.read(held, part, parts)
+
+    def write(part: int, parts: int) -> None:
+        if found is None:  # all of the box is past the tensor's end
+            return
+        valid, view = found
+        low, high = len(view) * part // parts, len(view) * (part + 1) // parts
+        new = held[valid][low:high]
+        if operation:
+            new = combine(operation, dtype, view[low:high], new).view(element)
+        view[low:high] = new
+
+    frame.machine.counters.tma_store_bytes += box.spec.box_bytes
+    verb = "reduction" if operation else "store"
+    issued = AsyncOperation(
+        "store", by, f"TMA {verb} of {box.describe()} from {origin.name}", read, write,
+        bytes=box.spec.box_bytes, sources=(origin,), targets=(box,),
+    )  # fmt: skip
+    note_store(frame.cta, frame.thread(lane), issued)
+    frame.machine.engine.submit(issued)
+
+
+def _as_integer(dtype: dtypes.DType) -> dtypes.DType:
+    return dtypes.ALL[f"b{dtype.bits}"]
+
+
+# -- maps written by programs ------------------------------------------------------------------------------------
+
+
+@HANDLERS.add(
+    "tensormap.replace_address",
+    "tensormap.replace_rank",
+    "tensormap.replace_dimension",
+    "tensormap.replace_stride",
+    "tensormap.replace_mode",
+)
+def replace(d: Decode) -> Step:
+    address = d.address("a")
+    fixed = {"address": "global_address", "rank": "rank", "stride": "global_stride"}
+    field = fixed.get(d.match.form.key.removeprefix("tensormap.replace_")) or d.modifier("field")
+    index = d.constant("index") if d.has("index") else 0
+    value = -1 if d.match.form.key.endswith("_mode") else d.source("value")
+    code = d.constant("value") if value < 0 else 0
+
+    def step(frame: Frame) -> None:
+        places = address.compute(frame)
+        for lane in frame.active_lanes.tolist():
+            view = map_bytes(frame, address.space, int(places[lane]), lane, writes=True)
+            new = code if value < 0 else lane_value(frame, value, lane)
+            try:
+                replaced = tma.replace_field(view.tobytes(), field, index, new)
+            except ArgumentError as problem:
+                frame.error(InvalidOperandError, problem.what, lane, expected=problem.expected)
+            if replaced is None:
+                frame.error(
+                    InvalidOperandError,
+                    f"tensormap.replace of {field}[{index}] with {new}",
+                    lane,
+                    expected="a tensor map at the address, and a value its field can hold",
+                )
+            view[...] = np.frombuffer(replaced, np.uint8)
+        frame.machine.progress()
+
+    return step
+
+
+@HANDLERS.add("tensormap.cp_fenceproxy", aligned=True)
+def copy_map(d: Decode) -> Step:
+    """A map from shared to global memory by the whole warp, with the release fence of the tensormap proxy."""
+    if d.constant("size") != MAP_BYTES:
+        d.error(VerificationError, "tensormap.cp_fenceproxy copies one map", expected=f"{MAP_BYTES} bytes")
+    target, source, modifiers = d.address("dst"), d.address("src"), dict(d.modifiers)
+
+    def step(frame: Frame) -> None:
+        lane = int(frame.active_lanes[0])
+        origin = map_bytes(frame, source.space, int(source.compute(frame)[lane]), lane)
+        into = map_bytes(frame, target.space, int(target.compute(frame)[lane]), lane, writes=True)
+        into[...] = origin
+        observer = frame.machine.observer
+        if observer is not None:
+            observer.fence(frame, "tensormap.cp_fenceproxy", modifiers)
+        frame.machine.progress()
+
+    return step
+
+
