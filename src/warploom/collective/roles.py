@@ -1,0 +1,42 @@
+"""Warp roles: which warpgroup does what, one branch of a single if/else for each, with its share of the registers.
+
+ptxas honours `setmaxnreg` only where the kernel has a register cap at entry and each role is one branch, so roles are
+opened in this order: `producer` first, then `consumers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..isa.dtypes import u32
+from ..lang import ptx, reg
+from ..lang.values import Register
+
+WARPGROUP = 128
+"""Threads of a warpgroup: four warps, the unit that issues wgmma."""
+_WARPGROUP_SHIFT = WARPGROUP.bit_length() - 1
+
+
+def warpgroup_index() -> Register:
+    """Which warpgroup of the CTA this thread is in, as a value that is the same for a whole warp (shfl.sync)."""
+    index = reg.scalar(u32)
+    ptx.inst.shfl.sync.idx.b32(index, ptx.special.tid.x() >> _WARPGROUP_SHIFT, 0, 31, -1)
+    return index
+
+
+@contextmanager
+def producer(warpgroup: Register, registers: int) -> Iterator[None]:
+    """Warpgroup 0 gives registers away; one thread of it runs the block."""
+    with ptx.if_(warpgroup == 0):
+        ptx.setmaxnreg.dec(registers)
+        with ptx.if_(ptx.special.tid.x() == 0):
+            yield
+
+
+@contextmanager
+def consumers(warpgroup: Register, registers: int) -> Iterator[Register]:
+    """All other warpgroups take registers and run the block; gives the consumer's number, from 0."""
+    with ptx.else_():
+        ptx.setmaxnreg.inc(registers)
+        yield warpgroup - 1

@@ -1,0 +1,131 @@
+"""A ring of stages filled by TMA and emptied by wgmma, with its two barriers per stage.
+
+    full[s]    1 arrival (the producer's, with the bytes of the stage)     TMA -> consumers
+    empty[s]   one arrival for each consumer warpgroup                     consumers -> producer
+
+A fresh barrier lets a wait for phase 1 pass at once, so producers start at phase 1 (all stages are empty) and
+consumers at phase 0. Both walk the ring by a state of index and phase held in registers, so loops run at run time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..isa.dtypes import u32
+from ..lang import ptx, reg, smem
+from ..lang.smem import BarrierAddress, TileSlice, WgmmaTile
+from ..lang.values import Register
+from .roles import WARPGROUP
+
+
+@dataclass
+class State:
+    """Where one role stands in the ring."""
+
+    index: Register
+    phase: Register
+
+
+@dataclass
+class Stage:
+    """One stage of the ring: its tiles by name, as attributes, and the barrier that counts its bytes."""
+
+    tiles: Mapping[str, TileSlice]
+    full: BarrierAddress
+
+    def __getattr__(self, name: str) -> TileSlice:
+        try:
+            return self.tiles[name]
+        except KeyError:
+            raise AttributeError(f"the stage has no tile {name!r}, only {', '.join(self.tiles)}") from None
+
+
+class TmaPipeline:
+    """See the module's docstring.
+
+    Args:
+        stages: how many stages the tiles have.
+        consumers: how many warpgroups read each stage.
+        tiles: `smem.wgmma_tile`s with that many stages, by name.
+
+    Allocates and initialises its barriers; all threads of the CTA must call it, and meet before the first use:
+    `initialise` does both.
+    """
+
+    def __init__(self, *, stages: int, consumers: int, **tiles: WgmmaTile) -> None:
+        for name, tile in tiles.items():
+            if tile.stages != stages:
+                raise tile.trace.error(
+                    f"tile {name} does not have the pipeline's stages", expected=f"{stages} stages", got=tile.stages
+                )
+        self.stages = stages
+        self.consumers = consumers
+        self.tiles = tiles
+        self.full = smem.mbarrier(stages, name="full")
+        self.empty = smem.mbarrier(stages, name="empty")
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes TMA reports for one stage: what `full` expects."""
+        return sum(tile.bytes for tile in self.tiles.values())
+
+    def initialise(self) -> None:
+        """Thread 0 initialises the barriers; then the CTA meets."""
+        with ptx.if_(ptx.special.tid.x() == 0):
+            for stage in range(self.stages):
+                ptx.mbarrier.init(self.full[stage], 1)
+                ptx.mbarrier.init(self.empty[stage], self.consumers)
+            ptx.fence.mbarrier_init()
+        ptx.bar.sync(0)
+
+    def producer_state(self) -> State:
+        """The start of a producer: all stages are empty."""
+        return State(reg.scalar(u32, init=0), reg.scalar(u32, init=1))
+
+    def consumer_state(self) -> State:
+        """The start of a consumer: no stage is full."""
+        return State(reg.scalar(u32, init=0), reg.scalar(u32, init=0))
+
+    def stage(self, state: State) -> Stage:
+        """The stage a state stands at."""
+        return Stage({name: tile[state.index] for name, tile in self.tiles.items()}, self.full[state.index])
+
+    def producer_acquire(self, state: State) -> Stage:
+        """Wait until the stage is empty, and expect its bytes; the copies into it are to use its `full` barrier."""
+        ptx.mbarrier.wait(self.empty[state.index], state.phase)
+        stage = self.stage(state)
+        ptx.mbarrier.arrive_expect_tx(stage.full, self.stage_bytes)
+        return stage
+
+    def consumer_wait(self, state: State) -> Stage:
+        """Wait until all bytes of the stage have arrived."""
+        stage = self.stage(state)
+        ptx.mbarrier.wait(stage.full, state.phase)
+        return stage
+
+    def consumer_release(self, state: State) -> None:
+        """Let the producer refill the stage: one arrival for the warpgroup, after its wgmmas have read it."""
+        first = (ptx.special.tid.x() & (WARPGROUP - 1)) == 0
+        ptx.mbarrier.arrive(self.empty[state.index], pred=first)
+
+    def advance(self, state: State) -> None:
+        """Step to the next stage; the phase turns over at the ring's end."""
+        ptx.inst.add.u32(state.index, state.index, 1)
+        with ptx.if_(state.index == self.stages):
+            ptx.inst.mov.u32(state.index, 0)
+            ptx.inst.xor.b32(state.phase, state.phase, 1)
+
+    @contextmanager
+    def produce(self, state: State) -> Iterator[Stage]:
+        """`producer_acquire`, the copies, `advance`."""
+        yield self.producer_acquire(state)
+        self.advance(state)
+
+    @contextmanager
+    def consume(self, state: State) -> Iterator[Stage]:
+        """`consumer_wait`, the products (completed inside the block), `consumer_release`, `advance`."""
+        yield self.consumer_wait(state)
+        self.consumer_release(state)
+        self.advance(state)
