@@ -130,9 +130,9 @@ def test_nan_has_one_spelling_and_zero_no_sign():
 def test_four_bit_and_single_bit_products():
     rng = np.random.default_rng(2)
     a, b = rng.integers(0, 16, (2, 8, 32)).astype(np.uint8)
-    signed = lambda bits: np.where(bits > 7, bits.astype(int) - 16, bits)
+    signed = np.where(a > 7, a.astype(int) - 16, a)
     found = numerics.multiply_accumulate(a, b, None, Product("s4", "u4", "s32"))
-    assert np.array_equal(found.view(np.int32), signed(a) @ b.astype(int).T)
+    assert np.array_equal(found.view(np.int32), signed @ b.astype(int).T)
     a, b = rng.integers(0, 2, (2, 8, 128)).astype(np.uint8)
     for operation, ufunc in (("and", np.bitwise_and), ("xor", np.bitwise_xor)):
         found = numerics.multiply_accumulate(a, b, None, Product("b1", "b1", "s32", operation=operation))

@@ -21,7 +21,7 @@ def gather(registers: np.ndarray, fragment: Fragment) -> np.ndarray:
     if units == 1:
         return np.take(elements.reshape(-1), fragment.owner)[None]
     by_unit = elements.reshape(count, units, -1).transpose(1, 0, 2).reshape(units, -1)
-    return by_unit[:, fragment.owner]
+    return np.take(by_unit, fragment.owner, axis=1)
 
 
 def scatter(matrices: np.ndarray, fragment: Fragment) -> np.ndarray:
@@ -30,7 +30,7 @@ def scatter(matrices: np.ndarray, fragment: Fragment) -> np.ndarray:
     flat = matrices.reshape(units, -1)
     if units == 1:
         return join(np.take(flat[0], fragment.order))
-    places = join(flat[:, fragment.order])
+    places = join(np.take(flat, fragment.order, axis=1))
     return places.transpose(1, 0, 2).reshape(fragment.registers, -1)
 
 

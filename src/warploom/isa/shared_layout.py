@@ -86,7 +86,7 @@ class SharedLayout:
             fitting = [mode for mode in WGMMA_SWIZZLES if contiguous % mode.span == 0]
             if not fitting or (fitting[0] is Swizzle.NONE and contiguous != 16):
                 raise ArgumentError(
-                    f"a {major}-major {dtype} tile of {rows} x {k} has {contiguous} contiguous bytes, which no swizzle divides",
+                    f"no swizzle divides the {contiguous} contiguous bytes of a {major}-major {rows} x {k} tile",
                     expected="a multiple of 32 bytes, or exactly 16",
                     got=f"{inner} elements of {dtype.bytes} bytes",
                 )

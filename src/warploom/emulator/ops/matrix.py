@@ -37,7 +37,7 @@ def _row_lanes(count: int, warps: int) -> np.ndarray:
     return np.tile(np.arange(WARP) < 8 * count, warps)
 
 
-@HANDLERS.add("ldmatrix.b16", aligned=True)
+@HANDLERS.add("ldmatrix.b16", aligned=True, whole=True)
 def ldmatrix(d: Decode) -> Step:
     count = matrices(d.modifiers)
     address, out = d.address("p"), d.registers("r", dtypes.b32)
@@ -54,13 +54,13 @@ def ldmatrix(d: Decode) -> Step:
         finally:
             frame.mask = mask
         elements = np.ascontiguousarray(rows.T).view(np.uint16).reshape(warps, 4, 64)[:, :count]
-        registers = elements[:, :, order].view(np.uint32)[..., 0]
+        registers = np.take(elements, order, axis=2).view(np.uint32)[..., 0]
         out.write(frame, registers.transpose(1, 0, 2).reshape(count, -1))
 
     return step
 
 
-@HANDLERS.add("stmatrix.b16", aligned=True)
+@HANDLERS.add("stmatrix.b16", aligned=True, whole=True)
 def stmatrix(d: Decode) -> Step:
     count = matrices(d.modifiers)
     address, source = d.address("p"), d.registers("r", dtypes.b32)
@@ -71,7 +71,7 @@ def stmatrix(d: Decode) -> Step:
         warps, mask = frame.warps, frame.mask
         elements = source.read(frame).view(np.uint16).reshape(count, warps, 64)
         rows = np.zeros((warps, 4, 8, 8), np.uint16)
-        rows[:, :count] = elements[:, :, owner].transpose(1, 0, 2, 3)
+        rows[:, :count] = np.take(elements, owner, axis=2).transpose(1, 0, 2, 3)
         where = address.compute(frame)
         if count < 4:
             frame.mask = _row_lanes(count, warps)
@@ -83,7 +83,7 @@ def stmatrix(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("movmatrix.b16", aligned=True)
+@HANDLERS.add("movmatrix.b16", aligned=True, whole=True)
 def movmatrix(d: Decode) -> Step:
     a, out = d.source("a", dtypes.b32), d.destination("d", dtypes.b32)
     moved = matrix_b16().owner.ravel()[matrix_b16(True).order[0]]
@@ -91,7 +91,7 @@ def movmatrix(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         whole_warps(frame)
         elements = np.ascontiguousarray(np.broadcast_to(frame.values[a], (frame.lanes,))).view(np.uint16)
-        registers = elements.reshape(frame.warps, 64)[:, moved].view(np.uint32)
+        registers = np.take(elements.reshape(frame.warps, 64), moved, axis=1).view(np.uint32)
         frame.write(out, registers.reshape(-1))
 
     return step

@@ -230,12 +230,13 @@ class Multiply:
         cta = frame.cta
         if base + found.low < cta.shared_start or base + found.high > cta.shared.size:
             fields = decode_descriptor(bits)
+            start = frame.machine.code.name_shared(fields.start)
             frame.error(
                 InvalidOperandError,
                 f"the descriptor of {name} reaches outside the CTA's shared memory",
                 expected=f"bytes {cta.shared_start} to {cta.shared.size}",
                 got=f"bytes {base + found.low} to {base + found.high}: "
-                f"{operand.rows} x {operand.k} {operand.major}-major from {frame.machine.code.name_shared(fields.start)}, swizzle {fields.swizzle.value}, "
+                f"{operand.rows} x {operand.k} {operand.major}-major from {start}, swizzle {fields.swizzle.value}, "
                 f"leading {fields.leading_offset}, stride {fields.stride_offset}",
                 hint="check the offsets against the layout that wrote the tile (isa.shared_layout)",
             )
@@ -323,12 +324,14 @@ def fence(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("wgmma.commit_group", aligned=True)
+@HANDLERS.add("wgmma.commit_group", aligned=True, whole=True)
 def commit_group(d: Decode) -> Step:
     def step(frame: Frame) -> None:
-        groups = WgmmaState.of(frame.cta).warp(frame.first_warp)
-        groups.committed.append(groups.open)
-        groups.open = []
+        state = WgmmaState.of(frame.cta)
+        for index in range(frame.first_warp, frame.first_warp + frame.warps):
+            groups = state.warp(index)
+            groups.committed.append(groups.open)
+            groups.open = []
 
     return step
 
