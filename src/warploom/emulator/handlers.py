@@ -81,9 +81,8 @@ class Handlers:
             for key in keys:
                 if key in self.by_key:
                     raise ValueError(f"two handlers for {key}")
-                self.by_key[key] = Handler(
-                    decode, per_warp or aligned or polls, aligned or warpgroup, warpgroup, polls, whole
-                )
+                single = per_warp or aligned or warpgroup or polls
+                self.by_key[key] = Handler(decode, single, aligned or warpgroup, warpgroup, polls, whole)
             return decode
 
         return register

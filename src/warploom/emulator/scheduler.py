@@ -328,8 +328,16 @@ class Scheduler:
         cta = group.cta
         first, count = group.first, len(group.fragments)
         went_on = True
+        for fragment in group.fragments:
+            fragment.pc = pc
         for number in range(first // 4, (first + count - 1) // 4 + 1):
             members = cta.warps[number * 4 : number * 4 + 4]
+            if operation.guard >= 0 and not self._wants(cta.frame(number * 4, len(members)), operation):
+                for warp in members:
+                    if first <= warp.index < first + count:
+                        group.fragments[warp.index - first].pc = pc + 1
+                went_on &= first <= number * 4 and number * 4 + 4 <= first + count
+                continue
             together = len(members) == 4 and all(self._stands_whole(warp, pc) for warp in members)
             if not together:
                 went_on = False
@@ -359,6 +367,11 @@ class Scheduler:
             inside = first <= number * 4 and number * 4 + 4 <= first + count
             went_on &= inside and not blocked
         return went_on
+
+    @staticmethod
+    def _wants(frame: Frame, operation: Operation) -> bool:
+        """Whether the guard lets any thread of a warpgroup execute a warpgroup instruction."""
+        return bool(np.any(frame.values[operation.guard] != operation.guard_negated))
 
     @staticmethod
     def _stands_whole(warp: Warp, pc: int) -> bool:
