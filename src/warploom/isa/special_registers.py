@@ -29,7 +29,9 @@ class SpecialRegister:
     section: str = ""
 
 
-def _axes(name: str, meaning: str, section: str, arch: str = "sm_50", ptx: tuple[int, int] = (1, 0)) -> list[SpecialRegister]:
+def _axes(
+    name: str, meaning: str, section: str, arch: str = "sm_50", ptx: tuple[int, int] = (1, 0)
+) -> list[SpecialRegister]:
     return [SpecialRegister(f"%{name}.{axis}", u32, f"{meaning} in {axis}", arch, ptx, section) for axis in "xyz"]
 
 
@@ -46,7 +48,7 @@ _ALL = (
     SpecialRegister("%smid", u32, "SM the thread runs on; may change while it runs", ptx=(1, 3), section="10.8"),
     SpecialRegister("%nsmid", u32, "number of SM identifiers; they may have gaps", ptx=(2, 0), section="10.9"),
     SpecialRegister("%gridid", u64, "number of the launch in its context", ptx=(3, 0), section="10.10"),
-    SpecialRegister("%is_explicit_cluster", pred, "whether the launch names a cluster shape", *_CLUSTER, section="10.11"),
+    SpecialRegister("%is_explicit_cluster", pred, "whether the launch has clusters", *_CLUSTER, section="10.11"),
     *_axes("clusterid", "cluster index in the grid", "10.12", *_CLUSTER),
     *_axes("nclusterid", "clusters of the grid", "10.13", *_CLUSTER),
     *_axes("cluster_ctaid", "CTA index in its cluster", "10.14", *_CLUSTER),
@@ -66,7 +68,7 @@ _ALL = (
         for n in range(8)
     ),
     *(SpecialRegister(f"%pm{n}_64", u64, f"performance counter {n}", "sm_50", (4, 0), "10.26") for n in range(8)),
-    *(SpecialRegister(f"%envreg{n}", b32, f"word {n} set by the driver", ptx=(2, 1), section="10.27") for n in range(32)),
+    *(SpecialRegister(f"%envreg{n}", b32, f"word {n} of the driver", ptx=(2, 1), section="10.27") for n in range(32)),
     SpecialRegister("%globaltimer", u64, "nanoseconds of a timer common to the GPU", ptx=(3, 1), section="10.28"),
     SpecialRegister("%globaltimer_lo", u32, "low half of %globaltimer", ptx=(3, 1), section="10.28"),
     SpecialRegister("%globaltimer_hi", u32, "high half of %globaltimer", ptx=(3, 1), section="10.28"),
@@ -78,10 +80,10 @@ _ALL = (
             ("1", "offset in reserved shared memory"),
         )
     ),
-    SpecialRegister("%total_smem_size", u32, "static and dynamic shared memory of the CTA in bytes", ptx=(4, 1), section="10.30"),
-    SpecialRegister("%aggr_smem_size", u32, "total shared memory with the reserved part, bytes", "sm_90", (8, 1), "10.31"),
+    SpecialRegister("%total_smem_size", u32, "shared memory of the CTA in bytes", ptx=(4, 1), section="10.30"),
+    SpecialRegister("%aggr_smem_size", u32, "%total_smem_size and the reserved part", "sm_90", (8, 1), "10.31"),
     SpecialRegister("%dynamic_smem_size", u32, "dynamic shared memory of the CTA in bytes", ptx=(4, 1), section="10.32"),
-    SpecialRegister("%current_graph_exec", u64, "the graph on the device that runs, or 0", ptx=(8, 0), section="10.33"),
+    SpecialRegister("%current_graph_exec", u64, "the device graph, or 0", ptx=(8, 0), section="10.33"),
 )  # fmt: skip
 
 SPECIAL_REGISTERS: Mapping[str, SpecialRegister] = MappingProxyType({register.name: register for register in _ALL})

@@ -109,7 +109,10 @@ def combination(operation: str, dtype: DType) -> Combine:
 
 
 def rounds(index: np.ndarray) -> list[np.ndarray] | None:
-    """Positions in `index` split so that no round has an index twice and equal ones keep their order; None for one round."""
+    """Positions in `index`, split so that no round has an index twice and equal ones keep their order.
+
+    None where one round does.
+    """
     order = np.argsort(index, kind="stable")
     ordered = index[order]
     new = np.ones(ordered.size, np.bool_)

@@ -99,7 +99,8 @@ def _store(d: Decode) -> Step:
         def store_some(frame: Frame) -> None:
             where = address.compute(frame)
             for at, slot in kept:
-                frame.store(space, where + np.uint64(at * dtype.bytes), dtype, np.broadcast_to(frame.values[slot], frame.lanes))
+                value = np.broadcast_to(frame.values[slot], frame.lanes)
+                frame.store(space, where + np.uint64(at * dtype.bytes), dtype, value)
 
         return store_some
     if len(elements) == 1:

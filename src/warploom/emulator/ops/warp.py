@@ -134,8 +134,8 @@ def _shuffle(d: Decode) -> Step:
         if fixed is not None:
             source, in_range = (np.broadcast_to(part, shape) for part in fixed)
         else:
-            by, to = (np.broadcast_to(frame.values[slot], (frame.lanes,)).reshape(shape).astype(np.int64) for slot in (b, c))
-            source, in_range = source_lanes(mode, by, to)
+            by, to = (np.broadcast_to(frame.values[slot], (frame.lanes,)).astype(np.int64) for slot in (b, c))
+            source, in_range = source_lanes(mode, by.reshape(shape), to.reshape(shape))
         moved = np.take_along_axis(value, source, axis=1)
         readable = (bits.reshape(shape) >> source.astype(np.uint32)) & np.uint32(1)
         moved = np.where(readable != 0, moved, POISON)  # a lane that is not here: unpredictable on hardware

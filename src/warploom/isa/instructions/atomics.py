@@ -72,7 +72,7 @@ def check_vector(modifiers: Modifiers) -> str | None:
     return _check_noftz(modifiers)
 
 
-def _orders(base: str, sem: str, operation: str, tail: str) -> list[tuple[str, str]]:
+def _orders(base: str, operation: str, tail: str) -> list[tuple[str, str]]:
     """Suffix of the row's key and opcode pattern, for each order of semantics, scope, space and operation."""
     return [
         ("", f"{base}{{.sem}}{{.scope}}{{.space}}{operation}{tail}"),
@@ -90,7 +90,7 @@ def _family(base: str, sem: str, operations: str, section: str, types: str) -> l
     scalar = {**places, "op": operations, "type": types}
     version = (1, 1) if base == "atom" else (1, 2)
     rows = []
-    for suffix, pattern in _orders(base, sem, ".op{.noftz}", ".type"):
+    for suffix, pattern in _orders(base, ".op{.noftz}", ".type"):
         rows.append(
             Form(f"{base}.scalar{suffix}", pattern, f"{to}[a], b:type", scalar, ptx=version, needs=_NEEDS,
                  check=check_scalar, section=section)
@@ -117,11 +117,12 @@ def _family(base: str, sem: str, operations: str, section: str, types: str) -> l
 
 
 def _compare_and_swap() -> list[Form]:
-    slots = {"sem": "relaxed acquire release acq_rel", "scope": SCOPES, "space": ORDERED_SPACES, "type": "b32 b16 b64 b128"}
+    sem = "relaxed acquire release acq_rel"
+    slots = {"sem": sem, "scope": SCOPES, "space": ORDERED_SPACES, "type": "b32 b16 b64 b128"}
     return [
         Form(f"atom.cas{suffix}", pattern, ">d:type, [a], b:type, c:type", slots, ptx=(1, 1), needs=_NEEDS,
              section="9.7.13.5")
-        for suffix, pattern in _orders("atom", slots["sem"], ".cas", ".type")
+        for suffix, pattern in _orders("atom", ".cas", ".type")
     ]  # fmt: skip
 
 

@@ -67,7 +67,9 @@ def check_wide(modifiers: Modifiers) -> str | None:
     return None
 
 
-def _with_policy(key: str, pattern: str, operands: str, slots: Mapping[str, str], at: str, **rest: object) -> list[Form]:
+def _with_policy(
+    key: str, pattern: str, operands: str, slots: Mapping[str, str], at: str, **rest: object
+) -> list[Form]:
     """A row, and its twin with .L2::cache_hint (placed before `at` in the pattern) and the cache-policy operand."""
     hinted = pattern.replace(at, f".L2::cache_hint{at}", 1)
     return [
@@ -176,12 +178,14 @@ def _cache_control() -> list[Form]:
         Form("prefetch.line", "prefetch{.space}.level", "[a]", {"space": "global local", "level": "L1 L2"},
              ptx=(2, 0), section="9.7.9.15"),
         Form("prefetch.priority", "prefetch{.space}.level", "[a]",
-             {"space": "global", "level": "L2::evict_last L2::evict_normal"}, arch="sm_80", ptx=(7, 4), section="9.7.9.15"),
+             {"space": "global", "level": "L2::evict_last L2::evict_normal"}, arch="sm_80", ptx=(7, 4),
+             section="9.7.9.15"),
         Form("prefetch.uniform", "prefetchu.L1", "[a@generic]", ptx=(2, 0), section="9.7.9.15"),
         Form("prefetch.tensormap", "prefetch{.space}.tensormap", "[a]", {"space": "const param"}, arch="sm_90",
              ptx=(8, 0), section="9.7.9.15", example="prefetch.tensormap [%rd0];"),
         Form("applypriority", "applypriority{.space}.L2::evict_normal", "[a], size:imm", {"space": "global"},
-             arch="sm_80", ptx=(7, 4), section="9.7.9.16", example="applypriority.global.L2::evict_normal [%rd0], 128;"),
+             arch="sm_80", ptx=(7, 4), section="9.7.9.16",
+             example="applypriority.global.L2::evict_normal [%rd0], 128;"),
         Form("discard", "discard{.space}.L2", "[a], size:imm", {"space": "global"}, arch="sm_80", ptx=(7, 4),
              section="9.7.9.17", example="discard.global.L2 [%rd0], 128;"),
         Form("createpolicy.fractional", "createpolicy.fractional.primary{.secondary}.b64", ">d:b64, fraction:f32?",

@@ -14,7 +14,8 @@ FORMS: tuple[Form, ...] = (
     Form("pmevent.index", "pmevent", "index:imm", ptx=(1, 4), section="9.7.19.3", example="pmevent 3;"),
     Form("pmevent.mask", "pmevent.mask", "mask:imm", ptx=(3, 0), section="9.7.19.3", example="pmevent.mask 3;"),
     Form("stack.save", "stacksave.type", ">d:type", {"type": "u64"}, arch="sm_52", ptx=(7, 3), section="9.7.17.1"),
-    Form("stack.restore", "stackrestore.type", "a:type!", {"type": "u64"}, arch="sm_52", ptx=(7, 3), section="9.7.17.2"),
+    Form("stack.restore", "stackrestore.type", "a:type!", {"type": "u64"}, arch="sm_52", ptx=(7, 3),
+         section="9.7.17.2"),
     Form("stack.alloca", "alloca.type", ">d:type, size:type, align:imm?", {"type": "u64"}, arch="sm_52", ptx=(7, 3),
          section="9.7.17.3", example="alloca.u64 %rd0, %rd1, 8;"),
 )  # fmt: skip
