@@ -33,7 +33,7 @@ from .printer import instruction_text, operand_text
 
 MatchFunction = Callable[[str], tuple[Match, ...]]
 
-TAKES_NAMES = {"mov", "cvta", "mapa"}
+TAKES_NAMES = {"mov", "cvta", "mapa", "getctarank"}
 """The instructions whose value operands may be the address of a variable; all others take registers there."""
 TAKES_SPECIAL = {"mov", "cvt"}
 """The instructions that read special registers."""
@@ -274,7 +274,8 @@ class _Binder:
         if isinstance(operand, Register):
             self._register(spec, operand, type_name, access, register_only)
         elif isinstance(operand, Sink):
-            if access != "write":
+            skips = self.match.form.key.startswith("st.wide")  # 9.7.9.11: an element that is not written
+            if access != "write" and not skips:
                 self._fail(f"{self._place(spec)} is read, `_` stands for results only", "a register", operand)
         elif isinstance(operand, (Integer, Float)):
             if access != "read" or register_only:
