@@ -1,1 +1,29 @@
 """One call: which machine runs it, are its arguments right, and what does each machine need to run it?"""
+
+from .arrays import ArrayView, view
+from .caller import Caller
+from .machine import A100, B200, H100, H200, Machine
+from .on_cpu import emulate
+from .on_gpu import build, launch
+from .program import ArraySpec, Parameter, Program, TiledMap, program_of
+from .tensor_map import TensorMap
+
+__all__ = [
+    "A100",
+    "B200",
+    "H100",
+    "H200",
+    "ArraySpec",
+    "ArrayView",
+    "Caller",
+    "Machine",
+    "Parameter",
+    "Program",
+    "TensorMap",
+    "TiledMap",
+    "build",
+    "emulate",
+    "launch",
+    "program_of",
+    "view",
+]

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from ..isa.tensor_map import TensorMapSpec
 
 if TYPE_CHECKING:
     from ..asm import nodes
-    from ..isa.tensor_map import TensorMapSpec
     from .machine import Machine
 
 Dims: TypeAlias = Mapping[str, int]
@@ -40,7 +40,7 @@ class TiledMap:
 
     box: tuple[int, ...]
     swizzle: str = "NONE"
-    element_strides: tuple[int, ...] | None = None
+    element_strides: tuple[int, ...] = ()
     interleave: str = "NONE"
     oob_fill: str = "ZERO"
     l2_promotion: str = "NONE"
@@ -52,15 +52,20 @@ class TiledMap:
         The innermost dimension is the last one of the array, which must be contiguous; an array whose *first*
         dimension is the contiguous one (a transposed view) is to be transposed by the caller.
         """
-        from .tensor_map import tiled_spec
+        return TensorMapSpec.tiled(
+            shape,
+            strides,
+            self.dtype or dtype,
+            self.box,
+            swizzle=self.swizzle,
+            element_strides=self.element_strides,
+            interleave=self.interleave,
+            oob_fill=self.oob_fill,
+            l2_promotion=self.l2_promotion,
+        )
 
-        return tiled_spec(
-            shape, strides, self.dtype or dtype, self.box, swizzle=self.swizzle, element_strides=self.element_strides,
-            interleave=self.interleave, oob_fill=self.oob_fill, l2_promotion=self.l2_promotion,
-        )  # fmt: skip
 
-
-MapRule: TypeAlias = Callable[[Sequence[int], Sequence[int], DType], "TensorMapSpec"]
+MapRule: TypeAlias = Callable[[Sequence[int], Sequence[int], DType], TensorMapSpec]
 
 
 @dataclass(frozen=True)
@@ -173,9 +178,11 @@ class Program:
         return tuple(
             parameter
             for parameter in self.parameters
-            if parameter.kind == "scalar" and parameter.value is None and parameter.source not in sizes
+            if parameter.kind == "scalar"
+            and parameter.value is None
+            and parameter.source not in sizes
             and not _STRIDE.fullmatch(parameter.source)
-        )  # fmt: skip
+        )
 
     def program(self) -> Program:
         """Itself: what takes "anything with .program()" takes a Program."""
@@ -183,9 +190,17 @@ class Program:
 
     @staticmethod
     def from_text(
-        text: str, *, entry: str | None = None, name: str = "", grid: Grid = (), block: tuple[int, ...] = (),
-        cluster: tuple[int, ...] = (), dynamic_smem: int = 0, allow_spills: bool = True, pdl: bool = False,
-    ) -> Program:  # fmt: skip
+        text: str,
+        *,
+        entry: str | None = None,
+        name: str = "",
+        grid: Grid = (),
+        block: tuple[int, ...] = (),
+        cluster: tuple[int, ...] = (),
+        dynamic_smem: int = 0,
+        allow_spills: bool = True,
+        pdl: bool = False,
+    ) -> Program:
         """The program of a PTX text. Its arguments are the entry's parameters, in order.
 
         `block` and `cluster` default to what `.reqntid` and `.reqnctapercluster` say. Raises PtxSyntaxError for a
@@ -198,11 +213,18 @@ class Program:
         required = function.directive("reqntid") or ()
         in_text = function.directive("reqnctapercluster") or ()
         return Program(
-            text=text, entry=function.name, name=name or function.name, arch=module.arch,
+            text=text,
+            entry=function.name,
+            name=name or function.name,
+            arch=module.arch,
             parameters=tuple(_parameter(variable) for variable in function.parameters),
-            grid=grid, block=tuple(block) or tuple(required), cluster=tuple(cluster) or tuple(in_text) or (1, 1, 1),
-            dynamic_smem=dynamic_smem, allow_spills=allow_spills, pdl=pdl,
-        )  # fmt: skip
+            grid=grid,
+            block=tuple(block) or tuple(required),
+            cluster=tuple(cluster) or tuple(in_text) or (1, 1, 1),
+            dynamic_smem=dynamic_smem,
+            allow_spills=allow_spills,
+            pdl=pdl,
+        )
 
 
 class HasProgram(Protocol):
@@ -231,9 +253,10 @@ def program_of(what: Program | HasProgram | str | Path, *, entry: str | None = N
         return Program.from_text(text, name=name, entry=entry)
     else:
         raise ArgumentTypeError(
-            "this is nothing that can be run", expected="a kernel, a Program, PTX text or the path of a .ptx file",
+            "this is nothing that can be run",
+            expected="a kernel, a Program, PTX text or the path of a .ptx file",
             got=type(what).__name__,
-        )  # fmt: skip
+        )
     if entry is not None and entry != program.entry:
         raise ArgumentError("the program has another entry", expected=program.entry, got=entry)
     return program

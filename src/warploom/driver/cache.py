@@ -1,0 +1,219 @@
+"""Built cubins on disk, by content, and in memory, by the same key.
+
+A file's name is the hash of everything the build depends on; its first line is the hash of the rest, so a file that
+was cut short or changed is seen, thrown away and built anew. It is written under another name and renamed, so that
+no reader ever meets half a file and two processes may build the same thing. The folder belongs to the user alone
+(0700): a cubin is code. Whatever is wrong with the disk is a CacheWarning; the build goes on without it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import tempfile
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ..errors import CacheWarning
+
+_MAGIC = b"warploom-cubin-1 "
+_MEMORY_ENTRIES = 1024
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is kept of a build: the cubin, the compiler's log, the compiler's name."""
+
+    cubin: bytes
+    log: str
+    compiler: str
+
+
+def key_of(*parts: str) -> str:
+    """The content address of a build: a hash over all parts, whose borders count."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        digest.update(len(data).to_bytes(8, "little"))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+class DiskCache:
+    """Builds in one folder. No method raises for what the disk does; each folder warns once for each trouble."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "cubin"
+        self._warned: set[str] = set()
+
+    def read(self, key: str) -> Entry | None:
+        """The entry of that key, or None: not there, not ours, or damaged (then it is removed)."""
+        path = self._path(key)
+        try:
+            if not self._trusted():
+                return None
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self._warn("read", f"the cache in {self.folder} cannot be read: {error.strerror or error}")
+            return None
+        entry = unpack(data, key)
+        if entry is None:
+            warnings.warn(f"the cached build {path} is damaged; it is built anew", CacheWarning, stacklevel=2)
+            with suppress(OSError):
+                path.unlink()
+        return entry
+
+    def write(self, key: str, entry: Entry) -> None:
+        """Keep an entry. Atomic; another process that writes the same key does no harm."""
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                self.folder.mkdir(mode=0o700)
+            if not self._trusted():
+                return
+            path = self._path(key)
+            path.parent.mkdir(mode=0o700, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(prefix=f".{key[:8]}-", dir=path.parent)
+            try:
+                _write_all(handle, pack(entry, key))
+                os.close(handle)
+                handle = -1
+                os.replace(temporary, path)
+            except BaseException:
+                if handle >= 0:
+                    os.close(handle)
+                with suppress(OSError):
+                    os.unlink(temporary)
+                raise
+        except OSError as error:
+            self._warn("write", f"the cache in {self.folder} cannot be written: {error.strerror or error}")
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / key
+
+    def _trusted(self) -> bool:
+        """Whether the folder is a real folder, the user's own, and closed to everybody else."""
+        status = os.lstat(self.folder)
+        mine = not hasattr(os, "getuid") or status.st_uid == os.getuid()
+        closed = os.name != "posix" or not stat.S_IMODE(status.st_mode) & 0o077
+        if stat.S_ISDIR(status.st_mode) and mine and closed:
+            return True
+        trouble = (
+            "is no folder"
+            if not stat.S_ISDIR(status.st_mode)
+            else "is open to others"
+            if mine
+            else "belongs to another user"
+        )
+        self._warn(
+            "trust",
+            f"the cache folder {self.folder} {trouble}; it is not used (expected: a folder of mode 0700 of your own)",
+        )
+        return False
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(text, CacheWarning, stacklevel=3)
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[os.write(handle, left) :]
+
+
+def pack(entry: Entry, key: str) -> bytes:
+    """The bytes of a file: magic, hash of the rest, then a JSON line, then the cubin."""
+    about = json.dumps({"key": key, "log": entry.log, "compiler": entry.compiler, "size": len(entry.cubin)})
+    body = about.encode() + b"\n" + entry.cubin
+    return _MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def unpack(data: bytes, key: str) -> Entry | None:
+    """The entry in a file's bytes; None where they are not exactly what `pack` made for that key."""
+    head, _, body = data.partition(b"\n")
+    if not head.startswith(_MAGIC) or head[len(_MAGIC) :] != hashlib.sha256(body).hexdigest().encode():
+        return None
+    about, _, cubin = body.partition(b"\n")
+    try:
+        known = json.loads(about)
+    except ValueError:
+        return None
+    if known["key"] != key or known["size"] != len(cubin):
+        return None
+    return Entry(cubin, known["log"], known["compiler"])
+
+
+class BuildCache:
+    """Memory in front of a disk. Threads that want the same key wait for the first one's build."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._disks: dict[Path, DiskCache] = {}
+        self._building: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: str, folder: Path | None, build: Callable[[], Entry]) -> tuple[Entry, str]:
+        """The entry of a key and where it came from: "memory", "disk" or "" (built now). folder None: no disk."""
+        found = self._remembered(key)
+        if found is not None:
+            return found, "memory"
+        with self._lock:
+            turn = self._building.setdefault(key, threading.Lock())
+        try:
+            with turn:
+                found = self._remembered(key)
+                if found is not None:
+                    return found, "memory"
+                disk = self._disk(folder) if folder is not None else None
+                entry = disk.read(key) if disk else None
+                source = "disk" if entry else ""
+                if entry is None:
+                    entry = build()
+                    if disk:
+                        disk.write(key, entry)
+                self._remember(key, entry)
+                return entry, source
+        finally:
+            with self._lock:
+                self._building.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget what is in memory; the disk stays."""
+        with self._lock:
+            self._entries.clear()
+            self._disks.clear()
+
+    def _disk(self, folder: Path) -> DiskCache:
+        with self._lock:
+            return self._disks.setdefault(folder, DiskCache(folder))
+
+    def _remembered(self, key: str) -> Entry | None:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+            return entry
+
+    def _remember(self, key: str, entry: Entry) -> None:
+        with self._lock:
+            self._entries[key] = entry
+            while len(self._entries) > _MEMORY_ENTRIES:
+                self._entries.popitem(last=False)
+
+
+@lru_cache(maxsize=1)
+def builds() -> BuildCache:
+    """The process's cache."""
+    return BuildCache()

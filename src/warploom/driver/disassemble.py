@@ -1,0 +1,52 @@
+"""Cubin to SASS, the machine's own instructions, by nvdisasm or cuobjdump."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from pathlib import Path
+
+from ..errors import ToolchainError
+from . import toolchain
+
+_TIMEOUT_S = 120
+
+
+def sass(cubin: bytes, entry: str | None = None) -> str:
+    """The SASS text of a cubin, of one entry or of all.
+
+    Raises ToolchainError where neither tool is there or the tool fails, with its message.
+    """
+    tool = toolchain.find("nvdisasm") or toolchain.find("cuobjdump")
+    if tool is None:
+        raise ToolchainError(
+            "SASS needs nvdisasm or cuobjdump, and neither is here",
+            hint="pip install nvidia-cuda-nvdisasm, or put a CUDA toolkit's bin folder on PATH",
+        )
+    with tempfile.TemporaryDirectory(prefix="warploom-") as folder:
+        path = Path(folder, "kernel.cubin")
+        path.write_bytes(cubin)
+        if tool.name == "nvdisasm":
+            result = tool.run("-c", path, timeout_s=_TIMEOUT_S)
+        else:
+            result = tool.run("-sass", *(("-fun", entry) if entry else ()), path, timeout_s=_TIMEOUT_S)
+    if result.returncode:
+        raise ToolchainError(f"{tool} failed", got=(result.stderr or result.stdout).strip()[:2000])
+    if tool.name == "nvdisasm" and entry is not None:
+        return _section(result.stdout, entry)
+    return result.stdout
+
+
+def _section(text: str, entry: str) -> str:
+    """The part of nvdisasm's output that is the code section of one entry."""
+    taken: list[str] = []
+    inside = False
+    heading = re.compile(rf"\.text\.{re.escape(entry)}(?![\w$.])")
+    for line in text.splitlines():
+        if line.lstrip().startswith((".section", "//---")):
+            inside = bool(heading.search(line))
+        if inside:
+            taken.append(line)
+    if not taken:
+        raise ToolchainError(f"the cubin has no code of an entry `{entry}`")
+    return "\n".join(taken) + "\n"

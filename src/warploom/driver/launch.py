@@ -1,0 +1,183 @@
+"""A launch that is ready to go: everything the driver needs is laid out once, and enqueued again and again.
+
+There are two ways to cuLaunchKernelEx: `cuda-bindings`, and libcuda by ctypes with the C structures built once.
+`benchmarks/eager_cost.py` measures both; ctypes is the default. Nothing here changes after it was built except the
+table of streams, which only grows, so threads and streams may share a launch; nothing allocates on the GPU or waits,
+so it may be captured.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import DriverError
+from .library import INVALID_CONTEXT, INVALID_HANDLE, Library, load
+from .module import LoadedKernel
+
+ROUTES = ("ctypes", "bindings")
+
+_CLUSTER_DIMENSION = 4
+_PROGRAMMATIC_STREAM_SERIALIZATION = 6
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: an id and a 64-byte union, of which three 32-bit words are used here."""
+
+    _fields_ = [
+        ("id", ctypes.c_uint32),
+        ("pad", ctypes.c_uint32),
+        ("value", ctypes.c_uint32 * 16),
+    ]
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("count", ctypes.c_uint32),
+    ]
+
+
+class PreparedLaunch:
+    """One launch: a loaded kernel, its shape, and its parameters' bytes.
+
+    Args:
+        values: the bytes of each parameter, in order.
+        describe: the arguments in words, for an error.
+        route: "ctypes" or "bindings".
+    """
+
+    __slots__ = (
+        "_call",
+        "_calls",
+        "_parameters",
+        "_storage",
+        "block",
+        "cluster",
+        "describe",
+        "dynamic_smem",
+        "grid",
+        "kernel",
+        "library",
+        "pdl",
+        "route",
+    )
+
+    def __init__(
+        self,
+        kernel: LoadedKernel,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        cluster: tuple[int, int, int],
+        dynamic_smem: int,
+        values: Sequence[bytes],
+        *,
+        pdl: bool = False,
+        describe: str = "",
+        route: str = "ctypes",
+        library: Library | None = None,
+    ) -> None:
+        if route not in ROUTES:
+            raise ValueError(f"route is one of {ROUTES}, not {route!r}")
+        self.kernel, self.grid, self.block, self.cluster = kernel, grid, block, cluster
+        self.dynamic_smem, self.pdl, self.describe, self.route = dynamic_smem, pdl, describe, route
+        self.library = library or load()
+        self._storage = [ctypes.create_string_buffer(value, max(len(value), 1)) for value in values]
+        self._parameters = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(item) for item in self._storage))
+        self._calls: dict[int, tuple[Any, ...]] = {}
+        self._call = self.library.native.cuLaunchKernelEx if route == "ctypes" else self.library.cuda.cuLaunchKernelEx
+
+    def __call__(self, stream: int) -> None:
+        """Enqueue it on a raw stream. Raises DriverError, with CUDA's error name, where the driver refuses."""
+        arguments = self._calls.get(stream)
+        if arguments is None:
+            arguments = self._arguments(stream)
+        status = self._call(*arguments)
+        if status:
+            self._failed(status, stream)
+
+    def _arguments(self, stream: int) -> tuple[Any, ...]:
+        made = self._native_arguments(stream) if self.route == "ctypes" else self._bound_arguments(stream)
+        return self._calls.setdefault(stream, made)
+
+    def _native_arguments(self, stream: int) -> tuple[Any, ...]:
+        attributes = self._attributes()
+        config = LaunchConfig(
+            (ctypes.c_uint32 * 3)(*self.grid),
+            (ctypes.c_uint32 * 3)(*self.block),
+            self.dynamic_smem,
+            stream or None,
+            ctypes.cast(attributes, ctypes.POINTER(LaunchAttribute)),
+            len(attributes),
+        )
+        return ctypes.byref(config), ctypes.c_void_p(self.kernel.function), self._parameters, None
+
+    def _attributes(self) -> ctypes.Array[LaunchAttribute]:
+        wanted: list[tuple[int, tuple[int, ...]]] = []
+        if self.cluster != (1, 1, 1):
+            wanted.append((_CLUSTER_DIMENSION, self.cluster))
+        if self.pdl:
+            wanted.append((_PROGRAMMATIC_STREAM_SERIALIZATION, (1,)))
+        attributes = (LaunchAttribute * len(wanted))()
+        for attribute, (number, words) in zip(attributes, wanted, strict=True):
+            attribute.id = number
+            for at, word in enumerate(words):
+                attribute.value[at] = word
+        return attributes
+
+    def _bound_arguments(self, stream: int) -> tuple[Any, ...]:
+        cuda = self.library.cuda
+        config = cuda.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = self.block
+        config.sharedMemBytes = self.dynamic_smem
+        config.hStream = cuda.CUstream(stream)
+        attributes = []
+        if self.cluster != (1, 1, 1):
+            attribute = cuda.CUlaunchAttribute()
+            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            shape = attribute.value.clusterDim
+            shape.x, shape.y, shape.z = self.cluster
+            attributes.append(attribute)
+        if self.pdl:
+            attribute = cuda.CUlaunchAttribute()
+            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(attribute)
+        config.numAttrs = len(attributes)
+        config.attrs = attributes
+        return config, cuda.CUfunction(self.kernel.function), ctypes.addressof(self._parameters), 0
+
+    def _failed(self, result: Any, stream: int) -> None:
+        status = int(result[0]) if isinstance(result, tuple) else int(result)
+        if status == 0:
+            return
+        library, kernel = self.library, self.kernel
+        if status in (INVALID_CONTEXT, INVALID_HANDLE) and library.current_context()[0] != kernel.context:
+            # this thread has no context yet, or another GPU's: nothing was enqueued, try again in the kernel's own
+            with library.activated(kernel.device):
+                retried = self._call(*self._calls[stream])
+                status = int(retried[0]) if isinstance(retried, tuple) else int(retried)
+            if status == 0:
+                return
+        raise self._error(status, stream)
+
+    def _error(self, status: int, stream: int) -> DriverError:
+        shape = (
+            f"grid {self.grid}, block {self.block}, cluster {self.cluster}, {self.dynamic_smem} bytes of dynamic smem"
+        )
+        used = self.kernel.resources
+        return self.library.error(
+            status,
+            "cuLaunchKernelEx",
+            f"kernel `{self.kernel.entry}` was not launched",
+            got=f"{shape}, {used.registers} registers per thread, stream {stream:#x}"
+            + (f"; arguments {self.describe}" if self.describe else ""),
+        )

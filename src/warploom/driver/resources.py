@@ -1,0 +1,130 @@
+"""What a kernel costs: registers, spills, shared memory, as `ptxas -v` reports them, and how many CTAs fit on an SM.
+
+Occupancy follows the CUDA C++ Programming Guide, "Multiprocessor level": registers are given to warps in units of
+256, shared memory to CTAs in units of 128 bytes plus what the system keeps.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass, replace
+
+from ..isa import arch as arches
+
+WARP = 32
+_REGISTER_UNIT = 256
+_SHARED_UNIT = 128
+
+_COMPILING = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
+_PROPERTIES = re.compile(r"Function properties for (\S+)")
+_STACK = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+_REGISTERS = re.compile(r"Used (\d+) registers")
+_BARRIERS = re.compile(r"used (\d+) barriers")
+_SHARED = re.compile(r"(\d+) bytes smem")
+_CONSTANT = re.compile(r"(\d+) bytes cmem\[(\d+)\]")
+_NOTE = re.compile(r"\((C\d{4})\)\s*(.*)")
+_SERIALISED = re.compile(r"C751\d")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one entry uses.
+
+    Attributes:
+        entry, arch: which kernel, for which target.
+        registers: per thread.
+        stack, spill_stores, spill_loads: bytes per thread of local memory.
+        static_shared: bytes of `.shared` variables of known size.
+        barriers: named barriers.
+        constant: bytes per constant bank, as (bank, bytes).
+        notes: ptxas's remarks with their numbers, "C7510: Potential Performance Loss: …".
+    """
+
+    entry: str
+    arch: str
+    registers: int = 0
+    stack: int = 0
+    spill_stores: int = 0
+    spill_loads: int = 0
+    static_shared: int = 0
+    barriers: int = 0
+    constant: tuple[tuple[int, int], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def spills(self) -> int:
+        """Bytes per thread that are spilled, stores and loads together."""
+        return self.spill_stores + self.spill_loads
+
+    @property
+    def serialisation_notes(self) -> tuple[str, ...]:
+        """The notes C7510 to C7519: ptxas has put waits between asynchronous wgmmas."""
+        return tuple(note for note in self.notes if _SERIALISED.match(note))
+
+    def occupancy(self, threads: int, dynamic_smem: int = 0) -> int:
+        """CTAs of `threads` threads and that many bytes of dynamic shared memory that fit on one SM; 0: none."""
+        return occupancy(self.arch, threads, self.registers, self.static_shared + dynamic_smem)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        return {**asdict(self), "constant": {str(bank): size for bank, size in self.constant}}
+
+
+def occupancy(arch: str, threads: int, registers: int, shared: int) -> int:
+    """CTAs that are resident on one SM of `arch`. registers: per thread; shared: bytes per CTA."""
+    limits = arches.get(arch)
+    warps = -(-threads // WARP)
+    if threads > limits.threads_per_cta or shared > limits.shared_per_cta or registers > limits.registers_per_thread:
+        return 0
+    per_warp = -(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT
+    per_cta = -(-(shared + limits.shared_reserved) // _SHARED_UNIT) * _SHARED_UNIT
+    by_registers = limits.registers_per_sm // (per_warp * warps) if registers else limits.ctas_per_sm
+    by_shared = limits.shared_per_sm // per_cta if per_cta else limits.ctas_per_sm
+    return min(limits.ctas_per_sm, limits.warps_per_sm // warps, by_registers, by_shared)
+
+
+def parse(log: str) -> dict[str, Resources]:
+    """The resources of every entry in a `ptxas -v` log, by name.
+
+    A note is kept with the entry it stands behind ("Compiling entry function …") or names ("… in function 'x'").
+    """
+    found: dict[str, Resources] = {}
+    current = ""
+    in_entry = False
+    for line in log.splitlines():
+        if match := _COMPILING.search(line):
+            current = match[1]
+            found[current] = replace(found.get(current, Resources(current, match[2])), arch=match[2])
+            in_entry = True
+        elif match := _PROPERTIES.search(line):
+            in_entry = match[1] == current
+        elif (match := _STACK.search(line)) and in_entry and current:
+            stack, stores, loads = map(int, match.groups())
+            found[current] = replace(found[current], stack=stack, spill_stores=stores, spill_loads=loads)
+        elif (match := _REGISTERS.search(line)) and current:
+            found[current] = _usage(found[current], line, int(match[1]))
+        elif match := _NOTE.search(line):
+            _add_note(found, current, f"{match[1]}: {match[2]}")
+    return found
+
+
+def _usage(resources: Resources, line: str, registers: int) -> Resources:
+    barriers, shared = _BARRIERS.search(line), _SHARED.search(line)
+    return replace(
+        resources,
+        registers=registers,
+        barriers=int(barriers[1]) if barriers else 0,
+        static_shared=int(shared[1]) if shared else 0,
+        constant=tuple((int(bank), int(size)) for size, bank in _CONSTANT.findall(line)),
+    )
+
+
+def _add_note(found: dict[str, Resources], current: str, note: str) -> None:
+    named = re.search(r"in function '?([\w$.]+)'?", note)
+    entry = named[1] if named and named[1] in found else current
+    if not entry and named:
+        entry = named[1]
+    if not entry:
+        return
+    resources = found.get(entry, Resources(entry, ""))
+    found[entry] = replace(resources, notes=(*resources.notes, note))

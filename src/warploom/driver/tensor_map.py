@@ -1,0 +1,91 @@
+"""A tensor map for the hardware: the 128 opaque bytes that cuTensorMapEncodeTiled makes of a spec and an address.
+
+Encoding touches no GPU, so it may happen while a stream is captured. Maps are kept by (spec, address); a kernel gets
+them by value as `.param .align 64 .b8 name[128]`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import OrderedDict
+from functools import lru_cache
+
+from ..errors import ArgumentError
+from ..isa.tensor_map import MAP_BYTES, TensorMapSpec
+from .library import Library, load
+
+_ALIGN = 128
+_KEPT = 4096
+
+
+def encode(spec: TensorMapSpec, address: int, library: Library | None = None) -> bytes:
+    """The map's 128 bytes. address: of the tensor in GPU memory, 16-byte aligned (32 with 32-byte interleave).
+
+    Raises ArgumentError for an address that is not, DriverError where the driver refuses the map.
+    """
+    if address % spec.address_alignment:
+        raise ArgumentError(
+            "TMA cannot address this array: its first byte is misaligned",
+            expected=f"an address that is a multiple of {spec.address_alignment}",
+            got=hex(address),
+        )
+    return _maps().get(spec, address, library or load())
+
+
+class _Maps:
+    """Encoded maps, the least recently used forgotten first."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[TensorMapSpec, int], bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, spec: TensorMapSpec, address: int, library: Library) -> bytes:
+        key = (spec, address)
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+                return found
+        made = _encode(spec, address, library)
+        with self._lock:
+            self._kept[key] = made
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+
+@lru_cache(maxsize=1)
+def _maps() -> _Maps:
+    return _Maps()
+
+
+def _encode(spec: TensorMapSpec, address: int, library: Library) -> bytes:
+    rank = spec.rank
+    room = (ctypes.c_uint8 * (MAP_BYTES + _ALIGN))()
+    start = ctypes.addressof(room)
+    at = start + -start % _ALIGN
+    wide, narrow = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
+    status = library.native.cuTensorMapEncodeTiled(
+        ctypes.c_void_p(at),
+        ctypes.c_int(spec.driver_element),
+        ctypes.c_uint32(rank),
+        ctypes.c_void_p(address),
+        wide(*spec.dims),
+        wide(*spec.strides),
+        narrow(*spec.box),
+        narrow(*spec.steps),
+        ctypes.c_int(spec.driver_interleave),
+        ctypes.c_int(spec.driver_swizzle),
+        ctypes.c_int(spec.driver_l2_promotion),
+        ctypes.c_int(spec.driver_oob_fill),
+    )
+    if status:
+        raise library.error(
+            status,
+            "cuTensorMapEncodeTiled",
+            "a tensor map cannot be made",
+            got=f"{spec} at {address:#x}",
+            hint="look at the box against the swizzle, and at the strides",
+        )
+    return ctypes.string_at(at, MAP_BYTES)

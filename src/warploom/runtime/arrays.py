@@ -1,0 +1,301 @@
+"""One view of "an array", whoever made it: NumPy, PyTorch, CuPy, JAX, `__cuda_array_interface__`, DLPack.
+
+A view says where the elements lie and what they are; it copies nothing. No framework is imported here: an object
+of torch or JAX is recognised by the module of its class, and its own methods are asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..isa import dtypes
+from ..isa.dtypes import DType
+from . import dlpack
+
+ACCEPTED = "a NumPy array, a torch tensor, a CuPy or JAX array, or anything with __cuda_array_interface__ or DLPack"
+
+
+@dataclass(frozen=True)
+class ArrayView:
+    """Where an array lies and what it holds.
+
+    Attributes:
+        pointer: address of element [0, …, 0], in the memory of `device`.
+        shape: elements per dimension, outermost first.
+        strides: bytes from one index to the next, per dimension.
+        dtype: of the elements.
+        device: "cpu" or "cuda".
+        index: which CUDA device; 0 on the CPU.
+        writable: whether a kernel may store to it.
+        framework: "numpy", "torch", "cupy", "jax", "cuda array interface" or "dlpack".
+        owner: the object itself, so that its memory stays.
+        host: for a CPU array, the NumPy array that shares its memory.
+        stream: raw CUDA stream the owner asks to be used or waited for, None where it names none.
+    """
+
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+    device: str
+    index: int
+    writable: bool
+    framework: str
+    owner: Any = field(repr=False, compare=False)
+    host: np.ndarray | None = field(default=None, repr=False, compare=False)
+    stream: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie row-major without gaps. Strides of dimensions of length 1 do not count."""
+        step = self.dtype.bytes
+        for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if length != 1 and stride != step:
+                return self.size == 0
+            step *= length
+        return True
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First byte address, and the one behind the last."""
+        low = high = self.pointer
+        if self.size == 0:
+            return low, low
+        for length, stride in zip(self.shape, self.strides, strict=True):
+            if stride < 0:
+                low += (length - 1) * stride
+            else:
+                high += (length - 1) * stride
+        return low, high + self.dtype.bytes
+
+    @property
+    def place(self) -> str:
+        """ "the CPU" or "cuda:0", for messages."""
+        return "the CPU" if self.device == "cpu" else f"cuda:{self.index}"
+
+    def describe(self) -> str:
+        """Type, shape and place, for messages."""
+        return f"{self.framework} array of {self.dtype}, shape {self.shape}, on {self.place}"
+
+
+def root_module(value: object) -> str:
+    """The top-level package of the class of a value, looking through subclasses: "torch" for an nn.Parameter."""
+    for cls in type(value).__mro__:
+        root = cls.__module__.partition(".")[0]
+        if root in ("numpy", "torch", "cupy", "jax", "jaxlib"):
+            return root
+    return type(value).__module__.partition(".")[0]
+
+
+def is_array(value: object) -> bool:
+    """Whether `view` would take it (its class looks like an array; the memory is not looked at)."""
+    if isinstance(value, np.generic):
+        return False
+    return isinstance(value, np.ndarray) or any(
+        hasattr(value, name) for name in ("__cuda_array_interface__", "__dlpack__", "data_ptr")
+    )
+
+
+def view(value: object, name: str = "array") -> ArrayView:
+    """The view of an array. `name` is the argument's, for messages.
+
+    Raises ArgumentTypeError for what is no array or has a dtype no kernel knows, ArgumentError for an array whose
+    memory cannot be pointed at (sparse, lazily conjugated, on a device that is neither CPU nor CUDA).
+    """
+    if isinstance(value, ArrayView):
+        return value
+    if isinstance(value, np.ndarray):
+        return _numpy_view(value, name, "numpy", value)
+    root = root_module(value)
+    if root == "torch" and hasattr(value, "data_ptr"):
+        return _torch_view(value, name)
+    if root in ("jax", "jaxlib"):
+        return _jax_view(value, name)
+    if hasattr(value, "__cuda_array_interface__"):
+        return _cuda_interface_view(value, name, "cupy" if root == "cupy" else "cuda array interface")
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+        return _dlpack_view(value, name)
+    raise ArgumentTypeError(f"argument `{name}` is no array", expected=ACCEPTED, got=_short(value))
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def _dtype(value: object, name: str) -> DType:
+    try:
+        return dtypes.of(value)
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(
+            f"argument `{name}` has the dtype {value}, which no kernel can use", expected=error.expected
+        ) from None
+
+
+def _numpy_view(array: np.ndarray, name: str, framework: str, owner: object, writable: bool | None = None) -> ArrayView:
+    if not array.dtype.isnative:
+        raise ArgumentTypeError(f"argument `{name}` is not in the byte order of this machine", got=array.dtype.str)
+    pointer = array.__array_interface__["data"][0]
+    return ArrayView(
+        pointer,
+        array.shape,
+        array.strides,
+        _dtype(array.dtype, name),
+        "cpu",
+        0,
+        bool(array.flags.writeable) if writable is None else writable,
+        framework,
+        owner,
+        array,
+    )
+
+
+def _torch_view(tensor: Any, name: str) -> ArrayView:
+    if str(tensor.layout) != "torch.strided":
+        raise ArgumentError(
+            f"argument `{name}` is a sparse tensor", expected="layout torch.strided", got=str(tensor.layout)
+        )
+    if tensor.is_conj() or tensor.is_neg():
+        raise ArgumentError(
+            f"argument `{name}` is a lazily conjugated or negated view", hint="call .resolve_conj().resolve_neg()"
+        )
+    dtype = _dtype(tensor.dtype, name)
+    kind = tensor.device.type
+    if kind == "cpu":
+        return _numpy_view(_torch_to_numpy(tensor, dtype), name, "torch", tensor, writable=True)
+    if kind != "cuda":
+        raise ArgumentError(f"argument `{name}` is on the device {tensor.device}", expected="a CPU or CUDA tensor")
+    strides = tuple(step * dtype.bytes for step in tensor.stride())
+    return ArrayView(
+        tensor.data_ptr(), tuple(tensor.shape), strides, dtype, "cuda", tensor.device.index or 0, True, "torch", tensor
+    )
+
+
+def _torch_to_numpy(tensor: Any, dtype: DType) -> np.ndarray:
+    """The NumPy array on a CPU tensor's memory; types NumPy lacks go through integers of the same width."""
+    plain = tensor.detach()
+    if dtype.numpy.kind != "V" and dtype.numpy.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        return plain.numpy()
+    import torch
+
+    integers = plain.view(torch.int16 if dtype.bytes == 2 else torch.uint8)
+    return integers.numpy().view(dtype.numpy)
+
+
+def _jax_view(array: Any, name: str) -> ArrayView:
+    """A JAX array. It is immutable by contract, so it may be read but not be an explicit output."""
+    devices = list(array.devices()) if hasattr(array, "devices") else []
+    if len(devices) != 1:
+        raise ArgumentError(
+            f"argument `{name}` is spread over {len(devices)} devices", expected="an array on one device"
+        )
+    array.block_until_ready()
+    if devices[0].platform == "cpu":
+        return _numpy_view(np.asarray(array), name, "jax", array, writable=False)
+    dtype = _dtype(array.dtype, name)
+    index = int(getattr(devices[0], "local_hardware_id", None) or 0)
+    strides = contiguous_strides(array.shape, dtype.bytes)
+    return ArrayView(
+        int(array.unsafe_buffer_pointer()), tuple(array.shape), strides, dtype, "cuda", index, False, "jax", array
+    )
+
+
+def _cuda_interface_view(value: Any, name: str, framework: str) -> ArrayView:
+    """Numba's CUDA Array Interface, version 3."""
+    described = value.__cuda_array_interface__
+    pointer, read_only = described["data"]
+    shape = tuple(described["shape"])
+    # the interface has no word for bf16 and fp8: CuPy says '<V2' or '|V1' there, and its own dtype knows better
+    own = getattr(value, "dtype", None)
+    dtype = _dtype(own if own is not None and "V" in described["typestr"] else np.dtype(described["typestr"]), name)
+    strides = described.get("strides")
+    device = getattr(getattr(value, "device", None), "id", None)
+    return ArrayView(
+        int(pointer or 0),
+        shape,
+        tuple(strides) if strides is not None else contiguous_strides(shape, dtype.bytes),
+        dtype,
+        "cuda",
+        int(device) if device is not None else _device_of_pointer(int(pointer or 0)),
+        not read_only,
+        framework,
+        value,
+        stream=described.get("stream"),
+    )
+
+
+def _device_of_pointer(pointer: int) -> int:
+    from ..driver import library
+
+    return library.load().device_of_pointer(pointer) if pointer else 0
+
+
+def _dlpack_view(value: Any, name: str) -> ArrayView:
+    try:
+        tensor = dlpack.read(value)
+    except (BufferError, TypeError, RuntimeError) as error:
+        raise ArgumentError(
+            f"argument `{name}` cannot be read through DLPack: {error}", got=type(value).__name__
+        ) from None
+    if tensor.device not in ("cpu", "cuda"):
+        raise ArgumentError(f"argument `{name}` is on the DLPack device {tensor.device}", expected="CPU or CUDA memory")
+    dtype = _dtype(tensor.dtype, name)
+    strides = tuple(step * dtype.bytes for step in tensor.strides)
+    host = dlpack.as_numpy(tensor, dtype) if tensor.device == "cpu" else None
+    return ArrayView(
+        tensor.pointer,
+        tensor.shape,
+        strides,
+        dtype,
+        tensor.device,
+        tensor.index,
+        not tensor.read_only,
+        "dlpack",
+        (value, tensor.capsule),
+        host,
+    )
+
+
+def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Row-major strides in bytes."""
+    strides, step = [], itemsize
+    for length in reversed(shape):
+        strides.append(step)
+        step *= length
+    return tuple(reversed(strides))
+
+
+def empty_like_kind(model: ArrayView, shape: tuple[int, ...], dtype: DType) -> Any:
+    """A new uninitialised array beside `model`: same framework, same device. The memory holds anything."""
+    if model.framework == "torch":
+        import torch
+
+        return torch.empty(shape, dtype=getattr(torch, dtypes.torch_name(dtype)), device=model.owner.device)
+    if model.framework == "jax":
+        import jax
+
+        zeros = jax.numpy.zeros(shape, dtype=dtypes.torch_name(dtype), device=next(iter(model.owner.devices())))
+        return zeros.block_until_ready()
+    if model.device == "cuda":
+        try:
+            import cupy
+        except ImportError:
+            raise ArgumentError(
+                f"the result cannot be made: {model.framework} arrays say where memory is, not how to get more",
+                hint="pass out=",
+            ) from None
+        with cupy.cuda.Device(model.index):
+            return cupy.empty(shape, dtype=dtype.numpy)
+    return np.empty(shape, dtype=dtype.numpy)

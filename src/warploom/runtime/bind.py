@@ -1,0 +1,238 @@
+"""Arguments of a call to values of the entry's parameters, the same for both machines.
+
+A kernel's program names its arrays; their sizes give the grid, the scalars and the tensor maps. A foreign text names
+nothing, so its arguments are its parameters in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..errors import ArgumentError, ArgumentTypeError, WarploomError
+from ..isa import dtypes
+from ..isa.tensor_map import MAP_BYTES
+from .arrays import ArrayView, is_array, view
+from .machine import Machine
+from .program import Parameter, Program, stride_source
+from .tensor_map import TensorMap, bound, named
+from .validate import check_shape, check_writable, dims_of, scalar_of, three
+
+Value: TypeAlias = "ArrayView | TensorMap | np.generic"
+"""A parameter's value: an address (of a view), a tensor map, or bytes by value."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A call, checked and laid out.
+
+    Attributes:
+        values: one per parameter of the entry, in order.
+        views: the arrays of the call, in order of the program's `arrays` (of a text: of the parameters).
+        names: of those arrays.
+        dims: sizes by name.
+        grid, block, cluster: (x, y, z).
+        dynamic_smem: bytes.
+    """
+
+    program: Program
+    values: tuple[Value, ...]
+    views: tuple[ArrayView, ...]
+    names: tuple[str, ...]
+    dims: Mapping[str, int]
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    dynamic_smem: int
+
+    def describe(self) -> str:
+        """The arguments in words: `A` bf16 (128, 64) on cuda:0, …"""
+        return ", ".join(
+            f"`{name}` {array.dtype} {array.shape} on {array.place}"
+            for name, array in zip(self.names, self.views, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a call says in place of the program: grid, block, cluster, dynamic shared memory; None leaves it."""
+
+    grid: Any = None
+    block: Any = None
+    cluster: Any = None
+    dynamic_smem: int | None = None
+
+
+@dataclass
+class Arguments:
+    """The arguments of a call by role, before they are looked at."""
+
+    arrays: list[ArrayView] = field(default_factory=list)
+    scalars: dict[str, Any] = field(default_factory=dict)
+    rest: tuple[Any, ...] = ()
+
+
+def bind(program: Program, arguments: Arguments, machine: Machine, shape: Shape | None = None) -> Bound:
+    """Check a call and lay out the values of its parameters.
+
+    Raises ArgumentError or ArgumentTypeError, naming the argument, what was expected and what was passed.
+    """
+    shape = shape or Shape()
+    if program.arrays:
+        dims = dims_of(program, arguments.arrays)
+        views = {spec.name: array for spec, array in zip(program.arrays, arguments.arrays, strict=True)}
+        values = tuple(_value(program, parameter, views, dims, arguments.scalars) for parameter in program.parameters)
+    else:
+        dims = dict(program.dims)
+        values, views = _positional(program, arguments.rest)
+    grid = _grid(program, shape, dims, machine)
+    block = three(shape.block if shape.block is not None else program.block or _missing(program, "block"), "block")
+    cluster = three(shape.cluster if shape.cluster is not None else program.cluster, "cluster")
+    smem = program.dynamic_smem if shape.dynamic_smem is None else int(shape.dynamic_smem)
+    check_shape(program, machine.arch, grid, block, cluster, smem)
+    return Bound(program, values, tuple(views.values()), tuple(views), dims, grid, block, cluster, smem)
+
+
+def _grid(program: Program, shape: Shape, dims: Mapping[str, int], machine: Machine) -> tuple[int, int, int]:
+    rule = shape.grid if shape.grid is not None else program.grid
+    if callable(rule):
+        rule = rule(dims, machine)
+    if isinstance(rule, int):
+        rule = (rule,)
+    return three(rule or _missing(program, "grid"), "grid")
+
+
+def _missing(program: Program, what: str) -> Any:
+    raise ArgumentError(f"{program.title} does not say its {what}", expected=f"{what}=(x, y, z)", got="nothing")
+
+
+# -- a kernel's own parameters -----------------------------------------------------------------------------------
+
+
+def _value(
+    program: Program,
+    parameter: Parameter,
+    views: Mapping[str, ArrayView],
+    dims: Mapping[str, int],
+    scalars: Mapping[str, Any],
+) -> Value:
+    source = parameter.source
+    if parameter.kind in ("pointer", "tensor_map"):
+        if source not in views:
+            raise ArgumentError(
+                f"parameter `{parameter.name}` of {program.title} names an array it does not take", got=source
+            )
+        array = views[source]
+        return array if parameter.kind == "pointer" else _map(parameter, array, source)
+    if parameter.value is not None:
+        number: Any = parameter.value(dims)
+    elif source in dims:
+        number = dims[source]
+    elif (stride := stride_source(source)) is not None and stride[0] in views:
+        array = views[stride[0]]
+        number = array.strides[stride[1]] // array.dtype.bytes
+    elif source in scalars:
+        number = scalars[source]
+    else:
+        raise ArgumentError(
+            f"{program.title} needs a value for `{source}`", expected=str(parameter.dtype), got="nothing"
+        )
+    return scalar_of(number, parameter.dtype, source, program.title)
+
+
+def _map(parameter: Parameter, array: ArrayView, name: str) -> TensorMap:
+    if parameter.map is None:
+        raise ArgumentError(f"parameter `{parameter.name}` has no rule that makes a tensor map of `{name}`")
+    try:
+        return bound(parameter.map(array.shape, array.strides, array.dtype), array, name)
+    except WarploomError as error:
+        raise named(error, name) from None
+
+
+# -- a foreign text's parameters ---------------------------------------------------------------------------------
+
+
+def _positional(program: Program, arguments: Sequence[Any]) -> tuple[tuple[Value, ...], dict[str, ArrayView]]:
+    wanted = program.parameters
+    if len(arguments) != len(wanted):
+        listing = ", ".join(f"{parameter.name}: {_kind(parameter)}" for parameter in wanted)
+        raise ArgumentError(
+            f"entry `{program.entry}` takes {len(wanted)} arguments",
+            expected=f"({listing})",
+            got=f"{len(arguments)} arguments",
+        )
+    values: list[Value] = []
+    views: dict[str, ArrayView] = {}
+    for parameter, argument in zip(wanted, arguments, strict=True):
+        value = _foreign(program, parameter, argument)
+        values.append(value)
+        if isinstance(value, ArrayView):
+            views[parameter.name] = value
+        elif isinstance(value, TensorMap):
+            views[parameter.name] = value.array
+    return tuple(values), views
+
+
+def _kind(parameter: Parameter) -> str:
+    if parameter.kind == "pointer":
+        return "an array, or a 64-bit integer"
+    if parameter.kind == "scalar":
+        return str(parameter.dtype)
+    return "TensorMap" if parameter.kind == "tensor_map" else f"{parameter.size} bytes"
+
+
+def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
+    name, title = parameter.name, program.title
+    if isinstance(argument, TensorMap):
+        if parameter.kind != "tensor_map":
+            raise ArgumentTypeError(
+                f"argument `{name}` of {title} is a tensor map, and its parameter is not one",
+                expected=f"{_kind(parameter)}; a tensor map goes by value, as .param .align 64 .b8 {name}[{MAP_BYTES}]",
+                got="TensorMap",
+            )
+        return argument
+    if parameter.kind in ("tensor_map", "blob"):
+        return _blob(parameter, argument, title)
+    if is_array(argument) and not (isinstance(argument, np.ndarray) and argument.ndim == 0):
+        if parameter.kind != "pointer":
+            raise ArgumentTypeError(
+                f"argument `{name}` of {title} is an array, and its parameter is a value",
+                expected=parameter.dtype,
+                got=view(argument, name).describe(),
+            )
+        array = view(argument, name)
+        if array.size == 0:
+            raise ArgumentError(
+                f"argument `{name}` of {title} is empty", expected="at least one element", got=f"shape {array.shape}"
+            )
+        if parameter.writes:
+            check_writable(program, name, array)
+        return array
+    if parameter.kind == "pointer":
+        return _word(argument, name, title)
+    return scalar_of(argument, parameter.dtype, name, title)
+
+
+def _word(argument: Any, name: str, title: str) -> np.generic:
+    """A 64-bit parameter that is given a number."""
+    if isinstance(argument, (np.generic, np.ndarray)) and argument.dtype.itemsize != 8:
+        raise ArgumentTypeError(
+            f"argument `{name}` of {title} has the wrong width", expected="an array or 64 bits", got=str(argument.dtype)
+        )
+    return scalar_of(argument, dtypes.b64, name, title)
+
+
+def _blob(parameter: Parameter, argument: Any, title: str) -> np.generic:
+    data = bytes(argument) if isinstance(argument, (bytes, bytearray, memoryview)) else None
+    if isinstance(argument, (np.generic, np.ndarray)):
+        data = argument.tobytes()
+    if data is None or len(data) != parameter.size:
+        raise ArgumentTypeError(
+            f"argument `{parameter.name}` of {title} is {parameter.size} bytes by value",
+            expected="TensorMap.tiled(array, box=…)" if parameter.kind == "tensor_map" else f"{parameter.size} bytes",
+            got=type(argument).__name__ if data is None else f"{len(data)} bytes",
+        )
+    return np.void(data)

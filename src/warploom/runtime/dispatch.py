@@ -1,0 +1,165 @@
+"""Which machine runs a call? The one its arrays are on.
+
+Arrays on one GPU run there, arrays in host memory run in the emulator, a mixture is refused. Here too: which
+positional argument is which, and making the outputs that a call leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, ArgumentTypeError
+from .arrays import ArrayView, empty_like_kind, view
+from .bind import Arguments
+from .program import Program
+from .tensor_map import TensorMap
+from .validate import dims_of
+
+
+@dataclass(frozen=True)
+class Call:
+    """The arguments of a call, by role.
+
+    Attributes:
+        given: the arrays as passed, in the order of the program's `arrays`; None for an output to be made.
+        scalars: values by parameter name.
+        rest: the positional arguments of a foreign text.
+    """
+
+    program: Program
+    given: tuple[Any, ...]
+    scalars: Mapping[str, Any]
+    rest: tuple[Any, ...] = ()
+
+
+def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[str, Any]) -> Call:
+    """Say which argument is which. Positional: inputs, then perhaps outputs, then scalars.
+
+    Raises ArgumentTypeError for a wrong number of arguments or an unknown keyword.
+    """
+    if not program.arrays:
+        if out is not None or scalars:
+            raise ArgumentTypeError(
+                f"{program.title} is a PTX text: its arguments are its parameters, in order",
+                got=f"keyword {next(iter(scalars), 'out')}=",
+            )
+        return Call(program, (), {}, tuple(args))
+    names = [parameter.source for parameter in program.scalars]
+    if unknown := [name for name in scalars if name not in names]:
+        raise ArgumentTypeError(
+            f"{program.title} takes no argument `{unknown[0]}`", expected=_signature(program), got=f"{unknown[0]}="
+        )
+    missing = list(dict.fromkeys(name for name in names if name not in scalars))
+    outs = [spec for spec in program.arrays if spec.role == "out"]
+    inputs = len(program.arrays) - len(outs)
+    outputs: list[Any] = [None] * len(outs) if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
+    if len(outputs) != len(outs):
+        raise ArgumentTypeError(
+            f"{program.title} has {len(outs)} outputs", expected=_signature(program), got=f"out= with {len(outputs)}"
+        )
+    values = dict(scalars)
+    if len(args) == inputs + len(missing):
+        arrays, last = list(args[:inputs]), args[inputs:]
+    elif len(args) == len(program.arrays) + len(missing) and out is None:
+        in_order, last = args[: len(program.arrays)], args[len(program.arrays) :]
+        return Call(program, tuple(in_order), {**values, **dict(zip(missing, last, strict=True))})
+    else:
+        raise ArgumentTypeError(
+            f"{program.title} takes other arguments",
+            expected=_signature(program),
+            got=f"{len(args)} positional arguments",
+        )
+    source, sink = iter(arrays), iter(outputs)
+    given = tuple(next(sink) if spec.role == "out" else next(source) for spec in program.arrays)
+    return Call(program, given, {**values, **dict(zip(missing, last, strict=True))})
+
+
+def _signature(program: Program) -> str:
+    outs = [spec.name for spec in program.arrays if spec.role == "out"]
+    words = [spec.name for spec in program.arrays if spec.role != "out"]
+    words += [f"[{name}]" for name in outs] + [parameter.source for parameter in program.scalars]
+    return f"{program.title}({', '.join(words)})"
+
+
+def look(call: Call) -> list[ArrayView | None]:
+    """The views of a call's arrays; None for an output to be made."""
+    return [
+        None if value is None and spec.role == "out" else view(value, spec.name)
+        for spec, value in zip(call.program.arrays, call.given, strict=True)
+    ]
+
+
+def place(program: Program, named: Sequence[tuple[str, ArrayView]]) -> tuple[str, int]:
+    """("cpu", 0) or ("cuda", index): where all arrays are. Raises ArgumentError for a mixture, naming each."""
+    places = {(array.device, array.index) for _, array in named}
+    if len(places) > 1:
+        listing = ", ".join(f"`{name}` on {array.place}" for name, array in named)
+        raise ArgumentError(
+            f"the arguments of {program.title} are on different devices",
+            expected="all on one GPU, or all on the CPU",
+            got=listing,
+            hint="move them with .to(device), or cupy.asarray / .cpu()",
+        )
+    return next(iter(places)) if places else ("cpu", 0)
+
+
+def named_views(call: Call, views: Sequence[ArrayView | None]) -> list[tuple[str, ArrayView]]:
+    """Names and views of what was passed, tensor maps of a foreign text included."""
+    if call.program.arrays:
+        return [(spec.name, array) for spec, array in zip(call.program.arrays, views, strict=True) if array is not None]
+    found = []
+    for parameter, value in zip(call.program.parameters, call.rest, strict=False):
+        if isinstance(value, TensorMap):
+            found.append((parameter.name, value.array))
+        elif parameter.kind == "pointer" and not isinstance(value, (int, np.generic)) and hasattr(value, "shape"):
+            found.append((parameter.name, view(value, parameter.name)))
+    return found
+
+
+def complete(call: Call, views: list[ArrayView | None]) -> tuple[Arguments, tuple[Any, ...]]:
+    """The arguments with all outputs in place, and the out arrays in the caller's own framework.
+
+    A missing output is made beside the first array, of the shape that the inputs' sizes give. Raises ArgumentError
+    where a size of it is not known from the inputs.
+    """
+    program = call.program
+    if not program.arrays:
+        return Arguments(rest=call.rest), ()
+    given = list(call.given)
+    if any(array is None for array in views):
+        present = [(spec, array) for spec, array in zip(program.arrays, views, strict=True) if array is not None]
+        if not present:
+            raise ArgumentError(
+                f"{program.title} has no input, so it cannot be said where its output goes", hint="pass out="
+            )
+        inputs = replace(program, arrays=tuple(spec for spec, _ in present), check_dims=None)
+        dims = dims_of(inputs, [array for _, array in present])
+        model = present[0][1]
+        for at, spec in enumerate(program.arrays):
+            if views[at] is None:
+                shape = tuple(_size(program, spec.name, size, dims) for size in spec.shape)
+                given[at] = empty_like_kind(model, shape, spec.dtype)
+                views[at] = replace(view(given[at], spec.name), writable=True)
+    outs = tuple(given[at] for at, spec in enumerate(program.arrays) if spec.role == "out")
+    return Arguments([array for array in views if array is not None], dict(call.scalars)), outs
+
+
+def _size(program: Program, name: str, size: int | str, dims: Mapping[str, int]) -> int:
+    if isinstance(size, int):
+        return size
+    if size not in dims:
+        raise ArgumentError(
+            f"{program.title}: the size `{size}` of its output `{name}` is not a size of any input", hint="pass out="
+        )
+    return dims[size]
+
+
+def result_of(outs: Sequence[Any]) -> Any:
+    """What a call gives back: the output, a tuple of outputs, or None."""
+    if not outs:
+        return None
+    return outs[0] if len(outs) == 1 else tuple(outs)

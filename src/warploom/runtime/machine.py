@@ -1,0 +1,70 @@
+"""Which GPU a grid rule and the emulator's residency count with: SMs, target, shared memory.
+
+H200(sms=4)        an H200 with four multiprocessors, for emulating persistent kernels quickly
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ArgumentError
+from ..isa import arch as arches
+from ..isa.arch import Arch
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A GPU as a kernel's grid rule sees it.
+
+    Attributes:
+        name: as people say it.
+        arch: target its own instructions need, "sm_90a".
+        sms: number of multiprocessors.
+    """
+
+    name: str
+    arch: str
+    sms: int
+
+    def __post_init__(self) -> None:
+        arches.get(self.arch)
+        if self.sms < 1:
+            raise ArgumentError("a machine has at least one multiprocessor", expected="sms >= 1", got=self.sms)
+
+    @property
+    def limits(self) -> Arch:
+        """Limits of the target: shared memory, registers, warps."""
+        return arches.get(self.arch)
+
+    @property
+    def shared_per_cta(self) -> int:
+        """Most bytes of shared memory of one CTA."""
+        return self.limits.shared_per_cta
+
+
+def H200(sms: int = 132) -> Machine:  # noqa: N802
+    """NVIDIA H200 (SXM)."""
+    return Machine("H200", "sm_90a", sms)
+
+
+def H100(sms: int = 132) -> Machine:  # noqa: N802
+    """NVIDIA H100 (SXM)."""
+    return Machine("H100", "sm_90a", sms)
+
+
+def A100(sms: int = 108) -> Machine:  # noqa: N802
+    """NVIDIA A100."""
+    return Machine("A100", "sm_80", sms)
+
+
+def B200(sms: int = 148) -> Machine:  # noqa: N802
+    """NVIDIA B200."""
+    return Machine("B200", "sm_100a", sms)
+
+
+def for_arch(arch: str) -> Machine:
+    """The machine that a target is emulated on where none is named."""
+    number = arches.get(arch).number
+    if number >= 100:
+        return Machine("B200", arch, 148)
+    return Machine("H200", arch, 132) if number >= 90 else Machine("A100", arch, 108)

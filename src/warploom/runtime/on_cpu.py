@@ -1,0 +1,206 @@
+"""Run a program on the CPU machine: `warploom.emulate(program, *args, …) -> Report`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ArgumentError, StepLimitError
+from ..settings import config
+from . import estimate as estimates
+from .arrays import ArrayView
+from .bind import Bound, Shape, Value, bind
+from .dispatch import Call, complete, look, named_views, place, sort_out
+from .machine import Machine, for_arch
+from .program import HasProgram, Program, program_of
+from .progress import ProgressBar
+from .tensor_map import TensorMap
+
+if TYPE_CHECKING:
+    from ..asm.nodes import Module
+    from ..emulator.report import Report
+
+
+def emulate(
+    program: Program | HasProgram | str | Path,
+    *args: Any,
+    out: Any = None,
+    grid: Any = None,
+    block: Any = None,
+    cluster: Any = None,
+    entry: str | None = None,
+    dynamic_smem: int | None = None,
+    check: bool = True,
+    schedule: str = "lazy",
+    seed: int = 0,
+    max_steps: int | None = None,
+    machine: Machine | None = None,
+    numerics: str = "exact",
+    **scalars: Any,
+) -> Report:
+    """Emulate one launch of a kernel, a PTX text or the file of one.
+
+    Args:
+        args: of a kernel, its arrays and scalars as in a call; of a text, its parameters in order: arrays (updated
+            in place), NumPy scalars (by value), `TensorMap.tiled(…)`.
+        out: the output array, or a tuple of them; made where left out.
+        grid, block, cluster, dynamic_smem: in place of the program's; a text needs at least the grid.
+        entry: which kernel of a text with several.
+        check: run the sanitizer and count conflicts; findings are in the report.
+        schedule, seed: "eager", "lazy", "random", "starve": in which order asynchronous work completes.
+        max_steps: most warp instructions; None: `config.emulator.max_steps`.
+        machine: the GPU to be, `H200(sms=4)`; None: the usual one of the program's target.
+        numerics: "exact", or "hardware" for the tensor cores' own rounding.
+
+    The report's `outputs` are the out arrays of a kernel, in the caller's framework; of a text, its arrays. Raises
+    ArgumentError, ArgumentTypeError for a wrong call, CostLimitError for one that would take too long, and
+    EmulationError for what the program does wrong.
+    """
+    chosen = program_of(program, entry=entry)
+    shape = Shape(grid, block, cluster, dynamic_smem)
+    call = sort_out(chosen, args, out, scalars)
+    views = look(call)
+    named = named_views(call, views)
+    if place(chosen, named)[0] != "cpu":
+        listing = ", ".join(f"`{name}` on {array.place}" for name, array in named)
+        raise ArgumentError(
+            f"emulating {chosen.title} needs arrays in host memory",
+            expected="NumPy arrays or CPU tensors",
+            got=listing,
+            hint="copy them with .cpu()",
+        )
+    return run(
+        call, views, shape, machine, check=check, schedule=schedule, seed=seed, max_steps=max_steps, numerics=numerics
+    )
+
+
+def run(
+    call: Call,
+    views: list[ArrayView | None],
+    shape: Shape,
+    machine: Machine | None,
+    *,
+    check: bool,
+    schedule: str,
+    seed: int,
+    max_steps: int | None,
+    numerics: str = "exact",
+) -> Report:
+    """Emulate a call that has been looked at."""
+    from ..emulator import api
+    from ..emulator.machine import Model
+
+    program = call.program
+    target = machine or for_arch(program.arch)
+    arguments, outs = complete(call, views)
+    bound = bind(program, arguments, target, shape)
+    module = parsed(program.text, program.title)
+    limits = target.limits
+    model = Model(
+        name=target.name,
+        sms=target.sms,
+        warps_per_sm=limits.warps_per_sm,
+        max_ctas_per_sm=limits.ctas_per_sm,
+        shared_per_sm=limits.shared_per_sm,
+    )
+    settings = config.emulator
+
+    def launch(
+        values: list[Any], steps: int, on_progress: Callable[[int, int], None] | None, clusters: int | None
+    ) -> Report:
+        return api.run(
+            module,
+            program.entry,
+            values,
+            grid=bound.grid,
+            block=bound.block,
+            cluster=bound.cluster,
+            dynamic_smem=bound.dynamic_smem,
+            check=check,
+            schedule=schedule,
+            seed=seed,
+            max_steps=steps,
+            model=model,
+            numerics=numerics,
+            on_progress=on_progress,
+            max_clusters=clusters,
+        )
+
+    def sample(steps: int) -> float:
+        copies = _values(bound, copy=True)
+        started = time.perf_counter()
+        try:
+            launch(copies, steps, None, 1)
+        except StepLimitError as error:
+            error.seconds = time.perf_counter() - started  # type: ignore[attr-defined]
+            raise
+        return time.perf_counter() - started
+
+    estimates.refuse_if_long(estimates.estimate(_clusters(bound), sample), settings.limit_s, program.title)
+    with ProgressBar(program.title, settings.progress_after_s) as bar:
+        report = launch(_values(bound), settings.max_steps if max_steps is None else max_steps, bar, None)
+    if program.arrays:
+        report.outputs = tuple(_given_back(value, views) for value in outs)
+    return report
+
+
+@lru_cache(maxsize=32)
+def parsed(text: str, name: str) -> Module:
+    """The tree of a text, kept: the same text is often run again."""
+    from .. import asm
+
+    return asm.parse(text, name=name)
+
+
+def _clusters(bound: Bound) -> int:
+    ctas = bound.grid[0] * bound.grid[1] * bound.grid[2]
+    return ctas // (bound.cluster[0] * bound.cluster[1] * bound.cluster[2])
+
+
+def _values(bound: Bound, copy: bool = False) -> list[Any]:
+    """The emulator's arguments. One array is one object, however many parameters point to it."""
+    from ..emulator.tma import TensorMapArgument
+
+    written = {spec.name for spec in bound.program.arrays if spec.writes} if bound.program.arrays else set(bound.names)
+    hosts: dict[int, np.ndarray] = {}
+    for name, array in zip(bound.names, bound.views, strict=True):
+        hosts[id(array)] = _host(array, copy and name in written)
+
+    def convert(value: Value) -> Any:
+        if isinstance(value, ArrayView):
+            return hosts[id(value)]
+        if isinstance(value, TensorMap):
+            return TensorMapArgument(value.spec, hosts[id(value.array)])
+        return value
+
+    return [convert(value) for value in bound.values]
+
+
+def _host(array: ArrayView, copy: bool) -> np.ndarray:
+    host = array.host
+    if host is None:
+        raise ArgumentError("the emulator needs arrays in host memory", got=array.describe())
+    if host.ndim == 0:
+        host = host.reshape(1)
+    if not copy:
+        return host
+    low, high = array.span
+    raw = np.empty(high - low, np.uint8)  # same strides, so that the copy's address arithmetic is the original's
+    twin: np.ndarray = np.ndarray(host.shape, host.dtype, raw, 0, host.strides)
+    twin[...] = host
+    return twin
+
+
+def _given_back(value: Any, views: list[ArrayView | None]) -> Any:
+    """An output in the caller's framework. JAX arrays cannot be written, so theirs were made as NumPy arrays."""
+    frameworks = {array.framework for array in views if array is not None}
+    if isinstance(value, np.ndarray) and "jax" in frameworks:
+        import jax
+
+        return jax.numpy.asarray(value)
+    return value

@@ -1,0 +1,205 @@
+"""Run a program on the GPU: `warploom.launch(program, *args, stream=…)`.
+
+The work of a first call (checks, build, load, tensor maps, parameter bytes) ends in a `driver.launch.PreparedLaunch`;
+a call with the same arrays goes straight there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..isa import arch as arches
+from .arrays import ArrayView
+from .bind import Bound, Shape, Value, bind
+from .dispatch import Call, complete, look, named_views, place, result_of, sort_out
+from .machine import Machine
+from .program import HasProgram, Program, program_of
+from .tensor_map import TensorMap
+
+if TYPE_CHECKING:
+    from ..driver.compile import Build
+    from ..driver.launch import PreparedLaunch
+
+_LEGACY_STREAMS = (0, 1)
+
+
+def launch(
+    program: Program | HasProgram | str | Path,
+    *args: Any,
+    out: Any = None,
+    stream: Any = None,
+    grid: Any = None,
+    block: Any = None,
+    cluster: Any = None,
+    entry: str | None = None,
+    dynamic_smem: int | None = None,
+    **scalars: Any,
+) -> Any:
+    """Launch a kernel, a PTX text or the file of one on the GPU that its arrays are on.
+
+    Args:
+        args, out, grid, block, cluster, entry, dynamic_smem, scalars: as for `emulate`.
+        stream: a torch or CuPy stream, a raw handle, or anything with `__cuda_stream__`; None: the caller's current.
+
+    Gives back the output array, a tuple of them, or None; it does not wait for the GPU. Raises ArgumentError and
+    ArgumentTypeError for a wrong call, CompilationError, DriverError, NoGpuError.
+    """
+    chosen = program_of(program, entry=entry)
+    call = sort_out(chosen, args, out, scalars)
+    views = look(call)
+    named = named_views(call, views)
+    device, _ = place(chosen, named)
+    from ..driver import library
+
+    library.load()
+    if device != "cuda":
+        listing = ", ".join(f"`{name}` on {array.place}" for name, array in named) or "no array"
+        raise ArgumentError(
+            f"launching {chosen.title} needs arrays on a GPU",
+            expected="CUDA arrays",
+            got=listing,
+            hint="call warploom.emulate for host arrays",
+        )
+    _, outs = run(call, views, Shape(grid, block, cluster, dynamic_smem), stream)
+    return result_of(outs)
+
+
+def run(call: Call, views: list[ArrayView | None], shape: Shape, stream: Any) -> tuple[PreparedLaunch, tuple[Any, ...]]:
+    """Launch a call whose arrays are on a GPU. Gives back the launch, to be used again, and the out arrays."""
+    from ..driver import library
+
+    program = call.program
+    named = named_views(call, views)
+    _, index = place(program, named)
+    handle = stream_handle(stream) if stream is not None else current_stream([array for _, array in named], index)
+    driver = library.load()
+    with driver.activated(index):
+        arguments, outs = complete(call, views)
+        device = driver.device(index)
+        bound = bind(program, arguments, Machine(device.name, device.arch, device.sms), shape)
+        _wait_for_producers(bound, handle)
+        prepared = prepare(program, bound, index, handle)
+    prepared(handle)
+    if any(array.framework == "jax" for array in bound.views):
+        driver.synchronize(handle)  # XLA does not know of our stream: the result must be there before it looks
+    return prepared, outs
+
+
+def prepare(program: Program, bound: Bound, index: int, stream: int) -> PreparedLaunch:
+    """Build, load and lay out a launch on GPU `index`. `stream` is only looked at for a running capture."""
+    from ..driver import library
+    from ..driver.launch import PreparedLaunch
+    from ..driver.module import modules
+
+    device = library.load().device(index)
+    built = build(program, target_for(program, device.arch))
+    resources = built.resources.get(program.entry)
+    threads = bound.block[0] * bound.block[1] * bound.block[2]
+    if resources is not None and not resources.occupancy(threads, bound.dynamic_smem):
+        limits = arches.get(built.arch)
+        raise ArgumentError(
+            f"{program.title} does not fit on one multiprocessor",
+            expected=f"at most {limits.registers_per_cta} registers and {limits.shared_per_cta} bytes of smem per CTA",
+            got=f"{threads} threads × {resources.registers} registers, {resources.static_shared} bytes of static and "
+            f"{bound.dynamic_smem} of dynamic smem",
+        )
+    ctas = bound.cluster[0] * bound.cluster[1] * bound.cluster[2]
+    kernel = modules().kernel(built, program.entry, index, stream, bound.dynamic_smem, ctas)
+    return PreparedLaunch(
+        kernel,
+        bound.grid,
+        bound.block,
+        bound.cluster,
+        bound.dynamic_smem,
+        [_bytes(value) for value in bound.values],
+        pdl=program.pdl,
+        describe=bound.describe(),
+    )
+
+
+def build(program: Program | HasProgram | str | Path, arch: str | None = None, *, entry: str | None = None) -> Build:
+    """The cubin of a program and its resources; `arch` None: for the target its text names.
+
+    Raises CompilationError as `driver.compile.build` does; a traced kernel with spills is refused.
+    """
+    from ..driver import compile as compiler
+
+    chosen = program_of(program, entry=entry)
+    return compiler.build(
+        chosen.text, arch=arch, name=chosen.title, entry=chosen.entry, allow_spills=chosen.allow_spills
+    )
+
+
+def target_for(program: Program, device_arch: str) -> str:
+    """The target to build a text for, so that it runs on a GPU. Raises ArgumentError where none would."""
+    text, device = arches.get(program.arch), arches.get(device_arch)
+    if device.supports(text.name):
+        return text.name if text.number == device.number or text.suffix else f"sm_{device.number}"
+    raise ArgumentError(
+        f"{program.title} is for {text}, and this GPU is {device}",
+        expected=f"a GPU of {text}" + ("" if text.suffix else " or later"),
+        got=device.name,
+        hint="the emulator runs it: warploom.emulate",
+    )
+
+
+def _bytes(value: Value) -> bytes:
+    if isinstance(value, ArrayView):
+        return value.pointer.to_bytes(8, "little")
+    if isinstance(value, TensorMap):
+        from ..driver import tensor_map
+
+        return tensor_map.encode(value.spec, value.array.pointer)
+    return np.asarray(value).tobytes()
+
+
+# -- streams -----------------------------------------------------------------------------------------------------
+
+
+def stream_handle(stream: Any) -> int:
+    """The raw handle of somebody's stream object. Raises ArgumentTypeError for what is none."""
+    if isinstance(stream, int):
+        return stream
+    for name in ("cuda_stream", "ptr", "handle"):
+        value = getattr(stream, name, None)
+        if value is not None:
+            return int(value)
+    if hasattr(stream, "__cuda_stream__"):
+        described = stream.__cuda_stream__
+        return int((described() if callable(described) else described)[1])
+    raise ArgumentTypeError(
+        "stream is no CUDA stream",
+        expected="a torch or CuPy stream, a raw handle, or an object with __cuda_stream__",
+        got=type(stream).__name__,
+    )
+
+
+def current_stream(views: list[ArrayView], index: int) -> int:
+    """The stream the caller is working on: torch's or CuPy's current one, else what an array names, else stream 0."""
+    frameworks = {array.framework for array in views}
+    if "torch" in frameworks:
+        import torch
+
+        return int(torch._C._cuda_getCurrentRawStream(index))
+    if "cupy" in frameworks:
+        import cupy
+
+        with cupy.cuda.Device(index):
+            return int(cupy.cuda.get_current_stream().ptr)
+    return next((array.stream for array in views if array.stream), 0)
+
+
+def _wait_for_producers(bound: Bound, stream: int) -> None:
+    """CUDA Array Interface: who names a stream must be waited for, unless it is the one we launch on."""
+    from ..driver import library
+
+    for array in bound.views:
+        if array.stream is None or array.framework == "torch" or array.stream == stream:
+            continue
+        if array.stream in _LEGACY_STREAMS and stream in _LEGACY_STREAMS:
+            continue
+        library.load().synchronize(array.stream)

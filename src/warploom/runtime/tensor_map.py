@@ -1,0 +1,96 @@
+"""A tensor map bound to an array, for both machines: the emulator reads the spec, the driver encodes it.
+
+TensorMap.tiled(array, box=(64, 128), swizzle="128B")     # box innermost first, as in PTX
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ArgumentError, WarploomError
+from ..isa.tensor_map import TensorMapSpec
+from .arrays import ArrayView, view
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """What a kernel's tensor-map parameter takes: a spec and the array it describes."""
+
+    spec: TensorMapSpec
+    array: ArrayView
+
+    @staticmethod
+    def tiled(
+        array: Any,
+        *,
+        box: Sequence[int],
+        swizzle: str = "NONE",
+        element_strides: Sequence[int] = (),
+        interleave: str = "NONE",
+        oob_fill: str = "ZERO",
+        l2_promotion: str = "NONE",
+        dtype: object = None,
+    ) -> TensorMap:
+        """The tiled map of an array (CUDA driver API, cuTensorMapEncodeTiled).
+
+        Args:
+            array: on either machine; its last dimension contiguous, its other strides multiples of 16 bytes.
+            box: elements per dimension of one copy, innermost first.
+            dtype: element type of the map where it differs from the array's; same width.
+
+        Raises ArgumentError for what TMA cannot address: the base address, a stride, a box.
+        """
+        of = view(array)
+        spec = TensorMapSpec.tiled(
+            of.shape,
+            of.strides,
+            of.dtype if dtype is None else dtype,
+            box,
+            swizzle=swizzle,
+            element_strides=element_strides,
+            interleave=interleave,
+            oob_fill=oob_fill,
+            l2_promotion=l2_promotion,
+        )
+        if spec.dtype.bytes != of.dtype.bytes:
+            raise ArgumentError(
+                "a tensor map keeps the width of the array's elements", expected=of.dtype, got=spec.dtype
+            )
+        check_base(spec, of, "the array")
+        return TensorMap(spec, of)
+
+
+def bound(spec: TensorMapSpec, array: ArrayView, name: str) -> TensorMap:
+    """A spec on an array, checked; `name` is the argument's."""
+    check_base(spec, array, f"argument `{name}`")
+    return TensorMap(spec, array)
+
+
+def check_base(spec: TensorMapSpec, array: ArrayView, what: str) -> None:
+    """Raise ArgumentError for a base address that TMA cannot take.
+
+    On the CPU the emulated GPU gives every array an aligned address of its own, so only GPU addresses count.
+    """
+    if array.device == "cuda" and array.pointer % spec.address_alignment:
+        raise ArgumentError(
+            f"{what} cannot be addressed by TMA: its first byte is misaligned",
+            expected=f"an address that is a multiple of {spec.address_alignment}",
+            got=hex(array.pointer),
+            hint="a slice begins where it begins: copy it with .contiguous() or .clone()",
+        )
+
+
+def named(error: WarploomError, name: str) -> WarploomError:
+    """An error about an array, told about the argument it came in."""
+    if f"`{name}`" in error.what:
+        return error
+    return type(error)(
+        f"argument `{name}`: {error.what}",
+        where=error.where,
+        expected=error.expected,
+        got=error.got,
+        consequence=error.consequence,
+        hint=error.hint,
+    )

@@ -1,0 +1,269 @@
+"""Are the arguments of a call right? Every refusal names the argument, what was expected and what was passed.
+
+All checks come before anything is compiled, encoded or launched, and they are the same for both machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..isa import arch as arches
+from .arrays import ArrayView
+from .program import ArraySpec, Program
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+BLOCK_LIMITS = (1024, 1024, 64)
+
+
+def dims_of(program: Program, views: Sequence[ArrayView]) -> dict[str, int]:
+    """Check every array against its spec and give back the sizes, by name.
+
+    Raises ArgumentTypeError for a dtype, ArgumentError for all else.
+    """
+    dims: dict[str, int] = dict(program.dims)
+    from_: dict[str, str] = {}
+    for spec, array in zip(program.arrays, views, strict=True):
+        check_dtype(program, spec, array)
+        _check_shape(program, spec, array, dims, from_)
+        _check_layout(program, spec, array)
+    _check_aliasing(program, views)
+    if program.check_dims is not None:
+        program.check_dims(dims)
+    return dims
+
+
+def check_dtype(program: Program, spec: ArraySpec, array: ArrayView) -> None:
+    """The dtype must be the spec's. Types with the same bytes and the same meaning on hardware count as equal."""
+    wanted, got = spec.dtype, array.dtype
+    if wanted is got or wanted.numpy == got.numpy:
+        return
+    raise ArgumentTypeError(
+        f"argument `{spec.name}` of {program.title} has the wrong dtype",
+        expected=wanted,
+        got=array.describe(),
+        hint=None if wanted.bits == got.bits else f"convert it to {wanted} first",
+    )
+
+
+def _wanted(spec: ArraySpec) -> str:
+    return "(" + ", ".join(str(size) for size in spec.shape) + ("," if len(spec.shape) == 1 else "") + ")"
+
+
+def _check_shape(
+    program: Program, spec: ArraySpec, array: ArrayView, dims: dict[str, int], from_: dict[str, str]
+) -> None:
+    if len(array.shape) != len(spec.shape):
+        raise ArgumentError(
+            f"argument `{spec.name}` of {program.title} has the wrong rank",
+            expected=f"rank {len(spec.shape)}, shape {_wanted(spec)}",
+            got=f"rank {len(array.shape)}, shape {array.shape}",
+        )
+    multiples = spec.multiple or (1,) * len(spec.shape)
+    for axis, (wanted, got, multiple) in enumerate(zip(spec.shape, array.shape, multiples, strict=True)):
+        label = f"`{wanted}`, dimension {axis}" if isinstance(wanted, str) else f"dimension {axis}"
+        if got == 0:
+            raise ArgumentError(
+                f"argument `{spec.name}` of {program.title} is empty: {label}, is 0",
+                expected="sizes of at least 1",
+                got=f"shape {array.shape}",
+            )
+        if isinstance(wanted, int) or wanted in dims:
+            needed = wanted if isinstance(wanted, int) else dims[wanted]
+            if got != needed:
+                reason = "" if isinstance(wanted, int) else f" ({wanted} = {needed}, from {_origin(wanted, from_)})"
+                raise ArgumentError(
+                    f"argument `{spec.name}` of {program.title} has the wrong shape: {label}, does not fit",
+                    expected=f"{_wanted(spec)} with {needed} in dimension {axis}{reason}",
+                    got=f"shape {array.shape}",
+                )
+        else:
+            dims[wanted] = got
+            from_[wanted] = spec.name
+        if got % multiple:
+            raise ArgumentError(
+                f"argument `{spec.name}` of {program.title}: {label}, is {got}, no multiple of the tile",
+                expected=f"a multiple of {multiple}",
+                got=f"shape {array.shape}",
+                hint=f"pad it to {-(-got // multiple) * multiple}, or use a kernel with a smaller tile",
+            )
+
+
+def _origin(size: str, from_: Mapping[str, str]) -> str:
+    return f"argument `{from_[size]}`" if size in from_ else "the kernel"
+
+
+def _check_layout(program: Program, spec: ArraySpec, array: ArrayView) -> None:
+    item = array.dtype.bytes
+    if spec.order == "C" and not array.contiguous:
+        raise ArgumentError(
+            f"argument `{spec.name}` of {program.title} is not contiguous",
+            expected=f"row-major strides for shape {array.shape}",
+            got=f"strides of {array.strides} bytes",
+            hint="pass .contiguous() (np.ascontiguousarray)",
+        )
+    if spec.order == "rows" and array.shape and array.shape[-1] > 1 and array.strides[-1] != item:
+        raise ArgumentError(
+            f"argument `{spec.name}` of {program.title} must be contiguous in its last dimension",
+            expected=f"a stride of {item} bytes there",
+            got=f"strides of {array.strides} bytes",
+            hint="pass .contiguous() (np.ascontiguousarray), or use the kernel for the other major",
+        )
+    if any(stride < 0 for stride in array.strides):
+        raise ArgumentError(
+            f"argument `{spec.name}` of {program.title} runs backwards in memory",
+            expected="strides of at least 0",
+            got=f"strides of {array.strides} bytes",
+            hint="copy it",
+        )
+    if array.device == "cuda" and array.pointer % spec.align:
+        raise ArgumentError(
+            f"argument `{spec.name}` of {program.title} is misaligned",
+            expected=f"an address that is a multiple of {spec.align}",
+            got=hex(array.pointer),
+            hint="a slice begins where it begins: copy it with .contiguous() or .clone()",
+        )
+    if spec.writes:
+        check_writable(program, spec.name, array)
+
+
+def check_writable(program: Program, name: str, array: ArrayView) -> None:
+    """An array that is written must be writable and have each element once."""
+    if not array.writable:
+        why = (
+            "JAX arrays are immutable; leave the output away and it is made"
+            if array.framework == "jax"
+            else "it is read-only"
+        )
+        raise ArgumentError(f"argument `{name}` of {program.title} is written by the kernel, but cannot be", got=why)
+    for length, stride in zip(array.shape, array.strides, strict=True):
+        if stride == 0 and length > 1:
+            raise ArgumentError(
+                f"argument `{name}` of {program.title} is written by the kernel, but is a broadcast view",
+                got=f"strides of {array.strides} bytes for shape {array.shape}",
+                hint="copy it",
+            )
+
+
+def _check_aliasing(program: Program, views: Sequence[ArrayView]) -> None:
+    for at, (spec, array) in enumerate(zip(program.arrays, views, strict=True)):
+        if not spec.writes or spec.may_alias:
+            continue
+        for other_at, (other_spec, other) in enumerate(zip(program.arrays, views, strict=True)):
+            if other_at == at or (other_spec.may_alias and other_spec.writes) or not overlap(array, other):
+                continue
+            raise ArgumentError(
+                f"arguments `{spec.name}` and `{other_spec.name}` of {program.title} overlap in memory, "
+                f"and `{spec.name}` is written",
+                expected="arrays of their own",
+                got=f"{array.place}, bytes {_span(array)} and {_span(other)}",
+                consequence="the kernel reads values it has already overwritten",
+                hint=f"pass another array for `{spec.name}`",
+            )
+
+
+def _span(array: ArrayView) -> str:
+    low, high = array.span
+    return f"{low:#x}..{high:#x}"
+
+
+def overlap(a: ArrayView, b: ArrayView) -> bool:
+    """Whether two arrays share bytes. Column blocks of one matrix do not; other interleavings count as sharing."""
+    if (a.device, a.index) != (b.device, b.index):
+        return False
+    (a_low, a_high), (b_low, b_high) = a.span, b.span
+    if a_low >= b_high or b_low >= a_high:
+        return False
+    if len(a.shape) == len(b.shape) == 2 and a.strides[0] == b.strides[0] > 0:
+        row = a.strides[0]
+        a_width = (a.shape[1] - 1) * a.strides[1] + a.dtype.bytes
+        b_width = (b.shape[1] - 1) * b.strides[1] + b.dtype.bytes
+        shift = (b_low - a_low) % row
+        if a_width <= row and b_width <= row and shift >= a_width and shift + b_width <= row:
+            return False
+    return True
+
+
+def three(values: Sequence[int], what: str) -> tuple[int, int, int]:
+    """(x,), (x, y) or (x, y, z) as three positive ints."""
+    try:
+        sizes = [int(value) for value in values] if isinstance(values, (tuple, list)) else [int(values)]  # type: ignore[call-overload]
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"{what} is no tuple of integers", expected="(x, y, z)", got=repr(values)) from None
+    if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
+        raise ArgumentError(f"{what} is not one to three sizes of at least 1", expected="(x, y, z)", got=repr(values))
+    x, y, z = (*sizes, 1, 1)[:3]
+    return x, y, z
+
+
+def check_shape(
+    program: Program,
+    arch: str,
+    grid: tuple[int, int, int],
+    block: tuple[int, int, int],
+    cluster: tuple[int, int, int],
+    dynamic_smem: int,
+) -> None:
+    """The launch shape against the limits of the target. Raises ArgumentError."""
+    limits = arches.get(arch)
+    name = program.title
+
+    def refuse(what: str, expected: object, got: object) -> None:
+        raise ArgumentError(f"{name}: {what}", expected=expected, got=got)
+
+    threads, ctas = block[0] * block[1] * block[2], cluster[0] * cluster[1] * cluster[2]
+    if threads > limits.threads_per_cta or any(size > most for size, most in zip(block, BLOCK_LIMITS, strict=True)):
+        refuse(
+            f"a block of {threads} threads is too large",
+            f"at most {limits.threads_per_cta}, and {BLOCK_LIMITS} per axis",
+            block,
+        )
+    if any(size > most for size, most in zip(grid, GRID_LIMITS, strict=True)):
+        refuse("the grid is too large", f"at most {GRID_LIMITS}", grid)
+    if ctas > 1 and not limits.cluster_limit:
+        refuse(f"{arch} has no clusters", "cluster (1, 1, 1), or sm_90 and later", cluster)
+    if ctas > max(limits.cluster_limit, 1):
+        refuse(f"a cluster of {ctas} CTAs is too large for {arch}", f"at most {limits.cluster_limit}", cluster)
+    if any(size % part for size, part in zip(grid, cluster, strict=True)):
+        refuse("the grid is no whole number of clusters", f"a grid divisible by {cluster}", grid)
+    if not 0 <= dynamic_smem <= limits.shared_per_cta:
+        refuse(
+            f"{dynamic_smem} bytes of dynamic shared memory are too many for {arch}",
+            f"at most {limits.shared_per_cta}",
+            dynamic_smem,
+        )
+
+
+def scalar_of(value: Any, dtype: Any, name: str, title: str) -> Any:
+    """A Python or NumPy number as the NumPy scalar a parameter takes. dtype: a DType.
+
+    Raises ArgumentTypeError for a value that is no number of that kind, ArgumentError for one out of range.
+    """
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value[()]
+    if dtype is None:
+        raise ArgumentTypeError(f"argument `{name}` of {title} has no known type", got=type(value).__name__)
+    if isinstance(value, np.generic) and value.dtype == dtype.numpy:
+        return value
+    if not isinstance(value, (int, float, np.integer, np.floating, np.bool_)) and not hasattr(value, "__float__"):
+        raise ArgumentTypeError(f"argument `{name}` of {title} is no number", expected=dtype, got=type(value).__name__)
+    if dtype.is_float:
+        return np.asarray(float(value)).astype(dtype.numpy)[()]
+    if isinstance(value, (float, np.floating)):
+        raise ArgumentTypeError(
+            f"argument `{name}` of {title} is an integer parameter", expected=dtype, got=repr(value)
+        )
+    number = int(value)
+    low, high = (
+        (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
+    )
+    if dtype.kind.value == "bits" or isinstance(value, np.generic):
+        low = -(1 << (dtype.bits - 1))
+    if not low <= number <= high:
+        raise ArgumentError(
+            f"argument `{name}` of {title} does not fit its parameter", expected=f"{dtype}: {low} to {high}", got=number
+        )
+    return np.array(number & ((1 << dtype.bits) - 1), dtype=f"u{dtype.bytes}").view(dtype.numpy)[()]
