@@ -1,0 +1,390 @@
+"""Conversions, PTX ISA 9.7.9.21 and 9.7.9.22.
+
+Float to integer clamps; NaN becomes 0, or the bits 100…0 where a 64-bit type takes part. Everything that rounds goes
+through double precision, where every narrower value is exact. Results fill a wider register with copies of the sign
+(signed types) or zeros (all others).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...asm.nodes import Sink
+from ...isa import dtypes
+from ...isa.dtypes import DType
+from ...isa.instructions import convert as rows
+from ..decode import Decode
+from ..frame import Frame
+from ..handlers import Handlers, Step
+from ..ieee import (
+    FORMATS,
+    NAN32,
+    bf16_to_f32,
+    directed64,
+    f16_bits,
+    f32_to_bf16,
+    flush,
+    half_bits,
+    half_values,
+    make_odd,
+    round32,
+    round_to,
+    saturate,
+    to_integral,
+    two_sum,
+)
+from .integer import spread
+
+HANDLERS = Handlers()
+
+Reader = Callable[[Frame], np.ndarray]
+
+
+def destination(d: Decode, kind: DType) -> int:
+    """The slot of the destination as an integer of the register's own width, so that a write extends the value."""
+    if isinstance(d.operands["d"], Sink):
+        return d.destination("d", dtypes.ALL[f"b{max(kind.bits, 16)}"])
+    letter = "s" if kind.is_signed else "u"
+    return d.destination("d", dtypes.ALL[f"{letter}{max(d.register_bits('d'), kind.bits)}"])
+
+
+def words(d: Decode) -> tuple[DType, DType]:
+    """The destination's and the source's type: the last two words of the opcode."""
+    target, source = d.instruction.modifiers[-2:]
+    return dtypes.ALL[target], dtypes.ALL[source]
+
+
+def reader(d: Decode, name: str, kind: DType, flushes: bool = False) -> Reader:
+    """A float operand as doubles (all but f64 exactly so); NaN payloads do not matter behind it."""
+    if kind.name in ("f16", "bf16"):
+        slot = d.source(name, dtypes.b16)
+        return lambda frame: half_values(spread(frame, slot), kind.name)
+    slot = d.source(name, kind)
+    if flushes and kind is dtypes.f32:
+        return lambda frame: np.asarray(flush(frame.values[slot])).astype(np.float64)
+    return lambda frame: np.asarray(frame.values[slot]).astype(np.float64)
+
+
+def bits_of(x: np.ndarray, kind: DType) -> np.ndarray:
+    """Doubles that are values of a float type, as its bits, with canonical NaNs below double precision."""
+    if kind.name in ("f16", "bf16"):
+        return half_bits(x, kind.name)
+    if kind is dtypes.f32:
+        return np.where(x != x, NAN32, x.astype(np.float32)).view(np.uint32)
+    return x.view(np.uint64)
+
+
+# -- integers ----------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("cvt.integer")
+def between_integers(d: Decode) -> Step:
+    target, source = words(d)
+    a, out = d.source("a", source), destination(d, target)
+    if d.modifiers.get("sat"):
+        from_info, to_info = np.iinfo(source.numpy), np.iinfo(target.numpy)
+        low = source.numpy.type(max(from_info.min, to_info.min))
+        high = source.numpy.type(min(from_info.max, to_info.max))
+
+        def clamped(frame: Frame) -> None:
+            frame.write(out, np.clip(frame.values[a], low, high).astype(target.numpy))
+
+        return clamped
+    if target.bits < source.bits:
+
+        def narrowed(frame: Frame) -> None:
+            frame.write(out, frame.values[a].astype(target.numpy))
+
+        return narrowed
+    if target.bits == source.bits and target.is_signed != source.is_signed:
+        # The bits stay and the destination's signedness decides how a wider register is filled.
+        same = d.source("a", target)
+
+        def relabelled(frame: Frame) -> None:
+            frame.write(out, frame.values[same])
+
+        return relabelled
+
+    def widened(frame: Frame) -> None:
+        frame.write(out, frame.values[a].astype(target.numpy))
+
+    return widened
+
+
+@HANDLERS.add("cvt.to_integer.f32", "cvt.to_integer.f64", "cvt.to_integer.f16", "cvt.to_integer.bf16")
+def to_integer(d: Decode) -> Step:
+    target, source = words(d)
+    read = reader(d, "a", source, bool(d.modifiers.get("ftz")))
+    rounded = to_integral(d.modifier("rnd"))
+    out = destination(d, target)
+    info = np.iinfo(target.numpy)
+    wide = source.bits == 64 or target.bits == 64
+    nan = target.numpy.type(0 if not wide else info.min if target.is_signed else 1 << target.bits - 1)
+    low, high = float(info.min), float(info.max)  # the upper one rounds up to a power of two for 64 bits
+    least, most = target.numpy.type(info.min), target.numpy.type(info.max)
+    middle = np.dtype(np.uint64 if target is dtypes.u64 else np.int64)
+
+    def step(frame: Frame) -> None:
+        x = read(frame)
+        whole = rounded(x)
+        over, under = whole >= high, whole <= low
+        result = np.where(over | under | (x != x), 0.0, whole).astype(middle).astype(target.numpy)
+        result = np.where(over, most, np.where(under, least, np.where(x != x, nan, result)))
+        frame.write(out, result)
+
+    return step
+
+
+def integer_as_double(x: np.ndarray) -> np.ndarray:
+    """An integer as a double, exact or rounded to odd: the halves of 64 bits are exact, and so is their sum's error."""
+    if x.dtype.itemsize < 8:
+        return x.astype(np.float64)
+    high = (x >> x.dtype.type(32)).astype(np.float64) * 2.0**32
+    low = (x & x.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    return make_odd(*two_sum(high, low))
+
+
+@HANDLERS.add("cvt.from_integer.f32", "cvt.from_integer", "cvt.from_integer.bf16")
+def from_integer(d: Decode) -> Step:
+    target, source = words(d)
+    mode = d.modifier("rnd")
+    a, out = d.source("a", source), destination(d, target)
+    clamps = bool(d.modifiers.get("sat"))
+
+    def convert(x: np.ndarray) -> np.ndarray:
+        if target is dtypes.f64:
+            if mode == "rn" or source.bits < 64:
+                return x.astype(np.float64)
+            high = (x >> x.dtype.type(32)).astype(np.float64) * 2.0**32
+            return directed64("add", mode, high, (x & x.dtype.type(0xFFFFFFFF)).astype(np.float64))
+        if target is dtypes.f32:
+            return x.astype(np.float32) if mode == "rn" else round32(integer_as_double(x), mode)
+        return round_to(integer_as_double(x), FORMATS[target.name], mode)
+
+    def step(frame: Frame) -> None:
+        result = np.atleast_1d(np.asarray(convert(np.asarray(frame.values[a]))).astype(np.float64))
+        frame.write(out, bits_of(saturate(result) if clamps else result, target))
+
+    return step
+
+
+# -- floats ------------------------------------------------------------------------------------------------------
+
+
+def _relu(x: np.ndarray) -> np.ndarray:
+    """Negative values (and -0) to +0; NaN stays."""
+    return np.where(x > 0, x, np.where(x != x, x, x.dtype.type(0)))
+
+
+@HANDLERS.add(*(form.key for form in rows.FORMS if form.key.startswith("cvt.round.")))
+def round_to_integral(d: Decode) -> Step:
+    target, source = words(d)
+    flushes = bool(d.modifiers.get("ftz"))
+    read = reader(d, "a", source, flushes)
+    mode, clamps = d.modifier("rnd"), bool(d.modifiers.get("sat"))
+    out = destination(d, target)
+
+    def step(frame: Frame) -> None:
+        x = np.atleast_1d(read(frame))
+        if mode:
+            x = np.copysign(to_integral(mode)(x), x)
+        frame.write(out, bits_of(saturate(x) if clamps else x, target))
+
+    return step
+
+
+_NARROW = tuple(
+    form.key
+    for form in rows.FORMS
+    if form.key.split(".")[1] in ("narrow", "relu", "satfinite", "directed", "ftz")
+)
+
+
+@HANDLERS.add(*_NARROW)
+def narrow(d: Decode) -> Step:
+    target, source = words(d)
+    modifiers = d.instruction.modifiers
+    flushes = "ftz" in modifiers
+    mode = modifiers[1]
+    out = destination(d, target)
+    convert = rounder(target, source, mode, "satfinite" in modifiers)
+    relu, clamps = "relu" in modifiers, "sat" in modifiers
+    if target is dtypes.bf16 and source is dtypes.f32 and mode == "rn" and len(modifiers) == 4:
+        a = d.source("a")
+
+        def fast(frame: Frame) -> None:
+            frame.write(out, f32_to_bf16(spread(frame, a)))
+
+        return fast
+    read = reader(d, "a", source, flushes)
+
+    def step(frame: Frame) -> None:
+        result = convert(np.atleast_1d(read(frame)))
+        if flushes and target is dtypes.f32:
+            result = flush(result, 2.0**-126)
+        if relu:
+            result = _relu(result)
+        if clamps:
+            result = saturate(result)
+        frame.write(out, bits_of(result, target))
+
+    return step
+
+
+def rounder(target: DType, source: DType, mode: str, finite: bool) -> Callable[[np.ndarray], np.ndarray]:
+    """From exact doubles to doubles that are values of the target."""
+    if target is dtypes.f32:
+        return lambda x: round32(x, mode).astype(np.float64)
+    return lambda x: round_to(x, FORMATS[target.name], mode, finite)
+
+
+@HANDLERS.add(*(form.key for form in rows.FORMS if form.key.startswith("cvt.widen.")))
+def widen(d: Decode) -> Step:
+    target, source = words(d)
+    out = destination(d, target)
+    flushes, clamps = bool(d.modifiers.get("ftz")), bool(d.modifiers.get("sat"))
+    if source is dtypes.bf16 and target is dtypes.f32 and not flushes:
+        a = d.source("a", dtypes.b16)
+
+        def shifted(frame: Frame) -> None:  # NaN: PTX leaves the result open; the payload stays
+            frame.write(out, bf16_to_f32(spread(frame, a)).view(np.uint32))
+
+        return shifted
+    read = reader(d, "a", source, flushes)
+
+    def step(frame: Frame) -> None:
+        x = np.atleast_1d(read(frame))
+        if flushes:
+            x = flush(x, 2.0**-126)
+        frame.write(out, bits_of(saturate(x) if clamps else x, target))
+
+    return step
+
+
+# -- pairs -------------------------------------------------------------------------------------------------------
+
+
+@HANDLERS.add("cvt.pair.f16x2.f32", "cvt.pair.bf16x2.f32")
+def pair(d: Decode) -> Step:
+    """`a` goes to the upper half, `b` to the lower."""
+    name = d.type("d").name.removesuffix("x2")
+    mode, relu, finite = d.modifier("rnd"), bool(d.modifiers.get("relu")), bool(d.modifiers.get("satfinite"))
+    a, b, out = d.source("a"), d.source("b"), d.destination("d", dtypes.b32)
+    target = FORMATS[name]
+    nearest = {"f16": f16_bits, "bf16": f32_to_bf16}[name]
+
+    def bits(x: np.ndarray) -> np.ndarray:
+        if mode == "rn" and not finite:
+            return nearest(_relu(x) if relu else x)
+        result = round_to(x.astype(np.float64), target, mode, finite)
+        return half_bits(_relu(result) if relu else result, name)
+
+    def step(frame: Frame) -> None:
+        upper, lower = bits(spread(frame, a)), bits(spread(frame, b))
+        frame.write(out, (upper.astype(np.uint32) << np.uint32(16)) | lower)
+
+    return step
+
+
+@HANDLERS.add("cvt.rna.tf32.f32")
+def tf32_away(d: Decode) -> Step:
+    """Ties away from zero: add half of the last place kept and cut. Exponent 255 is only cut, so that some NaNs
+    become infinite: read off an H200 (shared/reference/tensorcore_numerics.md)."""
+    a, out = d.source("a", dtypes.b32), d.destination("d")
+    finite = bool(d.modifiers.get("satfinite"))
+    exponent, cut = np.uint32(0x7F800000), np.uint32(0xFFFFE000)
+    greatest = np.uint32(0x7F7FE000)
+
+    def step(frame: Frame) -> None:
+        x = spread(frame, a)
+        special = (x & exponent) == exponent
+        result = np.where(special, x, x + np.uint32(0x1000)) & cut
+        if finite:
+            size = x & np.uint32(0x7FFFFFFF)
+            over = ((result & exponent) == exponent) & (size <= exponent)
+            result = np.where(over, greatest | (x & np.uint32(0x80000000)), result)
+            result = np.where(size > exponent, np.uint32(0x7FFFFFFF), result)
+        frame.write(out, result)
+
+    return step
+
+
+@HANDLERS.add("cvt.tf32.f32")
+def tf32(d: Decode) -> Step:
+    mode, relu, finite = d.modifier("rnd"), bool(d.modifiers.get("relu")), bool(d.modifiers.get("satfinite"))
+    read, out = reader(d, "a", dtypes.f32), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        result = round_to(np.atleast_1d(read(frame)), FORMATS["tf32"], mode, finite)
+        frame.write(out, bits_of(_relu(result) if relu else result, dtypes.f32))
+
+    return step
+
+
+def fp8_bits(x: np.ndarray, name: str, relu: bool) -> np.ndarray:
+    """Doubles to "e4m3" or "e5m2" bits (uint8), to nearest even and saturating; NaN becomes 0x7F."""
+    result = round_to(_relu(x) if relu else x, FORMATS[name], "rn", True)
+    return np.where(result != result, np.uint8(0x7F), result.astype(dtypes.ALL[name].numpy).view(np.uint8))
+
+
+@HANDLERS.add("cvt.fp8x2.f32")
+def fp8_from_singles(d: Decode) -> Step:
+    name, relu = d.modifier("dtype").removesuffix("x2"), bool(d.modifiers.get("relu"))
+    first, second, out = reader(d, "a", dtypes.f32), reader(d, "b", dtypes.f32), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        upper, lower = fp8_bits(first(frame), name, relu), fp8_bits(second(frame), name, relu)
+        frame.write(out, (upper.astype(np.uint16) << np.uint16(8)) | lower)
+
+    return step
+
+
+@HANDLERS.add("cvt.fp8x2.f16x2")
+def fp8_from_halves(d: Decode) -> Step:
+    name, relu = d.modifier("dtype").removesuffix("x2"), bool(d.modifiers.get("relu"))
+    a, out = d.source("a", dtypes.b32), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        values = half_values(spread(frame, a).view(np.uint16), "f16")
+        frame.write(out, fp8_bits(values, name, relu).view(np.uint16))
+
+    return step
+
+
+@HANDLERS.add("cvt.f16x2.fp8x2")
+def halves_from_fp8(d: Decode) -> Step:
+    """Exact. The upper byte goes to the upper half."""
+    kind = dtypes.ALL[d.modifier("atype").removesuffix("x2")].numpy
+    relu = bool(d.modifiers.get("relu"))
+    a, out = d.source("a"), d.destination("d", dtypes.b32)
+
+    def step(frame: Frame) -> None:
+        values = spread(frame, a).view(np.uint8).view(kind).astype(np.float32)
+        frame.write(out, f16_bits(_relu(values) if relu else values).view(np.uint32))
+
+    return step
+
+
+@HANDLERS.add("cvt.pack", "cvt.pack.merge")
+def pack(d: Decode) -> Step:
+    """Two integers clamped and set side by side, `b` lowest; the rest are the low bits of `c`."""
+    word = d.modifier("dtype")
+    size, signed = int(word[1:]), word[0] == "s"
+    low, high = (-(1 << size - 1), (1 << size - 1) - 1) if signed else (0, (1 << size) - 1)
+    field = np.uint32((1 << size) - 1)
+    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+    c = d.source("c") if d.has("c") else None
+
+    def clamped(x: np.ndarray) -> np.ndarray:
+        return np.clip(np.asarray(x).astype(np.int64), low, high).astype(np.uint32) & field
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        result = clamped(v[b]) | (clamped(v[a]) << np.uint32(size))
+        if c is not None:
+            result = result | (v[c] << np.uint32(2 * size))
+        frame.write(out, result)
+
+    return step

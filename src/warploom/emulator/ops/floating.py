@@ -1,0 +1,247 @@
+"""Single and double precision arithmetic, correctly rounded: PTX ISA 9.7.3.
+
+A NaN result in single precision is 0x7FFFFFFF. In double precision it is what the host's processor makes: a quieted
+operand, or a fresh NaN with its sign set; that is what has been seen of GPUs too, and PTX leaves it open.
+The directed modes of double precision run lane by lane in rational arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..decode import Decode
+from ..frame import Frame
+from ..handlers import Handlers, Step
+from ..ieee import (
+    NAN32,
+    add32,
+    directed64,
+    flush,
+    fma32,
+    fma64,
+    round32,
+    saturate,
+    suspicious,
+)
+from .integer import spread
+
+HANDLERS = Handlers()
+
+Function = Callable[..., np.ndarray]
+
+
+def write32(frame: Frame, out: int, result: np.ndarray) -> None:
+    """Write singles with canonical NaNs."""
+    if np.count_nonzero(result != result):
+        result = np.where(result != result, NAN32, result)
+    np.copyto(frame.values[out], result, where=frame.mask)  # type: ignore[arg-type]
+
+
+def canonical(frame: Frame, target: np.ndarray) -> None:
+    """Make the NaNs of a register just written canonical."""
+    bad = target != target
+    if np.count_nonzero(bad):
+        np.copyto(target, NAN32, where=bad & frame.mask)  # type: ignore[operator]
+
+
+def step32(d: Decode, names: str, function: Function) -> Step:
+    """A step from single precision sources (as they are, or flushed) through `function` to a single, flushed and clamped."""
+    slots = [d.source(name) for name in names]
+    out = d.destination("d")
+    flushes, clamps = bool(d.modifiers.get("ftz")), bool(d.modifiers.get("sat"))
+    flushes = flushes or "ftz" in d.instruction.modifiers
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        if flushes:
+            result = flush(function(*(flush(v[slot]) for slot in slots)))
+        else:
+            result = function(*(v[slot] for slot in slots))
+        write32(frame, out, saturate(result) if clamps else result)
+
+    return step
+
+
+def ufunc32(d: Decode, operation: np.ufunc) -> Step:
+    """The fast path: one ufunc, and a look for NaNs."""
+    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        target = v[out]
+        operation(v[a], v[b], out=target, where=frame.mask)
+        bad = target != target
+        if np.count_nonzero(bad):
+            np.copyto(target, NAN32, where=bad & frame.mask)  # type: ignore[operator]
+
+    return step
+
+
+def is_plain(d: Decode) -> bool:
+    """Rounding to nearest, and no modifier that changes operands or result."""
+    return d.modifier("rnd", "rn") == "rn" and not d.modifiers.get("ftz") and not d.modifiers.get("sat")
+
+
+def doubles(function: Function) -> Function:
+    return lambda *operands: function(*(np.asarray(x).astype(np.float64) for x in operands))
+
+
+@HANDLERS.add("add.f32", "sub.f32", "mul.f32")
+def arithmetic32(d: Decode) -> Step:
+    operation = {"add": np.add, "sub": np.subtract, "mul": np.multiply}[d.match.form.base]
+    if is_plain(d):
+        return ufunc32(d, operation)
+    mode = d.modifier("rnd", "rn")
+    if mode == "rn":
+        return step32(d, "ab", operation)
+    directed = {
+        "add": lambda a, b: add32(a, b, mode),
+        "sub": lambda a, b: add32(a, -b, mode),
+        "mul": lambda a, b: round32(a * b, mode),
+    }[d.match.form.base]
+    return step32(d, "ab", doubles(directed))
+
+
+@HANDLERS.add("fma.f32", "mad.f32")
+def multiply_add32(d: Decode) -> Step:
+    mode = d.modifier("rnd")
+    if not is_plain(d):
+        return step32(d, "abc", lambda a, b, c: fma32(a, b, c, mode))
+    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        total = np.add(np.multiply(v[a], v[b], dtype=np.float64), v[c])
+        result = total.astype(np.float32)
+        if suspicious(total, result):
+            result = fma32(v[a], v[b], v[c])
+        if np.count_nonzero(result != result):
+            result = np.where(result != result, NAN32, result)
+        np.copyto(v[out], result, where=frame.mask)  # type: ignore[arg-type]
+
+    return step
+
+
+@HANDLERS.add("div.f32", "rcp.f32", "sqrt.f32")
+def division32(d: Decode) -> Step:
+    """A quotient or root of singles rounded to double is never so close to a boundary of singles that rounding again errs."""
+    mode = d.modifier("rnd")
+    base = d.match.form.base
+    function: Function = {
+        "div": lambda a, b: round32(a / b, mode),
+        "rcp": lambda a: round32(1.0 / a, mode),
+        "sqrt": lambda a: round32(np.sqrt(a), mode),
+    }[base]
+    return step32(d, "ab" if base == "div" else "a", doubles(function))
+
+
+@HANDLERS.add("abs.f32", "neg.f32", "abs.f64", "neg.f64")
+def sign(d: Decode) -> Step:
+    operation = {"abs": np.absolute, "neg": np.negative}[d.match.form.base]
+    a, out = d.source("a"), d.destination("d")
+    flushes = bool(d.modifiers.get("ftz"))
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        operation(flush(v[a]) if flushes else v[a], out=v[out], where=frame.mask)
+
+    return step
+
+
+def least_or_greatest(x: np.ndarray, y: np.ndarray, least: bool, nan: bool, xorsign: bool = False) -> np.ndarray:
+    """min or max by PTX's rules: -0 < +0; one NaN loses against a number, unless `nan`."""
+    sign = None
+    if xorsign:
+        sign = np.signbit(x) ^ np.signbit(y)
+        x, y = np.abs(x), np.abs(y)
+    if nan:
+        result = np.minimum(x, y) if least else np.maximum(x, y)
+    else:
+        result = np.fmin(x, y) if least else np.fmax(x, y)
+    if np.count_nonzero(result == 0):
+        negative = np.signbit(x) | np.signbit(y) if least else np.signbit(x) & np.signbit(y)
+        zero = result.dtype.type(0)
+        result = np.where((x == 0) & (y == 0), np.where(negative, -zero, zero), result)
+    return result if sign is None else np.where(sign, -result, result)
+
+
+@HANDLERS.add("min.f32", "max.f32", "min.xorsign.f32", "max.xorsign.f32")
+def minmax32(d: Decode) -> Step:
+    least = d.match.form.base == "min"
+    nan, xorsign = bool(d.modifier("NaN")), "xorsign" in d.instruction.modifiers
+    return step32(d, "ab", lambda a, b: least_or_greatest(a, b, least, nan, xorsign))
+
+
+@HANDLERS.add("min.f64", "max.f64")
+def minmax64(d: Decode) -> Step:
+    least = d.match.form.base == "min"
+    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        frame.write(out, least_or_greatest(v[a], v[b], least, False))
+
+    return step
+
+
+@HANDLERS.add("add.f64", "sub.f64", "mul.f64", "fma.f64", "mad.f64", "div.f64", "rcp.f64", "sqrt.f64")
+def arithmetic64(d: Decode) -> Step:
+    base = {"mad": "fma"}.get(d.match.form.base, d.match.form.base)
+    mode = d.modifier("rnd", "rn")
+    names = {"fma": "abc", "rcp": "a", "sqrt": "a"}.get(base, "ab")
+    slots = [d.source(name) for name in names]
+    out = d.destination("d")
+    if mode == "rn" and base in ("add", "sub", "mul", "div"):
+        operation = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}[base]
+        a, b = slots
+
+        def fast(frame: Frame) -> None:
+            v = frame.values
+            operation(v[a], v[b], out=v[out], where=frame.mask)
+
+        return fast
+    if mode == "rn":
+        function: Function = {"fma": fma64, "rcp": lambda a: 1.0 / a, "sqrt": np.sqrt}[base]
+    elif base == "rcp":
+        function = lambda a: directed64("div", mode, np.ones_like(a), a)  # noqa: E731
+    else:
+        function = lambda *operands: directed64(base, mode, *operands)  # noqa: E731
+
+    def step(frame: Frame) -> None:
+        frame.write(out, function(*(spread(frame, slot) for slot in slots)))
+
+    return step
+
+
+@HANDLERS.add("copysign")
+def copy_sign(d: Decode) -> Step:
+    """The sign is that of `a`, the magnitude that of `b`: the other way round than in C."""
+    a, b, out = d.source("a"), d.source("b"), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        np.copysign(v[b], v[a], out=v[out], where=frame.mask)
+
+    return step
+
+
+@HANDLERS.add("testp")
+def test_property(d: Decode) -> Step:
+    """Zeros count as normal."""
+    tiny = np.finfo(d.type("a").numpy).smallest_normal
+    function = {
+        "finite": np.isfinite,
+        "infinite": np.isinf,
+        "number": lambda x: x == x,
+        "notanumber": np.isnan,
+        "normal": lambda x: np.isfinite(x) & ((np.abs(x) >= tiny) | (x == 0)),
+        "subnormal": lambda x: (np.abs(x) < tiny) & (x != 0),
+    }[d.modifier("op")]
+    a, out = d.source("a"), d.destination("p")
+
+    def step(frame: Frame) -> None:
+        frame.write(out, function(frame.values[a]))
+
+    return step

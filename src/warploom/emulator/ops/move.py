@@ -1,0 +1,138 @@
+"""Moves, vectors packed and unpacked, and byte permutation: PTX ISA 9.7.9.3, 9.7.9.4, 9.7.9.7."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...asm.nodes import Integer
+from ...isa import dtypes
+from ..decode import Decode
+from ..frame import Frame
+from ..handlers import Handlers, Step
+from .integer import spread
+
+HANDLERS = Handlers()
+
+
+@HANDLERS.add("mov", "mov.b128")
+def move(d: Decode) -> Step:
+    if d.negated("a"):
+        read, target = d.predicate("a"), d.destination("d")
+
+        def inverted(frame: Frame) -> None:
+            np.copyto(frame.values[target], read(frame), where=frame.mask)  # type: ignore[arg-type]
+
+        return inverted
+    a, out = d.source("a"), d.destination("d")
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        np.copyto(v[out], v[a], where=frame.mask)  # type: ignore[arg-type]
+
+    return step
+
+
+def _part(d: Decode, name: str, whole: str) -> tuple[dtypes.DType, int]:
+    """The type and number of the parts of a vector."""
+    count = len(d.registers(name))
+    return dtypes.ALL[f"b{d.type(whole).bits // count}"], count
+
+
+@HANDLERS.add("mov.pack.b32x2", "mov.pack.b64x2", "mov.pack.b64x4", "mov.pack.b128")
+def pack(d: Decode) -> Step:
+    kind, count = _part(d, "a", "d")
+    parts, out = d.registers("a", kind).slots, d.destination("d")
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        # Parts lie in another bank than the whole, so that writing one never changes another.
+        fields = v[out].view(kind.numpy).reshape(frame.lanes, count)
+        for index, part in enumerate(parts):
+            np.copyto(fields[:, index], v[part], where=frame.mask)  # type: ignore[arg-type]
+
+    return step
+
+
+@HANDLERS.add("mov.unpack.b32x2", "mov.unpack.b64x2", "mov.unpack.b64x4", "mov.unpack.b128")
+def unpack(d: Decode) -> Step:
+    kind, count = _part(d, "d", "a")
+    a, parts = d.source("a"), d.registers("d", kind).slots
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        fields = spread(frame, a).view(kind.numpy).reshape(frame.lanes, count)
+        for index, part in enumerate(parts):
+            np.copyto(v[part], fields[:, index], where=frame.mask)  # type: ignore[arg-type]
+
+    return step
+
+
+# -- prmt --------------------------------------------------------------------------------------------------------
+
+# Which source byte goes to each byte of the result, lowest first, for the four values of the selector.
+_MODES = {
+    "f4e": ((0, 1, 2, 3), (1, 2, 3, 4), (2, 3, 4, 5), (3, 4, 5, 6)),
+    "b4e": ((0, 7, 6, 5), (1, 0, 7, 6), (2, 1, 0, 7), (3, 2, 1, 0)),
+    "rc8": ((0, 0, 0, 0), (1, 1, 1, 1), (2, 2, 2, 2), (3, 3, 3, 3)),
+    "ecl": ((0, 1, 2, 3), (1, 1, 2, 3), (2, 2, 2, 3), (3, 3, 3, 3)),
+    "ecr": ((0, 0, 0, 0), (0, 1, 1, 1), (0, 1, 2, 2), (0, 1, 2, 3)),
+    "rc16": ((0, 1, 0, 1), (2, 3, 2, 3), (0, 1, 0, 1), (2, 3, 2, 3)),
+}
+
+
+@HANDLERS.add("prmt")
+def permute(d: Decode) -> Step:
+    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
+    mode = d.modifier("mode")
+    if mode:
+        table = np.array([sum(byte << 4 * at for at, byte in enumerate(row)) for row in _MODES[mode]], np.uint32)
+
+        def by_mode(frame: Frame) -> None:
+            v = frame.values
+            frame.write(out, _permute(v[a], v[b], table[v[c] & np.uint32(3)]))
+
+        return by_mode
+    control = d.operands["c"]
+    if isinstance(control, Integer):
+        constant = _permute_constant(control.value)
+
+        def by_constant(frame: Frame) -> None:
+            v = frame.values
+            frame.write(out, constant(v[a], v[b]))
+
+        return by_constant
+
+    def generic(frame: Frame) -> None:
+        v = frame.values
+        frame.write(out, _permute(v[a], v[b], v[c]))
+
+    return generic
+
+
+def _permute(a: np.ndarray, b: np.ndarray, control: np.ndarray) -> np.ndarray:
+    both = np.left_shift(np.asarray(b).astype(np.uint64), np.uint64(32)) | a
+    result = np.uint64(0)
+    for at in range(4):
+        select = np.asarray(control >> np.uint32(4 * at)).astype(np.uint64)
+        byte = (both >> ((select & np.uint64(7)) << np.uint64(3))) & np.uint64(255)
+        sign = (byte >> np.uint64(7)) * np.uint64(255)
+        result = result | (np.where(select & np.uint64(8), sign, byte) << np.uint64(8 * at))
+    return result
+
+
+def _permute_constant(control: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """The permutation for one control word: a shift and a mask for each byte."""
+    bytes_of = [(control >> 4 * at & 7, bool(control >> 4 * at & 8)) for at in range(4)]
+
+    def apply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        result: np.ndarray | np.uint32 = np.uint32(0)
+        for at, (byte, sign) in enumerate(bytes_of):
+            part = ((a if byte < 4 else b) >> np.uint32(8 * (byte & 3))) & np.uint32(255)
+            if sign:
+                part = (part >> np.uint32(7)) * np.uint32(255)
+            result = result | (part << np.uint32(8 * at))
+        return result  # type: ignore[return-value]
+
+    return apply
