@@ -10,13 +10,19 @@ import inspect
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
+from .. import runtime
 from ..errors import SourceLocation, TraceError
 from ..isa import arch as isa_arch
-from ..runtime.program import Program
+from ..runtime import Program
 from .build import Built, build
 from .tile import Scalar, Tile, Tiles
+
+if TYPE_CHECKING:
+    from ..driver.resources import Resources
+    from ..emulator.report import Report
 
 GridEntry = int | str | Tiles
 Grid = tuple[GridEntry, ...] | Callable[..., tuple[int, ...]]
@@ -71,6 +77,7 @@ class Kernel:
         self.__name__ = self.name
         self._lock = threading.RLock()
         self._built: Built | None = None
+        self._caller: runtime.Caller | None = None
         self._check_limits()
         self.names = self._argument_names()
 
@@ -154,7 +161,7 @@ class Kernel:
 
     def cubin(self) -> bytes:
         """The machine code, built by ptxas (cached). Raises CompilationError, ToolchainError."""
-        return self._compiled().cubin
+        return runtime.build(self.program()).cubin
 
     def sass(self) -> str:
         """The disassembly. Needs nvdisasm; ToolchainError where it is missing."""
@@ -162,58 +169,45 @@ class Kernel:
 
         return sass(self.cubin(), self.name)
 
-    def resources(self) -> Any:
+    def resources(self) -> Resources:
         """Registers, spills, shared memory, barriers and notes of the build, from ptxas."""
-        found = self._compiled().resources
-        return found.get(self.name, found) if isinstance(found, dict) else found
-
-    def _compiled(self) -> Any:
-        from ..driver.compile import build as compile_text
-
-        return compile_text(self.ptx(), name=self.name)
+        return runtime.build(self.program()).resources[self.name]
 
     # -- running it ----------------------------------------------------------------------------------------------
 
     def emulate(
-        self, *args: Any, check: bool = True, schedule: str | None = None, seed: int | None = None,
-        ptx: str | None = None, **options: Any,
-    ) -> Any:  # fmt: skip
+        self, *args: Any, check: bool = True, schedule: str = "lazy", seed: int = 0, ptx: str | None = None, **options: Any
+    ) -> Report:
         """Run in the emulator and return its Report.
 
         Args:
-            args: arrays in CPU memory, inputs then (optionally) outputs; outputs are allocated where they are left out,
-                and are `report.outputs` either way.
+            args: arrays in CPU memory, inputs then (optionally) outputs, then scalars; outputs that are left out are
+                made. Either way they are `report.outputs`.
             check: run the sanitizer.
-            schedule, seed: when asynchronous operations complete; the settings' by default.
+            schedule, seed: when asynchronous operations complete.
             ptx: another text under the same launch.
-            options: what `warploom.emulate` takes besides (max_steps, machine, grid, …).
+            options: what `warploom.emulate` takes besides (out, max_steps, machine, grid, numerics, …).
         """
-        from dataclasses import replace
-
-        from ..runtime import emulate
-
         program = self.program()
         if ptx is not None:
             program = replace(program, text=ptx)
-        if schedule is not None:
-            options["schedule"] = schedule
-        if seed is not None:
-            options["seed"] = seed
-        return emulate(program, *args, check=check, **options)
+        return runtime.emulate(program, *args, check=check, schedule=schedule, seed=seed, **options)
 
-    def __call__(self, *args: Any, out: Any = None, stream: Any = None) -> Any:
+    def __call__(self, *args: Any, out: Any = None, stream: Any = None, **scalars: Any) -> Any:
         """Run it: on the GPU for CUDA arrays, in the emulator for arrays in CPU memory.
 
         Args:
-            args: the inputs in order; outputs may follow.
+            args: the inputs in order; outputs may follow, then scalars.
             out: the outputs (one array, or a tuple).
             stream: CUDA stream; the caller's current one by default.
+            scalars: by name.
 
         Returns the output, or a tuple of them, in the library of the inputs.
         """
-        from ..runtime import call
-
-        return call(self.program(), *args, out=out, stream=stream)
+        caller = self._caller
+        if caller is None:
+            caller = self._caller = runtime.Caller(self.program())
+        return caller(*args, out=out, stream=stream, **scalars)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} {self.arch} at {self.location}>"
