@@ -166,7 +166,7 @@ def run_wgmma(
         "kernel",
         [image, d, np.ascontiguousarray(a), *values],
         grid=(1, 1, 1),
-        block=(128, 1, 1),
+        block=(threads, 1, 1),
         **options,
     )
 

@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 
 MODES = ("exact", "hardware")
-_NAN = {"f32": np.uint32(0x7FFFFFFF), "f16": np.uint16(0x7FFF)}
+_NAN: dict[str, np.generic] = {"f32": np.uint32(0x7FFFFFFF), "f16": np.uint16(0x7FFF)}
 _SMALLEST_EXPONENT = {"bf16": -126, "tf32": -126, "f32": -126, "f16": -14, "e4m3": -6, "e5m2": -14}
 _EXPONENT_FLOOR = -133
 """No term is aligned to less than this exponent: measured, tests/golden/bf16.npz, class "tiny"."""
@@ -103,7 +103,7 @@ def _value_table(kind: str) -> np.ndarray:
 
 def _rounded(total: np.ndarray, accumulator: str) -> np.ndarray:
     """float64 to the accumulator's type, to nearest even; one NaN, no negative zero, as the hardware writes them."""
-    result = total.astype(np.float32 if accumulator == "f32" else np.float16)
+    result: np.ndarray = total.astype(np.float32 if accumulator == "f32" else np.float16)
     result += result.dtype.type(0)
     return _one_nan(result, accumulator)
 

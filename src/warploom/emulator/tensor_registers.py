@@ -10,7 +10,12 @@ import numpy as np
 
 from ..isa.fragments import Fragment
 
-_ELEMENT = {8: np.dtype(np.uint8), 16: np.dtype(np.uint16), 32: np.dtype(np.uint32), 64: np.dtype(np.uint64)}
+_ELEMENT: dict[int, np.dtype] = {
+    8: np.dtype(np.uint8),
+    16: np.dtype(np.uint16),
+    32: np.dtype(np.uint32),
+    64: np.dtype(np.uint64),
+}
 
 
 def gather(registers: np.ndarray, fragment: Fragment) -> np.ndarray:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 HANDLERS = Handlers()
 POISON = np.uint32(0xFFFFFFFF)
-_SIGN = {8: np.uint8(0x80), 16: np.uint16(0x8000), 32: np.uint32(0x80000000)}
+_SIGN: dict[int, np.generic] = {8: np.uint8(0x80), 16: np.uint16(0x8000), 32: np.uint32(0x80000000)}
 
 
 # -- what a CTA keeps ----------------------------------------------------------------------------------------------

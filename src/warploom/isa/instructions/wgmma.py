@@ -7,7 +7,7 @@ The accumulator is one operand that is read and written, n/2 32-bit registers of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from .mma import shape_of
 from .schema import Form, Modifiers
@@ -37,10 +37,17 @@ def _accumulators(per_register: int) -> Callable[[Modifiers], int]:
 _TRANSPOSABLE = ("ia:imm, ib:imm, ta:imm, tb:imm", "ia:imm, ib:imm, tb:imm")
 _SCALABLE = ("ia:imm, ib:imm", "ia:imm, ib:imm")
 _PLAIN = ("", "")
+_NO_SLOTS: Mapping[str, str] = {}
 
 
 def _pair(
-    name: str, opcode: str, k: int, accumulator: str, immediates: tuple[str, str], per_register: int = 1, **slots: str
+    name: str,
+    opcode: str,
+    k: int,
+    accumulator: str,
+    immediates: tuple[str, str],
+    per_register: int = 1,
+    slots: Mapping[str, str] = _NO_SLOTS,
 ) -> tuple[Form, Form]:
     """The two rows of one input type: A by descriptor, A in registers."""
     check = _float_n if accumulator != "s32" else _integer_n
@@ -64,7 +71,9 @@ def _pair(
     return (forms[0], forms[1])
 
 
-def _example(opcode: str, k: int, accumulator: str, a: str, rest: str, per_register: int, slots: dict[str, str]) -> str:
+def _example(
+    opcode: str, k: int, accumulator: str, a: str, rest: str, per_register: int, slots: Mapping[str, str]
+) -> str:
     """One whole instruction, at n = 16."""
     registers = {"f32": "%f", "b32": "%r", "s32": "%r"}[accumulator]
     d = ", ".join(f"{registers}{i}" for i in range(8 // per_register))
@@ -81,12 +90,12 @@ FORMS: tuple[Form, ...] = (
     *_pair("f16_f16", ".f16.f16.f16", 16, "b32", _TRANSPOSABLE, 2),
     *_pair("bf16", ".f32.bf16.bf16", 16, "f32", _TRANSPOSABLE),
     *_pair("tf32", ".f32.tf32.tf32", 8, "f32", _SCALABLE),
-    *_pair("fp8_f32", ".f32.atype.btype", 32, "f32", _SCALABLE, **_FP8),
-    *_pair("fp8_f16", ".f16.atype.btype", 32, "b32", _SCALABLE, 2, **_FP8),
+    *_pair("fp8_f32", ".f32.atype.btype", 32, "f32", _SCALABLE, slots=_FP8),
+    *_pair("fp8_f16", ".f16.atype.btype", 32, "b32", _SCALABLE, 2, _FP8),
     # ptxas takes .satfinite in the place of the ISA's syntax line and in that of its examples.
     *_pair(
         "int8", "{.saturate}.s32.atype.btype{.satfinite}", 32, "s32", _PLAIN,
-        saturate="satfinite", atype="s8 u8", btype="s8 u8",
+        slots={"saturate": "satfinite", "atype": "s8 u8", "btype": "s8 u8"},
     ),
     *_pair("b1", ".s32.b1.b1.and.popc", 256, "s32", _PLAIN),
     Form("wgmma.fence", "wgmma.fence.sync.aligned", "", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.1"),
