@@ -153,6 +153,23 @@ def test_reading_many_words_with_volatile_loads_is_no_spin():
     assert out[0] == words.sum()
 
 
+def test_polling_one_word_a_fixed_number_of_times_is_no_deadlock():
+    words, out = np.array([3], np.uint32), np.zeros(1, np.uint32)
+    body = """
+        mov.u32 %r1, 0;
+        mov.u32 %r2, 0;
+    LOOP:
+        ld.volatile.global.u32 %r3, [%rd0];
+        add.u32 %r1, %r1, %r3;
+        add.u32 %r2, %r2, 1;
+        setp.lt.u32 %p1, %r2, 1500;
+        @%p1 bra LOOP;
+        st.global.u32 [%rd1], %r1;
+    """
+    emulate(body, words, out)
+    assert out[0] == 4500
+
+
 def test_an_endless_loop_meets_the_step_limit():
     with pytest.raises(StepLimitError, match="max_steps"):
         emulate("LOOP: add.u32 %r1, %r1, 1; bra LOOP;", max_steps=100_000)

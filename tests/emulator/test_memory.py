@@ -135,7 +135,8 @@ def test_a_narrow_store_writes_the_low_bits_of_a_wide_register():
     [
         "ld.global.nc", "ld.global.cg", "ld.global.L1::no_allocate.L2::128B", "ld.volatile.global",
         "ld.global.volatile", "ld.relaxed.gpu.global", "ld.acquire.sys.global", "ld.global.acquire.gpu",
-        "ld.global.gpu.relaxed", "ldu.global", "ld.weak.global", "ld.global.nc.L1::no_allocate.L2::256B", "ld.mmio.relaxed.sys.global",
+        "ld.global.gpu.relaxed", "ldu.global", "ld.weak.global", "ld.mmio.relaxed.sys.global",
+        "ld.global.nc.L1::no_allocate.L2::256B",
     ],
 )  # fmt: skip
 def test_the_variants_of_a_load_all_load(load):

@@ -22,11 +22,10 @@ from .handlers import Wait
 from .machine import FULL, Cluster, Cta, Fragment, Machine, Warp, lanes_of, mask_of
 from .policy import Policy
 from .registers import WARP
+from .spinning import SpinWatch
 
 QUANTUM = 20_000
 """Instructions a group may run before others get their turn."""
-IDLE_ROUNDS = 256
-"""Rounds of time-outs without any progress after which the machine is dead."""
 
 
 @dataclass(eq=False)
@@ -60,8 +59,8 @@ class Scheduler:
     def run(self) -> None:
         """Run all CTAs. Raises DeadlockError, StepLimitError and what the instructions raise."""
         machine, policy = self.machine, self.policy
-        done = idle = 0
-        seen = -1
+        done = 0
+        spins = SpinWatch()
         while True:
             ran = False
             if self._started < self.total and (not machine.resident or policy.start_all):
@@ -83,11 +82,9 @@ class Scheduler:
                 return
             if self._start(1):
                 continue
-            if seen != machine.progress_count:
-                seen, idle = machine.progress_count, 0
-            idle += 1
-            if idle > IDLE_ROUNDS or not self._time_out():
-                raise report_deadlock(machine, spinning=idle > IDLE_ROUNDS)
+            spinning = spins.dead(machine)
+            if spinning or not self._time_out():
+                raise report_deadlock(machine, spinning=spinning)
 
     def _start(self, count: int) -> bool:
         """Make up to `count` more clusters resident, as places allow."""
@@ -109,7 +106,7 @@ class Scheduler:
         for cluster in self.machine.resident:
             for cta in cluster.ctas:
                 for warp in cta.warps:
-                    for fragment in warp.fragments:
+                    for fragment in list(warp.fragments):
                         wait = fragment.wait
                         if wait is not None and wait.timeout is not None:
                             self._wake(warp, fragment, wait.timeout)
@@ -384,7 +381,8 @@ class Scheduler:
     def _warpgroup_wait(self, members: list[Warp], operation: Operation, pc: int) -> Wait:
         def describe() -> str:
             missing = [str(warp.index) for warp in members if not self._stands_whole(warp, pc)]
-            return f"the whole warpgroup at {operation.text}; not there: warp {', '.join(missing) or '(fewer than 4 warps)'}"
+            absent = ", ".join(missing) or "(fewer than 4 warps)"
+            return f"the whole warpgroup at {operation.text}; not there: warp {absent}"
 
         return Wait(
             "warpgroup", lambda: len(members) == 4 and all(self._stands_whole(warp, pc) for warp in members), describe

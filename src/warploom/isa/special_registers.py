@@ -82,7 +82,7 @@ _ALL = (
     ),
     SpecialRegister("%total_smem_size", u32, "shared memory of the CTA in bytes", ptx=(4, 1), section="10.30"),
     SpecialRegister("%aggr_smem_size", u32, "%total_smem_size and the reserved part", "sm_90", (8, 1), "10.31"),
-    SpecialRegister("%dynamic_smem_size", u32, "dynamic shared memory of the CTA in bytes", ptx=(4, 1), section="10.32"),
+    SpecialRegister("%dynamic_smem_size", u32, "dynamic part of %total_smem_size", ptx=(4, 1), section="10.32"),
     SpecialRegister("%current_graph_exec", u64, "the device graph, or 0", ptx=(8, 0), section="10.33"),
 )  # fmt: skip
 

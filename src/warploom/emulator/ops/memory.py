@@ -132,11 +132,10 @@ def _window(space: str) -> int:
 def _convert_address(d: Decode) -> Step:
     source, out = d.source("a"), d.destination("d")
     base = np.uint64(_window(d.modifier("space")))
-    back = d.match.form.key == "cvta.to"
+    change = np.subtract if d.match.form.key == "cvta.to" else np.add
 
     def convert(frame: Frame) -> None:
-        value = frame.values[source]
-        frame.write(out, value - base if back else value + base)
+        frame.write(out, change(frame.values[source], base))
 
     return convert
 

@@ -123,10 +123,8 @@ def _shuffle(d: Decode) -> Step:
     out, predicate = d.destination("d"), d.destination("p", dtypes.pred)
     layout = d.code.layout
     constants = [layout.slots[slot] for slot in (b, c)]
-    fixed = None
-    if all(isinstance(value, np.generic) for value in constants):
-        numbers = [np.full(WARP, int(value)) for value in constants]  # type: ignore[call-overload]
-        fixed = source_lanes(mode, *numbers)
+    numbers = [np.full(WARP, value, np.int64) for value in constants if isinstance(value, np.generic)]
+    fixed = source_lanes(mode, *numbers) if len(numbers) == 2 else None
 
     def act(frame: Frame, bits: np.ndarray) -> None:
         shape = (frame.warps, WARP)

@@ -11,7 +11,7 @@ from .schema import Form
 FORMS: tuple[Form, ...] = (
     Form("bra", "bra{.uni}", "target:label", section="9.7.12.3", example="bra L0;"),
     Form("brx.idx", "brx.idx{.uni}", "index:u32, targets:label", ptx=(6, 0), section="9.7.12.4",
-         example="brx.idx %r0, targets;"),
+         example="brx.idx %u32_0, targets;"),
     Form("call", "call{.uni}", "first:any, second:any?, third:any?, fourth:any?", section="9.7.12.5",
          example="call callee;"),
     Form("ret", "ret{.uni}", "", section="9.7.12.6", example="ret;"),

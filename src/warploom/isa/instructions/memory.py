@@ -7,7 +7,8 @@ state space first (`ld.global.relaxed.gpu`), and scope before semantics (`ld.glo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from .schema import Form, Modifiers
 
@@ -68,18 +69,18 @@ def check_wide(modifiers: Modifiers) -> str | None:
 
 
 def _with_policy(
-    key: str, pattern: str, operands: str, slots: Mapping[str, str], at: str, **rest: object
+    key: str, pattern: str, operands: str, slots: Mapping[str, str], at: str, **rest: Any
 ) -> list[Form]:
     """A row, and its twin with .L2::cache_hint (placed before `at` in the pattern) and the cache-policy operand."""
     hinted = pattern.replace(at, f".L2::cache_hint{at}", 1)
     return [
-        Form(key, pattern, operands, slots, **rest),  # type: ignore[arg-type]
-        Form(f"{key}_policy", hinted, f"{operands}, policy:b64", slots, **rest),  # type: ignore[arg-type]
+        Form(key, pattern, operands, slots, **rest),
+        Form(f"{key}_policy", hinted, f"{operands}, policy:b64", slots, **rest),
     ]
 
 
 def _loads() -> list[Form]:
-    common = {"arch": "sm_50", "section": "9.7.9.8", "needs": NEEDS, "check": check_access}
+    common: dict[str, Any] = {"arch": "sm_50", "section": "9.7.9.8", "needs": NEEDS, "check": check_access}
     slots = {"prefetch": PREFETCH, "vec": "v2 v4", "type": TYPES}
     weak = {**slots, "space": LOAD_SPACES, "cache": f"ca cg cs lu cv {LEVEL1}"}
     ordered = {**slots, "space": ORDERED_SPACES, "sem": "relaxed acquire", "scope": SCOPES, "cache": LEVEL1}
@@ -98,7 +99,7 @@ def _loads() -> list[Form]:
         needs=NEEDS, check=check_access,
     )  # fmt: skip
     wide_tail = "{.cache}{.level2}{.prefetch}.vec.type"
-    late = {"arch": "sm_100", "ptx": (8, 8), "check": check_wide, "section": "9.7.9.8"}
+    late: dict[str, Any] = {"arch": "sm_100", "ptx": (8, 8), "check": check_wide, "section": "9.7.9.8"}
     rows += _with_policy("ld.wide", "ld{.weak}{.space}" + wide_tail, to, wide, at, **late)
     rows += _with_policy("ld.wide_nc", "ld.space.nc" + wide_tail, to, wide, at, **late)
     volatile = {**slots, "space": ORDERED_SPACES}
@@ -116,7 +117,7 @@ def _loads() -> list[Form]:
 
 
 def _stores() -> list[Form]:
-    common = {"arch": "sm_50", "section": "9.7.9.11", "needs": NEEDS, "check": check_access}
+    common: dict[str, Any] = {"arch": "sm_50", "section": "9.7.9.11", "needs": NEEDS, "check": check_access}
     slots = {"vec": "v2 v4", "type": TYPES}
     weak = {**slots, "space": STORE_SPACES, "cache": f"wb cg cs wt {LEVEL1}"}
     ordered = {**slots, "space": ORDERED_SPACES, "sem": "relaxed release", "scope": SCOPES, "cache": LEVEL1}
@@ -159,20 +160,19 @@ def _is_64_bit(modifiers: Modifiers) -> str | None:
 
 
 def _addresses() -> list[Form]:
-    check: Callable[[Modifiers], str | None] = _is_64_bit
     slots = {"space": _WINDOWS, "type": "u64 u32"}
     return [
-        Form("cvta.from", "cvta.space.type", ">d:type, a:type", slots, ptx=(2, 0), needs=_WINDOW_NEEDS, check=check,
-             section="9.7.9.20"),
-        Form("cvta.to", "cvta.to.space.type", ">d:type, a:type", slots, ptx=(2, 0), needs=_WINDOW_NEEDS, check=check,
-             section="9.7.9.20"),
+        Form("cvta.from", "cvta.space.type", ">d:type, a:type", slots, ptx=(2, 0), needs=_WINDOW_NEEDS,
+             check=_is_64_bit, section="9.7.9.20"),
+        Form("cvta.to", "cvta.to.space.type", ">d:type, a:type", slots, ptx=(2, 0), needs=_WINDOW_NEEDS,
+             check=_is_64_bit, section="9.7.9.20"),
         Form("isspacep", "isspacep.space", ">p:pred, a:u64", {"space": _WINDOWS}, ptx=(2, 0), needs=_WINDOW_NEEDS,
              section="9.7.9.19"),
     ]  # fmt: skip
 
 
 def _cache_control() -> list[Form]:
-    policy = {"arch": "sm_80", "ptx": (7, 4), "section": "9.7.9.18"}
+    policy: dict[str, Any] = {"arch": "sm_80", "ptx": (7, 4), "section": "9.7.9.18"}
     primary = {"primary": _PRIMARY, "secondary": _SECONDARY}
     return [
         Form("prefetch.line", "prefetch{.space}.level", "[a]", {"space": "global local", "level": "L1 L2"},
@@ -189,10 +189,10 @@ def _cache_control() -> list[Form]:
         Form("discard", "discard{.space}.L2", "[a], size:imm", {"space": "global"}, arch="sm_80", ptx=(7, 4),
              section="9.7.9.17", example="discard.global.L2 [%rd0], 128;"),
         Form("createpolicy.fractional", "createpolicy.fractional.primary{.secondary}.b64", ">d:b64, fraction:f32?",
-             primary, **policy),  # type: ignore[arg-type]
+             primary, **policy),
         Form("createpolicy.range", "createpolicy.range{.space}.primary{.secondary}.b64",
-             ">d:b64, [a], primary_size:u32, total_size:u32", {**primary, "space": "global"}, **policy),  # type: ignore[arg-type]
-        Form("createpolicy.convert", "createpolicy.cvt.L2.b64", ">d:b64, property:b64", **policy),  # type: ignore[arg-type]
+             ">d:b64, [a], primary_size:u32, total_size:u32", {**primary, "space": "global"}, **policy),
+        Form("createpolicy.convert", "createpolicy.cvt.L2.b64", ">d:b64, property:b64", **policy),
     ]  # fmt: skip
 
 
