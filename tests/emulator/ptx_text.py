@@ -24,7 +24,7 @@ PROLOGUE = """
 
 
 def kernel_text(body: str, parameters: int = 1, before: str = "", target: str = "sm_90a") -> str:
-    """A text with one kernel `k`. As its body begins, %rd0, %rd1, … hold the parameters `p0`, `p1`, … and %r0 %tid.x."""
+    """A text with one kernel `k`. As its body begins, %rd0, %rd1, … hold parameters `p0`, `p1`, … and %r0 %tid.x."""
     names = ", ".join(f".param .u64 p{number}" for number in range(parameters))
     loads = "\n".join(f"    ld.param.u64 %rd{number}, [p{number}];" for number in range(parameters))
     return (
