@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ..errors import VerificationError
+from ..isa import dtypes
 from ..isa.instructions import table
 from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.special_registers import SPECIAL_REGISTERS
@@ -37,6 +38,8 @@ TAKES_NAMES = {"mov", "cvta", "mapa", "getctarank"}
 """The instructions whose value operands may be the address of a variable; all others take registers there."""
 TAKES_SPECIAL = {"mov", "cvt"}
 """The instructions that read special registers."""
+TAKES_SINK = {"atom", "mbarrier"}
+"""The instructions whose only result may be `_`; elsewhere it stands in braces and pairs."""
 LONE_BRACES = {"ld", "ldu", "st"}
 """The instructions whose one data register may stand in braces, as Triton writes it."""
 
@@ -174,8 +177,8 @@ class _Binder:
         if isinstance(operand, Pair):
             if spec.second is None:
                 self._fail(f"{self._place(spec)} is no pair", "one operand", operand)
-            self._bind_one(spec, operand.first)
-            self._bind_one(spec.second, operand.second)
+            self._bind_one(spec, operand.first, in_pair=True)
+            self._bind_one(spec.second, operand.second, in_pair=True)
             found[spec.name] = operand.first
             found[spec.second.name] = operand.second
             return
@@ -185,7 +188,7 @@ class _Binder:
         self._bind_one(spec, operand)
         found[spec.name] = operand
 
-    def _bind_one(self, spec: OperandSpec, operand: Operand) -> None:
+    def _bind_one(self, spec: OperandSpec, operand: Operand, in_pair: bool = False) -> None:
         kind = spec.kind
         if kind == "any":
             return
@@ -201,7 +204,7 @@ class _Binder:
             if not isinstance(operand, Integer):
                 self._fail(f"{self._place(spec)} is no constant", "an integer constant", operand)
         else:
-            self._values(spec, operand)
+            self._values(spec, operand, in_pair)
 
     # -- addresses -----------------------------------------------------------------------------------------------
 
@@ -244,12 +247,14 @@ class _Binder:
 
     # -- values --------------------------------------------------------------------------------------------------
 
-    def _values(self, spec: OperandSpec, operand: Operand) -> None:
+    def _values(self, spec: OperandSpec, operand: Operand, in_pair: bool) -> None:
         length = self.match.length_of(spec)
         type_name = self.match.type_of(spec)
         if length is None:
             if isinstance(operand, Vector):
                 self._fail(f"{self._place(spec)} is no vector", "one operand without braces", operand)
+            if isinstance(operand, Sink) and not in_pair and self.base not in TAKES_SINK:
+                self._fail(f"the result of `{self.instruction.opcode}` cannot be thrown away", "a register", operand)
             self._value(spec, operand, type_name, spec.access, register_only=spec.kind == "register")
             return
         vector_register = isinstance(operand, Register) and self.declarations is None
@@ -302,9 +307,7 @@ class _Binder:
                 "take the address with mov first",
             )
 
-    def _register(
-        self, spec: OperandSpec, operand: Register, type_name: str, access: str, register_only: bool
-    ) -> None:
+    def _register(self, spec: OperandSpec, operand: Register, type_name: str, access: str, register_only: bool) -> None:
         declared = self._declared(operand.name)
         if operand.negated and (type_name != "pred" or access != "read"):
             self._fail(f"{self._place(spec)} cannot be negated", f"a .{type_name} register without `!`", operand)
@@ -324,7 +327,8 @@ class _Binder:
     def _special(self, spec: OperandSpec, operand: Register, type_name: str, access: str) -> None:
         if access != "read":
             self._fail(f"{self._place(spec)} writes a special register", f"a .{type_name} register", operand)
-        if self.base not in TAKES_SPECIAL:
+        floats = any(word in dtypes.ALL and dtypes.ALL[word].is_float for word in self.instruction.modifiers)
+        if self.base not in TAKES_SPECIAL or (self.base == "cvt" and floats):
             self._fail(
                 f"{self._place(spec)} is a special register, which only mov and cvt read",
                 f"a .{type_name} register",

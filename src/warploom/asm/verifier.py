@@ -183,7 +183,9 @@ class _Verifier:
 
     # -- statements ----------------------------------------------------------------------------------------------
 
-    def _block(self, statements: tuple[Statement, ...], scope: Scope, refused: list[RegisterDeclaration], function: str) -> None:
+    def _block(
+        self, statements: tuple[Statement, ...], scope: Scope, refused: list[RegisterDeclaration], function: str
+    ) -> None:
         near = next((item.location for item in statements if isinstance(item, Instruction)), self.near)
         for declaration in refused:
             self._note(
@@ -218,8 +220,9 @@ class _Verifier:
             elif spec is not None and spec.kind in ("any", "symbol"):
                 self._names(operand, scope, instruction, free=True)
             else:
-                self._names(operand, scope, instruction, free=base in TAKES_NAMES)
-            if isinstance(operand, Address) and spec is not None and isinstance(operand.base, Register):
+                read = spec is not None and spec.access == "read"
+                self._names(operand, scope, instruction, free=read and base in TAKES_NAMES)
+            if isinstance(operand, Address) and spec is not None:
                 self._space(operand, spec.space or bound.match.modifiers.get("space") or "", scope, instruction)
 
     def _bound(self, instruction: Instruction, scope: Scope) -> Bound | None:
@@ -328,17 +331,28 @@ class _Verifier:
         )
 
     def _space(self, operand: Address, space: str, scope: Scope, instruction: Instruction) -> None:
-        """A variable named in an address lies in the space the instruction names."""
-        assert isinstance(operand.base, Register)
+        """What an address is made of: a register, a variable of the space the instruction names, a number in .local."""
+        where = instruction.location
+        if not isinstance(operand.base, (Register, Symbol)):
+            if space != "local":
+                self._note("a constant address is for .local memory only", where=where, got=operand_text(operand))
+            return
         meaning = scope.find(operand.base.name)
-        if meaning is None or meaning.kind != "variable" or not space:
+        if meaning is None:
+            return
+        if meaning.kind not in ("register", "variable"):
+            kind = "special register" if meaning.kind == "special" else meaning.kind
+            got = operand_text(operand)
+            what = f"`{operand.base.name}` is a {kind}, not an address"
+            self._note(what, where=where, expected="a register", got=got)
+        if meaning.kind != "variable" or not space:
             return
         wanted = space.split("::")[0]
         if meaning.space != wanted:
             name = operand.base.name
             self._note(
                 f"`{instruction.opcode}` reaches .{wanted} memory, `{name}` is a .{meaning.space} variable",
-                where=instruction.location,
+                where=where,
                 expected=f"a .{wanted} variable or a register",
                 got=operand_text(operand),
             )

@@ -71,7 +71,4 @@ def constant_misfit(constant: Integer | Float, needed: str) -> str | None:
         return None
     if wanted.kind is not Kind.BITS:
         return "an integer constant"
-    decimal = constant.bits == 64 and not constant.text.lstrip("-").lower().startswith("0d")
-    if wanted.bits == constant.bits or (decimal and wanted.bits == 32):
-        return None
-    return f"a constant of {wanted.bits} bits"
+    return None if wanted.bits == constant.bits else f"a constant of {wanted.bits} bits"
