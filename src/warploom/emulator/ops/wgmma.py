@@ -69,9 +69,10 @@ class WarpGroups:
     committed: deque[list[AsyncOperation]] = field(default_factory=deque)
 
     def settle(self) -> None:
-        """Forget the oldest groups that are done."""
-        while self.committed and all(operation.done for operation in self.committed[0]):
-            self.committed.popleft()
+        """Forget the oldest groups that are done: operations run in order, so a group is as far as its last one."""
+        committed = self.committed
+        while committed and (not committed[0] or committed[0][-1].done):
+            committed.popleft()
 
 
 @dataclass(eq=False)
