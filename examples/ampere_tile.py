@@ -75,7 +75,9 @@ def ampere_gemm(A, B, C):
                 for block in range(WARP_M // 16)
             ]
             b = [
-                ptx.ldmatrix(shared_b[stage, warp_column + pair * 16 + lane // 16 * 8 + lane % 8, lane // 8 % 2 * 8 + inner])
+                ptx.ldmatrix(
+                    shared_b[stage, warp_column + pair * 16 + lane // 16 * 8 + lane % 8, lane // 8 % 2 * 8 + inner]
+                )
                 for pair in range(WARP_N // 16)
             ]
             for i, row in enumerate(acc):

@@ -89,7 +89,8 @@ def main() -> None:
     for kernel_, arguments, check in example():
         y = kernel_(*arguments)
         check(y)
-        print(f"{kernel_.name} of {y.shape[0]} x {y.shape[1]}: row sums {y.sum(axis=1).min():.7f} to {y.sum(axis=1).max():.7f}")
+        sums = y.sum(axis=1)
+        print(f"{kernel_.name} of {y.shape[0]} x {y.shape[1]}: row sums {sums.min():.7f} to {sums.max():.7f}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The walkthrough's Hopper GEMM, C = A @ B in bf16 with f32 accumulation; see `warploom.kernels.walkthrough`.
 
-    python examples/walkthrough_gemm.py
+python examples/walkthrough_gemm.py
 """
 
 from collections.abc import Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +17,7 @@ FOLDER = Path(__file__).resolve().parents[2] / "examples"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.py"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def module(name: str) -> ModuleType:
     """An example, imported from its file."""
     spec = importlib.util.spec_from_file_location(f"examples.{name}", FOLDER / f"{name}.py")

@@ -105,7 +105,7 @@ def test_nested_chains_keep_their_labels_apart(assembles):
                     with ptx.else_():
                         x += inner
             with ptx.else_():
-                with ptx.while_(lambda: x < 100):
+                with ptx.while_(lambda x=x: x < 100):
                     x += 7
                     ptx.break_(x == 50)
 
@@ -280,7 +280,11 @@ def test_jumps_outside_of_a_loop_are_refused(jump):
 
 @pytest.mark.parametrize(
     "condition, complaint",
-    [(lambda: reg.scalar(u32), "compare the register"), (lambda: True, "Python's if"), (lambda: None, "takes a predicate")],
+    [
+        (lambda: reg.scalar(u32), "compare the register"),
+        (lambda: True, "Python's if"),
+        (lambda: None, "takes a predicate"),
+    ],
 )
 def test_a_branch_needs_a_predicate(condition, complaint):
     def body():

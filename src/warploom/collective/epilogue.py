@@ -5,7 +5,8 @@ from __future__ import annotations
 from ..isa.dtypes import u64
 from ..lang import ptx
 from ..lang.tile import ArrayHandle
-from ..lang.values import Register, RegisterArray
+from ..lang.arrays import RegisterArray
+from ..lang.values import Register
 from .roles import WARPGROUP
 
 _REGISTERS_PER_GROUP = 4

@@ -31,7 +31,9 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
     for name, size, divisor in (("M", M, BM), ("N", N, BN), ("K", K, tile_k)):
         if size <= 0 or size % divisor:
             raise ArgumentError(
-                f"the walkthrough kernel cannot do {name} = {size}", expected=f"a positive multiple of {divisor}", got=size
+                f"the walkthrough kernel cannot do {name} = {size}",
+                expected=f"a positive multiple of {divisor}",
+                got=size,
             )
     n_iters = K // tile_k
 

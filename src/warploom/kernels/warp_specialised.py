@@ -20,7 +20,8 @@ from ..collective import WARPGROUP, TmaPipeline, consumers, producer, row_block,
 from ..isa.dtypes import bf16, f32
 from ..lang import Kernel, Tile, kernel, ptx, reg, smem
 from ..lang.tile import ArrayHandle, tiles
-from ..lang.values import Register, RegisterArray
+from ..lang.arrays import RegisterArray
+from ..lang.values import Register
 
 CONSUMERS = 2
 WGMMA_ROWS = 64

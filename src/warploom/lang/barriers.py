@@ -1,4 +1,4 @@
-"""Waiting for each other: mbarriers, the CTA's named barriers, clusters, fences, register reallocation, dependent grids.
+"""Waiting for each other: mbarriers, named barriers, clusters, fences, register reallocation, dependent grids.
 
 Each helper says which instructions it emits; what it says about arrivals and bytes goes into `kernel.protocol()`.
 """
@@ -11,9 +11,10 @@ from ..asm import nodes
 from ..isa import arch as isa_arch
 from ..isa import dtypes
 from .emit import Sink, issue
+from .predicate import Predicate
 from .smem import BarrierAddress, SharedAddress
 from .trace import Trace
-from .values import Predicate, Register
+from .values import Register
 
 _SINK = Sink()
 
@@ -134,7 +135,10 @@ class NamedBarrier:
             raise trace.error("the thread count of a barrier is a multiple of 32", got=threads)
         extra = () if threads is None else (threads,)
         issue(opcode, barrier, *extra, trace=trace)
-        key = (str(barrier) if isinstance(barrier, int) else "run-time", str(threads) if isinstance(threads, int) else "all")
+        key = (
+            str(barrier) if isinstance(barrier, int) else "run-time",
+            str(threads) if isinstance(threads, int) else "all",
+        )
         trace.protocol.named_barriers[key] = trace.protocol.named_barriers.get(key, 0) + 1
 
 

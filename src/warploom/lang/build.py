@@ -133,8 +133,12 @@ def _module(kernel: Kernel, trace: Trace, parameters: list[Parameter]) -> nodes.
     body = [*_declarations(trace), *trace.prologue, *trace.body, nodes.Instruction("ret")]
     items.append(
         nodes.Function(
-            "entry", kernel.name, tuple(_declared_parameter(parameter) for parameter in parameters),
-            linkage="visible", directives=tuple(directives), body=tuple(body),
+            "entry",
+            kernel.name,
+            tuple(_declared_parameter(parameter) for parameter in parameters),
+            linkage="visible",
+            directives=tuple(directives),
+            body=tuple(body),
         )  # fmt: skip
     )
     return nodes.Module(trace.ptx_version, (kernel.arch,), 64, tuple(items))

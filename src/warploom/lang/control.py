@@ -26,8 +26,9 @@ from ..errors import SourceLocation, TraceError
 from ..isa import dtypes
 from ..isa.dtypes import DType
 from .emit import issue
+from .predicate import Predicate
 from .trace import Scope, Trace
-from .values import Predicate, Register, new
+from .values import Register, new
 
 # -- branches ------------------------------------------------------------------------------------------------------
 
@@ -79,11 +80,11 @@ def _arm(trace: Trace, branch: _Branch, condition: Predicate | None, kind: str) 
 
 def _reopen(trace: Trace, what: str) -> _Branch:
     """The chain whose last arm ends exactly here; its labels are taken back and the arm jumps to the end."""
-    branch = trace.memo.get("branch")
+    branch: _Branch | None = trace.memo.get("branch")
     statements = trace.statements
     tail = branch.tail if branch is not None else []
     found = statements[len(statements) - len(tail) :] if tail else []
-    if not tail or [id(item) for item in found] != [id(item) for item in tail]:
+    if branch is None or not tail or [id(item) for item in found] != [id(item) for item in tail]:
         raise trace.error(
             f"ptx.{what} does not directly follow the block of a ptx.if_",
             hint=f"nothing may stand between: with ptx.if_(p): ...  with ptx.{what}(...): ...",

@@ -12,9 +12,10 @@ from typing import Any
 from ..isa import dtypes
 from .emit import Operand, issue
 from .pointers import TensorMap, tensor_address
+from .predicate import Predicate
 from .smem import SharedAddress, TileSlice, WgmmaTile
 from .trace import Trace
-from .values import Predicate, Register, new
+from .values import Register, new
 
 Coordinate = Register | int
 _COMPLETE = "mbarrier::complete_tx::bytes"
@@ -29,7 +30,9 @@ def _mask(trace: Trace, mask: int | Register) -> Register:
 
 def _shared(trace: Trace, address: Any, what: str) -> Any:
     if isinstance(address, WgmmaTile):
-        raise trace.error(f"{what} is one stage of a tile", got=f"the whole tile {address.buffer.name}", hint="index it: tile[0]")
+        raise trace.error(
+            f"{what} is one stage of a tile", got=f"the whole tile {address.buffer.name}", hint="index it: tile[0]"
+        )
     if not isinstance(address, Operand):
         raise trace.error(f"{what} is an address in shared memory", got=repr(address))
     return address
@@ -52,7 +55,15 @@ class Bulk:
         if cache_hint is not None:
             words += ".L2::cache_hint"
             extra.append(_policy(trace, cache_hint))
-        issue(words, _shared(trace, dst, "the destination"), place, _shared(trace, mbar, "mbar"), *extra, pred=pred, trace=trace)
+        issue(
+            words,
+            _shared(trace, dst, "the destination"),
+            place,
+            _shared(trace, mbar, "mbar"),
+            *extra,
+            pred=pred,
+            trace=trace,
+        )
 
     def tensor_1d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
                   pred: Predicate | None = None) -> None:  # fmt: skip
@@ -88,7 +99,9 @@ class Bulk:
         """As `tensor_2d`, of a 5-dimensional array."""
         self._tensor_load(5, dst, src, coord, mbar, multicast, cache_hint, pred)
 
-    def tensor_store(self, dst: TensorMap, src: SharedAddress, coord: Any, cache_hint: Any = None, pred: Predicate | None = None) -> None:
+    def tensor_store(
+        self, dst: TensorMap, src: SharedAddress, coord: Any, cache_hint: Any = None, pred: Predicate | None = None
+    ) -> None:
         """cp.async.bulk.tensor.<n>d.global.shared::cta.tile.bulk_group: one box to global memory, part of a bulk group.
 
         Elements outside the array are not written. What was written to `src` needs fence.proxy.async first.
@@ -100,8 +113,10 @@ class Bulk:
         words += ".L2::cache_hint" if extra else ""
         issue(words, place, _shared(trace, src, "the source"), *extra, pred=pred, trace=trace)
 
-    def tensor_reduce(self, op: str, dst: TensorMap, src: SharedAddress, coord: Any, pred: Predicate | None = None) -> None:
-        """cp.reduce.async.bulk.tensor.<n>d.global.shared::cta.<op>.tile.bulk_group: combine one box into global memory."""
+    def tensor_reduce(
+        self, op: str, dst: TensorMap, src: SharedAddress, coord: Any, pred: Predicate | None = None
+    ) -> None:
+        """cp.reduce.async.bulk.tensor.<n>d.global.shared::cta.<op>.tile.bulk_group: combine a box into global memory."""
         trace = Trace.current()
         place = tensor_address(dst, coord)
         words = f"cp.reduce.async.bulk.tensor.{len(dst.array.shape)}d.global.shared::cta.{op}.tile.bulk_group"
@@ -117,7 +132,14 @@ class Bulk:
     def store(self, dst: Any, src: Any, bytes: Any, pred: Predicate | None = None) -> None:
         """cp.async.bulk.global.shared::cta.bulk_group: contiguous bytes (a multiple of 16) to global memory."""
         trace = Trace.current()
-        issue("cp.async.bulk.global.shared::cta.bulk_group", dst, _shared(trace, src, "the source"), bytes, pred=pred, trace=trace)
+        issue(
+            "cp.async.bulk.global.shared::cta.bulk_group",
+            dst,
+            _shared(trace, src, "the source"),
+            bytes,
+            pred=pred,
+            trace=trace,
+        )
 
     def commit_group(self) -> None:
         """cp.async.bulk.commit_group: the bulk stores of this thread since the last one form a group."""
@@ -128,7 +150,7 @@ class Bulk:
         issue("cp.async.bulk.wait_group", n)
 
     def wait_group_read(self, n: int = 0) -> None:
-        """cp.async.bulk.wait_group.read: until all but `n` groups have read their shared memory, which may be reused."""
+        """cp.async.bulk.wait_group.read: until all but `n` groups have read their shared memory."""
         issue("cp.async.bulk.wait_group.read", n)
 
 
@@ -150,7 +172,15 @@ class CopyAsync:
         if bytes not in ((16,) if cache == "cg" else (4, 8, 16)):
             raise trace.error(f"cp.async.{cache} copies {'16' if cache == 'cg' else '4, 8 or 16'} bytes", got=bytes)
         extra = () if src_bytes is None else (src_bytes,)
-        issue(f"cp.async.{cache}.shared.global", _shared(trace, dst, "the destination"), src, bytes, *extra, pred=pred, trace=trace)
+        issue(
+            f"cp.async.{cache}.shared.global",
+            _shared(trace, dst, "the destination"),
+            src,
+            bytes,
+            *extra,
+            pred=pred,
+            trace=trace,
+        )
 
     def commit_group(self) -> None:
         """cp.async.commit_group: this thread's copies since the last one form a group."""
@@ -185,20 +215,25 @@ class Tma:
         """
         trace = Trace.current()
         if not isinstance(dst, TileSlice):
-            raise trace.error("ptx.tma.load fills one stage of a smem.wgmma_tile", got=repr(dst), hint="index it: tile[stage]")
+            raise trace.error(
+                "ptx.tma.load fills one stage of a smem.wgmma_tile", got=repr(dst), hint="index it: tile[stage]"
+            )
         layout = dst.layout
-        if getattr(src.array.spec, "layout", None) is not None and src.array.spec.layout.box != layout.box:
+        mapped = src.array.spec.layout
+        if mapped is not None and (mapped.box, mapped.swizzle) != (layout.box, layout.swizzle):
             raise trace.error(
                 f"the box of {src.array.name}'s tensor map is not that of the tile in shared memory",
                 expected=f"box {layout.box} of {layout.dtype}, swizzle {layout.swizzle.value}",
-                got=f"box {src.array.spec.layout.box}, swizzle {src.array.spec.layout.swizzle.value}",
+                got=f"box {mapped.box}, swizzle {mapped.swizzle.value}",
                 hint="give Tile.wgmma_a/_b and smem.wgmma_tile the same tile shape and major",
             )
         for box in layout.boxes:
             place = [_moved(c, d) for c, d in zip(coord, box.coordinates, strict=True)]
             CopyAsync.bulk.tensor_2d(dst + box.offset, src, place, mbar, multicast, cache_hint, pred)
 
-    def store(self, dst: TensorMap, src: SharedAddress, coord: Sequence[Coordinate], pred: Predicate | None = None) -> None:
+    def store(
+        self, dst: TensorMap, src: SharedAddress, coord: Sequence[Coordinate], pred: Predicate | None = None
+    ) -> None:
         """One box to global memory: cp.async.bulk.tensor store, part of the thread's current bulk group."""
         CopyAsync.bulk.tensor_store(dst, src, coord, pred=pred)
 
@@ -214,7 +249,9 @@ def _moved(coordinate: Coordinate, amount: int) -> Coordinate:
 def _rank(trace: Trace, rank: int, tensor_map: TensorMap) -> None:
     actual = len(tensor_map.array.shape)
     if actual != rank:
-        raise trace.error(f"{tensor_map.array.name} has {actual} dimensions", hint=f"use tensor_{actual}d", got=f"tensor_{rank}d")
+        raise trace.error(
+            f"{tensor_map.array.name} has {actual} dimensions", hint=f"use tensor_{actual}d", got=f"tensor_{rank}d"
+        )
 
 
 def _policy(trace: Trace, hint: int | Register) -> Register:

@@ -34,7 +34,7 @@ class Operand:
 
     code: Any = ""
     origin: frozenset[str] = frozenset()
-    trace: Trace | None = None
+    trace: Any = None
 
     def operand(self, trace: Trace, kind: str) -> nodes.Operand:
         """The node; `kind` is what the row wants there ("address" or a value) where both are possible."""
@@ -93,7 +93,7 @@ def float_bits(value: float, dtype: DType) -> int:
         return int(np.asarray(value, np.float64).astype(dtype.numpy).view(f"u{dtype.numpy.itemsize}"))
 
 
-def literal(trace: Trace, value: int | float, dtype: DType | None) -> nodes.Integer | nodes.Float:
+def literal(trace: Trace, value: Any, dtype: DType | None) -> nodes.Integer | nodes.Float:
     """A Python number as a PTX constant of a type (None: wherever the row says nothing about the type).
 
     Raises TraceError for a float where an integer is needed, an integer out of range, a type without constants.

@@ -128,14 +128,17 @@ class Kernel:
     def bind(self, **constants: Any) -> Kernel:
         """The same kernel with other values for keyword-only parameters of its function; traced anew."""
         known = {
-            p.name for p in inspect.signature(self.function).parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY
+            p.name
+            for p in inspect.signature(self.function).parameters.values()
+            if p.kind is inspect.Parameter.KEYWORD_ONLY
         }
         if unknown := sorted(set(constants) - known):
             raise TraceError(f"{self.name} has no constant {unknown[0]!r}", expected=", ".join(sorted(known)) or "none")
         return Kernel(
             self.function, in_specs=self.in_specs, out_specs=self.out_specs, grid=self.grid, block=self.block,
-            cluster=self.cluster, arch=self.arch, registers=self.registers, allow_spills=self.allow_spills, pdl=self.pdl,
-            name=self.name, constants={**self.constants, **constants}, check_dims=self.check_dims, example=self.example,
+            cluster=self.cluster, arch=self.arch, registers=self.registers, allow_spills=self.allow_spills,
+            pdl=self.pdl, name=self.name, constants={**self.constants, **constants}, check_dims=self.check_dims,
+            example=self.example,
         )  # fmt: skip
 
     # -- what it becomes -----------------------------------------------------------------------------------------
@@ -176,7 +179,13 @@ class Kernel:
     # -- running it ----------------------------------------------------------------------------------------------
 
     def emulate(
-        self, *args: Any, check: bool = True, schedule: str = "lazy", seed: int = 0, ptx: str | None = None, **options: Any
+        self,
+        *args: Any,
+        check: bool = True,
+        schedule: str = "lazy",
+        seed: int = 0,
+        ptx: str | None = None,
+        **options: Any,
     ) -> Report:
         """Run in the emulator and return its Report.
 

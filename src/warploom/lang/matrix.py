@@ -6,9 +6,10 @@ from typing import Any
 
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from .arrays import RegisterArray
 from .emit import issue
 from .trace import Trace
-from .values import Register, RegisterArray
+from .values import Register
 
 
 def _count(trace: Trace, n: int) -> int:
@@ -37,7 +38,15 @@ def stmatrix(address: Any, values: RegisterArray | list[Register], *, trans: boo
 
 
 def mma_sync(
-    *, shape: tuple[int, int, int], dtype_d: DType, dtype_a: DType, dtype_b: DType, d: Any, a: Any, b: Any, c: Any = None
+    *,
+    shape: tuple[int, int, int],
+    dtype_d: DType,
+    dtype_a: DType,
+    dtype_b: DType,
+    d: Any,
+    a: Any,
+    b: Any,
+    c: Any = None,
 ) -> None:
     """mma.sync.aligned.m<m>n<n>k<k>.row.col: d = a @ b + c in one warp; c is d where it is not given.
 

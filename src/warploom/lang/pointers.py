@@ -1,4 +1,4 @@
-"""Addresses: brackets around a pointer, tensor-map operands, the global pointers of a kernel's arrays, load and store."""
+"""Addresses: brackets around a pointer, tensor-map operands, the pointers of a kernel's arrays, load and store."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ..asm import nodes
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from .arrays import RegisterArray
 from .emit import Operand, issue
 from .trace import Trace
-from .values import Register, RegisterArray, new
+from .values import Register, new
 
 if TYPE_CHECKING:
     from .tile import ArrayHandle
@@ -103,7 +104,9 @@ def tensor_address(tensor_map: TensorMap, coordinates: Sequence[Register | int])
     rank = len(tensor_map.array.shape)
     if len(coordinates) != rank:
         raise trace.error(
-            f"{tensor_map.array.name} has {rank} dimensions", expected=f"{rank} coordinates, innermost first", got=len(coordinates)
+            f"{tensor_map.array.name} has {rank} dimensions",
+            expected=f"{rank} coordinates, innermost first",
+            got=len(coordinates),
         )
     for value in coordinates:
         if isinstance(value, Register) and (value.dtype.is_float or value.dtype.bits != 32):
@@ -114,7 +117,7 @@ def tensor_address(tensor_map: TensorMap, coordinates: Sequence[Register | int])
 
 
 def global_ptrs(*arrays: ArrayHandle) -> tuple[Register, ...]:
-    """The addresses of arrays in global memory, one u64 register each (ld.param.u64, cvta.to.global.u64 in the prologue)."""
+    """The addresses of arrays in global memory, u64 registers (ld.param.u64, cvta.to.global.u64 in the prologue)."""
     return tuple(array.pointer() for array in arrays)
 
 
@@ -128,9 +131,7 @@ def _memory_type(dtype: DType) -> str:
     return f"b{dtype.bits}"
 
 
-def load(
-    dtype: DType, address: Operand, *, space: str = "", vector: int = 1, cache: str = "", pred: Any = None
-) -> Any:
+def load(dtype: DType, address: Operand, *, space: str = "", vector: int = 1, cache: str = "", pred: Any = None) -> Any:
     """Load from memory (one ld) into a fresh register, or a RegisterArray with `vector` 2 or 4.
 
     `space` is "global", "shared", …; it is "shared" by itself for addresses made by `smem`, "global" for others.
@@ -138,7 +139,12 @@ def load(
     """
     trace = Trace.current()
     dtype = dtypes.of(dtype)
-    words = ["ld", space or _space_of(address), *filter(None, cache.split(".")), *([f"v{vector}"] if vector > 1 else [])]
+    words = [
+        "ld",
+        space or _space_of(address),
+        *filter(None, cache.split(".")),
+        *([f"v{vector}"] if vector > 1 else []),
+    ]
     opcode = ".".join([*words, _memory_type(dtype)])
     if vector == 1:
         result: Any = Register(trace, dtype)
@@ -148,7 +154,9 @@ def load(
     return result
 
 
-def store(address: Operand, value: Any, *, space: str = "", cache: str = "", pred: Any = None, dtype: DType | None = None) -> None:
+def store(
+    address: Operand, value: Any, *, space: str = "", cache: str = "", pred: Any = None, dtype: DType | None = None
+) -> None:
     """Store a register, a number (with `dtype`), or 2 or 4 registers to memory (one st). `space` as in `load`."""
     trace = Trace.current()
     if isinstance(value, (int, float)):
@@ -159,7 +167,12 @@ def store(address: Operand, value: Any, *, space: str = "", cache: str = "", pre
     first = value[0] if several else value
     if not isinstance(first, Register):
         raise trace.error("store takes registers or a number", got=repr(value))
-    words = ["st", space or _space_of(address), *filter(None, cache.split(".")), *([f"v{len(value)}"] if several else [])]
+    words = [
+        "st",
+        space or _space_of(address),
+        *filter(None, cache.split(".")),
+        *([f"v{len(value)}"] if several else []),
+    ]
     issue(".".join([*words, _memory_type(first.dtype)]), address, value, pred=pred, trace=trace)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..errors import SourceLocation
@@ -119,7 +120,12 @@ class Protocol:
             rows = [(barrier, count, str(uses)) for (barrier, count), uses in self.named_barriers.items()]
             parts.append(_table(("bar", "threads", "uses"), rows))
         buffers = [
-            (item.name, str(item.size), str(item.offset), item.detail + (f", {item.count} stages" if item.count > 1 else ""))
+            (
+                item.name,
+                str(item.size),
+                str(item.offset),
+                item.detail + (f", {item.count} stages" if item.count > 1 else ""),
+            )
             for item in self.buffers
             if item.kind != "mbarrier"
         ]
@@ -153,8 +159,10 @@ def _merged(rows: list[tuple[tuple[str, int], tuple[str, ...]]]) -> list[tuple[s
     return result
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     keep = [i for i, head in enumerate(heads) if i == 0 or any(row[i] for row in rows)]
     lines = [tuple(line[i] for i in keep) for line in (heads, *rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(keep))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )

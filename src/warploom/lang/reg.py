@@ -7,8 +7,10 @@ from typing import Any
 from ..isa import dtypes
 from ..isa.dtypes import DType
 from . import values
+from .arrays import RegisterArray
+from .predicate import Predicate
 from .trace import Trace
-from .values import Predicate, Register, RegisterArray
+from .values import Register
 
 __all__ = ["array", "predicate", "scalar"]
 

@@ -232,7 +232,13 @@ class TileSlice(SharedAddress):
     """
 
     def __init__(
-        self, tile: WgmmaTile, stage: Index, row: int = 0, rows: int | None = None, k_start: int = 0, k_size: int | None = None
+        self,
+        tile: WgmmaTile,
+        stage: Index,
+        row: int = 0,
+        rows: int | None = None,
+        k_start: int = 0,
+        k_size: int | None = None,
     ) -> None:
         layout = tile.layout
         self.tile, self.layout, self.stage = tile, layout, stage

@@ -8,8 +8,9 @@ from __future__ import annotations
 from ..asm import nodes
 from ..isa import arch as isa_arch
 from ..isa.special_registers import SPECIAL_REGISTERS
+from .predicate import Predicate
 from .trace import Trace
-from .values import Predicate, Register
+from .values import Register
 
 
 class Special:
@@ -25,7 +26,7 @@ class Special:
             raise AttributeError(name)
         return Special(f"{self._name}.{name}" if self._name != "%" else f"%{name}")
 
-    def __call__(self) -> Register | Predicate:
+    def __call__(self) -> Register:
         trace = Trace.current()
         known = SPECIAL_REGISTERS.get(self._name)
         if known is None:
@@ -35,11 +36,13 @@ class Special:
                 hint=f"it has components: ptx.special{self._name.replace('%', '.')}.x()" if axes else "see PTX ISA 10",
             )
         if not isa_arch.get(trace.arch).supports(known.arch):
-            raise trace.error(f"{self._name} does not exist on {trace.arch}", expected=f"{known.arch} or later", got=trace.arch)
+            raise trace.error(
+                f"{self._name} does not exist on {trace.arch}", expected=f"{known.arch} or later", got=trace.arch
+            )
         if known.dtype.name == "pred":
             flag = Predicate(trace)
             trace.emit("mov.pred", flag.node, nodes.Register(self._name))
-            return flag
+            return flag  # type: ignore[return-value]
         result = Register(trace, known.dtype)
         trace.emit(f"mov.{known.dtype}", result.node, nodes.Register(self._name))
         return result

@@ -1,4 +1,4 @@
-"""What a kernel's arguments are: `Tile` for arrays, `Scalar` for numbers, and the handles the kernel body gets for them.
+"""What a kernel's arguments are: `Tile` for arrays, `Scalar` for numbers, and the handles the body gets for them.
 
 A dimension is a Python int, baked into the text, or a string, which names a run-time size ("M"): one text for all
 sizes. `Tile.wgmma_a` and `Tile.wgmma_b` fix the tensor map of an operand tile; box and swizzle come from the same
@@ -88,7 +88,7 @@ class Tile:
     ) -> Tile:  # fmt: skip
         """The right operand of a matrix product, loaded in tiles of tile_k x tile_n.
 
-        `rows` x `columns` is the stored array: K x N for major "MN" (the default), N x K for "K". The rest as `wgmma_a`.
+        `rows` x `columns` is the stored array: K x N for major "MN" (the default), N x K for "K". Else as `wgmma_a`.
         """
         return cls._operand(rows, columns, dtype, tile_n, tile_k, major, swizzle, ragged)
 

@@ -256,7 +256,7 @@ class Trace:
                 f"Python left this {inner.kind} before its end while the kernel was traced",
                 where=inner.location,
                 consequence="the end of the loop would be missing from the PTX",
-                hint="inside ptx.range and ptx.while_ use ptx.break_() and ptx.continue_(), not Python's break or return",
+                hint="use ptx.break_() and ptx.continue_() inside ptx.range and ptx.while_, not Python's own",
             )
 
     def innermost_loop(self, what: str) -> Scope:

@@ -10,10 +10,12 @@ from typing import Any
 
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from .arrays import RegisterArray
 from .emit import issue
+from .predicate import Predicate, constant_predicate
 from .smem import TileSlice, WgmmaTile
 from .trace import Trace
-from .values import Predicate, Register, RegisterArray, constant_predicate
+from .values import Register
 
 
 class Wgmma:
@@ -32,7 +34,8 @@ class Wgmma:
         issue("wgmma.wait_group.sync.aligned", n)
 
     def mma_async(
-        self, *, shape: tuple[int, int, int], dtype_d: DType, dtype_a: DType, dtype_b: DType, d: RegisterArray, a: Any, b: Any,
+        self, *, shape: tuple[int, int, int], dtype_d: DType, dtype_a: DType, dtype_b: DType,
+        d: RegisterArray, a: Any, b: Any,
         scale_d: bool | Predicate = True, scale_a: int = 1, scale_b: int = 1,
         trans_a: int | None = None, trans_b: int | None = None,
     ) -> None:  # fmt: skip
@@ -49,7 +52,7 @@ class Wgmma:
             trans_a, trans_b: 1 for MN-major operands in shared memory (16-bit types only). A tile knows its own, and a
                 value that contradicts it is an error.
 
-        Asynchronous: `d` and the registers of `a` are not to be touched, nor the tiles overwritten, before a wait_group.
+        Asynchronous: before a wait_group, `d` and `a`'s registers are not to be touched, nor the tiles overwritten.
         """
         trace = Trace.current()
         m, n, k = shape
@@ -121,7 +124,8 @@ def _descriptor(
     if not isinstance(tile, TileSlice):
         raise trace.error(
             f"{name} of a wgmma is a tile in shared memory, or a descriptor",
-            expected="smem.wgmma_tile(...), one of its stages or slices" + (", or a RegisterArray" if name == "a" else ""),
+            expected="smem.wgmma_tile(...), one of its stages or slices"
+            + (", or a RegisterArray" if name == "a" else ""),
             got=repr(tile),
         )
     layout = tile.layout

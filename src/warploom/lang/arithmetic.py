@@ -1,0 +1,96 @@
+"""Which type an operator works in, and which instruction it is: the rules of mixed types, without any register.
+
+Integers of different widths: the narrower is widened by its own signedness, the result has the wider type. Integers of
+one width and different signedness may be added, multiplied and combined bitwise (the result is unsigned); compared,
+divided or shifted right they have two meanings, and are refused. Floats mix with nothing.
+"""
+
+from __future__ import annotations
+
+from ..isa import dtypes
+from ..isa.dtypes import DType, Kind
+from .trace import Trace
+
+BITWISE = ("&", "|", "^", "<<", ">>", "//", "%")
+"""Operators that exist for integers only."""
+SIGN_MATTERS = ("//", "%", "<", "<=", ">", ">=", "/")
+"""Operators whose result depends on how the bits are read."""
+CONSTANT_FIRST = ("+", "*", "&", "|", "^", "-")
+"""Operators whose instruction takes a constant as its first operand."""
+
+
+def arithmetic(dtype: DType) -> DType:
+    """The type an operator calculates in: untyped bits count as unsigned."""
+    return dtypes.ALL[f"u{dtype.bits}"] if dtype.kind is Kind.BITS and dtype.bits <= 64 else dtype
+
+
+def integers_only(trace: Trace, dtype: DType, symbol: str) -> None:
+    """Raise TraceError for a float under an operator of integers."""
+    if dtype.is_float:
+        raise trace.error(
+            f"`{symbol}` needs integers",
+            got=f"a register of type {dtype}",
+            hint="read the bits with x.view(u32), or convert with x.to(s32)",
+        )
+
+
+def common(trace: Trace, mine: DType, theirs: DType, symbol: str) -> DType:
+    """The type in which an operator works on two registers. Raises TraceError where there is none."""
+    if mine is theirs:
+        return mine
+    if mine.is_float or theirs.is_float:
+        both = mine.is_float and theirs.is_float
+        raise trace.error(
+            f"`{symbol}` between {mine} and {theirs}",
+            expected="registers of one floating-point type" if both else "two integers, or two floats of one type",
+            got=f"{mine} and {theirs}",
+            hint="convert one: x.to(f32)"
+            if both
+            else "convert the integer with x.to(f32), or the float with x.to(s32)",
+        )
+    mine, theirs = arithmetic(mine), arithmetic(theirs)
+    mixed = mine.is_signed != theirs.is_signed and symbol in SIGN_MATTERS
+    if mine.bits != theirs.bits:
+        wider, narrower = (mine, theirs) if mine.bits > theirs.bits else (theirs, mine)
+        if mixed and narrower.is_signed:  # a sign-extended value has no unsigned reading
+            raise _two_meanings(trace, mine, theirs, symbol)
+        return wider
+    if mixed:
+        raise _two_meanings(trace, mine, theirs, symbol)
+    return theirs if mine.is_signed else mine
+
+
+def _two_meanings(trace: Trace, mine: DType, theirs: DType, symbol: str) -> Exception:
+    return trace.error(
+        f"`{symbol}` between a signed and an unsigned integer has two meanings",
+        got=f"{mine} and {theirs}",
+        hint="say which with x.view(s32) or x.view(u32)",
+    )
+
+
+def opcode(trace: Trace, symbol: str, dtype: DType) -> str:
+    """The instruction of an operator on a type.
+
+    Float sums and products are rounded one by one (`.rn`), so that ptxas does not contract them into fma and both
+    machines agree.
+    """
+    kind = arithmetic(dtype)
+    if kind.is_float:
+        words = {"+": "add", "-": "sub", "*": "mul"}
+        plain = kind.name in ("f32", "f64")
+        if plain:
+            words["/"] = "div"
+        if symbol not in words:
+            raise trace.error(f"`{symbol}` does not exist for {dtype}", expected=f"one of {' '.join(words)}")
+        return f"{words[symbol]}{'.rn' if plain else ''}.{kind}"
+    if symbol == "/":
+        raise trace.error(f"`/` is no integer operation, and the register is {dtype}", hint="use // or x.to(f32)")
+    if symbol in ("//", "%") and kind.is_signed:
+        raise trace.error(
+            f"`{symbol}` on a signed register: Python rounds down, the GPU rounds toward zero",
+            hint=f"use ptx.inst.{'div' if symbol == '//' else 'rem'}.{kind}(d, a, b), or a u{kind.bits} view",
+        )
+    words = {"+": "add", "-": "sub", "*": "mul.lo", "//": "div", "%": "rem", ">>": "shr"}
+    if symbol in words:
+        return f"{words[symbol]}.{kind}"
+    return f"{ {'&': 'and', '|': 'or', '^': 'xor', '<<': 'shl'}[symbol] }.b{kind.bits}"

@@ -1,0 +1,144 @@
+"""Predicates as Python values, and why neither they nor registers have a Python truth.
+
+While a kernel is traced nothing has a value yet: `if x > 3`, `for i in range(n)` or `[x]` on a register would decide
+once, in Python, for all threads. `Traced` refuses each of these and names the construct to use instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from ..asm import nodes
+from ..errors import TraceError
+from ..isa import dtypes
+from .emit import Operand, issue
+from .trace import Trace
+
+
+def _no_python(trace: Trace | None, what: str, hint: str) -> NoReturn:
+    where = trace.location() if trace is not None else None
+    raise TraceError(
+        f"{what} has no value while the kernel is traced",
+        where=where,
+        consequence="Python would decide once, for all threads, before the kernel runs",
+        hint=hint,
+    )
+
+
+class Traced(Operand):
+    """What registers and predicates share: they are no Python values."""
+
+    trace: Trace
+    name: str
+    node: nodes.Register
+
+    def __bool__(self) -> bool:
+        _no_python(
+            self.trace,
+            f"the {self._noun}",
+            "branch with ptx.if_(...), loop with ptx.range(...) or ptx.while_(...), choose with ptx.select(...); "
+            "combine predicates with & | ~ instead of and, or, not",
+        )
+
+    def __index__(self) -> int:
+        _no_python(
+            self.trace, f"the {self._noun}", "a Python index or count must be a number; loop with ptx.range(...)"
+        )
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        _no_python(self.trace, f"the {self._noun}", "convert a register with x.to(f32)")
+
+    def __iter__(self) -> Iterator[Any]:
+        _no_python(self.trace, f"the {self._noun}", "loop up to a register with `for i in ptx.range(n):`")
+
+    def __len__(self) -> int:
+        _no_python(self.trace, f"the {self._noun}", "loop up to a register with `for i in ptx.range(n):`")
+
+    def __contains__(self, item: object) -> bool:
+        _no_python(self.trace, f"the {self._noun}", "compare with == and branch with ptx.if_(...)")
+
+    __hash__ = object.__hash__
+
+    @property
+    def _noun(self) -> str:
+        return f"register {self.name}"
+
+    def operand(self, trace: Trace, kind: str) -> nodes.Operand:
+        if kind == "address":
+            raise trace.error(
+                "the instruction takes an address here, and got a bare register",
+                got=repr(self),
+                hint="put it in brackets: ptx.addr(pointer) or ptx.addr(pointer, offset)",
+            )
+        return self.node
+
+
+class Predicate(Traced):
+    """A predicate register: the result of a comparison, the condition of `ptx.if_`.
+
+    `&`, `|`, `^` and `~` emit and.pred, or.pred, xor.pred and not.pred.
+    """
+
+    code = "pred"
+
+    def __init__(self, trace: Trace, name: str | None = None) -> None:
+        self.trace = trace
+        self.name = name or trace.fresh(dtypes.pred)
+        self.node = nodes.Register(self.name)
+
+    @property
+    def _noun(self) -> str:
+        return f"predicate {self.name}"
+
+    def _combine(self, operation: str, other: object) -> Predicate:
+        if isinstance(other, (bool, np.bool_)):
+            fixed = {"and": (not other, False), "or": (bool(other), True), "xor": (False, False)}[operation]
+            if operation == "xor":
+                return ~self if other else self
+            return constant_predicate(self.trace, fixed[1]) if fixed[0] else self
+        if not isinstance(other, Predicate):
+            raise self.trace.error(
+                "a predicate combines with predicates only", got=repr(other), hint="compare the register first: x != 0"
+            )
+        result = Predicate(self.trace)
+        issue(f"{operation}.pred", result, self, other, trace=self.trace)
+        return result
+
+    def __and__(self, other: object) -> Predicate:
+        return self._combine("and", other)
+
+    def __or__(self, other: object) -> Predicate:
+        return self._combine("or", other)
+
+    def __xor__(self, other: object) -> Predicate:
+        return self._combine("xor", other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __invert__(self) -> Predicate:
+        result = Predicate(self.trace)
+        issue("not.pred", result, self, trace=self.trace)
+        return result
+
+    def set(self, value: Predicate) -> None:
+        """Overwrite this predicate (mov.pred)."""
+        issue("mov.pred", self, value, trace=self.trace)
+
+    def __repr__(self) -> str:
+        return f"Predicate({self.name})"
+
+
+def constant_predicate(trace: Trace, value: bool) -> Predicate:
+    """A predicate that is always `value`, made once in the prologue (setp.ne.b32)."""
+
+    def make() -> Predicate:
+        result = Predicate(trace)
+        trace.emit("setp.ne.b32", result.node, nodes.Integer(int(value)), nodes.Integer(0))
+        return result
+
+    return trace.once(("constant predicate", bool(value)), make)
