@@ -37,6 +37,10 @@ NEEDS: Needs = {
 """First target and PTX version of each modifier that came after the instruction."""
 
 
+_MMIO: Needs = {"b128": ("sm_70", (8, 4))}
+"""128 bits at .sys scope came a version later than at the others."""
+
+
 def bits_of(type_name: str) -> int:
     """Width of a memory type in bits, read off its name."""
     return int(type_name.lstrip("busf"))
@@ -107,9 +111,9 @@ def _loads() -> list[Form]:
         Form("ld.volatile", "ld.volatile{.space}{.prefetch}{.vec}.type", to, volatile, ptx=(1, 1), **common),
         Form("ld.volatile_space_first", "ld.space.volatile{.prefetch}{.vec}.type", to, volatile, ptx=(1, 1), **common),
         Form("ld.mmio", "ld.mmio.relaxed.sys{.global}.type", ">d:type, [a]", {"type": TYPES}, arch="sm_70",
-             ptx=(8, 2), needs=NEEDS, section="9.7.9.8"),
+             ptx=(8, 2), needs=_MMIO, section="9.7.9.8"),
         Form("ld.mmio_space_first", "ld.global.mmio.relaxed.sys.type", ">d:type, [a@global]", {"type": TYPES},
-             arch="sm_70", ptx=(8, 2), needs=NEEDS, section="9.7.9.8"),
+             arch="sm_70", ptx=(8, 2), needs=_MMIO, section="9.7.9.8"),
         Form("ldu.uniform", "ldu{.space}{.vec}.type", to, {"space": "global", "vec": "v2 v4", "type": TYPES},
              ptx=(2, 0), needs=NEEDS, check=check_access, section="9.7.9.10"),
     ]  # fmt: skip
@@ -137,9 +141,9 @@ def _stores() -> list[Form]:
         Form("st.volatile", "st.volatile{.space}{.vec}.type", frm, volatile, ptx=(1, 1), **common),
         Form("st.volatile_space_first", "st.space.volatile{.vec}.type", frm, volatile, ptx=(1, 1), **common),
         Form("st.mmio", "st.mmio.relaxed.sys{.global}.type", "[a], b:type", {"type": TYPES}, arch="sm_70",
-             ptx=(8, 2), needs=NEEDS, section="9.7.9.11"),
+             ptx=(8, 2), needs=_MMIO, section="9.7.9.11"),
         Form("st.mmio_space_first", "st.global.mmio.relaxed.sys.type", "[a@global], b:type", {"type": TYPES},
-             arch="sm_70", ptx=(8, 2), needs=NEEDS, section="9.7.9.11"),
+             arch="sm_70", ptx=(8, 2), needs=_MMIO, section="9.7.9.11"),
     ]  # fmt: skip
     return rows
 
