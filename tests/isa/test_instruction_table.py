@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 import pytest
-from assembling import find_ptxas, refused
+from tests.isa.assembling import find_ptxas, refused
 
 from warploom.isa.instructions import examples, table
 from warploom.isa.instructions.examples import Example, arch_number, first_ptx, needs_of

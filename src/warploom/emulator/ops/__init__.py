@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterable
 
 from ..handlers import Handler
 
@@ -25,3 +26,11 @@ def _assemble() -> dict[str, Handler]:
 
 HANDLERS: dict[str, Handler] = _assemble()
 """Row key -> handler."""
+
+RUN_BY_THE_CORE = frozenset({"bra", "brx.idx", "call", "ret", "exit"})
+"""Rows that change which instruction comes next: `decode` and `scheduler` run them, no handler does."""
+
+
+def unsupported(keys: Iterable[str]) -> tuple[str, ...]:
+    """Of these row keys of the instruction table, those that the emulator cannot run."""
+    return tuple(key for key in keys if key not in HANDLERS and key not in RUN_BY_THE_CORE)
