@@ -1,0 +1,474 @@
+"""TMA tile copies through PTX, against an element-by-element reference: ranks, swizzles, edges, multicast, reductions."""
+
+from __future__ import annotations
+
+import itertools
+from functools import lru_cache
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.emulator.async_kernels import SCHEDULES, TILE_BYTES, cluster_sync, dump, emulate, fill, init, text_of, wait
+from warploom import asm
+from warploom.emulator import api
+from warploom.emulator.tma import TensorMapArgument
+from warploom.errors import (
+    ArgumentError,
+    DeadlockError,
+    InvalidOperandError,
+    MisalignedError,
+    OutOfBoundsError,
+)
+from warploom.isa.tensor_map import TensorMapSpec
+
+POISON = 0xFF
+
+
+def argument(array: np.ndarray, box: tuple[int, ...], **options: object) -> TensorMapArgument:
+    return TensorMapArgument(TensorMapSpec.tiled(array.shape, array.strides, array.dtype, box, **options), array)
+
+
+def load(map_name: str = "%a0", coordinates: str = "%s2, %s3", size: int = 0, rank: int = 2, offset: int = 0) -> str:
+    """Thread 0 announces `size` bytes and loads a box."""
+    return f"""
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {size};
+    @%first cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes
+        [tile+{offset}], [{map_name}, {{{coordinates}}}], [bar];
+    """
+
+
+# -- the reference: one element after the other ------------------------------------------------------------------
+
+
+def swizzled(address: int, mode: str) -> int:
+    """PTX ISA 5.5.7, bit by bit: the 16-byte chunk's number is combined with that of the 128-byte line."""
+    bits = {"NONE": 0, "32B": 1, "64B": 2, "128B": 3}[mode]
+    return address ^ (((address >> 7) & ((1 << bits) - 1)) << 4)
+
+
+def expected_tile(array: np.ndarray, spec: TensorMapSpec, at: tuple[int, ...], offset: int = 0) -> np.ndarray:
+    """What a load puts into a poisoned tile of shared memory, by the definition."""
+    tile = np.full(TILE_BYTES, POISON, np.uint8)
+    size = array.itemsize
+    steps = spec.element_strides or (1,) * spec.rank
+    counts = [-(-box // step) if axis else box for axis, (box, step) in enumerate(zip(spec.box, steps, strict=True))]
+    inner = counts[0] * size
+    pitch = inner if spec.swizzle == "NONE" else int(spec.swizzle[:-1])
+    for row, outer in enumerate(itertools.product(*(range(count) for count in counts[:0:-1]))):
+        for column in range(counts[0]):
+            index = (column, *outer[::-1])
+            where = [
+                start + position * (step if axis else 1)
+                for axis, (start, position, step) in enumerate(zip(at, index, steps, strict=True))
+            ]
+            inside = all(0 <= place < extent for place, extent in zip(where, spec.dims, strict=True))
+            value = array[tuple(where[::-1])] if inside else array.dtype.type(0)
+            start = swizzled(offset + row * pitch + column * size, spec.swizzle)
+            tile[start : start + size] = np.array([value], array.dtype).view(np.uint8)
+    return tile
+
+
+@lru_cache(maxsize=16)
+def loading_module(rank: int, size: int, offset: int) -> tuple[asm.nodes.Module, str]:
+    array = np.zeros((1,) * (rank - 1) + (16,), np.uint8)
+    coordinates = ", ".join(f"%s{2 + axis}" for axis in range(rank))
+    body = init(1) + load(coordinates=coordinates, size=size, rank=rank, offset=offset) + wait(0) + dump("%a1", TILE_BYTES)
+    shape = (argument(array, (16,) + (1,) * (rank - 1)), array, *[np.int32(0)] * rank)
+    return asm.parse(text_of(body, shape)), "k"
+
+
+def loaded(array: np.ndarray, spec: TensorMapSpec, at: tuple[int, ...], offset: int = 0) -> np.ndarray:
+    """What the emulator's tile holds after a load of one box."""
+    out = np.zeros(TILE_BYTES, np.uint8)
+    module, entry = loading_module(spec.rank, spec.box_bytes, offset)
+    arguments = [TensorMapArgument(spec, array), out, *[np.int32(place) for place in at]]
+    api.run(module, entry, arguments, grid=(1, 1, 1), block=(32, 1, 1))
+    return out
+
+
+@st.composite
+def tensors_and_boxes(draw: st.DrawFn) -> tuple[np.ndarray, TensorMapSpec, tuple[int, ...], int]:
+    rank = draw(st.integers(1, 5))
+    swizzle = draw(st.sampled_from(["NONE", "32B", "64B", "128B"]))
+    dtype = np.dtype(draw(st.sampled_from(["u1", "u2", "u4", "u8"])))
+    widest = 128 if swizzle == "NONE" else int(swizzle[:-1])
+    inner = draw(st.integers(1, widest // 16)) * 16 // dtype.itemsize
+    outer = [draw(st.integers(1, [8, 6, 3, 2][axis])) for axis in range(rank - 1)]
+    dims = [draw(st.integers(1, 40)), *(draw(st.integers(1, 9)) for _ in range(rank - 1))]
+    padded = -(-dims[0] * dtype.itemsize // 16) * 16 // dtype.itemsize
+    steps = [1, *(draw(st.sampled_from([1, 1, 1, 2, 3])) for _ in range(rank - 1))]
+    at = tuple(draw(st.integers(-12, extent + 4)) for extent in dims)
+    whole = np.random.default_rng(draw(st.integers(0, 99))).integers(1, 200, (*dims[:0:-1], padded)).astype(dtype)
+    array = whole[..., : dims[0]]
+    spec = TensorMapSpec.tiled(
+        array.shape, whole.strides, dtype, (inner, *outer), swizzle=swizzle, element_strides=tuple(steps)
+    )
+    return array, spec, at, draw(st.sampled_from([0, 128, 640]))
+
+
+@settings(max_examples=120, deadline=None)
+@given(tensors_and_boxes())
+def test_a_load_is_the_definition_for_every_rank_swizzle_and_edge(case):
+    array, spec, at, offset = case
+    assert np.array_equal(loaded(array, spec, at, offset), expected_tile(array, spec, at, offset))
+
+
+@pytest.mark.parametrize("swizzle", ["NONE", "32B", "64B", "128B"])
+@pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
+def test_each_rank_and_swizzle(rank, swizzle):
+    dims = [64, 9, 5, 3, 2][:rank]
+    array = np.arange(1, 1 + np.prod(dims), dtype=np.int64).astype(np.uint16).reshape(dims[::-1])
+    inner = {"NONE": 64, "32B": 16, "64B": 32, "128B": 64}[swizzle]
+    spec = TensorMapSpec.tiled(array.shape, None, "u16", (inner, 4, 2, 2, 2)[:rank], swizzle=swizzle)
+    at = (32, -2, 4, 1, 0)[:rank]
+    assert np.array_equal(loaded(array, spec, at), expected_tile(array, spec, at))
+
+
+def test_outside_elements_may_read_as_nan():
+    array = np.ones((4, 16), np.float32)
+    spec = TensorMapSpec.tiled(array.shape, None, "f32", (16, 8), oob_fill="NAN")
+    tile = loaded(array, spec, (0, 0))[: spec.box_bytes].view(np.float32).reshape(8, 16)
+    assert (tile[:4] == 1).all() and np.isnan(tile[4:]).all()
+
+
+# -- stores ------------------------------------------------------------------------------------------------------
+
+
+def stored(array: np.ndarray, spec: TensorMapSpec, at: tuple[int, ...], tile: np.ndarray, **options: object) -> np.ndarray:
+    """The tensor after a store of a tile's box."""
+    result = array.copy()
+    coordinates = ", ".join(f"%s{2 + axis}" for axis in range(spec.rank))
+    emulate(
+        fill("%a1", TILE_BYTES)
+        + f"""
+        @!%first bra end;
+        cp.async.bulk.tensor.{spec.rank}d.global.shared::cta.bulk_group [%a0, {{{coordinates}}}], [tile];
+        cp.async.bulk.commit_group;
+        cp.async.bulk.wait_group 0;
+        end:
+        """,
+        TensorMapArgument(spec, result), tile, *[np.int32(place) for place in at], **options,
+    )  # fmt: skip
+    return result
+
+
+@pytest.mark.parametrize("swizzle", ["NONE", "32B", "64B", "128B"])
+@pytest.mark.parametrize("at", [(0, 0, 0), (16, 3, 1), (40, 7, 2)], ids=["inside", "inside too", "across the end"])
+def test_a_store_writes_what_a_load_reads_and_nothing_outside(swizzle, at):
+    rng = np.random.default_rng(1)
+    array = rng.integers(0, 60000, (3, 9, 48)).astype(np.uint16)
+    spec = TensorMapSpec.tiled(array.shape, None, "u16", (16, 4, 2), swizzle=swizzle)
+    tile = rng.integers(0, 256, TILE_BYTES).astype(np.uint8)
+    result = stored(array, spec, at, tile)
+    reached = tuple(slice(place, place + size) for place, size in zip(at[::-1], spec.box[::-1], strict=True))
+    outside = np.ones(array.shape, bool)
+    outside[reached] = False
+    assert np.array_equal(result[outside], array[outside])
+    again = loaded(result, spec, at)
+    written = expected_tile(np.ones_like(array), spec, at) == 1  # low bytes of the elements inside the tensor
+    assert written.any()
+    assert np.array_equal(again[written], tile[written])
+
+
+def test_a_store_wholly_past_the_end_writes_nothing():
+    array = np.arange(64, dtype=np.uint32).reshape(4, 16)
+    spec = TensorMapSpec.tiled(array.shape, None, "u32", (16, 4))
+    assert np.array_equal(stored(array, spec, (0, 4), np.zeros(TILE_BYTES, np.uint8)), array)
+
+
+def test_a_store_may_not_start_at_a_negative_coordinate():
+    array = np.zeros((4, 16), np.uint32)
+    spec = TensorMapSpec.tiled(array.shape, None, "u32", (16, 4))
+    with pytest.raises(InvalidOperandError, match=r"starts at \(0, -1\)"):
+        stored(array, spec, (0, -1), np.zeros(TILE_BYTES, np.uint8))
+
+
+REDUCTIONS = [
+    ("add", np.uint32, lambda old, new: old + new),
+    ("add", np.float32, lambda old, new: old + new),
+    ("add", np.float16, lambda old, new: old + new),
+    ("add", ml_dtypes.bfloat16, lambda old, new: old + new),
+    ("min", np.int32, np.minimum),
+    ("max", np.int64, np.maximum),
+    ("max", np.float16, np.maximum),
+    ("and", np.uint32, np.bitwise_and),
+    ("or", np.int64, np.bitwise_or),
+    ("xor", np.uint32, np.bitwise_xor),
+    ("inc", np.uint32, lambda old, new: np.where(old >= new, 0, old + 1)),
+    ("dec", np.uint32, lambda old, new: np.where((old == 0) | (old > new), new, old - 1)),
+]
+
+
+@pytest.mark.parametrize("operation, dtype, rule", REDUCTIONS, ids=lambda value: getattr(value, "__name__", str(value)))
+def test_a_reduction_combines_every_element_inside(operation, dtype, rule):
+    rng = np.random.default_rng(2)
+    kind = np.dtype(dtype)
+    old = rng.integers(0, 100, (6, 32)).astype(kind)
+    new = rng.integers(0, 100, (8, 32)).astype(kind)
+    tile = np.zeros(TILE_BYTES, np.uint8)
+    tile[: new.nbytes] = new.reshape(-1).view(np.uint8)
+    result = old.copy()
+    box = (32, 8)
+    emulate(
+        fill("%a1", TILE_BYTES)
+        + f"""
+        mov.u32 %r1, 0;
+        mov.u32 %r2, 2;
+        @%first cp.reduce.async.bulk.tensor.2d.global.shared::cta.{operation}.bulk_group [%a0, {{%r1, %r2}}], [tile];
+        @%first cp.async.bulk.commit_group;
+        @%first cp.async.bulk.wait_group 0;
+        """,
+        argument(result, box), tile,
+    )  # fmt: skip
+    assert np.array_equal(result[:2], old[:2])
+    assert np.array_equal(result[2:], rule(old[2:], new[:4]).astype(kind))
+
+
+def test_a_reduction_the_type_does_not_have_is_an_error():
+    with pytest.raises(InvalidOperandError, match="TMA cannot min elements of type f32"):
+        emulate(
+            "mov.u32 %r1, 0;\n@%first cp.reduce.async.bulk.tensor.1d.global.shared::cta.min.bulk_group [%a0, {%r1}], [tile];",
+            argument(np.zeros(16, np.float32), (16,)),
+        )
+
+
+# -- clusters ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule, seed", SCHEDULES)
+@pytest.mark.parametrize("size, mask", [(2, 0b11), (4, 0b1011)])
+def test_a_multicast_load_reaches_every_cta_of_its_mask_and_signals_there(size, mask, schedule, seed):
+    array = np.arange(32 * 64, dtype=np.uint16).reshape(32, 64)
+    out = np.zeros((size, 4096), np.uint8)
+    spec = TensorMapSpec.tiled(array.shape, None, "u16", (64, 32), swizzle="128B")
+    emulate(
+        init(1)
+        + f"""
+        mov.u32 %r1, %cluster_ctarank;
+        mul.wide.u32 %rd1, %r1, 4096;
+        add.u64 %rd1, %rd1, %a1;
+        mov.u32 %r2, 0;
+        mov.u16 %h0, {mask};
+        shr.u32 %r3, {mask}, %r1;
+        and.b32 %r3, %r3, 1;
+        setp.eq.u32 %p1, %r3, 0;
+        @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 4096;
+        {cluster_sync()}
+        setp.eq.u32 %p2, %r1, 0;
+        and.pred %p2, %p2, %first;
+        @%p2 cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster
+            [tile], [%a0, {{%r2, %r2}}], [bar], %h0;
+        @%p1 bra skip;
+        {wait(0)}
+        {dump("%rd1", 4096)}
+        skip:
+        {cluster_sync()}
+        """,
+        TensorMapArgument(spec, array), out, grid=size, cluster=size, schedule=schedule, seed=seed,
+    )  # fmt: skip
+    wanted = expected_tile(array, spec, (0, 0))[:4096]
+    for rank in range(size):
+        assert np.array_equal(out[rank], wanted if mask >> rank & 1 else np.zeros(4096, np.uint8)), rank
+
+
+def test_a_multicast_mask_beyond_the_cluster_is_an_error():
+    with pytest.raises(InvalidOperandError, match="multicast mask is 0b101"):
+        emulate(
+            init(1) + "mov.u32 %r2, 0;\nmov.u16 %h0, 5;\n"
+            + "@%first cp.async.bulk.tensor.1d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+            + "[tile], [%a0, {%r2}], [bar], %h0;",
+            argument(np.zeros(64, np.uint16), (64,)), grid=2, cluster=2,
+        )  # fmt: skip
+
+
+# -- schedules ---------------------------------------------------------------------------------------------------
+
+
+def ring() -> str:
+    """A ring of two stages: thread 32 loads boxes of 1 KiB, warp 0 writes them out."""
+    return (
+        init(1, 1, 32, 32)
+        + """
+        mov.u32 %r1, 0;                 // step
+        setp.ge.u32 %p2, %tid, 32;
+        @%p2 bra producer;
+    consume:
+        and.b32 %r2, %r1, 1;            // stage
+        shr.u32 %r3, %r1, 1;
+        and.b32 %r4, %r3, 1;            // parity
+        shl.b32 %r5, %r2, 3;
+        add.u32 %r10, %bar, %r5;
+        add.u32 %r11, %r10, 16;
+    full:
+        mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r10], %r4;
+        @!%p1 bra full;
+        shl.b32 %r6, %r2, 10;
+        shl.b32 %r7, %tid, 5;
+        add.u32 %r6, %r6, %r7;
+        add.u32 %r6, %r6, %tile;
+        shl.b32 %r8, %r1, 10;
+        add.u32 %r8, %r8, %r7;
+        cvt.u64.u32 %rd1, %r8;
+        add.u64 %rd1, %rd1, %a1;
+        ld.shared.v4.u32 {%r20, %r21, %r22, %r23}, [%r6];
+        ld.shared.v4.u32 {%r24, %r25, %r26, %r27}, [%r6+16];
+        st.global.v4.u32 [%rd1], {%r20, %r21, %r22, %r23};
+        st.global.v4.u32 [%rd1+16], {%r24, %r25, %r26, %r27};
+        mbarrier.arrive.shared::cta.b64 _, [%r11];
+        add.u32 %r1, %r1, 1;
+        setp.lt.u32 %p3, %r1, 8;
+        @%p3 bra consume;
+        bra end;
+    producer:
+        setp.ne.u32 %p4, %tid, 32;
+        @%p4 bra end;
+    produce:
+        and.b32 %r2, %r1, 1;
+        shr.u32 %r3, %r1, 1;
+        and.b32 %r4, %r3, 1;
+        xor.b32 %r4, %r4, 1;
+        shl.b32 %r5, %r2, 3;
+        add.u32 %r10, %bar, %r5;
+        add.u32 %r11, %r10, 16;
+    empty:
+        mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r11], %r4;
+        @!%p1 bra empty;
+        mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r10], 1024;
+        shl.b32 %r6, %r2, 10;
+        add.u32 %r6, %r6, %tile;
+        shl.b32 %r8, %r1, 3;
+        mov.u32 %r9, 0;
+        cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r6], [%a0, {%r9, %r8}], [%r10];
+        add.u32 %r1, %r1, 1;
+        setp.lt.u32 %p3, %r1, 8;
+        @%p3 bra produce;
+    end:
+        """
+    )
+
+
+def run_ring(schedule: str, seed: int) -> tuple[np.ndarray, np.ndarray, object]:
+    array = np.random.default_rng(3).integers(0, 2**32, (64, 32), dtype=np.uint32)
+    out = np.zeros((64, 32), np.uint32)
+    report = emulate(ring(), argument(array, (32, 8)), out, threads=64, schedule=schedule, seed=seed)
+    return array, out, report
+
+
+@pytest.mark.parametrize("schedule, seed", [*SCHEDULES, ("random", 7), ("starve", 0), ("starve", 1)])
+def test_a_correct_pipeline_gives_the_same_result_under_every_schedule(schedule, seed):
+    array, out, _ = run_ring(schedule, seed)
+    assert np.array_equal(array, out)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_without_its_wait_a_load_shows_poison_in_the_lazy_schedule(waits):
+    array = np.arange(1, 1 + 16 * 64, dtype=np.uint16).reshape(16, 64)
+    out = np.zeros(2048, np.uint8)
+    emulate(
+        init(1) + load(size=2048) + (wait(0) if waits else "bar.sync 0;") + dump("%a1", 2048),
+        argument(array, (64, 16)), out, np.int32(0), np.int32(0),
+    )  # fmt: skip
+    assert (out == array.reshape(-1).view(np.uint8)).all() if waits else (out == POISON).all()
+
+
+def test_the_same_schedule_and_seed_replay_the_same_run():
+    first, second = (run_ring("random", 11)[2].counters.as_dict() for _ in range(2))
+    assert first == second
+
+
+def test_a_store_whose_source_is_reused_without_waiting_writes_the_wrong_bytes():
+    array = np.zeros((4, 32), np.uint32)
+    body = """
+        mov.u32 %r1, 0;
+        st.shared.u32 [tile], 7;
+        fence.proxy.async;
+        @%first cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%a0, {%r1, %r1}], [tile];
+        @%first cp.async.bulk.commit_group;
+        WAIT
+        st.shared.u32 [tile], 8;
+    """
+    emulate(body.replace("WAIT", "@%first cp.async.bulk.wait_group.read 0;"), argument(array, (32, 4)), threads=1)
+    assert array[0, 0] == 7
+    emulate(body.replace("WAIT", ""), argument(array, (32, 4)), threads=1)
+    assert array[0, 0] == 8
+
+
+def test_a_deadlock_for_lack_of_bytes_names_the_loads_that_came():
+    array = np.zeros((16, 64), np.uint16)
+    with pytest.raises(DeadlockError, match=r"1024 bytes missing.*completed 2048 bytes: TMA load of box \(64, 16\)"):
+        emulate(
+            init(1) + load(size=3072) + wait(0), argument(array, (64, 16)), np.zeros(1, np.uint8), np.int32(0), np.int32(0)
+        )
+
+
+# -- maps --------------------------------------------------------------------------------------------------------
+
+
+def test_a_map_copied_to_global_memory_and_rewritten_there_is_used_as_it_then_is():
+    first = np.arange(8 * 64, dtype=np.uint16).reshape(8, 64)
+    second = first[::-1].copy()
+    out, place = np.zeros(TILE_BYTES, np.uint8), np.zeros(256, np.uint8)
+    body = (
+        init(1)
+        + """
+        shl.b32 %r1, %tid, 2;
+        cvt.u64.u32 %rd1, %r1;
+        add.u64 %rd2, %a0, %rd1;
+        ld.u32 %r2, [%rd2];
+        mov.u32 %r3, tile;
+        add.u32 %r3, %r3, %r1;
+        st.shared.u32 [%r3], %r2;
+        bar.sync 0;
+        @%first tensormap.replace.tile.global_address.shared::cta.b1024.b64 [tile], %a4;
+        @%first tensormap.replace.tile.box_dim.shared::cta.b1024.b32 [tile], 1, 4;
+        @%first tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [tile], 1, 2;
+        @%first tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [tile], 3;
+        bar.warp.sync 0xffffffff;
+        tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%a1], [tile], 128;
+        fence.proxy.tensormap::generic.acquire.gpu [%a1], 128;
+        """
+        + load("%a1", "%s2, %s2", 512, offset=1024).replace("%s2", "%s3")
+        + wait(0)
+        + dump("%a2", 8192, start=1024)
+    )
+    emulate(body, argument(first, (64, 8)), place, out, np.int32(0), second)
+    changed = second[:2]
+    spec = TensorMapSpec.tiled(changed.shape, None, "u16", (64, 4), swizzle="128B")
+    assert np.array_equal(out[:512], expected_tile(changed, spec, (0, 0))[:512])
+
+
+ZERO = (np.zeros(1, np.uint8), np.int32(0), np.int32(0))
+
+
+def test_a_copy_of_another_rank_than_its_map_is_an_error():
+    with pytest.raises(InvalidOperandError, match="a 2d copy with a tensor map of rank 3"):
+        emulate(init(1) + load(size=32), argument(np.zeros((2, 2, 16), np.uint16), (16, 1, 1)), *ZERO)
+
+
+def test_an_address_without_a_map_is_an_error():
+    with pytest.raises(InvalidOperandError, match="holds no tensor map"):
+        emulate(init(1) + load(size=32), np.zeros(256, np.uint8), *ZERO)
+
+
+def test_a_destination_off_128_bytes_is_an_error():
+    with pytest.raises(MisalignedError, match=r"tile\+64"):
+        emulate(init(1) + load(size=2048, offset=64), argument(np.zeros((16, 64), np.uint16), (64, 16)), *ZERO)
+
+
+def test_a_box_beyond_shared_memory_is_an_error():
+    with pytest.raises(OutOfBoundsError, match=r"tile\+15360"):
+        emulate(init(1) + load(size=2048, offset=15360), argument(np.zeros((16, 64), np.uint16), (64, 16)), *ZERO)
+
+
+def test_a_map_that_reaches_beyond_its_array_is_refused_before_the_launch():
+    spec = TensorMapSpec.tiled((32, 64), None, "u16", (64, 16))
+    with pytest.raises(ArgumentError, match="reaches 4096 bytes and its array has 2048"):
+        emulate("", TensorMapArgument(spec, np.zeros((16, 64), np.uint16)))
+
+
+def test_a_load_without_a_barrier_is_an_error():
+    with pytest.raises(InvalidOperandError, match="the mbarrier at bar has not been initialised"):
+        emulate(load(size=2048).split(";", 1)[1], argument(np.zeros((16, 64), np.uint16), (64, 16)), *ZERO)
