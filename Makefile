@@ -1,0 +1,75 @@
+# warploom: what a newcomer types. `make demo` and `make test` set up what they need in $(VENV).
+#
+#   make demo       the Hopper GEMM: in the emulator, and on the GPU where there is one
+#   make test       linters, types, layers, tests; without torch, jax, triton
+#   make test-all   the same with torch and jax on the CPU (README has the download sizes)
+#   make lint       only the linters
+#   make clean      remove the environment and all caches of this folder
+#
+# Another interpreter: make test PYTHON=python3.12 VENV=.venv312
+# No network, and python3 has the packages: PYTHONPATH=src python3 -m warploom demo
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+# A CPU build of torch where pip finds one; plain "torch" takes gigabytes of CUDA packages.
+TORCH ?= torch==2.13.0
+JAX ?= jax jaxlib
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+GPU := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi 2>/dev/null)
+COMMA := ,
+EMPTY :=
+BASE_EXTRA := $(if $(GPU),[gpu],$(EMPTY))
+DEV_EXTRA := [dev$(if $(GPU),$(COMMA)gpu,)]
+ALIVE := $(BIN)/python tools/alive.py
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint pytest clean
+
+help:
+	@sed -n '3,10s/^#   /  /p' Makefile
+
+demo: $(VENV)/.base
+	@$(BIN)/python -m warploom demo
+
+test: lint pytest
+
+test-all: $(VENV)/.all lint pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(ALIVE) $(BIN)/mypy
+	$(ALIVE) $(BIN)/lint-imports
+
+pytest: $(VENV)/.dev
+	$(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS)
+
+# An environment is made once; packages are installed again only when pyproject.toml has changed.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "warploom needs Python 3.11 or later; try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "$(PYTHON) cannot make an environment; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+
+$(VENV)/.base: pyproject.toml | $(BIN)/python
+	@echo "installing numpy, ptxas and the command line into $(VENV) (about 125 MB) ..."
+	@$(ALIVE) $(PIP) install -e '.$(BASE_EXTRA)'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "installing what the tests need into $(VENV) ..."
+	@$(ALIVE) $(PIP) install -e '.$(DEV_EXTRA)'
+	@touch $@ $(VENV)/.base
+
+$(VENV)/.all: pyproject.toml | $(VENV)/.dev
+	@echo "installing $(TORCH) and $(JAX) into $(VENV) ..."
+	@$(ALIVE) $(PIP) install '$(TORCH)'
+	@$(ALIVE) $(PIP) install $(JAX)
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/*.egg-info
+	find src tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,166 @@
+"""Which kernel does `MODULE:KERNEL` mean?
+
+warploom.kernels.naive:gemm         a module that can be imported
+examples/softmax.py:softmax         a file
+examples/softmax.py                 a file with one kernel
+kernels/gemm.py:build M=256         a function that makes one, and its arguments
+dump/gemm.ptx, dump/gemm.ptx:main   a PTX text
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..errors import ArgumentError, SourceLocation, WarploomError
+from ..runtime import Program, program_of
+
+
+def program(spec: str, settings: Sequence[str] = ()) -> Program:
+    """The program that `spec` names. Raises ArgumentError where there is no such kernel."""
+    path, name = split(spec)
+    if path.endswith(".ptx"):
+        return program_of(Path(path), entry=name or None)
+    return kernel(spec, settings).program()
+
+
+def kernel(spec: str, settings: Sequence[str] = ()) -> Any:
+    """The kernel object that `spec` names, or that the function it names makes."""
+    place, name = split(spec)
+    module = load(place)
+    kernels = kernels_of(module)
+    if not name:
+        if len(kernels) == 1:
+            return next(iter(kernels.values()))
+        raise ArgumentError(
+            f"{place} has {len(kernels) or 'no'} kernels, so say which",
+            expected=f"{place}:NAME, NAME one of {_names(module, kernels)}", got=spec,
+        )  # fmt: skip
+    if not hasattr(module, name):
+        raise ArgumentError(f"{place} has no `{name}`", expected=f"one of {_names(module, kernels)}", got=name)
+    found = getattr(module, name)
+    if is_kernel(found):
+        if settings:
+            raise ArgumentError(
+                f"{spec} is a kernel and takes no {settings[0]!r}", hint="only a function that makes a kernel does"
+            )
+        return found
+    if not callable(found):
+        raise ArgumentError(f"{spec} is neither a kernel nor a function that makes one", got=type(found).__name__)
+    return _made(spec, found, arguments(settings))
+
+
+def split(spec: str) -> tuple[str, str]:
+    """("examples/x.py", "gemm") of "examples/x.py:gemm"; the name is "" where there is none."""
+    place, colon, name = spec.rpartition(":")
+    # A drive letter is no module: C:\kernels\gemm.py
+    return (place, name) if colon and len(place) > 1 and name.isidentifier() else (spec, "")
+
+
+def arguments(settings: Sequence[str]) -> dict[str, Any]:
+    """{"M": 128} of ["M=128"]. Raises ArgumentError for what is no NAME=VALUE."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals or not name.isidentifier():
+            raise ArgumentError("this is no argument of a function", expected="NAME=VALUE", got=setting)
+        try:
+            found[name] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            found[name] = value
+    return found
+
+
+def is_kernel(value: object) -> bool:
+    """Whether it lowers to a Program."""
+    return callable(getattr(value, "program", None)) and not isinstance(value, (type, ModuleType))
+
+
+def kernels_of(module: ModuleType) -> dict[str, Any]:
+    """The kernels among a module's public names, each once."""
+    found: dict[int, tuple[str, Any]] = {}
+    for name, value in vars(module).items():
+        if not name.startswith("_") and is_kernel(value):
+            found.setdefault(id(value), (name, value))
+    return dict(found.values())
+
+
+def load(place: str) -> ModuleType:
+    """The module of a file or a dotted name. Raises ArgumentError, with the line, where it cannot be loaded."""
+    path = Path(place)
+    if path.suffix == ".py" or path.exists():
+        if not path.is_file():
+            raise ArgumentError("there is no such file", got=place)
+        return _load_file(path)
+    try:
+        return importlib.import_module(place)
+    except WarploomError:
+        raise
+    except Exception as error:
+        raise _refusal(place, error) from error
+
+
+def _load_file(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ArgumentError("this is no Python file", got=str(path))
+    module = importlib.util.module_from_spec(spec)
+    beside = str(path.resolve().parent)
+    sys.path.insert(0, beside)
+    try:
+        spec.loader.exec_module(module)
+    except WarploomError:
+        raise
+    except Exception as error:
+        raise _refusal(str(path), error) from error
+    finally:
+        sys.path.remove(beside)
+    return module
+
+
+def _refusal(place: str, error: Exception) -> ArgumentError:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).name == Path(place).name]
+    where = SourceLocation(place, own[-1].lineno or 0) if own else None
+    if isinstance(error, SyntaxError) and error.filename:
+        where = SourceLocation(place, error.lineno or 0, error.offset or 0)
+    return ArgumentError(f"{place} cannot be loaded: {type(error).__name__}: {error}", where=where)
+
+
+def _made(spec: str, function: Any, given: Mapping[str, Any]) -> Any:
+    try:
+        signature = inspect.signature(function)
+        signature.bind(**given)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"{spec} cannot be called: {error}", expected=f"{spec} with {_wanted(function)}",
+            got=" ".join(f"{name}={value}" for name, value in given.items()) or "no arguments",
+            hint="arguments go behind the name, as in M=128 N=128 K=128",
+        ) from None  # fmt: skip
+    made = function(**given)
+    if not is_kernel(made):
+        raise ArgumentError(f"{spec} makes no kernel", expected="an object with .program()", got=type(made).__name__)
+    return made
+
+
+def _wanted(function: Any) -> str:
+    try:
+        return str(inspect.signature(function))
+    except (TypeError, ValueError):
+        return "its arguments"
+
+
+def _names(module: ModuleType, kernels: Mapping[str, Any]) -> str:
+    makers = [
+        name for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__ and name.startswith("build")
+    ]  # fmt: skip
+    return ", ".join([*kernels, *makers]) or "none: it has no kernel"

@@ -1,0 +1,76 @@
+"""How the command speaks: tables for people on stdout, JSON for programs on stdout, errors as sentences on stderr."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from ..errors import ArgumentError, ArgumentTypeError, SourceLocation, WarploomError
+
+FINDINGS = 1
+USAGE = 2
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console for the present stdout or stderr; plain text where that is no terminal."""
+    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+
+
+def say(text: str = "") -> None:
+    """A line for a person, without markup."""
+    console().print(text, markup=False)
+
+
+def table(rows: Iterable[tuple[str, object]], title: str | None = None) -> None:
+    """Two columns: name, value. Lines are never broken, so that a command can be copied from them."""
+    listed = list(rows)
+    width = max((len(name) for name, _ in listed), default=0)
+    out = console()
+    if title:
+        out.print(Text(title, style="bold"))
+    for name, value in listed:
+        out.print(Text.assemble(("  " + name.ljust(width), "cyan"), "  ", str(value)))
+
+
+def say_json(value: object) -> None:
+    """One JSON document on stdout, as it is, whatever the width of the terminal."""
+    print(json.dumps(value, indent=1, default=plain))
+
+
+def plain(value: Any) -> Any:
+    """What JSON has no word for, as it has."""
+    if isinstance(value, (SourceLocation, Path)):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return str(value)
+
+
+def error_as_dict(error: WarploomError) -> dict[str, object]:
+    """An error's parts, for JSON."""
+    parts = {name: getattr(error, name) for name in ("what", "where", "expected", "got", "consequence", "hint")}
+    shown: dict[str, object] = {name: str(part) for name, part in parts.items() if part is not None}
+    if blocked := getattr(error, "blocked", ()):
+        shown["blocked"] = list(blocked)
+    return {"kind": type(error).__name__, **shown}
+
+
+def say_error(error: WarploomError) -> None:
+    """An error as a person meets it: kind and sentences, no traceback."""
+    console(stderr=True).print(f"warploom: {type(error).__name__}: {error}", markup=False, style="red")
+
+
+def exit_code(error: WarploomError) -> int:
+    """2 where the command was called wrongly, 1 where what it was called on is wrong."""
+    return USAGE if isinstance(error, (ArgumentError, ArgumentTypeError)) else FINDINGS
