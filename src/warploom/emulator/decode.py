@@ -118,6 +118,7 @@ class Code:
         self._lay_out_variables(flattener, dynamic_smem)
         self._types: dict[int, Mapping[str, str]] = {}
         self._scratch: dict[tuple[int, np.dtype], int] = {}
+        self._hidden: dict[str, Row] = {}
         self.operations: list[Operation] = []
         for flat in flattener.flat:
             self.operations.append(self._operation(flat))
@@ -272,6 +273,12 @@ class Code:
         if name not in self.thread_rows:
             self.thread_rows[name] = self.layout.new_row(special_row_bits(name))
         return self.thread_rows[name]
+
+    def hidden(self, name: str, dtype: DType) -> int:
+        """The slot of a register that no text names: the carry flag."""
+        if name not in self._hidden:
+            self._hidden[name] = self.layout.new_row(dtype.register_bits)
+        return self.layout.slot(self._hidden[name], dtype)
 
     def scratch(self, bits: int, dtype: np.dtype) -> int:
         """A slot nobody reads, for results thrown away."""
