@@ -120,7 +120,9 @@ class Frame:
             observer = self.machine.observer
             for picked, region, index, name in self._resolve(space, lanes, where, element.itemsize, count, False):
                 view = region.as_type(element)
-                if count == 1:
+                if count == 1 and picked is self.lane_index:
+                    np.take(view, index, out=result[0], mode="clip")  # in bounds already; clip skips a second check
+                elif count == 1:
                     result[0, picked] = view[index]
                 else:
                     result[:, picked] = view[index + np.arange(count)[:, None]]

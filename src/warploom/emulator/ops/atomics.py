@@ -165,8 +165,10 @@ def _atomic(d: Decode) -> Step:
         old = np.zeros((count, frame.lanes), dtype.numpy)
         changed = False
         for lanes, array, first in frame.elements(space, where, dtype, count):
+            reached = where[lanes].astype(np.int64)
+            frame.machine.counters.count_access(frame, space, "store", dtype.bytes * count, lanes, reached)
             act = combine
-            if flushes and not _is_shared(space, where[lanes]):
+            if flushes and not _is_shared(space, reached):
                 act = add_flushed
             turns = rounds(first)
             for part in range(count):
