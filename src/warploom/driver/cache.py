@@ -19,10 +19,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from ..errors import CacheWarning
+from .once import once
 
 _MAGIC = b"warploom-cubin-1 "
 _MEMORY_ENTRIES = 1024
@@ -213,7 +213,7 @@ class BuildCache:
                 self._entries.popitem(last=False)
 
 
-@lru_cache(maxsize=1)
+@once
 def builds() -> BuildCache:
     """The process's cache."""
     return BuildCache()

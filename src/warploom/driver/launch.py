@@ -170,9 +170,7 @@ class PreparedLaunch:
         raise self._error(status, stream)
 
     def _error(self, status: int, stream: int) -> DriverError:
-        shape = (
-            f"grid {self.grid}, block {self.block}, cluster {self.cluster}, {self.dynamic_smem} bytes of dynamic smem"
-        )
+        shape = f"grid {self.grid}, block {self.block}, cluster {self.cluster}, {self.dynamic_smem} bytes of smem"
         used = self.kernel.resources
         return self.library.error(
             status,

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import ArgumentError, DriverError, NoGpuError
+from .once import once
 
 INVALID_CONTEXT, INVALID_HANDLE = 201, 400
 _HINTS = {
@@ -226,7 +227,7 @@ def no_gpu(reason: str) -> NoGpuError:
     )
 
 
-@lru_cache(maxsize=1)
+@once
 def load() -> Library:
     """The driver of this machine. Raises NoGpuError where there is no driver, no GPU or no `cuda-bindings`."""
     native = _native()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from functools import lru_cache
 
 from ..errors import DriverError
 from .compile import Build
 from .library import Library, load
+from .once import once
 from .resources import Resources
 
 PORTABLE_CLUSTER = 8
@@ -123,7 +123,7 @@ class Modules:
         )
 
 
-@lru_cache(maxsize=1)
+@once
 def modules() -> Modules:
     """The process's modules."""
     return Modules(load())

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import OrderedDict
-from functools import lru_cache
 
 from ..errors import ArgumentError
 from ..isa.tensor_map import MAP_BYTES, TensorMapSpec
 from .library import Library, load
+from .once import once
 
 _ALIGN = 128
 _KEPT = 4096
@@ -55,7 +55,7 @@ class _Maps:
         return made
 
 
-@lru_cache(maxsize=1)
+@once
 def _maps() -> _Maps:
     return _Maps()
 

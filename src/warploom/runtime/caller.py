@@ -7,6 +7,7 @@ one look-up and one call of the driver. What is found there was fully validated 
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -133,10 +134,10 @@ class Caller:
 
     def _remember(self, args: tuple[Any, ...], out: Any, outs: tuple[Any, ...], plan: _Plan) -> None:
         """Keep a launch under its key, and how its outputs are made under the key of the call that left them out."""
-        import torch
-
+        torch = sys.modules["torch"]
+        kinds = {type(value) for value in (*args, *outs) if type(value).__name__ in ("Tensor", "Parameter")}
         self._raw_stream = torch._C._cuda_getCurrentRawStream
-        self._fast_types = frozenset({torch.Tensor, torch.nn.Parameter})
+        self._fast_types |= frozenset(kind for kind in kinds if kind.__module__.startswith("torch"))
         inputs = sum(spec.role != "out" for spec in self.program.arrays)
         given = tuple(out) if isinstance(out, (tuple, list)) else () if out is None else (out,)
         made = bool(outs) and not given and len(args) < len(self.program.arrays) + len(self.program.scalars)

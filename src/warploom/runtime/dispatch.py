@@ -10,10 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ..errors import ArgumentError, ArgumentTypeError
-from .arrays import ArrayView, empty_like_kind, view
+from .arrays import ArrayView, empty_like_kind, is_array, view
 from .bind import Arguments
 from .program import Program
 from .tensor_map import TensorMap
@@ -115,7 +113,7 @@ def named_views(call: Call, views: Sequence[ArrayView | None]) -> list[tuple[str
     for parameter, value in zip(call.program.parameters, call.rest, strict=False):
         if isinstance(value, TensorMap):
             found.append((parameter.name, value.array))
-        elif parameter.kind == "pointer" and not isinstance(value, (int, np.generic)) and hasattr(value, "shape"):
+        elif parameter.kind == "pointer" and is_array(value) and getattr(value, "shape", None) != ():
             found.append((parameter.name, view(value, parameter.name)))
     return found
 

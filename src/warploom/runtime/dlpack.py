@@ -135,6 +135,6 @@ def as_numpy(tensor: Tensor, dtype: DType) -> np.ndarray:
     if 0 in tensor.shape:
         return np.empty(tensor.shape, dtype.numpy)
     raw = (ctypes.c_uint8 * span).from_address(tensor.pointer + low)
-    array: np.ndarray = np.ndarray(tensor.shape, dtype.numpy, raw, -low, strides)
+    array: np.ndarray = np.ndarray(tensor.shape, dtype.numpy, memoryview(raw), -low, strides)
     array.flags.writeable = not tensor.read_only
     return array

@@ -164,9 +164,14 @@ def read(path: Path) -> LaunchFile:
             )
         _only(parameter, _KEYS[kind], f"parameter {parameter.get('name', at)}", path)
     return LaunchFile(
-        path, document.get("entry"), *(_sizes(document, name, path) for name in ("grid", "block", "cluster")),
-        dynamic_smem=_integer(document.get("dynamic_smem", 0), "dynamic_smem", path), parameters=tuple(parameters),
-    )  # fmt: skip
+        path=path,
+        entry=document.get("entry"),
+        grid=_sizes(document, "grid", path),
+        block=_sizes(document, "block", path),
+        cluster=_sizes(document, "cluster", path),
+        dynamic_smem=_integer(document.get("dynamic_smem", 0), "dynamic_smem", path),
+        parameters=tuple(parameters),
+    )
 
 
 def template(program: Program) -> str:
@@ -234,7 +239,7 @@ def _scalar(described: Mapping[str, Any], parameter: Parameter) -> np.generic:
     if not isinstance(value, (int, float)) or isinstance(value, float) and not dtype.is_float:
         raise ArgumentError(f"this is no {dtype}", got=repr(value))
     try:
-        return np.array(value, dtype.numpy)[()]
+        return dtype.numpy.type(value)
     except OverflowError:
         raise ArgumentError(f"the value does not fit {dtype}", got=value) from None
 

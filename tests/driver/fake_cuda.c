@@ -1,0 +1,123 @@
+/* A driver for machines without a GPU: it owns no device, runs nothing, and writes down what it was asked to do.
+
+   Built by tests/driver/conftest.py as libcuda.so.1. Each call appends a line to the file that FAKE_CUDA_LOG names.
+   "Device memory" is host memory. What a test wants to go wrong is said by environment variables. */
+#include <cuda.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local CUcontext current;
+static int fake_module, fake_function, fake_context;
+
+static void note(const char *format, ...) {
+    const char *path = getenv("FAKE_CUDA_LOG");
+    if (!path) return;
+    FILE *file = fopen(path, "a");
+    if (!file) return;
+    va_list rest;
+    va_start(rest, format);
+    vfprintf(file, format, rest);
+    va_end(rest);
+    fputc('\n', file);
+    fclose(file);
+}
+static int setting(const char *name, int otherwise) {
+    const char *text = getenv(name);
+    return text ? atoi(text) : otherwise;
+}
+
+CUresult cuInit(unsigned flags) { return setting("FAKE_CUDA_INIT", 0); }
+CUresult cuDriverGetVersion(int *version) { *version = 13000; return 0; }
+CUresult cuDeviceGetCount(int *count) { *count = setting("FAKE_CUDA_DEVICES", 1); return 0; }
+CUresult cuDeviceGet(CUdevice *device, int index) { *device = index; return 0; }
+CUresult cuDeviceGetName(char *name, int length, CUdevice device) { strncpy(name, "Fake H200", length); return 0; }
+CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) { *bytes = 1 << 20; return 0; }
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
+    switch ((int)attribute) {
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
+        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; break;
+        default: *value = 232448;
+    }
+    return 0;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
+    note("retain %d", device);
+    *context = (CUcontext)&fake_context;
+    return 0;
+}
+CUresult cuCtxGetCurrent(CUcontext *context) { *context = current; return 0; }
+CUresult cuCtxSetCurrent(CUcontext context) { current = context; return 0; }
+CUresult cuCtxGetDevice(CUdevice *device) { *device = 0; return current ? 0 : CUDA_ERROR_INVALID_CONTEXT; }
+CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr pointer) { *(int *)data = 0; return 0; }
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
+    *status = setting("FAKE_CUDA_CAPTURING", 0);
+    return 0;
+}
+CUresult cuStreamSynchronize(CUstream stream) { note("synchronize %zx", (size_t)stream); return 0; }
+CUresult cuModuleLoadData(CUmodule *module, const void *image) {
+    note("load %.3s", (const char *)image + 1);
+    *module = (CUmodule)&fake_module;
+    return 0;
+}
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+    note("function %s", name);
+    *function = (CUfunction)&fake_function;
+    return 0;
+}
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+    note("attribute %d %d", attribute, value);
+    return 0;
+}
+CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) { *value = 32; return 0; }
+CUresult cuTensorMapEncodeTiled(
+    CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
+    const cuuint64_t *strides, const cuuint32_t *box, const cuuint32_t *steps, CUtensorMapInterleave interleave,
+    CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+    note("map %d rank %u dims %zu %zu stride %zu box %u %u swizzle %d", type, rank, (size_t)dims[0], (size_t)dims[1],
+         (size_t)strides[0], box[0], box[1], swizzle);
+    if ((size_t)map % 64) return CUDA_ERROR_INVALID_VALUE;
+    memset(map, 0x5a, sizeof *map);
+    return setting("FAKE_CUDA_MAP", 0);
+}
+CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra) {
+    if (!current) return CUDA_ERROR_INVALID_CONTEXT;
+    char attributes[128] = "";
+    for (unsigned at = 0; at < config->numAttrs; ++at) {
+        const CUlaunchAttribute *attribute = &config->attrs[at];
+        char text[64] = "";
+        if (attribute->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            snprintf(text, sizeof text, " cluster %u %u %u", attribute->value.clusterDim.x, attribute->value.clusterDim.y,
+                     attribute->value.clusterDim.z);
+        if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+            snprintf(text, sizeof text, " pdl %d", attribute->value.programmaticStreamSerializationAllowed);
+        strncat(attributes, text, sizeof attributes - strlen(attributes) - 1);
+    }
+    note("launch grid %u %u %u block %u %u %u smem %u stream %zx first %zx%s", config->gridDimX, config->gridDimY,
+         config->gridDimZ, config->blockDimX, config->blockDimY, config->blockDimZ, config->sharedMemBytes,
+         (size_t)config->hStream, *(size_t *)parameters[0], attributes);
+    return setting("FAKE_CUDA_LAUNCH", 0);
+}
+CUresult cuGetErrorName(CUresult error, const char **text) {
+    *text = error == CUDA_ERROR_INVALID_VALUE ? "CUDA_ERROR_INVALID_VALUE" : error == CUDA_ERROR_NO_DEVICE ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_FAKE";
+    return 0;
+}
+CUresult cuGetErrorString(CUresult error, const char **text) { *text = "something a test asked for"; return 0; }
+
+/* cuda-bindings looks every function up here; what is missing is left null */
+#include <dlfcn.h>
+CUresult cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags, CUdriverProcAddressQueryResult *status) {
+    char versioned[256];
+    void *self = dlopen("libcuda.so.1", RTLD_NOW);
+    snprintf(versioned, sizeof versioned, "%s_v2", symbol);
+    *function = dlsym(self, versioned);
+    if (!*function) *function = dlsym(self, symbol);
+    if (status) *status = *function ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+    return *function ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+#undef cuGetProcAddress
+CUresult cuGetProcAddress(const char *symbol, void **function, int version, cuuint64_t flags) {
+    return cuGetProcAddress_v2(symbol, function, version, flags, 0);
+}

@@ -1,0 +1,307 @@
+"""From a call to cuLaunchKernelEx, with a driver that only writes down what it is asked (fake_cuda.c)."""
+
+# ruff: noqa: E501  (scripts in strings)
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("needs_ptxas")
+
+
+def launches(log: list[str]) -> list[str]:
+    return [line for line in log if line.startswith("launch")]
+
+
+def test_a_text_is_built_loaded_once_and_launched_on_the_stream(pretend):
+    log = pretend("""
+for stream in (0, 0x30, 0x40):
+    assert launch(ADD, x, y, np.uint32(7), grid=(2, 3), block=32, stream=stream) is None
+""")
+    assert log.count("load ELF") == 1 and log.count("function add") == 1
+    assert [line.split(" first")[0] for line in launches(log)] == [
+        f"launch grid 2 3 1 block 32 1 1 smem 0 stream {stream:x}" for stream in (0, 0x30, 0x40)
+    ]
+
+
+def test_the_first_parameter_is_the_array_s_address(pretend):
+    log = pretend("""
+launch(ADD, x, y, 1, grid=1, block=32)
+with open(__import__("os").environ["FAKE_CUDA_LOG"], "a") as log: log.write(f"address {x.array.ctypes.data:x}\\n")
+""")
+    (line,) = launches(log)
+    assert line.split("first ")[1] == log[-1].removeprefix("address ")
+
+
+@pytest.mark.parametrize("route", ["ctypes", "bindings"])
+def test_both_routes_pass_shape_cluster_and_programmatic_launch(pretend, route):
+    log = pretend(f"""
+from dataclasses import replace
+from warploom.runtime import on_gpu, dispatch, bind
+from warploom.driver import launch as launching
+ready = launching.PreparedLaunch
+class Route(ready):
+    def __init__(self, *a, **k): super().__init__(*a, **dict(k, route={route!r}))
+launching.PreparedLaunch = Route
+program = replace(Program.from_text(ADD, grid=(8, 1, 1), block=(64, 2), cluster=(4, 1, 1)), dynamic_smem=100_000, pdl=True)
+launch(program, x, y, 5, stream=0x50)
+launch(program, x, y, 5, stream=0x50)
+""")
+    assert "attribute 8 100000" in log
+    assert [line.partition(" first")[0] for line in launches(log)] == [
+        "launch grid 8 1 1 block 64 2 1 smem 100000 stream 50"
+    ] * 2
+    assert all(line.endswith(" cluster 4 1 1 pdl 1") for line in launches(log))
+
+
+def test_a_cluster_of_more_than_eight_asks_for_leave(pretend):
+    log = pretend("launch(ADD, x, y, 5, grid=16, block=32, cluster=16)")
+    assert "attribute 14 1" in log
+
+
+def test_a_refused_launch_names_cuda_s_error_the_kernel_and_its_arguments(pretend):
+    pretend(
+        """
+with pytest.raises(errors.DriverError) as caught:
+    launch(ADD, x, y, 5, grid=3, block=32, stream=0x60)
+text = str(caught.value)
+for part in ("CUDA_ERROR_INVALID_VALUE", "`add`", "grid (3, 1, 1)", "block (32, 1, 1)", "stream 0x60", "`a` f32 (32,) on cuda:0"):
+    assert part in text, (part, text)
+""",
+        FAKE_CUDA_LAUNCH=1,
+    )
+
+
+def test_a_kernel_is_not_loaded_while_a_graph_is_captured(pretend):
+    log = pretend("""
+import os
+os.environ["FAKE_CUDA_CAPTURING"] = "1"
+import ctypes; ctypes.CDLL(None).setenv(b"FAKE_CUDA_CAPTURING", b"1", 1)
+with pytest.raises(errors.DriverError, match="captured") as caught:
+    launch(ADD, x, y, 5, grid=1, block=32, stream=0x70)
+assert "warm up" in str(caught.value)
+ctypes.CDLL(None).unsetenv(b"FAKE_CUDA_CAPTURING")
+launch(ADD, x, y, 5, grid=1, block=32, stream=0x70)
+ctypes.CDLL(None).setenv(b"FAKE_CUDA_CAPTURING", b"1", 1)
+launch(ADD, y, x, 5, grid=1, block=32, stream=0x70)
+""")
+    assert log.count("load ELF") == 1 and len(launches(log)) == 2
+
+
+def test_a_thread_without_a_context_launches_all_the_same(pretend):
+    log = pretend("""
+from warploom.driver.launch import PreparedLaunch
+from warploom.runtime import on_gpu
+kept = []
+real = on_gpu.prepare
+on_gpu.prepare = lambda *a: kept.append(real(*a)) or kept[-1]
+launch(ADD, x, y, 5, grid=1, block=32, stream=0x80)
+failures = []
+def work():
+    try: kept[0](0x90)
+    except BaseException as error: failures.append(error)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+assert not failures, failures
+""")
+    assert len(launches(log)) == 5
+
+
+def test_a_tensor_map_is_encoded_innermost_first_and_only_once(pretend):
+    text = (
+        ".version 8.0\\n.target sm_90a\\n.address_size 64\\n"
+        ".visible .entry k(.param .align 64 .b8 map[128], .param .u64 a)\\n{ ret; }\\n"
+    )
+    log = pretend(f"""
+text = "{text}"
+base = np.zeros(128 * 64 + 64, np.float32)
+start = -(base.ctypes.data // 4) % 4
+matrix = Cuda(base[start : start + 128 * 64].reshape(128, 64))
+for _ in range(3):
+    launch(text, TensorMap.tiled(matrix, box=(32, 64), swizzle="128B"), matrix, grid=1, block=32)
+odd = Cuda(base[start + 1 : start + 1 + 64 * 64].reshape(64, 64))
+with pytest.raises(errors.ArgumentError, match="misaligned"):
+    TensorMap.tiled(odd, box=(32, 64), swizzle="128B")
+""")
+    assert [line for line in log if line.startswith("map")] == [
+        "map 7 rank 2 dims 64 128 stride 256 box 32 64 swizzle 3"
+    ]
+    assert all("first 5a5a5a5a5a5a5a5a" in line for line in launches(log)) and len(launches(log)) == 3
+
+
+def test_the_stream_that_an_array_names_is_used_or_waited_for(pretend):
+    log = pretend("""
+launch(ADD, Cuda(x.array, stream=0x20), y, 5, grid=1, block=32)
+launch(ADD, Cuda(x.array, stream=0x20), y, 5, grid=1, block=32, stream=0x21)
+""")
+    assert [line for line in log if line.startswith(("launch", "synch"))] == [
+        line for line in log if "stream 20" in line or "synchronize 20" in line or "stream 21" in line
+    ]
+    assert log.count("synchronize 20") == 1 and "stream 20" in launches(log)[0] and "stream 21" in launches(log)[1]
+
+
+def test_a_text_for_another_gpu_is_refused_and_an_older_one_built_for_this(pretend):
+    log = pretend("""
+with pytest.raises(errors.ArgumentError, match="this GPU is sm_90a"):
+    launch(ADD.replace("sm_90a", "sm_100a").replace(".version 8.0", ".version 8.8"), x, y, 5, grid=1, block=32)
+launch(ADD.replace("sm_90a", "sm_80"), x, y, 5, grid=1, block=32)
+""")
+    assert len(launches(log)) == 1
+
+
+def test_more_registers_than_a_multiprocessor_has_are_refused_before_the_launch(pretend):
+    log = pretend("""
+from warploom.driver import resources
+real = resources.Resources.occupancy
+resources.Resources.occupancy = lambda self, threads, smem: resources.occupancy("sm_90a", threads, 128, smem)
+with pytest.raises(errors.ArgumentError, match="does not fit"):
+    launch(ADD, x, y, 5, grid=1, block=1024)
+""")
+    assert not launches(log) and "load ELF" not in log
+
+
+def test_mixed_devices_and_host_arrays_are_refused_by_name(pretend):
+    pretend("""
+with pytest.raises(errors.ArgumentError, match="different devices") as caught:
+    launch(ADD, x, y.array, 5, grid=1, block=32)
+assert "`a` on cuda:0" in str(caught.value) and "`c` on the CPU" in str(caught.value)
+with pytest.raises(errors.ArgumentError, match="needs arrays on a GPU"):
+    launch(ADD, x.array, y.array, 5, grid=1, block=32)
+with pytest.raises(errors.ArgumentError, match="needs arrays in host memory"):
+    emulate(ADD, x, y, 5, grid=1, block=32)
+""")
+
+
+@pytest.mark.parametrize("variables", [{"FAKE_CUDA_INIT": 100}, {"FAKE_CUDA_DEVICES": 0}])
+def test_no_gpu_is_one_sentence_that_names_the_emulator(pretend, variables):
+    pretend(
+        """
+with pytest.raises(errors.NoGpuError) as caught:
+    launch(ADD, x.array, y.array, 5, grid=1, block=32)
+text = str(caught.value)
+assert "no GPU" in text and "emulator would run it" in text and "\\n" not in text
+assert not library.available()
+""",
+        **variables,
+    )
+
+
+def test_the_driver_s_own_compiler_is_a_warning_and_never_silent(pretend):
+    pretend("""
+from warploom.driver import toolchain, compile as compiler
+toolchain._places = lambda name: iter(())
+library.Library.link = lambda self, text, arch: (b"\\x7fELF of the driver", "ptxas info    : Compiling entry function 'add' for 'sm_90a'\\nptxas info    : Used 12 registers", "")
+with pytest.warns(errors.CompilerFallbackWarning):
+    build = compiler.build(ADD)
+assert build.compiler == "driver 13.0" and build.resources["add"].registers == 12
+library.Library.link = lambda self, text, arch: (None, "", "ptxas application ptx input, line 20; error   : Unknown symbol '%f77'")
+with pytest.warns(errors.CompilerFallbackWarning), pytest.raises(errors.CompilationError) as caught:
+    compiler.build(ADD + "\\n")
+assert "add.py:1" in str(caught.value) and "Unknown symbol" in str(caught.value)
+""")
+
+
+TORCH = """
+import types, sys
+class Device:
+    type, index = "cuda", 0
+class Tensor:
+    __module__ = "torch"
+    layout, device = "torch.strided", Device()
+    def __init__(self, array): self.array = array
+    dtype = property(lambda self: self.array.dtype)
+    shape = property(lambda self: self.array.shape)
+    def data_ptr(self): return self.array.ctypes.data
+    def stride(self): return tuple(step // self.array.itemsize for step in self.array.strides)
+    def get_device(self): return 0
+    def is_conj(self): return False
+    def is_neg(self): return False
+made = []
+def empty(shape, dtype, device):
+    made.append(Tensor(np.empty(shape, dtype)))
+    return made[-1]
+torch = types.ModuleType("torch")
+torch.Tensor, torch.empty, torch.float32 = Tensor, empty, np.dtype(np.float32)
+torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0xA0 + index)
+sys.modules["torch"] = torch
+
+from warploom.types import f32, u32
+from warploom.runtime import ArraySpec, Parameter, Caller, Program, validate
+checks = []
+def check_dims(dims): checks.append(dict(dims))
+program = Program(ADD, "add", arrays=(ArraySpec("a", ("n",), f32), ArraySpec("c", ("n",), f32, "out")),
+                  parameters=(Parameter("a", "pointer", f32), Parameter("c", "pointer", f32), Parameter("n", "scalar", u32)),
+                  grid=lambda dims, machine: (dims["n"] // 32,), block=(32,), check_dims=check_dims)
+call = Caller(program)
+sets = [(Tensor(np.zeros(64, np.float32)), Tensor(np.zeros(64, np.float32))) for _ in range(3)]
+""".replace("from warploom.types import", "from warploom.isa.dtypes import")
+
+
+def test_a_call_with_known_arrays_is_not_checked_again(pretend):
+    log = pretend(
+        TORCH
+        + """
+for _ in range(5):
+    for a, c in sets:
+        assert call(a, out=c) is c
+assert len(checks) == 3
+for a, c in sets:
+    assert call(a, c) is c
+    assert call(a, c, stream=0xB0) is c
+assert len(checks) == 6
+"""
+    )
+    assert len(launches(log)) == 21 and log.count("load ELF") == 1
+    assert sum("stream a0" in line for line in launches(log)) == 18
+    assert sum("stream b0" in line for line in launches(log)) == 3
+
+
+def test_another_shape_dtype_or_stride_at_the_same_address_is_checked(pretend):
+    pretend(
+        TORCH
+        + """
+a, c = sets[0]
+call(a, out=c)
+with pytest.raises(errors.ArgumentError, match="wrong shape"):
+    call(a, out=Tensor(c.array[:32]))
+with pytest.raises(errors.ArgumentTypeError, match="wrong dtype"):
+    call(a, out=Tensor(c.array.view(np.int32)))
+with pytest.raises(errors.ArgumentError, match="not contiguous"):
+    call(Tensor(a.array[::2]), out=Tensor(c.array[:32]))
+with pytest.raises(errors.ArgumentError, match="overlap"):
+    call(a, out=a)
+with pytest.raises(errors.ArgumentError, match="different devices"):
+    call(a, out=c.array)
+assert call(a, out=c) is c
+"""
+    )
+
+
+def test_outputs_that_are_left_out_are_made_by_torch_each_time(pretend):
+    log = pretend(
+        TORCH
+        + """
+a, _ = sets[0]
+results = [call(a) for _ in range(4)]
+assert results == made and len(made) == 4 and made[0].shape == (64,)
+"""
+    )
+    assert len(launches(log)) == 4
+
+
+def test_threads_may_share_a_call(pretend):
+    log = pretend(
+        TORCH
+        + """
+failures = []
+def work():
+    try:
+        for _ in range(50):
+            for a, c in sets: assert call(a, out=c) is c
+    except BaseException as error: failures.append(error)
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]; [thread.join() for thread in threads]
+assert not failures, failures
+"""
+    )
+    assert len(launches(log)) == 4 * 50 * 3 and log.count("load ELF") == 1
