@@ -155,6 +155,7 @@ def run_wgmma(
     descriptors: list[int],
     a: np.ndarray | None = None,
     threads: int = 128,
+    grid: int = 1,
     **options,
 ):
     """Run `wgmma_text`; updates D's registers in place and gives back the report."""
@@ -165,7 +166,7 @@ def run_wgmma(
         asm.parse(text),
         "kernel",
         [image, d, np.ascontiguousarray(a), *values],
-        grid=(1, 1, 1),
+        grid=(grid, 1, 1),
         block=(threads, 1, 1),
         **options,
     )

@@ -15,6 +15,7 @@ from tests.emulator.tensor_kernels import (
     to_registers,
     wait,
 )
+from warploom.emulator.machine import Model
 from warploom.errors import InvalidOperandError, VerificationError
 from warploom.isa import dtypes, fragments
 from warploom.isa.shared_layout import SharedLayout
@@ -304,6 +305,38 @@ def test_a_guard_may_pick_a_warpgroup():
     expected = np.concatenate([c, product(a, b, c)])
     found = np.concatenate([from_registers(d[:, part : part + 128], fragments.wgmma_d(16)) for part in (0, 128)])
     assert np.array_equal(found.view(np.float32), expected)
+
+
+def test_a_cta_that_exits_in_flight_does_not_write_the_registers_of_the_next():
+    a, b, c, image, descriptors = tile()
+    first = to_registers(bits(c), fragments.wgmma_d(16))
+    d = np.concatenate([first, first])
+    lines = [
+        "mov.u32 %v0, %ctaid.x;",
+        "setp.ne.u32 %adds, %v0, 0;",
+        "@%adds bra SECOND;",
+        *[FENCE, *chain(4), COMMIT, "exit;"],
+        "SECOND:",
+        *[FENCE, second_accumulator(), COMMIT, wait(0)],  # the older operations complete before this one
+    ]
+    run_wgmma(lines, image, d, descriptors, grid=2, model=Model(sms=1, max_ctas_per_sm=1))
+    assert np.array_equal(d[:8], first)
+    found = from_registers(d[8:], fragments.wgmma_d(16)).view(np.float32)
+    assert np.array_equal(found, product(a[:, :16], b[:, :16]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_warpgroups_and_two_accumulators_in_any_order(seed):
+    a, b, c, image, descriptors = tile()
+    first = to_registers(bits(c), fragments.wgmma_d(16))
+    d = np.concatenate([np.concatenate([first, first], axis=1)] * 2)
+    lines = [FENCE, *chain(2), second_accumulator(), COMMIT, *chain(4)[2:], COMMIT, wait(1), wait(0)]
+    run_wgmma(lines, image, d, descriptors, threads=256, schedule="random", seed=seed)
+    for part in (0, 128):
+        columns = slice(part, part + 128)
+        found = [from_registers(d[rows, columns], fragments.wgmma_d(16)) for rows in (slice(8), slice(8, 16))]
+        assert np.array_equal(found[0].view(np.float32), product(a, b, c))
+        assert np.array_equal(found[1].view(np.float32), product(a[:, :16], b[:, :16]))
 
 
 # -- refusals --------------------------------------------------------------------------------------------------------
