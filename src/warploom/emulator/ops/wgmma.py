@@ -186,8 +186,7 @@ class Multiply:
         if accumulator.users == 0:
             if group.accumulators.get(self.owner) is accumulator:
                 del group.accumulators[self.owner]
-            if not frame.cta.exited:  # its registers may be another CTA's by now
-                write_all(frame, self.d, scatter(accumulator.matrix[None], self.fragment))
+            write_all(frame, self.d, scatter(accumulator.matrix[None], self.fragment))
 
     # -- checks --------------------------------------------------------------------------------------------------
 
