@@ -34,6 +34,7 @@ class OperandParser(Cursor):
         # One node per spelling: a text names the same few hundred registers thousands of times.
         self._names: dict[str, Operand] = {"_": _SINK, "WARP_SZ": Integer(32, "WARP_SZ")}
         self._numbers: dict[str, Integer | Float] = {}
+        self.in_call = False
 
     def operand_list(self, closing: str, context: str) -> tuple[Operand, ...]:
         """Operands up to a closing token, which is stepped over."""
@@ -72,14 +73,15 @@ class OperandParser(Cursor):
             if text == "[":
                 return self._address()
             if text == "(":
-                return self._nested(")", Group, "a list of arguments")
+                # Only `call` has lists of arguments; elsewhere a parenthesis begins a constant expression.
+                return self._nested(")", Group, "a list of arguments") if self.in_call else self._constant()
             if text == "-":
                 return self._negative(context)
             if text == "!":
                 self.at += 1
                 return Register(self.word("the predicate behind `!`"), negated=True)
             if text in "~+":
-                return self.integer_constant("a constant")
+                return self._constant()
         if kind == DIRECTIVE:
             return self._selectors(self.at)
         self.fail(f"{context} lacks an operand", "a register, a constant, `[`, `{` or `(`")
@@ -137,7 +139,7 @@ class OperandParser(Cursor):
     def _number(self) -> Operand:
         text = self.texts[self.at]
         if self.texts[self.at + 1] in BINARY:
-            return self.integer_constant("a constant")
+            return self._constant()
         known = self._numbers.get(text)
         if known is None:
             constant = read_number(text)
@@ -163,6 +165,9 @@ class OperandParser(Cursor):
             if not isinstance(inner, (Register, Raw)):
                 self.fail("only a register or a constant may stand behind `-`", index=first)
             return Raw(self.tokens.joined(first, self.at))
+        return self._constant()
+
+    def _constant(self) -> Integer:
         return self.integer_constant("a constant")
 
     # -- brackets ------------------------------------------------------------------------------------------------

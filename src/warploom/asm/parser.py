@@ -298,6 +298,7 @@ class Parser(DeclarationParser):
         while self.kinds[self.at] == DIRECTIVE:  # `ld .global .f32`
             opcode += self.texts[self.at]
             self.at += 1
+        self.in_call = opcode == "call" or opcode.startswith("call.")
         operands = self.operand_list(";", f"the instruction `{opcode}`")
         location = self._location or SourceLocation(self.tokens.name, line)
         return Instruction(opcode, operands, guard, location, line)
