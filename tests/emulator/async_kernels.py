@@ -39,7 +39,8 @@ def text_of(body: str, arguments: tuple[object, ...], target: str = "sm_90a", di
         name = f"argument{number}"
         if isinstance(argument, TensorMapArgument):
             heads.append(f".param .align 64 .b8 {name}[128]")
-            loads += [f".reg .b64 %a{number};", f"mov.b64 %a{number}, {name};", f"cvta.param.u64 %a{number}, %a{number};"]
+            loads += [f".reg .b64 %a{number};", f"mov.b64 %a{number}, {name};"]
+            loads.append(f"cvta.param.u64 %a{number}, %a{number};")
         elif isinstance(argument, np.ndarray):
             heads.append(f".param .u64 {name}")
             loads += [f".reg .b64 %a{number};", f"ld.param.u64 %a{number}, [{name}];"]

@@ -1,11 +1,11 @@
-"""The mbarrier object through PTX: phases, parity, transactions, misuse, and what a deadlock says. PTX ISA 9.7.13.15."""
+"""The mbarrier object through PTX: phases, parity, transactions, misuse, deadlock reports. PTX ISA 9.7.13.15."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.emulator.async_kernels import SCHEDULES, cluster_sync, emulate, init, wait
 
+from tests.emulator.async_kernels import SCHEDULES, cluster_sync, emulate, init, wait
 from warploom.errors import DeadlockError, InvalidOperandError, MisalignedError
 
 POLL = """
@@ -170,7 +170,8 @@ MISUSE = {
         "gets 1 arrival in phase 0 and only 0 of 2 are still missing",
     ),
     "count larger than pending": (
-        init(2) + "@%first mbarrier.arrive.shared::cta.b64 _, [bar], 3;\n", "gets 3 arrivals in phase 0 and only 2 of 2",
+        init(2) + "@%first mbarrier.arrive.shared::cta.b64 _, [bar], 3;\n",
+        "gets 3 arrivals in phase 0 and only 2 of 2",
     ),
     "byte count out of range": (
         init(1) + "@%first mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 1048576;\n", "byte count of bar",
@@ -180,7 +181,8 @@ MISUSE = {
     ),
     "parity of 2": (init(1) + "mbarrier.test_wait.parity.shared::cta.b64 %p1, [bar], 2;\n", "parity is 2"),
     "pending_count of a plain state": (
-        init(2) + "@%first mbarrier.arrive.shared::cta.b64 %rd1, [bar];\n@%first mbarrier.pending_count.b64 %r1, %rd1;\n",
+        init(2) + "@%first mbarrier.arrive.shared::cta.b64 %rd1, [bar];\n"
+        + "@%first mbarrier.pending_count.b64 %r1, %rd1;\n",
         "noComplete gave",
     ),
     "a state two phases old": (
@@ -215,7 +217,8 @@ def test_a_deadlock_says_which_arrivals_are_missing():
 
 
 def test_a_deadlock_says_how_many_bytes_are_missing_and_who_expected_them():
-    with pytest.raises(DeadlockError, match=r"bar, phase 0 \(parity 0\): 48 bytes missing.*expected 64 bytes: thread 0"):
+    missing = r"bar, phase 0 \(parity 0\): 48 bytes missing.*expected 64 bytes: thread 0"
+    with pytest.raises(DeadlockError, match=missing):
         emulate(
             init(1)
             + "@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 64;\n"
@@ -226,6 +229,10 @@ def test_a_deadlock_says_how_many_bytes_are_missing_and_who_expected_them():
 
 def test_try_wait_says_false_when_nothing_else_can_move():
     out = np.full(1, 9, np.uint32)
-    body = "mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0;\nselp.u32 %r1, 1, 0, %p1;\n@%first st.global.u32 [%a0], %r1;"
+    body = """
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0;
+    selp.u32 %r1, 1, 0, %p1;
+    @%first st.global.u32 [%a0], %r1;
+    """
     emulate(init(1) + body, out)
     assert out[0] == 0

@@ -1,4 +1,4 @@
-"""TMA tile copies through PTX, against an element-by-element reference: ranks, swizzles, edges, multicast, reductions."""
+"""TMA tile copies through PTX against an element-wise reference: ranks, swizzles, edges, multicast, reductions."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from warploom.errors import (
 from warploom.isa.tensor_map import TensorMapSpec
 
 POISON = 0xFF
+ZERO = (np.zeros(1, np.uint8), np.int32(0), np.int32(0))
+"""A buffer nobody looks at and the coordinates (0, 0): what `load` expects behind the map."""
 
 
 def argument(array: np.ndarray, box: tuple[int, ...], **options: object) -> TensorMapArgument:
@@ -75,7 +77,8 @@ def expected_tile(array: np.ndarray, spec: TensorMapSpec, at: tuple[int, ...], o
 def loading_module(rank: int, size: int, offset: int) -> tuple[asm.nodes.Module, str]:
     array = np.zeros((1,) * (rank - 1) + (16,), np.uint8)
     coordinates = ", ".join(f"%s{2 + axis}" for axis in range(rank))
-    body = init(1) + load(coordinates=coordinates, size=size, rank=rank, offset=offset) + wait(0) + dump("%a1", TILE_BYTES)
+    body = init(1) + load(coordinates=coordinates, size=size, rank=rank, offset=offset) + wait(0)
+    body += dump("%a1", TILE_BYTES)
     shape = (argument(array, (16,) + (1,) * (rank - 1)), array, *[np.int32(0)] * rank)
     return asm.parse(text_of(body, shape)), "k"
 
@@ -137,7 +140,7 @@ def test_outside_elements_may_read_as_nan():
 # -- stores ------------------------------------------------------------------------------------------------------
 
 
-def stored(array: np.ndarray, spec: TensorMapSpec, at: tuple[int, ...], tile: np.ndarray, **options: object) -> np.ndarray:
+def stored(array: np.ndarray, spec: TensorMapSpec, at: tuple[int, ...], tile: np.ndarray) -> np.ndarray:
     """The tensor after a store of a tile's box."""
     result = array.copy()
     coordinates = ", ".join(f"%s{2 + axis}" for axis in range(spec.rank))
@@ -150,7 +153,7 @@ def stored(array: np.ndarray, spec: TensorMapSpec, at: tuple[int, ...], tile: np
         cp.async.bulk.wait_group 0;
         end:
         """,
-        TensorMapArgument(spec, result), tile, *[np.int32(place) for place in at], **options,
+        TensorMapArgument(spec, result), tile, *[np.int32(place) for place in at],
     )  # fmt: skip
     return result
 
@@ -230,7 +233,8 @@ def test_a_reduction_combines_every_element_inside(operation, dtype, rule):
 def test_a_reduction_the_type_does_not_have_is_an_error():
     with pytest.raises(InvalidOperandError, match="TMA cannot min elements of type f32"):
         emulate(
-            "mov.u32 %r1, 0;\n@%first cp.reduce.async.bulk.tensor.1d.global.shared::cta.min.bulk_group [%a0, {%r1}], [tile];",
+            "mov.u32 %r1, 0;\n"
+            "@%first cp.reduce.async.bulk.tensor.1d.global.shared::cta.min.bulk_group [%a0, {%r1}], [tile];",
             argument(np.zeros(16, np.float32), (16,)),
         )
 
@@ -399,9 +403,7 @@ def test_a_store_whose_source_is_reused_without_waiting_writes_the_wrong_bytes()
 def test_a_deadlock_for_lack_of_bytes_names_the_loads_that_came():
     array = np.zeros((16, 64), np.uint16)
     with pytest.raises(DeadlockError, match=r"1024 bytes missing.*completed 2048 bytes: TMA load of box \(64, 16\)"):
-        emulate(
-            init(1) + load(size=3072) + wait(0), argument(array, (64, 16)), np.zeros(1, np.uint8), np.int32(0), np.int32(0)
-        )
+        emulate(init(1) + load(size=3072) + wait(0), argument(array, (64, 16)), *ZERO)
 
 
 # -- maps --------------------------------------------------------------------------------------------------------
@@ -438,9 +440,6 @@ def test_a_map_copied_to_global_memory_and_rewritten_there_is_used_as_it_then_is
     changed = second[:2]
     spec = TensorMapSpec.tiled(changed.shape, None, "u16", (64, 4), swizzle="128B")
     assert np.array_equal(out[:512], expected_tile(changed, spec, (0, 0))[:512])
-
-
-ZERO = (np.zeros(1, np.uint8), np.int32(0), np.int32(0))
 
 
 def test_a_copy_of_another_rank_than_its_map_is_an_error():

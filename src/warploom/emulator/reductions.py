@@ -38,12 +38,14 @@ def _flushed(values: np.ndarray) -> np.ndarray:
 
 def _less(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The smaller of each pair, a number before a NaN."""
-    return np.fmin(left, right) if left.dtype.kind == "f" else np.where((left <= right) | (right != right), left, right)
+    with np.errstate(invalid="ignore"):
+        return np.where((left <= right) | (right != right), left, right)
 
 
 def _greater(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The greater of each pair, a number before a NaN."""
-    return np.fmax(left, right) if left.dtype.kind == "f" else np.where((left >= right) | (right != right), left, right)
+    with np.errstate(invalid="ignore"):
+        return np.where((left >= right) | (right != right), left, right)
 
 
 def _increment(left: np.ndarray, right: np.ndarray) -> np.ndarray:
