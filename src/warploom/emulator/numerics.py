@@ -189,20 +189,29 @@ def _fused(
     left: np.ndarray, right: np.ndarray, third: np.ndarray | None, a: str, b: str, c: str, fraction: int
 ) -> np.ndarray:
     """The fused sum before it is cut to D's type: every term cut toward zero to `fraction` bits below the largest
-    exponent, then added exactly. float64 holds all of it."""
-    products = left[..., :, None, :] * right[..., None, :, :]
-    exponent = (_exponents(left, a)[..., :, None, :] + _exponents(right, b)[..., None, :, :]).max(-1)
+    exponent, then added exactly. float64 holds all of it. One step for each k, so that the work stays in cache.
+    """
+    steps = range(left.shape[-1])
+    left_exponents, right_exponents = _exponents(left, a), _exponents(right, b)
+    largest = np.full((*left.shape[:-1], right.shape[-2]), _EXPONENT_FLOOR, left_exponents.dtype)
     if third is not None:
-        exponent = np.maximum(exponent, _exponents(third, c))
-    exponent = np.maximum(exponent, _EXPONENT_FLOOR)
-    plain = products.sum(-1)
-    if third is not None:
-        plain = plain + third
-    shift = fraction - exponent
-    total = np.trunc(np.ldexp(products, shift[..., None])).sum(-1)
-    if third is not None:
-        total += np.trunc(np.ldexp(third, shift))
+        np.maximum(largest, _exponents(third, c), out=largest)
+    for k in steps:
+        np.maximum(largest, left_exponents[..., :, None, k] + right_exponents[..., None, :, k], out=largest)
+    shift = fraction - largest
+    scale = np.ldexp(1.0, shift)
+    total = np.zeros(largest.shape) if third is None else np.trunc(third * scale)
+    for k in steps:
+        term = left[..., :, None, k] * right[..., None, :, k]
+        term *= scale
+        total += np.trunc(term, out=term)
     total = np.ldexp(total, -shift)
+    # Where the plain sum is finite, so are all its terms; elsewhere it is the infinity or NaN of the result.
+    if np.isfinite(left).all() and np.isfinite(right).all() and (third is None or np.isfinite(third).all()):
+        return total
+    plain = np.matmul(left, right.swapaxes(-1, -2))
+    if third is not None:
+        plain += third
     return np.where(np.isfinite(plain), total, plain)
 
 
