@@ -308,6 +308,32 @@ def test_activemask_names_the_lanes_that_execute():
     assert set(out[::2].tolist()) == {0x55555555} and set(out[1::2].tolist()) == {0}
 
 
+@pytest.mark.parametrize("schedule", ["lazy", "random"])
+def test_threads_may_meet_at_a_warp_barrier_from_different_instructions(schedule):
+    body = """
+        .shared .align 4 .b32 box;
+        mov.u32 %r3, 0;
+    AGAIN:
+        setp.eq.u32 %p1, %r0, 7;
+        @%p1 bra WRITER;
+        bar.warp.sync 0xffffffff;
+        ld.shared.u32 %r2, [box];
+        bar.warp.sync 0xffffffff;
+        bra NEXT;
+    WRITER:
+        add.u32 %r2, %r3, 50;
+        st.shared.u32 [box], %r2;
+        bar.warp.sync 0xffffffff;
+        bar.warp.sync 0xffffffff;
+    NEXT:
+        add.u32 %r3, %r3, 1;
+        setp.lt.u32 %p2, %r3, 5;
+        @%p2 bra AGAIN;
+        add.u32 %r2, %r2, %r3;
+    """
+    assert set(on_lanes(body, np.zeros(32, np.uint32), schedule=schedule).tolist()) == {59}
+
+
 def test_a_warp_barrier_orders_the_exchange_of_a_divided_warp():
     body = """
         .shared .align 4 .b32 box[32];

@@ -99,6 +99,12 @@ _SIMPLE: dict[str, Combine] = {
 }
 
 
+_UNORDERED: dict[str, np.ufunc] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum,
+    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
+}  # fmt: skip
+
+
 def combination(operation: str, dtype: DType) -> Combine:
     """What an operation does to elements of a type, in a space where nothing is flushed."""
     if dtype.is_float and operation == "add":
@@ -155,6 +161,8 @@ def _atomic(d: Decode) -> Step:
     count = len(elements_of(d.operands["b"])) * (2 if halves else 1)
     combine = combination(operation, dtype)
     flushes = dtype is dtypes.f32 and operation == "add"
+    # Nobody sees the order in which integers are reduced.
+    gather = _UNORDERED.get(operation) if result is None and not dtype.is_float else None
 
     def step(frame: Frame) -> None:
         where = address.compute(frame)
@@ -172,6 +180,10 @@ def _atomic(d: Decode) -> Step:
                 act = add_flushed
             turns = rounds(first)
             for part in range(count):
+                if gather is not None:
+                    gather.at(array, first + part, b[part, lanes])
+                    changed = True
+                    continue
                 for turn in [slice(None)] if turns is None else turns:
                     at = first[turn] + part
                     found = array[at]

@@ -8,6 +8,7 @@ exited are here (a fragment that waits joins the others at the same instruction)
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from ..decode import Decode
 from ..frame import Frame
 from ..handlers import Handlers, Step, Wait
 from ..registers import WARP
+
+if TYPE_CHECKING:
+    from ..machine import Fragment
 
 HANDLERS = Handlers()
 
@@ -46,19 +50,7 @@ def together(d: Decode, act: Callable[[Frame, np.ndarray], None]) -> Step:
         if frame.mask is True and not isinstance(given, np.ndarray) and int(given) == FULL:
             act(frame, np.full(frame.lanes, POISON))
             return None
-        masks = np.broadcast_to(given, (frame.lanes,))
-        active = frame.active
-        own = np.tile(_BIT, frame.warps)
-        outside = active & ((masks & own) == 0)
-        if outside.any():
-            lane = int(np.flatnonzero(outside)[0])
-            frame.error(
-                InvalidOperandError,
-                f"the membermask {int(masks[lane]):#010x} does not name the lane that executes with it",
-                lane,
-                expected=f"a mask with bit {lane % WARP} set",
-                consequence="the result is undefined",
-            )
+        masks, active = _checked_masks(frame, given), frame.active
         if frame.mask is not True:
             wait = _wait_for_members(frame, masks, active, text, pc)
             if wait is not None:
@@ -67,6 +59,22 @@ def together(d: Decode, act: Callable[[Frame, np.ndarray], None]) -> Step:
         return None
 
     return step
+
+
+def _checked_masks(frame: Frame, given: np.ndarray | np.generic) -> np.ndarray:
+    """The membermask of each lane, (lanes,). Raises InvalidOperandError where one leaves out its own lane."""
+    masks = np.broadcast_to(given, (frame.lanes,))
+    outside = frame.active & ((masks & np.tile(_BIT, frame.warps)) == 0)
+    if outside.any():
+        lane = int(np.flatnonzero(outside)[0])
+        frame.error(
+            InvalidOperandError,
+            f"the membermask {int(masks[lane]):#010x} does not name the lane that executes with it",
+            lane,
+            expected=f"a mask with bit {lane % WARP} set",
+            consequence="the result is undefined",
+        )
+    return masks
 
 
 def _wait_for_members(frame: Frame, masks: np.ndarray, active: np.ndarray, text: str, pc: int) -> Wait | None:
@@ -84,11 +92,13 @@ def _wait_for_members(frame: Frame, masks: np.ndarray, active: np.ndarray, text:
     if not missing():
         return None
 
-    def describe() -> str:
-        lanes = [str(lane) for lane in range(WARP) if missing() >> lane & 1]
-        return f"the other threads of the membermask at {text}; not there: lane {', '.join(lanes)} of warp {warp.index}"
+    return Wait("convergence", lambda: not missing(), lambda: _describe(text, missing(), warp.index))
 
-    return Wait("convergence", lambda: not missing(), describe)
+
+def _describe(text: str, missing: int, warp: int) -> str:
+    """Who does not come, for the deadlock report."""
+    lanes = [str(lane) for lane in range(WARP) if missing >> lane & 1]
+    return f"the other threads of the membermask at {text}; not there: lane {', '.join(lanes)} of warp {warp}"
 
 
 # -- shuffles ----------------------------------------------------------------------------------------------------
@@ -271,4 +281,41 @@ def _active_mask(d: Decode) -> Step:
 
 @HANDLERS.add("bar.warp", per_warp=True, whole=True)
 def _warp_barrier(d: Decode) -> Step:
-    return together(d, lambda frame, bits: None)
+    """Threads may come to the same barrier at different instructions (9.7.13.2): the last one lets all others go on."""
+    slot = d.source("membermask", dtypes.b32)
+    text, pc = d.operation.text, d.operation.pc
+
+    def step(frame: Frame) -> Wait | None:
+        masks = _checked_masks(frame, frame.values[slot])
+        if frame.mask is True:
+            return None
+        warp = frame.cta.warps[frame.first_warp]
+        named = int(np.bitwise_or.reduce(masks[frame.active]))
+        mine = next(part for part in warp.fragments if part.pc == pc and part.wait is None)
+        parked: list[tuple[Fragment, Wait]] = frame.cta.state.setdefault(  # type: ignore[assignment]
+            f"bar.warp {warp.index} {named:#x}", []
+        )
+
+        def others() -> list[Fragment]:
+            """Those that still wait here: one that joined another fragment waits with it."""
+            return [part for part, wait in parked if part.wait is wait and part in warp.fragments]
+
+        def missing() -> int:
+            here = mine.lanes
+            for part in others():
+                here |= part.lanes
+            return named & warp.alive & ~here
+
+        if not missing():
+            for part in others():
+                part.wait = None
+                part.pc += 1
+            parked.clear()
+            frame.machine.progress()
+            return None
+        parked[:] = [(part, wait) for part, wait in parked if part.wait is wait and part in warp.fragments]
+        wait = Wait("convergence", lambda: not missing(), lambda: _describe(text, missing(), warp.index))
+        parked.append((mine, wait))
+        return wait
+
+    return step
