@@ -185,7 +185,7 @@ def fraction64(exact: Fraction, mode: str, sign_of_zero: float = 0.0) -> float:
     """A rational number rounded to double precision; one that is zero takes the sign of `sign_of_zero`."""
     if exact == 0:
         return math.copysign(0.0, sign_of_zero)
-    size = abs(exact)
+    size, sign = abs(exact), -1 if exact < 0 else 1
     exponent = max(size.numerator.bit_length() - size.denominator.bit_length() - 1, -1023)
     while Fraction(2) ** (exponent + 1) <= size:
         exponent += 1
@@ -197,8 +197,8 @@ def fraction64(exact: Fraction, mode: str, sign_of_zero: float = 0.0) -> float:
     scaled = (whole + bool(upward and rest)) * quantum
     if scaled > Fraction(FORMATS["f64"].greatest):
         to_infinity = mode == "rn" or upward
-        return math.copysign(math.inf if to_infinity else FORMATS["f64"].greatest, exact)
-    return math.copysign(float(scaled), exact)
+        return sign * (math.inf if to_infinity else FORMATS["f64"].greatest)
+    return math.copysign(float(scaled), sign)
 
 
 def directed64(name: str, mode: str, *operands: np.ndarray) -> np.ndarray:
