@@ -211,7 +211,8 @@ def test_variables_have_space_alignment_dimensions_and_initializer():
 def test_a_kernel_has_parameters_directives_and_body():
     (kernel_,) = items(
         ".visible .entry k(.param .u64 .ptr .global .align 16 p, .param .align 64 .b8 map[128])\n"
-        ".maxntid 384, 1, 1\n.minnctapersm 1 .reqnctapercluster 2, 1, 1 .explicitcluster .maxclusterrank 4 .maxnreg 64\n"
+        ".maxntid 384, 1, 1\n.minnctapersm 1 .reqnctapercluster 2, 1, 1 .explicitcluster "
+        ".maxclusterrank 4 .maxnreg 64\n"
         '.pragma "nounroll"; { ret; }'
     )
     assert kernel_.parameters == (

@@ -1,0 +1,205 @@
+"""What the verifier finds in a module, and that it finds nothing in texts that assemble."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.asm.ptx_texts import FOREIGN, kernel
+from warploom import asm
+from warploom.errors import SourceLocation, VerificationError
+from warploom.isa.instructions import examples, table
+
+
+def findings(text: str, arch: str | None = None) -> list[VerificationError]:
+    return asm.verify(asm.parse(text, "text.ptx"), arch)
+
+
+def only(text: str, arch: str | None = None) -> VerificationError:
+    found = findings(text, arch)
+    assert len(found) == 1, "\n".join(map(str, found))
+    return found[0]
+
+
+@pytest.mark.parametrize("path", FOREIGN, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_texts_that_assemble_have_no_finding(path):
+    assert findings(path.read_text()) == []
+
+
+def test_every_example_of_the_instruction_table_has_no_finding():
+    every = [example for form in table.FORMS for example in examples.examples(form)]
+    for (target, version), group in examples.grouped(every).items():
+        text, _ = examples.kernel_text([example.text for example in group], target, version)
+        assert [str(finding) for finding in findings(text)] == []
+
+
+# -- target and version ------------------------------------------------------------------------------------------
+
+
+def test_sm_90_where_sm_90a_is_needed_is_told_which_target_to_write():
+    found = only(kernel("    wgmma.fence.sync.aligned;", target="sm_90"))
+    assert "needs sm_90a, the target is sm_90" in found.what
+    assert "write sm_90a" in found.hint
+    assert found.where == SourceLocation("text.ptx", 14)
+
+
+@pytest.mark.parametrize(
+    "body, target, version, part",
+    [
+        ("mapa.shared::cluster.u32 %r1, %r2, 0;", "sm_80", "8.7", "needs sm_90, the target is sm_80"),
+        ("cp.async.ca.shared.global [%r1], [%d1], 16;", "sm_75", "8.7", "needs sm_80"),
+        ("mov.u32 %r1, %cluster_ctarank;", "sm_80", "8.7", "%cluster_ctarank needs sm_90"),
+        ("ld.global.L2::evict_last.b32 %r1, [%d1];", "sm_90a", "8.7", "evict_last"),
+        ("mbarrier.try_wait.shared::cta.b64 %p1, [%r1], %d1;", "sm_80", "8.7", "needs sm_90"),
+        ("setmaxnreg.inc.sync.aligned.u32 240;", "sm_90", "8.7", "sm_90a"),
+    ],
+)
+def test_what_the_target_lacks_is_named(body, target, version, part):
+    assert part in str(only(kernel("    " + body, target, version)))
+
+
+def test_an_instruction_newer_than_the_version_is_named():
+    found = only(kernel("    elect.sync _|%p1, -1;", "sm_90", "7.8"))
+    assert "needs PTX 8.0, the text says .version 7.8" in found.what
+
+
+@pytest.mark.parametrize(
+    "target, machine, runs",
+    [
+        ("sm_90a", "sm_90a", True),
+        ("sm_80", "sm_90a", True),
+        ("sm_90a", "sm_100a", False),
+        ("sm_90a", "sm_90", False),
+        ("sm_90", "sm_80", False),
+        ("sm_100f", "sm_103a", True),
+    ],
+)
+def test_a_text_runs_on_its_own_chip_or_a_later_one_unless_it_is_for_that_chip_only(target, machine, runs):
+    found = findings(kernel("", target, "8.8"), machine)
+    assert [f"cannot run on {machine}" in finding.what for finding in found] == ([] if runs else [True])
+
+
+def test_an_unknown_target_is_refused_with_the_known_ones():
+    found = findings(kernel("", "sm_12345"))
+    assert "sm_12345 is no known target" in found[0].what
+    assert "sm_90a" in found[0].expected
+
+
+def test_a_version_older_than_the_target_is_refused():
+    assert "PTX 7.8 does not know the target sm_90a" in only(kernel("", "sm_90a", "7.8")).what
+
+
+# -- instructions ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n, allowed", [(8, True), (248, True), (256, True), (250, False), (264, False), (0, False)])
+def test_wgmma_takes_multiples_of_eight_up_to_256(n, allowed):
+    registers = ", ".join(f"%a{i}" for i in range(n // 2))
+    text = kernel(
+        f"    .reg .f32 %a<200>;\n    wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{registers}}}, %d1, %d2, 1, 1, 1, 0, 0;"
+    )
+    found = findings(text)
+    if allowed:
+        assert found == []
+    else:
+        assert len(found) == 1 and f"{n}" in str(found[0])
+
+
+@pytest.mark.parametrize(
+    "body, part",
+    [
+        ("add.s32 %s1, %s2, 1.5;", "floating-point constant where .s32"),
+        ("add.s32 %s1, %s2, %f1;", "declared .f32, where .s32"),
+        ("add.s32 %s1, %s2;", "3 operands, not 2"),
+        ("frobnicate.b32 %r1;", "no known instruction"),
+        ("add.s32 %s1, %s2, %s9;", "'%s9', is not declared"),
+        ("add.s32 %s1, %s2, smem;", "`smem` is a variable"),
+        ("@%p9 bra DONE; DONE:", "'%p9', is not declared"),
+        ("@%r1 bra DONE; DONE:", "no predicate"),
+        ("bra NOWHERE;", "'NOWHERE'"),
+        ("bra smem;", "which is a variable"),
+        ("bra INNER; { INNER: }", "'INNER'"),
+        ("ld.global.b32 %r1, [smem];", "reaches .global memory, `smem` is a .shared variable"),
+        ("ld.param.u64 %d1, [unheard];", "'unheard', is not declared"),
+        ("ld.shared.b32 %r1, [16];", "constant address"),
+        ("mov.u32 %r1, %tid.w;", "%tid.w"),
+        ("{ .reg .b32 local; } mov.b32 local, 0;", "'local', is not declared"),
+    ],
+)
+def test_a_wrong_instruction_is_said_in_one_sentence_at_its_line(body, part):
+    found = only(kernel(f"    {body}"))
+    assert part in found.what
+    assert found.where == SourceLocation("text.ptx", 14)
+
+
+def test_a_typing_mistake_in_a_name_gets_a_hint():
+    assert only(kernel("    bra LOOOP; LOOP:")).hint == "did you mean 'LOOP'?"
+
+
+def test_inner_blocks_may_use_names_anew():
+    assert (
+        findings(
+            kernel("    { .reg .f32 %r1; add.f32 %r1, %r1, 1.0; } add.s32 %r1, %r1, 1; { A: bra A; } { A: bra A; }")
+        )
+        == []
+    )
+
+
+def test_the_location_is_the_python_line_where_the_text_has_one():
+    text = kernel("    .loc 1 41 8\n    add.s32 %s1, %s2, 1.5;") + '.file 1 "mykernel.py"\n'
+    assert only(text).where == SourceLocation("mykernel.py", 41, 8)
+
+
+def test_findings_come_in_the_order_of_the_text():
+    text = kernel("    bra A;\n    add.s32 %s1, %s2, 1.5;\n    bra B;")
+    assert [finding.where.line for finding in findings(text)] == [14, 15, 16]
+
+
+def test_check_raises_the_first_finding():
+    module = asm.parse(kernel("    bra A;\n    bra B;"))
+    with pytest.raises(VerificationError, match="'A'"):
+        asm.check(module)
+    assert asm.check(asm.parse(kernel(""))) is None
+
+
+# -- declarations and limits -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body, name",
+    [
+        ("L: L:", "L"),
+        (".reg .b32 %r3;", "%r3"),
+        (".shared .b32 x; .reg .b32 x;", "x"),
+        (".reg .b32 pointer;", "pointer"),
+    ],
+)
+def test_a_name_declared_twice_in_one_block_is_found(body, name):
+    found = only(kernel("    " + body))
+    assert f"{name!r} is declared twice" in found.what
+
+
+def test_a_kernel_defined_twice_is_found():
+    text = kernel("") + ".visible .entry k() { ret; }\n"
+    assert "'k' is defined twice" in only(text).what
+
+
+@pytest.mark.parametrize(
+    "directive, target, part",
+    [
+        (".maxntid 2048, 1, 1", "sm_90a", "2048 threads"),
+        (".reqntid 32, 33", "sm_90a", "1056 threads"),
+        (".reqnctapercluster 17", "sm_90a", "17 CTAs"),
+        (".reqnctapercluster 2", "sm_80", "needs sm_90"),
+    ],
+)
+def test_a_head_that_asks_too_much_is_found(directive, target, part):
+    text = kernel("", target).replace("\n{\n", f"\n{directive}\n{{\n")
+    assert part in only(text).what
+
+
+def test_too_much_static_shared_memory_is_found():
+    assert "50177 bytes" in only(kernel("    .shared .b8 more[49153];")).what
+
+
+def test_unreasonably_many_registers_are_refused_without_listing_them():
+    assert "too many registers" in findings(kernel("    .reg .b32 %many<2000000000>;"))[0].what
