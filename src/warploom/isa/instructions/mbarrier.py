@@ -36,7 +36,7 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
     return (
         Form(
             key, f"{base}{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64, [a]",
-            {**_SCOPED, **_OWN}, arch="sm_80", ptx=(7, 1), **common,
+            {**_SCOPED, **_OWN}, arch="sm_80", ptx=(7, 0), **common,
         ),
         Form(
             f"{key}_count", f"{base}{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64, [a], count:u32",
