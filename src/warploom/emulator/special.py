@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from ..isa.special_registers import SPECIAL_REGISTERS
 from .registers import WARP
 
 if TYPE_CHECKING:
@@ -73,7 +74,17 @@ SPECIAL: dict[str, Value] = {
     "%globaltimer": lambda cta, threads: cta.machine.steps,
     "%globaltimer_lo": lambda cta, threads: cta.machine.steps & 0xFFFFFFFF,
     "%globaltimer_hi": lambda cta, threads: cta.machine.steps >> 32,
-}
+    "%reserved_smem_offset_begin": lambda cta, threads: 0,
+    "%reserved_smem_offset_end": lambda cta, threads: cta.shared_start,
+    "%reserved_smem_offset_cap": lambda cta, threads: cta.shared_start,
+    **dict.fromkeys(
+        (
+            *(f"%reserved_smem_offset_{n}" for n in range(2)), *(f"%pm{n}" for n in range(8)),
+            *(f"%pm{n}_64" for n in range(8)), *(f"%envreg{n}" for n in range(32)), "%current_graph_exec",
+        ),
+        lambda cta, threads: 0,
+    ),
+}  # fmt: skip
 """Special register -> its value for these threads of a CTA, an array or one number for all. A clock counts warp
 instructions of the whole machine: it grows, and that is all a kernel may rely on."""
 
@@ -83,6 +94,4 @@ DYNAMIC = frozenset({"%clock", "%clock_hi", "%clock64", "%globaltimer", "%global
 
 def special_row_bits(name: str) -> int:
     """Width of a special register."""
-    if name == "%is_explicit_cluster":
-        return 1
-    return 64 if name in ("%clock64", "%globaltimer", "%gridid") else 32
+    return SPECIAL_REGISTERS[name].dtype.register_bits
