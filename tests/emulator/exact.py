@@ -25,7 +25,7 @@ def rounded(exact: Fraction, name: str, mode: str = "rn", zero_sign: int = 1) ->
     if exact == 0:
         return math.copysign(0.0, zero_sign)
     negative, size = exact < 0, abs(exact)
-    exponent = least
+    exponent = max(least, size.numerator.bit_length() - size.denominator.bit_length() - 1)
     while Fraction(2) ** (exponent + 1) <= size:
         exponent += 1
     quantum = Fraction(2) ** (exponent - precision + 1)
