@@ -95,13 +95,14 @@ def test_a_version_older_than_the_target_is_refused():
 def test_wgmma_takes_multiples_of_eight_up_to_256(n, allowed):
     registers = ", ".join(f"%a{i}" for i in range(n // 2))
     text = kernel(
-        f"    .reg .f32 %a<200>;\n    wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{registers}}}, %d1, %d2, 1, 1, 1, 0, 0;"
+        f"    .reg .f32 %a<200>;\n    wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16"
+        f" {{{registers}}}, %d1, %d2, 1, 1, 1, 0, 0;"
     )
     found = findings(text)
     if allowed:
         assert found == []
     else:
-        assert len(found) == 1 and f"{n}" in str(found[0])
+        assert len(found) == 1 and f"multiple of 8 from 8 to 256, and is {n}" in found[0].what
 
 
 @pytest.mark.parametrize(

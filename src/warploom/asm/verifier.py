@@ -108,14 +108,14 @@ class _Verifier:
             only = "runs on that very chip only" if self.target.suffix == "a" else "does not run on an older chip"
             self._note(f"a text for {name} cannot run on {self.machine}: it {only}", expected=self.machine, got=name)
 
-    def _row_complaint(self, row: Match) -> tuple[str, str | None] | None:
+    def _row_complaint(self, row: Match, whole: str) -> tuple[str, str | None] | None:
         """What the target, the version or the row's own check has against a row: a sentence and a hint, or None."""
-        form, opcode = row.form, f"`{row.form.base}`"
-        requirements = [(form.arch, form.ptx, opcode)]
+        form = row.form
+        requirements = [(form.arch, form.ptx, f"`{whole}`")]
         for slot, chosen in row.modifiers.items():
             word = chosen if chosen is not None and chosen in form.needs else slot if chosen is not None else None
             if word is not None and word in form.needs:
-                requirements.append((*form.needs[word], f"`.{chosen}` of {opcode}"))
+                requirements.append((*form.needs[word], f"`.{chosen}` of `{whole}`"))
         for needed, version, what in requirements:
             if self.target is not None and not self.target.supports(needed):
                 return f"{what} needs {_any(needed)}, the target is {self.target}", self._target_hint(needed)
@@ -123,7 +123,7 @@ class _Verifier:
                 have = _version(self.module.version)
                 return f"{what} needs PTX {_version(version)}, the text says .version {have}", None
         wrong = form.check(row.modifiers) if form.check is not None else None
-        return (wrong, None) if wrong else None
+        return (f"`{whole}`: {wrong}", None) if wrong else None
 
     def _target_hint(self, needed: str) -> str | None:
         assert self.target is not None
@@ -228,7 +228,7 @@ class _Verifier:
     def _bound(self, instruction: Instruction, scope: Scope) -> Bound | None:
         """The instruction bound to a row that the target and version have, if there is one; else a note."""
         rows = table.match(instruction.opcode)
-        good = tuple(row for row in rows if self._row_complaint(row) is None)
+        good = tuple(row for row in rows if self._row_complaint(row, instruction.opcode) is None)
         types = scope.types()
         try:
             if good:
@@ -243,10 +243,16 @@ class _Verifier:
             before = len(self.found)
             for operand in instruction.operands:
                 self._names(operand, scope, instruction, free=True)
-            if len(self.found) == before:
+            if len(self.found) > before:
+                return None
+            # Where no row has the opcode here at all, its operands do not matter.
+            complaint = self._row_complaint(rows[0], instruction.opcode) if rows and not good else None
+            if complaint is None:
                 self.found.append(error)
+            else:
+                self._note(complaint[0], where=instruction.location, got=instruction.opcode, hint=complaint[1])
             return None
-        complaint = self._row_complaint(bound.match)
+        complaint = self._row_complaint(bound.match, instruction.opcode)
         if complaint is not None:
             what, hint = complaint
             self._note(what, where=instruction.location, got=instruction.opcode, hint=hint)
@@ -259,7 +265,7 @@ class _Verifier:
         name = instruction.guard.register
         meaning = scope.find(name)
         if meaning is None:
-            self._undeclared(name, scope, instruction.location, "the predicate")
+            self._undeclared(name, scope, instruction.location, "the predicate", "pred")
         elif meaning.kind not in ("register", "special") or meaning.type != "pred":
             kind = f".{meaning.type} register" if meaning.kind == "register" else meaning.kind
             self._note(
@@ -322,8 +328,10 @@ class _Verifier:
             have = _version(self.module.version)
             self._note(f"{name} needs PTX {_version(special.ptx)}, the text says .version {have}", where=where)
 
-    def _undeclared(self, name: str, scope: Scope, where: SourceLocation | None, what: str) -> None:
-        near = difflib.get_close_matches(name, list(scope.known()), n=1)
+    def _undeclared(self, name: str, scope: Scope, where: SourceLocation | None, what: str, type_: str = "") -> None:
+        types = scope.types()
+        candidates = [known for known in scope.known() if not type_ or types.get(known) == type_]
+        near = difflib.get_close_matches(name, candidates, n=1)
         self._note(
             f"{what}, {name!r}, is not declared",
             where=where,
