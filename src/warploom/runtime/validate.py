@@ -109,7 +109,7 @@ def _check_layout(program: Program, spec: ArraySpec, array: ArrayView) -> None:
         raise ArgumentError(
             f"argument `{spec.name}` of {program.title} must be contiguous in its last dimension",
             expected=f"a stride of {item} bytes there",
-            got=f"strides of {array.strides} bytes",
+            got=f"strides of {array.strides} bytes for shape {array.shape}",
             hint="pass .contiguous() (np.ascontiguousarray), or use the kernel for the other major",
         )
     if any(stride < 0 for stride in array.strides):

@@ -1,0 +1,252 @@
+"""Wrong arguments: refused before anything runs, by name, with what was expected and what was passed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.runtime.kernels import PROGRAM, SCALE_ADD
+from warploom.errors import ArgumentError, ArgumentTypeError
+from warploom.isa.dtypes import bf16, e4m3, f32, u32
+from warploom.runtime import H200, ArraySpec, Caller, Machine, Parameter, Program, TensorMap, TiledMap, emulate
+from warploom.runtime.arrays import view
+from warploom.runtime.bind import Arguments, bind
+from warploom.runtime.validate import overlap, scalar_of
+
+
+def gemm(**changes) -> Program:
+    """A program that is only bound, never run."""
+    program = Program(
+        text="", entry="gemm",
+        arrays=(
+            ArraySpec("A", ("M", "K"), bf16, multiple=(64, 16), order="rows"),
+            ArraySpec("B", ("K", "N"), bf16, multiple=(1, 64), order="rows"),
+            ArraySpec("C", ("M", "N"), f32, "out"),
+        ),
+        parameters=(
+            Parameter("A_map", "tensor_map", bf16, "A", TiledMap(box=(64, 64), swizzle="128B")),
+            Parameter("C", "pointer", f32),
+            Parameter("K", "scalar", u32),
+            Parameter("ldb", "scalar", u32, "B.stride[0]"),
+            Parameter("tiles", "scalar", u32, value=lambda dims: dims["M"] // 64 * (dims["N"] // 64)),
+        ),
+        grid=lambda dims, machine: (min(dims["M"] // 64, machine.sms), dims["N"] // 64),
+        block=(128,),
+    )  # fmt: skip
+    return replace(program, **changes)
+
+
+def arrays(m=128, n=192, k=64):
+    return [np.zeros(shape, dtype) for shape, dtype in (((m, k), bf16.numpy), ((k, n), bf16.numpy), ((m, n), "f4"))]
+
+
+def bound(program, *values, machine=None):
+    views = [view(value, spec.name) for spec, value in zip(program.arrays, values, strict=True)]
+    return bind(program, Arguments(views), machine or H200())
+
+
+def test_sizes_strides_and_grid_come_from_the_arrays():
+    a, b, c = arrays()
+    found = bound(gemm(), a, np.zeros((64, 256), bf16.numpy)[:, :192], c)
+    assert found.dims == {"M": 128, "N": 192, "K": 64}
+    assert (found.grid, found.block, found.cluster) == ((2, 3, 1), (128, 1, 1), (1, 1, 1))
+    spec, pointer, k, ldb, tiles = found.values
+    assert spec.spec.dims == (64, 128) and pointer.pointer == c.ctypes.data
+    assert (k, ldb, tiles) == (64, 256, 6) and k.dtype == np.uint32
+
+
+def test_a_grid_rule_sees_the_machine():
+    assert bound(gemm(), *arrays(m=640), machine=Machine("small", "sm_90a", sms=4)).grid == (4, 3, 1)
+
+
+@pytest.mark.parametrize(
+    "change, error, words",
+    [
+        ({"A": np.zeros((128, 64), "f4")}, ArgumentTypeError, ["`A`", "dtype", "bf16", "f32"]),
+        ({"A": np.zeros(128, bf16.numpy)}, ArgumentError, ["`A`", "rank 2", "rank 1"]),
+        ({"B": np.zeros((80, 192), bf16.numpy)}, ArgumentError, ["`B`", "K = 64", "`A`", "(80, 192)"]),
+        ({"A": np.zeros((100, 64), bf16.numpy)}, ArgumentError, ["`A`", "`M`", "multiple of 64", "(100, 64)", "128"]),
+        ({"A": np.zeros((128, 0), bf16.numpy)}, ArgumentError, ["`A`", "`K`", "is 0"]),
+        ({"A": np.zeros((64, 128), bf16.numpy).T}, ArgumentError, ["`A`", "contiguous in its last", "(128, 64)"]),
+        ({"C": np.zeros((128, 384), "f4")[:, ::2]}, ArgumentError, ["`C`", "not contiguous", "strides"]),
+        ({"C": np.zeros((192, 128), "f4")}, ArgumentError, ["`C`", "M = 128", "(192, 128)"]),
+        ({"A": np.zeros((128, 72), bf16.numpy)[:, :64][:, ::-1]}, ArgumentError, ["`A`"]),
+        ({"A": np.zeros((128, 67), bf16.numpy)[:, :64]}, ArgumentError, ["`A`", "134", "multiple of 16"]),
+    ],
+)
+def test_a_wrong_array_is_refused_by_name(change, error, words):
+    given = dict(zip("ABC", arrays(), strict=True)) | change
+    with pytest.raises(error) as caught:
+        bound(gemm(), *given.values())
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_read_only_or_broadcast_output_is_refused():
+    a, b, c = arrays()
+    with pytest.raises(ArgumentError, match="broadcast"):
+        bound(gemm(arrays=(*gemm().arrays[:2], ArraySpec("C", ("M", "N"), f32, "out", order="any"))), a, b,
+              np.lib.stride_tricks.as_strided(c, strides=(0, 4)))  # fmt: skip
+    c.flags.writeable = False
+    with pytest.raises(ArgumentError, match="`C`.*written"):
+        bound(gemm(), a, b, c)
+
+
+def test_an_output_that_overlaps_an_input_is_refused_unless_allowed():
+    memory = np.zeros(128 * 64 + 128 * 192 * 2, bf16.numpy)
+    a, b, _ = arrays()
+    a = memory[: 128 * 64].reshape(128, 64)
+    c = memory[64:].view("f4")[: 128 * 192].reshape(128, 192)
+    with pytest.raises(ArgumentError, match="`C` and `A` of gemm overlap"):
+        bound(gemm(), a, b, c)
+    allowed = gemm(arrays=(*gemm().arrays[:2], replace(gemm().arrays[2], may_alias=True)))
+    assert bound(allowed, a, b, c).dims["M"] == 128
+
+
+def test_column_blocks_of_one_matrix_do_not_overlap():
+    whole = np.zeros((8, 16), np.float32)
+    left, right, middle = (view(part) for part in (whole[:, :8], whole[:, 8:], whole[:, 4:12]))
+    assert not overlap(left, right) and not overlap(right, left)
+    assert overlap(left, middle) and overlap(middle, right)
+    assert not overlap(view(whole[:4]), view(whole[4:]))
+
+
+def test_a_misaligned_gpu_address_that_tma_cannot_take_is_refused_by_name():
+    a, b, c = (view(value) for value in arrays())
+    a = replace(a, pointer=0x7F0000000002, device="cuda")
+    with pytest.raises(ArgumentError, match="`A`.*TMA") as caught:
+        bind(gemm(), Arguments([a, b, c]), H200())
+    assert "multiple of 16" in str(caught.value) and "0x7f0000000002" in str(caught.value)
+
+
+def test_a_size_the_kernel_cannot_do_is_its_own_error():
+    def refuse(dims):
+        raise ArgumentError(f"K = {dims['K']} is too deep")
+
+    with pytest.raises(ArgumentError, match="K = 64 is too deep"):
+        bound(gemm(check_dims=refuse), *arrays())
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"block": (1025,)}, ["1025 threads", "1024"]),
+        ({"block": (4, 4, 65)}, ["threads"]),
+        ({"cluster": (32, 1, 1), "grid": (32, 1, 1)}, ["cluster of 32", "16"]),
+        ({"cluster": (4, 1, 1)}, ["no whole number of clusters"]),
+        ({"dynamic_smem": 232449}, ["232449 bytes", "232448"]),
+        ({"grid": (1, 70000, 1)}, ["grid is too large"]),
+        ({"grid": (0, 1, 1)}, ["grid", "at least 1"]),
+        ({"grid": ()}, ["does not say its grid"]),
+    ],
+)
+def test_a_launch_beyond_the_target_is_refused(changes, words):
+    with pytest.raises(ArgumentError) as caught:
+        bound(gemm(**changes), *arrays())
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_sm_80_has_no_clusters():
+    with pytest.raises(ArgumentError, match="sm_80 has no clusters"):
+        bound(gemm(cluster=(2, 1, 1)), *arrays(), machine=Machine("A100", "sm_80", 108))
+
+
+@pytest.mark.parametrize(
+    "value, dtype, result",
+    [
+        (3, u32, 3),
+        (2**32 - 1, u32, 2**32 - 1),
+        (1.5, f32, 1.5),
+        (np.float64(0.1), f32, np.float32(0.1)),
+        (True, u32, 1),
+        (1, e4m3, 1),
+    ],
+)
+def test_a_number_becomes_the_parameter_s_type(value, dtype, result):
+    made = scalar_of(value, dtype, "x", "k")
+    assert made == result and made.dtype == dtype.numpy
+
+
+@pytest.mark.parametrize(
+    "value, dtype, error",
+    [(-1, u32, ArgumentError), (2**32, u32, ArgumentError), (1.5, u32, ArgumentTypeError), ("3", u32, ArgumentTypeError),
+     (None, f32, ArgumentTypeError), ([1], f32, ArgumentTypeError)],
+)  # fmt: skip
+def test_a_number_that_does_not_fit_is_refused_by_name(value, dtype, error):
+    with pytest.raises(error, match="`alpha`"):
+        scalar_of(value, dtype, "alpha", "k")
+
+
+# -- the call ----------------------------------------------------------------------------------------------------
+
+A, B = np.arange(100, dtype=np.float32), np.ones(100, np.float32)
+
+
+@pytest.mark.parametrize(
+    "args, keywords, words",
+    [
+        ((A,), {}, ["scale_add(a, b, [c], alpha)", "1 positional"]),
+        ((A, B), {}, ["scale_add(a, b, [c], alpha)"]),
+        ((A, B, A, B, A), {}, ["5 positional"]),
+        ((A, B), {"beta": 1}, ["`beta`"]),
+        ((A, B, 1.0), {"out": (A, B)}, ["1 outputs"]),
+        ((A, [1.0], 1.0), {}, ["`b` is no array"]),
+        ((A, B, "much"), {}, ["`alpha` of scale_add is no number"]),
+    ],
+)
+def test_a_wrong_call_shows_how_it_is_called(args, keywords, words):
+    with pytest.raises(ArgumentTypeError) as caught:
+        Caller(PROGRAM)(*args, **keywords)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_stream_for_host_arrays_is_refused():
+    with pytest.raises(ArgumentError, match="stream= is for a GPU") as caught:
+        Caller(PROGRAM)(A, B, 2.0, stream=0)
+    assert "`a` on the CPU" in str(caught.value)
+
+
+def test_arrays_on_different_devices_are_refused_by_name():
+    class Cuda:
+        __cuda_array_interface__ = {"version": 3, "data": (4096, False), "shape": (100,), "typestr": "<f4"}
+        device = type("Device", (), {"id": 0})
+
+    with pytest.raises(ArgumentError, match="different devices") as caught:
+        Caller(PROGRAM)(A, Cuda(), 2.0)
+    assert "`a` on the CPU" in str(caught.value) and "`b` on cuda:0" in str(caught.value)
+
+
+def test_the_arguments_of_a_text_are_its_parameters():
+    c = np.zeros_like(A)
+    for args, word in [
+        ((A, B, c, 100), "takes 5 arguments"),
+        ((A, B, c, A, 1.0), "`n`"),
+        ((A, B, c, 1.5, 1.0), "`n`"),
+        ((A, B, TensorMap.tiled(np.zeros((8, 8), np.float32), box=(8, 8)), 100, 1.0), "`c`"),
+        ((A, B, np.float32(1), 100, 1.0), "`c`"),
+    ]:
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=word):
+            emulate(SCALE_ADD, *args, grid=2, block=64)
+
+
+@pytest.mark.parametrize("what", ["/nowhere/kernel.ptx", 3, None])
+def test_what_is_no_program_is_refused(what):
+    with pytest.raises((ArgumentError, ArgumentTypeError)):
+        emulate(what, A)
+
+
+def test_an_entry_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(ArgumentError, match="scale_add"):
+        emulate(SCALE_ADD, A, entry="other")
+
+
+def test_a_map_of_what_tma_cannot_address_is_refused():
+    with pytest.raises(ArgumentError, match="contiguous"):
+        TensorMap.tiled(np.zeros((64, 64), ml_dtypes.bfloat16).T, box=(64, 8), swizzle="128B")
+    with pytest.raises(ArgumentError, match="128B"):
+        TensorMap.tiled(np.zeros((64, 128), ml_dtypes.bfloat16), box=(128, 8), swizzle="128B")
