@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..isa.special_registers import SPECIAL_REGISTERS
 from .registers import WARP
 
-if TYPE_CHECKING:
-    from .machine import Cta
-
-Value: TypeAlias = "Callable[[Cta, np.ndarray], object]"
+Cta: TypeAlias = Any  # machine.Cta, which imports this module
+Value: TypeAlias = Callable[[Cta, np.ndarray], object]
 
 
 def _axis(name: str, read: Callable[[Cta], tuple[int, int, int]]) -> dict[str, Value]:
@@ -41,6 +39,16 @@ def _lanemask(keep: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Value:
 
     return read
 
+
+def _zero(cta: Cta, threads: np.ndarray) -> object:
+    return 0
+
+
+_ZERO = (
+    *(f"%reserved_smem_offset_{n}" for n in range(2)), *(f"%pm{n}" for n in range(8)),
+    *(f"%pm{n}_64" for n in range(8)), *(f"%envreg{n}" for n in range(32)), "%current_graph_exec",
+)  # fmt: skip
+"""What an emulated GPU has none of."""
 
 SPECIAL: dict[str, Value] = {
     **{f"%tid.{axis}": _tid(at) for at, axis in enumerate("xyz")},
@@ -77,14 +85,8 @@ SPECIAL: dict[str, Value] = {
     "%reserved_smem_offset_begin": lambda cta, threads: 0,
     "%reserved_smem_offset_end": lambda cta, threads: cta.shared_start,
     "%reserved_smem_offset_cap": lambda cta, threads: cta.shared_start,
-    **dict.fromkeys(
-        (
-            *(f"%reserved_smem_offset_{n}" for n in range(2)), *(f"%pm{n}" for n in range(8)),
-            *(f"%pm{n}_64" for n in range(8)), *(f"%envreg{n}" for n in range(32)), "%current_graph_exec",
-        ),
-        lambda cta, threads: 0,
-    ),
-}  # fmt: skip
+    **dict.fromkeys(_ZERO, _zero),
+}
 """Special register -> its value for these threads of a CTA, an array or one number for all. A clock counts warp
 instructions of the whole machine: it grows, and that is all a kernel may rely on."""
 
