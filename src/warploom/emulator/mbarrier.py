@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import InvalidOperandError
 from . import shared
-from .engine import Issuer
+from .engine import AsyncOperation, Issuer
 
 if TYPE_CHECKING:
     from .frame import Frame
-    from .machine import Cta
+    from .machine import Cluster, Cta
 
 MAXIMUM_COUNT = (1 << 20) - 1
 MAXIMUM_TX = (1 << 20) - 1
@@ -247,6 +247,17 @@ def invalidate(by: Issuer, cta: Cta, offset: int) -> None:
     find(by, cta, offset)
     del _barriers(cta)[offset]
     cta.state.setdefault("invalidated mbarriers", set()).add(offset)  # type: ignore[attr-defined]
+
+
+def arrivals_in_flight(cluster: Cluster) -> list[AsyncOperation]:
+    """Operations on other CTAs' barriers that have not got there yet, oldest first.
+
+    They are not asynchronous operations of the ISA but memory operations of their thread: later releases of that
+    thread order them, and so each gets there after the ones before it.
+    """
+    queue: list[AsyncOperation] = cluster.state.setdefault("arrivals in flight", [])  # type: ignore[assignment]
+    queue[:] = [operation for operation in queue if not operation.done]
+    return queue
 
 
 def locate(frame: Frame, space: str, address: int, lane: int, remote: bool = False) -> tuple[Cta, int]:

@@ -24,7 +24,8 @@ MAP_BYTES = 128
 
 # element type of the driver's CUtensorMapDataType and of tensormap.replace's .elemtype (PTX ISA 9.7.9.28, table 33)
 _ELEMENTS: dict[str, tuple[str, int, int]] = {
-    "u8": ("UINT8", 0, 0), "s8": ("UINT8", 0, 0), "b8": ("UINT8", 0, 0), "e4m3": ("UINT8", 0, 0), "e5m2": ("UINT8", 0, 0),
+    "u8": ("UINT8", 0, 0), "s8": ("UINT8", 0, 0), "b8": ("UINT8", 0, 0),
+    "e4m3": ("UINT8", 0, 0), "e5m2": ("UINT8", 0, 0),
     "u16": ("UINT16", 1, 1), "s16": ("UINT16", 1, 1), "b16": ("UINT16", 1, 1),
     "u32": ("UINT32", 2, 2), "b32": ("UINT32", 2, 2), "s32": ("INT32", 3, 3),
     "u64": ("UINT64", 4, 4), "b64": ("UINT64", 4, 4), "s64": ("INT64", 5, 5),
@@ -223,11 +224,13 @@ class TensorMapSpec:
         }
         table = tables[field]
         if code not in table:
-            raise ArgumentError(f"tensormap.replace.{field} has no value {code}", expected=f"one of {sorted(table)}", got=code)
+            raise ArgumentError(
+                f"tensormap.replace.{field} has no value {code}", expected=f"one of {sorted(table)}", got=code
+            )
         if field == "elemtype":
             return replace(self, dtype=dtypes.ALL[table[code]])
         attribute = {"interleave_layout": "interleave", "swizzle_mode": "swizzle", "fill_mode": "oob_fill"}[field]
-        return replace(self, **{attribute: table[code]})
+        return replace(self, **{attribute: table[code]})  # type: ignore[arg-type]
 
     # -- limits --------------------------------------------------------------------------------------------------
 
@@ -241,7 +244,9 @@ class TensorMapSpec:
             raise ArgumentError("a tensor map has 1 to 5 dimensions", expected="rank 1 to 5", got=f"rank {self.rank}")
         if self.interleave != "NONE" and self.rank < 3:
             raise ArgumentError(
-                f"interleave {self.interleave!r} needs a tensor of at least 3 dimensions", expected="rank 3 to 5", got=self.rank
+                f"interleave {self.interleave!r} needs a tensor of at least 3 dimensions",
+                expected="rank 3 to 5",
+                got=self.rank,
             )
         for name, values, length in (
             ("strides", self.strides, self.rank - 1),
@@ -250,7 +255,9 @@ class TensorMapSpec:
         ):
             if len(values) != length:
                 raise ArgumentError(
-                    f"{name} of a rank-{self.rank} tensor map has {length} entries", expected=length, got=f"{len(values)}: {values}"
+                    f"{name} of a rank-{self.rank} tensor map has {length} entries",
+                    expected=length,
+                    got=f"{len(values)}: {values}",
                 )
         for index, extent in enumerate(self.dims):
             _check_range("dims", index, extent, 1, MAXIMUM_DIMENSION)
@@ -262,7 +269,8 @@ class TensorMapSpec:
         for index, stride in enumerate(self.strides):
             if stride % multiple or not 0 <= stride < MAXIMUM_STRIDE:
                 raise ArgumentError(
-                    f"strides[{index}] of a tensor map (dimension {index + 1} of {self.rank}, innermost first) is {stride} bytes",
+                    f"strides[{index}] of a tensor map (dimension {index + 1} of {self.rank}, innermost first) "
+                    f"is {stride} bytes",
                     expected=f"a multiple of {multiple} from 0 to 2^40 - {multiple}",
                     got=stride,
                     hint=f"pad the rows of the array to a multiple of {multiple // self.dtype.bytes or 1} elements",
@@ -282,7 +290,8 @@ class TensorMapSpec:
         span = self.swizzle_mode.span
         if self.swizzle != "NONE" and self.interleave == "NONE" and inner > span:
             raise ArgumentError(
-                f"the box's inner dimension is {inner} bytes ({self.box[0]} × {self.dtype}), wider than the {self.swizzle} swizzle",
+                f"the box's inner dimension is {inner} bytes ({self.box[0]} × {self.dtype}), "
+                f"wider than the {self.swizzle} swizzle",
                 expected=f"at most {span} bytes, {span // self.dtype.bytes} elements",
                 got=f"{inner} bytes",
                 hint="split the box into several copies, or use a wider swizzle",
@@ -291,7 +300,7 @@ class TensorMapSpec:
 
 def _check_names(spec: TensorMapSpec) -> None:
     if spec.dtype.name not in _ELEMENTS:
-        raise ArgumentTypeError(f"TMA cannot move {spec.dtype}", expected=f"one of {', '.join(_ELEMENTS)}", got=spec.dtype)
+        raise ArgumentTypeError(f"TMA cannot move {spec.dtype}", expected=f"one of {', '.join(_ELEMENTS)}")
     for name, value, choices in (
         ("swizzle", spec.swizzle, SWIZZLES),
         ("interleave", spec.interleave, INTERLEAVES),
@@ -299,10 +308,11 @@ def _check_names(spec: TensorMapSpec) -> None:
         ("l2_promotion", spec.l2_promotion, L2_PROMOTIONS),
     ):
         if value not in choices:
-            raise ArgumentError(f"{name}={value!r} is no mode of a tensor map", expected=f"one of {', '.join(choices)}", got=value)
+            raise ArgumentError(f"{name}={value!r} is no mode of a tensor map", expected=f"one of {', '.join(choices)}")
     if spec.oob_fill == "NAN" and _ELEMENTS[spec.dtype.name][0] not in _DRIVER_FLOATS:
         raise ArgumentError(
-            f'oob_fill="NAN" is for types that TMA knows as floats; it moves {spec.dtype} as {_ELEMENTS[spec.dtype.name][0]}',
+            f'oob_fill="NAN" is for types that TMA knows as floats; '
+            f"it moves {spec.dtype} as {_ELEMENTS[spec.dtype.name][0]}",
             expected="f16, bf16, tf32, f32 or f64",
             got=spec.dtype,
         )

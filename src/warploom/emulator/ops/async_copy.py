@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import InvalidOperandError, VerificationError
 from .. import mbarrier
 from ..boxes import CHUNK_DTYPE
-from ..decode import Decode
+from ..decode import AddressOperand, Decode
 from ..engine import AsyncOperation, Issuer
 from ..frame import Frame
 from ..handlers import Handlers, Step, Wait
@@ -21,8 +21,8 @@ from ..machine import Cta
 from ..registers import WARP
 
 HANDLERS = Handlers()
-ELEMENTS = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64), 16: CHUNK_DTYPE}
-POISON = {size: np.frombuffer(b"\xff" * size, dtype)[0] for size, dtype in ELEMENTS.items()}
+ELEMENTS: dict[int, np.dtype] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64), 16: CHUNK_DTYPE}
+POISON: dict[int, np.generic] = {size: np.frombuffer(b"\xff" * size, dtype)[0] for size, dtype in ELEMENTS.items()}
 
 
 @dataclass(eq=False)
@@ -152,13 +152,13 @@ def copy(d: Decode) -> Step:
 
 
 def _sources(
-    frame: Frame, source: object, taken: np.ndarray, size: int
+    frame: Frame, source: AddressOperand, taken: np.ndarray, size: int
 ) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
     """Where the bytes come from: (bytes, lanes, array, index) for each count of bytes and buffer.
 
     Threads that take no byte do not touch their source address, so it may be anything.
     """
-    addresses = source.compute(frame)  # type: ignore[attr-defined]
+    addresses = source.compute(frame)
     found = []
     whole, lanes = frame.mask, frame.active
     for width in np.unique(taken[lanes]):

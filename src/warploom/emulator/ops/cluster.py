@@ -12,9 +12,11 @@ import numpy as np
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
 from ..decode import Code, Decode
+from ..engine import AsyncOperation
 from ..frame import Frame
 from ..handlers import Handlers, Step, Wait
 from ..machine import Cluster, Cta, mask_of
+from ..mbarrier import arrivals_in_flight
 from ..memory import OFFSET_MASK, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE
 from ..registers import WARP
 
@@ -26,9 +28,13 @@ HANDLERS = Handlers()
 
 @dataclass(eq=False)
 class Phase:
-    """One phase of a cluster's barrier: the lanes that arrived, by (CTA rank, warp)."""
+    """One phase of a cluster's barrier: the lanes that arrived, by (CTA rank, warp).
+
+    `after`: what the arriving threads did to other CTAs' barriers before, which their release orders.
+    """
 
     number: int
+    after: list[AsyncOperation] = field(default_factory=list)
     arrived: dict[tuple[int, int], int] = field(default_factory=dict)
     complete: bool = False
     clock: object = None
@@ -53,7 +59,7 @@ class ClusterBarrier:
     def settle(self, cluster: Cluster) -> None:
         """Complete the phase if all threads that have not exited are there."""
         phase = self.phase
-        if phase.arrived and not phase.missing(cluster):
+        if phase.arrived and not phase.missing(cluster) and all(operation.done for operation in phase.after):
             phase.complete = True
             self.phase = Phase(phase.number + 1)
             cluster.machine.progress()
@@ -81,6 +87,12 @@ def cluster_arrive(d: Decode) -> Step:
         phase = barrier.phase
         phase.arrived[key] = phase.arrived.get(key, 0) | lanes
         owed.append((lanes, phase))
+        if not relaxed and cluster.size > 1:
+            phase.after += [
+                operation
+                for operation in arrivals_in_flight(cluster)
+                if operation.issuer.frame.cta is frame.cta and operation.issuer.thread // WARP == frame.first_warp
+            ]
         observer = frame.machine.observer
         if observer is not None:
             observer.cluster_arrived(phase, frame, relaxed)
@@ -123,7 +135,9 @@ def cluster_wait(d: Decode) -> Step:
 
         def describe() -> str:
             missing = sorted({name for phase in phases if not phase.complete for name in phase.missing(cluster)})
-            return f"the cluster barrier, phase {phases[0].number}; not there: {', '.join(missing[:16])}"
+            late = sum(not operation.done for phase in phases for operation in phase.after)
+            note = f"; {late} remote arrivals are under way" if late else ""
+            return f"the cluster barrier, phase {phases[0].number}; not there: {', '.join(missing[:16])}{note}"
 
         return Wait("cluster barrier", ready=ready, describe=describe, resume=finish)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..decode import AddressOperand, Decode
 from ..engine import AsyncOperation, Issuer
 from ..frame import Frame
 from ..handlers import Handlers, Step, Wait
-from ..lanes import lane_value
+from ..lanes import lane_array, lane_value
 from ..machine import Cta
 from ..mbarrier import MBarrier
 
@@ -103,7 +104,7 @@ def arrive(d: Decode) -> Step:
 
             token = _deliver(frame, lane, place, act)
             if wanted:
-                frame.values[state][lane] = token
+                lane_array(frame, state)[lane] = token
 
     return step
 
@@ -124,7 +125,7 @@ def _arrive_together(
         return False
     token = barrier.arrive(int(lanes.size), by)
     if state >= 0:
-        frame.values[state][lanes] = token - np.arange(lanes.size)  # the pending count is the state's low part
+        lane_array(frame, state)[lanes] = token - np.arange(lanes.size)  # the pending count is the state's low part
     return True
 
 
@@ -177,7 +178,7 @@ def _finish(frame: Frame, done: int, watches: list[Watch]) -> None:
     observer = frame.machine.observer
     for watch in watches:
         passed = watch.passed()
-        frame.values[done][watch.lanes] = passed
+        lane_array(frame, done)[watch.lanes] = passed
         if passed and observer is not None:
             observer.mbarrier_waited(watch.barrier, frame, watch.lanes)
 
@@ -226,7 +227,7 @@ def pending_count(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         for lane in frame.active_lanes:
             token = lane_value(frame, state, lane)
-            frame.values[count][lane] = mbarrier.pending_count(token, Issuer.of(frame, lane))
+            lane_array(frame, count)[lane] = mbarrier.pending_count(token, Issuer.of(frame, lane))
 
     return step
 
@@ -243,12 +244,12 @@ def _places(frame: Frame, address: AddressOperand, remote: bool = False) -> list
     ]
 
 
-def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: object) -> int:
+def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: Callable[[MBarrier, Issuer], int | None]) -> int:
     """Act on a barrier: at once on an own one; on another CTA's it takes its time. The token, or 0."""
     cta, offset = place
     by = Issuer.of(frame, lane)
     if cta is frame.cta:
-        return act(mbarrier.find(by, cta, offset), by) or 0  # type: ignore[operator]
+        return act(mbarrier.find(by, cta, offset), by) or 0
 
     def signal() -> None:
         if cta.exited:
@@ -258,9 +259,12 @@ def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: object) -> in
                 consequence="on hardware it faults (cluster target block not present) or hits another CTA",
                 hint="let the CTA wait for all arrivals on its barriers, or end with a cluster barrier",
             )
-        act(mbarrier.find(by, cta, offset), by)  # type: ignore[operator]
+        act(mbarrier.find(by, cta, offset), by)
 
-    frame.machine.engine.submit(
-        AsyncOperation("remote", by, f"arrival on the mbarrier of CTA rank {cta.rank}", signal=signal)
+    queue = mbarrier.arrivals_in_flight(frame.cta.cluster)
+    operation = AsyncOperation(
+        "remote", by, f"arrival on the mbarrier of CTA rank {cta.rank}", signal=signal, after=tuple(queue[-1:])
     )
+    queue.append(operation)
+    frame.machine.engine.submit(operation)
     return 0

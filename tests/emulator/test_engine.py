@@ -1,0 +1,130 @@
+"""The engine's policies on operations of our own: when things take effect, and in which order they may not."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from warploom.emulator.engine import POLICIES, AsyncOperation, Engine
+from warploom.errors import ArgumentError
+
+
+class Log:
+    """A machine that counts progress, and the order in which parts of operations took effect."""
+
+    def __init__(self, policy: str, seed: int = 0) -> None:
+        self.events: list[str] = []
+        self.steps = 0
+        self.machine = SimpleNamespace(observer=None, progress=self._progress)
+        self.engine = Engine(self.machine, policy, seed)
+
+    def _progress(self) -> None:
+        self.steps += 1
+
+    def submit(self, name: str, kind: str = "load", after: tuple[AsyncOperation, ...] = ()) -> AsyncOperation:
+        """An operation whose every step is written down."""
+        note = self.events.append
+        return self.engine.submit(
+            AsyncOperation(
+                kind, SimpleNamespace(short=lambda: "a test"), name,
+                read=lambda part, parts: note(f"{name} read {part}/{parts}"),
+                write=lambda part, parts: note(f"{name} write {part}/{parts}"),
+                signal=lambda: note(f"{name} signal"), after=after,
+            )  # fmt: skip
+        )
+
+
+WHOLE = ["a read 0/1", "a write 0/1", "a signal"]
+
+
+def test_eager_operations_are_done_at_issue():
+    log = Log("eager")
+    operation = log.submit("a")
+    assert operation.done and log.events == WHOLE and log.engine.in_flight == 0 and log.steps
+
+
+def test_lazy_operations_wait_until_nothing_else_can_move():
+    log = Log("lazy")
+    operation = log.submit("a")
+    assert not operation.done and not log.events
+    assert log.engine.advance() and operation.done and log.events == WHOLE
+    assert not log.engine.advance()
+
+
+def test_lazy_takes_wgmma_first_and_stores_last():
+    log = Log("lazy")
+    for kind in ("store", "remote", "load", "cp.async", "wgmma"):
+        log.submit(kind, kind)
+    log.engine.drain()
+    order = [event.split()[0] for event in log.events if event.endswith("signal")]
+    assert order == ["wgmma", "cp.async", "load", "remote", "store"]
+
+
+def test_a_store_is_read_in_one_step_and_written_in_another():
+    log = Log("lazy")
+    operation = log.submit("a", "store")
+    log.engine.advance()
+    assert operation.read_done and not operation.done and log.events == ["a read 0/1"]
+    log.engine.advance()
+    assert operation.done and log.events == WHOLE
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("seed", range(6))
+def test_nothing_starts_before_what_it_comes_after(policy, seed):
+    log = Log(policy, seed)
+    first = log.submit("first", "load")
+    second = log.submit("second", "wgmma", (first,))
+    log.submit("third", "store", (second,))
+    log.engine.drain()
+    begins = {name: log.events.index(next(e for e in log.events if e.startswith(name))) for name in ("second", "third")}
+    assert log.events.index("first signal") < begins["second"]
+    assert log.events.index("second signal") < begins["third"]
+
+
+def test_random_lands_pieces_in_any_order_and_the_signal_last():
+    orders = set()
+    for seed in range(60):
+        log = Log("random", seed)
+        log.submit("a")
+        log.engine.drain()
+        reads = [event for event in log.events if "read" in event]
+        writes = [event for event in log.events if "write" in event]
+        assert log.events == [*reads, *writes, "a signal"]
+        parts = int(writes[0][-1])
+        assert sorted(writes) == [f"a write {part}/{parts}" for part in range(parts)]
+        orders.add(tuple(writes))
+    assert len(orders) > 10
+
+
+def test_the_same_seed_makes_the_same_choices():
+    def run(seed: int) -> list[str]:
+        log = Log("random", seed)
+        for name in "abcdef":
+            log.submit(name)
+            log.engine.advance()
+        log.engine.drain()
+        return log.events
+
+    assert run(3) == run(3) != run(4)
+
+
+@pytest.mark.parametrize("seed, held", enumerate(["wgmma", "cp.async", "load", "remote", "store"]))
+def test_starve_holds_back_one_kind_and_does_the_others_at_issue(seed, held):
+    log = Log("starve", seed)
+    operations = {kind: log.submit(kind, kind) for kind in ("wgmma", "cp.async", "load", "remote", "store")}
+    assert {kind for kind, operation in operations.items() if not operation.done} == {held}
+    log.engine.drain()
+    assert all(operation.done for operation in operations.values())
+
+
+def test_what_is_in_flight_can_be_told():
+    log = Log("lazy")
+    log.submit("TMA load of a box")
+    assert log.engine.describe_pending() == ("TMA load of a box, issued by a test",)
+
+
+def test_an_unknown_schedule_is_refused():
+    with pytest.raises(ArgumentError, match="'sometimes'"):
+        Log("sometimes")
