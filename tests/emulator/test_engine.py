@@ -110,7 +110,7 @@ def test_the_same_seed_makes_the_same_choices():
     assert run(3) == run(3) != run(4)
 
 
-@pytest.mark.parametrize("seed, held", enumerate(["wgmma", "cp.async", "load", "remote", "store"]))
+@pytest.mark.parametrize("seed, held", list(enumerate(["wgmma", "cp.async", "load", "remote", "store"])))
 def test_starve_holds_back_one_kind_and_does_the_others_at_issue(seed, held):
     log = Log("starve", seed)
     operations = {kind: log.submit(kind, kind) for kind in ("wgmma", "cp.async", "load", "remote", "store")}

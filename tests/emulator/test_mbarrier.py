@@ -129,6 +129,31 @@ def test_a_remote_arrival_completes_the_phase_of_the_other_cta(schedule, seed):
     assert out.tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("schedule, seed", SCHEDULES)
+def test_a_cluster_barrier_orders_remote_arrivals_before_it(schedule, seed):
+    """A remote arrival is no asynchronous operation: the release of the cluster barrier covers it."""
+    out = np.zeros(2, np.uint32)
+    emulate(
+        init(1) + cluster_sync()
+        + """
+        mov.u32 %r1, %cluster_ctarank;
+        xor.b32 %r2, %r1, 1;
+        mapa.shared::cluster.u32 %r3, %bar, %r2;
+        @%first mbarrier.arrive.shared::cluster.b64 _, [%r3];
+        """
+        + cluster_sync()
+        + """
+        mbarrier.test_wait.parity.shared::cta.b64 %p1, [bar], 0;
+        selp.u32 %r4, 1, 0, %p1;
+        mul.wide.u32 %rd1, %r1, 4;
+        add.u64 %rd1, %rd1, %a0;
+        @%first st.global.u32 [%rd1], %r4;
+        """,
+        out, grid=2, cluster=2, schedule=schedule, seed=seed,
+    )  # fmt: skip
+    assert out.tolist() == [1, 1]
+
+
 def test_a_barrier_of_another_cta_cannot_be_waited_for():
     with pytest.raises(InvalidOperandError, match="CTA rank 1 of the cluster, and this is rank 0"):
         emulate(
