@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from . import types as types
     from .lang import Scalar as Scalar
     from .lang import Tile as Tile
-    from .lang import kernel as kernel
     from .lang import ptx as ptx
     from .lang import reg as reg
     from .lang import smem as smem
+    from .lang.kernel import kernel as kernel
     from .runtime import H200 as H200
     from .runtime import Program as Program
     from .runtime import TensorMap as TensorMap

@@ -1,15 +1,17 @@
 """`check`: run a kernel in the emulator with the sanitizer on, and say what is wrong with it.
 
-A kernel needs a launch to be run: a text has a launch description beside it, a Python file's kernels have examples.
+A kernel needs a launch to be run: a text has a launch description beside it, a Python file has an
+`example()` that yields (kernel, arguments, check), or its kernels have examples of their own.
 Without one, only the rules that need no launch are checked, and the report says so.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
@@ -76,7 +78,7 @@ def check(
     if path.suffix == ".ptx":
         checked = [check_text(path, find.split(target)[1], launch, options)]
     elif launch is not None:
-        raise ArgumentError("--launch goes with a PTX text", hint="a kernel in Python has example= (see `kernel`)")
+        raise ArgumentError("--launch goes with a PTX text", hint="a Python file has an example()")
     else:
         checked = list(check_python(target, options))
     ok = all(one.ok for one in checked)
@@ -117,36 +119,55 @@ def check_text(path: Path, entry: str, launch: Path | None, options: dict[str, A
 
 
 def check_python(target: str, options: dict[str, Any]) -> Iterator[Checked]:
-    """Check the kernels of a Python file, each with every set of arguments that its example yields."""
+    """Check the kernels of a Python file, each with every set of arguments that an example yields."""
     place, name = find.split(target)
-    kernels = {name: find.kernel(target)} if name else find.kernels_of(find.load(place))
-    if not kernels:
+    module = find.load(place)
+    kernels = {name: find.kernel(target)} if name else find.kernels_of(module)
+    runs = list(examples(module, kernels, everything=not name))
+    if not kernels and not runs:
         raise ArgumentError(f"{place} has no kernel", expected="a module-level name that a @kernel is bound to")
+    run = {id(example.kernel) for example in runs}
+    runs += [Example(known_as, kernel) for known_as, kernel in kernels.items() if id(kernel) not in run]
+    for example in runs:
+        yield _checked(example, options)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A kernel and what it is run with: arguments None where that is not known; `check` takes the outputs."""
+
+    name: str
+    kernel: Any
+    arguments: Sequence[Any] | None = None
+    check: Callable[..., None] | None = None
+
+
+def examples(module: ModuleType, kernels: Mapping[str, Any], everything: bool) -> Iterator[Example]:
+    """The examples of a file: its `example()` yields (kernel, arguments, check); a kernel's own yields arguments."""
+    of_module = getattr(module, "example", None)
+    for item in of_module() if callable(of_module) else ():
+        kernel, arguments, *check = item
+        if everything or any(kernel is one for one in kernels.values()):
+            yield Example(getattr(kernel, "name", str(kernel)), kernel, arguments, check[0] if check else None)
     for known_as, kernel in kernels.items():
-        try:
-            program = kernel.program()
-        except (ArgumentError, ArgumentTypeError):
-            raise
-        except WarploomError as error:
-            yield Checked(known_as, "static", [_finding(error)])
-            continue
-        static = _static(known_as, program.text, known_as)
         example = getattr(kernel, "example", None)
-        if not static.ok or example is None:
-            yield static
-            continue
-        for arguments in examples(example):
-            yield _emulated(kernel, program, arguments, options)
+        if example is not None:
+            made = example()
+            for one in made if inspect.isgenerator(made) else [made]:
+                yield Example(known_as, kernel, one if isinstance(one, (tuple, list)) else (one,))
 
 
-def examples(example: Any) -> list[Sequence[Any]]:
-    """The sets of arguments of an example: it yields them, or returns one."""
-    made = example()
-    if inspect.isgenerator(made):
-        sets = list(made)
-    else:
-        sets = [made]
-    return [one if isinstance(one, (tuple, list)) else (one,) for one in sets]
+def _checked(example: Example, options: dict[str, Any]) -> Checked:
+    try:
+        program = example.kernel.program()
+    except (ArgumentError, ArgumentTypeError):
+        raise
+    except WarploomError as error:
+        return Checked(example.name, "static", [_finding(error)])
+    static = _static(example.name, program.text, example.name)
+    if not static.ok or example.arguments is None:
+        return static
+    return _emulated(example.kernel, program, example.arguments, options, example.check)
 
 
 def _static(kernel: str, text: str, name: str) -> Checked:
@@ -157,7 +178,13 @@ def _static(kernel: str, text: str, name: str) -> Checked:
     return Checked(kernel, "static", [_finding(error) for error in errors])
 
 
-def _emulated(what: Any, program: Program, arguments: Sequence[Any], options: dict[str, Any]) -> Checked:
+def _emulated(
+    what: Any,
+    program: Program,
+    arguments: Sequence[Any],
+    options: dict[str, Any],
+    check: Callable[..., None] | None = None,
+) -> Checked:
     try:
         report = emulate(what, *arguments, check=True, **options)
     except EmulationError as error:
@@ -165,6 +192,12 @@ def _emulated(what: Any, program: Program, arguments: Sequence[Any], options: di
     findings = [
         {**vars(finding), "locations": [str(place) for place in finding.locations]} for finding in report.findings
     ]
+    if check is not None:
+        try:
+            check(*report.outputs)
+        except AssertionError as error:
+            message = "the result is not what the example expects: " + (str(error).strip() or "an assertion failed")
+            findings.append({"rule": "wrong-result", "severity": ERROR, "message": message, "locations": []})
     return Checked(program.title, "emulated", findings, report.counters.as_dict(), dict(report.launch), report.seconds)
 
 
@@ -195,7 +228,7 @@ def _say(checked: Checked, path: Path) -> None:
         how = (
             f"warploom check {path} --init"
             if path.suffix == ".ptx"
-            else "give the kernel an example= that yields its arguments"
+            else "write an example() that yields (kernel, arguments, check)"
         )
         if not count:
             say(f"  to have it emulated: {how}")
@@ -208,9 +241,7 @@ def _summary(checked: Checked) -> str:
 
 def _write_template(target: str, path: Path, launch: Path | None) -> None:
     if path.suffix != ".ptx":
-        raise ArgumentError(
-            "--init writes the launch description of a PTX text", hint="a kernel in Python has example="
-        )
+        raise ArgumentError("--init writes the launch description of a PTX text", hint="a Python file has an example()")
     goal = launch or launch_file.beside(path)
     if goal.exists():
         raise ArgumentError("the launch description is there already and is left as it is", got=str(goal))

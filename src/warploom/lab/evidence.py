@@ -47,7 +47,7 @@ def versions() -> dict[str, str]:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    ptxas = toolchain.find_ptxas()
+    ptxas = toolchain.ptxas()
     if ptxas is not None:
         found["ptxas"] = ptxas.version
     return found

@@ -1,0 +1,63 @@
+"""Put the figures of benchmarks/results into docs/measured-facts.md, between its markers.
+
+python benchmarks/render.py [--check]        --check: exit 1 if the document differs, write nothing
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENT = ROOT / "docs" / "measured-facts.md"
+
+
+def emulator_speed(result: dict[str, Any]) -> list[str]:
+    lines = ["| what | median s | min - max | target s | peak MiB |", "|---|---|---|---|---|"]
+    for row in result["rows"]:
+        seconds = row["seconds"]
+        target = row.get("target_seconds", "")
+        miss = " **missed**" if target and seconds["median"] > target else ""
+        spread = f"{seconds['min']} - {seconds['max']}"
+        lines.append(f"| {row['what']} | {seconds['median']}{miss} | {spread} | {target} | {row['peak_mib']} |")
+    return lines
+
+
+def download_size(result: dict[str, Any]) -> list[str]:
+    rows = [f"| `{row['command']}` | {row['megabytes']} |" for row in result["rows"] if "," not in row["command"]]
+    return ["| command | MB |", "|---|---|", *rows]
+
+
+TABLES = {
+    "emulator-speed": (emulator_speed, RESULTS / "cpu-x86_64-2-cores" / "emulator-speed.json"),
+    "download-size": (download_size, RESULTS / "download_size.json"),
+}
+
+
+def rendered(text: str) -> str:
+    """The document with each marked table made anew."""
+    for name, (table, path) in TABLES.items():
+        if not path.exists():
+            continue
+        marker = f"<!-- {name} -->"
+        body = "\n".join(table(json.loads(path.read_text())))
+        # A table stands right behind its marker; it ends where its lines do.
+        text = re.sub(re.escape(marker) + r"\n(?:\|[^\n]*\n)*", lambda _, new=f"{marker}\n{body}\n": new, text)
+    return text
+
+
+def main() -> int:
+    text = DOCUMENT.read_text()
+    new = rendered(text)
+    if "--check" in sys.argv:
+        return int(new != text)
+    DOCUMENT.write_text(new)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,305 @@
+"""The command line: what each command prints, its JSON, its exit codes, and errors that are sentences."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from warploom.cli.app import app
+
+WALKTHROUGH = "warploom.kernels.walkthrough:build_gemm_m64n64"
+SIZES = ("M=64", "N=64", "K=64")
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+COPY = """\
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry copy(.param .u64 from, .param .u64 to, .param .u32 n)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<3>;
+    .reg .b64 %rd<4>;
+    .reg .f32 %f<2>;
+    ld.param.u64 %rd1, [from];
+    ld.param.u64 %rd2, [to];
+    ld.param.u32 %r1, [n];
+    mov.u32 %r2, %tid.x;
+    setp.ge.u32 %p1, %r2, %r1;
+    @%p1 bra done;
+    mul.wide.u32 %rd3, %r2, 4;
+    add.u64 %rd1, %rd1, %rd3;
+    add.u64 %rd2, %rd2, %rd3;
+    ld.global.f32 %f1, [%rd1];
+    st.global.f32 [%rd2], %f1;
+done:
+    ret;
+}
+"""
+
+LAUNCH = """\
+grid = [1]
+block = [64]
+[[parameter]]
+name = "from"
+dtype = "f32"
+shape = [60]
+fill = "normal"
+[[parameter]]
+name = "to"
+dtype = "f32"
+shape = [60]
+[[parameter]]
+kind = "scalar"
+value = {n}
+"""
+
+
+def run(*arguments: object) -> Result:
+    """Run a command; what it raised, if that is no error of the package, is raised here."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert "Traceback" not in result.output
+    return result
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """A PTX file without a launch description."""
+    path = tmp_path / "copy.ptx"
+    path.write_text(COPY)
+    return path
+
+
+def describe(text: Path, n: int = 60) -> Path:
+    path = text.with_suffix(".launch.toml")
+    path.write_text(LAUNCH.format(n=n))
+    return path
+
+
+# -- every command -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["demo", "info", "ptx", "sass", "resources", "check"])
+def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"Example: warploom {command}" in " ".join(result.output.split())
+
+
+def test_python_m_warploom_is_the_same_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "warploom", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("warploom ")
+
+
+def test_ptx_prints_the_text_that_ptxas_gets() -> None:
+    result = run("ptx", WALKTHROUGH, *SIZES)
+    assert result.exit_code == 0
+    assert result.stdout.startswith(".version") or "\n.version" in result.stdout
+    assert "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16" in result.stdout
+
+
+def test_ptx_takes_a_file_with_one_kernel() -> None:
+    assert ".entry vector_add" in run("ptx", EXAMPLES / "vector_add.py").stdout
+
+
+def test_resources_tells_registers_and_spills(ptxas: None) -> None:
+    result = run("resources", WALKTHROUGH, *SIZES, "--json")
+    known = json.loads(result.stdout)
+    assert known["compiler"].startswith("ptxas 13.0")
+    assert known["arch"] == "sm_90a"
+    assert known["entries"]["gemm"]["spill_stores"] == 0
+    assert 0 < known["entries"]["gemm"]["registers"] <= 255
+
+
+@pytest.fixture
+def ptxas() -> None:
+    from warploom.driver import toolchain
+
+    if toolchain.ptxas() is None:
+        pytest.skip("no ptxas here")
+
+
+def test_sass_prints_machine_code_or_says_which_tool_is_missing(ptxas: None) -> None:
+    from warploom.driver import toolchain
+
+    result = run("sass", WALKTHROUGH, *SIZES)
+    if toolchain.find("nvdisasm") or toolchain.find("cuobjdump"):
+        assert result.exit_code == 0
+        assert "HGMMA" in result.stdout
+    else:
+        assert result.exit_code == 1
+        assert "needs nvdisasm or cuobjdump" in result.stderr
+
+
+def test_info_as_json_has_machines_tools_and_versions() -> None:
+    known = json.loads(run("info", "--json").stdout)
+    assert {"machines", "toolchain", "versions", "instructions", "settings"} <= set(known)
+    assert known["versions"]["numpy"] != "not installed"
+
+
+def test_info_unsupported_lists_rows_of_the_table_that_the_emulator_refuses() -> None:
+    from warploom.emulator.ops import unsupported
+    from warploom.isa.instructions import table
+
+    known = json.loads(run("info", "--unsupported", "--json").stdout)
+    assert known["unsupported"] == list(unsupported(table.keys()))
+    assert known["rows"] == len(table.keys())
+    assert run("info", "--unsupported").stdout.splitlines()[:-1] == known["unsupported"]
+
+
+def test_demo_reports_the_emulated_kernel() -> None:
+    known = json.loads(run("demo", "--json").stdout)
+    emulated = known["runs"][0]
+    assert emulated["machine"] == "emulator"
+    assert emulated["shape"] == [128, 128, 128]
+    assert emulated["error"] < 1e-6
+    # 2 x 2 CTAs, 128 / 16 steps each
+    assert emulated["counters"]["wgmma"] == 2 * 2 * 8
+    assert emulated["counters"]["global_store_bytes"] == 128 * 128 * 4
+
+
+def test_demo_speaks_plainly_where_there_is_no_terminal() -> None:
+    result = run("demo")
+    assert result.exit_code == 0
+    for said in ("relative error", "registers", "wgmma", "What to look at next"):
+        assert said in result.stdout
+    assert "\x1b" not in result.stdout
+    assert result.stderr == ""
+
+
+# -- check -------------------------------------------------------------------------------------------------------
+
+
+def test_a_correct_text_under_its_launch_has_no_findings(text: Path) -> None:
+    describe(text)
+    result = run("check", text, "--json")
+    known = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert known["ok"] and known["kernels"][0]["mode"] == "emulated"
+    assert known["kernels"][0]["counters"]["global_store_bytes"] == 60 * 4
+
+
+def test_an_access_out_of_bounds_is_a_finding_and_exit_code_1(text: Path) -> None:
+    describe(text, n=61)
+    result = run("check", text, "--json")
+    (finding,) = json.loads(result.stdout)["kernels"][0]["findings"]
+    assert result.exit_code == 1
+    assert finding["rule"] == "OutOfBoundsError"
+    assert "copy.ptx:19" in finding["locations"][0]
+
+
+def test_without_a_launch_the_static_rules_run_and_the_report_says_so(text: Path) -> None:
+    result = run("check", text)
+    assert result.exit_code == 0
+    assert "only the rules that need no launch were checked" in result.stdout
+    text.write_text(COPY.replace("add.u64 %rd1, %rd1, %rd3", "add.f32 %rd1, %rd1, %rd3"))
+    result = run("check", text)
+    assert result.exit_code == 1
+    assert "VerificationError" in result.stdout
+
+
+def test_init_writes_a_description_that_can_be_read_and_is_never_overwritten(text: Path) -> None:
+    assert run("check", text, "--init").exit_code == 0
+    written = text.with_suffix(".launch.toml")
+    template = written.read_text()
+    assert [line for line in template.splitlines() if line.startswith("name")] == [
+        'name = "from"', 'name = "to"', 'name = "n"',
+    ]  # fmt: skip
+    assert json.loads(run("check", text, "--json").stdout)["kernels"][0]["mode"] == "emulated"
+    again = run("check", text, "--init")
+    assert again.exit_code == 2
+    assert written.read_text() == template
+
+
+def test_a_python_file_is_checked_with_its_examples() -> None:
+    result = run("check", EXAMPLES / "vector_add.py", "--json", "--schedule", "random", "--seed", "5")
+    known = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert [one["mode"] for one in known["kernels"]] == ["emulated", "emulated"]
+    assert (known["schedule"], known["seed"]) == ("random", 5)
+
+
+def test_a_wrong_result_of_an_example_is_a_finding(tmp_path: Path) -> None:
+    wrong = (EXAMPLES / "vector_add.py").read_text().replace("ptx.addr(a + offset)) + ", "ptx.addr(a + offset)) - ")
+    path = tmp_path / "vector_subtract.py"
+    path.write_text(wrong)
+    result = run("check", path, "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["kernels"][0]["findings"][0]["rule"] == "wrong-result"
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("ptx", "no.such.module:gemm"), "no.such.module"),
+        (("ptx", "no/such/file.py:gemm"), "no such file"),
+        (("ptx", "warploom.kernels.walkthrough:no_such_kernel"), "build_gemm_m64n64"),
+        (("ptx", "warploom.kernels.walkthrough"), "say which"),
+        (("ptx", WALKTHROUGH), "M=128"),
+        (("ptx", WALKTHROUGH, "M=64", "N=64", "K=0"), "K = 0"),
+        (("ptx", WALKTHROUGH, "64"), "NAME=VALUE"),
+        (("ptx", "warploom.types:bf16"), "neither a kernel"),
+        (("check", "kernel.cu"), "FILE.py or FILE.ptx"),
+        (("check", "missing.ptx"), "cannot be read"),
+        (("check", EXAMPLES / "vector_add.py", "--launch", "x.toml"), "PTX text"),
+        (("check", EXAMPLES / "vector_add.py", "--schedule", "sometimes"), "sometimes"),
+    ],
+)
+def test_a_wrong_call_gets_a_sentence_and_exit_code_2(arguments: tuple[object, ...], said: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_file_that_python_refuses_gets_a_sentence_with_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "broken.py"
+    path.write_text("import warploom\n\nkernel = undefined_name\n")
+    result = run("ptx", path)
+    assert result.exit_code == 2
+    assert "undefined_name" in result.stderr
+    assert "broken.py:3" in result.stderr
+
+
+def test_half_a_text_is_a_finding_with_its_line(text: Path) -> None:
+    text.write_text(COPY[: len(COPY) // 2])
+    result = run("check", text, "--json")
+    (finding,) = json.loads(result.stdout)["kernels"][0]["findings"]
+    assert result.exit_code == 1
+    assert finding["rule"] == "PtxSyntaxError"
+    assert "copy.ptx:" in finding["locations"][0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("grid = [1]", "gird = [1]", "gird"),
+        ("grid = [1]", "grid = [-1]", "no size"),
+        ("grid = [1]", "grid = [", "no TOML"),
+        ('name = "from"', 'name = "form"', "another name"),
+        ('dtype = "f32"', 'dtype = "float33"', "float33"),
+        ('fill = "normal"', 'fill = "random"', "unknown fill"),
+        ('kind = "scalar"', 'kind = "skalar"', "skalar"),
+        ("value = 60", "value = -60", "does not fit"),
+        ("value = 60", 'value = "60"', "no u32"),
+        ("value = 60", "", "needs a value"),
+        ('[[parameter]]\nkind = "scalar"\nvalue = 60', "", "another number of parameters"),
+    ],
+)
+def test_a_bad_launch_description_gets_a_sentence(text: Path, old: str, new: str, said: str) -> None:
+    description = describe(text)
+    assert old in description.read_text()
+    description.write_text(description.read_text().replace(old, new))
+    result = run("check", text)
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr

@@ -1,0 +1,150 @@
+"""The house: layers, file lengths, an import that is cheap and touches nothing, documents that name real things."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import warnings
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "warploom"
+LONG, TOO_LONG = 400, 600
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout
+
+
+def test_imports_run_downward_only() -> None:
+    pytest.importorskip("importlinter")
+    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"]
+    done = subprocess.run([*command, "--no-cache"], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_package_of_the_source_stands_in_a_layer() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (contract,) = project["tool"]["importlinter"]["contracts"]
+    named = set(re.findall(r"warploom\.(\w+)", " ".join(contract["layers"])))
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert packages <= named
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_holds_one_idea(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    if LONG < lines <= TOO_LONG:
+        warnings.warn(f"{path.relative_to(ROOT)} has {lines} lines: does it hold two ideas?", stacklevel=1)
+    assert lines <= TOO_LONG
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_says_what_it_is(path: Path) -> None:
+    text = path.read_text()
+    assert not text.strip() or text.lstrip().startswith(('"""', 'r"""')), f"{path.relative_to(ROOT)} has no docstring"
+
+
+def test_importing_the_package_loads_no_framework_no_driver_and_no_layer() -> None:
+    code = (
+        "import sys, json, warploom;"
+        "print(json.dumps([n for n in sys.modules"
+        " if n.split('.')[0] in ('torch','jax','triton','cupy','cuda','numpy') or n.startswith('warploom.')]))"
+    )
+    assert json.loads(python(code)) == []
+
+
+def test_kernels_can_be_written_and_emulated_without_a_framework_or_the_driver() -> None:
+    code = (
+        "import sys, json, warploom;"
+        "[getattr(warploom, n) for n in warploom.__all__];"
+        "import warploom.kernels.walkthrough as w; w.build_gemm_m64n64(64, 64, 64).ptx();"
+        "print(json.dumps([n for n in ('torch','jax','triton','cupy','cuda.bindings') if n in sys.modules]))"
+    )
+    assert json.loads(python(code)) == []
+
+
+def test_every_public_name_is_there() -> None:
+    import warploom
+
+    for name in warploom.__all__:
+        assert getattr(warploom, name) is not None, name
+    assert set(warploom.__all__) == set(dir(warploom))
+    with pytest.raises(AttributeError, match="no attribute 'kernal'"):
+        _ = warploom.kernal
+
+
+def test_the_version_stands_in_two_places_and_is_one() -> None:
+    import warploom
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["version"] == warploom.__version__
+
+
+# -- documents ---------------------------------------------------------------------------------------------------
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def code_of(document: Path) -> str:
+    """What a document shows as code, in blocks and in lines."""
+    text = document.read_text()
+    return "\n".join(re.findall(r"```.*?```", text, re.DOTALL) + re.findall(r"`[^`\n]+`", text))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_make_command_in_a_document_is_a_target(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z][a-z-]*)", code_of(document))) <= targets
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_warploom_command_in_a_document_exists(document: Path) -> None:
+    from warploom.cli.app import app
+
+    known = {command.name for command in app.registered_commands}
+    used = set(
+        re.findall(r"^(?:\$ )?(?:PYTHONPATH=src python3 -m )?warploom ([a-z]+)", code_of(document), re.MULTILINE)
+    )
+    used |= set(re.findall(r"`(?:PYTHONPATH=src python3 -m )?warploom ([a-z]+)", document.read_text()))
+    assert used <= known
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_file_named_in_a_document_exists(document: Path) -> None:
+    text = document.read_text()
+    linked = {target for target in re.findall(r"\]\(([^)#:]+)\)", text)}
+    missing = [target for target in linked if not (document.parent / target).exists()]
+    named = re.findall(r"`((?:src|tests|docs|benchmarks|examples|tools)/[\w/.-]+)`", text)
+    missing += [name for name in named if not (ROOT / name).exists()]
+    assert not missing
+
+
+def test_the_first_kernel_of_the_readme_runs() -> None:
+    (code,) = re.findall(r"```python\n(from warploom.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    namespace: dict[str, object] = {"__name__": "readme"}
+    path = ROOT / "README.md"
+    # The line numbers of the errors and of .loc are the document's.
+    before = path.read_text().split("```python\nfrom warploom")[0].count("\n") + 1
+    exec(compile("\n" * before + code, str(path), "exec"), namespace)
+    assert "no findings" in str(namespace.get("said", "no findings"))
+
+
+def test_the_figures_in_the_documents_are_those_of_the_files() -> None:
+    done = subprocess.run([sys.executable, "benchmarks/render.py", "--check"], cwd=ROOT)
+    assert done.returncode == 0, "run python benchmarks/render.py"
+
+
+def test_the_downloads_of_the_readme_are_those_of_the_file_and_the_demo_stays_below_150_mb() -> None:
+    measured = json.loads((ROOT / "benchmarks" / "results" / "download_size.json").read_text())
+    sizes = {row["command"]: row["megabytes"] for row in measured["rows"]}
+    stated = dict(re.findall(r"^\| `(make [a-z-]+)` \| (\d+) MB", (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert stated == {name: f"{size:.0f}" for name, size in sizes.items() if name in stated} and len(stated) == 3
+    assert sizes["make demo"] < 150
