@@ -150,7 +150,8 @@ def test_a_tensor_map_says_the_same_to_both_machines(swizzle):
         COPY_TILE, "copy_tile",
         arrays=(ArraySpec("a", ("m", "n"), f32, order="rows"), ArraySpec("c", ("tiles", 256), f32, "inout")),
         parameters=(
-            Parameter("map", "tensor_map", f32, "a", TiledMap(box=(16, 16), swizzle=swizzle)), Parameter("c", "pointer", f32),
+            Parameter("map", "tensor_map", f32, "a", TiledMap(box=(16, 16), swizzle=swizzle)),
+            Parameter("c", "pointer", f32),
         ),
         grid=lambda dims, machine: (dims["n"] // 16, dims["m"] // 16), block=(256,),
     )  # fmt: skip

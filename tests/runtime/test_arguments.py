@@ -173,8 +173,8 @@ def test_a_number_becomes_the_parameter_s_type(value, dtype, result):
 
 @pytest.mark.parametrize(
     "value, dtype, error",
-    [(-1, u32, ArgumentError), (2**32, u32, ArgumentError), (1.5, u32, ArgumentTypeError), ("3", u32, ArgumentTypeError),
-     (None, f32, ArgumentTypeError), ([1], f32, ArgumentTypeError)],
+    [(-1, u32, ArgumentError), (2**32, u32, ArgumentError), (1.5, u32, ArgumentTypeError),
+     ("3", u32, ArgumentTypeError), (None, f32, ArgumentTypeError), ([1], f32, ArgumentTypeError)],
 )  # fmt: skip
 def test_a_number_that_does_not_fit_is_refused_by_name(value, dtype, error):
     with pytest.raises(error, match="`alpha`"):
