@@ -24,6 +24,7 @@ from .special import SPECIAL
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .observer import Observer
 
 FULL = 0xFFFFFFFF
 
@@ -245,7 +246,7 @@ class Machine:
         self.model = model
         self.module_buffers = module_buffers
         self.counters = Counters(detailed=check)
-        self.observer = None
+        self.observer: Observer | None = None
         self.numerics = "exact"
         self.tensor_maps: list[object] = []
         self.steps = 0

@@ -1,0 +1,90 @@
+"""What the machine tells a checker: one method for each event that orders memory or touches it.
+
+`Machine.observer` is None where checking is off, so a run without it pays one comparison. The methods here do
+nothing; the sanitizer overrides those it needs. Frames are live objects: what is needed later must be copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .engine import AsyncOperation, Issuer
+    from .frame import Frame
+    from .machine import Warp
+    from .mbarrier import Event, MBarrier
+    from .memory import Region
+
+
+class Observer:
+    """See the module's docstring."""
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def generic_read(
+        self, frame: Frame, space: str, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray
+    ) -> None:
+        """Lanes read `count` elements of `size` bytes from element `index` of a region, by the generic proxy."""
+
+    def generic_write(
+        self, frame: Frame, space: str, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray
+    ) -> None:
+        """Lanes write; as `generic_read`."""
+
+    # -- asynchronous operations -----------------------------------------------------------------------------------
+
+    def operation_issued(self, operation: AsyncOperation) -> None:
+        """An operation was put in flight by `operation.issuer`."""
+
+    def operation_read(self, operation: AsyncOperation) -> None:
+        """It has read all its sources."""
+
+    def operation_written(self, operation: AsyncOperation) -> None:
+        """It has written all its destinations; its signal follows."""
+
+    def operation_done(self, operation: AsyncOperation) -> None:
+        """It is complete."""
+
+    def copies_waited(self, frame: Frame, needed: object) -> None:
+        """cp.async.wait_group passed."""
+
+    def groups_waited(self, frame: Frame, groups: object, newest: int, reads_only: bool) -> None:
+        """cp.async.bulk.wait_group passed."""
+
+    # -- synchronisation -------------------------------------------------------------------------------------------
+
+    def fence(self, frame: Frame, key: str, modifiers: Mapping[str, str | None], places: object = None) -> None:
+        """A fence or membar; `key` is its row in the instruction table."""
+
+    def mbarrier_initialised(self, barrier: MBarrier, by: Issuer) -> None:
+        """mbarrier.init."""
+
+    def mbarrier_event(self, barrier: MBarrier, event: Event) -> None:
+        """An arrival, announced bytes or delivered bytes, before they take effect."""
+
+    def mbarrier_phase(self, barrier: MBarrier) -> None:
+        """A phase has completed; `barrier.phase` is the next one."""
+
+    def mbarrier_waited(self, barrier: MBarrier, frame: Frame, lanes: np.ndarray) -> None:
+        """Lanes saw a phase complete."""
+
+    def barrier_arrived(self, barrier: object, frame: Frame) -> None:
+        """A warp arrived at a named barrier."""
+
+    def barrier_passed(self, barrier: object, frame: Frame) -> None:
+        """A warp went on behind a named barrier."""
+
+    def cluster_arrived(self, phase: object, frame: Frame, relaxed: bool) -> None:
+        """barrier.cluster.arrive."""
+
+    def cluster_waited(self, phase: object, frame: Frame) -> None:
+        """barrier.cluster.wait passed."""
+
+    def grid_dependency(self, frame: Frame, action: str) -> None:
+        """griddepcontrol."""
+
+    def warp_exited(self, warp: Warp) -> None:
+        """All threads of a warp have exited."""
