@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ..errors import ArgumentError, ArgumentTypeError
 from . import dtypes
@@ -132,45 +133,45 @@ class TensorMapSpec:
     def rank(self) -> int:
         return len(self.dims)
 
-    @property
+    @cached_property
     def steps(self) -> tuple[int, ...]:
         """Traversal step of each dimension, the rule about dimension 0 applied."""
         steps = self.element_strides or (1,) * self.rank
         return (1, *steps[1:]) if self.interleave == "NONE" else tuple(steps)
 
-    @property
+    @cached_property
     def counts(self) -> tuple[int, ...]:
         """Elements that one copy moves along each dimension, innermost first: ceil(box / step)."""
         return tuple(-(-extent // step) for extent, step in zip(self.box, self.steps, strict=True))
 
-    @property
+    @cached_property
     def box_elements(self) -> int:
         total = 1
         for count in self.counts:
             total *= count
         return total
 
-    @property
+    @cached_property
     def box_bytes(self) -> int:
         """Bytes that one load signals at its mbarrier. Filled elements count, so it is the same at every edge."""
         return self.box_elements * self.dtype.bytes
 
-    @property
+    @cached_property
     def inner_bytes(self) -> int:
         """Bytes of one row of the box."""
         return self.counts[0] * self.dtype.bytes
 
-    @property
+    @cached_property
     def pitch(self) -> int:
         """Bytes from one row of the box to the next in shared memory: the swizzle's span where there is a swizzle."""
         return self.inner_bytes if self.swizzle == "NONE" else max(self.inner_bytes, self.swizzle_mode.span)
 
-    @property
+    @cached_property
     def shared_bytes(self) -> int:
         """Bytes of shared memory that a box occupies, gaps between rows included (the last row's too)."""
         return self.box_elements // self.counts[0] * self.pitch
 
-    @property
+    @cached_property
     def swizzle_mode(self) -> Swizzle:
         return Swizzle(self.swizzle)
 

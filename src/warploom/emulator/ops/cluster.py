@@ -15,7 +15,7 @@ from ..decode import Code, Decode
 from ..engine import AsyncOperation
 from ..frame import Frame
 from ..handlers import Handlers, Step, Wait
-from ..machine import Cluster, Cta, mask_of
+from ..machine import Cluster, Cta, Warp, mask_of
 from ..mbarrier import arrivals_in_flight
 from ..memory import OFFSET_MASK, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE
 from ..registers import WARP
@@ -38,6 +38,19 @@ class Phase:
     arrived: dict[tuple[int, int], int] = field(default_factory=dict)
     complete: bool = False
     clock: object = None
+    absent: Warp | None = None
+    """A warp that was not there when last looked: most likely it is still not."""
+
+    def lacks(self, warp: Warp) -> bool:
+        """Whether a living thread of this warp has not arrived."""
+        return bool(warp.alive & ~self.arrived.get((warp.cta.rank, warp.index), 0))
+
+    def all_there(self, cluster: Cluster) -> bool:
+        """Whether all threads of the cluster that have not exited have arrived."""
+        if self.absent is not None and self.lacks(self.absent):
+            return False
+        self.absent = next((warp for cta in cluster.ctas for warp in cta.warps if self.lacks(warp)), None)
+        return self.absent is None
 
     def missing(self, cluster: Cluster) -> list[str]:
         """The warps whose living threads have not all arrived."""
@@ -45,7 +58,7 @@ class Phase:
             f"{'CTA rank ' + str(cta.rank) + ' ' if cluster.size > 1 else ''}warp {warp.index}"
             for cta in cluster.ctas
             for warp in cta.warps
-            if warp.alive & ~self.arrived.get((cta.rank, warp.index), 0)
+            if self.lacks(warp)
         ]
 
 
@@ -59,7 +72,7 @@ class ClusterBarrier:
     def settle(self, cluster: Cluster) -> None:
         """Complete the phase if all threads that have not exited are there."""
         phase = self.phase
-        if phase.arrived and not phase.missing(cluster) and all(operation.done for operation in phase.after):
+        if phase.arrived and phase.all_there(cluster) and all(operation.done for operation in phase.after):
             phase.complete = True
             self.phase = Phase(phase.number + 1)
             cluster.machine.progress()
