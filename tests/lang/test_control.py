@@ -225,7 +225,7 @@ def test_break_out_of_a_traced_loop_is_refused_at_its_line():
             with ptx.if_(i == 3):
                 break  # Python's break
 
-    with pytest.raises(TraceError, match="`break` inside a traced loop") as caught:
+    with pytest.raises(TraceError, match="`break` inside a traced block") as caught:
         make(body).ptx()
     assert caught.value.where.line == line_of("Python's break", __file__)
     assert "ptx.break_()" in str(caught.value)
@@ -250,6 +250,29 @@ def test_return_in_a_traced_while_is_refused():
             return
 
     with pytest.raises(TraceError, match="`return`"):
+        make(body).ptx()
+
+
+def test_return_in_a_branch_is_refused_before_it_drops_the_rest():
+    def body():
+        x = reg.scalar(u32)
+        with ptx.if_(x > 3):
+            return  # Python's return
+        x + 1
+
+    with pytest.raises(TraceError, match="`return`") as caught:
+        make(body).ptx()
+    assert caught.value.where.line == line_of("Python's return", __file__)
+
+
+def test_break_out_of_an_unrolled_loop_from_a_branch_is_refused():
+    def body():
+        x = reg.scalar(u32)
+        for i in range(4):
+            with ptx.if_(x == i):
+                break
+
+    with pytest.raises(TraceError, match="`break`"):
         make(body).ptx()
 
 

@@ -28,6 +28,12 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
     Raises ArgumentError for sizes that the tile does not divide.
     """
     BM, BN = 64, 64
+    if tile_k not in (16, 32, 64):
+        raise ArgumentError(
+            f"the walkthrough kernel cannot do tile_k = {tile_k}",
+            expected="16, 32 or 64: what one TMA box brings",
+            got=tile_k,
+        )
     for name, size, divisor in (("M", M, BM), ("N", N, BN), ("K", K, tile_k)):
         if size <= 0 or size % divisor:
             raise ArgumentError(

@@ -191,10 +191,10 @@ def _parameters(kernel: Kernel, trace: Trace, arrays: list[ArrayHandle]) -> list
     return result
 
 
-def _array_spec(handle: ArrayHandle, is_output: bool) -> ArraySpec:
+def _array_spec(trace: Trace, handle: ArrayHandle, is_output: bool) -> ArraySpec:
     spec = handle.spec
     order = spec.order if "pointer" not in handle.uses else "C"
-    align = 16 if "map" in handle.uses else spec.dtype.bytes
+    align = max(spec.dtype.bytes, trace.aligned.get(handle.name, 1), 16 if "map" in handle.uses else 1)
     return ArraySpec(handle.name, spec.shape, spec.dtype, "out" if is_output else "in", spec.multiple, order, align)
 
 
@@ -228,7 +228,7 @@ def _program(
         name=kernel.name,
         arch=kernel.arch,
         parameters=tuple(parameters),
-        arrays=tuple(_array_spec(handle, handle.name in outputs) for handle in arrays),
+        arrays=tuple(_array_spec(trace, handle, handle.name in outputs) for handle in arrays),
         grid=_grid(kernel),
         block=kernel.block,
         cluster=kernel.cluster,

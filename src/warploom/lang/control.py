@@ -7,8 +7,8 @@ Each emits setp-free branches around a Python block that is traced once:
     for i in ptx.range(n): A           mov i, 0;  $for1: setp.ge q, i, n;  @q bra $for1_end;  A;
                                        $for1_next: add i, i, 1;  bra $for1;  $for1_end:
 
-Python's own break, continue and return inside a traced loop would drop code from the PTX; where the source can be read
-they are refused when the loop starts, otherwise when the loop turns out to be left open.
+Python's own break, continue and return inside such a block would drop code from the PTX; where the source can be read
+they are refused when the block starts, otherwise when a loop turns out to be left open.
 """
 
 from __future__ import annotations
@@ -98,6 +98,7 @@ def _reopen(trace: Trace, what: str) -> _Branch:
 def if_(condition: Predicate) -> AbstractContextManager[None]:
     """Run the block in the threads whose predicate is true: `with ptx.if_(x == 0): ...` (one guarded bra)."""
     trace = Trace.current()
+    _refuse_python_jumps(trace)
     return _arm(trace, _Branch(trace), _condition(trace, condition, "ptx.if_"), "branch")
 
 
@@ -111,6 +112,7 @@ def elif_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
         raise trace.error(
             "ptx.elif_ takes a function that gives the predicate", got=repr(condition), hint="ptx.elif_(lambda: x == 1)"
         )
+    _refuse_python_jumps(trace)
     branch = _reopen(trace, "elif_")
     return _arm(trace, branch, _condition(trace, condition(), "ptx.elif_"), "branch")
 
@@ -118,6 +120,7 @@ def elif_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
 def else_() -> AbstractContextManager[None]:
     """The other arm of the `if_` (or `elif_`) whose block ends right before it."""
     trace = Trace.current()
+    _refuse_python_jumps(trace)
     return _arm(trace, _reopen(trace, "else_"), None, "branch")
 
 
@@ -265,10 +268,12 @@ def _refuse_python_jumps(trace: Trace) -> None:
         word, line = found
         location = trace.location()
         raise TraceError(
-            f"Python's `{word}` inside a traced loop",
+            f"Python's `{word}` inside a traced block",
             where=SourceLocation(location.file if location else frame.f_code.co_filename, line),
-            consequence="the loop is traced once: Python would drop what follows from the PTX, for all threads",
-            hint=f"use ptx.{word}_()" if word != "return" else "end the loop first, or use ptx.inst.ret() in a ptx.if_",
+            consequence="the block is traced once: Python would drop what follows from the PTX, for all threads",
+            hint="return behind the block; threads end with ptx.inst.exit()"
+            if word == "return"
+            else f"use ptx.{word}_()",
         )
 
 
@@ -288,8 +293,9 @@ def _loops(filename: str) -> dict[int, ast.stmt]:
     return loops
 
 
+@lru_cache(maxsize=4096)
 def _python_jump(filename: str, line: int) -> tuple[str, int] | None:
-    """The first break, continue or return that belongs to the traced loop whose head is on this line."""
+    """The first break, continue or return that leaves the traced block whose head is on this line."""
     loop = _loops(filename).get(line)
     if loop is None or not isinstance(loop, (ast.For, ast.With)):
         return None

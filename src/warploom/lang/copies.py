@@ -6,6 +6,7 @@ layout. Sources and destinations of tensor copies: `A.tma_desc()` and an address
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,6 +48,7 @@ class Bulk:
         trace = Trace.current()
         place = tensor_address(src, coord)
         _rank(trace, rank, src)
+        _check_box(trace, dst, src)
         words = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.{_COMPLETE}"
         extra: list[Any] = []
         if multicast is not None:
@@ -108,7 +110,7 @@ class Bulk:
         """
         trace = Trace.current()
         place = tensor_address(dst, coord)
-        words = f"cp.async.bulk.tensor.{len(dst.array.shape)}d.global.shared::cta.tile.bulk_group"
+        words = f"cp.async.bulk.tensor.{dst.array.rank}d.global.shared::cta.tile.bulk_group"
         extra = [] if cache_hint is None else [_policy(trace, cache_hint)]
         words += ".L2::cache_hint" if extra else ""
         issue(words, place, _shared(trace, src, "the source"), *extra, pred=pred, trace=trace)
@@ -116,10 +118,10 @@ class Bulk:
     def tensor_reduce(
         self, op: str, dst: TensorMap, src: SharedAddress, coord: Any, pred: Predicate | None = None
     ) -> None:
-        """cp.reduce.async.bulk.tensor.<n>d.global.shared::cta.<op>.tile.bulk_group: combine a box into global memory."""
+        """cp.reduce.async.bulk.tensor.<n>d.global.shared::cta.<op>.tile.bulk_group: combine a box into global."""
         trace = Trace.current()
         place = tensor_address(dst, coord)
-        words = f"cp.reduce.async.bulk.tensor.{len(dst.array.shape)}d.global.shared::cta.{op}.tile.bulk_group"
+        words = f"cp.reduce.async.bulk.tensor.{dst.array.rank}d.global.shared::cta.{op}.tile.bulk_group"
         issue(words, place, _shared(trace, src, "the source"), pred=pred, trace=trace)
         trace.written |= dst.origin
 
@@ -247,10 +249,26 @@ def _moved(coordinate: Coordinate, amount: int) -> Coordinate:
 
 
 def _rank(trace: Trace, rank: int, tensor_map: TensorMap) -> None:
-    actual = len(tensor_map.array.shape)
+    actual = tensor_map.array.rank
     if actual != rank:
         raise trace.error(
             f"{tensor_map.array.name} has {actual} dimensions", hint=f"use tensor_{actual}d", got=f"tensor_{rank}d"
+        )
+
+
+def _check_box(trace: Trace, dst: Any, tensor_map: TensorMap) -> None:
+    """A copy that is to fill a tile moves as many bytes as the tile has; the barrier would wait for the rest for ever."""
+    if not isinstance(dst, TileSlice):
+        return
+    box = tensor_map.array.spec.box or ()
+    moved = math.prod(box) * tensor_map.array.dtype.bytes
+    if moved != dst.bytes:
+        raise trace.error(
+            f"one copy of {tensor_map.array.name} does not fill {dst.tile.buffer.name}",
+            expected=f"a box of {dst.bytes} bytes",
+            got=f"box {box} of {tensor_map.array.dtype}: {moved} bytes",
+            consequence="the tile would stay partly unwritten, and its barrier wait for the bytes that are missing",
+            hint="ptx.tma.load issues one copy for each panel of a tile",
         )
 
 

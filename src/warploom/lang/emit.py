@@ -279,11 +279,32 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
 # -- which arrays are written ------------------------------------------------------------------------------------
 
 _STORES = ("st", "red", "atom", "multimem")
+_WIDE = ("ld", "st", "cp", "red", "atom")
+
+
+def _access_bytes(opcode: str, arguments: Sequence[Any]) -> int:
+    """Bytes that one access of the instruction moves, and so its alignment: PTX ISA 6.4.1, 9.7.9.25."""
+    words = opcode.split(".")
+    if words[0] == "cp":
+        return 16 if "bulk" in words else int(arguments[2])
+    width = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
+    return width * dtypes.ALL[words[-1]].bytes if words[-1] in dtypes.ALL else 1
+
+
+def _note_alignment(trace: Trace, opcode: str, arguments: Sequence[Any]) -> None:
+    """Remember what a vector access asks of the arrays it goes to."""
+    for argument in arguments[:2]:
+        if isinstance(argument, Operand) and argument.origin and argument.code[0] == "[" and argument.code[1] != "map":
+            width = _access_bytes(opcode, arguments)
+            for name in argument.origin:
+                trace.aligned[name] = max(trace.aligned.get(name, 1), width)
 
 
 def _follow_pointers(trace: Trace, opcode: str, arguments: Sequence[Any]) -> None:
     """Carry the names of arrays along with pointers, and note the arrays that something stores to."""
     base = opcode.partition(".")[0]
+    if base in _WIDE:
+        _note_alignment(trace, opcode, arguments)
     if base in _STORES or (base == "cp" and ".global.shared" in opcode):
         if ".shared" in opcode and ".global" not in opcode:
             return

@@ -101,7 +101,7 @@ def tensor_address(tensor_map: TensorMap, coordinates: Sequence[Register | int])
         )
     if isinstance(coordinates, (Register, int)):
         coordinates = (coordinates,)
-    rank = len(tensor_map.array.shape)
+    rank = tensor_map.array.rank
     if len(coordinates) != rank:
         raise trace.error(
             f"{tensor_map.array.name} has {rank} dimensions",

@@ -7,6 +7,7 @@ layout as `smem.wgmma_tile`'s, so they cannot disagree.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +17,8 @@ from ..isa import dtypes
 from ..isa.dtypes import DType
 from ..isa.shared_layout import SharedLayout
 from ..runtime.program import TiledMap
+from .operand_tile import operand_layout
 from .pointers import TensorMap
-from .smem import operand_layout
 from .trace import Trace, register_class
 from .values import Register
 
@@ -132,6 +133,21 @@ def tiles(dimension: Dimension, size: int) -> Tiles:
     return Tiles(dimension, size)
 
 
+class Shape(Sequence[Any]):
+    """The extents of an array inside the kernel; a named size becomes a parameter when it is first asked for."""
+
+    def __init__(self, trace: Trace, extents: tuple[Dimension, ...]) -> None:
+        self._trace, self._extents = trace, extents
+
+    def __len__(self) -> int:
+        return len(self._extents)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return tuple(size(self._trace, extent) for extent in self._extents[index])
+        return size(self._trace, self._extents[index])
+
+
 class ArrayHandle:
     """An array argument inside the kernel.
 
@@ -147,9 +163,14 @@ class ArrayHandle:
         self.uses: set[str] = set()
 
     @property
-    def shape(self) -> tuple[Any, ...]:
-        """Extents, outermost first: Python ints, or u32 registers for named sizes."""
-        return tuple(size(self.trace, extent) for extent in self.spec.shape)
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.spec.shape)
+
+    @property
+    def shape(self) -> Shape:
+        """Extents, outermost first: Python ints, or u32 registers for named sizes; loaded where they are asked for."""
+        return Shape(self.trace, self.spec.shape)
 
     def pointer(self) -> Register:
         """The address in global memory, u64 (ld.param.u64 and cvta.to.global.u64 in the prologue)."""

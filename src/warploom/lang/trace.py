@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .protocol import Protocol
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
-_INTERNAL = tuple(_PACKAGE + layer + os.sep for layer in ("lang", "collective"))
+_AUTHORS = _PACKAGE + "kernels" + os.sep
 _CURRENT: ContextVar[Trace | None] = ContextVar("warploom_trace", default=None)
 
 
@@ -56,10 +56,11 @@ class Scope:
 
 
 class LocationFinder:
-    """Python places of instructions: the innermost frame that is not `lang` or `collective`.
+    """Python places of instructions: the innermost frame that is an author's, of `kernels` or outside the package.
 
     A file of the package is named relative to the folder that holds the package, any other file relative to the
-    folder of the kernel's own file, so that a text does not depend on where it was made.
+    folder of the kernel's own file (one from elsewhere: with its last folder), so that a text does not depend on
+    where it was made.
     """
 
     def __init__(self, kernel_file: str) -> None:
@@ -68,13 +69,16 @@ class LocationFinder:
         self._locations: dict[tuple[str, int], SourceLocation] = {}
 
     def _name(self, filename: str) -> str | None:
-        if filename.startswith(_INTERNAL) or filename == contextlib.__file__:
-            return None
-        if filename.startswith(_PACKAGE):
+        if filename.startswith(_AUTHORS):
             return os.path.relpath(filename, os.path.dirname(_PACKAGE.rstrip(os.sep))).replace(os.sep, "/")
+        if filename.startswith(_PACKAGE) or filename == contextlib.__file__:
+            return None
         if filename.startswith("<"):
             return filename
-        return os.path.relpath(os.path.abspath(filename), self._folder).replace(os.sep, "/")
+        path = os.path.abspath(filename)
+        if path.startswith(self._folder + os.sep):
+            return os.path.relpath(path, self._folder).replace(os.sep, "/")
+        return "/".join(path.split(os.sep)[-2:])
 
     def name_of(self, filename: str) -> str | None:
         """The name of a file in the text, or None for the files that are looked through."""
@@ -121,6 +125,7 @@ class Trace:
         scopes: open constructs, outermost first.
         protocol: what `kernel.protocol()` reports.
         written: names of out-arrays that something stores to.
+        aligned: bytes that the address of each array must be a multiple of, for the widest access through it.
     """
 
     name: str
@@ -136,6 +141,7 @@ class Trace:
     memo: dict[Any, Any] = field(default_factory=dict)
     shapes: dict[Any, Any] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
+    aligned: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._target = self.body

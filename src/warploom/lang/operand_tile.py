@@ -1,0 +1,186 @@
+"""Tiles of wgmma operands in shared memory: stages, slices, and the matrix descriptors they stand for.
+
+`smem.wgmma_tile` makes a ring of stages; `tile[stage]` is one of them, `.k(i)` a slice one instruction deep and
+`.rows(start, count)` some of its rows. Each is an address for TMA and a descriptor for wgmma. What an index or a start
+in a register means is fixed where it is written: the register may change afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..asm import nodes
+from ..isa import dtypes
+from ..isa.descriptors import ADDRESS_MASK
+from ..isa.dtypes import DType
+from ..isa.shared_layout import SharedLayout
+from .emit import issue
+from .protocol import Buffer
+from .shared import Index, SharedAddress, allocate, base_register, indexed, unsigned
+from .trace import Trace
+from .values import Register
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """Where a slice's constant offset counts from.
+
+    Attributes:
+        offset, base: the address: an offset from `smem`, or from a register.
+        descriptor: of that place; None for a constant place, whose descriptor follows from the tile's.
+    """
+
+    offset: int
+    base: Register | None = None
+    descriptor: Register | None = None
+
+
+class TileSlice(SharedAddress):
+    """A part of a wgmma tile: an address, and what a matrix descriptor has to know.
+
+    Attributes:
+        tile, layout: the whole of it.
+        rows_count, k_size: extents in elements.
+    """
+
+    def __init__(
+        self, tile: WgmmaTile, origin: _Origin, row: int = 0, rows: int | None = None,
+        k_start: int = 0, k_size: int | None = None,
+    ) -> None:  # fmt: skip
+        layout = tile.layout
+        self.tile, self.layout = tile, layout
+        self._origin, self._row, self._k_start = origin, row, k_start
+        self.rows_count = layout.rows if rows is None else rows
+        self.k_size = layout.k if k_size is None else k_size
+        inside = layout.row_offset(row, rows) if row or rows is not None else 0
+        self._inside = inside + (layout.k_offset(k_start) if k_start else 0)
+        super().__init__(tile.trace, origin.offset + self._inside, origin.base)
+
+    def k(self, i: int) -> TileSlice:
+        """The i-th slice as deep as one wgmma instruction (32 bytes of k)."""
+        depth = self.layout.instruction_k
+        if not isinstance(i, int) or not 0 <= i < self.k_slices:
+            raise self.trace.error("no such k-slice", expected=f"0 to {self.k_slices - 1}", got=repr(i))
+        return TileSlice(self.tile, self._origin, self._row, self.rows_count, self._k_start + i * depth, depth)
+
+    @property
+    def k_slices(self) -> int:
+        """How many instructions deep the slice is."""
+        return self.k_size // self.layout.instruction_k
+
+    def rows(self, start: Index, count: int) -> TileSlice:
+        """`count` rows (of m or n) from row `start` of this slice.
+
+        `start` may be a register for K-major tiles, and is then a multiple of 8 at run time (mad.lo.u32 for the
+        address, mad.wide.u32 for the descriptor).
+        """
+        if not isinstance(start, Register):
+            return TileSlice(self.tile, self._origin, self._row + start, count, self._k_start, self.k_size)
+        if self.layout.major != "K":
+            raise self.trace.error(
+                "rows of an MN-major tile are chosen by a Python int",
+                got=repr(start),
+                consequence="a descriptor cannot start at any row of a panel",
+            )
+        pitch, row = self.layout.swizzle.span, unsigned(start)
+        base, descriptor = Register(self.trace, dtypes.u32), Register(self.trace, dtypes.b64)
+        here = TileSlice(self.tile, self._origin)
+        issue("mad.lo.u32", base, row, pitch, here.register(), trace=self.trace)
+        issue("mad.wide.u32", descriptor, row, pitch >> 4, here.descriptor(), trace=self.trace)
+        return TileSlice(self.tile, _Origin(0, base, descriptor), self._row, count, self._k_start, self.k_size)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes TMA reports when it has filled this slice."""
+        return self.rows_count * self.k_size * self.layout.dtype.bytes
+
+    def descriptor(self) -> Register:
+        """The matrix descriptor, a b64 register (PTX ISA 9.7.15.5.1.2.2): the origin's plus offset / 16 (add.s64)."""
+        start, moved = self._origin.descriptor, self._inside
+        if start is None:
+            start, moved = self.tile.base_descriptor(), self.offset - self.tile.buffer.offset
+        if not moved:
+            return start
+        result = Register(self.trace, dtypes.b64)
+        issue("add.s64", result, start, moved >> 4, trace=self.trace)
+        return result
+
+
+class WgmmaTile:
+    """A ring of tiles of one wgmma operand; `tile[stage]` is one of them, `stage` an int or a register.
+
+    Passed whole to `ptx.wgmma.mma_async` it means stage 0.
+    """
+
+    def __init__(self, trace: Trace, buffer: Buffer, layout: SharedLayout, stages: int) -> None:
+        self.trace, self.buffer, self.layout, self.stages = trace, buffer, layout, stages
+        self.stage_bytes = buffer.size // stages
+        self.dtype = layout.dtype
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of one stage: what TMA reports to the barrier when it has filled it."""
+        return self.layout.bytes
+
+    def __getitem__(self, stage: Index) -> TileSlice:
+        trace = self.trace
+        offset, base = indexed(trace, self.buffer.offset, stage, self.stage_bytes, self.stages, self.buffer.name)
+        if not isinstance(stage, Register):
+            return TileSlice(self, _Origin(offset))
+        descriptor = Register(trace, dtypes.b64)
+        index = unsigned(stage)
+        issue("mad.wide.u32", descriptor, index, self.stage_bytes >> 4, self.base_descriptor(), trace=trace)
+        return TileSlice(self, _Origin(offset, base, descriptor))
+
+    def __len__(self) -> int:
+        return self.stages
+
+    def base_descriptor(self) -> Register:
+        """The descriptor of stage 0, made in the prologue.
+
+        Its address is cut to 18 bits, over 16, or-ed with the layout's constant bits (and.b32, shr.u32, cvt, or.b64).
+        """
+        trace = self.trace
+
+        def make() -> Register:
+            address, wide = Register(trace, dtypes.u32), Register(trace, dtypes.b64)
+            result = Register(trace, dtypes.b64, constant=True)
+            base = base_register(trace, self.buffer.offset)
+            trace.emit("and.b32", address.node, base.node, nodes.Integer(ADDRESS_MASK))
+            trace.emit("shr.u32", address.node, address.node, nodes.Integer(4))
+            trace.emit("cvt.u64.u32", wide.node, address.node)
+            trace.emit("or.b64", result.node, wide.node, nodes.Integer(self.layout.descriptor_bits))
+            return result
+
+        return trace.once(("descriptor", self.buffer.offset), make)
+
+
+def wgmma_tile(
+    dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None, name: str = ""
+) -> WgmmaTile:
+    """`stages` tiles of a wgmma operand, each as the TMA box of `Tile.wgmma_a/_b` fills it.
+
+    Args:
+        dtype: element type.
+        shape: as stored, contiguous dimension last: (m or n, k) for major "K", (k, m or n) for major "MN".
+        major: which dimension is contiguous.
+        stages: how many tiles, one behind the other, each aligned for its swizzle.
+        swizzle: "128B", "64B", "32B", "NONE"; by default the widest that divides the contiguous extent.
+
+    Raises ArgumentError where no such layout exists.
+    """
+    trace = Trace.current()
+    layout = operand_layout(dtype, shape, major, swizzle)
+    if not isinstance(stages, int) or stages < 1:
+        raise trace.error("a tile needs a positive number of stages", got=repr(stages))
+    stride = -(-layout.bytes // layout.alignment) * layout.alignment
+    detail = f"{layout.dtype} {shape[0]} x {shape[1]} {major}-major, swizzle {layout.swizzle.value}"
+    buffer = allocate("tile", stride * stages, layout.alignment, name, detail, stages)
+    return WgmmaTile(trace, buffer, layout, stages)
+
+
+def operand_layout(dtype: DType, shape: tuple[int, int], major: str, swizzle: Any = None) -> SharedLayout:
+    """The shared-memory layout of a tile given as stored, contiguous dimension last."""
+    rows, k = shape if major != "MN" else (shape[1], shape[0])
+    return SharedLayout.for_operand(dtypes.of(dtype), rows, k, major, swizzle)
