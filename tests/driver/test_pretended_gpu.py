@@ -187,18 +187,18 @@ assert not library.available()
 
 
 def test_the_driver_s_own_compiler_is_a_warning_and_never_silent(pretend):
-    pretend("""
+    log = pretend("""
 from warploom.driver import toolchain, compile as compiler
 toolchain._places = lambda name: iter(())
-library.Library.link = lambda self, text, arch: (b"\\x7fELF of the driver", "ptxas info    : Compiling entry function 'add' for 'sm_90a'\\nptxas info    : Used 12 registers", "")
 with pytest.warns(errors.CompilerFallbackWarning):
     build = compiler.build(ADD)
 assert build.compiler == "driver 13.0" and build.resources["add"].registers == 12
-library.Library.link = lambda self, text, arch: (None, "", "ptxas application ptx input, line 20; error   : Unknown symbol '%f77'")
+assert build.cubin == b"\\x7fELF of the driver"
 with pytest.warns(errors.CompilerFallbackWarning), pytest.raises(errors.CompilationError) as caught:
-    compiler.build(ADD + "\\n")
-assert "add.py:1" in str(caught.value) and "Unknown symbol" in str(caught.value)
+    compiler.build(ADD.replace("ld.global.f32 %f1", "ld.global.f32 %f77"))
+assert "add.py:11" in str(caught.value) and "Unknown symbol" in str(caught.value)
 """)
+    assert log.count("link 1 1 kernel.ptx") == 2
 
 
 TORCH = """
