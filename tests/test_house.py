@@ -146,5 +146,6 @@ def test_the_downloads_of_the_readme_are_those_of_the_file_and_the_demo_stays_be
     measured = json.loads((ROOT / "benchmarks" / "results" / "download_size.json").read_text())
     sizes = {row["command"]: row["megabytes"] for row in measured["rows"]}
     stated = dict(re.findall(r"^\| `(make [a-z-]+)` \| (\d+) MB", (ROOT / "README.md").read_text(), re.MULTILINE))
-    assert stated == {name: f"{size:.0f}" for name, size in sizes.items() if name in stated} and len(stated) == 3
+    assert set(stated) == {"make demo", "make test", "make test-all"}
+    assert all(abs(int(stated[name]) - sizes[name]) <= 1 for name in stated)
     assert sizes["make demo"] < 150
