@@ -250,11 +250,11 @@ def wait_group(d: Decode) -> Step:
         books = groups_of(frame.cta)
         observer = frame.machine.observer
         mine = [books[thread] for lane in frame.active_lanes.tolist() if (thread := frame.thread(lane)) in books]
-        if observer is not None:
-            observer.groups_waited(frame, mine, newest, reads_only)
         needed = [operation for book in mine for operation in book.needed(newest, reads_only)]
 
         def finish(frame: Frame) -> None:
+            if observer is not None:
+                observer.groups_waited(frame, mine, newest, reads_only)
             for book in mine:
                 book.forget()
 
