@@ -317,10 +317,10 @@ class _Binder:
             return
         if declared.startswith("v") and "." in declared:
             self._fail(f"{self._place(spec)} is a vector register", f"one .{type_name} register", operand)
-        if not widths.fits(declared, type_name, relaxed=self.base in widths.RELAXED):
+        if not widths.fits(declared, type_name, relaxed=widths.is_relaxed(self.base, type_name)):
             self._fail(
                 f"{self._place(spec)} is `{operand_text(operand)}`, declared .{declared}, where .{type_name} is needed",
-                widths.accepted(type_name, relaxed=self.base in widths.RELAXED),
+                widths.accepted(type_name, relaxed=widths.is_relaxed(self.base, type_name)),
                 operand,
             )
 
@@ -336,7 +336,7 @@ class _Binder:
                 f"mov {operand.name} into a register first",
             )
         special = SPECIAL_REGISTERS[operand.name].dtype.name
-        if not widths.fits(special, type_name, relaxed=self.base == "cvt"):
+        if not widths.fits(special, type_name, relaxed=self.base == "cvt" and widths.is_relaxed("cvt", type_name)):
             self._fail(f"{self._place(spec)} is {operand.name}, a .{special}", f"a .{type_name} operand", operand)
 
     def _declared(self, name: str) -> str | None:

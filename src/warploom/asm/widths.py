@@ -10,10 +10,18 @@ from ..isa import dtypes
 from ..isa.dtypes import Kind
 from .nodes import Float, Integer
 
+_PLAIN_FLOATS = {"f16", "f32", "f64"}
 RELAXED = {"ld", "ldu", "st", "cvt"}
 """The instructions whose data registers may be wider than their type."""
 
-_PLAIN_FLOATS = {"f16", "f32", "f64"}
+
+def is_relaxed(base: str, needed: str) -> bool:
+    """Whether an instruction takes a register wider than this type. `cvt` does for fundamental types only: ptxas
+    refuses it for bf16, tf32 and the packed types (tried with 13.0)."""
+    if base != "cvt":
+        return base in RELAXED
+    wanted = dtypes.ALL.get(needed)
+    return wanted is not None and (wanted.is_integer or needed in _PLAIN_FLOATS)
 
 
 def fits(declared: str, needed: str, relaxed: bool = False) -> bool:

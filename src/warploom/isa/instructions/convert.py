@@ -65,11 +65,11 @@ _FLOAT = (
     _form("narrow.bf16.f16", ".rnd.bf16.f16", ">d:bf16, a:f16!", {"rnd": _ROUNDINGS}, _HOPPER),
     _form("narrow.f16.bf16", ".rnd.f16.bf16", ">d:f16, a:bf16!", {"rnd": _ROUNDINGS}, _HOPPER),
     _form("relu.f16.f32", ".rnd.relu{.satfinite}.f16.f32", ">d:f16, a:f32", {"rnd": "rn rz"}, _AMPERE, needs=_FINITE),
-    _form("satfinite.f16.f32", ".rnd.satfinite.f16.f32", ">d:f16, a:f32", {"rnd": "rn rz"}, ("sm_80", (8, 1))),
+    _form("satfinite.f16.f32", ".rnd.satfinite.f16.f32", ">d:f16, a:f32", {"rnd": "rn rz"}, ("sm_50", (8, 1))),
     _form("narrow.bf16.f32", ".rnd{.relu}{.satfinite}.bf16.f32", ">d:bf16, a:f32", {"rnd": "rn rz"}, _AMPERE, needs=_FINITE),
     # ptxas also rounds up and down and flushes, where neither .relu nor .satfinite stands.
-    _form("directed.bf16.f32", ".rnd{.ftz}.bf16.f32", ">d:bf16, a:f32", {"rnd": "rm rp"}, _HOPPER),
-    _form("ftz.bf16.f32", ".rnd.ftz.bf16.f32", ">d:bf16, a:f32", {"rnd": "rn rz"}, _HOPPER),
+    _form("directed.bf16.f32", ".rnd{.ftz}.bf16.f32", ">d:bf16, a:f32", {"rnd": "rm rp"}, _AMPERE),
+    _form("ftz.bf16.f32", ".rnd.ftz.bf16.f32", ">d:bf16, a:f32", {"rnd": "rn rz"}, _AMPERE),
     # to a wider format, exactly
     _form("widen.f32.f16", "{.ftz}{.sat}.f32.f16", ">d:f32, a:f16!", {}),
     _form("widen.f64.f16", "{.sat}.f64.f16", ">d:f64, a:f16!", {}),
