@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,13 +12,7 @@ import typer
 from ..errors import DriverError
 from .output import say, say_error, say_json, table
 
-NEXT = (
-    ("read it", "src/warploom/kernels/walkthrough.py"),
-    ("its PTX", "warploom ptx warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128"),
-    ("its cost", "warploom resources warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128"),
-    ("this machine", "warploom info"),
-    ("your own kernel", "README.md, examples/, then warploom check FILE.py"),
-)  # fmt: skip
+KERNEL = "warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128"
 
 
 def demo(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
@@ -48,7 +45,30 @@ def demo(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
         say()
         say("No GPU was used: " + (_why_not() or "there is none here") + ".")
     say()
-    table(NEXT, title="What to look at next")
+    _say_next()
+
+
+def _say_next() -> None:
+    command = _command()
+    rows = [
+        ("read it", "src/warploom/kernels/walkthrough.py"),
+        ("its PTX", f"{command} ptx {KERNEL}"),
+        ("its cost", f"{command} resources {KERNEL}"),
+        ("this machine", f"{command} info"),
+        ("your own kernel", f"README.md and examples/, then {command} check FILE.py"),
+    ]
+    table(rows, title="What to look at next")
+
+
+def _command() -> str:
+    """How the command is called here: by its name where PATH has it, else by the environment's own path."""
+    if shutil.which("warploom"):
+        return "warploom"
+    beside = Path(sys.executable).with_name("warploom")
+    if not beside.exists():
+        return f"{Path(sys.executable).name} -m warploom"
+    here = Path.cwd()
+    return str(beside.relative_to(here)) if beside.is_relative_to(here) else str(beside)
 
 
 def _why_not() -> str:
