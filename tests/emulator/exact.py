@@ -51,4 +51,6 @@ def bits_equal(found: np.ndarray, expected: np.ndarray) -> None:
     kind = np.dtype(f"u{found.dtype.itemsize}")
     a, b = np.ascontiguousarray(found).view(kind), np.ascontiguousarray(expected).view(kind)
     wrong = np.flatnonzero(a != b)
-    assert wrong.size == 0, f"{wrong.size} of {a.size} differ; first at {wrong[0]}: {a[wrong[0]]:#x} instead of {b[wrong[0]]:#x}"
+    assert wrong.size == 0, (
+        f"{wrong.size} of {a.size} differ; first at {wrong[0]}: {a[wrong[0]]:#x} instead of {b[wrong[0]]:#x}"
+    )

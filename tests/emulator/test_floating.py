@@ -68,7 +68,9 @@ def test_one_rounding_in_every_mode(operation, name, mode):
     names = "abc" if operation == "fma" else "ab"
     operands = {letter: samples(name, count, seed) for seed, letter in enumerate(names)}
     operands["b"][:10] = operands["a"][:10]  # exact cancellation and quotients of one
-    found = run(f"{operation}.{mode}.{name} %d, {', '.join('%' + letter for letter in names)};", DTYPES[name], **operands)
+    found = run(
+        f"{operation}.{mode}.{name} %d, {', '.join('%' + letter for letter in names)};", DTYPES[name], **operands
+    )
     bits_equal(found, expected(operation, name, mode, *operands.values()))
 
 
@@ -147,13 +149,23 @@ def test_a_nan_in_an_inactive_lane_is_left_alone():
 def test_flush_and_clamp():
     tiny, least = np.float32(2.0**-130), np.float32(2.0**-126)
     a = np.array([tiny, -tiny, least, 1], np.float32)
-    assert run("add.ftz.f32 %d, %a, %b;", np.float32, a=a, b=np.zeros(4, np.float32)).tolist() == [0, 0, float(least), 1]
-    bits = run("mul.ftz.f32 %d, %a, %b;", np.uint32, a=np.array([least, -least], np.float32), b=np.full(2, 0.5, np.float32))
+    assert run("add.ftz.f32 %d, %a, %b;", np.float32, a=a, b=np.zeros(4, np.float32)).tolist() == [
+        0,
+        0,
+        float(least),
+        1,
+    ]
+    bits = run(
+        "mul.ftz.f32 %d, %a, %b;", np.uint32, a=np.array([least, -least], np.float32), b=np.full(2, 0.5, np.float32)
+    )
     assert bits.tolist() == [0, 0x80000000]
     x = np.array([-1, -0.0, 0.25, 1, 7, np.inf, -np.inf, np.nan], np.float32)
     clamped = run("add.sat.f32 %d, %a, %b;", np.uint32, a=x, b=np.full(8, -0.0, np.float32)).view(np.float32)
     bits_equal(clamped, np.array([0, 0, 0.25, 1, 1, 1, 0, 0], np.float32))
-    bits_equal(run("fma.rn.sat.f32 %d, %a, %b, %b;", np.float32, a=[np.float32(2)], b=[np.float32(-4)]), np.zeros(1, np.float32))
+    bits_equal(
+        run("fma.rn.sat.f32 %d, %a, %b, %b;", np.float32, a=[np.float32(2)], b=[np.float32(-4)]),
+        np.zeros(1, np.float32),
+    )
 
 
 EDGES = [0.0, -0.0, 1.0, -1.0, 3.0, math.inf, -math.inf, math.nan]
@@ -172,7 +184,9 @@ def test_minimum_and_maximum_of_zeros_and_nans(base, name):
     a, b = (np.array(side, DTYPES[name]) for side in zip(*[(x, y) for x in EDGES for y in EDGES], strict=True))
     for nan in (False, True) if name == "f32" else (False,):
         found = run(f"{base}{'.NaN' if nan else ''}.{name} %d, %a, %b;", DTYPES[name], a=a, b=b)
-        want = np.array([chosen(float(x), float(y), base == "min", nan) for x, y in zip(a, b, strict=True)], DTYPES[name])
+        want = np.array(
+            [chosen(float(x), float(y), base == "min", nan) for x, y in zip(a, b, strict=True)], DTYPES[name]
+        )
         assert (np.isnan(found) == np.isnan(want)).all()
         bits_equal(np.where(np.isnan(want), 0, found), np.where(np.isnan(want), 0, want))
 
@@ -191,7 +205,10 @@ def test_sign_operations_and_properties():
     assert run("abs.f32 %d, %a;", np.float32, a=a).tolist() == [1.5, 2.5, 0, np.inf]
     bits_equal(run("neg.f32 %d, %a;", np.float32, a=a), -a)
     # copysign takes the sign of its first operand and the magnitude of its second
-    bits_equal(run("copysign.f32 %d, %a, %b;", np.float32, a=a, b=np.full(4, 9, np.float32)), np.array([9, -9, -9, 9], np.float32))
+    bits_equal(
+        run("copysign.f32 %d, %a, %b;", np.float32, a=a, b=np.full(4, 9, np.float32)),
+        np.array([9, -9, -9, 9], np.float32),
+    )
     x = np.array([0, -0.0, 1, 2.0**-140, np.inf, np.nan], np.float32)
     table = {
         "finite": [1, 1, 1, 1, 0, 0], "infinite": [0, 0, 0, 0, 1, 0], "number": [1, 1, 1, 1, 1, 0],

@@ -48,7 +48,15 @@ def test_each_operation_rounds_once(name):
     text = {"a": a, "b": b}
     bits_equal(run(f"add.{name} %d, %a, %b;", np.uint16, **text), fused(a, one, b, name))
     bits_equal(run(f"sub.{name} %d, %a, %b;", np.uint16, **text), fused(a, one, -b, name))
-    product = [rounded(Fraction(float(x)) * Fraction(float(y)), name, "rn", int(math.copysign(1, float(x)) * math.copysign(1, float(y)))) for x, y in zip(a, b, strict=True)]
+    product = [
+        rounded(
+            Fraction(float(x)) * Fraction(float(y)),
+            name,
+            "rn",
+            int(math.copysign(1, float(x)) * math.copysign(1, float(y))),
+        )
+        for x, y in zip(a, b, strict=True)
+    ]
     bits_equal(run(f"mul.{name} %d, %a, %b;", np.uint16, **text), as_bits(product, name))
     bits_equal(run(f"fma.rn.{name} %d, %a, %b, %c;", np.uint16, c=c, **text), fused(a, b, c, name))
     bits_equal(run(f"fma.rn.{name} %d, %a, %b, %c;", np.uint16, c=minus_zero, **text), as_bits(product, name))
@@ -61,7 +69,9 @@ def test_packed_operations_are_two_scalar_ones(name, operation):
     operands = {letter: samples(name, seed + 10) for seed, letter in enumerate(letters)}
     registers = ", ".join(f"%{letter}" for letter in letters)
     scalar = run(f"{operation}.{name} %d, {registers};", np.uint16, **operands)
-    packed = run(f"{operation}.{name}x2 %d, {registers};", np.uint32, **{k: v.view(np.uint32) for k, v in operands.items()})
+    packed = run(
+        f"{operation}.{name}x2 %d, {registers};", np.uint32, **{k: v.view(np.uint32) for k, v in operands.items()}
+    )
     bits_equal(packed.view(np.uint16), scalar)
 
 
@@ -91,7 +101,12 @@ def test_nans_are_canonical_and_lose_against_numbers_in_minimum(name):
 @pytest.mark.parametrize(
     "opcode, bound",
     # PTX ISA 9.7.4.9, 9.7.4.10: absolute errors of tanh, relative ones of ex2; twice, as both sides err
-    [("tanh.approx.f16x2", 2 * 2**-10.987), ("tanh.approx.bf16x2", 2 * 2**-8), ("ex2.approx.f16x2", 2 * 2**-9.9), ("ex2.approx.ftz.bf16x2", 2 * 2**-7)],
+    [
+        ("tanh.approx.f16x2", 2 * 2**-10.987),
+        ("tanh.approx.bf16x2", 2 * 2**-8),
+        ("ex2.approx.f16x2", 2 * 2**-9.9),
+        ("ex2.approx.ftz.bf16x2", 2 * 2**-7),
+    ],
 )
 def test_approximations_are_near_the_hardware(opcode, bound):
     dtype = DTYPES["bf16" if "bf16" in opcode else "f16"]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from tests.emulator.one_instruction import run
 
-TYPES = {f"{kind}{bits}": np.dtype(f"{'i' if kind == 's' else 'u'}{bits // 8}") for kind in "us" for bits in (16, 32, 64)}
+TYPES = {
+    f"{kind}{bits}": np.dtype(f"{'i' if kind == 's' else 'u'}{bits // 8}") for kind in "us" for bits in (16, 32, 64)
+}
 
 
 def samples(dtype: np.dtype, count: int = 96, seed: int = 0) -> np.ndarray:
@@ -16,7 +19,9 @@ def samples(dtype: np.dtype, count: int = 96, seed: int = 0) -> np.ndarray:
     edges = np.array([0, 1, 2, 3, info.max, info.max - 1, info.min, info.min + 1, -1 if info.min else 5], dtype)
     bits = 8 * dtype.itemsize
     words = [int.from_bytes(random.bytes(8), "little") for _ in range(count)]
-    values = np.array([(word >> int(random.integers(0, bits))) & ((1 << bits) - 1) for word in words], np.dtype(f"u{dtype.itemsize}"))
+    values = np.array(
+        [(word >> int(random.integers(0, bits))) & ((1 << bits) - 1) for word in words], np.dtype(f"u{dtype.itemsize}")
+    )
     return np.concatenate([edges, values.view(dtype)])
 
 
@@ -36,7 +41,9 @@ def truncated(x: int, y: int) -> int:
     return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
 
 
-def check(instruction: str, dtype: np.dtype, function, *operands: np.ndarray, result: np.dtype | None = None, **more) -> None:
+def check(
+    instruction: str, dtype: np.dtype, function, *operands: np.ndarray, result: np.dtype | None = None, **more
+) -> None:
     """The instruction's results are the function's on Python integers, wrapped to the result type."""
     result = result or dtype
     names = dict(zip("abcef", operands, strict=False))
@@ -183,7 +190,9 @@ def field(x: int, start: int, length: int, bits: int, is_signed: bool) -> int:
     return sum((x >> start + i & 1 if i < length and start + i <= top else sign) << i for i in range(bits))
 
 
-POSITIONS = np.array([(s, n) for s in (0, 1, 5, 31, 32, 33, 63, 64, 200, 255, 256) for n in (0, 1, 8, 31, 32, 33, 63, 64, 255, 300)])
+POSITIONS = np.array(
+    [(s, n) for s in (0, 1, 5, 31, 32, 33, 63, 64, 200, 255, 256) for n in (0, 1, 8, 31, 32, 33, 63, 64, 255, 300)]
+)
 
 
 @pytest.mark.parametrize("name", ["u32", "s32", "u64", "s64"])
@@ -235,7 +244,9 @@ def test_szext_and_bmsk(mode):
             start, width = start & 31, width & 31
         return 0 if start >= 32 else ((1 << min(width, 32)) - 1) << start
 
-    starts, widths = (x.ravel().astype(np.uint32) for x in np.meshgrid([0, 1, 7, 31, 32, 40], [0, 1, 16, 31, 32, 33, 64]))
+    starts, widths = (
+        x.ravel().astype(np.uint32) for x in np.meshgrid([0, 1, 7, 31, 32, 40], [0, 1, 16, 31, 32, 33, 64])
+    )
     check(f"bmsk.{mode}.b32 %d, %a, %b;", TYPES["u32"], mask, starts, widths)
 
 
@@ -260,8 +271,9 @@ def test_dot_products_of_bytes(left, right):
     for half, first in (("lo", 0), ("hi", 2)):
         check(
             f"dp2a.{half}.{left}.{right} %d, %a, %b, %c;", TYPES["u32"],
-            lambda x, y, z, first=first: z + sum(part(x, 16 * i, 16, left) * part(y, 8 * (first + i), 8, right) for i in range(2)),
-            a, b, c,
+            lambda x, y, z, at=first: (
+                z + sum(part(x, 16 * i, 16, left) * part(y, 8 * (at + i), 8, right) for i in range(2))
+            ), a, b, c,
         )  # fmt: skip
 
 
@@ -298,5 +310,7 @@ def test_64_bit_words_carry_too():
 
 def test_lanes_that_do_not_execute_keep_their_registers():
     a = np.arange(32, dtype=np.uint32)
-    found = run("mov.u32 %d, 7;\nsetp.lt.u32 %p, %a, 10;\n@%p add.u32 %d, %a, 100;", np.uint32, declare=".reg .pred %p;", a=a)
+    found = run(
+        "mov.u32 %d, 7;\nsetp.lt.u32 %p, %a, 10;\n@%p add.u32 %d, %a, 100;", np.uint32, declare=".reg .pred %p;", a=a
+    )
     assert found.tolist() == [x + 100 if x < 10 else 7 for x in range(32)]

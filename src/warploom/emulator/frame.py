@@ -6,7 +6,7 @@ execute, checked memory access, and errors that name instruction, CTA, thread an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Frame:
         self.warps = warps
         self.lanes = warps * WARP
         self.columns = slice(first_warp * WARP, (first_warp + warps) * WARP)
-        self.values = registers.window(first_warp, warps)
+        self.values: list[Any] = registers.window(first_warp, warps)
         self.mask: np.ndarray | bool = True
         self.operation: Operation = None  # type: ignore[assignment]
         self.lane_index = np.arange(self.lanes)

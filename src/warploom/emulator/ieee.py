@@ -12,8 +12,10 @@ NaNs: single and half precision results are canonical (0x7FFFFFFF, 0x7FFF), as o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +31,7 @@ _HALF_BIT = np.int64(0x10000000)
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format: bits of precision (hidden bit included), least normal exponent, greatest value."""
+    """A binary format: bits of precision (hidden bit included), least normal exponent, greatest value."""
 
     name: str
     precision: int
@@ -107,7 +109,7 @@ def round_to(x: np.ndarray, target: Format, mode: str = "rn", saturate: bool = F
     over = np.abs(rounded) > target.greatest
     if np.count_nonzero(over):
         if saturate:
-            limit: object = target.greatest
+            limit: float | np.ndarray = target.greatest
         else:
             up, down = {"rn": (1, 1), "rz": (0, 0), "rm": (0, 1), "rp": (1, 0)}[mode]
             infinite = np.where(x > 0, up, down) | np.isinf(x)
@@ -155,7 +157,9 @@ def suspicious(total: np.ndarray, rounded: np.ndarray) -> bool:
     """
     if np.count_nonzero((total.view(np.int64) & _LOW_BITS) == _HALF_BIT):
         return True
-    return bool(np.count_nonzero(np.abs(rounded) < TINY32)) and bool(np.count_nonzero((np.abs(total) < _TINY64) & (total != 0)))
+    return bool(np.count_nonzero(np.abs(rounded) < TINY32)) and bool(
+        np.count_nonzero((np.abs(total) < _TINY64) & (total != 0))
+    )
 
 
 # -- double precision --------------------------------------------------------------------------------------------
@@ -174,10 +178,20 @@ def fma64(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
     result = vh + make_odd(s, e)
     size = np.abs(uh)
     plain = (a == 0) | (b == 0) | ~np.isfinite(a) | ~np.isfinite(b) | ~np.isfinite(c)
-    safe = (np.abs(a) < 2.0**990) & (np.abs(b) < 2.0**990) & (size > 2.0**-900) & (size < 2.0**1000) & (np.abs(c) < 2.0**1000)
+    safe = (
+        (np.abs(a) < 2.0**990)
+        & (np.abs(b) < 2.0**990)
+        & (size > 2.0**-900)
+        & (size < 2.0**1000)
+        & (np.abs(c) < 2.0**1000)
+    )
     result = np.where(plain, uh + c, result)
     for lane in np.flatnonzero(~plain & ~safe):
-        result[lane] = fraction64(Fraction(float(a[lane])) * Fraction(float(b[lane])) + Fraction(float(c[lane])), "rn", float(uh[lane] + c[lane]))
+        result[lane] = fraction64(
+            Fraction(float(a[lane])) * Fraction(float(b[lane])) + Fraction(float(c[lane])),
+            "rn",
+            float(uh[lane] + c[lane]),
+        )
     return result
 
 
@@ -201,6 +215,17 @@ def fraction64(exact: Fraction, mode: str, sign_of_zero: float = 0.0) -> float:
     return math.copysign(float(scaled), sign)
 
 
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "fma": lambda a, b, c: a * b + c,
+    "div": lambda a, b: a / b,
+    "sqrt": np.sqrt,
+}
+"""For doubles (to nearest) and, but for the root, for rational numbers (exact)."""
+
+
 def directed64(name: str, mode: str, *operands: np.ndarray) -> np.ndarray:
     """A double precision operation in a directed mode, lane by lane in rational arithmetic: exact, and slow.
 
@@ -208,30 +233,26 @@ def directed64(name: str, mode: str, *operands: np.ndarray) -> np.ndarray:
     """
     arrays = np.broadcast_arrays(*(np.asarray(x, F64) for x in operands))
     with np.errstate(all="ignore"):
-        nearest = {
-            "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
-            "fma": lambda a, b, c: a * b + c, "div": lambda a, b: a / b, "sqrt": np.sqrt,
-        }[name](*arrays)  # fmt: skip
+        nearest = _OPERATIONS[name](*arrays)
     result = np.array(nearest, F64)
-    for lane in range(result.size):
+    special = ~np.logical_and.reduce([np.isfinite(x) for x in arrays])
+    if name in ("div", "sqrt"):
+        special |= arrays[-1] == 0
+    if name == "sqrt":
+        special |= arrays[0] < 0
+    for lane in np.flatnonzero(~special):
         values = [float(x[lane]) for x in arrays]
-        if not all(map(math.isfinite, values)) or (name == "div" and values[1] == 0) or (name == "sqrt" and values[0] <= 0):
-            continue
         exact = [Fraction(value) for value in values]
-        sign = float(nearest[lane])
         if name == "sqrt":
             result[lane] = _root64(exact[0], mode)
             continue
-        if name in ("add", "sub", "fma"):
+        sign = float(nearest[lane])
+        if name in ("add", "sub", "fma") and mode == "rm":
             first = values[0] * values[1] if name == "fma" else values[0]
             second = -values[1] if name == "sub" else values[-1]
-            if mode == "rm" and (math.copysign(1, first) < 0 or math.copysign(1, second) < 0):
+            if math.copysign(1, first) < 0 or math.copysign(1, second) < 0:
                 sign = -0.0
-        total = {
-            "add": lambda x: x[0] + x[1], "sub": lambda x: x[0] - x[1], "mul": lambda x: x[0] * x[1],
-            "fma": lambda x: x[0] * x[1] + x[2], "div": lambda x: x[0] / x[1],
-        }[name](exact)  # fmt: skip
-        result[lane] = fraction64(total, mode, sign)
+        result[lane] = fraction64(_OPERATIONS[name](*exact), mode, sign)
     return result
 
 

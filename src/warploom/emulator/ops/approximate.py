@@ -38,7 +38,7 @@ def approximate32(d: Decode) -> Step:
 
 @HANDLERS.add("div.approx.f32")
 def divide_approximately(d: Decode) -> Step:
-    """`.approx` multiplies by a reciprocal, which is zero for a divisor above 2^126 (in size); `.full` scales and is not."""
+    """`.approx` multiplies by a reciprocal, which is zero for a divisor above 2^126 in size; `.full` scales."""
     full = d.modifier("how") == "full"
 
     def divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -98,31 +98,27 @@ def reverse(d: Decode) -> Step:
 
 @HANDLERS.add("bfe")
 def extract(d: Decode) -> Step:
+    """Shift the field to the top, then down again with copies of its highest bit, or zeros, behind it."""
     kind = d.type("a")
-    unsigned, signed = {32: (np.uint32, np.int32), 64: (np.uint64, np.int64)}[kind.bits]
+    number = kind.numpy.type
     a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
-    width = kind.bits
+    last = kind.bits - 1
 
-    def step(frame: Frame) -> None:
+    def signed(frame: Frame) -> None:
         v = frame.values
-        start = (v[b] & np.uint32(255)).astype(np.int64)
+        start = np.minimum((v[b] & np.uint32(255)).astype(np.int64), last)  # past the top only signs are left
         length = (v[c] & np.uint32(255)).astype(np.int64)
-        # Shift the field to the top, then down again with the sign or zeros behind it.
-        if kind.is_signed:
-            top = np.minimum(start + length, width) - 1  # the bit whose sign is replicated
-            sign_above = np.where(start > width - 1, width - 1, start)
-            up = width - 1 - np.maximum(top, sign_above)
-            x = np.left_shift(np.asarray(v[a]), up.astype(signed))
-            result = np.right_shift(x, np.minimum(up + sign_above, width - 1).astype(signed))
-            # Past the top only sign bits are left.
-            result = np.where(start > width - 1, np.right_shift(np.asarray(v[a]), signed(width - 1)), result)
-            frame.write(out, np.where(length == 0, signed(0), result))
-        else:
-            x = np.right_shift(np.asarray(v[a]), start.astype(unsigned))
-            keep = np.left_shift(unsigned(1), np.minimum(length, width).astype(unsigned)) - unsigned(1)
-            frame.write(out, x & keep)
+        up = last - (np.minimum(start + np.maximum(length, 1), last + 1) - 1)
+        result = np.right_shift(np.left_shift(v[a], up.astype(kind.numpy)), (up + start).astype(kind.numpy))
+        frame.write(out, np.where(length == 0, number(0), result))
 
-    return step
+    def unsigned(frame: Frame) -> None:
+        v = frame.values
+        start = (v[b] & np.uint32(255)).astype(kind.numpy)
+        length = np.minimum(v[c] & np.uint32(255), np.uint32(last + 1)).astype(kind.numpy)
+        frame.write(out, np.right_shift(v[a], start) & (np.left_shift(number(1), length) - number(1)))
+
+    return signed if kind.is_signed else unsigned
 
 
 @HANDLERS.add("bfi")

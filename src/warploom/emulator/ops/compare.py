@@ -78,7 +78,9 @@ def set_predicate(d: Decode) -> Step:
     p = d.destination("p")
     pair = d.type("a").name.endswith("x2")
     has_q = "q" in d.operands
-    plain = isinstance(comparison, np.ufunc) and not pair and not has_q and "bool" not in d.modifiers and not d.has("ftz")
+    plain = (
+        isinstance(comparison, np.ufunc) and not pair and not has_q and "bool" not in d.modifiers and not d.has("ftz")
+    )
     if plain and d.type("a").name not in ("f16", "bf16"):
 
         def fast(frame: Frame) -> None:

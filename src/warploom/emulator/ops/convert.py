@@ -196,9 +196,7 @@ def round_to_integral(d: Decode) -> Step:
 
 
 _NARROW = tuple(
-    form.key
-    for form in rows.FORMS
-    if form.key.split(".")[1] in ("narrow", "relu", "satfinite", "directed", "ftz")
+    form.key for form in rows.FORMS if form.key.split(".")[1] in ("narrow", "relu", "satfinite", "directed", "ftz")
 )
 
 

@@ -47,7 +47,7 @@ def canonical(frame: Frame, target: np.ndarray) -> None:
 
 
 def step32(d: Decode, names: str, function: Function) -> Step:
-    """A step from single precision sources (as they are, or flushed) through `function` to a single, flushed and clamped."""
+    """A step from singles through `function` to a single; operands and result flushed, result clamped, as asked."""
     slots = [d.source(name) for name in names]
     out = d.destination("d")
     flushes, clamps = bool(d.modifiers.get("ftz")), bool(d.modifiers.get("sat"))
@@ -126,15 +126,15 @@ def multiply_add32(d: Decode) -> Step:
 
 @HANDLERS.add("div.f32", "rcp.f32", "sqrt.f32")
 def division32(d: Decode) -> Step:
-    """A quotient or root of singles rounded to double is never so close to a boundary of singles that rounding again errs."""
+    """Quotients and roots of singles keep so far from boundaries of singles that rounding to double first is safe."""
     mode = d.modifier("rnd")
     base = d.match.form.base
-    function: Function = {
+    functions: dict[str, Function] = {
         "div": lambda a, b: round32(a / b, mode),
         "rcp": lambda a: round32(1.0 / a, mode),
         "sqrt": lambda a: round32(np.sqrt(a), mode),
-    }[base]
-    return step32(d, "ab" if base == "div" else "a", doubles(function))
+    }
+    return step32(d, "ab" if base == "div" else "a", doubles(functions[base]))
 
 
 @HANDLERS.add("abs.f32", "neg.f32", "abs.f64", "neg.f64")
@@ -202,8 +202,10 @@ def arithmetic64(d: Decode) -> Step:
             operation(v[a], v[b], out=v[out], where=frame.mask)
 
         return fast
+    nearest: dict[str, Function] = {"fma": fma64, "rcp": lambda a: 1.0 / a, "sqrt": np.sqrt}
+    function: Function
     if mode == "rn":
-        function: Function = {"fma": fma64, "rcp": lambda a: 1.0 / a, "sqrt": np.sqrt}[base]
+        function = nearest[base]
     elif base == "rcp":
         function = lambda a: directed64("div", mode, np.ones_like(a), a)  # noqa: E731
     else:
@@ -231,14 +233,15 @@ def copy_sign(d: Decode) -> Step:
 def test_property(d: Decode) -> Step:
     """Zeros count as normal."""
     tiny = np.finfo(d.type("a").numpy).smallest_normal
-    function = {
+    functions: dict[str, Function] = {
         "finite": np.isfinite,
         "infinite": np.isinf,
         "number": lambda x: x == x,
         "notanumber": np.isnan,
         "normal": lambda x: np.isfinite(x) & ((np.abs(x) >= tiny) | (x == 0)),
         "subnormal": lambda x: (np.abs(x) < tiny) & (x != 0),
-    }[d.modifier("op")]
+    }
+    function = functions[d.modifier("op")]
     a, out = d.source("a"), d.destination("p")
 
     def step(frame: Frame) -> None:

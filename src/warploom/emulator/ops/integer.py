@@ -210,10 +210,9 @@ def multiply_add_saturate(d: Decode) -> Step:
 def _product24(a: np.ndarray, b: np.ndarray, signed: bool, high: bool) -> np.ndarray:
     """Bits 47..16 or 31..0 of the product of the low 24 bits, as int64."""
     if signed:
-        x, y = (a << np.int32(8)) >> np.int32(8), (b << np.int32(8)) >> np.int32(8)
+        product = np.multiply((a << np.int32(8)) >> np.int32(8), (b << np.int32(8)) >> np.int32(8), dtype=np.int64)
     else:
-        x, y = a & np.uint32(0xFFFFFF), b & np.uint32(0xFFFFFF)
-    product = np.multiply(x, y, dtype=np.int64)
+        product = np.multiply(a & np.uint32(0xFFFFFF), b & np.uint32(0xFFFFFF), dtype=np.int64)
     return product >> np.int64(16) if high else product
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def is_zero(d: Decode) -> Step:
 # -- lop3 --------------------------------------------------------------------------------------------------------
 
 # The sixteen functions of two inputs, by truth table: bit 2b + c of the index is the value for those b and c.
-_OF_TWO: tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], ...] = (
+_OF_TWO: tuple[Callable[[np.ndarray, np.ndarray], Any], ...] = (
     lambda b, c: np.uint32(0),
     lambda b, c: ~(b | c),
     lambda b, c: ~b & c,
@@ -76,7 +77,7 @@ _OF_TWO: tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], ...] = (
 
 
 def of_three(table: int) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    """The function of three inputs with a truth table: bit 4a + 2b + c. Where a is 0 its low half, else its high half."""
+    """The function with a truth table (bit 4a + 2b + c): where a is 0 its low half, else its high half."""
     low, high = table & 15, table >> 4 & 15
     zero, one = _OF_TWO[low], _OF_TWO[high]
     if low == high:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +114,7 @@ def permute(d: Decode) -> Step:
 
 def _permute(a: np.ndarray, b: np.ndarray, control: np.ndarray) -> np.ndarray:
     both = np.left_shift(np.asarray(b).astype(np.uint64), np.uint64(32)) | a
-    result = np.uint64(0)
+    result: Any = np.uint64(0)
     for at in range(4):
         select = np.asarray(control >> np.uint32(4 * at)).astype(np.uint64)
         byte = (both >> ((select & np.uint64(7)) << np.uint64(3))) & np.uint64(255)
@@ -127,12 +128,12 @@ def _permute_constant(control: int) -> Callable[[np.ndarray, np.ndarray], np.nda
     bytes_of = [(control >> 4 * at & 7, bool(control >> 4 * at & 8)) for at in range(4)]
 
     def apply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        result: np.ndarray | np.uint32 = np.uint32(0)
+        result: Any = np.uint32(0)
         for at, (byte, sign) in enumerate(bytes_of):
             part = ((a if byte < 4 else b) >> np.uint32(8 * (byte & 3))) & np.uint32(255)
             if sign:
                 part = (part >> np.uint32(7)) * np.uint32(255)
             result = result | (part << np.uint32(8 * at))
-        return result  # type: ignore[return-value]
+        return result
 
     return apply

@@ -39,12 +39,16 @@ _RESULTS = {
 _PLAIN_RESULTS = (("u32 s32 f32", _OLD), ("f16", _HALF), ("bf16", _LATE))
 
 
-def _both(key: str, opcode: str, operands: str, slots: dict[str, str], need: tuple, section: str) -> list[Form]:
+def _both(
+    key: str, opcode: str, operands: str, slots: dict[str, str], need: tuple[str, tuple[int, int]], section: str
+) -> list[Form]:
     """A row, and the row that combines the result with a predicate; `opcode` has `{bool}` where that word goes."""
     with_bool = {**slots, "bool": BOOLEANS}
     return [
         Form(key, opcode.replace("{bool}", ""), operands, slots, *need, section=section),
-        Form(f"{key}.bool", opcode.replace("{bool}", ".bool"), f"{operands}, c:pred", with_bool, *need, section=section),
+        Form(
+            f"{key}.bool", opcode.replace("{bool}", ".bool"), f"{operands}, c:pred", with_bool, *need, section=section
+        ),
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .schema import Form, Modifiers
 
 INTEGERS = "u8 u16 u32 u64 s8 s16 s32 s64"
@@ -34,21 +36,55 @@ def _can_saturate(modifiers: Modifiers) -> str | None:
     return None
 
 
-def _form(key: str, opcode: str, operands: str, slots: dict[str, str], since: tuple = _OLD, **rest: object) -> Form:
-    return Form(f"cvt.{key}", f"cvt{opcode}", operands, slots, *since, section=_SECTION, **rest)  # type: ignore[arg-type]
+def _form(
+    key: str, opcode: str, operands: str, slots: dict[str, str], since: tuple[str, tuple[int, int]] = _OLD, **rest: Any
+) -> Form:
+    return Form(f"cvt.{key}", f"cvt{opcode}", operands, slots, *since, section=_SECTION, **rest)
 
 
 _INTEGER = (
     _form("integer", "{.sat}.dtype.atype", _PLAIN, {"dtype": INTEGERS, "atype": INTEGERS}, check=_can_saturate),
     # float to integer; the result is clamped with or without .sat
-    _form("to_integer.f32", ".rnd{.ftz}{.sat}.dtype.atype", _PLAIN, {"rnd": _INTEGER_ROUNDINGS, "dtype": INTEGERS, "atype": "f32"}),
-    _form("to_integer.f64", ".rnd{.sat}.dtype.atype", _PLAIN, {"rnd": _INTEGER_ROUNDINGS, "dtype": INTEGERS, "atype": "f64"}),
-    _form("to_integer.f16", ".rnd{.sat}.dtype.atype", _HALF_SOURCE, {"rnd": _INTEGER_ROUNDINGS, "dtype": INTEGERS, "atype": "f16"}),
-    _form("to_integer.bf16", ".rnd.dtype.atype", _HALF_SOURCE, {"rnd": _INTEGER_ROUNDINGS, "dtype": _NOT_BYTES, "atype": "bf16"}, _HOPPER),
+    _form(
+        "to_integer.f32",
+        ".rnd{.ftz}{.sat}.dtype.atype",
+        _PLAIN,
+        {"rnd": _INTEGER_ROUNDINGS, "dtype": INTEGERS, "atype": "f32"},
+    ),
+    _form(
+        "to_integer.f64",
+        ".rnd{.sat}.dtype.atype",
+        _PLAIN,
+        {"rnd": _INTEGER_ROUNDINGS, "dtype": INTEGERS, "atype": "f64"},
+    ),
+    _form(
+        "to_integer.f16",
+        ".rnd{.sat}.dtype.atype",
+        _HALF_SOURCE,
+        {"rnd": _INTEGER_ROUNDINGS, "dtype": INTEGERS, "atype": "f16"},
+    ),
+    _form(
+        "to_integer.bf16",
+        ".rnd.dtype.atype",
+        _HALF_SOURCE,
+        {"rnd": _INTEGER_ROUNDINGS, "dtype": _NOT_BYTES, "atype": "bf16"},
+        _HOPPER,
+    ),
     # integer to float
-    _form("from_integer.f32", ".rnd{.ftz}{.sat}.dtype.atype", _PLAIN, {"rnd": _ROUNDINGS, "dtype": "f32", "atype": INTEGERS}),
+    _form(
+        "from_integer.f32",
+        ".rnd{.ftz}{.sat}.dtype.atype",
+        _PLAIN,
+        {"rnd": _ROUNDINGS, "dtype": "f32", "atype": INTEGERS},
+    ),
     _form("from_integer", ".rnd{.sat}.dtype.atype", _PLAIN, {"rnd": _ROUNDINGS, "dtype": "f16 f64", "atype": INTEGERS}),
-    _form("from_integer.bf16", ".rnd.dtype.atype", _PLAIN, {"rnd": _ROUNDINGS, "dtype": "bf16", "atype": _NOT_BYTES}, _HOPPER),
+    _form(
+        "from_integer.bf16",
+        ".rnd.dtype.atype",
+        _PLAIN,
+        {"rnd": _ROUNDINGS, "dtype": "bf16", "atype": _NOT_BYTES},
+        _HOPPER,
+    ),
 )
 
 _FLOAT = (
@@ -66,7 +102,14 @@ _FLOAT = (
     _form("narrow.f16.bf16", ".rnd.f16.bf16", ">d:f16, a:bf16!", {"rnd": _ROUNDINGS}, _HOPPER),
     _form("relu.f16.f32", ".rnd.relu{.satfinite}.f16.f32", ">d:f16, a:f32", {"rnd": "rn rz"}, _AMPERE, needs=_FINITE),
     _form("satfinite.f16.f32", ".rnd.satfinite.f16.f32", ">d:f16, a:f32", {"rnd": "rn rz"}, ("sm_50", (8, 1))),
-    _form("narrow.bf16.f32", ".rnd{.relu}{.satfinite}.bf16.f32", ">d:bf16, a:f32", {"rnd": "rn rz"}, _AMPERE, needs=_FINITE),
+    _form(
+        "narrow.bf16.f32",
+        ".rnd{.relu}{.satfinite}.bf16.f32",
+        ">d:bf16, a:f32",
+        {"rnd": "rn rz"},
+        _AMPERE,
+        needs=_FINITE,
+    ),
     # ptxas also rounds up and down and flushes, where neither .relu nor .satfinite stands.
     _form("directed.bf16.f32", ".rnd{.ftz}.bf16.f32", ">d:bf16, a:f32", {"rnd": "rm rp"}, _AMPERE),
     _form("ftz.bf16.f32", ".rnd.ftz.bf16.f32", ">d:bf16, a:f32", {"rnd": "rn rz"}, _AMPERE),
@@ -78,18 +121,25 @@ _FLOAT = (
     _form("widen.f64.bf16", ".f64.bf16", ">d:f64, a:bf16!", {}, _HOPPER),
 )
 
+_DTYPE_FP8 = {"dtype": "e4m3x2 e5m2x2"}
+
 _PACKED = (
-    _form("pair.f16x2.f32", ".rnd{.relu}{.satfinite}.f16x2.f32", ">d:f16x2, a:f32, b:f32", {"rnd": "rn rz"}, _AMPERE, needs=_FINITE),
-    _form("pair.bf16x2.f32", ".rnd{.relu}{.satfinite}.bf16x2.f32", ">d:bf16x2, a:f32, b:f32", {"rnd": "rn rz"}, _AMPERE, needs=_FINITE),
+    *(
+        _form(
+            f"pair.{pair}.f32", f".rnd{{.relu}}{{.satfinite}}.{pair}.f32", f">d:{pair}, a:f32, b:f32",
+            {"rnd": "rn rz"}, _AMPERE, needs=_FINITE,
+        )
+        for pair in ("f16x2", "bf16x2")
+    ),
     _form("rna.tf32.f32", ".rna{.satfinite}.tf32.f32", ">d:b32, a:f32", {}, _AMPERE, needs=_FINITE),
     _form(
         "tf32.f32", ".rnd{.satfinite}{.relu}.tf32.f32", ">d:b32, a:f32", {"rnd": "rn rz"}, _HOPPER,
         needs={"satfinite": ("sm_100", (8, 6))},
     ),
     _form(
-        "fp8x2.f32", ".rn.satfinite{.relu}.dtype.f32", ">d:b16, a:f32, b:f32", {"dtype": "e4m3x2 e5m2x2"}, ("sm_89", (8, 1))
+        "fp8x2.f32", ".rn.satfinite{.relu}.dtype.f32", ">d:b16, a:f32, b:f32", _DTYPE_FP8, ("sm_89", (8, 1))
     ),
-    _form("fp8x2.f16x2", ".rn.satfinite{.relu}.dtype.f16x2", ">d:b16, a:f16x2!", {"dtype": "e4m3x2 e5m2x2"}, ("sm_89", (8, 1))),
+    _form("fp8x2.f16x2", ".rn.satfinite{.relu}.dtype.f16x2", ">d:b16, a:f16x2!", _DTYPE_FP8, ("sm_89", (8, 1))),
     _form("f16x2.fp8x2", ".rn{.relu}.f16x2.atype", ">d:f16x2, a:b16!", {"atype": "e4m3x2 e5m2x2"}, ("sm_89", (8, 1))),
     Form(
         "cvt.pack", "cvt.pack.sat.dtype.atype", ">d:b32, a:atype, b:atype", {"dtype": "u16 s16", "atype": "s32"},

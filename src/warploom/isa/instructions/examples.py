@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 from .. import dtypes
 from ..dtypes import Kind
@@ -61,7 +62,7 @@ def needs_of(form: Form, modifiers: Modifiers) -> tuple[str, tuple[int, int]]:
     """The oldest target and PTX version of a row with these modifiers."""
     arch, ptx = form.arch.split()[0], form.ptx
     for chosen in modifiers.values():
-        if chosen in form.needs:
+        if chosen is not None and chosen in form.needs:
             later, version = form.needs[chosen]
             arch = max((arch, later.split()[0]), key=lambda name: (arch_number(name), name))
             ptx = max(ptx, version)
@@ -100,7 +101,9 @@ def _operand(spec: OperandSpec, match: Match, registers: _Registers) -> str:
     if spec.kind == "address":
         return f"[%u64_{90 + len(registers.used) % 2}]"
     if spec.kind == "tensor_address":
-        dims = next((int(value[0]) for value in match.modifiers.values() if value and re.fullmatch(r"[1-5]d", value)), 2)
+        dims = next(
+            (int(value[0]) for value in match.modifiers.values() if value and re.fullmatch(r"[1-5]d", value)), 2
+        )
         return "[%u64_90, {" + ", ".join(registers.take("s32") for _ in range(dims)) + "}]"
     if spec.kind == "immediate":
         return "1"
@@ -145,19 +148,20 @@ def opcodes(form: Form, most: int = _VARIANTS) -> Iterator[tuple[str, Modifiers]
             yield opcode, modifiers
 
 
-def examples(form: Form, most: int = _VARIANTS) -> list[Example]:
+@cache
+def examples(form: Form, most: int = _VARIANTS) -> tuple[Example, ...]:
     """Examples of a row: its own `example` where it has one, else one or more of each opcode of `opcodes`."""
     if form.example:
         opcode = form.example.split()[0].rstrip(";")
-        modifiers = form.match(tuple(opcode.split(".")[1:])) or {}
-        return [Example(form, form.example, *needs_of(form, modifiers))]
-    found = []
+        own = form.match(tuple(opcode.split(".")[1:])) or {}
+        return (Example(form, form.example, *needs_of(form, own)),)
+    found: list[Example] = []
     for opcode, modifiers in opcodes(form, most):
         match = Match(form, modifiers)
         needs = needs_of(form, modifiers)
         texts = dict.fromkeys(instruction_text(match, opcode, optional) for optional in (False, True))
         found += [Example(form, text, *needs) for text in texts]
-    return found
+    return tuple(found)
 
 
 # Names that the rows' own examples use.

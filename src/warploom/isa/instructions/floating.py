@@ -56,7 +56,7 @@ FORMS: tuple[Form, ...] = (
     Form("sqrt.f32", "sqrt.rnd{.ftz}.f32", _F32[2], _RND, ptx=(2, 0), section="9.7.3.15"),
     Form("sqrt.f64", "sqrt.rnd.f64", _F64[2], _RND, ptx=(2, 0), section="9.7.3.15"),
     Form("rsqrt.approx.f32", "rsqrt.approx{.ftz}.f32", _F32[2], ptx=(1, 4), section="9.7.3.16"),
-    Form("rsqrt.approx.f64", "rsqrt.approx{.ftz}.f64", _F64[2], ptx=(1, 4), needs={"ftz": ("sm_50", (4, 0))}, section="9.7.3.16"),
+    Form("rsqrt.approx.f64", "rsqrt.approx{.ftz}.f64", _F64[2], ptx=(4, 0), section="9.7.3.16"),
     Form("sin.approx.f32", "sin.approx{.ftz}.f32", _F32[2], ptx=(1, 4), section="9.7.3.18"),
     Form("cos.approx.f32", "cos.approx{.ftz}.f32", _F32[2], ptx=(1, 4), section="9.7.3.19"),
     Form("lg2.approx.f32", "lg2.approx{.ftz}.f32", _F32[2], ptx=(1, 4), section="9.7.3.20"),

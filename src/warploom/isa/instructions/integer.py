@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .schema import Form
 
 INTEGERS = "u16 u32 u64 s16 s32 s64"
 SIGNED = "s16 s32 s64"
 _WORDS = "u32 u64 s32 s64"
 _WIDER = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
-_LATE = {"arch": "sm_90", "ptx": (8, 0)}
+_LATE: dict[str, Any] = {"arch": "sm_90", "ptx": (8, 0)}
 
 _TWO = ">d:type, a:type, b:type"
 _THREE = ">d:type, a:type, b:type, c:type"
@@ -27,7 +29,12 @@ ARITHMETIC = (
     Form("mad.integer", "mad.half.type", _THREE, {"half": "lo hi", "type": INTEGERS}, section="9.7.1.4"),
     Form("mad.saturate", "mad.hi.sat.s32", ">d:s32, a:s32, b:s32, c:s32", section="9.7.1.4"),
     *(
-        Form(f"mad.wide.{narrow}", f"mad.wide.{narrow}", f">d:{wide}, a:{narrow}, b:{narrow}, c:{wide}", section="9.7.1.4")
+        Form(
+            f"mad.wide.{narrow}",
+            f"mad.wide.{narrow}",
+            f">d:{wide}, a:{narrow}, b:{narrow}, c:{wide}",
+            section="9.7.1.4",
+        )
         for narrow, wide in _WIDER.items()
     ),
     Form("mul24", "mul24.half.type", _TWO, {"half": "lo hi", "type": "u32 s32"}, section="9.7.1.5"),
@@ -55,7 +62,9 @@ BITS = (
     Form("fns", "fns.b32", ">d:b32, mask:b32, base:b32, offset:s32", ptx=(6, 0), section="9.7.1.17"),
     Form("brev", "brev.type", ">d:type, a:type", {"type": "b32 b64"}, ptx=(2, 0), section="9.7.1.18"),
     Form("bfe", "bfe.type", ">d:type, a:type, b:u32, c:u32", {"type": _WORDS}, ptx=(2, 0), section="9.7.1.19"),
-    Form("bfi", "bfi.type", ">f:type, a:type, b:type, c:u32, d:u32", {"type": "b32 b64"}, ptx=(2, 0), section="9.7.1.20"),
+    Form(
+        "bfi", "bfi.type", ">f:type, a:type, b:type, c:u32, d:u32", {"type": "b32 b64"}, ptx=(2, 0), section="9.7.1.20"
+    ),
     Form(
         "szext", "szext.mode.type", ">d:type, a:type, b:u32", {"mode": "clamp wrap", "type": "u32 s32"},
         arch="sm_70", ptx=(7, 6), section="9.7.1.21",

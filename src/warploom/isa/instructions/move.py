@@ -1,6 +1,8 @@
-"""Moves: registers, special registers, addresses, vectors packed and unpacked, bytes permuted: PTX ISA 9.7.9.3, 9.7.9.4, 9.7.9.7."""
+"""Moves of values and addresses, vectors packed and unpacked, bytes permuted: PTX ISA 9.7.9.3, 9.7.9.4, 9.7.9.7."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from .schema import Form
 
@@ -15,9 +17,13 @@ def _vectors() -> list[Form]:
     for whole, part, count in _VECTORS:
         if part == "b8":
             continue  # needs registers of 8 bits, which only ld, st and cvt take
-        rows.append(Form(f"mov.pack.{whole}x{count}", f"mov.{whole}", f">d:{whole}, a:{part}*{count}", section="9.7.9.4"))
-        rows.append(Form(f"mov.unpack.{whole}x{count}", f"mov.{whole}", f">d:{part}*{count}, a:{whole}!", section="9.7.9.4"))
-    late = {"arch": "sm_70", "ptx": (8, 3), "section": "9.7.9.4"}
+        rows.append(
+            Form(f"mov.pack.{whole}x{count}", f"mov.{whole}", f">d:{whole}, a:{part}*{count}", section="9.7.9.4")
+        )
+        rows.append(
+            Form(f"mov.unpack.{whole}x{count}", f"mov.{whole}", f">d:{part}*{count}, a:{whole}!", section="9.7.9.4")
+        )
+    late: dict[str, Any] = {"arch": "sm_70", "ptx": (8, 3), "section": "9.7.9.4"}
     rows.append(Form("mov.pack.b128", "mov.b128", ">d:b128, a:b64*2", **late))
     rows.append(Form("mov.unpack.b128", "mov.b128", ">d:b64*2, a:b128!", **late))
     rows.append(Form("mov.b128", "mov.b128", ">d:b128, a:b128!", **late))

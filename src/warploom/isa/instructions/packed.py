@@ -36,7 +36,13 @@ FORMS: tuple[Form, ...] = (
     Form("fma.relu.f16", "fma.rn{.ftz}.relu.type", _THREE, _F16, "sm_80", (7, 0), section="9.7.4.4"),
     Form("fma.bf16", "fma.rn{.relu}.type", _THREE, _BF16, "sm_80", (7, 0), section="9.7.4.4"),
     Form(
-        "fma.oob", "fma.rn.oob{.relu}.type", _THREE, {"type": "f16 f16x2 bf16 bf16x2"}, "sm_90", (8, 1), section="9.7.4.4"
+        "fma.oob",
+        "fma.rn.oob{.relu}.type",
+        _THREE,
+        {"type": "f16 f16x2 bf16 bf16x2"},
+        "sm_90",
+        (8, 1),
+        section="9.7.4.4",
     ),
     Form("neg.f16", "neg{.ftz}.type", _ONE, _F16, "sm_53", (6, 0), section="9.7.4.5"),
     Form("neg.bf16", "neg.type", _ONE, _BF16, "sm_80", (7, 0), section="9.7.4.5"),
