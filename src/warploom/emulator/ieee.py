@@ -276,13 +276,20 @@ def bf16_to_f32(bits: np.ndarray) -> np.ndarray:
 def f32_to_bf16(x: np.ndarray) -> np.ndarray:
     """Singles to bfloat16 bits, to nearest even; NaN becomes 0x7FFF."""
     bits = x.view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
-    return np.where(x != x, NAN16, rounded.astype(np.uint16))
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    odd += np.uint32(0x7FFF)
+    odd += bits
+    # The rounded bits are the upper half of each word.
+    rounded = odd.view(np.uint16)[1::2]
+    nan = x != x
+    return np.where(nan, NAN16, rounded) if np.count_nonzero(nan) else rounded
 
 
 def f16_bits(x: np.ndarray) -> np.ndarray:
     """Values that may need rounding to nearest from single precision, as float16 bits; NaN becomes 0x7FFF."""
-    return np.where(x != x, NAN16, x.astype(np.float16).view(np.uint16))
+    bits = x.astype(np.float16).view(np.uint16)
+    nan = x != x
+    return np.where(nan, NAN16, bits) if np.count_nonzero(nan) else bits
 
 
 def half_bits(x: np.ndarray, name: str) -> np.ndarray:
@@ -302,7 +309,8 @@ def half_values(bits: np.ndarray, name: str) -> np.ndarray:
 
 def flush(x: np.ndarray, tiny: float | np.floating = TINY32) -> np.ndarray:
     """Subnormals (below `tiny`) to zeros of the same sign."""
-    return np.where(np.abs(x) < tiny, x * 0, x)
+    small = np.abs(x) < tiny
+    return np.where(small, x * 0, x) if np.count_nonzero(small) else x
 
 
 def saturate(x: np.ndarray) -> np.ndarray:

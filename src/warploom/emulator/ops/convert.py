@@ -280,8 +280,9 @@ def pair(d: Decode) -> Step:
         return half_bits(_relu(result) if relu else result, name)
 
     def step(frame: Frame) -> None:
-        upper, lower = bits(spread(frame, a)), bits(spread(frame, b))
-        frame.write(out, (upper.astype(np.uint32) << np.uint32(16)) | lower)
+        both = np.empty((frame.lanes, 2), np.uint16)
+        both[:, 0], both[:, 1] = bits(spread(frame, b)), bits(spread(frame, a))
+        frame.write(out, both.view(np.uint32)[:, 0])
 
     return step
 

@@ -124,16 +124,29 @@ def _permute(a: np.ndarray, b: np.ndarray, control: np.ndarray) -> np.ndarray:
 
 
 def _permute_constant(control: int) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
-    """The permutation for one control word: a shift and a mask for each byte."""
-    bytes_of = [(control >> 4 * at & 7, bool(control >> 4 * at & 8)) for at in range(4)]
+    """The permutation for one control word: bytes that move together are one shift and one mask."""
+    moves: dict[tuple[bool, int], int] = {}
+    signs = []
+    for at in range(4):
+        select = control >> 4 * at & 15
+        second, byte = select & 4 > 0, select & 3
+        if select & 8:
+            signs.append((second, np.uint32(8 * byte), np.uint32(8 * at)))
+        else:
+            moves[second, 8 * (at - byte)] = moves.get((second, 8 * (at - byte)), 0) | 255 << 8 * at
+    groups = [
+        (second, np.left_shift if shift > 0 else np.right_shift, np.uint32(abs(shift)), np.uint32(mask))
+        for (second, shift), mask in moves.items()
+    ]
 
     def apply(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        result: Any = np.uint32(0)
-        for at, (byte, sign) in enumerate(bytes_of):
-            part = ((a if byte < 4 else b) >> np.uint32(8 * (byte & 3))) & np.uint32(255)
-            if sign:
-                part = (part >> np.uint32(7)) * np.uint32(255)
-            result = result | (part << np.uint32(8 * at))
+        result: Any = None
+        for second, move, amount, mask in groups:
+            part = move(b if second else a, amount) & mask
+            result = part if result is None else result | part
+        for second, low, at in signs:
+            part = ((((b if second else a) >> low) >> np.uint32(7)) & np.uint32(1)) * np.uint32(255) << at
+            result = part if result is None else result | part
         return result
 
     return apply
