@@ -22,7 +22,7 @@ GPU := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi 2>/dev/null)
 COMMA := ,
 EMPTY :=
 BASE_EXTRA := $(if $(GPU),[gpu],$(EMPTY))
-DEV_EXTRA := [dev$(if $(GPU),$(COMMA)gpu,)]
+DEV_EXTRA := [dev$(if $(GPU),$(COMMA)gpu)]
 ALIVE := $(BIN)/python tools/alive.py
 
 .DEFAULT_GOAL := help

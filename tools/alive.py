@@ -18,11 +18,12 @@ EVERY_S = 45
 def main(command: list[str]) -> int:
     started = time.monotonic()
     process = subprocess.Popen(command)
+    name = command[2] if command[1:2] == ["-m"] else Path(command[0]).name
     while True:
         try:
             return process.wait(timeout=None if sys.stdout.isatty() else EVERY_S)
         except subprocess.TimeoutExpired:
-            print(f"... {Path(command[0]).name} is running, {time.monotonic() - started:.0f} s", flush=True)
+            print(f"\n... {name} is running, {time.monotonic() - started:.0f} s", flush=True)
         except KeyboardInterrupt:
             process.wait()
             return 130
