@@ -1,8 +1,8 @@
 """Approximate functions: rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh, div. PTX ISA 9.7.3.8 and 9.7.3.13 to 9.7.3.22.
 
 The result here is the double precision value rounded once, which lies within every error bound of the ISA but is
-not bit for bit what hardware gives: for rcp 87 % of results agree on an H200, for ex2 40 to 69 %
-(tests/golden/README.md, unary.npz). The special values are those of the ISA's tables.
+not bit for bit what hardware gives: of the 4096 inputs recorded on an H200 (tests/golden/unary.npz) 88 % agree for rcp,
+76 % for ex2, 73 % for tanh, 14 % for sin. The special values are those of the ISA's tables.
 """
 
 from __future__ import annotations

@@ -290,7 +290,7 @@ def pair(d: Decode) -> Step:
 @HANDLERS.add("cvt.rna.tf32.f32")
 def tf32_away(d: Decode) -> Step:
     """Ties away from zero: add half of the last place kept and cut. Exponent 255 is only cut, so that some NaNs
-    become infinite: read off an H200 (shared/reference/tensorcore_numerics.md)."""
+    become infinite: read off an H200 (tests/golden/unary.npz)."""
     a, out = d.source("a", dtypes.b32), d.destination("d")
     finite = bool(d.modifiers.get("satfinite"))
     exponent, cut = np.uint32(0x7F800000), np.uint32(0xFFFFE000)
