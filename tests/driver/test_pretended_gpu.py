@@ -214,6 +214,7 @@ class Tensor:
     def data_ptr(self): return self.array.ctypes.data
     def stride(self): return tuple(step // self.array.itemsize for step in self.array.strides)
     def get_device(self): return 0
+    def is_contiguous(self): return bool(self.array.flags.c_contiguous)
     def is_conj(self): return False
     def is_neg(self): return False
 made = []

@@ -9,7 +9,8 @@ so it may be captured.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..errors import DriverError
@@ -91,21 +92,20 @@ class PreparedLaunch:
         self.library = library or load()
         self._storage = [ctypes.create_string_buffer(value, max(len(value), 1)) for value in values]
         self._parameters = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(item) for item in self._storage))
-        self._calls: dict[int, tuple[Any, ...]] = {}
+        self._calls: dict[int, Callable[[], Any]] = {}
         self._call = self.library.native.cuLaunchKernelEx if route == "ctypes" else self.library.cuda.cuLaunchKernelEx
 
     def __call__(self, stream: int) -> None:
         """Enqueue it on a raw stream. Raises DriverError, with CUDA's error name, where the driver refuses."""
-        arguments = self._calls.get(stream)
-        if arguments is None:
-            arguments = self._arguments(stream)
-        status = self._call(*arguments)
+        call = self._calls.get(stream)
+        status = call() if call is not None else self._ready(stream)()
         if status:
             self._failed(status, stream)
 
-    def _arguments(self, stream: int) -> tuple[Any, ...]:
+    def _ready(self, stream: int) -> Callable[[], Any]:
+        """The driver's call with all its arguments, kept for this stream."""
         made = self._native_arguments(stream) if self.route == "ctypes" else self._bound_arguments(stream)
-        return self._calls.setdefault(stream, made)
+        return self._calls.setdefault(stream, partial(self._call, *made))
 
     def _native_arguments(self, stream: int) -> tuple[Any, ...]:
         attributes = self._attributes()
@@ -163,7 +163,7 @@ class PreparedLaunch:
         if status in (INVALID_CONTEXT, INVALID_HANDLE) and library.current_context()[0] != kernel.context:
             # this thread has no context yet, or another GPU's: nothing was enqueued, try again in the kernel's own
             with library.activated(kernel.device):
-                retried = self._call(*self._calls[stream])
+                retried = self._calls[stream]()
                 status = int(retried[0]) if isinstance(retried, tuple) else int(retried)
             if status == 0:
                 return

@@ -25,6 +25,24 @@ if TYPE_CHECKING:
 
 _KEPT = 8192
 _NUMBERS = (int, float)
+_MOST_ARRAYS = 16
+
+
+def _facts(tensor: Any) -> tuple[Any, ...]:
+    """All of a tensor that the checks depend on. Its device follows from its address, for addresses are unified; the
+    strides of a contiguous one follow from its shape."""
+    return tensor.data_ptr(), tensor.shape, tensor.is_contiguous() or tensor.stride(), tensor.dtype
+
+
+def _written_out(count: int) -> Callable[..., tuple[Any, ...]]:
+    """`(positional, *_facts(t0), *_facts(t1), …)` for so many tensors, without a loop: half the cost of a call."""
+    names = [f"t{at}" for at in range(count)]
+    facts = "".join(f", {t}.data_ptr(), {t}.shape, {t}.is_contiguous() or {t}.stride(), {t}.dtype" for t in names)
+    return eval(f"lambda {', '.join(['positional', *names])}: (positional{facts},)")  # noqa: S307 - our own text
+
+
+KEYS = tuple(_written_out(count) for count in range(_MOST_ARRAYS + 1))
+"""Key functions by number of arrays."""
 
 
 @dataclass(frozen=True)
@@ -65,21 +83,12 @@ class Caller:
 
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, **numbers: Any) -> Any:
         """Run it. Raises as `launch` and `emulate` do; nothing was launched then."""
-        fast = self._fast_types
-        if fast and not numbers:
+        if self._plans and not numbers:
             everything = args if out is None else (*args, *out) if type(out) is tuple else (*args, out)
-            # the body of `_key`, written out: a call of it would cost a tenth of the whole
-            parts: list[Any] = [len(args)]
-            for value in everything:
-                kind = type(value)
-                if kind in fast:
-                    parts += (value.data_ptr(), value.shape, value.stride(), value.dtype, value.get_device())
-                elif kind in _NUMBERS:
-                    parts += (kind, value)
-                else:
-                    parts = []
-                    break
-            key = tuple(parts)
+            try:
+                key = KEYS[len(everything)](len(args), *everything)
+            except (AttributeError, IndexError, RuntimeError):  # a number, no torch tensor, or very many of them
+                key = self._key(len(args), everything)
             plan = self._plans.get(key)
             if plan is None and key in self._outputs:
                 made = self._outputs[key].make()
@@ -99,12 +108,11 @@ class Caller:
 
         The number of positional arguments is part of it: it says which of them are outputs.
         """
-        fast = self._fast_types
         key: list[Any] = [positional]
         for value in values:
             kind = type(value)
-            if kind in fast:
-                key += (value.data_ptr(), value.shape, value.stride(), value.dtype, value.get_device())
+            if kind in self._fast_types:
+                key += _facts(value)
             elif kind in _NUMBERS:
                 key += (kind, value)
             else:
