@@ -68,21 +68,27 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
         ptx.inst.mov.u32(col_off, ptx.special.ctaid.x())
         ptx.inst.shl.b32(col_off, col_off, 6)
 
+        # The branch around the copies is by warp, the same for all its lanes, and one lane is chosen inside: ptxas takes
+        # ten times as long for a hundred branches that split a warp while the accumulators are live.
         tid = ptx.special.tid.x()
-        with ptx.if_(tid == 0):
+        warp = reg.scalar(u32)
+        ptx.inst.shfl.sync.idx.b32(warp, tid >> 5, 0, 31, -1)
+        leader = tid == 0
+        with ptx.if_(leader):
             for bar in bars:
                 ptx.mbarrier.init(bar[0], 1)
             ptx.fence.proxy_async_shared_cta()
 
         for i in range(n_iters):
             k_off = reg.scalar(u32, init=i * tile_k)
-            with ptx.if_(tid == 0):
-                ptx.mbarrier.arrive_expect_tx(bars[i][0], sA.bytes + sB.bytes)
-                ptx.cp.async_.bulk.tensor_2d(dst=sA[0], src=A.tma_desc(), coord=(k_off, row_off), mbar=bars[i][0])
-                ptx.cp.async_.bulk.tensor_2d(dst=sB[0], src=B.tma_desc(), coord=(col_off, k_off), mbar=bars[i][0])
+            full = bars[i][0]
+            with ptx.if_(warp == 0):
+                ptx.mbarrier.arrive_expect_tx(full, sA.bytes + sB.bytes, pred=leader)
+                ptx.cp.async_.bulk.tensor_2d(sA[0], A.tma_desc(), (k_off, row_off), full, pred=leader)
+                ptx.cp.async_.bulk.tensor_2d(sB[0], B.tma_desc(), (col_off, k_off), full, pred=leader)
             # The CTA barrier orders the initialisation of the barriers before the first wait on them.
             ptx.bar.sync(0)
-            ptx.mbarrier.wait(bars[i][0], phases[i])
+            ptx.mbarrier.wait(full, phases[i])
 
             ptx.wgmma.fence()
             for step in range(sA[0].k_slices):
@@ -95,7 +101,6 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
             ptx.wgmma.wait_group(0)
 
         # Each thread owns two columns of two rows in each of eight groups of 8 columns.
-        warp = tid >> 5
         lane = tid & 31
         row = (warp << 4) + (lane >> 2) + row_off
         column = ((lane & 3) << 1) + col_off

@@ -257,7 +257,7 @@ def _rank(trace: Trace, rank: int, tensor_map: TensorMap) -> None:
 
 
 def _check_box(trace: Trace, dst: Any, tensor_map: TensorMap) -> None:
-    """A copy that is to fill a tile moves as many bytes as the tile has; the barrier would wait for the rest for ever."""
+    """A copy that is to fill a tile moves as many bytes as the tile has, or its barrier waits for ever."""
     if not isinstance(dst, TileSlice):
         return
     box = tensor_map.array.spec.box or ()

@@ -216,7 +216,7 @@ class Kernel:
         caller = self._caller
         if caller is None:
             caller = self._caller = runtime.Caller(self.program())
-        return caller(*args, out=out, stream=stream, **scalars)
+        return caller.run(args, out, stream, scalars)
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} {self.arch} at {self.location}>"
