@@ -68,7 +68,7 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
         ptx.inst.mov.u32(col_off, ptx.special.ctaid.x())
         ptx.inst.shl.b32(col_off, col_off, 6)
 
-        # The branch around the copies is by warp, the same for all its lanes, and one lane is chosen inside: ptxas takes
+        # The branch around the copies is by warp, the same for all lanes, and one lane is chosen inside: ptxas takes
         # ten times as long for a hundred branches that split a warp while the accumulators are live.
         tid = ptx.special.tid.x()
         warp = reg.scalar(u32)
