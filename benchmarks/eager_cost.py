@@ -121,7 +121,7 @@ def main() -> None:
     }
     figures["public call, cluster and PDL"] = _warm(Caller(program(pdl=True, cluster=2)), ours, options.calls)
     stream = torch.cuda.current_stream().cuda_stream
-    plan = next(iter(call._plans.values())).launch
+    plan = next(iter(call._plans.values()))[0][1].launch
     routes = {}
     for route in launching.ROUTES:
         values = [bytes(item) for item in plan._storage]

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ArgumentError
 from ..settings import config
@@ -25,20 +25,27 @@ if TYPE_CHECKING:
 
 _KEPT = 8192
 _NUMBERS = (int, float)
+_VIEWS_KEPT = 7
+"""Other shapes of the same buffers whose launches are remembered."""
 _MOST_ARRAYS = 16
+
+Key: TypeAlias = "tuple[tuple[Any, ...], tuple[Any, ...]]"
+"""Addresses, and all else. The table is looked up by the addresses alone, for hashing shapes costs more than comparing
+them."""
 
 
 def _facts(tensor: Any) -> tuple[Any, ...]:
-    """All of a tensor that the checks depend on. Its device follows from its address, for addresses are unified; the
-    strides of a contiguous one follow from its shape."""
-    return tensor.data_ptr(), tensor.shape, tensor.is_contiguous() or tensor.stride(), tensor.dtype
+    """All of a tensor, but its address, that the checks depend on. Its device follows from the address, for addresses
+    are unified; the strides of a contiguous one follow from its shape."""
+    return tensor.shape, tensor.is_contiguous() or tensor.stride(), tensor.dtype
 
 
-def _written_out(count: int) -> Callable[..., tuple[Any, ...]]:
-    """`(positional, *_facts(t0), *_facts(t1), …)` for so many tensors, without a loop: half the cost of a call."""
+def _written_out(count: int) -> Callable[..., Key]:
+    """The key of so many tensors, without a loop: half the cost of a call."""
     names = [f"t{at}" for at in range(count)]
-    facts = "".join(f", {t}.data_ptr(), {t}.shape, {t}.is_contiguous() or {t}.stride(), {t}.dtype" for t in names)
-    return eval(f"lambda {', '.join(['positional', *names])}: (positional{facts},)")  # noqa: S307 - our own text
+    addresses = "".join(f"{t}.data_ptr(), " for t in names)
+    facts = "".join(f"{t}.shape, {t}.is_contiguous() or {t}.stride(), {t}.dtype, " for t in names)
+    return eval(f"lambda {', '.join(['positional', *names])}: (({addresses}), (positional, {facts}))")  # noqa: S307
 
 
 KEYS = tuple(_written_out(count) for count in range(_MOST_ARRAYS + 1))
@@ -75,26 +82,29 @@ class Caller:
 
     def __init__(self, program: Program | HasProgram) -> None:
         self.program = program_of(program)
-        self._plans: dict[tuple[Any, ...], _Plan] = {}
-        self._outputs: dict[tuple[Any, ...], _Outputs] = {}
+        self._plans: dict[tuple[Any, ...], tuple[tuple[tuple[Any, ...], _Plan], ...]] = {}
+        self._outputs: dict[Key, _Outputs] = {}
         self._fast_types: frozenset[type] = frozenset()
         self._raw_stream: Callable[[int], int] = int
         self._lock = threading.Lock()
 
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, **numbers: Any) -> Any:
         """Run it. Raises as `launch` and `emulate` do; nothing was launched then."""
+        return self.run(args, out, stream, numbers)
+
+    def run(self, args: tuple[Any, ...], out: Any, stream: Any, numbers: dict[str, Any]) -> Any:
+        """`__call__` with its arguments as they are, for a caller that has them so."""
         if self._plans and not numbers:
             everything = args if out is None else (*args, *out) if type(out) is tuple else (*args, out)
             try:
-                key = KEYS[len(everything)](len(args), *everything)
+                addresses, facts = KEYS[len(everything)](len(args), *everything)
             except (AttributeError, IndexError, RuntimeError):  # a number, no torch tensor, or very many of them
-                key = self._key(len(args), everything)
-            plan = self._plans.get(key)
-            if plan is None and key in self._outputs:
-                made = self._outputs[key].make()
-                everything = (*args, *made)
-                plan = self._plans.get(self._key(len(args), everything))
-                out = made
+                addresses, facts = self._key(len(args), everything)
+            plan = self._find(addresses, facts)
+            if plan is None and (addresses, facts) in self._outputs:
+                out = self._outputs[addresses, facts].make()
+                everything = (*args, *out)
+                plan = self._find(*self._key(len(args), everything))
             if plan is not None:
                 plan.launch(self._raw_stream(plan.device) if stream is None else on_gpu.stream_handle(stream))
                 result = plan.result
@@ -103,21 +113,29 @@ class Caller:
                 return result if result is None else tuple(everything[at] for at in result)  # type: ignore[union-attr]
         return self._slow(args, out, stream, numbers)
 
-    def _key(self, positional: int, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What the checks depend on, for torch tensors and plain numbers; () where there is anything else.
+    def _find(self, addresses: tuple[Any, ...], facts: tuple[Any, ...]) -> _Plan | None:
+        for known, plan in self._plans.get(addresses, ()):
+            if known == facts:
+                return plan
+        return None
+
+    def _key(self, positional: int, values: tuple[Any, ...]) -> Key:
+        """What the checks depend on, for torch tensors and plain numbers; empty where there is anything else.
 
         The number of positional arguments is part of it: it says which of them are outputs.
         """
-        key: list[Any] = [positional]
+        addresses: list[Any] = []
+        facts: list[Any] = [positional]
         for value in values:
             kind = type(value)
             if kind in self._fast_types:
-                key += _facts(value)
+                addresses.append(value.data_ptr())
+                facts += _facts(value)
             elif kind in _NUMBERS:
-                key += (kind, value)
+                facts += (kind, value)
             else:
-                return ()
-        return tuple(key)
+                return (), ()
+        return tuple(addresses), tuple(facts)
 
     def _slow(self, args: tuple[Any, ...], out: Any, stream: Any, numbers: dict[str, Any]) -> Any:
         """The whole way: which argument is which, which machine, all checks. A launch on a GPU is remembered."""
@@ -168,17 +186,19 @@ class Caller:
         else:
             positions = tuple(at for at, spec in enumerate(self.program.arrays) if spec.role == "out")
         key = self._key(len(args), everything)
-        if not key or inputs > len(args):
+        if not key[1] or inputs > len(args):
             return
         result = positions[0] if len(positions) == 1 else positions or None
         with self._lock:
-            _bounded(self._plans)[key] = _Plan(plan.launch, plan.device, result)
+            addresses, facts = key
+            others = _bounded(self._plans).get(addresses, ())[-_VIEWS_KEPT:]
+            self._plans[addresses] = (*others, (facts, _Plan(plan.launch, plan.device, result)))
             if made:
                 shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in outs)
                 _bounded(self._outputs)[self._key(len(args), args)] = _Outputs(shapes, outs[0].device, torch.empty)
 
 
-def _bounded(table: dict[tuple[Any, ...], Any]) -> dict[tuple[Any, ...], Any]:
+def _bounded(table: dict[Any, Any]) -> dict[Any, Any]:
     """The table, with its older half forgotten where it has grown too large."""
     if len(table) >= _KEPT:
         for key in list(table)[: _KEPT // 2]:
