@@ -98,7 +98,7 @@ def _say_run(run: Any) -> None:
             ("CTAs", f"{counters['ctas']:,}"),
             ("time", f"{run.seconds:.2f} s"),
         ]
-    else:
+    elif run.against_emulator is None:
         rows.append(("time", f"{run.seconds * 1e6:.0f} us a launch, {run.tflops:.1f} TFLOP/s"))
     if run.against_emulator is not None:
         rows.append(("against emulator", f"largest difference {run.against_emulator:.1e}, same text, same data"))

@@ -14,7 +14,7 @@ import numpy as np
 from ..driver import library, toolchain
 from ..isa import dtypes
 from ..kernels.walkthrough import build_gemm_m64n64
-from ..runtime import build, emulate, launch
+from ..runtime import build, emulate
 
 EMULATED_SIZE = 128
 GPU_SIZE = 4096
@@ -119,13 +119,13 @@ def _launched(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     kernel = build_gemm_m64n64(size, size, size)
     driver = library.load()
     with DeviceArray.of(a) as at, DeviceArray.of(b) as bt, DeviceArray((size, size), np.float32) as ct:
-        launch(kernel, at, bt, ct)
+        kernel(at, bt, out=ct)
         with driver.activated(0):
             driver.call("cuCtxSynchronize")
             begin, end = driver.call("cuEventCreate", 0), driver.call("cuEventCreate", 0)
             driver.call("cuEventRecord", begin, 0)
             for _ in range(_TIMED_LAUNCHES):
-                launch(kernel, at, bt, ct)
+                kernel(at, bt, out=ct)
             driver.call("cuEventRecord", end, 0)
             driver.call("cuEventSynchronize", end)
             seconds = float(driver.call("cuEventElapsedTime", begin, end)) / 1e3 / _TIMED_LAUNCHES
