@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..isa.dtypes import u64
 from ..lang import ptx
-from ..lang.tile import ArrayHandle
 from ..lang.arrays import RegisterArray
+from ..lang.tile import ArrayHandle
 from ..lang.values import Register
 from .roles import WARPGROUP
 

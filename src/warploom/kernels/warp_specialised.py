@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from ..collective import WARPGROUP, TmaPipeline, consumers, producer, row_block, store_fragment, warpgroup_index
 from ..isa.dtypes import bf16, f32
 from ..lang import Kernel, Tile, kernel, ptx, reg, smem
-from ..lang.tile import ArrayHandle, tiles
 from ..lang.arrays import RegisterArray
+from ..lang.tile import ArrayHandle, tiles
 from ..lang.values import Register
 
 CONSUMERS = 2
