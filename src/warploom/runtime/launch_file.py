@@ -16,14 +16,15 @@
     box = [64, 64]                  # innermost first, as in PTX
     swizzle = "128B"
 
-`same_as = "A"` in a buffer or tensor map names an earlier parameter whose array it shares. A scalar has `value`.
-"bytes" is a structure by value: `size`, and `hex` or zeros.
+`values = [0, 65536]` in place of shape and fill lists the elements of a small array. `same_as = "A"` in a buffer or
+tensor map names an earlier parameter whose array it shares. A scalar has `value`. "bytes" is a structure by value:
+`size`, and what `hex` says of its first bytes; the rest are zeros.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ from .tensor_map import TensorMap
 
 FILLS = ("zeros", "ones", "normal", "uniform", "arange", "nan")
 _TOP = ("entry", "grid", "block", "cluster", "dynamic_smem", "parameter")
-_ARRAY = ("name", "kind", "dtype", "shape", "fill", "seed", "file", "same_as")
+_ARRAY = ("name", "kind", "dtype", "shape", "fill", "values", "seed", "file", "same_as")
 _MAP = ("box", "swizzle", "element_strides", "interleave", "oob_fill", "l2_promotion")
 _KEYS = {
     "buffer": _ARRAY,
@@ -95,8 +96,9 @@ class LaunchFile:
             if kind == "scalar":
                 return _scalar(described, parameter)
             if kind == "bytes":
-                data = bytes.fromhex(described.get("hex", "")) or bytes(int(described.get("size", parameter.size)))
-                return np.frombuffer(data, np.uint8)
+                data = bytes.fromhex(described.get("hex", ""))
+                size = int(described.get("size", len(data) or parameter.size))
+                return np.frombuffer(data.ljust(size, b"\0"), np.uint8)
             array = arrays[parameter.name] = self._array(described, parameter.name, arrays)
             if kind == "buffer":
                 return array
@@ -125,6 +127,8 @@ class LaunchFile:
                 # .npy has no word for bf16 and fp8: their bytes are stored as integers or voids.
                 loaded = loaded.view(dtypes.of(described["dtype"]).numpy)
             return np.ascontiguousarray(loaded)
+        if "values" in described and "dtype" in described:
+            return _listed(described["values"], dtypes.of(described["dtype"]), described.get("shape"))
         if "dtype" not in described or "shape" not in described:
             raise ArgumentError("an array needs a dtype and a shape", expected='dtype = "f32", shape = [128, 64]')
         dtype = dtypes.of(described["dtype"])
@@ -229,6 +233,20 @@ def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int) -> np.
     else:
         values = random.integers(-8 if dtype.kind is Kind.SIGNED else 0, 8, shape)
     return np.ascontiguousarray(values.astype(dtype.numpy))
+
+
+def _listed(values: object, dtype: DType, shape: Sequence[int] | None) -> np.ndarray:
+    """A new array of listed elements. Raises ArgumentError for a number its type does not hold."""
+    try:
+        given = np.array(values, np.float64 if dtype.is_float else None)
+        array = given.astype(dtype.numpy)
+        if not dtype.is_float and (given != array).any():
+            raise ValueError(f"{given[given != array].flat[0]} does not fit {dtype}")
+        return array if shape is None else array.reshape([int(size) for size in shape])
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"these are no values of an array: {error}", expected="values = [1, 2, 3]", got=values
+        ) from None
 
 
 def _scalar(described: Mapping[str, Any], parameter: Parameter) -> np.generic:

@@ -1,0 +1,47 @@
+"""Launch descriptions: the arguments they make, and what they say no to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from warploom.errors import ArgumentError
+from warploom.runtime import launch_file
+
+TEXT = """.version 8.7
+.target sm_90a
+.address_size 64
+.entry k(.param .u64 list, .param .align 4 .b8 structure[8]) { ret; }
+"""
+
+
+def arguments(tmp_path: Path, first: str, second: str = 'kind = "bytes"') -> list:
+    path = tmp_path / "k.launch.toml"
+    path.write_text(f"grid = [1, 1, 1]\nblock = [32, 1, 1]\n[[parameter]]\n{first}\n[[parameter]]\n{second}\n")
+    description = launch_file.read(path)
+    return description.arguments(description.program(TEXT))
+
+
+def test_a_small_array_can_be_listed(tmp_path: Path) -> None:
+    listed, _ = arguments(tmp_path, 'dtype = "s32"\nvalues = [0, 65536, -1]')
+    assert listed.dtype == np.int32
+    assert listed.tolist() == [0, 65536, -1]
+
+
+def test_a_listed_array_can_have_a_shape(tmp_path: Path) -> None:
+    listed, _ = arguments(tmp_path, 'dtype = "bf16"\nvalues = [0.5, 2, 3, 4]\nshape = [2, 2]')
+    assert listed.astype(float).tolist() == [[0.5, 2], [3, 4]]
+
+
+@pytest.mark.parametrize("values", ["[1, 300]", "[0.5]", '["a"]', "[[1], [2, 3]]"])
+def test_a_listed_number_fits_its_type(tmp_path: Path, values: str) -> None:
+    with pytest.raises(ArgumentError, match="`list`: these are no values of an array"):
+        arguments(tmp_path, f'dtype = "u8"\nvalues = {values}')
+
+
+def test_the_bytes_that_hex_leaves_out_are_zeros(tmp_path: Path) -> None:
+    listing = 'dtype = "u8"\nvalues = [1]'
+    assert bytes(arguments(tmp_path, listing, 'kind = "bytes"\nhex = "0102"\nsize = 8')[1]) == b"\1\2\0\0\0\0\0\0"
+    assert bytes(arguments(tmp_path, listing, 'kind = "bytes"')[1]) == bytes(8)
