@@ -2,11 +2,12 @@
 
     python benchmarks/eager_cost.py [--calls 10000] [--sets 64] [--size 256]
 
-"kernel call" is the walkthrough kernel called as a user calls it, `gemm(a, b, out=c)`; the ratio is taken from it. The
-other figures are of a kernel that takes a GEMM's arguments (two tensor maps, a pointer, three sizes) and exits at
-once. Queues are emptied between rounds, untimed, so that they never fill. Every figure is over `calls` calls through the public call with full validation, over `sets` rotating
-sets of buffers, the median of five passes. "miss" is the first call with each set: checks, tensor maps, layout.
-`routes` times the prepared launch alone, by ctypes and by cuda-bindings; the faster one is to be the default.
+"kernel call" is the walkthrough kernel called as a user calls it, `gemm(a, b, out=c)`; the ratio is taken from it.
+The other figures are of a kernel that takes a GEMM's arguments (two tensor maps, a pointer, three sizes) and exits at
+once. Queues are emptied between rounds, untimed, so that they never fill. Every figure is over `calls` calls through
+the public call with full validation, over `sets` rotating sets of buffers, the median of five passes. "miss" is the
+first call with each set: checks, tensor maps, layout. `routes` times the prepared launch alone, by ctypes and by
+cuda-bindings; the faster one is to be the default.
 """
 
 from __future__ import annotations

@@ -64,7 +64,8 @@ def main() -> None:
                         "ratio_to": {"cublas": round(times["cublas"].median / spread.median, 4)},
                         "relative_error": errors[name],
                         **({"ptx_sha256": evidence.ptx_sha256(gemm.ptx()),
-                            "registers": resources.registers, "spill_bytes": resources.spill_stores + resources.spill_loads}
+                            "registers": resources.registers,
+                            "spill_bytes": resources.spill_stores + resources.spill_loads}
                            if name == "warploom" else {}),
                     }
                 )  # fmt: skip

@@ -143,9 +143,7 @@ def test_consumers_get_the_registers_that_the_producer_gives_back(low, high, sch
 
 def test_more_registers_than_the_pool_has_is_a_deadlock_that_says_so():
     with pytest.raises(DeadlockError, match=r"needs 2304 more \(168 to 240 a thread\), and the CTA's pool has 256"):
-        emulate(
-            ROLES.format(low=40, high=240), np.zeros(384, np.uint32), threads=384, directives=".maxntid 384, 1, 1"
-        )
+        emulate(ROLES.format(low=40, high=240), np.zeros(384, np.uint32), threads=384, directives=".maxntid 384, 1, 1")
 
 
 def test_maxnreg_says_how_many_registers_a_thread_starts_with():

@@ -27,10 +27,13 @@ class Log:
         note = self.events.append
         return self.engine.submit(
             AsyncOperation(
-                kind, SimpleNamespace(short=lambda: "a test"), name,
+                kind,
+                SimpleNamespace(short=lambda: "a test"),
+                name,
                 read=lambda part, parts: note(f"{name} read {part}/{parts}"),
                 write=lambda part, parts: note(f"{name} write {part}/{parts}"),
-                signal=lambda: note(f"{name} signal"), after=after,
+                signal=lambda: note(f"{name} signal"),
+                after=after,
             )  # fmt: skip
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from warploom import asm
-from warploom.emulator.decode import Code
+from warploom.emulator.code import Code
 from warploom.emulator.ops import HANDLERS
 from warploom.isa.instructions import examples, table
 

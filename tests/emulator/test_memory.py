@@ -181,7 +181,11 @@ def test_a_discarded_line_holds_no_data_any_more():
 
 def test_generic_addresses_reach_shared_local_and_global_memory_in_one_instruction():
     values, out = np.arange(32, dtype=np.uint32), np.zeros(32, np.uint32)
-    body = LANE + at(0, 4, "%rd11") + at(1, 4, "%rd12") + """
+    body = (
+        LANE
+        + at(0, 4, "%rd11")
+        + at(1, 4, "%rd12")
+        + """
         .shared .align 4 .b32 box[32];
         .local .align 4 .b32 own[4];
         cvta.shared.u64 %rd20, box;
@@ -202,6 +206,7 @@ def test_generic_addresses_reach_shared_local_and_global_memory_in_one_instructi
         ld.u32 %r7, [%rd23];
         st.u32 [%rd12], %r7;
     """
+    )
     emulate(body, values, out)
     lanes = np.arange(32)
     np.testing.assert_array_equal(out, np.select([lanes < 10, lanes < 20], [lanes, lanes + 200], lanes + 100))

@@ -102,9 +102,7 @@ class Raw:
     text: str
 
 
-Operand: TypeAlias = (
-    Register | Integer | Float | Symbol | Address | TensorAddress | Vector | Pair | Group | Sink | Raw
-)
+Operand: TypeAlias = Register | Integer | Float | Symbol | Address | TensorAddress | Vector | Pair | Group | Sink | Raw
 
 # -- statements --------------------------------------------------------------------------------------------------
 
@@ -214,9 +212,7 @@ class Block:
     statements: tuple[Statement, ...]
 
 
-Statement: TypeAlias = (
-    Instruction | Label | RegisterDeclaration | Variable | LocDirective | Directive | Comment | Block
-)
+Statement: TypeAlias = Instruction | Label | RegisterDeclaration | Variable | LocDirective | Directive | Comment | Block
 
 # -- modules -----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ import numpy as np
 from ..asm.nodes import Function, Module
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
-from .decode import Code
+from .code import Code
 from .engine import Engine
 from .flatten import DeclaredVariable
 from .machine import Machine, Model
@@ -75,7 +75,9 @@ def run(
         code = Code(module, function, HANDLERS, dynamic_smem)
         _check_shared(code, function)
         memory = GlobalMemory()
-        buffers = {name: memory.allocate(_initial(v), name, v.space != "const") for name, v in code.module_buffers.items()}
+        buffers = {
+            name: memory.allocate(_initial(v), name, v.space != "const") for name, v in code.module_buffers.items()
+        }
         maps: list[object] = []
         parameters = Region(np.zeros(max(code.parameter_bytes, 1), np.uint8), "the parameters")
         outputs = _bind(code, function, arguments, memory, parameters, maps)

@@ -25,9 +25,9 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
                     part = "" if threads == 32 else f" ({threads} thread{'s' if threads > 1 else ''})"
                     waiting[cta.describe(), reason, place].append(f"{warp.index}{part}")
     lines = []
-    for (cta, reason, place), warps in waiting.items():
+    for (block, reason, place), warps in waiting.items():
         who = f"warp {warps[0]}" if len(warps) == 1 else f"warps {', '.join(warps)}"
-        lines.append(f"{cta}, {who}: waits for {reason}\n      at  {place}")
+        lines.append(f"{block}, {who}: waits for {reason}\n      at  {place}")
     not_started = machine.clusters_in_grid[0] * machine.clusters_in_grid[1] * machine.clusters_in_grid[2]
     not_started -= machine.counters.ctas // max(1, _cluster_size(machine)) + len(machine.resident)
     extra = f"; {not_started} cluster(s) of the grid have not started, for lack of room" if not_started > 0 else ""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 from ..errors import ArgumentError, EmulationError
 
 if TYPE_CHECKING:
-    from .decode import Operation
+    from .code import Operation
     from .frame import Frame
     from .machine import Cluster, Machine, Warp
 

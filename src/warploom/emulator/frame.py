@@ -26,7 +26,7 @@ from .registers import WARP, RegisterFile
 
 if TYPE_CHECKING:
     from ..asm.nodes import Instruction
-    from .decode import Operation
+    from .code import Operation
     from .machine import Cta, Machine
 
 _ALL_LANES = np.arange(WARP)
@@ -310,7 +310,10 @@ class Frame:
         if near is None:
             have = "it is below every buffer (a null or shared address used as a global one?)"
         else:
-            have = f"the nearest buffer is {near.region.name} with {near.region.size} bytes, and this is byte {where - near.base} of it"
+            have = (
+                f"the nearest buffer is {near.region.name} with {near.region.size} bytes, "
+                f"and this is byte {where - near.base} of it"
+            )
         self.error(
             OutOfBoundsError,
             f"an access of {total} bytes at global address {where:#x} lies in no buffer: {have}",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import InvalidOperandError
-from .decode import Code
+from .code import Code
 from .frame import Frame
 from .handlers import Wait
 from .memory import Allocation, GlobalMemory, Region

@@ -105,7 +105,9 @@ def byte_view(array: np.ndarray) -> np.ndarray:
     if low:
         raise ValueError("an array with negative strides has no address of its own")
     span = high + array.itemsize
-    return np.lib.stride_tricks.as_strided(array.view(np.uint8) if array.ndim == 0 else _first_bytes(array), (span,), (1,))
+    return np.lib.stride_tricks.as_strided(
+        array.view(np.uint8) if array.ndim == 0 else _first_bytes(array), (span,), (1,)
+    )
 
 
 def _first_bytes(array: np.ndarray) -> np.ndarray:

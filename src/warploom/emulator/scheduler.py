@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import StepLimitError
+from .code import BRANCH, EXIT, INDEXED_BRANCH, PLAIN, Operation
 from .deadlock import report_deadlock
-from .decode import BRANCH, EXIT, INDEXED_BRANCH, PLAIN, Operation
 from .frame import Frame
 from .handlers import Wait
 from .machine import FULL, Cluster, Cta, Fragment, Machine, Warp, lanes_of, mask_of

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -69,7 +70,7 @@ class DType:
     __str__ = __repr__
 
 
-def _dtype(name: str, bits: int, kind: Kind, numpy: object) -> DType:
+def _dtype(name: str, bits: int, kind: Kind, numpy: Any) -> DType:
     return DType(name, bits, kind, np.dtype(numpy))
 
 
@@ -138,7 +139,8 @@ def of(value: object) -> DType:
     if name in _FRAMEWORK_NAMES:
         return _FRAMEWORK_NAMES[name]
     raise ArgumentTypeError(
-        f"{value!r} is no type a kernel can use", expected=f"one of {', '.join(ALL)}, or its NumPy, torch or JAX equivalent"
+        f"{value!r} is no type a kernel can use",
+        expected=f"one of {', '.join(ALL)}, or its NumPy, torch or JAX equivalent",
     )
 
 

@@ -245,9 +245,7 @@ def mbarrier_arrive(d: Decode) -> Step:
             if not counted:
                 barrier.add_pending(times, by)
 
-            def signal(
-                by: Issuer = by, cta: Cta = cta, offset: int = offset, times: int = times
-            ) -> None:
+            def signal(by: Issuer = by, cta: Cta = cta, offset: int = offset, times: int = times) -> None:
                 barrier = mbarrier.find(by, cta, offset)
                 if times <= barrier.pending:
                     barrier.arrive(times, by)
@@ -258,8 +256,11 @@ def mbarrier_arrive(d: Decode) -> Step:
             waited_for = copies_of(frame.cta, frame.first_warp).in_flight(same)
             frame.machine.engine.submit(
                 AsyncOperation(
-                    "cp.async", by, f"arrival of {times} thread(s) on {barrier.name} after their cp.async",
-                    signal=signal, after=waited_for,
+                    "cp.async",
+                    by,
+                    f"arrival of {times} thread(s) on {barrier.name} after their cp.async",
+                    signal=signal,
+                    after=waited_for,
                 )  # fmt: skip
             )
 

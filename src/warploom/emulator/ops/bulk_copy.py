@@ -88,8 +88,15 @@ def load(d: Decode) -> Step:
                 frame.machine.counters.tma_load_bytes += count
                 frame.machine.engine.submit(
                     AsyncOperation(
-                        "load", by, description, read, write, signal_at(by, receiver, at[1], count, description),
-                        bytes=count, sources=(origin,), targets=(into,),
+                        "load",
+                        by,
+                        description,
+                        read,
+                        write,
+                        signal_at(by, receiver, at[1], count, description),
+                        bytes=count,
+                        sources=(origin,),
+                        targets=(into,),
                     )  # fmt: skip
                 )
 
@@ -131,17 +138,22 @@ def send(d: Decode) -> Step:
                 read, write = _held_reduction(origin, into, operation, dtype)
             frame.machine.engine.submit(
                 AsyncOperation(
-                    "remote", by, description, read, _guarded(write, by, cta, description),
-                    signal_at(by, cta, at[1], count, description), bytes=count, sources=(origin,), targets=(into,),
+                    "remote",
+                    by,
+                    description,
+                    read,
+                    _guarded(write, by, cta, description),
+                    signal_at(by, cta, at[1], count, description),
+                    bytes=count,
+                    sources=(origin,),
+                    targets=(into,),
                 )  # fmt: skip
             )
 
     return step
 
 
-def _guarded(
-    write: Callable[[int, int], None], by: Issuer, cta: Cta, description: str
-) -> Callable[[int, int], None]:
+def _guarded(write: Callable[[int, int], None], by: Issuer, cta: Cta, description: str) -> Callable[[int, int], None]:
     """A write that fails where its CTA has exited."""
 
     def checked(part: int, parts: int) -> None:
@@ -320,8 +332,14 @@ def async_store(d: Decode) -> Step:
                 into.region.data[offset : offset + size] = POISON
             frame.machine.engine.submit(
                 AsyncOperation(
-                    "remote", by, description, None, write, signal_at(by, cta, at[1], size, description),
-                    bytes=size, targets=(into,),
+                    "remote",
+                    by,
+                    description,
+                    None,
+                    write,
+                    signal_at(by, cta, at[1], size, description),
+                    bytes=size,
+                    targets=(into,),
                 )  # fmt: skip
             )
 

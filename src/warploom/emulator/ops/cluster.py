@@ -11,7 +11,8 @@ import numpy as np
 
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
-from ..decode import Code, Decode
+from ..code import Code
+from ..decode import Decode
 from ..engine import AsyncOperation
 from ..frame import Frame
 from ..handlers import Handlers, Step, Wait

@@ -141,8 +141,15 @@ def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: int
     frame.machine.counters.tma_load_bytes += box.spec.box_bytes
     frame.machine.engine.submit(
         AsyncOperation(
-            "load", by, description, read, write, signal_at(by, into.cta, barrier, box.spec.box_bytes, description),
-            bytes=box.spec.box_bytes, sources=(box,), targets=(into,),
+            "load",
+            by,
+            description,
+            read,
+            write,
+            signal_at(by, into.cta, barrier, box.spec.box_bytes, description),
+            bytes=box.spec.box_bytes,
+            sources=(box,),
+            targets=(into,),
         )  # fmt: skip
     )
 
@@ -289,5 +296,3 @@ def copy_map(d: Decode) -> Step:
         frame.machine.progress()
 
     return step
-
-

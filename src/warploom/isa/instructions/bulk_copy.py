@@ -1,4 +1,4 @@
-"""Rows of the bulk copies (the TMA unit): plain, tensor, reducing, prefetching, their groups, tensor maps, remote stores.
+"""Rows of the bulk copies (the TMA unit): plain, tensor, reducing, prefetching, groups, tensor maps, remote stores.
 
 PTX ISA 9.7.9.25.4 (bulk), 9.7.9.27 (tensor, groups), 9.7.9.28 (tensormap.replace), 9.7.13.16 (cp_fenceproxy),
 9.7.9.12 (st.async), 9.7.13.7 (red.async). An operand that only comes with a modifier (cache policy, CTA mask) makes
@@ -7,9 +7,11 @@ a row of its own, so that the number of operands follows from the opcode.
 
 from __future__ import annotations
 
+from typing import Any
+
 from .schema import Form, Modifiers
 
-_SM90 = {"arch": "sm_90", "ptx": (8, 0)}
+_SM90: dict[str, Any] = {"arch": "sm_90", "ptx": (8, 0)}
 _HINT = ".L2::cache_hint"
 _BYTES = ".mbarrier::complete_tx::bytes"
 _MULTICAST = ".multicast::cluster"
@@ -17,7 +19,7 @@ _DIMENSIONS = {"dim": "1d 2d 3d 4d 5d"}
 _CTA_DESTINATION = {"shared::cta": ("sm_90", (8, 6))}
 
 
-def _with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: object) -> tuple[Form, Form]:
+def _with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: Any) -> tuple[Form, Form]:
     """A row and its twin that takes a cache policy as last operand. `tail`: modifiers behind `.L2::cache_hint`."""
     example = str(rest.pop("example", ""))
     hinted = ""
@@ -29,8 +31,8 @@ def _with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: obj
         else:
             hinted = f"{written}{_HINT} {arguments}, %rd2;"
     return (
-        Form(key, f"{opcode}{tail}", operands, example=example, **rest),  # type: ignore[arg-type]
-        Form(f"{key}_hint", f"{opcode}{_HINT}{tail}", f"{operands}, policy:b64!", example=hinted, **rest),  # type: ignore[arg-type]
+        Form(key, f"{opcode}{tail}", operands, example=example, **rest),
+        Form(f"{key}_hint", f"{opcode}{_HINT}{tail}", f"{operands}, policy:b64!", example=hinted, **rest),
     )
 
 
@@ -38,13 +40,15 @@ def _with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: obj
 
 _PLAIN = (
     *_with_hint(
-        "bulk.load", f"cp.async.bulk.to.global{_BYTES}", "[dst@shared::cluster], [src@global], size:u32, [mbar@shared::cluster]",
+        "bulk.load", f"cp.async.bulk.to.global{_BYTES}",
+        "[dst@shared::cluster], [src@global], size:u32, [mbar@shared::cluster]",
         slots={"to": "shared::cluster shared::cta"}, **_SM90, needs=_CTA_DESTINATION, section="9.7.9.25.4.1",
         example=f"cp.async.bulk.shared::cluster.global{_BYTES} [%r0], [%rd0], %r1, [%r2];",
     ),
     *_with_hint(
         "bulk.load_multicast", f"cp.async.bulk.shared::cluster.global{_BYTES}{_MULTICAST}",
-        "[dst@shared::cluster], [src@global], size:u32, [mbar@shared::cluster], mask:u16", **_SM90, section="9.7.9.25.4.1",
+        "[dst@shared::cluster], [src@global], size:u32, [mbar@shared::cluster], mask:u16",
+        **_SM90, section="9.7.9.25.4.1",
         example=f"cp.async.bulk.shared::cluster.global{_BYTES}{_MULTICAST} [%r0], [%rd0], %r1, [%r2], %h0;",
     ),
     Form(
@@ -104,7 +108,8 @@ _REDUCTIONS = (
         example="cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd0], [%r0], %r1;",
     ),
     *_with_hint(
-        "bulk.reduce_noftz", "cp.reduce.async.bulk.global.shared::cta.bulk_group", "[dst@global], [src@shared], size:u32",
+        "bulk.reduce_noftz", "cp.reduce.async.bulk.global.shared::cta.bulk_group",
+        "[dst@global], [src@shared], size:u32",
         ".op.noftz.type", slots={"op": "add", "type": "f16 bf16"}, **_SM90, section="9.7.9.25.4.2",
         example="cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.f16 [%rd0], [%r0], %r1;",
     ),
@@ -155,7 +160,7 @@ _GROUPS = (
 
 # -- tensor maps in memory ---------------------------------------------------------------------------------------
 
-_REPLACE = {"arch": "sm_90a", "ptx": (8, 3), "section": "9.7.9.28"}
+_REPLACE: dict[str, Any] = {"arch": "sm_90a", "ptx": (8, 3), "section": "9.7.9.28"}
 _SPACES = {"space": "global shared::cta"}
 
 _MAPS = (
@@ -173,7 +178,8 @@ _MAPS = (
         example="tensormap.replace.tile.box_dim.global.b1024.b32 [%rd0], 0, %r1;",
     ),
     Form(
-        "tensormap.replace_stride", "tensormap.replace.tile.global_stride{.space}.b1024.b64", "[a], index:imm, value:b64",
+        "tensormap.replace_stride", "tensormap.replace.tile.global_stride{.space}.b1024.b64",
+        "[a], index:imm, value:b64",
         _SPACES, **_REPLACE, example="tensormap.replace.tile.global_stride.global.b1024.b64 [%rd0], 0, %rd1;",
     ),
     Form(
@@ -186,7 +192,8 @@ _MAPS = (
         "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope.sync.aligned",
         "[dst@global], [src@shared], size:imm", {"scope": "cta cluster gpu sys"}, arch="sm_90", ptx=(8, 3),
         section="9.7.13.16",
-        example="tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%rd0], [%r0], 128;",
+        example="tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"
+        " [%rd0], [%r0], 128;",
     ),
 )  # fmt: skip
 
@@ -205,7 +212,9 @@ def _async_reduction(modifiers: Modifiers) -> str | None:
         "add": "u32 s32 u64", "min": "u32 s32", "max": "u32 s32", "inc": "u32", "dec": "u32",
         "and": "b32", "or": "b32", "xor": "b32",
     }[str(operation)]  # fmt: skip
-    return None if kind in allowed.split() else f"red.async.{operation} takes .{allowed.replace(' ', ', .')}, not .{kind}"
+    return (
+        None if kind in allowed.split() else f"red.async.{operation} takes .{allowed.replace(' ', ', .')}, not .{kind}"
+    )
 
 
 _REMOTE_STORES = (

@@ -6,6 +6,8 @@ Rows without a space take a generic address.
 
 from __future__ import annotations
 
+from typing import Any
+
 from .schema import Form, Modifiers
 
 _SCOPED = {"sem": "release relaxed", "scope": "cta cluster"}
@@ -24,7 +26,9 @@ _LATER = {
 
 def _together(modifiers: Modifiers) -> str | None:
     if (modifiers.get("sem") is None) != (modifiers.get("scope") is None):
-        return "the semantics (.release, .relaxed, .acquire) and the scope (.cta, .cluster) are given together or not at all"
+        return (
+            "the semantics (.release, .relaxed, .acquire) and the scope (.cta, .cluster) go together or stay away both"
+        )
     return None
 
 
@@ -32,7 +36,7 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
     """The six rows that `arrive` and `arrive_drop` share."""
     key = f"mbarrier.{what}"
     base = f"mbarrier.{what}"
-    common = {"needs": _LATER, "check": _together, "section": section}
+    common: dict[str, Any] = {"needs": _LATER, "check": _together, "section": section}
     return (
         Form(
             key, f"{base}{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64, [a]",
@@ -65,7 +69,7 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
 
 def _waits(what: str, arch: str, ptx: tuple[int, int], hint: str) -> tuple[Form, ...]:
     """The rows of `test_wait` and `try_wait`: by state and by parity."""
-    common = {"arch": arch, "needs": _LATER, "check": _together, "section": "9.7.13.15.16"}
+    common: dict[str, Any] = {"arch": arch, "needs": _LATER, "check": _together, "section": "9.7.13.15.16"}
     return (
         Form(
             f"mbarrier.{what}", f"mbarrier.{what}{{.sem}}{{.scope}}{{.space}}.b64",

@@ -72,9 +72,7 @@ def check_wide(modifiers: Modifiers) -> str | None:
     return None
 
 
-def _with_policy(
-    key: str, pattern: str, operands: str, slots: Mapping[str, str], at: str, **rest: Any
-) -> list[Form]:
+def _with_policy(key: str, pattern: str, operands: str, slots: Mapping[str, str], at: str, **rest: Any) -> list[Form]:
     """A row, and its twin with .L2::cache_hint (placed before `at` in the pattern) and the cache-policy operand."""
     hinted = pattern.replace(at, f".L2::cache_hint{at}", 1)
     return [

@@ -87,9 +87,8 @@ def parse_operand(text: str) -> OperandSpec:
     if found is None:
         raise ValueError(f"operand pattern {text!r} cannot be read")
     type_name = found["type"] or ""
-    length: str | int | None = found["length"]
-    if length is not None and length.isdigit():
-        length = int(length)
+    words: str | None = found["length"]
+    length = int(words) if words is not None and words.isdigit() else words
     return OperandSpec(
         name=found["name"],
         kind=_KINDS.get(type_name, "register" if found["register"] or found["access"] else "value"),
