@@ -130,6 +130,7 @@ end:
     add.u64 %rd1, %rd1, %a0;
     st.global.u32 [%rd1], 1;
 """
+BOUND = ".maxntid 384, 1, 1 .minnctapersm 1"
 
 
 @pytest.mark.parametrize("schedule, seed", SCHEDULES)
@@ -137,13 +138,13 @@ end:
 def test_consumers_get_the_registers_that_the_producer_gives_back(low, high, schedule, seed):
     out = np.zeros(384, np.uint32)
     body = ROLES.format(low=low, high=high)
-    emulate(body, out, threads=384, directives=".maxntid 384, 1, 1", schedule=schedule, seed=seed)
+    emulate(body, out, threads=384, directives=BOUND, schedule=schedule, seed=seed)
     assert out.all()
 
 
 def test_more_registers_than_the_pool_has_is_a_deadlock_that_says_so():
     with pytest.raises(DeadlockError, match=r"needs 2304 more \(168 to 240 a thread\), and the CTA's pool has 256"):
-        emulate(ROLES.format(low=40, high=240), np.zeros(384, np.uint32), threads=384, directives=".maxntid 384, 1, 1")
+        emulate(ROLES.format(low=40, high=240), np.zeros(384, np.uint32), threads=384, directives=BOUND)
 
 
 def test_maxnreg_says_how_many_registers_a_thread_starts_with():
@@ -151,8 +152,19 @@ def test_maxnreg_says_how_many_registers_a_thread_starts_with():
         emulate("setmaxnreg.dec.sync.aligned.u32 40;", threads=128, directives=".maxnreg 32")
 
 
-def test_without_a_launch_bound_setmaxnreg_is_accepted():
-    emulate("setmaxnreg.inc.sync.aligned.u32 240;", threads=128)
+@pytest.mark.parametrize("directives", ["", ".maxntid 384, 1, 1", ".minnctapersm 1"])
+def test_without_both_launch_bounds_setmaxnreg_is_ignored(directives):
+    """ptxas 13.0 says so in note C7508; a consumer then never waits for registers."""
+    out = np.zeros(384, np.uint32)
+    emulate(ROLES.format(low=40, high=240), out, threads=384, directives=directives)
+    assert out.all()
+
+
+def test_a_thread_starts_with_no_more_registers_than_an_inc_asks_for():
+    """ptxas 13.0 gives 232 of the 256 that fit where 232 is the smallest count of an inc."""
+    out = np.zeros(256, np.uint32)
+    emulate(ROLES.format(low=40, high=232), out, threads=256, directives=".maxntid 256, 1, 1 .minnctapersm 1")
+    assert out.all()
 
 
 def test_a_register_count_that_is_no_multiple_of_8_is_refused():

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...asm.nodes import Integer
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
 from ..code import Code
@@ -219,20 +220,27 @@ def _check_window(frame: Frame, addresses: np.ndarray, what: str) -> None:
 
 
 def launch_registers(code: Code, threads: int) -> int | None:
-    """Registers of each thread at launch, as ptxas allots them; None where the text sets no bound.
+    """Registers of each thread at launch, as ptxas 13.0 allots them; None where it ignores setmaxnreg (its note C7508).
 
-    `.maxnreg` says it; with a known block size it is what fits, rounded down to 8, at most 255 (so 168 for 384
-    threads). Without either, setmaxnreg may have no effect on hardware (ptxas note C7508).
+    `.maxnreg` says it. A block size together with `.minnctapersm` gives what fits, rounded down to 8 (168 for 384
+    threads, one CTA on an SM), but no more than the smallest count an `inc` asks for. With less it is not known.
     """
     entry = code.entry
     named = entry.directive("maxnreg")
     if named:
         return named[0]
-    if entry.directive("reqntid") or entry.directive("maxntid"):
-        sizes = entry.directive("reqntid") or entry.directive("maxntid")
-        most = int(np.prod(sizes))  # type: ignore[arg-type]
-        return min(255, code.arch.registers_per_sm // max(most, threads) // 8 * 8)
-    return None
+    sizes, ctas = entry.directive("reqntid") or entry.directive("maxntid"), entry.directive("minnctapersm")
+    if not sizes or not ctas:
+        return None
+    fit = code.arch.registers_per_sm // (max(int(np.prod(sizes)), threads) * ctas[0]) // 8 * 8
+    asked = (
+        operand.value
+        for operation in code.operations
+        if operation.instruction.opcode.startswith("setmaxnreg.inc")
+        for operand in operation.instruction.operands
+        if isinstance(operand, Integer)
+    )
+    return min(255, fit, *asked)
 
 
 @dataclass(eq=False)
@@ -271,7 +279,7 @@ def setmaxnreg(d: Decode) -> Step:
                 InvalidOperandError,
                 f"setmaxnreg.{'inc' if grows else 'dec'} to {count} in a warp that has {now} registers a thread",
                 expected=f"a count of at {'least' if grows else 'most'} {now}",
-                hint="at launch a thread has 65536 / threads registers, rounded down to 8, unless .maxnreg says else",
+                hint="at launch a thread has 65536 / (threads on an SM), down to a multiple of 8, unless .maxnreg says else",
             )
         change = (count - now) * WARP
         if not grows:

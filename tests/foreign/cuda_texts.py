@@ -1,0 +1,35 @@
+"""The texts nvcc made of the CUDA C++ in `nvcc/`, and how a test runs one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.foreign.compile_cuda import FOLDER, TARGETS
+from warploom.emulator.report import Report
+from warploom.runtime import emulate
+
+
+def text(name: str, target: str) -> str:
+    return (FOLDER / f"{name}_{target.replace('_', '')}.ptx").read_text()
+
+
+def targets_of(name: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("target", TARGETS[name])
+
+
+def run(
+    name: str,
+    target: str,
+    entry: str,
+    *arguments: Any,
+    grid: tuple[int, int, int] = (1, 1, 1),
+    block: int = 32,
+    **options: Any,
+) -> Report:
+    """Emulate one kernel of a text; Python integers go by value as s32, arrays are written in place."""
+    values = [np.int32(value) if isinstance(value, int) else value for value in arguments]
+    options.setdefault("check", False)
+    return emulate(text(name, target), *values, entry=entry, grid=grid, block=(block, 1, 1), **options)
