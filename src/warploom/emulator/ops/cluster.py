@@ -279,7 +279,7 @@ def setmaxnreg(d: Decode) -> Step:
                 InvalidOperandError,
                 f"setmaxnreg.{'inc' if grows else 'dec'} to {count} in a warp that has {now} registers a thread",
                 expected=f"a count of at {'least' if grows else 'most'} {now}",
-                hint="at launch a thread has 65536 / (threads on an SM), down to a multiple of 8, unless .maxnreg says else",
+                hint="at launch a thread has 65536 / (threads on an SM), down to a multiple of 8, or .maxnreg",
             )
         change = (count - now) * WARP
         if not grows:
