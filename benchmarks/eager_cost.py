@@ -118,11 +118,11 @@ def main() -> None:
         "public call, output made": per_call(lambda a, b, c: call(a, b), ours, options.calls),
         "torch.mm(out=)": per_call(lambda a, b, out: torch.mm(a, b, out=out), theirs, options.calls),
         "torch.mm": per_call(torch.mm, [(a, b) for a, b, _, _ in buffers], options.calls),
-        "key only": per_call(lambda a, b, c: KEYS[3](3, a, b, c), ours, options.calls),
+        "key only": per_call(lambda a, b, c: KEYS[3](3, (a, b, c)), ours, options.calls),
     }
     figures["public call, cluster and PDL"] = _warm(Caller(program(pdl=True, cluster=2)), ours, options.calls)
     stream = torch.cuda.current_stream().cuda_stream
-    plan = next(iter(call._plans.values()))[0][1].launch
+    plan = next(iter(call._plans.values())).launch
     routes = {}
     for route in launching.ROUTES:
         values = [bytes(item) for item in plan._storage]

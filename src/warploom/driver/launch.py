@@ -57,10 +57,10 @@ class PreparedLaunch:
 
     __slots__ = (
         "_call",
-        "_calls",
         "_parameters",
         "_storage",
         "block",
+        "calls",
         "cluster",
         "describe",
         "dynamic_smem",
@@ -92,20 +92,20 @@ class PreparedLaunch:
         self.library = library or load()
         self._storage = [ctypes.create_string_buffer(value, max(len(value), 1)) for value in values]
         self._parameters = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(item) for item in self._storage))
-        self._calls: dict[int, Callable[[], Any]] = {}
+        self.calls: dict[int, Callable[[], Any]] = {}
         self._call = self.library.native.cuLaunchKernelEx if route == "ctypes" else self.library.cuda.cuLaunchKernelEx
 
     def __call__(self, stream: int) -> None:
         """Enqueue it on a raw stream. Raises DriverError, with CUDA's error name, where the driver refuses."""
-        call = self._calls.get(stream)
+        call = self.calls.get(stream)
         status = call() if call is not None else self._ready(stream)()
         if status:
-            self._failed(status, stream)
+            self.check(status, stream)
 
     def _ready(self, stream: int) -> Callable[[], Any]:
         """The driver's call with all its arguments, kept for this stream."""
         made = self._native_arguments(stream) if self.route == "ctypes" else self._bound_arguments(stream)
-        return self._calls.setdefault(stream, partial(self._call, *made))
+        return self.calls.setdefault(stream, partial(self._call, *made))
 
     def _native_arguments(self, stream: int) -> tuple[Any, ...]:
         attributes = self._attributes()
@@ -155,7 +155,8 @@ class PreparedLaunch:
         config.attrs = attributes
         return config, cuda.CUfunction(self.kernel.function), ctypes.addressof(self._parameters), 0
 
-    def _failed(self, result: Any, stream: int) -> None:
+    def check(self, result: Any, stream: int) -> None:
+        """What the driver answered to a call on this stream. Raises DriverError where it refused."""
         status = int(result[0]) if isinstance(result, tuple) else int(result)
         if status == 0:
             return
@@ -163,7 +164,7 @@ class PreparedLaunch:
         if status in (INVALID_CONTEXT, INVALID_HANDLE) and library.current_context()[0] != kernel.context:
             # this thread has no context yet, or another GPU's: nothing was enqueued, try again in the kernel's own
             with library.activated(kernel.device):
-                retried = self._calls[stream]()
+                retried = self.calls[stream]()
                 status = int(retried[0]) if isinstance(retried, tuple) else int(retried)
             if status == 0:
                 return

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import ArgumentError
@@ -40,25 +40,39 @@ def _facts(tensor: Any) -> tuple[Any, ...]:
     return tensor.shape, tensor.is_contiguous() or tensor.stride(), tensor.dtype
 
 
-def _written_out(count: int) -> Callable[..., Key]:
+def _written_out(count: int) -> Callable[[int, tuple[Any, ...]], Key]:
     """The key of so many tensors, without a loop: half the cost of a call."""
     names = [f"t{at}" for at in range(count)]
     addresses = "".join(f"{t}.data_ptr(), " for t in names)
     facts = "".join(f"{t}.shape, {t}.is_contiguous() or {t}.stride(), {t}.dtype, " for t in names)
-    return eval(f"lambda {', '.join(['positional', *names])}: (({addresses}), (positional, {facts}))")  # noqa: S307
+    lines = ["def key(positional, tensors):", f"    [{', '.join(names)}] = tensors"]
+    lines.append(f"    return ({addresses}), (positional, {facts})")
+    space: dict[str, Any] = {}
+    exec("\n".join(lines), space)  # noqa: S102 - our own text
+    return space["key"]
 
 
 KEYS = tuple(_written_out(count) for count in range(_MOST_ARRAYS + 1))
 """Key functions by number of arrays."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Plan:
-    """A launch for one key. `result` picks the outputs among the call's arguments: a position, several, or None."""
+    """A launch for one key.
 
+    Attributes:
+        facts: the second part of the key.
+        launch, calls: the launch, and its driver calls by stream.
+        result: picks the outputs among the call's arguments: a position, several, or None.
+        other: the plan of other facts at the same addresses.
+    """
+
+    facts: tuple[Any, ...]
     launch: PreparedLaunch
+    calls: dict[int, Callable[[], Any]]
     device: int
     result: int | tuple[int, ...] | None
+    other: _Plan | None
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,7 @@ class Caller:
 
     def __init__(self, program: Program | HasProgram) -> None:
         self.program = program_of(program)
-        self._plans: dict[tuple[Any, ...], tuple[tuple[tuple[Any, ...], _Plan], ...]] = {}
+        self._plans: dict[tuple[Any, ...], _Plan] = {}
         self._outputs: dict[Key, _Outputs] = {}
         self._fast_types: frozenset[type] = frozenset()
         self._raw_stream: Callable[[int], int] = int
@@ -97,27 +111,27 @@ class Caller:
         if self._plans and not numbers:
             everything = args if out is None else (*args, *out) if type(out) is tuple else (*args, out)
             try:
-                addresses, facts = KEYS[len(everything)](len(args), *everything)
+                addresses, facts = KEYS[len(everything)](len(args), everything)
             except (AttributeError, IndexError, RuntimeError):  # a number, no torch tensor, or very many of them
                 addresses, facts = self._key(len(args), everything)
-            plan = self._find(addresses, facts)
+            plan = self._plans.get(addresses)
+            while plan is not None and plan.facts != facts:
+                plan = plan.other
             if plan is None and (addresses, facts) in self._outputs:
-                out = self._outputs[addresses, facts].make()
-                everything = (*args, *out)
-                plan = self._find(*self._key(len(args), everything))
+                made = self._outputs[addresses, facts].make()
+                return self.run(args, made, stream, numbers)
             if plan is not None:
-                plan.launch(self._raw_stream(plan.device) if stream is None else on_gpu.stream_handle(stream))
+                handle = self._raw_stream(plan.device) if stream is None else on_gpu.stream_handle(stream)
+                call = plan.calls.get(handle)
+                if call is None:
+                    plan.launch(handle)
+                elif status := call():
+                    plan.launch.check(status, handle)
                 result = plan.result
                 if type(result) is int:
                     return everything[result]
                 return result if result is None else tuple(everything[at] for at in result)  # type: ignore[union-attr]
         return self._slow(args, out, stream, numbers)
-
-    def _find(self, addresses: tuple[Any, ...], facts: tuple[Any, ...]) -> _Plan | None:
-        for known, plan in self._plans.get(addresses, ()):
-            if known == facts:
-                return plan
-        return None
 
     def _key(self, positional: int, values: tuple[Any, ...]) -> Key:
         """What the checks depend on, for torch tensors and plain numbers; empty where there is anything else.
@@ -146,7 +160,7 @@ class Caller:
         if device == "cuda":
             prepared, outs = on_gpu.run(call, views, Shape(), stream)
             if not numbers and all(array.framework == "torch" for _, array in named):
-                self._remember(args, out, outs, _Plan(prepared, index, None))
+                self._remember(args, out, outs, prepared, index)
             return result_of(outs)
         if stream is not None:
             listing = ", ".join(f"`{name}` on {array.place}" for name, array in named)
@@ -170,7 +184,9 @@ class Caller:
             report.raise_on_findings()
         return result_of(report.outputs) if self.program.arrays else None
 
-    def _remember(self, args: tuple[Any, ...], out: Any, outs: tuple[Any, ...], plan: _Plan) -> None:
+    def _remember(
+        self, args: tuple[Any, ...], out: Any, outs: tuple[Any, ...], launch: PreparedLaunch, device: int
+    ) -> None:
         """Keep a launch under its key, and how its outputs are made under the key of the call that left them out."""
         torch = sys.modules["torch"]
         kinds = {type(value) for value in (*args, *outs) if type(value).__name__ in ("Tensor", "Parameter")}
@@ -191,11 +207,18 @@ class Caller:
         result = positions[0] if len(positions) == 1 else positions or None
         with self._lock:
             addresses, facts = key
-            others = _bounded(self._plans).get(addresses, ())[-_VIEWS_KEPT:]
-            self._plans[addresses] = (*others, (facts, _Plan(plan.launch, plan.device, result)))
+            other = _bounded(self._plans).get(addresses)
+            self._plans[addresses] = _Plan(facts, launch, launch.calls, device, result, _shortened(other))
             if made:
                 shapes = tuple((tuple(tensor.shape), tensor.dtype) for tensor in outs)
                 _bounded(self._outputs)[self._key(len(args), args)] = _Outputs(shapes, outs[0].device, torch.empty)
+
+
+def _shortened(plan: _Plan | None, most: int = _VIEWS_KEPT) -> _Plan | None:
+    """The newest `most` plans of a chain."""
+    if plan is None or most == 0:
+        return None
+    return replace(plan, other=_shortened(plan.other, most - 1))
 
 
 def _bounded(table: dict[Any, Any]) -> dict[Any, Any]:
