@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from ..isa.dtypes import u32
 from ..lang import ptx, reg
+from ..lang.protocol import Role
+from ..lang.trace import Trace
 from ..lang.values import Register
 
 WARPGROUP = 128
@@ -28,6 +30,7 @@ def warpgroup_index() -> Register:
 @contextmanager
 def producer(warpgroup: Register, registers: int) -> Iterator[None]:
     """Warpgroup 0 gives registers away; one thread of it runs the block."""
+    _note(Role("producer", "warpgroup 0, thread 0", registers))
     with ptx.if_(warpgroup == 0):
         ptx.setmaxnreg.dec(registers)
         with ptx.if_(ptx.special.tid.x() == 0):
@@ -37,6 +40,12 @@ def producer(warpgroup: Register, registers: int) -> Iterator[None]:
 @contextmanager
 def consumers(warpgroup: Register, registers: int) -> Iterator[Register]:
     """All other warpgroups take registers and run the block; gives the consumer's number, from 0."""
+    _note(Role("consumer", "every other warpgroup", registers))
     with ptx.else_():
         ptx.setmaxnreg.inc(registers)
         yield warpgroup - 1
+
+
+def _note(role: Role) -> None:
+    """Let `kernel.protocol()` name it."""
+    Trace.current().protocol.roles.append(role)
