@@ -108,7 +108,9 @@ def _refuse_opcode(instruction: Instruction) -> NoReturn:
     base, *modifiers = instruction.modifiers
     rows = table.rows_of(base)
     suggestion = table.suggest(instruction.opcode)
-    hint = f"the nearest known spelling is `{suggestion}`" if suggestion else None
+    hint = 'if PTX has it, CONTRIBUTING.md says it under "How to add an instruction"'
+    if suggestion:
+        hint = f"the nearest known spelling is `{suggestion}`; {hint}"
     if not rows:
         what = f"`{instruction.opcode}` is no known instruction"
         raise VerificationError(what, where=instruction.location, hint=hint)

@@ -201,7 +201,9 @@ class Flattener:
             return
         if depth >= MAX_CALL_DEPTH:
             raise EmulationError(
-                f"{callee.name} calls itself, or calls nest deeper than {MAX_CALL_DEPTH}", where=call.location
+                f"{callee.name} calls itself, or calls nest deeper than {MAX_CALL_DEPTH}",
+                where=call.location,
+                hint="the emulator puts calls in line: write the recursion as a loop",
             )
         self._call_labels += 1
         behind = JumpTarget(f"$behind call {self._call_labels}", 0)
