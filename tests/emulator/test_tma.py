@@ -442,6 +442,37 @@ def test_a_map_copied_to_global_memory_and_rewritten_there_is_used_as_it_then_is
     assert np.array_equal(out[:512], expected_tile(changed, spec, (0, 0))[:512])
 
 
+def test_a_map_can_be_made_from_zeros():
+    """As Triton makes its maps: 128 zero bytes, and every field replaced; rank and extents of zero bytes are 1."""
+    array = np.arange(5 * 64, dtype=np.uint16).reshape(5, 64)
+    out, place = np.zeros(TILE_BYTES, np.uint8), np.zeros(256, np.uint8)
+    fields = [
+        ("global_address", "b64 [tile], %a4"), ("rank", "b32 [tile], 1"),
+        ("box_dim", "b32 [tile], 0, 64"), ("box_dim", "b32 [tile], 1, 4"),
+        ("global_dim", "b32 [tile], 0, 64"), ("global_dim", "b32 [tile], 1, 5"),
+        ("global_stride", "b64 [tile], 0, 128"), ("elemtype", "b32 [tile], 1"), ("swizzle_mode", "b32 [tile], 3"),
+        ("element_stride", "b32 [tile], 0, 1"), ("element_stride", "b32 [tile], 1, 1"),
+    ]  # fmt: skip
+    body = (
+        init(1)
+        + "shl.b32 %r1, %tid, 2;\nmov.u32 %r3, tile;\nadd.u32 %r3, %r3, %r1;\nst.shared.u32 [%r3], 0;\nbar.sync 0;\n"
+        + "\n".join(
+            f"@%first tensormap.replace.tile.{field}.shared::cta.b1024.{operands};" for field, operands in fields
+        )
+        + """
+        bar.warp.sync 0xffffffff;
+        tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%a1], [tile], 128;
+        fence.proxy.tensormap::generic.acquire.gpu [%a1], 128;
+        """
+        + load("%a1", "%s3, %s3", 512, offset=1024)
+        + wait(0)
+        + dump("%a2", 8192, start=1024)
+    )
+    emulate(body, argument(array, (64, 4)), place, out, np.int32(0), array)
+    spec = TensorMapSpec.tiled(array.shape, None, "u16", (64, 4), swizzle="128B")
+    assert np.array_equal(out[:512], expected_tile(array, spec, (0, 0))[:512])
+
+
 def test_a_copy_of_another_rank_than_its_map_is_an_error():
     with pytest.raises(InvalidOperandError, match="a 2d copy with a tensor map of rank 3"):
         emulate(init(1) + load(size=32), argument(np.zeros((2, 2, 16), np.uint16), (16, 1, 1)), *ZERO)

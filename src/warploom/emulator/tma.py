@@ -100,6 +100,10 @@ def encode(bound: BoundMap) -> bytes:
     return filled.ljust(MAP_BYTES, b"\0")
 
 
+_ZERO_MAP = _LAYOUT.pack(_MAGIC, 0, 1, _DTYPE_NAMES.index("u8"), *(0,) * 23).ljust(MAP_BYTES, b"\0")
+"""A map of rank 1, extent 1 and box 0: rank and extents are held less one."""
+
+
 @lru_cache(maxsize=1024)
 def decode(raw: bytes) -> BoundMap | None:
     """The map that 128 bytes hold, or None where they hold none."""
@@ -124,8 +128,11 @@ def decode(raw: bytes) -> BoundMap | None:
 def replace_field(raw: bytes, field: str, index: int, value: int) -> bytes | None:
     """The map's bytes after tensormap.replace of one field; None where they hold no map, or the value is illegal.
 
+    128 zero bytes are a map whose fields are all zero: kernels that make maps from nothing start so (Triton's).
     Nothing but the single field is checked: a map may break TMA's limits while it is being rewritten.
     """
+    if raw.count(0) == MAP_BYTES:
+        raw = _ZERO_MAP
     if decode(raw) is None:
         return None
     fields = list(_LAYOUT.unpack_from(raw))
