@@ -32,7 +32,29 @@ def download_size(result: dict[str, Any]) -> list[str]:
     return ["| command | MB |", "|---|---|", *rows]
 
 
+def first_light(result: dict[str, Any]) -> list[str]:
+    lines = ["| kernel | protocol | TFLOP/s | min - max | of torch.mm | relative error |", "|---|---|---|---|---|---|"]
+    for row in result["rows"]:
+        speed = row["tflops"]
+        lines.append(
+            f"| {row['kernel']} | {row['protocol']} | {speed['median']} | {speed['min']} - {speed['max']} "
+            f"| {row['ratio_to']['cublas']} | {row['relative_error']:.2e} |"
+        )
+    return lines
+
+
+def eager_call(result: dict[str, Any]) -> list[str]:
+    eager = result["eager_us"]
+    lines = ["| call | median us | min - max |", "|---|---|---|"]
+    lines += [f"| {name} | {f['median']} | {f['min']} - {f['max']} |" for name, f in eager["figures"].items()]
+    lines.append(f"| first call with a set of buffers | {eager['miss_us']} | |")
+    lines.append(f"| kernel call, out=, over torch.mm(out=) | {eager['ratio_to_torch_mm_out']} | target 0.6 |")
+    return lines
+
+
 TABLES = {
+    "first-light": (first_light, RESULTS / "nvidia-h200" / "first-light.json"),
+    "eager-call": (eager_call, RESULTS / "nvidia-h200" / "first-light.json"),
     "emulator-speed": (emulator_speed, RESULTS / "cpu-x86_64-2-cores" / "emulator-speed.json"),
     "download-size": (download_size, RESULTS / "download_size.json"),
 }
