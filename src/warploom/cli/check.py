@@ -123,13 +123,16 @@ def check_python(target: str, options: dict[str, Any]) -> Iterator[Checked]:
     place, name = find.split(target)
     module = find.load(place)
     kernels = {name: find.kernel(target)} if name else find.kernels_of(module)
-    runs = list(examples(module, kernels, everything=not name))
+    with find.running(place, "has an example that fails"):
+        runs = list(examples(module, kernels, everything=not name))
     if not kernels and not runs:
         raise ArgumentError(f"{place} has no kernel", expected="a module-level name that a @kernel is bound to")
     run = {id(example.kernel) for example in runs}
     runs += [Example(known_as, kernel) for known_as, kernel in kernels.items() if id(kernel) not in run]
     for example in runs:
-        yield _checked(example, options)
+        with find.running(place, f"has a kernel `{example.name}` or an example of it that fails"):
+            one = _checked(example, options)
+        yield one
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,11 @@ class Example:
 def examples(module: ModuleType, kernels: Mapping[str, Any], everything: bool) -> Iterator[Example]:
     """The examples of a file: its `example()` yields (kernel, arguments, check); a kernel's own yields arguments."""
     of_module = getattr(module, "example", None)
-    for item in of_module() if callable(of_module) else ():
+    for item in _listed(of_module()) if callable(of_module) else ():
+        if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 3 or not find.is_kernel(item[0]):
+            raise ArgumentError(
+                "example() yields something else than it should", expected="(kernel, arguments, check)", got=repr(item)
+            )
         kernel, arguments, *check = item
         if everything or any(kernel is one for one in kernels.values()):
             yield Example(getattr(kernel, "name", str(kernel)), kernel, arguments, check[0] if check else None)
@@ -155,6 +162,13 @@ def examples(module: ModuleType, kernels: Mapping[str, Any], everything: bool) -
             made = example()
             for one in made if inspect.isgenerator(made) else [made]:
                 yield Example(known_as, kernel, one if isinstance(one, (tuple, list)) else (one,))
+
+
+def _listed(made: Any) -> list[Any]:
+    """What an example() gave: several runs, or one."""
+    if made is None:
+        raise ArgumentError("example() gives nothing", expected="yield (kernel, arguments, check)", got="None")
+    return [made] if isinstance(made, tuple) else list(made)
 
 
 def _checked(example: Example, options: dict[str, Any]) -> Checked:

@@ -15,7 +15,8 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,7 +30,9 @@ def program(spec: str, settings: Sequence[str] = ()) -> Program:
     path, name = split(spec)
     if path.endswith(".ptx"):
         return program_of(Path(path), entry=name or None)
-    return kernel(spec, settings).program()
+    found = kernel(spec, settings)
+    with running(path, "has a kernel that cannot be traced"):
+        return found.program()
 
 
 def kernel(spec: str, settings: Sequence[str] = ()) -> Any:
@@ -126,13 +129,24 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
-def _refusal(place: str, error: Exception) -> ArgumentError:
+@contextmanager
+def running(place: str, what: str) -> Iterator[None]:
+    """Somebody's Python runs here: what it raises becomes an ArgumentError with its line, `what` says what ran."""
+    try:
+        yield
+    except WarploomError:
+        raise
+    except Exception as error:
+        raise _refusal(place, error, what) from error
+
+
+def _refusal(place: str, error: Exception, what: str = "cannot be loaded") -> ArgumentError:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).name == Path(place).name]
     where = SourceLocation(place, own[-1].lineno or 0) if own else None
     if isinstance(error, SyntaxError) and error.filename:
         where = SourceLocation(place, error.lineno or 0, error.offset or 0)
-    return ArgumentError(f"{place} cannot be loaded: {type(error).__name__}: {error}", where=where)
+    return ArgumentError(f"{place} {what}: {type(error).__name__}: {error}", where=where)
 
 
 def _made(spec: str, function: Any, given: Mapping[str, Any]) -> Any:
@@ -145,7 +159,8 @@ def _made(spec: str, function: Any, given: Mapping[str, Any]) -> Any:
             got=" ".join(f"{name}={value}" for name, value in given.items()) or "no arguments",
             hint="arguments go behind the name, as in M=128 N=128 K=128",
         ) from None  # fmt: skip
-    made = function(**given)
+    with running(split(spec)[0], f"has a `{split(spec)[1]}` that makes no kernel"):
+        made = function(**given)
     if not is_kernel(made):
         raise ArgumentError(f"{spec} makes no kernel", expected="an object with .program()", got=type(made).__name__)
     return made

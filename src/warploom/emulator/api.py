@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..asm.nodes import Function, Module
-from ..errors import ArgumentError, ArgumentTypeError
+from ..errors import ArgumentError, ArgumentTypeError, UnsupportedInstructionError
 from ..isa import dtypes
 from .code import Code
 from .engine import Engine
@@ -74,6 +74,7 @@ def run(
     with np.errstate(all="ignore"):
         code = Code(module, function, HANDLERS, dynamic_smem)
         _check_shared(code, function)
+        _check_local(code, function)
         memory = GlobalMemory()
         buffers = {
             name: memory.allocate(_initial(v), name, v.space != "const") for name, v in code.module_buffers.items()
@@ -156,11 +157,33 @@ def _check_shared(code: Code, function: Function) -> None:
         )
 
 
+LOCAL_LIMIT = 512 * 1024
+"""Bytes of local memory of one thread, on every target (CUDA C++ Programming Guide, table of technical limits)."""
+GLOBAL_LIMIT = 1 << 32
+"""Bytes of one variable of a module that the emulator is willing to hold."""
+_NUMBER = r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
+
+
+def _check_local(code: Code, function: Function) -> None:
+    if code.local_bytes > LOCAL_LIMIT:
+        raise ArgumentError(
+            f"{function.name} asks for {code.local_bytes} bytes of local memory for each thread",
+            expected=f"at most {LOCAL_LIMIT}",
+        )
+
+
 def _initial(variable: DeclaredVariable) -> np.ndarray:
     """The bytes of a module-level variable: its initialiser, or zeros."""
+    if variable.size > GLOBAL_LIMIT:
+        raise ArgumentError(f"{variable.node.name} has {variable.size} bytes", expected=f"at most {GLOBAL_LIMIT}")
+    if re.search(r"[A-Za-z_$%]\w*", re.sub(_NUMBER, "", variable.node.initializer)):
+        raise UnsupportedInstructionError(
+            f"the initialiser of {variable.node.name} names an address, which the emulator does not fill in",
+            got=variable.node.initializer,
+            hint="store the address from the kernel",
+        )
     data = np.zeros(max(variable.size, 1), np.uint8)
-    words = re.findall(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?",
-                       variable.node.initializer)  # fmt: skip
+    words = re.findall(_NUMBER, variable.node.initializer)
     dtype = dtypes.ALL[variable.node.type]
     if words:
         view = data.view(np.dtype(f"u{dtype.bytes}"))

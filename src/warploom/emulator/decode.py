@@ -44,7 +44,7 @@ class AddressOperand:
     def compute(self, frame: Frame) -> np.ndarray:
         """The (lanes,) addresses, uint64."""
         if self.slot < 0:
-            return np.full(frame.lanes, self.offset, np.uint64)
+            return np.full(frame.lanes, self.offset & 0xFFFFFFFFFFFFFFFF, np.uint64)
         base = frame.values[self.slot]
         if not isinstance(base, np.ndarray):
             base = np.full(frame.lanes, base)

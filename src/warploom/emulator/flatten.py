@@ -205,6 +205,14 @@ class Flattener:
                 where=call.location,
                 hint="the emulator puts calls in line: write the recursion as a loop",
             )
+        for what, formals, actuals in (
+            ("arguments", callee.parameters, arguments),
+            ("results", callee.results, results),
+        ):
+            if len(formals) != len(actuals):
+                raise EmulationError(
+                    f"{callee.name} has {len(formals)} {what} and is called with {len(actuals)}", where=call.location
+                )
         self._call_labels += 1
         behind = JumpTarget(f"$behind call {self._call_labels}", 0)
         inner = self._scope(self.root)

@@ -291,7 +291,7 @@ class Frame:
     def _misaligned(self, lanes: np.ndarray, address: np.ndarray, total: int, at: int) -> NoReturn:
         self.error(
             MisalignedError,
-            f"an access of {total} bytes at address {int(address[at]):#x} is misaligned",
+            f"an access of {total} bytes at address {int(address[at]) & 0xFFFFFFFFFFFFFFFF:#x} is misaligned",
             int(lanes[at]),
             expected=f"a multiple of {total}",
             got=f"{int(address[at]) % total} bytes past one",

@@ -22,7 +22,7 @@ from .handlers import Wait
 from .machine import FULL, Cluster, Cta, Fragment, Machine, Warp, lanes_of, mask_of
 from .policy import Policy
 from .registers import WARP
-from .spinning import SpinWatch
+from .spinning import LoopWatch, SpinWatch
 
 QUANTUM = 20_000
 """Instructions a group may run before others get their turn."""
@@ -53,6 +53,7 @@ class Scheduler:
         self.on_progress = on_progress
         self.operations = machine.code.operations
         self._started = 0
+        self._loops = LoopWatch()
         x, y, z = machine.clusters_in_grid
         self.total = x * y * z
 
@@ -184,7 +185,7 @@ class Scheduler:
             frame.mask = fragment.wait_mask
             frame.operation = self.operations[fragment.pc]
             then(frame)
-        if wait is not None and wait.kind != "convergence" and wait.kind != "warpgroup":
+        if wait is not None and wait.kind not in ("convergence", "warpgroup", "loop"):
             fragment.pc += 1
             self._merge(warp)
 
@@ -204,6 +205,8 @@ class Scheduler:
         operations, values = self.operations, frame.values
         pc = group.pc
         budget = self.policy.quantum(QUANTUM)
+        closing = budget // 10 if budget >= QUANTUM else 0  # from here on the next turn of a loop is a good end
+        circling = True
         while budget > 0:
             budget -= 1
             operation = operations[pc]
@@ -228,6 +231,7 @@ class Scheduler:
                     frame.mask = mask if operation.kind == PLAIN else np.array(mask)
             if operation.refresh:
                 cta.refresh(operation.refresh)
+                circling = False  # a clock goes on while everything else stands
             if operation.kind == PLAIN:
                 handler = operation.handler
                 if handler is None or not handler.per_warp or (handler.whole and frame.mask is True):
@@ -242,6 +246,8 @@ class Scheduler:
                 target = operation.targets[0]
                 if target <= pc:
                     budget -= 4
+                    if budget < closing:
+                        budget = 0
                 pc = target
             else:
                 self._part(group, frame, operation, pc)
@@ -251,9 +257,23 @@ class Scheduler:
                 break
         for fragment in group.fragments:
             fragment.pc = pc
+        if budget <= 0 and circling and self._loops.circles(machine, cta, group.first, group.fragments):
+            for fragment in group.fragments:
+                fragment.wait = self._loop_wait(operations[pc])
+                fragment.seen_progress = machine.progress_count
         for at in range(count):
             self._merge(cta.warps[group.first + at])
         self._check_limit()
+
+    def _loop_wait(self, operation: Operation) -> Wait:
+        """Sleep, in a loop that comes back to where it was, until something is written that it may read."""
+        then = self.machine.progress_count
+        return Wait(
+            "loop",
+            lambda: self.machine.progress_count != then,
+            lambda: f"a change of anything it reads, in a loop through {operation.text}",
+            timeout=lambda frame: None,
+        )
 
     def _stop(self, group: Group) -> int:
         """The lowest other program counter of a divided warp: there the threads may meet. -1 where there is none."""

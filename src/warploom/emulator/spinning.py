@@ -1,4 +1,4 @@
-"""When threads that poll are going round in circles.
+"""When threads are going round in circles, polling or not.
 
 A machine whose threads only poll is dead once it returns to a state it was in before: same registers of the
 polling warps, and no memory written in between. A loop that counts its polls (a bounded retry, a time-out) never
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .registers import WARP
 
 if TYPE_CHECKING:
-    from .machine import Machine
+    from .machine import Cta, Fragment, Machine
 
 REPEATS = 64
 """Rounds in a state that was there before. More than one, since some waits end by chance."""
@@ -38,6 +38,27 @@ class SpinWatch:
         self._spent += 1 / REPEATS if state in self._states else 1 / CHANGES
         self._states.add(state)
         return self._spent > 1
+
+
+class LoopWatch:
+    """Finds warps that come back to a state they were in, while nobody wrote anything in between."""
+
+    def __init__(self) -> None:
+        self._progress = -1
+        self._states: set[tuple[object, ...]] = set()
+
+    def circles(self, machine: Machine, cta: Cta, first: int, fragments: list[Fragment]) -> bool:
+        """Note where warps stand that have run for a while. Whether they stood there before, registers and all."""
+        if self._progress != machine.progress_count or len(self._states) > CHANGES:
+            self._progress = machine.progress_count
+            self._states.clear()
+        lanes = slice(first * WARP, (first + len(fragments)) * WARP)
+        held = tuple(hash(bank[:, lanes].tobytes()) for bank in cta.registers.banks.values())
+        state = (id(cta), first, fragments[0].pc, tuple(part.lanes for part in fragments), held)
+        if state in self._states:
+            return True
+        self._states.add(state)
+        return False
 
 
 def _state(machine: Machine) -> int:

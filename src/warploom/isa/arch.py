@@ -150,6 +150,8 @@ def known() -> tuple[str, ...]:
 @cache
 def get(name: str) -> Arch:
     """The target of that name ("sm_90a"). Raises ArgumentError, with the list of known ones, for any other."""
+    if not isinstance(name, str):
+        raise ArgumentError("a target is named by a text", expected='"sm_90a"', got=repr(name))
     number, suffix = _split(name)
     per_sm, per_cta, warps, ctas, ptx = _GENERATIONS[number]
     arch = Arch(

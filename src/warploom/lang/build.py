@@ -203,6 +203,16 @@ def _grid(kernel: Kernel) -> Any:
     grid = kernel.grid
     if callable(grid):
         return grid
+    if isinstance(grid, (int, str, Tiles)):
+        grid = (grid,)
+    valid = isinstance(grid, (tuple, list)) and all(isinstance(entry, (int, str, Tiles)) for entry in grid)
+    if not valid or not 1 <= len(grid) <= 3:
+        raise TraceError(
+            f"the grid of {kernel.name} is no one to three entries",
+            where=kernel.location,
+            expected="ints, names of sizes, tiles(...), or a function of (dims, machine)",
+            got=repr(grid),
+        )
     entries = tuple(Tiles(entry) if isinstance(entry, str) else entry for entry in grid)
     if all(isinstance(entry, int) for entry in entries):
         return (*entries, 1, 1)[:3]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..asm import binding, nodes
-from ..errors import VerificationError, WarploomError
+from ..errors import TraceError, VerificationError, WarploomError
 from ..isa import arch as isa_arch
 from ..isa import dtypes
 from ..isa.dtypes import DType, Kind
@@ -260,6 +260,13 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
     kernel's target lacks; TraceError for a value that cannot be an operand.
     """
     trace = trace or Trace.current()
+    if not trace.is_current:
+        raise TraceError(
+            "a register is used outside of the kernel it belongs to",
+            where=trace.location(),
+            got=f"an instruction {opcode} for the kernel {trace.name}",
+            hint="make registers inside the kernel that uses them; pass data through its arguments",
+        )
     codes = tuple([_code(trace, argument) for argument in arguments])
     key = (opcode, codes)
     treatments = trace.shapes.get(key)

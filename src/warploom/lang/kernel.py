@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -19,10 +20,13 @@ from ..isa import arch as isa_arch
 from ..runtime import Program
 from .build import Built, build
 from .tile import Scalar, Tile, Tiles
+from .trace import CURRENT
 
 if TYPE_CHECKING:
     from ..driver.resources import Resources
     from ..emulator.report import Report
+
+_building = CURRENT.get  # a bound method: the check costs a call little
 
 GridEntry = int | str | Tiles
 Grid = tuple[GridEntry, ...] | Callable[..., tuple[int, ...]]
@@ -60,9 +64,11 @@ class Kernel:
         check_dims: Callable[[Mapping[str, int]], None] | None = None,
         example: Callable[..., Any] | None = None,
     ) -> None:
+        _check_function(function)
         self.function = function
-        self.name = name or function.__name__
-        self.in_specs, self.out_specs = tuple(in_specs), tuple(out_specs)
+        self.name = _entry_name(function, name)
+        self.in_specs = _specs(function, "in_specs", in_specs, (Tile, Scalar))
+        self.out_specs = _specs(function, "out_specs", out_specs, (Tile,))
         self.grid = grid
         self.block = _triple(block)
         self.cluster = _triple(cluster)
@@ -76,6 +82,7 @@ class Kernel:
         self.__doc__ = function.__doc__
         self.__name__ = self.name
         self._lock = threading.RLock()
+        self._tracing = False
         self._built: Built | None = None
         self._caller: runtime.Caller | None = None
         self._check_limits()
@@ -86,8 +93,7 @@ class Kernel:
     @property
     def location(self) -> SourceLocation:
         """Where the function is defined."""
-        code = self.function.__code__
-        return SourceLocation(os.path.basename(code.co_filename), code.co_firstlineno)
+        return _where(self.function)
 
     def _argument_names(self) -> tuple[str, ...]:
         parameters = inspect.signature(self.function).parameters.values()
@@ -119,7 +125,7 @@ class Kernel:
             raise self._limit("CTAs per cluster", f"1 to {target.cluster_limit}", ctas)
         if self.registers is not None:
             most = min(target.registers_per_thread, target.registers_per_cta // threads // 8 * 8)
-            if not 0 < self.registers <= most:
+            if not isinstance(self.registers, int) or not 0 < self.registers <= most:
                 raise self._limit(f"registers per thread for {threads} threads", f"1 to {most}", self.registers)
 
     def _limit(self, what: str, expected: str, got: object) -> TraceError:
@@ -146,8 +152,14 @@ class Kernel:
     def built(self) -> Built:
         """The traced kernel: module, protocol, program. Traced at the first call."""
         with self._lock:
+            if self._tracing:
+                raise TraceError(f"the kernel {self.name} asks for its text while it is traced", where=self.location)
             if self._built is None:
-                self._built = build(self)
+                self._tracing = True
+                try:
+                    self._built = build(self)
+                finally:
+                    self._tracing = False
             return self._built
 
     def program(self) -> Program:
@@ -213,6 +225,12 @@ class Kernel:
 
         Returns the output, or a tuple of them, in the library of the inputs.
         """
+        if _building() is not None:
+            raise TraceError(
+                f"the kernel {self.name} is called inside of a kernel",
+                consequence="it would run now, while the other is traced, and not as a part of it",
+                hint="share code as plain Python functions; a kernel is called from the host",
+            )
         caller = self._caller
         if caller is None:
             caller = self._caller = runtime.Caller(self.program())
@@ -222,8 +240,57 @@ class Kernel:
         return f"<kernel {self.name} {self.arch} at {self.location}>"
 
 
+def _where(function: Callable[..., None]) -> SourceLocation:
+    code = function.__code__
+    return SourceLocation(os.path.basename(code.co_filename), code.co_firstlineno)
+
+
+def _check_function(function: object) -> None:
+    """Only a plain function has a text that can be traced to its lines and runs to its end when called."""
+    if not inspect.isfunction(function):
+        raise TraceError(
+            "@kernel goes on a Python function",
+            expected="def or lambda",
+            got=f"{type(function).__name__} {function!r}"[:80],
+        )
+    if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+        raise TraceError(
+            f"the kernel {function.__name__} is a generator or a coroutine, so calling it runs nothing",
+            where=_where(function),
+            expected="a function without yield and await",
+        )
+
+
+def _entry_name(function: Callable[..., None], name: str | None) -> str:
+    """The name in the text: ptxas takes letters, digits, _ and $ (PTX ISA 4.4)."""
+    chosen = function.__name__ if name is None else name
+    if chosen == "<lambda>":
+        return "kernel"
+    if not isinstance(chosen, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+", chosen):
+        raise TraceError(
+            "this is no name for an entry in PTX",
+            where=_where(function),
+            expected="letters, digits, _ and $, not beginning with a digit",
+            got=repr(chosen),
+            hint="pass name= to @kernel",
+        )
+    return chosen
+
+
+def _specs(function: Callable[..., None], what: str, specs: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
+    listed = tuple(specs) if isinstance(specs, (tuple, list)) else None
+    if listed is None or not all(isinstance(spec, kinds) for spec in listed):
+        raise TraceError(
+            f"{what} of the kernel {function.__name__} is no tuple of {' and '.join(kind.__name__ for kind in kinds)}",
+            where=_where(function),
+            expected=f"{what}=(Tile(...), ...)",
+            got=repr(specs),
+        )
+    return listed
+
+
 def _triple(value: int | Sequence[int]) -> tuple[int, int, int]:
-    sizes = (value,) if isinstance(value, int) else tuple(value)
+    sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise TraceError("block and cluster are one to three positive Python ints", got=value)
     return (*sizes, 1, 1)[:3]  # type: ignore[return-value]

@@ -125,6 +125,28 @@ class Predicate(Traced):
         issue("not.pred", result, self, trace=self.trace)
         return result
 
+    def __eq__(self, other: object) -> Any:
+        """The same predicate, by identity, for `in` and dict; comparing with a value is refused."""
+        if isinstance(other, (bool, int, float, np.generic, Operand)) and other is not self:
+            raise self.trace.error(
+                "a predicate compares with nothing: it is a truth already",
+                got=repr(other),
+                hint="use p or ~p, and p ^ q where two predicates differ",
+            )
+        return self is other
+
+    def __ne__(self, other: object) -> Any:
+        return not self == other
+
+    __hash__ = object.__hash__
+
+    def _number(self, other: object) -> NoReturn:
+        raise self.trace.error(
+            "a predicate is no number", got=repr(self), hint="make it one with ptx.select(p, reg.scalar(u32, 1), 0)"
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __lt__ = __le__ = __gt__ = __ge__ = _number
+
     def set(self, value: Predicate) -> None:
         """Overwrite this predicate (mov.pred)."""
         issue("mov.pred", self, value, trace=self.trace)

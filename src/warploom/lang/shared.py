@@ -168,8 +168,8 @@ def array(dtype: DType, shape: int | tuple[int, ...], align: int = 16, name: str
     """An uninitialised array in shared memory; `align` in bytes, a power of two."""
     trace = Trace.current()
     dtype = dtypes.of(dtype)
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    if not all(isinstance(extent, int) and extent > 0 for extent in shape):
+    shape = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    if not shape or not all(isinstance(extent, int) and extent > 0 for extent in shape):
         raise trace.error("a shared array needs positive Python ints as its shape", got=repr(shape))
     size = dtype.bytes
     for extent in shape:

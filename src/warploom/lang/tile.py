@@ -124,6 +124,12 @@ class Tiles:
     size: int = 1
 
     def count(self, dims: Any) -> int:
+        if isinstance(self.dimension, str) and self.dimension not in dims:
+            raise ArgumentError(
+                f"the grid counts tiles of {self.dimension!r}, which is no size of an array",
+                expected=", ".join(dims) or "a named size in in_specs or out_specs",
+                got=self.dimension,
+            )
         extent = self.dimension if isinstance(self.dimension, int) else dims[self.dimension]
         return -(-extent // self.size)
 

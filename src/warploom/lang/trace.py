@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
 _AUTHORS = _PACKAGE + "kernels" + os.sep
-_CURRENT: ContextVar[Trace | None] = ContextVar("warploom_trace", default=None)
+CURRENT: ContextVar[Trace | None] = ContextVar("warploom_trace", default=None)
 
 
 def register_class(dtype: DType) -> tuple[str, str]:
@@ -151,7 +151,7 @@ class Trace:
     @staticmethod
     def current() -> Trace:
         """The trace of the kernel being built in this thread. Raises TraceError outside of one."""
-        trace = _CURRENT.get()
+        trace = CURRENT.get()
         if trace is None:
             raise TraceError(
                 "there is no kernel under construction here",
@@ -159,14 +159,19 @@ class Trace:
             )
         return trace
 
+    @property
+    def is_current(self) -> bool:
+        """Whether this is the trace of the kernel being built in this thread."""
+        return CURRENT.get() is self
+
     @contextmanager
     def active(self) -> Iterator[Trace]:
         """Make this the current trace of the thread."""
-        token = _CURRENT.set(self)
+        token = CURRENT.set(self)
         try:
             yield self
         finally:
-            _CURRENT.reset(token)
+            CURRENT.reset(token)
 
     def error(self, what: str, **parts: Any) -> TraceError:
         """A TraceError at the user's current line (or at `where`)."""

@@ -145,6 +145,15 @@ def _dtype(value: object, name: str) -> DType:
 
 
 def _numpy_view(array: np.ndarray, name: str, framework: str, owner: object, writable: bool | None = None) -> ArrayView:
+    if type(array) is not np.ndarray:
+        if isinstance(array, np.ma.MaskedArray):
+            raise ArgumentTypeError(
+                f"argument `{name}` is a masked array, and a kernel knows no mask",
+                expected="a plain array",
+                got="numpy.ma.MaskedArray",
+                hint="pass x.filled(value) or x.data",
+            )
+        array = array.view(np.ndarray)  # matrix, memmap, recarray: the same memory with plain indexing
     if not array.dtype.isnative:
         raise ArgumentTypeError(f"argument `{name}` is not in the byte order of this machine", got=array.dtype.str)
     pointer = array.__array_interface__["data"][0]
@@ -174,7 +183,16 @@ def _torch_view(tensor: Any, name: str) -> ArrayView:
     dtype = _dtype(tensor.dtype, name)
     kind = tensor.device.type
     if kind == "cpu":
-        return _numpy_view(_torch_to_numpy(tensor, dtype), name, "torch", tensor, writable=True)
+        try:
+            array = _torch_to_numpy(tensor, dtype)
+        except RuntimeError as error:
+            raise ArgumentError(
+                f"argument `{name}` is a tensor without memory of its own (a fake, traced or batched one): {error}",
+                expected="a tensor that holds its elements",
+                got=type(tensor).__name__,
+                hint="a kernel is opaque to torch.compile, export and vmap: call it outside of them",
+            ) from None
+        return _numpy_view(array, name, "torch", tensor, writable=True)
     if kind != "cuda":
         raise ArgumentError(f"argument `{name}` is on the device {tensor.device}", expected="a CPU or CUDA tensor")
     strides = tuple(step * dtype.bytes for step in tensor.stride())

@@ -19,7 +19,7 @@ from .arrays import ArrayView, is_array, view
 from .machine import Machine
 from .program import Parameter, Program, stride_source
 from .tensor_map import TensorMap, bound, named
-from .validate import check_shape, check_writable, dims_of, scalar_of, three
+from .validate import check_shape, check_writable, dims_of, scalar_of, three, whole
 
 Value: TypeAlias = "ArrayView | TensorMap | np.generic"
 """A parameter's value: an address (of a view), a tensor map, or bytes by value."""
@@ -91,7 +91,7 @@ def bind(program: Program, arguments: Arguments, machine: Machine, shape: Shape 
     grid = _grid(program, shape, dims, machine)
     block = three(shape.block if shape.block is not None else program.block or _missing(program, "block"), "block")
     cluster = three(shape.cluster if shape.cluster is not None else program.cluster, "cluster")
-    smem = program.dynamic_smem if shape.dynamic_smem is None else int(shape.dynamic_smem)
+    smem = program.dynamic_smem if shape.dynamic_smem is None else whole(shape.dynamic_smem, "dynamic_smem")
     check_shape(program, machine.arch, grid, block, cluster, smem)
     return Bound(program, values, tuple(views.values()), tuple(views), dims, grid, block, cluster, smem)
 

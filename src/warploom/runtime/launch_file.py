@@ -26,6 +26,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,7 @@ class LaunchFile:
             raise self.error(
                 error.what, parameter.name, expected=error.expected, got=error.got, hint=error.hint
             ) from None
-        except (TypeError, ValueError, OSError) as error:
+        except (TypeError, ValueError, OSError, MemoryError) as error:
             raise self.error(f"this value cannot be used: {error}", parameter.name, got=dict(described)) from None
 
     def _array(self, described: Mapping[str, Any], name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -132,7 +133,7 @@ class LaunchFile:
         if "dtype" not in described or "shape" not in described:
             raise ArgumentError("an array needs a dtype and a shape", expected='dtype = "f32", shape = [128, 64]')
         dtype = dtypes.of(described["dtype"])
-        shape = tuple(int(size) for size in described["shape"])
+        shape = tuple(index(size) for size in described["shape"])
         # Without a seed each parameter still gets numbers of its own.
         seed = described.get("seed", sum(name.encode()))
         return filled(shape, dtype, described.get("fill", "zeros"), int(seed))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import arch as arches
 from ..isa.arch import Arch
 
@@ -28,6 +28,8 @@ class Machine:
 
     def __post_init__(self) -> None:
         arches.get(self.arch)
+        if not isinstance(self.sms, int):
+            raise ArgumentTypeError("a machine has a whole number of multiprocessors", expected="an int", got=self.sms)
         if self.sms < 1:
             raise ArgumentError("a machine has at least one multiprocessor", expected="sms >= 1", got=self.sms)
 

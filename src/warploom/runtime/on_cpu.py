@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ArgumentError, StepLimitError
+from ..errors import ArgumentError, ArgumentTypeError, StepLimitError
 from ..settings import config
 from . import estimate as estimates
 from .arrays import ArrayView
@@ -20,10 +21,13 @@ from .machine import Machine, for_arch
 from .program import HasProgram, Program, program_of
 from .progress import ProgressBar
 from .tensor_map import TensorMap
+from .validate import whole
 
 if TYPE_CHECKING:
     from ..asm.nodes import Module
     from ..emulator.report import Report
+
+NUMERICS = ("exact", "hardware")
 
 
 def emulate(
@@ -96,10 +100,11 @@ def run(
     from ..emulator.machine import Model
 
     program = call.program
+    _check_options(machine, seed, max_steps, numerics)
     target = machine or for_arch(program.arch)
     arguments, outs = complete(call, views)
     bound = bind(program, arguments, target, shape)
-    module = parsed(program.text, program.title)
+    module = parsed(program.text, program.title, program.entry)
     limits = target.limits
     model = Model(
         name=target.name,
@@ -149,12 +154,32 @@ def run(
     return report
 
 
+def _check_options(machine: object, seed: object, max_steps: object, numerics: str) -> None:
+    """What `emulate` is told besides the arguments. The schedule's name is the emulator's to know."""
+    if machine is not None and not isinstance(machine, Machine):
+        raise ArgumentTypeError("this is no machine", expected="machine=H200(sms=4)", got=repr(machine))
+    whole(seed, "seed")
+    if max_steps is not None and whole(max_steps, "max_steps") < 1:
+        raise ArgumentError("max_steps leaves nothing to run", expected="at least 1", got=max_steps)
+    if numerics not in NUMERICS:
+        raise ArgumentError(f"there are no numerics {numerics!r}", expected=", ".join(NUMERICS), got=numerics)
+
+
 @lru_cache(maxsize=32)
-def parsed(text: str, name: str) -> Module:
-    """The tree of a text, kept: the same text is often run again."""
+def parsed(text: str, name: str, entry: str) -> Module:
+    """The tree of a text, verified, and kept: the same text is often run again.
+
+    Raises PtxSyntaxError, and VerificationError for what the text's target or ptxas would refuse in the kernel
+    `entry` or in what all kernels share. The text's other kernels may use what is not known here.
+    """
     from .. import asm
 
-    return asm.parse(text, name=name)
+    if not isinstance(text, str):
+        raise ArgumentTypeError("a PTX text is a str", expected="str", got=type(text).__name__)
+    module = asm.parse(text, name=name)
+    others = {id(function) for function in module.entries if function.name != entry}
+    asm.check(replace(module, items=tuple(item for item in module.items if id(item) not in others)))
+    return module
 
 
 def _clusters(bound: Bound) -> int:

@@ -246,8 +246,9 @@ def program_of(what: Program | HasProgram | str | Path, *, entry: str | None = N
     """The program somebody means: a Program, a kernel, PTX text, or the path of a file with it."""
     if isinstance(what, Program):
         program = what
-    elif hasattr(what, "program"):
-        program = what.program()
+    elif hasattr(what, "program") and not isinstance(what, type):
+        held = what.program  # a kernel makes its program; a Caller has one
+        program = held() if callable(held) else held
     elif isinstance(what, (str, Path)):
         text, name = _text_and_name(what)
         return Program.from_text(text, name=name, entry=entry)
@@ -257,6 +258,8 @@ def program_of(what: Program | HasProgram | str | Path, *, entry: str | None = N
             expected="a kernel, a Program, PTX text or the path of a .ptx file",
             got=type(what).__name__,
         )
+    if not isinstance(program, Program):
+        raise ArgumentTypeError(".program() gives no Program", expected="Program", got=type(program).__name__)
     if entry is not None and entry != program.entry:
         raise ArgumentError("the program has another entry", expected=program.entry, got=entry)
     return program

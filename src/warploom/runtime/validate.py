@@ -6,6 +6,7 @@ All checks come before anything is compiled, encoded or launched, and they are t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -188,10 +189,10 @@ def overlap(a: ArrayView, b: ArrayView) -> bool:
 
 
 def three(values: Sequence[int], what: str) -> tuple[int, int, int]:
-    """(x,), (x, y) or (x, y, z) as three positive ints."""
+    """(x,), (x, y) or (x, y, z) as three positive ints. Raises ArgumentTypeError for what is no whole number."""
     try:
-        sizes = [int(value) for value in values] if isinstance(values, (tuple, list)) else [int(values)]  # type: ignore[call-overload]
-    except (TypeError, ValueError):
+        sizes = [index(value) for value in (values if isinstance(values, (tuple, list)) else (values,))]  # type: ignore[arg-type]
+    except TypeError:
         raise ArgumentTypeError(f"{what} is no tuple of integers", expected="(x, y, z)", got=repr(values)) from None
     if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
         raise ArgumentError(f"{what} is not one to three sizes of at least 1", expected="(x, y, z)", got=repr(values))
@@ -231,10 +232,18 @@ def check_shape(
         refuse("the grid is no whole number of clusters", f"a grid divisible by {cluster}", grid)
     if not 0 <= dynamic_smem <= limits.shared_per_cta:
         refuse(
-            f"{dynamic_smem} bytes of dynamic shared memory are too many for {arch}",
-            f"at most {limits.shared_per_cta}",
+            f"{arch} has no {dynamic_smem} bytes of dynamic shared memory for a CTA",
+            f"0 to {limits.shared_per_cta}",
             dynamic_smem,
         )
+
+
+def whole(value: Any, what: str) -> int:
+    """A whole number as an int. Raises ArgumentTypeError, naming `what`, for anything else."""
+    try:
+        return index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{what} is no whole number", expected="an int", got=repr(value)) from None
 
 
 def scalar_of(value: Any, dtype: Any, name: str, title: str) -> Any:
@@ -248,15 +257,27 @@ def scalar_of(value: Any, dtype: Any, name: str, title: str) -> Any:
         raise ArgumentTypeError(f"argument `{name}` of {title} has no known type", got=type(value).__name__)
     if isinstance(value, np.generic) and value.dtype == dtype.numpy:
         return value
-    if not isinstance(value, (int, float, np.integer, np.floating, np.bool_)) and not hasattr(value, "__float__"):
-        raise ArgumentTypeError(f"argument `{name}` of {title} is no number", expected=dtype, got=type(value).__name__)
-    if dtype.is_float:
-        return np.asarray(float(value)).astype(dtype.numpy)[()]
-    if isinstance(value, (float, np.floating)):
+    if isinstance(value, np.bool_):
+        value = bool(value)
+    try:
+        if isinstance(value, (str, bytes, bytearray)):
+            raise TypeError
+        number = float(value) if dtype.is_float else index(value)
+    except TypeError:
+        if isinstance(value, (float, np.floating)):
+            raise ArgumentTypeError(
+                f"argument `{name}` of {title} is an integer parameter", expected=dtype, got=repr(value)
+            ) from None
         raise ArgumentTypeError(
-            f"argument `{name}` of {title} is an integer parameter", expected=dtype, got=repr(value)
-        )
-    number = int(value)
+            f"argument `{name}` of {title} is no number", expected=dtype, got=type(value).__name__
+        ) from None
+    except (ValueError, OverflowError) as error:
+        raise ArgumentError(
+            f"argument `{name}` of {title} cannot be read as a {dtype}: {error}", got=type(value).__name__
+        ) from None
+    if dtype.is_float:
+        with np.errstate(over="ignore"):  # a number beyond the type is infinite, as in Python's own conversions
+            return np.asarray(number).astype(dtype.numpy)[()]
     low, high = (
         (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
     )
