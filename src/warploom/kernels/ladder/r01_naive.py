@@ -1,0 +1,62 @@
+"""Rung 1: one thread for one element of C, neighbours in a warp for neighbours in a row.
+
+Idea       A dot product for each thread. The 32 lanes of a warp stand next to each other in a row of C: in each step
+           of k they read one element of A together (a broadcast) and 32 neighbouring elements of B, four sectors of 32
+           bytes (`row` and `column` below are all there is to it; rung 2 swaps them).
+Roles      1024 threads, 32 x 32 elements of C
+Barriers   none
+Buffers    none: each element of A is read N times, each of B M times, from the caches if they still have it
+Limits     any M, N, K; B is (K, N), as the seed has it: this is what its coalescing is about
+Seed       3.17 TFLOP/s at 4096³ on an H100 PCIe (seeds/004)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...isa.dtypes import f32, u64
+from ...lang import Kernel, Tile, kernel, ptx, reg, tiles
+
+
+@dataclass(frozen=True)
+class Config:
+    """Side of the square of C that a CTA computes, in elements."""
+
+    side: int = 32
+
+
+def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
+    """C = A @ B with A (M, K), B (K, N), C (M, N), all f32 and row-major."""
+    return naive("naive", config.side, coalesced=True)
+
+
+def naive(name: str, side: int, *, coalesced: bool) -> Kernel:
+    """The kernel of rungs 1 and 2: which of the thread's two indices is the column decides what a warp reads."""
+
+    @kernel(
+        in_specs=(Tile("M", "K", f32), Tile("K", "N", f32)),
+        out_specs=(Tile("M", "N", f32),),
+        grid=(tiles("N", side), tiles("M", side)),
+        block=side * side,
+        arch="sm_80",
+        name=name,
+    )
+    def gemm(A, B, C):
+        (rows, depth), (_, columns) = A.shape, B.shape
+        slow, fast = ptx.special.tid.x() // side, ptx.special.tid.x() % side
+        down, across = (slow, fast) if coalesced else (fast, slow)
+        row = ptx.special.ctaid.y() * side + down
+        column = ptx.special.ctaid.x() * side + across
+        with ptx.if_((row < rows) & (column < columns)):
+            a, b, c = ptx.global_ptrs(A, B, C)
+            a = (a + row.to(u64) * depth * f32.bytes).copy()
+            b = (b + column.to(u64) * f32.bytes).copy()
+            next_row = columns.to(u64) * f32.bytes
+            total = reg.scalar(f32, init=0.0)
+            for _ in ptx.range(depth):
+                ptx.inst.fma.rn.f32(total, ptx.load(f32, ptx.addr(a)), ptx.load(f32, ptx.addr(b)), total)
+                a += f32.bytes
+                b += next_row
+            ptx.store(ptx.addr(c + (row.to(u64) * columns + column) * f32.bytes), total)
+
+    return gemm

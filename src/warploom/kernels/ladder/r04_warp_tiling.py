@@ -1,0 +1,165 @@
+"""Rung 4: warp-tiling, an outer product in registers; as far as fp32 goes without tensor cores.
+
+Idea       Rung 3 reads two floats from shared memory for each multiply-add. Here each thread holds 128 elements of C
+           in registers: for each k it reads 8 floats of A and 16 of B, 24 reads for 128 multiply-adds, in 6 vector
+           loads. A warp owns a compact 64 x 64 square, so that its lanes share what they read:
+
+               CTA 128 x 128 = 2 x 2 warps        warp 64 x 64: lane (r, c), r = lane / 4, c = lane % 4
+                 [warp 0][warp 1]                   rows     8r .. 8r+7
+                 [warp 2][warp 3]                   columns  16s + 4c .. 16s + 4c+3, in four slices s
+
+Layout     Tiles lie transposed in shared memory, [k][row], because a thread reads neighbouring rows of one k. Threads
+           bring 4 neighbouring k's of one row (128 bits) and scatter them into 4 lines; without more the lanes of a
+           warp would meet in 8 banks, so line k is rotated by an XOR: element (k, row) lies at row ^ (k / 4 * 8).
+Staging    The next tile travels to registers while this one is multiplied: loads wait for nobody.
+Roles      128 threads, four warps
+Barriers   bar 0, twice for each tile: read before it is overwritten, written before it is read
+Buffers    A and B 16 x 128 f32 transposed, 16 KiB
+Limits     any M; N and K multiples of 4 (128-bit accesses); B is (N, K)
+Seed       32 TFLOP/s, where the seed's list of Hopper steps starts (seeds/004; H100)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...isa.dtypes import f32, u32, u64
+from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
+from ...lang.arrays import RegisterArray
+from ...lang.shared import SharedAddress, SharedArray
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+
+VECTOR = 4
+"""Floats of a 128-bit access."""
+WARP = 64
+"""Rows and columns of a warp's square."""
+SLICE = 16
+"""Columns that the four lanes of a row cover at a time."""
+ROWS, COLUMNS = 8, WARP // SLICE * VECTOR
+"""A thread's part of C."""
+SWIZZLE = 8
+"""Rows by which each group of four k's is rotated against the one before."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """The CTA's tile in elements; tile_m and tile_n are multiples of 64, tile_k is 16 or 32 with 64 threads a side."""
+
+    tile_m: int = 128
+    tile_n: int = 128
+    tile_k: int = 16
+
+    @property
+    def threads(self) -> int:
+        """A warp for each 64 x 64 of the tile."""
+        return self.tile_m // WARP * (self.tile_n // WARP) * 32
+
+
+def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
+    """C = A @ Bᵀ with A (M, K), B (N, K), C (M, N), all f32 and row-major."""
+    tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
+
+    @kernel(
+        in_specs=(Tile("M", "K", f32, multiple=(1, VECTOR)), Tile("N", "K", f32, multiple=(1, VECTOR))),
+        out_specs=(Tile("M", "N", f32, multiple=(1, VECTOR)),),
+        grid=(tiles("N", tile_n), tiles("M", tile_m)),
+        block=config.threads,
+        arch="sm_80",
+        name="warp_tiling",
+    )
+    def gemm(A, B, C):
+        thread = ptx.special.tid.x()
+        top, left = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
+        a = Transposing(A, top, smem.array(f32, (tile_k, tile_m), name="a"), config.threads)
+        b = Transposing(B, left, smem.array(f32, (tile_k, tile_n), name="b"), config.threads)
+        warp, lane = thread // 32, thread % 32
+        down = warp // (tile_n // WARP) * WARP + lane // 4 * ROWS
+        across = warp % (tile_n // WARP) * WARP + lane % 4 * VECTOR
+        acc = [reg.array(f32, COLUMNS, init=0.0) for _ in range(ROWS)]
+
+        depth = A.shape[1]
+        for operand in (a, b):
+            operand.load(reg.scalar(u32, init=0), depth)
+        for start in ptx.range(0, depth, tile_k):
+            ptx.bar.sync(0)
+            a.put()
+            b.put()
+            ptx.bar.sync(0)
+            a.load(start + tile_k, depth)
+            b.load(start + tile_k, depth)
+            multiply(acc, a.tile, b.tile, down, across, tile_k)
+        store(acc, C, top + down, left + across)
+
+    return gemm
+
+
+class Transposing:
+    """One operand's way: 128 bits of a row along k into registers, from there into four lines of the tile."""
+
+    def __init__(self, array: ArrayHandle, first_row: Register, tile: SharedArray, threads: int) -> None:
+        self.tile = tile
+        tile_k, rows = tile.shape
+        vectors = tile_k // VECTOR
+        thread = ptx.special.tid.x()
+        self.row, self.k = thread // vectors, thread % vectors * VECTOR
+        self.passes = [first * threads // vectors for first in range(rows * vectors // threads)]
+        """Rows below its first one at which a thread loads as well."""
+        extent, depth = array.shape
+        self.values = [reg.array(f32, VECTOR) for _ in self.passes]
+        self.pointers = [self._pointer(array, first_row + self.row + below, extent, depth) for below in self.passes]
+
+    def _pointer(self, array: ArrayHandle, row: Register, extent: Register, depth: Register) -> Register:
+        """Rows outside of the array become its last one: what they give is not stored, and no load needs a guard."""
+        inside = reg.scalar(u32)
+        ptx.inst.min.u32(inside, row, extent - 1)
+        return array.pointer() + (inside.to(u64) * depth + self.k) * f32.bytes
+
+    def load(self, start: Register, depth: Register) -> None:
+        """Begin to load the tile at k = start; zeros from `depth` on."""
+        inside = start + self.k < depth
+        for pointer, values in zip(self.pointers, self.values, strict=True):
+            for value in values:
+                value.set(0.0)
+            ptx.inst.ld.global_.nc.v4.f32(values, ptx.addr(pointer + start.to(u64) * f32.bytes), pred=inside)
+
+    def put(self) -> None:
+        """Scatter what was loaded: element (k, row) to line k, place row ^ (k / 4 * 8)."""
+        turned = self.row ^ (self.k // VECTOR * SWIZZLE)
+        place = self.tile[self.k, turned]
+        for below, values in zip(self.passes, self.values, strict=True):
+            for line, value in enumerate(values):
+                ptx.store(place + (line * self.tile.shape[1] + below) * f32.bytes, value)
+
+
+def multiply(
+    acc: list[RegisterArray], a: SharedArray, b: SharedArray, down: Register, across: Register, tile_k: int
+) -> None:
+    """acc += the tiles' product: for each k an outer product of 8 by 16."""
+    for group in range(tile_k // VECTOR):
+        turn = group * SWIZZLE
+        rows = a[0, down ^ turn]
+        # The slice's bits of the XOR are known here, the others lie in the thread's own part of the column.
+        columns = b[0, across ^ turn % SLICE]
+        for k in range(group * VECTOR, (group + 1) * VECTOR):
+            left = _vectors(rows + k * a.shape[1] * f32.bytes, [0, VECTOR])
+            slices = [(s * SLICE) ^ (turn // SLICE * SLICE) for s in range(WARP // SLICE)]
+            right = _vectors(columns + k * b.shape[1] * f32.bytes, slices)
+            for x, line in zip(left, acc, strict=True):
+                for y, total in zip(right, line, strict=True):
+                    ptx.inst.fma.rn.f32(total, x, y, total)
+
+
+def _vectors(place: SharedAddress, offsets: list[int]) -> list[Register]:
+    """Four floats from each of some places, as one list."""
+    return [value for offset in offsets for value in ptx.load(f32, place + offset * f32.bytes, vector=VECTOR)]
+
+
+def store(acc: list[RegisterArray], C: ArrayHandle, row: Register, column: Register) -> None:
+    """A thread's 8 x 16 elements, four at a time, those inside of the array."""
+    rows, columns = C.shape
+    for i, line in enumerate(acc):
+        place = C.pointer() + ((row + i).to(u64) * columns + column) * f32.bytes
+        for s in range(WARP // SLICE):
+            inside = (row + i < rows) & (column + s * SLICE < columns)
+            ptx.store(ptx.addr(place, s * SLICE * f32.bytes), line[s * VECTOR : (s + 1) * VECTOR], pred=inside)

@@ -1,0 +1,144 @@
+"""Every rung: right on several shapes under every schedule, clean, and built without spills or remarks of ptxas."""
+
+from __future__ import annotations
+
+import inspect
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from warploom import runtime
+from warploom.driver import toolchain
+from warploom.errors import ArgumentError
+from warploom.kernels.ladder import RUNGS, Rung, find
+from warploom.runtime.machine import H200
+from warploom.types import bf16
+
+SCHEDULES = (("lazy", 0), ("eager", 0), ("random", 1))
+SMS = 2
+"""Multiprocessors of the emulated machine: few, so that a persistent kernel has several tiles for each CTA."""
+
+ALL_RUNGS = pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.module)
+
+
+def shapes(rung: Rung) -> list[tuple[int, int, int]]:
+    """One tile or less, and several tiles with ragged edges in every dimension that may have them."""
+    if rung.number <= 3:
+        return [(32, 32, 32), (45, 70, 37)]
+    _, n, k = rung.multiples
+    return [(64, 64, 64), (200, 328 // n * n, 136 // k * k)]
+
+
+def operands(rung: Rung, m: int, n: int, k: int, seed: int = 0, whole: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Random A and B as the rung takes them: normal, or small whole numbers, whose sums are exact."""
+    draw = np.random.default_rng(seed)
+    dtype = ml_dtypes.bfloat16 if rung.dtype is bf16 else np.float32
+    shape = (n, k) if rung.layout == "TN" else (k, n)
+    if whole:
+        return tuple(draw.integers(-2, 3, s).astype(dtype) for s in ((m, k), shape))  # type: ignore[return-value]
+    return tuple(draw.standard_normal(s).astype(dtype) for s in ((m, k), shape))  # type: ignore[return-value]
+
+
+def reference(rung: Rung, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    b = b.T if rung.layout == "TN" else b
+    return a.astype(np.float64) @ b.astype(np.float64)
+
+
+@ALL_RUNGS
+def test_it_is_right_and_clean_under_every_schedule_and_gives_the_same_bits(rung: Rung):
+    kernel = rung.build()
+    bound = 2.5e-3 if rung.out is bf16 else 1e-6
+    for m, n, k in shapes(rung):
+        a, b = operands(rung, m, n, k)
+        exact = reference(rung, a, b)
+        results = []
+        for schedule, seed in SCHEDULES:
+            report = kernel.emulate(a, b, schedule=schedule, seed=seed, machine=H200(sms=SMS))
+            assert not report.findings
+            results.append(report.outputs[0].astype(np.float64))
+            assert np.linalg.norm(results[-1] - exact) / np.linalg.norm(exact) < bound
+        for result in results[1:]:
+            np.testing.assert_array_equal(result, results[0])
+
+
+@ALL_RUNGS
+def test_sums_that_are_exact_come_out_exact(rung: Rung):
+    m, n, k = shapes(rung)[-1]
+    a, b = operands(rung, m, n, k, seed=1, whole=True)
+    exact = reference(rung, a, b)
+    result = rung.build().emulate(a, b, check=False, machine=H200(sms=SMS)).outputs[0]
+    np.testing.assert_array_equal(result, exact.astype(result.dtype))
+
+
+@ALL_RUNGS
+def test_it_assembles_without_spills_and_remarks_for_its_target_and_for_hopper(rung: Rung):
+    if toolchain.ptxas() is None:
+        pytest.skip("no ptxas here")
+    kernel = rung.build()
+    for arch in {rung.arch, "sm_90a"}:
+        resources = runtime.build(kernel.program(), arch).resources[kernel.name]
+        assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
+
+
+@ALL_RUNGS
+def test_sizes_it_cannot_do_are_refused(rung: Rung):
+    for dimension, multiple in enumerate(rung.multiples):
+        if multiple == 1:
+            continue
+        sizes = [64, 64, 64]
+        sizes[dimension] += multiple // 2
+        with pytest.raises(ArgumentError):
+            rung.build().emulate(*operands(rung, *sizes))
+
+
+@ALL_RUNGS
+def test_its_docstring_is_its_design(rung: Rung):
+    for word in ("Idea", "Roles", "Barriers", "Buffers", "Limits", "Seed"):
+        assert f"\n{word}" in rung.description, f"{rung.module} does not say its {word}"
+    assert rung.description.startswith(f"Rung {rung.number}: ")
+    assert rung.build().arch == rung.arch
+    assert inspect.signature(rung.build).parameters["config"].default == rung.load().Config()
+
+
+def test_the_numbers_are_the_order_of_climbing():
+    assert [rung.number for rung in RUNGS] == list(range(1, len(RUNGS) + 1))
+    assert [rung.module[:3] for rung in RUNGS] == [f"r{rung.number:02}" for rung in RUNGS]
+
+
+def test_a_rung_is_found_by_number_and_name():
+    assert find(4) is find("4") is find("warp_tiling") is find("r04_warp_tiling") is RUNGS[3]
+    with pytest.raises(ArgumentError, match="no rung 'r99'"):
+        find("r99")
+
+
+# -- why each is better: what the emulator counts -------------------------------------------------------------------
+
+
+def counters(which: str, m: int = 64, n: int = 64, k: int = 64, **options: int):
+    """What a rung does for a product of that size."""
+    rung = find(which)
+    a, b = operands(rung, m, n, k)
+    config = rung.load().Config(**options)
+    return rung.build(config).emulate(a, b, machine=H200(sms=SMS)).counters
+
+
+def test_coalescing_touches_a_fraction_of_the_sectors_for_the_same_bytes():
+    along, across = counters("naive"), counters("naive_uncoalesced")
+    assert along.global_load_bytes == across.global_load_bytes
+    assert along.instructions == across.instructions
+    assert across.global_sectors > 6 * along.global_sectors
+
+
+def test_shared_memory_fetches_each_element_once_for_a_tile():
+    naive, shared = counters("naive"), counters("shared_memory")
+    assert shared.global_load_bytes * 32 == naive.global_load_bytes
+    assert shared.bank_conflicts == 0
+
+
+def test_register_tiles_read_shared_memory_less_and_fetch_less():
+    shared, tiled = counters("shared_memory", 128, 128, 64), counters("warp_tiling", 128, 128, 64)
+    assert tiled.global_load_bytes * 4 == shared.global_load_bytes
+    assert tiled.shared_load_bytes * 10 < shared.shared_load_bytes
+    assert tiled.bank_conflicts == 0
+    assert tiled.instructions * 2 < shared.instructions
