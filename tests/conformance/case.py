@@ -1,0 +1,181 @@
+"""What one conformance case is: a tiny kernel, its launch and its inputs; the same for the emulator and for a GPU.
+
+A case says nothing about the right answer: that is what a real GPU writes (`record.py`), and what the emulator has
+to write too (`test_conformance.py`). Its inputs come from its name and `SEED`, so only outputs are stored.
+
+As a body begins, argument n is in %a{n} (the 64-bit address of a buffer or of a tensor map) or %s{n} (a scalar),
+%t holds %tid.x and %i the thread's index in the grid (%ctaid.x * %ntid.x + %tid.x). Registers named %p0, %h0, %r0,
+%f0, %rd0, %fd0, %q0 and so on are declared by being used. `@@` stands for a name that is the kernel's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from warploom.isa.tensor_map import TensorMapSpec
+
+PTX_VERSION = "8.7"
+UNTOUCHED = 0xCD
+"""The byte that outputs consist of before a launch."""
+UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+_REGISTERS = {
+    "p": "pred", "h": "b16", "r": "b32", "f": "f32", "rd": "b64", "fd": "f64", "q": "b128",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Array:
+    """A buffer in global memory. data: raw bits; output: whether its contents after the launch are the result."""
+
+    data: np.ndarray
+    output: bool = False
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A 32-bit parameter by value."""
+
+    value: int
+
+
+@dataclass(frozen=True)
+class Map:
+    """A tensor map over a buffer of its own. output: whether that buffer is a result."""
+
+    data: np.ndarray
+    spec: TensorMapSpec
+    output: bool = False
+
+
+Argument: TypeAlias = Array | Scalar | Map
+
+
+def output(shape: int | Sequence[int], dtype: type) -> Array:
+    """A result buffer, untouched."""
+    count = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return Array(np.full(count, UNTOUCHED, np.uint8).view(dtype).reshape(shape), output=True)
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """How far the emulator may be off: |emulated - recorded| <= relative * |recorded| + absolute; what is no finite
+    number agrees exactly. dtype: "f16", "bf16", "f32" or "f64"; halves of packed values count one by one."""
+
+    dtype: str
+    relative: float
+    absolute: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One kernel.
+
+    Attributes:
+        name: unique; "family/row/part".
+        rows: keys of the instruction table's rows that it shows.
+        body: PTX, as the module's docstring says.
+        arguments: makes them, the same each time.
+        kinds: of the parameters: "array", "scalar" or "map".
+        threads, grid, cluster, dynamic_smem: the launch; grid and cluster along x.
+        labels: for results of shape (labels, …): the instruction that made each row.
+        tolerances: label -> Tolerance, where the emulator does not give the same bits.
+        directives: behind the parameter list. before: declarations at the module's level.
+        extent: threads in (x, y, z) in place of `threads`.
+    """
+
+    name: str
+    rows: tuple[str, ...]
+    body: str
+    arguments: Callable[[], tuple[Argument, ...]]
+    kinds: tuple[str, ...]
+    threads: int = 32
+    grid: int = 1
+    cluster: int = 1
+    dynamic_smem: int = 0
+    labels: tuple[str, ...] = ()
+    tolerances: dict[str, Tolerance] = field(default_factory=dict)
+    directives: str = ""
+    before: str = ""
+    target: str = "sm_90a"
+    extent: tuple[int, int, int] | None = None
+    exact_bound: Callable[[], np.ndarray] | None = None
+
+    @property
+    def family(self) -> str:
+        return self.name.split("/")[0]
+
+    @property
+    def block(self) -> tuple[int, int, int]:
+        return self.extent or (self.threads, 1, 1)
+
+    def entry(self, name: str = "k") -> str:
+        """The kernel's text (with what it declares at the module's level) under a name."""
+        heads, loads = [], []
+        for number, kind in enumerate(self.kinds):
+            parameter = f"argument{number}"
+            if kind == "map":
+                heads.append(f".param .align 64 .b8 {parameter}[128]")
+                loads += [f".reg .b64 %a{number};", f"mov.b64 %a{number}, {parameter};"]
+                loads.append(f"cvta.param.u64 %a{number}, %a{number};")
+            elif kind == "array":
+                heads.append(f".param .u64 {parameter}")
+                loads += [f".reg .b64 %a{number};", f"ld.param.u64 %a{number}, [{parameter}];"]
+            else:
+                heads.append(f".param .u32 {parameter}")
+                loads += [f".reg .b32 %s{number};", f"ld.param.u32 %s{number}, [{parameter}];"]
+        lines = [f".visible .entry {name}({', '.join(heads)}) {self.directives}", "{"]
+        lines += _declarations(self.body)
+        lines += [".reg .b32 %t, %i;", *loads, "mov.u32 %t, %tid.x;", "mov.u32 %i, %ctaid.x;"]
+        lines += [f"mad.lo.u32 %i, %i, {self.threads}, %t;", self.body.strip("\n"), "ret;", "}"]
+        text = "\n".join([*([self.before] if self.before else []), *lines]) + "\n"
+        return text.replace("@@", name)
+
+    def text(self) -> str:
+        """A whole text with this kernel alone, named `k`."""
+        return header(self.target) + self.entry()
+
+    def digest(self) -> str:
+        """Changes when the text, the launch or an input changes; a recording is for one digest."""
+        found = hashlib.sha256()
+        launch = (self.grid, self.block, self.cluster, self.dynamic_smem, self.labels)
+        found.update(f"{self.text()}{launch}".encode())
+        for argument in self.arguments():
+            if isinstance(argument, Scalar):
+                found.update(str(argument.value).encode())
+            else:
+                found.update(np.ascontiguousarray(argument.data).tobytes())
+                found.update(str(argument.spec).encode() if isinstance(argument, Map) else b"")
+        return found.hexdigest()[:16]
+
+
+def header(target: str) -> str:
+    return f".version {PTX_VERSION}\n.target {target}\n.address_size 64\n"
+
+
+def module_text(cases: Sequence[Case]) -> str:
+    """One text for many cases of one target; case n is the entry `c{n}`."""
+    return header(cases[0].target) + "".join(case.entry(f"c{number}") for number, case in enumerate(cases))
+
+
+def _declarations(body: str) -> list[str]:
+    highest: dict[str, int] = {}
+    for kind, number in re.findall(r"%(rd|fd|p|h|r|f|q)(\d+)\b", body):
+        highest[kind] = max(highest.get(kind, 0), int(number))
+    return [f".reg .{_REGISTERS[kind]} %{kind}<{number + 1}>;" for kind, number in sorted(highest.items())]
+
+
+def results(arguments: Sequence[Argument]) -> dict[str, np.ndarray]:
+    """The result buffers among arguments, by the number of the argument, flat and as raw bits."""
+    found = {}
+    for number, argument in enumerate(arguments):
+        if not isinstance(argument, Scalar) and argument.output:
+            data = np.ascontiguousarray(argument.data)
+            found[str(number)] = data.view(UNSIGNED[data.itemsize])
+    return found

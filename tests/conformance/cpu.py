@@ -1,0 +1,31 @@
+"""A case on the CPU machine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warploom import asm
+from warploom.emulator import api
+from warploom.emulator.tma import TensorMapArgument
+
+from .case import Argument, Array, Case, Map, Scalar, results
+
+
+def run(case: Case, numerics: str = "hardware", schedule: str = "lazy", seed: int = 0) -> dict[str, np.ndarray]:
+    """The result buffers by argument number, as raw bits."""
+    module = asm.parse(case.text(), name=case.name)
+    arguments = case.arguments()
+    api.run(
+        module, "k", [_given(argument) for argument in arguments], grid=(case.grid, 1, 1), block=case.block,
+        cluster=(case.cluster, 1, 1), dynamic_smem=case.dynamic_smem, numerics=numerics, schedule=schedule, seed=seed,
+    )  # fmt: skip
+    return results(arguments)
+
+
+def _given(argument: Argument) -> object:
+    if isinstance(argument, Scalar):
+        return np.uint32(argument.value)
+    if isinstance(argument, Map):
+        return TensorMapArgument(argument.spec, argument.data)
+    assert isinstance(argument, Array)
+    return argument.data

@@ -1,0 +1,26 @@
+"""All cases, and which rows of the instruction table have none."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from . import scalars
+from .case import Case
+
+MODULES = (scalars,)
+
+
+@lru_cache(maxsize=1)
+def cases() -> tuple[Case, ...]:
+    """Every case, in the order of the instruction table's chapters. Raises ValueError for two of one name."""
+    found = tuple(case for module in MODULES for case in module.cases())
+    names: set[str] = set()
+    for case in found:
+        if case.name in names:
+            raise ValueError(f"two cases are named {case.name}")
+        names.add(case.name)
+    return found
+
+
+WITHOUT: dict[str, str] = {}
+"""Rows that the emulator runs and that have no case, and why."""

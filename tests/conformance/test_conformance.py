@@ -1,0 +1,81 @@
+"""The emulator gives the bits that an H200 gave: one tiny kernel for each form of each instruction.
+
+`tests/golden/conformance.npz` is what the GPU wrote (`record.py`). Without it, or for a case that has changed since,
+a case must still run, twice with the same bits, and fill its results.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from tests.conformance import cpu, record, recording, suite
+from tests.conformance.known import KNOWN
+from warploom import asm
+from warploom.emulator.ops import HANDLERS
+from warploom.isa.instructions import table
+
+CASES = suite.cases()
+
+
+@lru_cache(maxsize=1)
+def recorded() -> recording.Recording | None:
+    return recording.load()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_emulator_gives_the_bits_of_the_gpu(case):
+    asm.check(asm.parse(case.text(), name=case.name))
+    found = cpu.run(case)
+    again = cpu.run(case)
+    assert all(np.array_equal(found[key], again[key]) for key in found)
+    assert not recording.untouched(case, found)
+    stored = recorded()
+    answer = stored.of(case) if stored is not None else None
+    if answer is None:
+        return
+    wrong = recording.compare(case, found, answer)
+    if case.name in KNOWN:
+        assert wrong, f"{case.name} agrees now: take it off KNOWN"
+    else:
+        assert not wrong, "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.exact_bound], ids=lambda case: case.name)
+def test_exact_numerics_stay_within_the_bound_of_the_hardware(case):
+    exact, hardware = cpu.run(case, "exact"), cpu.run(case)
+    bounds = case.exact_bound()
+    for key in exact:
+        x, y = (array[key].view(np.float32 if array[key].itemsize == 4 else np.float16) for array in (exact, hardware))
+        compared = np.isfinite(bounds)
+        difference = np.abs(x.astype(np.float64) - y.astype(np.float64))
+        assert compared.any() and (difference[compared] <= bounds[compared]).all()
+
+
+def test_every_row_that_the_emulator_runs_has_a_case():
+    shown = {row for case in CASES for row in case.rows}
+    known = set(table.keys())
+    assert shown <= known, f"cases name rows that do not exist: {sorted(shown - known)}"
+    missing = [key for key in table.keys() if key in HANDLERS and key not in shown and key not in suite.WITHOUT]
+    assert not missing
+    assert not shown & set(suite.WITHOUT)
+
+
+def test_the_recording_is_of_the_cases_as_they_are():
+    stored = recorded()
+    if stored is None:
+        pytest.skip("nothing is recorded yet: run tests/conformance/record.py on a GPU")
+    stale = [case.name for case in CASES if stored.of(case) is None]
+    assert len(stale) <= len(CASES) // 20, f"record again: {len(stale)} cases are new or changed: {stale[:20]}"
+
+
+@pytest.mark.gpu
+def test_the_gpu_at_hand_agrees_with_the_emulator():
+    outcome = record.run_on_gpu(CASES)
+    assert not outcome.failed
+    wrong, stopped = record.against_emulator(outcome, CASES)
+    assert not stopped
+    unexpected = [str(mismatch) for mismatch in wrong if mismatch.case not in KNOWN]
+    assert not unexpected, "\n".join(unexpected)
