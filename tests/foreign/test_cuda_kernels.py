@@ -6,7 +6,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tests.foreign.cuda_texts import run, targets_of
+from tests.foreign.compile_cuda import TARGETS, compiled, find_nvcc
+from tests.foreign.cuda_texts import run, targets_of, text
 from warploom.runtime.tensor_map import TensorMap
 
 RANDOM_SCHEDULES = [
@@ -19,6 +20,23 @@ RANDOM_SCHEDULES = [
     ("starve", 5),
 ]
 schedules = pytest.mark.parametrize("schedule, seed", [("lazy", 0), *RANDOM_SCHEDULES])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, target", [(name, target) for name, targets in TARGETS.items() for target in targets])
+def test_the_texts_are_what_nvcc_makes_of_the_sources(name: str, target: str) -> None:
+    """Where the nvcc is that made them: another version's text differs, and says so in its head."""
+    found = find_nvcc()
+    if found is None:
+        pytest.skip("no nvcc with libcu++'s headers here")
+    made, stored = compiled(name, target, *found), text(name, target)
+    if head(made) != head(stored):
+        pytest.skip("another version of nvcc")
+    assert made == stored
+
+
+def head(ptx: str) -> str:
+    return ptx.split(".version")[0]
 
 
 def normal(*shape: int, dtype: object = np.float32, seed: int = 0) -> np.ndarray:

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from tests.foreign.cuda_texts import run, targets_of, text
-from warploom.errors import WarploomError
+from warploom.errors import VerificationError, WarploomError
+from warploom.runtime import emulate
 
 both = targets_of("language")
 
@@ -134,6 +135,7 @@ def integer_results(a: int, b: int, i: int) -> list[int]:
     halves = [max(signed(x, 16), signed(y, 16)) for x, y in zip(lanes_of(na, 16), lanes_of(nb, 16), strict=True)]
     bytes_ = list(na.to_bytes(4, "little") + nb.to_bytes(4, "little"))
     sums = [x + y for x, y in zip(lanes_of(na, 8), lanes_of(nb, 8), strict=True)]
+    distances = [abs(x - y) for x, y in zip(lanes_of(na, 8), lanes_of(nb, 8), strict=True)]
     clamped = min(i, 32)
     return [
         *divided(a, b), ua // ub, ua % ub, a * b >> 64, ua * ub >> 64, a >> shift, ua >> shift, a << shift,
@@ -145,7 +147,7 @@ def integer_results(a: int, b: int, i: int) -> list[int]:
         sa * sb >> 32, na * nb >> 32, abs(sa - sb) + 7, signed(sum(quad) + 5, 32), packed(sums, 8),
         packed(halves, 16),
         signed(na, 16) * signed(nb, 16), na & 255, signed(nb, 8), min(a, b), ua >= ub, (sa + sb + 1) >> 1,
-        signed(abs(sa), 32),
+        signed(abs(sa), 32), packed(distances, 8),
     ]  # fmt: skip
 
 
@@ -157,7 +159,7 @@ def test_integers_of_32_and_64_bits(target: str) -> None:
     y = random.integers(-(2**63), 2**63 - 1, n, dtype=np.int64) >> random.integers(0, 60, n)
     x[:4], y[:4] = [0, -1, 2**62, 12345], [1, 7, -3, 100]
     y[y == 0] = 1
-    out = np.zeros((34, n), np.int64)
+    out = np.zeros((35, n), np.int64)
     run("language", target, "integers", x, y, out, n, block=n)
     for i in range(n):
         expected = [signed(value, 64) for value in integer_results(int(x[i]), int(y[i]), i)]
@@ -243,19 +245,34 @@ def test_tables_in_constant_and_global_memory_and_a_structure_by_value(target: s
 
 
 @pytest.mark.parametrize(
-    "entry, arguments, message, opcode",
+    "entry, arguments, message",
     [
-        ("through_pointer", (np.zeros(32, np.float32), 0), "follows direct calls only", "call"),
-        ("recursive", (np.zeros(32, np.int32),), "fibonacci.* calls itself", "call"),
-        ("video", (np.zeros(32, np.uint32), 0), "`vabsdiff4.u32.u32.u32` is no known instruction", "vabsdiff4"),
+        ("through_pointer", (np.zeros(32, np.float32), 0), "follows direct calls only"),
+        ("recursive", (np.zeros(32, np.int32),), "fibonacci.* calls itself"),
     ],
 )
-def test_what_the_emulator_does_not_know_stops_it(entry: str, arguments: tuple, message: str, opcode: str) -> None:
+def test_what_the_emulator_cannot_run_stops_it(entry: str, arguments: tuple, message: str) -> None:
     """Never a wrong number: the error names the line of the text and what to do about it."""
     with pytest.raises(WarploomError, match=message) as error:
         run("unsupported", "sm_90a", entry, *arguments)
-    where = error.value.where
-    assert opcode in text("unsupported", "sm_90a").splitlines()[where.line - 1]
+    assert "call" in text("unsupported", "sm_90a").splitlines()[error.value.where.line - 1]
     assert error.value.hint
-    if entry == "video":
-        assert "How to add an instruction" in error.value.hint
+
+
+@both
+def test_an_unknown_instruction_is_named_with_its_line_and_the_guide(target: str) -> None:
+    newer = text("language", target).replace("vabsdiff4.u32", "vabsdiff8.u32")
+    values = np.zeros(32, np.int64)
+    with pytest.raises(VerificationError, match=r"`vabsdiff8\.u32\.u32\.u32` is no known instruction") as error:
+        emulate(
+            newer,
+            values,
+            values.copy(),
+            values.copy(),
+            np.int32(32),
+            entry="integers",
+            grid=(1, 1, 1),
+            block=(32, 1, 1),
+        )
+    assert "vabsdiff8" in newer.splitlines()[error.value.where.line - 1]
+    assert "How to add an instruction" in error.value.hint

@@ -74,7 +74,7 @@ extern "C" __global__ void integers(const int64_t* x, const int64_t* y, int64_t*
                          __popcll(ua), __clzll(a), __ffsll(a), int64_t(__brevll(ua)), int32_t(na) / int32_t(nb | 1), na % (nb | 1), __popc(na), __clz(na), int64_t(__brev(na)),
                          __byte_perm(na, nb, 0x3526), __funnelshift_l(na, nb, i), __funnelshift_rc(na, nb, i), __mulhi(int(na), int(nb)), __umulhi(na, nb), __sad(int(na), int(nb), 7u),
                          __dp4a(int(na), int(nb), 5), __vadd4(na, nb), __vmaxs2(na, nb), int16_t(na) * int16_t(nb), int64_t(uint8_t(na)), int64_t(int8_t(nb)), min(a, b), max(ua, ub) == ua,
-                         __rhadd(int(na), int(nb)), abs(int(na))};
+                         __rhadd(int(na), int(nb)), abs(int(na)), __vabsdiffu4(na, nb)};
     for (int k = 0; k < int(sizeof results / 8); ++k) out[k * n + i] = results[k];
 }
 

@@ -1,4 +1,4 @@
-// What the emulator refuses: calls through pointers, recursion, video instructions.
+// What the emulator refuses: calls through pointers, recursion.
 __device__ float twice(float x) { return 2 * x; }
 __device__ float thrice(float x) { return 3 * x; }
 typedef float (*Function)(float);
@@ -8,5 +8,3 @@ extern "C" __global__ void through_pointer(float* x, int which) { x[threadIdx.x]
 
 __device__ __noinline__ int fibonacci(int n) { return n < 2 ? n : fibonacci(n - 1) + fibonacci(n - 2); }
 extern "C" __global__ void recursive(int* x) { x[threadIdx.x] = fibonacci(x[threadIdx.x]); }
-
-extern "C" __global__ void video(unsigned* x, unsigned y) { x[threadIdx.x] = __vabsdiffu4(x[threadIdx.x], y); }

@@ -30,13 +30,14 @@ from . import (
     mma,
     move,
     packed,
+    video,
     warp,
     wgmma,
 )
 from .schema import Form, Match
 
 FAMILIES = (
-    integer, floating, packed, logic, compare, convert, move,
+    integer, floating, packed, video, logic, compare, convert, move,
     memory, atomics, warp, control, misc,
     barriers, mbarrier, async_copy, bulk_copy, fences, cluster,
     matrix, mma, wgmma,

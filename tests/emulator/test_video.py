@@ -1,0 +1,83 @@
+"""SIMD video instructions against Python's integers, lane by lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.emulator.one_instruction import run
+
+EDGES = [0, 1, 0x7F807F80, 0x80FF7F00, 0xFFFFFFFF, 0x80008000, 0x7FFF7FFF, 0x00FF00FF]
+RANDOM = np.random.default_rng(0).integers(0, 2**32, (2, 64), dtype=np.uint32)
+A = np.concatenate([np.repeat(np.array(EDGES, np.uint32), len(EDGES)), RANDOM[0]])
+B = np.concatenate([np.tile(np.array(EDGES, np.uint32), len(EDGES)), RANDOM[1]])
+C = np.uint32(0xFFFFFF00)
+
+
+def average(x: int, y: int) -> int:
+    return (x + y + 1) >> 1 if x + y >= 0 else (x + y) >> 1
+
+
+FUNCTIONS: dict[str, Callable[[int, int], int]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - y,
+    "avrg": average,
+    "absdiff": lambda x, y: abs(x - y),
+    "min": min,
+    "max": max,
+}
+
+
+def lanes(word: int, count: int, kind: str) -> list[int]:
+    bits = 32 // count
+    values = [int(word) >> (bits * at) & ((1 << bits) - 1) for at in range(count)]
+    return [value - (1 << bits) if kind == "s32" and value >> (bits - 1) else value for value in values]
+
+
+def packed(values: list[int], count: int) -> int:
+    bits = 32 // count
+    return sum((value & ((1 << bits) - 1)) << (bits * at) for at, value in enumerate(values))
+
+
+def clamped(value: int, count: int, kind: str) -> int:
+    bits = 32 // count
+    low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if kind == "s32" else (0, (1 << bits) - 1)
+    return min(max(value, low), high)
+
+
+@pytest.mark.parametrize("second", ["", ".sat", ".add"])
+@pytest.mark.parametrize("types", [("u32", "u32", "u32"), ("s32", "s32", "s32"), ("u32", "s32", "u32")])
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_arithmetic_on_halves_and_bytes(name: str, count: int, types: tuple[str, str, str], second: str) -> None:
+    expected = []
+    for a, b in zip(A, B, strict=True):
+        pairs = zip(lanes(a, count, types[1]), lanes(b, count, types[2]), strict=True)
+        values = [FUNCTIONS[name](x, y) for x, y in pairs]
+        if second == ".add":
+            expected.append((int(C) + sum(values)) & 0xFFFFFFFF)
+        elif second == ".sat":
+            expected.append(packed([clamped(value, count, types[0]) for value in values], count))
+        else:
+            expected.append(packed(values, count))
+    opcode = f"v{name}{count}.{'.'.join(types)}{second}"
+    got = run(f"{opcode} %d, %a, %b, %c;", np.uint32, a=A, b=B, c=np.full(A.size, C))
+    assert got.tolist() == expected
+
+
+@pytest.mark.parametrize("kind", ["u32", "s32"])
+@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("comparison", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_comparison_of_halves_and_bytes(comparison: str, count: int, kind: str) -> None:
+    method = f"__{comparison}__"
+    each = [
+        [int(getattr(x, method)(y)) for x, y in zip(lanes(a, count, kind), lanes(b, count, kind), strict=True)]
+        for a, b in zip(A, B, strict=True)
+    ]
+    opcode = f"vset{count}.{kind}.{kind}.{comparison}"
+    got = run(f"{opcode} %d, %a, %b, 0;", np.uint32, a=A, b=B)
+    assert got.tolist() == [packed(values, count) for values in each]
+    got = run(f"{opcode}.add %d, %a, %b, 5;", np.uint32, a=A, b=B)
+    assert got.tolist() == [5 + sum(values) for values in each]
