@@ -39,7 +39,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         skipped[_cause(reason)] += 1
     missing = [name for name in OPTIONAL if importlib.util.find_spec(name) is None]
-    causes = {f"{name} is not installed": skipped.pop(name, 0) for name in missing}
+    causes = {f"{name} is not installed": count for name in missing if (count := skipped.pop(name, 0))}
     if skipped[NO_GPU]:
         causes[NO_GPU] = skipped[NO_GPU]
     del skipped[NO_GPU]

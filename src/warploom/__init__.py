@@ -1,6 +1,6 @@
 """GPU kernels at PTX level, written in Python: emulated on a CPU, run as the same text on a GPU.
 
-    from warploom import kernel, reg, smem, ptx, Tile
+    from warploom import kernel, reg, smem, ptx, Tile, tiles
     from warploom.types import bf16, f32
 
 Names are looked up when first used (PEP 562): `import warploom` loads no layer, no framework and no driver.
@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from . import asm as asm
     from . import errors as errors
     from . import types as types
+    from .emulator.report import Report as Report
     from .lang import Scalar as Scalar
     from .lang import Tile as Tile
     from .lang import ptx as ptx
     from .lang import reg as reg
     from .lang import smem as smem
+    from .lang import tiles as tiles
+    from .lang.kernel import Kernel as Kernel
     from .lang.kernel import kernel as kernel
     from .runtime import H200 as H200
     from .runtime import Program as Program
@@ -31,8 +34,9 @@ if TYPE_CHECKING:
     from .settings import config as config
 
 _HOME_OF = {
-    **dict.fromkeys(("kernel", "reg", "smem", "ptx", "Tile", "Scalar"), "lang"),
+    **dict.fromkeys(("kernel", "reg", "smem", "ptx", "Tile", "Scalar", "tiles", "Kernel"), "lang"),
     **dict.fromkeys(("emulate", "launch", "TensorMap", "Program", "H200"), "runtime"),
+    "Report": "emulator.report",
     "config": "settings",
 }
 _MODULES = ("asm", "errors", "types")

@@ -235,6 +235,59 @@ def test_a_wrong_result_of_an_example_is_a_finding(tmp_path: Path) -> None:
     assert json.loads(result.stdout)["kernels"][0]["findings"][0]["rule"] == "wrong-result"
 
 
+def test_a_wrong_result_names_the_line_of_the_example(tmp_path: Path) -> None:
+    path = tmp_path / "vector_add.py"
+    path.write_text((EXAMPLES / "vector_add.py").read_text().replace("a + b)", "a - b)"))
+    (line,) = [n for n, text in enumerate(path.read_text().splitlines(), 1) if "assert_array_equal" in text]
+    assert f"vector_add.py:{line}" in run("check", path).stdout
+
+
+def test_what_a_file_prints_does_not_get_into_the_answer(tmp_path: Path) -> None:
+    path = tmp_path / "noisy.py"
+    path.write_text((EXAMPLES / "vector_add.py").read_text() + '\nprint("hello")\n')
+    assert json.loads(run("check", path, "--json").stdout)["ok"]
+    assert "hello" not in run("ptx", path).stdout
+
+
+def test_an_error_in_a_declaration_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "odd.py"
+    path.write_text(
+        "from warploom import Tile\nfrom warploom.types import bf16\n"
+        'Tile.wgmma_b("K", "N", bf16, tile_k=32, tile_n=20)\n'
+    )
+    assert "odd.py:3" in run("check", path).stderr
+
+
+def test_a_text_with_several_kernels_says_how_to_name_one(text: Path) -> None:
+    text.write_text(COPY + COPY[COPY.index(".visible") :].replace("copy", "other"))
+    assert "FILE.ptx:copy" in run("check", text, "--init").stderr
+    assert run("check", f"{text}:other", "--init").exit_code == 0
+    assert "other: emulated" in run("check", f"{text}:other").stdout
+    assert "describes another kernel" in run("check", f"{text}:copy").stderr
+
+
+def test_forgotten_dynamic_shared_memory_is_named(text: Path) -> None:
+    declared = ".address_size 64\n.extern .shared .align 16 .b8 dynamic[];\n"
+    touched = "    st.shared.u32 [dynamic], %r2;\ndone:"
+    text.write_text(COPY.replace(".address_size 64\n", declared).replace("done:", touched))
+    run("check", text, "--init")
+    description = text.with_suffix(".launch.toml")
+    assert "extern" in description.read_text()
+    result = run("check", text)
+    assert result.exit_code == 1
+    assert "dynamic_smem" in result.stdout
+    description.write_text(description.read_text().replace("dynamic_smem = 0", "dynamic_smem = 16"))
+    assert run("check", text).exit_code == 0
+
+
+def test_python_without_the_packages_gets_a_sentence() -> None:
+    source = Path(__file__).resolve().parents[2] / "src"
+    code = f"import sys; sys.path.insert(0, {str(source)!r}); import warploom.cli; warploom.cli.main()"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "lacks typer" in done.stderr and "make demo" in done.stderr and "Traceback" not in done.stderr
+
+
 # -- bad input ---------------------------------------------------------------------------------------------------
 
 

@@ -71,3 +71,8 @@ def test_only_the_section_of_the_entry_is_shown():
     text = other + "//--- .text.add ---\n\t.section\t.text.add,\n NOP ;\n"
     assert disassemble._section(text, "add").endswith(" NOP ;\n")
     assert "NOP2" not in disassemble._section(text, "add")
+
+
+def test_a_section_goes_on_behind_its_sectioninfo():
+    text = '//--- .text.add ---\n\t.section\t.text.add,\n\t.sectioninfo\t@"SHI_REGISTERS=8"\n NOP ;\n'
+    assert "NOP" in disassemble._section(text, "add")

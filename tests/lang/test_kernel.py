@@ -99,6 +99,17 @@ def test_the_text_names_python_lines_and_no_folder_of_this_machine():
     assert '.file 1 "warploom/kernels/walkthrough.py"' in build_gemm_m64n64(64, 64, 16).ptx()
 
 
+def test_a_shape_taken_apart_has_the_users_line_and_not_pythons_own():
+    @kernel(in_specs=(Tile("M", "N", f32),), grid=(1,), block=32)
+    def sizes(X):
+        _, n = X.shape  # in two
+        reg.scalar(u32, init=n)
+
+    text = sizes.ptx()
+    assert "<frozen" not in text
+    assert re.search(rf"\.loc 1 {line_of('in two', __file__)} 0\n +ld\.param", text)
+
+
 def test_line_information_can_be_left_out():
     with config.override(line_info=False):
         assert ".loc" not in make(lambda: None).ptx()

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+
+NEEDS = ("typer", "rich", "numpy", "ml_dtypes")
+
 
 def main() -> None:
-    """Entry point of `warploom` and `python -m warploom`."""
+    """Entry point of `warploom` and `python -m warploom`. Says what is missing where Python lacks a package."""
+    if missing := [name for name in NEEDS if importlib.util.find_spec(name) is None]:
+        sys.exit(
+            f"warploom: {sys.executable} lacks {', '.join(missing)}\n"
+            "  hint  `make demo` sets up an environment in .venv; or run `python -m pip install -e .` in the repository"
+        )
     from .app import run
 
     run()

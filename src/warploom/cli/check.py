@@ -8,8 +8,9 @@ Without one, only the rules that need no launch are checked, and the report says
 from __future__ import annotations
 
 import inspect
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -52,7 +53,7 @@ class Checked:
 
 def check(
     target: Annotated[
-        str, typer.Argument(metavar="FILE.py|FILE.ptx", help="FILE.py:KERNEL checks one kernel of a file.")
+        str, typer.Argument(metavar="FILE.py|FILE.ptx", help="FILE.py:KERNEL or FILE.ptx:KERNEL means one of several.")
     ],
     launch: Annotated[
         Path | None, typer.Option(help="Launch description of a text; FILE.launch.toml beside it by default.")
@@ -114,7 +115,12 @@ def check_text(path: Path, entry: str, launch: Path | None, options: dict[str, A
     if launch is None and not description.is_file():
         return static
     described = launch_file.read(description)
-    program = described.program(text, path.name)
+    if entry and described.entry not in (None, entry):
+        raise ArgumentError(
+            f"{description} describes another kernel", expected=entry, got=described.entry,
+            hint="write one for this kernel with --init --launch OTHER.launch.toml, and check it with --launch",
+        )  # fmt: skip
+    program = replace(described, entry=entry or described.entry).program(text, entry or path.name)
     return _emulated(program, program, described.arguments(program), options)
 
 
@@ -202,6 +208,8 @@ def _emulated(
     try:
         report = emulate(what, *arguments, check=True, **options)
     except EmulationError as error:
+        if error.hint is None and not program.dynamic_smem and launch_file.has_extern_shared(program.text):
+            error.hint = "the text has .extern .shared memory and the launch gives it 0 bytes: dynamic_smem"
         return Checked(program.title, "emulated", [_finding(error)])
     findings = [
         {**vars(finding), "locations": [str(place) for place in finding.locations]} for finding in report.findings
@@ -211,7 +219,9 @@ def _emulated(
             check(*report.outputs)
         except AssertionError as error:
             message = "the result is not what the example expects: " + (str(error).strip() or "an assertion failed")
-            findings.append({"rule": "wrong-result", "severity": ERROR, "message": message, "locations": []})
+            # Behind this call: the example's own line, whatever it called to assert.
+            places = [f"{Path(at.filename).name}:{at.lineno}" for at in traceback.extract_tb(error.__traceback__)[1:2]]
+            findings.append({"rule": "wrong-result", "severity": ERROR, "message": message, "locations": places})
     return Checked(program.title, "emulated", findings, report.counters.as_dict(), dict(report.launch), report.seconds)
 
 
@@ -240,7 +250,7 @@ def _say(checked: Checked, path: Path) -> None:
     else:
         say(f"{checked.kernel}: only the rules that need no launch were checked, {verdict}")
         how = (
-            f"warploom check {path} --init"
+            f"warploom check {path}{'' if checked.kernel == path.name else ':' + checked.kernel} --init"
             if path.suffix == ".ptx"
             else "write an example() that yields (kernel, arguments, check)"
         )
@@ -250,7 +260,8 @@ def _say(checked: Checked, path: Path) -> None:
 
 def _summary(checked: Checked) -> str:
     counters = checked.counters
-    return f"{counters['ctas']} CTAs, {counters['instructions']} warp instructions, {checked.seconds:.2f} s"
+    ctas = f"{counters['ctas']} CTA{'s' if counters['ctas'] != 1 else ''}"
+    return f"{ctas}, {counters['instructions']} warp instructions, {checked.seconds:.2f} s"
 
 
 def _write_template(target: str, path: Path, launch: Path | None) -> None:

@@ -16,7 +16,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -103,12 +103,8 @@ def load(place: str) -> ModuleType:
         if not path.is_file():
             raise ArgumentError("there is no such file", got=place)
         return _load_file(path)
-    try:
+    with running(place, "cannot be loaded"):
         return importlib.import_module(place)
-    except WarploomError:
-        raise
-    except Exception as error:
-        raise _refusal(place, error) from error
 
 
 def _load_file(path: Path) -> ModuleType:
@@ -119,11 +115,8 @@ def _load_file(path: Path) -> ModuleType:
     beside = str(path.resolve().parent)
     sys.path.insert(0, beside)
     try:
-        spec.loader.exec_module(module)
-    except WarploomError:
-        raise
-    except Exception as error:
-        raise _refusal(str(path), error) from error
+        with running(str(path), "cannot be loaded"):
+            spec.loader.exec_module(module)
     finally:
         sys.path.remove(beside)
     return module
@@ -133,20 +126,29 @@ def _load_file(path: Path) -> ModuleType:
 def running(place: str, what: str) -> Iterator[None]:
     """Somebody's Python runs here: what it raises becomes an ArgumentError with its line, `what` says what ran."""
     try:
-        yield
-    except WarploomError:
+        # What it prints is for a person; on stdout stands what the command was asked for.
+        with redirect_stdout(sys.stderr):
+            yield
+    except WarploomError as error:
+        if error.where is None:
+            error.where = _own_line(place, error)
         raise
     except Exception as error:
         raise _refusal(place, error, what) from error
 
 
-def _refusal(place: str, error: Exception, what: str = "cannot be loaded") -> ArgumentError:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).name == Path(place).name]
-    where = SourceLocation(place, own[-1].lineno or 0) if own else None
+def _refusal(place: str, error: Exception, what: str) -> ArgumentError:
+    where = _own_line(place, error)
     if isinstance(error, SyntaxError) and error.filename:
         where = SourceLocation(place, error.lineno or 0, error.offset or 0)
     return ArgumentError(f"{place} {what}: {type(error).__name__}: {error}", where=where)
+
+
+def _own_line(place: str, error: Exception) -> SourceLocation | None:
+    """The innermost line of the file itself that the error came through."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).name == Path(place).name]
+    return SourceLocation(place, own[-1].lineno or 0) if own else None
 
 
 def _made(spec: str, function: Any, given: Mapping[str, Any]) -> Any:

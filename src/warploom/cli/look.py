@@ -14,7 +14,7 @@ Spec = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME=VALUE]...", help="Arguments, where the name is a function that makes a kernel."),
+    typer.Argument(metavar="NAME=VALUE", help="Arguments, where the name is a function that makes a kernel."),
 ]
 Arch = Annotated[str | None, typer.Option(help="Target to build for; the one the text names by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

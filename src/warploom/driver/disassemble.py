@@ -43,7 +43,7 @@ def _section(text: str, entry: str) -> str:
     inside = False
     heading = re.compile(rf"\.text\.{re.escape(entry)}(?![\w$.])")
     for line in text.splitlines():
-        if line.lstrip().startswith((".section", "//---")):
+        if re.match(r"\s*(\.section\s|//---)", line):  # .sectioninfo belongs to its section
             inside = bool(heading.search(line))
         if inside:
             taken.append(line)

@@ -84,7 +84,8 @@ class MBarrier:
                 f"{self.pending} of {self.expected} are still missing",
                 consequence="the pending count underflows, and later phases complete at the wrong time",
                 got=f"so far in this phase: {self._events(self.phase)}",
-                hint="the count given to mbarrier.init must be the number of arrivals of each phase",
+                hint="mbarrier.init takes the number of arrivals of each phase; who arrives for the next phase "
+                "waits for this one first, with its parity",
             )
         token = self.token(completes)
         self._note("arrive", count, by)

@@ -46,7 +46,6 @@ class Counters:
     barrier_waits: int = 0
     mbarrier_waits: int = 0
     ctas: int = 0
-    by_opcode: dict[str, int] = field(default_factory=dict)
 
     def count_access(
         self, frame: Frame, space: str, kind: str, size: int, lanes: np.ndarray, address: np.ndarray
@@ -130,7 +129,7 @@ class Finding:
 
 @dataclass
 class Report:
-    """The result of an emulation.
+    """The result of an emulation; printed, it is one line and a line for each finding.
 
     Attributes:
         outputs: the arrays passed as arguments, updated.
@@ -140,7 +139,7 @@ class Report:
     """
 
     entry: str
-    outputs: tuple[np.ndarray, ...] = ()
+    outputs: tuple[np.ndarray, ...] = field(default=(), repr=False)
     findings: list[Finding] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
     schedule: str = "lazy"
@@ -153,6 +152,16 @@ class Report:
     def ok(self) -> bool:
         """Whether there is no finding of severity error."""
         return not any(finding.severity == "error" for finding in self.findings)
+
+    def __str__(self) -> str:
+        count = len(self.findings)
+        found = f"{count} finding{'s' if count != 1 else ''}" if count else "no findings"
+        ctas, instructions = self.counters.ctas, self.counters.instructions
+        first = (
+            f"{self.entry}: {found}; {ctas} CTA{'s' if ctas != 1 else ''}, {instructions} warp instructions, "
+            f"schedule {self.schedule}, seed {self.seed}"
+        )
+        return "\n".join([first, *(f"  {finding}" for finding in self.findings)])
 
     def raise_on_findings(self) -> Report:
         """Raise the first error-level finding; give back the report where there is none."""

@@ -68,6 +68,20 @@ def _two_meanings(trace: Trace, mine: DType, theirs: DType, symbol: str) -> Exce
     )
 
 
+def strength_reduced(symbol: str, other: object, dtype: DType) -> tuple[str, object]:
+    """`x // 2^n` is `x >> n` and `x % 2^n` is `x & (2^n - 1)` for unsigned x.
+
+    ptxas does not do this: it divides by a reciprocal in floating point, some fifteen instructions for `% 32`.
+    """
+    plain = isinstance(other, int) and not isinstance(other, bool) and other > 0 and not other & (other - 1)
+    if symbol not in ("//", "%") or not plain or arithmetic(dtype).kind is not Kind.UNSIGNED:
+        return symbol, other
+    assert isinstance(other, int)
+    if other >> dtype.bits:
+        return symbol, other  # refused where constants are
+    return (">>", other.bit_length() - 1) if symbol == "//" else ("&", other - 1)
+
+
 def opcode(trace: Trace, symbol: str, dtype: DType) -> str:
     """The instruction of an operator on a type.
 

@@ -71,8 +71,8 @@ class LocationFinder:
     def _name(self, filename: str) -> str | None:
         if filename.startswith(_AUTHORS):
             return os.path.relpath(filename, os.path.dirname(_PACKAGE.rstrip(os.sep))).replace(os.sep, "/")
-        if filename.startswith(_PACKAGE) or filename == contextlib.__file__:
-            return None
+        if filename.startswith((_PACKAGE, "<frozen ")) or filename == contextlib.__file__:
+            return None  # "<frozen _collections_abc>": the loop behind `(n,) = A.shape`
         if filename.startswith("<"):
             return filename
         path = os.path.abspath(filename)

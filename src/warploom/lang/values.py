@@ -14,7 +14,7 @@ import numpy as np
 from ..asm import nodes
 from ..isa import dtypes
 from ..isa.dtypes import DType
-from .arithmetic import BITWISE, CONSTANT_FIRST, arithmetic, common, integers_only
+from .arithmetic import BITWISE, CONSTANT_FIRST, arithmetic, common, integers_only, strength_reduced
 from .arithmetic import opcode as opcode_of
 from .emit import float_bits, integer_range, issue, literal
 from .predicate import Predicate, Traced
@@ -107,6 +107,8 @@ class Register(Traced):
         if not isinstance(other, (Register, int, float, np.integer, np.floating)):
             return NotImplemented
         dtype = self._common(other, symbol)
+        if not swap:
+            symbol, other = strength_reduced(symbol, other, dtype)
         opcode = opcode_of(self.trace, symbol, dtype)
         if into is not None and dtype is not into.dtype and dtype.bits != into.dtype.bits:
             raise self.trace.error(

@@ -23,6 +23,7 @@ tensor map names an earlier parameter whose array it shares. A scalar has `value
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -188,11 +189,19 @@ def template(program: Program) -> str:
         "grid = [1, 1, 1]",
         f"block = {list(block)}" + ("" if program.block else "             # not said by the text"),
         f"cluster = {list(program.cluster)}",
-        f"dynamic_smem = {program.dynamic_smem}                # bytes",
+        f"dynamic_smem = {program.dynamic_smem}                # bytes" + _EXTERN * has_extern_shared(program.text),
     ]
     for parameter in program.parameters:
         lines += ["", "[[parameter]]", f'name = "{parameter.name}"', *_template_of(parameter)]
     return "\n".join(lines) + "\n"
+
+
+_EXTERN = "; the text has .extern .shared memory, so put in how much the launch gives it"
+
+
+def has_extern_shared(text: str) -> bool:
+    """Whether the text has shared memory whose size the launch gives (PTX ISA 5.4, .extern .shared)."""
+    return re.search(r"\.extern\s+\.shared\b", text) is not None
 
 
 def _template_of(parameter: Parameter) -> list[str]:

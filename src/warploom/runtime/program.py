@@ -283,7 +283,11 @@ def _choose_entry(module: nodes.Module, entry: str | None) -> nodes.Function:
         raise ArgumentError("the PTX text has no kernel (.entry)")
     if entry is None:
         if len(entries) > 1:
-            raise ArgumentError("the PTX text has several kernels", expected="entry= one of " + ", ".join(entries))
+            raise ArgumentError(
+                "the PTX text has several kernels",
+                expected="entry= one of " + ", ".join(entries),
+                hint=f"on the command line the name goes behind the file: FILE.ptx:{next(iter(entries))}",
+            )
         return next(iter(entries.values()))
     if entry not in entries:
         raise ArgumentError(f"the PTX text has no kernel `{entry}`", expected="one of " + ", ".join(entries))
