@@ -26,6 +26,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "rows": ("sm_80", "sm_90a"),
     "grid": ("sm_80", "sm_90a"),
     "language": ("sm_80", "sm_90a"),
+    "library": ("sm_80", "sm_90a"),
     "unsupported": ("sm_90a",),
 }
 """Which targets a file is compiled for. `mixed.cu` has its own commands in its head."""

@@ -210,3 +210,30 @@ def test_blocks_that_wait_for_the_block_before(target: str, schedule: str, seed:
     values, out, flags = np.arange(6 * 32, dtype=np.int32), np.zeros(6, np.int32), np.zeros(6, np.int32)
     run("grid", target, "chained", values, out, flags, grid=(6, 1, 1), schedule=schedule, seed=seed)
     assert np.array_equal(out, values.reshape(6, 32).sum(1).cumsum())
+
+
+# -- libraries ---------------------------------------------------------------------------------------------------
+
+
+@targets_of("library")
+@schedules
+def test_block_wide_scan_sort_and_reduction_of_cub(target: str, schedule: str, seed: int) -> None:
+    random = np.random.default_rng(0)
+    values, sums = random.integers(-1000, 1000, 128, dtype=np.int32), np.zeros(128, np.int32)
+    keys, items, total = random.integers(0, 300, 512, dtype=np.uint32), np.zeros(512, np.int32), np.zeros(1, np.int64)
+    order = np.argsort(keys, kind="stable")
+    expected = keys[order]
+    run("library", target, "block_wide", values, sums, keys, items, total, block=128, schedule=schedule, seed=seed)
+    assert np.array_equal(sums, values.cumsum())
+    assert np.array_equal(keys, expected)
+    assert np.array_equal(items, order)
+    assert total[0] == (values.astype(int) ** 2).sum()
+
+
+@targets_of("library")
+@schedules
+def test_all_threads_of_a_grid_wait_for_each_other(target: str, schedule: str, seed: int) -> None:
+    count, largest, after = np.zeros(1, np.int32), np.zeros(1, np.float32), np.zeros(3 * 64, np.int32)
+    run("library", target, "meet", count, largest, after, grid=(3, 1, 1), block=64, schedule=schedule, seed=seed)
+    assert count[0] == 3 * 64
+    assert (after == int((2 * 64 + 63 * 0.5) * 2)).all()

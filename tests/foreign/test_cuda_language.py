@@ -244,6 +244,71 @@ def test_tables_in_constant_and_global_memory_and_a_structure_by_value(target: s
     assert out[32:].tolist() == [11, 11, 0, 10]
 
 
+# -- mixed.cu ----------------------------------------------------------------------------------------------------
+
+mixed = pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+
+
+@mixed
+def test_a_launch_bound_and_read_only_pointers(target: str) -> None:
+    x, y = np.arange(300, dtype=np.float32), np.ones(300, np.float32)
+    run("mixed", target, "saxpy", 300, np.float32(2), x, y, grid=(2, 1, 1), block=256)
+    assert np.array_equal(y, 2 * x + 1)
+
+
+@mixed
+def test_a_structure_of_12_bytes_vectors_and_a_table(target: str) -> None:
+    pack = np.array(
+        [(2.0, -3, (1, -6, 3))], np.dtype([("scale", "f4"), ("shift", "i2"), ("sign", "i1", 3)], align=True)
+    )
+    values, out = np.arange(128, dtype=np.float32).reshape(32, 4), np.zeros((32, 4), np.float32)
+    run("mixed", target, "by_value", pack.view(np.uint8), out, values)
+    weights = np.array([1, 2, 0.5, -1, 0, 0, 0, 0] * 4, np.float32)
+    expected = np.stack([2 * values[:, 0], values[:, 1] + weights, np.full(32, -3), np.full(32, -6)], 1)
+    assert np.array_equal(out, expected)
+
+
+@mixed
+def test_conversions_between_halves_and_fp8(target: str) -> None:
+    a = np.array([[1, 2], [3, 4], [5, 6]], np.float16)
+    b = np.array([[1, 2], [3, 4]], ml_dtypes.bfloat16)
+    out, small = np.zeros(2, np.float32), np.zeros(4, np.uint8)
+    run("mixed", target, "halves", a, b, out, small, block=1)
+    assert out.tolist() == [8 + 4, 14 + 6]
+    assert small.view(ml_dtypes.float8_e4m3fn).astype(float).tolist() == [8, 14, 4, 6]
+
+
+@mixed
+def test_a_template(target: str) -> None:
+    out = np.zeros(32, np.int64)
+    run("mixed", target, "_Z9templatedIxEvPT_S0_", out, np.int64(-5))
+    assert (out == -5).all()
+
+
+def test_a_square_root_behind_a_cluster_barrier() -> None:
+    x = np.arange(32, dtype=np.float64)
+    run("mixed", "sm_90a", "clustered", x, grid=(2, 1, 1))
+    assert np.array_equal(x, np.sqrt(np.sqrt(np.arange(32)) + 1.5) + 1.5)  # both CTAs, one after the other
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------
+
+
+@mixed
+def test_a_function_without_a_body_stops_where_it_is_called(target: str) -> None:
+    with pytest.raises(WarploomError, match="vprintf has no body here"):
+        run(
+            "mixed",
+            target,
+            "row_sum",
+            np.ones((1, 40), np.float32),
+            np.zeros(1, np.float32),
+            40,
+            block=64,
+            dynamic_smem=4,
+        )
+
+
 @pytest.mark.parametrize(
     "entry, arguments, message",
     [
