@@ -142,3 +142,24 @@ def test_register_tiles_read_shared_memory_less_and_fetch_less():
     assert tiled.shared_load_bytes * 10 < shared.shared_load_bytes
     assert tiled.bank_conflicts == 0
     assert tiled.instructions * 2 < shared.instructions
+
+
+def test_tensor_cores_take_the_multiply_adds_out_of_the_instruction_stream():
+    scalar, tensor = counters("warp_tiling", 128, 128, 64), counters("ampere_multistage", 128, 128, 64)
+    assert tensor.instructions * 4 < scalar.instructions
+    assert tensor.tensor_flops >= 2 * 128 * 128 * 64
+    assert tensor.bank_conflicts == 0
+
+
+def test_asynchronous_copies_spare_the_way_through_registers():
+    staged, copied = counters("register_staged", k=256), counters("ampere_multistage", k=256)
+    assert (copied.global_load_bytes, copied.shared_store_bytes) == (0, 0)
+    assert staged.shared_store_bytes > 0 and staged.global_load_bytes > 0
+    assert copied.barrier_waits < staged.barrier_waits
+
+
+def test_wgmma_reads_shared_memory_by_itself():
+    by_fragments, by_descriptor = counters("ampere_multistage", k=256), counters("cp_async_wgmma", k=256)
+    assert by_fragments.shared_load_bytes > 0
+    assert by_descriptor.shared_load_bytes == 0
+    assert by_descriptor.instructions < by_fragments.instructions

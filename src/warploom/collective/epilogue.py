@@ -1,9 +1,16 @@
-"""From accumulators to global memory."""
+"""From accumulators to global memory, each thread storing what it holds.
+
+mma.sync and wgmma spread a result over lanes in the same way: of each 8 columns, lane l holds columns 2(l % 4) and the
+next, of rows l / 4 and l / 4 + 8 (`isa.fragments`; PTX ISA 9.7.14.5.8, 9.7.15.5.1.1). A store instruction of a warp
+so touches eight rows, 8 bytes (f32) or 4 (bf16) from each lane.
+"""
 
 from __future__ import annotations
 
-from ..isa.dtypes import u64
-from ..lang import ptx
+from collections.abc import Sequence
+
+from ..isa.dtypes import DType, b32, f32, u64
+from ..lang import ptx, reg
 from ..lang.arrays import RegisterArray
 from ..lang.tile import ArrayHandle
 from ..lang.values import Register
@@ -11,24 +18,50 @@ from .roles import WARPGROUP
 
 _REGISTERS_PER_GROUP = 4
 _COLUMNS_PER_GROUP = 8
+_HALF_ROWS = 8
 
 
-def store_fragment(acc: RegisterArray, array: ArrayHandle, row: Register, column: Register) -> None:
-    """Store a warpgroup's 64 x n f32 accumulators at (row, column) of a row-major f32 array, two columns at a time.
+def store_fragment(
+    acc: RegisterArray, array: ArrayHandle, row: Register, column: Register, *, ragged: bool = False, cache: str = ""
+) -> None:
+    """Store a warpgroup's 64 x n f32 accumulators of a wgmma at (row, column) of a row-major array.
 
-    Thread t of the warpgroup owns, in each group of 8 columns, columns 2q and 2q+1 of rows 16w+g and 16w+g+8, with
-    w = t/32, g = t%32/4, q = t%4 (`isa.fragments.wgmma_accumulator`; PTX ISA 9.7.15.5.1.1).
+    Args:
+        acc: the thread's n/2 accumulators.
+        array: f32, or a 16-bit float type to which they are rounded to nearest even.
+        row, column: of the block; the thread's own place is added here.
+        ragged: keep to the array's extent; its columns are a multiple of 8 then.
+        cache: cache operator of the store, such as "cs".
     """
-    thread = ptx.special.tid.x() & (WARPGROUP - 1)
-    lane = thread & 31
-    first_row = row + ((thread >> 5) << 4) + (lane >> 2)
+    warp = (ptx.special.tid.x() & (WARPGROUP - 1)) >> 5
+    groups = [acc[i : i + _REGISTERS_PER_GROUP] for i in range(0, len(acc), _REGISTERS_PER_GROUP)]
+    store_groups(groups, array, row + (warp << 4), column, ragged=ragged, cache=cache)
+
+
+def store_groups(
+    groups: Sequence[RegisterArray], array: ArrayHandle, row: Register, column: Register, *, ragged: bool = False,
+    cache: str = "",
+) -> None:  # fmt: skip
+    """Store a warp's 16 rows of neighbouring groups of 8 columns, four registers each. Else as `store_fragment`."""
+    lane = ptx.special.tid.x() & 31
+    first_row = row + (lane >> 2)
     first_column = column + ((lane & 3) << 1)
-    width = array.shape[1]
-    pointer = array.pointer()
+    rows, width = array.shape
     size = array.dtype.bytes
-    upper = pointer + (first_row.to(u64) * width + first_column) * size
-    lower = pointer + ((first_row + 8).to(u64) * width + first_column) * size
-    for group in range(len(acc) // _REGISTERS_PER_GROUP):
-        for half, place in enumerate((upper, lower)):
-            pair = acc[group * _REGISTERS_PER_GROUP + 2 * half : group * _REGISTERS_PER_GROUP + 2 * half + 2]
-            ptx.inst.st.global_.v2.f32(ptx.addr(place, group * _COLUMNS_PER_GROUP * size), pair)
+    for half in range(2):
+        mine = first_row + half * _HALF_ROWS if half else first_row
+        place = array.pointer() + (mine.to(u64) * width + first_column) * size
+        above = mine < rows if ragged else None
+        for index, group in enumerate(groups):
+            inside = above & (column + index * _COLUMNS_PER_GROUP < width) if above is not None else None
+            value = packed(group[2 * half : 2 * half + 2], array.dtype)
+            ptx.store(ptx.addr(place, index * _COLUMNS_PER_GROUP * size), value, cache=cache, pred=inside)
+
+
+def packed(pair: RegisterArray, dtype: DType) -> RegisterArray | Register:
+    """Two f32 accumulators as they lie in memory: themselves, or one register of two 16-bit floats (cvt.rn)."""
+    if dtype is f32:
+        return pair
+    result = reg.scalar(b32)
+    ptx.inst(f"cvt.rn.{dtype}x2.f32", result, pair[1], pair[0])
+    return result

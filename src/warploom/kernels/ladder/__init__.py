@@ -8,7 +8,7 @@ climbing; it is data, and importing it builds nothing.
 from __future__ import annotations
 
 from ...errors import ArgumentError
-from ...isa.dtypes import f32
+from ...isa.dtypes import bf16, f32
 from .rung import Rung, Seed
 
 _POST = "seed 004, Inside NVIDIA GPUs: anatomy of high performance matmul kernels"
@@ -27,6 +27,15 @@ RUNGS: tuple[Rung, ...] = (
         4, "r04_warp_tiling", "128 elements of C in the registers of each thread", "sm_80", f32, f32, (1, 4, 4),
         seed=Seed(32.0, 8192, "H100", _POST),
     ),
+    Rung(
+        5, "r05_ampere_multistage", "tensor cores (mma.sync), fed by cp.async and ldmatrix", "sm_80", bf16, bf16,
+        (1, 8, 8),
+    ),
+    Rung(
+        6, "r06_register_staged", "without cp.async: tiles pass through registers", "sm_80", bf16, bf16, (1, 8, 8),
+        shows=5,
+    ),
+    Rung(7, "r07_cp_async_wgmma", "wgmma, still fed by cp.async", "sm_90a", bf16, bf16, (1, 8, 8)),
 )  # fmt: skip
 
 

@@ -78,16 +78,15 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         across = warp % (tile_n // WARP) * WARP + lane % 4 * VECTOR
         acc = [reg.array(f32, COLUMNS, init=0.0) for _ in range(ROWS)]
 
-        depth = A.shape[1]
         for operand in (a, b):
-            operand.load(reg.scalar(u32, init=0), depth)
-        for start in ptx.range(0, depth, tile_k):
+            operand.load(reg.scalar(u32, init=0))
+        for start in ptx.range(0, A.shape[1], tile_k):
             ptx.bar.sync(0)
             a.put()
             b.put()
             ptx.bar.sync(0)
-            a.load(start + tile_k, depth)
-            b.load(start + tile_k, depth)
+            a.load(start + tile_k)
+            b.load(start + tile_k)
             multiply(acc, a.tile, b.tile, down, across, tile_k)
         store(acc, C, top + down, left + across)
 
@@ -105,23 +104,22 @@ class Transposing:
         self.row, self.k = thread // vectors, thread % vectors * VECTOR
         self.passes = [first * threads // vectors for first in range(rows * vectors // threads)]
         """Rows below its first one at which a thread loads as well."""
-        extent, depth = array.shape
+        self.extent, self.depth = array.shape
+        self.first_row = first_row + self.row
         self.values = [reg.array(f32, VECTOR) for _ in self.passes]
-        self.pointers = [self._pointer(array, first_row + self.row + below, extent, depth) for below in self.passes]
+        self.source = array.pointer() + (self.first_row.to(u64) * self.depth + self.k) * f32.bytes
+        self.stride = self.depth.to(u64) * (threads // vectors * f32.bytes)
 
-    def _pointer(self, array: ArrayHandle, row: Register, extent: Register, depth: Register) -> Register:
-        """Rows outside of the array become its last one: what they give is not stored, and no load needs a guard."""
-        inside = reg.scalar(u32)
-        ptx.inst.min.u32(inside, row, extent - 1)
-        return array.pointer() + (inside.to(u64) * depth + self.k) * f32.bytes
-
-    def load(self, start: Register, depth: Register) -> None:
-        """Begin to load the tile at k = start; zeros from `depth` on."""
-        inside = start + self.k < depth
-        for pointer, values in zip(self.pointers, self.values, strict=True):
+    def load(self, start: Register) -> None:
+        """Begin to load the tile at k = start; zeros outside of the array."""
+        within = start + self.k < self.depth
+        source = self.source + start.to(u64) * f32.bytes
+        for below, values in zip(self.passes, self.values, strict=True):
             for value in values:
                 value.set(0.0)
-            ptx.inst.ld.global_.nc.v4.f32(values, ptx.addr(pointer + start.to(u64) * f32.bytes), pred=inside)
+            inside = within & (self.first_row + below < self.extent)
+            ptx.inst.ld.global_.nc.v4.f32(values, ptx.addr(source), pred=inside)
+            source = source + self.stride
 
     def put(self) -> None:
         """Scatter what was loaded: element (k, row) to line k, place row ^ (k / 4 * 8)."""

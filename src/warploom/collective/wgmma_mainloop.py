@@ -1,0 +1,58 @@
+"""A warpgroup's part of the product by wgmma: accumulators in blocks of 64 rows, one stage of a ring at a time."""
+
+from __future__ import annotations
+
+from ..isa.dtypes import f32
+from ..lang import ptx, reg
+from ..lang.arrays import RegisterArray
+from ..lang.operand_tile import TileSlice
+from ..lang.predicate import Predicate
+from ..lang.tile import ArrayHandle
+from ..lang.values import Register
+from .epilogue import store_fragment
+from .roles import WARPGROUP
+
+WGMMA_ROWS = 64
+"""Rows of every wgmma."""
+
+
+def wgmma_accumulators(rows: int, columns: int, *, zero: bool = False) -> list[RegisterArray]:
+    """f32 accumulators of rows x columns of C in one warpgroup: an array of columns / 2 registers for each 64 rows."""
+    count = WGMMA_ROWS * columns // WARPGROUP
+    return [reg.array(f32, count, init=0.0 if zero else None) for _ in range(rows // WGMMA_ROWS)]
+
+
+def set_zero(acc: list[RegisterArray]) -> None:
+    """Overwrite accumulators with zeros (a mov each)."""
+    for block in acc:
+        for register in block:
+            register.set(0.0)
+
+
+def wgmma_stage(acc: list[RegisterArray], a: TileSlice, b: TileSlice, *, keep: bool | Predicate = True) -> None:
+    """acc += A @ Bᵀ of one stage: wgmma.fence, the wgmmas, one commit_group; the caller waits.
+
+    Args:
+        acc: one array for each 64 rows of `a`.
+        a, b: K-major tiles of the stage.
+        keep: where false, the first wgmma of each block overwrites its accumulators (scale-d) instead of adding.
+    """
+    columns = b.rows_count
+    ptx.wgmma.fence()
+    for index, block in enumerate(acc):
+        rows = a.rows(index * WGMMA_ROWS, WGMMA_ROWS) if len(acc) > 1 else a
+        for step in range(b.k_slices):
+            ptx.wgmma.mma_async(
+                shape=(WGMMA_ROWS, columns, b.layout.instruction_k), dtype_d=f32, dtype_a=a.layout.dtype,
+                dtype_b=b.layout.dtype, d=block, a=rows.k(step), b=b.k(step), scale_d=keep if step == 0 else True,
+            )  # fmt: skip
+    ptx.wgmma.commit_group()
+
+
+def store_accumulators(
+    acc: list[RegisterArray], array: ArrayHandle, row: Register, column: Register, *, cache: str = ""
+) -> None:
+    """Store a warpgroup's blocks of 64 rows at (row, column) of an array of any extent; see `store_fragment`."""
+    for index, block in enumerate(acc):
+        below = row + index * WGMMA_ROWS if index else row
+        store_fragment(block, array, below, column, ragged=True, cache=cache)
