@@ -26,6 +26,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "rows": ("sm_80", "sm_90a"),
     "grid": ("sm_80", "sm_90a"),
     "language": ("sm_80", "sm_90a"),
+    "wmma": ("sm_80",),
     "library": ("sm_80", "sm_90a"),
     "unsupported": ("sm_90a",),
 }

@@ -212,6 +212,47 @@ def test_blocks_that_wait_for_the_block_before(target: str, schedule: str, seed:
     assert np.array_equal(out, values.reshape(6, 32).sum(1).cumsum())
 
 
+# -- nvcuda::wmma ------------------------------------------------------------------------------------------------
+
+BF16 = ml_dtypes.bfloat16
+
+
+@pytest.mark.parametrize(
+    "entry, shape, layouts, dtype, out_type",
+    [
+        ("f16_row_row", (16, 16, 16), "CC", np.float16, np.float32),
+        ("f16_row_col", (16, 16, 16), "CF", np.float16, np.float32),
+        ("f16_col_row", (16, 16, 16), "FC", np.float16, np.float32),
+        ("f16_col_col", (32, 8, 16), "FF", np.float16, np.float32),
+        ("f16_wide", (8, 32, 16), "CF", np.float16, np.float16),
+        ("bf16_square", (16, 16, 16), "CC", BF16, np.float32),
+        ("bf16_tall", (32, 8, 16), "FC", BF16, np.float32),
+        ("tf32_square", (16, 16, 8), "CF", np.float32, np.float32),
+        ("s8_square", (16, 16, 16), "CF", np.int8, np.int32),
+        ("u8_wide", (8, 32, 16), "CC", np.uint8, np.int32),
+        ("f64_small", (8, 8, 4), "CF", np.float64, np.float64),
+    ],
+)
+def test_opaque_fragments(entry: str, shape: tuple[int, int, int], layouts: str, dtype: type, out_type: type) -> None:
+    """Whole numbers, so that every type is exact; A and B by rows or columns, C with padded rows, D by columns."""
+    m, n, k = shape
+    random = np.random.default_rng(0)
+    low = 0 if dtype is np.uint8 else -7
+    a, b = random.integers(low, 8, (m, k)).astype(dtype), random.integers(low, 8, (k, n)).astype(dtype)
+    c, d = random.integers(-99, 99, (m, n + 8)).astype(out_type), np.zeros((n, m), out_type)
+    stored = [np.ascontiguousarray(x if layout == "C" else x.T) for x, layout in zip((a, b), layouts, strict=True)]
+    run("wmma", "sm_80", entry, *stored, c, d)
+    assert np.array_equal(d.T.astype(float), 2 * (a.astype(float) @ b.astype(float)) + c[:, :n].astype(float))
+
+
+@schedules
+def test_tiled_product_of_opaque_fragments(schedule: str, seed: int) -> None:
+    m, n, k = 128, 64, 80
+    a, b, c = normal(m, k, dtype=np.float16), normal(k, n, dtype=np.float16, seed=1), np.zeros((m, n), np.float32)
+    run("wmma", "sm_80", "tiled", a, b, c, n, k, grid=(1, 2, 1), block=128, schedule=schedule, seed=seed)
+    np.testing.assert_allclose(c, a.astype(float) @ b.astype(float), rtol=1e-5, atol=1e-4)
+
+
 # -- libraries ---------------------------------------------------------------------------------------------------
 
 

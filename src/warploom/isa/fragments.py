@@ -177,3 +177,18 @@ def wgmma_a(bits: int) -> Fragment:
     warp_part = mma_a(16, 256 // bits, bits)
     rows = np.concatenate([warp_part.rows + 16 * warp for warp in range(4)])
     return _fragment((64, 256 // bits), bits, rows, np.concatenate([warp_part.columns] * 4))
+
+
+# -- wmma --------------------------------------------------------------------------------------------------------
+
+
+@cache
+def wmma(shape: tuple[int, int], bits: int, registers: int) -> Fragment:
+    """A fragment of wmma.load, whose owner map is the hardware's own affair: here element i of the matrix, row by row,
+    lies in thread i mod 32; f16 factors have more places than elements, and then the matrix repeats.
+
+    PTX ISA 9.7.14.4.1: a program may only hold fragments of one shape against each other, element by element.
+    """
+    elements = registers * max(32 // bits, 1)
+    flat = (np.arange(elements)[None, :] * WARP + np.arange(WARP)[:, None]) % (shape[0] * shape[1])
+    return _fragment(shape, bits, flat // shape[1], flat % shape[1])

@@ -24,7 +24,7 @@ BITS = {"f64": 64, "f32": 32, "s32": 32, "tf32": 32, "bf16": 16, "f16": 16, "e4m
 """Bits of an element of each type a tensor core takes."""
 
 
-def _build(
+def product_step(
     d: Decode,
     kind: Product,
     a: Fragment,
@@ -71,7 +71,7 @@ def mma(d: Decode) -> Step:
     bits = BITS[a_type]
     c = mma_c(m, BITS[accumulator])
     register = dtypes.b64 if bits == 64 else dtypes.b32
-    return _build(d, kind, mma_a(m, k, bits), mma_b(k, bits), c, c, 2 * m * n * k, register)
+    return product_step(d, kind, mma_a(m, k, bits), mma_b(k, bits), c, c, 2 * m * n * k, register)
 
 
 @HANDLERS.add("mma.volta_f32", "mma.volta_f32_f16", "mma.volta_f16", aligned=True, whole=True)
@@ -81,4 +81,4 @@ def volta(d: Decode) -> Step:
     c_type = "f16" if key.endswith("f16") else "f32"
     kind = Product("f16", "f16", accumulator, "mma", c=c_type)
     a, b = volta_a(d.modifier("alayout")), volta_b(d.modifier("blayout"))
-    return _build(d, kind, a, b, volta_c(BITS[c_type]), volta_c(BITS[accumulator]), 4 * 2 * 8 * 8 * 4)
+    return product_step(d, kind, a, b, volta_c(BITS[c_type]), volta_c(BITS[accumulator]), 4 * 2 * 8 * 8 * 4)

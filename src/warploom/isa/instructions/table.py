@@ -33,6 +33,7 @@ from . import (
     video,
     warp,
     wgmma,
+    wmma,
 )
 from .schema import Form, Match
 
@@ -40,7 +41,7 @@ FAMILIES = (
     integer, floating, packed, video, logic, compare, convert, move,
     memory, atomics, warp, control, misc,
     barriers, mbarrier, async_copy, bulk_copy, fences, cluster,
-    matrix, mma, wgmma,
+    matrix, mma, wmma, wgmma,
 )  # fmt: skip
 """The modules that hold rows, in the order of the ISA's chapters."""
 

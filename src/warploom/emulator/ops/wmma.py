@@ -1,0 +1,119 @@
+"""wmma: matrices between memory and a warp's registers, and their product. PTX ISA 9.7.14.4.
+
+Which thread holds which element is not for programs to know; `isa.fragments.wmma` is this machine's choice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...isa import dtypes
+from ...isa.dtypes import DType
+from ...isa.fragments import Fragment, wmma
+from ...isa.instructions.mma import shape_of
+from ...isa.instructions.wmma import registers
+from ..decode import Decode
+from ..frame import Frame
+from ..handlers import Handlers, Step
+from ..numerics import Product
+from ..tensor_registers import join, split
+from .matrix import whole_warps
+from .mma import BITS, product_step
+
+HANDLERS = Handlers()
+
+_RAW = {8: dtypes.b8, 16: dtypes.b16, 32: dtypes.b32, 64: dtypes.b64}
+
+
+def _fragment(d: Decode, name: str, kind: str) -> Fragment:
+    """The fragment of operand "a", "b" (as n x k) or "c" with elements of that type."""
+    m, n, k = shape_of(d.modifiers)
+    bits = BITS[kind]
+    shape = {"a": (m, k), "b": (n, k), "c": (m, n)}[name]
+    return wmma(shape, bits, registers(name, d.modifiers, bits, kind == "bf16"))
+
+
+def _register(bits: int) -> DType:
+    return dtypes.b64 if bits == 64 else dtypes.b32
+
+
+class _Places:
+    """Where a fragment's elements lie in memory, from the address, layout and stride of a load or store."""
+
+    def __init__(self, d: Decode, name: str, fragment: Fragment) -> None:
+        self.address = d.address("p")
+        self.size = fragment.bits // 8
+        self.stride = d.source("stride", dtypes.u32) if d.has("stride") else -1
+        # B is seen transposed, so its rows are the columns that memory has.
+        by_rows = (d.modifier("layout") == "row") != (name == "b")
+        self.outer, self.inner = (fragment.rows, fragment.columns) if by_rows else (fragment.columns, fragment.rows)
+        self.least = fragment.shape[1] if by_rows else fragment.shape[0]
+
+    def of(self, frame: Frame) -> list[np.ndarray]:
+        """(lanes,) addresses for each element of a thread."""
+        base = self.address.compute(frame)
+        stride = np.uint64(self.least) if self.stride < 0 else np.asarray(frame.values[self.stride]).astype(np.uint64)
+        places = []
+        for element in range(self.outer.shape[1]):
+            outer, inner = (np.tile(part[:, element], frame.warps) for part in (self.outer, self.inner))
+            places.append(base + (outer.astype(np.uint64) * stride + inner.astype(np.uint64)) * np.uint64(self.size))
+        return places
+
+
+@HANDLERS.add(
+    "wmma.load.f16", "wmma.load.bf16", "wmma.load.tf32", "wmma.load.int8", "wmma.load.f64",
+    "wmma.load.c.f16", "wmma.load.c.f32", "wmma.load.c.s32", "wmma.load.c.f64", aligned=True, whole=True,
+)  # fmt: skip
+def load(d: Decode) -> Step:
+    accumulator = d.match.form.key.startswith("wmma.load.c.")
+    name = "c" if accumulator else d.modifiers["fragment"] or ""
+    kind = d.match.form.key.split(".")[-1] if accumulator else d.modifiers["type"] or ""
+    fragment = _fragment(d, name, kind)
+    places, out = _Places(d, name, fragment), d.registers("r", _register(fragment.bits))
+
+    def step(frame: Frame) -> None:
+        whole_warps(frame)
+        elements = [frame.load(places.address.space, at, _RAW[fragment.bits])[0] for at in places.of(frame)]
+        by_register = np.stack(elements).reshape(fragment.registers, -1, frame.lanes).transpose(0, 2, 1)
+        out.write(frame, _joined(np.ascontiguousarray(by_register)))
+
+    return step
+
+
+def _joined(elements: np.ndarray) -> np.ndarray:
+    """Elements (…, per register) of 8 bits too as registers (…)."""
+    return elements.view(np.uint32)[..., 0] if elements.dtype.itemsize == 1 else join(elements)
+
+
+@HANDLERS.add("wmma.store.f16", "wmma.store.f32", "wmma.store.s32", "wmma.store.f64", aligned=True, whole=True)
+def store(d: Decode) -> Step:
+    fragment = _fragment(d, "c", d.match.form.key.split(".")[-1])
+    places, source = _Places(d, "c", fragment), d.registers("r", _register(fragment.bits))
+
+    def step(frame: Frame) -> None:
+        whole_warps(frame)
+        elements = split(source.read(frame), fragment.bits).reshape(fragment.registers, frame.lanes, -1)
+        by_element = elements.transpose(0, 2, 1).reshape(fragment.elements, frame.lanes)
+        for at, values in zip(places.of(frame), by_element, strict=True):
+            frame.store(places.address.space, at, _RAW[fragment.bits], values[None])
+
+    return step
+
+
+@HANDLERS.add(
+    "wmma.mma.f16_f16", "wmma.mma.f16_f32", "wmma.mma.f32_f16", "wmma.mma.f32_f32", "wmma.mma.bf16", "wmma.mma.tf32",
+    "wmma.mma.s8", "wmma.mma.u8", "wmma.mma.f64", "wmma.mma.f64_rn", aligned=True, whole=True,
+)  # fmt: skip
+def multiply(d: Decode) -> Step:
+    key = d.match.form.key.removeprefix("wmma.mma.").removesuffix("_rn")
+    m, n, k = shape_of(d.modifiers)
+    if "_" in key:
+        factor, (accumulator, addend) = "f16", key.split("_")
+    else:
+        factor = key
+        accumulator = addend = {"f64": "f64", "s8": "s32", "u8": "s32"}.get(key, "f32")
+    kind = Product(factor, factor, accumulator, "mma", bool(d.modifier("satfinite")), c=addend)
+    return product_step(
+        d, kind, _fragment(d, "a", factor), _fragment(d, "b", factor), _fragment(d, "c", addend),
+        _fragment(d, "c", accumulator), 2 * m * n * k, _register(BITS[factor]),
+    )  # fmt: skip

@@ -1,0 +1,120 @@
+"""Rows of the warp-level matrix instructions with opaque fragments: wmma.load, wmma.store, wmma.mma. PTX ISA 9.7.14.4.
+
+CUDA's `nvcuda::wmma` becomes these. Elements below 8 bits (experimental in CUDA) are not in the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from .mma import shape_of
+from .schema import Form, Modifiers
+
+SECTION = "9.7.14.4"
+_SHAPES = "m16n16k16 m8n32k16 m32n8k16"
+_LATER = {"m8n32k16": ("sm_70", (6, 1)), "m32n8k16": ("sm_70", (6, 1))}
+_SPACE = "global shared shared::cta"
+_WINDOW = {"shared::cta": ("sm_70", (7, 8))}
+_LAYOUTS = {"alayout": "row col", "blayout": "row col"}
+
+
+def registers(fragment: str, modifiers: Modifiers, bits: int, bf16: bool = False) -> int:
+    """Registers of a thread for operand "a", "b" or "c": elements over 32 lanes; f16 factors always take 8."""
+    if bits == 16 and fragment in "ab" and not bf16:
+        return 8
+    m, n, k = shape_of(modifiers)
+    elements = {"a": m * k, "b": n * k, "c": m * n}[fragment]
+    return elements // 32 * bits // max(bits, 32)
+
+
+def _of(fragment: str, bits: int, bf16: bool = False) -> Callable[[Modifiers], int]:
+    """Registers of a fragment; of the one the modifier names where `fragment` is empty."""
+    return lambda modifiers: registers(fragment or modifiers["fragment"] or "", modifiers, bits, bf16)
+
+
+def _factors(bits: int, bf16: bool = False) -> Mapping[str, Callable[[Modifiers], int]]:
+    return {"a": _of("a", bits, bf16), "b": _of("b", bits, bf16)}
+
+
+def _load(key: str, words: str, register: str, bits: int, shapes: str, arch: str, ptx: tuple[int, int]) -> Form:
+    return Form(
+        f"wmma.load.{key}", "wmma.load.fragment.sync.aligned.layout.shape{.space}.type",
+        f">r:{register}!*r, [p], stride:u32?",
+        {"fragment": "a b", "layout": "row col", "shape": shapes, "space": _SPACE, "type": words},
+        arch=arch, ptx=ptx, needs={**_WINDOW, **(_LATER if key == "f16" else {})},
+        lengths={"r": _of("", bits, key == "bf16")}, section=SECTION,
+    )  # fmt: skip
+
+
+def _accumulator(
+    word: str, register: str, bits: int, shapes: str, arch: str, ptx: tuple[int, int]
+) -> tuple[Form, Form]:
+    slots = {"layout": "row col", "shape": shapes, "space": _SPACE}
+    later = {**_WINDOW, **(_LATER if ptx < (6, 1) else {})}
+    if "m16n16k8" in shapes:
+        later["m16n16k8"] = ("sm_80", (7, 0))
+    lengths = {"r": _of("c", bits)}
+    return (
+        Form(
+            f"wmma.load.c.{word}", f"wmma.load.c.sync.aligned.layout.shape{{.space}}.{word}",
+            f">r:{register}!*r, [p], stride:u32?", slots,
+            arch=arch, ptx=ptx, needs=later, lengths=lengths, section=SECTION,
+        ),
+        Form(
+            f"wmma.store.{word}", f"wmma.store.d.sync.aligned.layout.shape{{.space}}.{word}",
+            f"[p], r:{register}!*r, stride:u32?", slots,
+            arch=arch, ptx=ptx, needs=later, lengths=lengths, section=SECTION,
+        ),
+    )  # fmt: skip
+
+
+def _half(d: str, c: str) -> Form:
+    kinds = {"f16": ("b32", 4), "f32": ("f32", 8)}
+    (d_type, d_count), (c_type, c_count) = kinds[d], kinds[c]
+    return Form(
+        f"wmma.mma.{d}_{c}", f"wmma.mma.sync.aligned.alayout.blayout.shape.{d}.{c}",
+        f">d:{d_type}!*{d_count}, a:b32!*8, b:b32!*8, c:{c_type}!*{c_count}", {**_LAYOUTS, "shape": _SHAPES},
+        arch="sm_70", ptx=(6, 0), needs=_LATER, section=SECTION,
+    )  # fmt: skip
+
+
+FORMS: tuple[Form, ...] = (
+    _load("f16", "f16", "b32", 16, _SHAPES, "sm_70", (6, 0)),
+    _load("bf16", "bf16", "b32", 16, _SHAPES, "sm_80", (7, 0)),
+    _load("tf32", "tf32", "b32", 32, "m16n16k8", "sm_80", (7, 0)),
+    _load("int8", "s8 u8", "b32", 8, _SHAPES, "sm_72", (6, 3)),
+    _load("f64", "f64", "f64", 64, "m8n8k4", "sm_80", (7, 0)),
+    *_accumulator("f16", "b32", 16, _SHAPES, "sm_70", (6, 0)),
+    *_accumulator("f32", "f32", 32, f"{_SHAPES} m16n16k8", "sm_70", (6, 0)),
+    *_accumulator("s32", "s32", 32, _SHAPES, "sm_72", (6, 3)),
+    *_accumulator("f64", "f64", 64, "m8n8k4", "sm_80", (7, 0)),
+    *(_half(d, c) for d in ("f16", "f32") for c in ("f16", "f32")),
+    Form(
+        "wmma.mma.bf16", "wmma.mma.sync.aligned.alayout.blayout.shape.f32.bf16.bf16.f32",
+        ">d:f32!*8, a:b32!*a, b:b32!*b, c:f32!*8", {**_LAYOUTS, "shape": _SHAPES},
+        arch="sm_80", ptx=(7, 0), lengths=_factors(16, bf16=True), section=SECTION,
+    ),
+    Form(
+        "wmma.mma.tf32", "wmma.mma.sync.aligned.alayout.blayout.shape.f32.tf32.tf32.f32",
+        ">d:f32!*8, a:b32!*4, b:b32!*4, c:f32!*8", {**_LAYOUTS, "shape": "m16n16k8"},
+        arch="sm_80", ptx=(7, 0), section=SECTION,
+    ),
+    *(
+        Form(
+            f"wmma.mma.{kind}", f"wmma.mma.sync.aligned.alayout.blayout.shape.s32.{kind}.{kind}.s32{{.satfinite}}",
+            ">d:s32!*8, a:b32!*a, b:b32!*b, c:s32!*8", {**_LAYOUTS, "shape": _SHAPES},
+            arch="sm_72", ptx=(6, 3), lengths=_factors(8), section=SECTION,
+        )
+        for kind in ("s8", "u8")
+    ),
+    Form(
+        "wmma.mma.f64", "wmma.mma.sync.aligned.alayout.blayout.shape{.rn}.f64.f64.f64.f64",
+        ">d:f64!*2, a:f64!*1, b:f64!*1, c:f64!*2", {**_LAYOUTS, "shape": "m8n8k4"},
+        arch="sm_80", ptx=(7, 0), section=SECTION,
+    ),
+    Form(  # as nvcc spells it
+        "wmma.mma.f64_rn", "wmma.mma.sync.aligned.alayout.blayout.shape.f64.f64.f64.f64.rn",
+        ">d:f64!*2, a:f64!*1, b:f64!*1, c:f64!*2", {**_LAYOUTS, "shape": "m8n8k4"},
+        arch="sm_80", ptx=(7, 0), section=SECTION,
+    ),
+)  # fmt: skip

@@ -1,0 +1,79 @@
+"""wmma where CUDA's own headers do not lead: default strides, saturation, mixed accumulators, missing threads.
+
+Types, shapes and layouts are tested on what nvcc makes of `nvcuda::wmma`, in tests/foreign.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from warploom import asm
+from warploom.emulator import api
+from warploom.errors import WarploomError
+
+
+def registers(prefix: str, count: int) -> str:
+    return "{" + ", ".join(f"%{prefix}{index}" for index in range(count)) + "}"
+
+
+def product(
+    kinds: tuple[str, str, str, str], counts: tuple[int, int, int], arrays: list[np.ndarray], guard: str = ""
+) -> None:
+    """D = A B + C of one 16 x 16 x 16 product, all by rows with default strides.
+
+    kinds: the types of A and B, of C, of D, and the words of wmma.mma that say them. counts: registers of A, C, D.
+    """
+    factor, c_kind, d_kind, words = kinds
+    a_count, c_count, d_count = counts
+    text = f"""
+    .version 8.7
+    .target sm_90a
+    .address_size 64
+    .entry k(.param .u64 a, .param .u64 b, .param .u64 c, .param .u64 d) {{
+    .reg .b64 %p<4>; .reg .b32 %a<8>, %b<8>, %lane; .reg .pred %q;
+    .reg .{"b32" if c_kind == "f16" else c_kind} %c<8>; .reg .{"b32" if d_kind == "f16" else d_kind} %d<8>;
+    ld.param.u64 %p0, [a]; ld.param.u64 %p1, [b]; ld.param.u64 %p2, [c]; ld.param.u64 %p3, [d];
+    {guard}
+    wmma.load.a.sync.aligned.row.m16n16k16.global.{factor} {registers("a", a_count)}, [%p0];
+    wmma.load.b.sync.aligned.row.m16n16k16.global.{factor} {registers("b", a_count)}, [%p1];
+    wmma.load.c.sync.aligned.row.m16n16k16.global.{c_kind} {registers("c", c_count)}, [%p2];
+    wmma.mma.sync.aligned.row.row.m16n16k16.{words}
+        {registers("d", d_count)}, {registers("a", a_count)}, {registers("b", a_count)}, {registers("c", c_count)};
+    wmma.store.d.sync.aligned.row.m16n16k16.global.{d_kind} [%p3], {registers("d", d_count)};
+    ret; }}
+    """
+    api.run(asm.parse(text), "k", arrays, grid=(1, 1, 1), block=(32, 1, 1))
+
+
+def operands(factor: type, c: type, d: type, low: int = -7) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    a, b = (random.integers(low, 8, (16, 16)).astype(factor) for _ in range(2))
+    return [a, b, random.integers(-99, 99, (16, 16)).astype(c), np.zeros((16, 16), d)]
+
+
+@pytest.mark.parametrize("c", ["f16", "f32"])
+@pytest.mark.parametrize("d", ["f16", "f32"])
+def test_half_precision_with_accumulators_of_two_types(c: str, d: str) -> None:
+    types, count = {"f16": np.float16, "f32": np.float32}, {"f16": 4, "f32": 8}
+    arrays = operands(np.float16, types[c], types[d])
+    product(("f16", c, d, f"{d}.{c}"), (8, count[c], count[d]), arrays)
+    left, right, third, out = (array.astype(float) for array in arrays)
+    assert np.array_equal(out, left @ right + third)
+
+
+@pytest.mark.parametrize("saturates", [True, False])
+def test_an_integer_sum_is_clamped_or_wraps(saturates: bool) -> None:
+    arrays = operands(np.int8, np.int32, np.int32)
+    arrays[2][...] = np.where(np.arange(16) % 2, 2**31 - 5, -(2**31) + 5)
+    product(("s8", "s32", "s32", f"s32.s8.s8.s32{'.satfinite' if saturates else ''}"), (2, 8, 8), arrays)
+    exact = arrays[0].astype(np.int64) @ arrays[1].astype(np.int64) + arrays[2]
+    expected = np.clip(exact, -(2**31), 2**31 - 1) if saturates else exact.astype(np.int32)
+    assert (exact != exact.astype(np.int32)).any()
+    assert np.array_equal(arrays[3], expected)
+
+
+def test_a_thread_that_is_missing_is_an_error() -> None:
+    guard = "mov.u32 %lane, %laneid; setp.eq.u32 %q, %lane, 3; @%q bra skip; bra go; skip: bar.sync 1, 64; go:"
+    with pytest.raises(WarploomError):
+        product(("f16", "f32", "f32", "f32.f32"), (8, 8, 8), operands(np.float16, np.float32, np.float32), guard)
