@@ -16,8 +16,7 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 
-from warploom import Tile, kernel, ptx, reg, smem
-from warploom.lang import tiles
+from warploom import Tile, kernel, ptx, reg, smem, tiles
 from warploom.types import bf16, f32, u32
 
 BM, BN, BK = 64, 64, 32

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from warploom import Tile, kernel, ptx, reg
-from warploom.lang import tiles
+from warploom import Tile, kernel, ptx, reg, tiles
 from warploom.types import f32, u32, u64
 
 WARP = 32

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from warploom import Tile, kernel, ptx
-from warploom.lang import tiles
+from warploom import Tile, kernel, ptx, tiles
 from warploom.types import f32, u64
 
 THREADS = 256

@@ -127,14 +127,39 @@ def test_a_file_named_in_a_document_exists(document: Path) -> None:
     assert not missing
 
 
-def test_the_first_kernel_of_the_readme_runs() -> None:
-    (code,) = re.findall(r"```python\n(from warploom.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    namespace: dict[str, object] = {"__name__": "readme"}
-    path = ROOT / "README.md"
-    # The line numbers of the errors and of .loc are the document's.
-    before = path.read_text().split("```python\nfrom warploom")[0].count("\n") + 1
-    exec(compile("\n" * before + code, str(path), "exec"), namespace)
-    assert "no findings" in str(namespace.get("said", "no findings"))
+def kernels_of(document: Path) -> list[str]:
+    """The Python blocks of a document that are whole files with an example."""
+    blocks = re.findall(r"```python\n(.*?)```", document.read_text(), re.DOTALL)
+    return [block for block in blocks if "@kernel" in block]
+
+
+WHOLE_FILES = [
+    pytest.param(block, id=f"{document.name}-{number}")
+    for document in DOCUMENTS
+    for number, block in enumerate(kernels_of(document))
+]
+
+
+@pytest.mark.parametrize("block", WHOLE_FILES)
+def test_a_kernel_in_a_document_runs_and_is_right(block: str, tmp_path: Path) -> None:
+    path = tmp_path / "first.py"
+    path.write_text(block)
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True)
+    assert done.returncode == 0 and "False" not in done.stdout, done.stderr
+    command = [sys.executable, "-m", "warploom", "check", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "emulated, nothing found" in done.stdout
+
+
+def test_the_mistake_that_the_readme_proposes_is_found_where_it_is(tmp_path: Path) -> None:
+    (block,) = kernels_of(ROOT / "README.md")
+    path = tmp_path / "first.py"
+    assert "index < n" in block
+    path.write_text(block.replace("index < n", "index <= n"))
+    done = subprocess.run([sys.executable, "-m", "warploom", "check", str(path)], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "OutOfBoundsError" in done.stdout + done.stderr and "first.py:" in done.stdout + done.stderr
 
 
 def test_the_figures_in_the_documents_are_those_of_the_files() -> None:
