@@ -54,7 +54,14 @@ class Map:
     output: bool = False
 
 
-Argument: TypeAlias = Array | Scalar | Map
+@dataclass(frozen=True)
+class Block:
+    """Bytes by value, `argument{n}` in the parameter space, aligned to 16."""
+
+    data: bytes
+
+
+Argument: TypeAlias = Array | Scalar | Map | Block
 
 
 def output(shape: int | Sequence[int], dtype: type) -> Array:
@@ -82,12 +89,12 @@ class Case:
         rows: keys of the instruction table's rows that it shows.
         body: PTX, as the module's docstring says.
         arguments: makes them, the same each time.
-        kinds: of the parameters: "array", "scalar" or "map".
+        kinds: of the parameters: "array", "scalar", "map", or "block64" for a block of 64 bytes.
         threads, grid, cluster, dynamic_smem: the launch; grid and cluster along x.
         labels: for results of shape (labels, …): the instruction that made each row.
         tolerances: label -> Tolerance, where the emulator does not give the same bits.
         directives: behind the parameter list. before: declarations at the module's level.
-        extent: threads in (x, y, z) in place of `threads`.
+        extent, grid_extent, cluster_extent: in (x, y, z), in place of `threads`, `grid` and `cluster`.
     """
 
     name: str
@@ -105,6 +112,8 @@ class Case:
     before: str = ""
     target: str = "sm_90a"
     extent: tuple[int, int, int] | None = None
+    grid_extent: tuple[int, int, int] | None = None
+    cluster_extent: tuple[int, int, int] | None = None
     exact_bound: Callable[[], np.ndarray] | None = None
 
     @property
@@ -114,6 +123,14 @@ class Case:
     @property
     def block(self) -> tuple[int, int, int]:
         return self.extent or (self.threads, 1, 1)
+
+    @property
+    def ctas(self) -> tuple[int, int, int]:
+        return self.grid_extent or (self.grid, 1, 1)
+
+    @property
+    def cluster_shape(self) -> tuple[int, int, int]:
+        return self.cluster_extent or (self.cluster, 1, 1)
 
     def entry(self, name: str = "k") -> str:
         """The kernel's text (with what it declares at the module's level) under a name."""
@@ -127,6 +144,8 @@ class Case:
             elif kind == "array":
                 heads.append(f".param .u64 {parameter}")
                 loads += [f".reg .b64 %a{number};", f"ld.param.u64 %a{number}, [{parameter}];"]
+            elif kind.startswith("block"):
+                heads.append(f".param .align 16 .b8 {parameter}[{kind.removeprefix('block')}]")
             else:
                 heads.append(f".param .u32 {parameter}")
                 loads += [f".reg .b32 %s{number};", f"ld.param.u32 %s{number}, [{parameter}];"]
@@ -144,11 +163,13 @@ class Case:
     def digest(self) -> str:
         """Changes when the text, the launch or an input changes; a recording is for one digest."""
         found = hashlib.sha256()
-        launch = (self.grid, self.block, self.cluster, self.dynamic_smem, self.labels)
+        launch = (self.ctas, self.block, self.cluster_shape, self.dynamic_smem, self.labels)
         found.update(f"{self.text()}{launch}".encode())
         for argument in self.arguments():
             if isinstance(argument, Scalar):
                 found.update(str(argument.value).encode())
+            elif isinstance(argument, Block):
+                found.update(argument.data)
             else:
                 found.update(np.ascontiguousarray(argument.data).tobytes())
                 found.update(str(argument.spec).encode() if isinstance(argument, Map) else b"")
@@ -175,7 +196,7 @@ def results(arguments: Sequence[Argument]) -> dict[str, np.ndarray]:
     """The result buffers among arguments, by the number of the argument, flat and as raw bits."""
     found = {}
     for number, argument in enumerate(arguments):
-        if not isinstance(argument, Scalar) and argument.output:
+        if isinstance(argument, (Array, Map)) and argument.output:
             data = np.ascontiguousarray(argument.data)
             found[str(number)] = data.view(UNSIGNED[data.itemsize])
     return found

@@ -8,7 +8,7 @@ from warploom import asm
 from warploom.emulator import api
 from warploom.emulator.tma import TensorMapArgument
 
-from .case import Argument, Array, Case, Map, Scalar, results
+from .case import Argument, Array, Block, Case, Map, Scalar, results
 
 
 def run(case: Case, numerics: str = "hardware", schedule: str = "lazy", seed: int = 0) -> dict[str, np.ndarray]:
@@ -16,8 +16,8 @@ def run(case: Case, numerics: str = "hardware", schedule: str = "lazy", seed: in
     module = asm.parse(case.text(), name=case.name)
     arguments = case.arguments()
     api.run(
-        module, "k", [_given(argument) for argument in arguments], grid=(case.grid, 1, 1), block=case.block,
-        cluster=(case.cluster, 1, 1), dynamic_smem=case.dynamic_smem, numerics=numerics, schedule=schedule, seed=seed,
+        module, "k", [_given(argument) for argument in arguments], grid=case.ctas, block=case.block,
+        cluster=case.cluster_shape, dynamic_smem=case.dynamic_smem, numerics=numerics, schedule=schedule, seed=seed,
     )  # fmt: skip
     return results(arguments)
 
@@ -27,5 +27,7 @@ def _given(argument: Argument) -> object:
         return np.uint32(argument.value)
     if isinstance(argument, Map):
         return TensorMapArgument(argument.spec, argument.data)
+    if isinstance(argument, Block):
+        return np.void(argument.data)
     assert isinstance(argument, Array)
     return argument.data

@@ -6,6 +6,7 @@ child processes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from warploom.driver.launch import PreparedLaunch
 from warploom.driver.module import modules
 from warploom.errors import WarploomError
 
-from .case import UNSIGNED, Argument, Array, Case, Scalar, module_text
+from .case import UNSIGNED, Argument, Array, Block, Case, Map, Scalar, module_text
 
 _ALIGN = 4096
 _PER_MODULE = 48
@@ -74,15 +75,16 @@ class Gpu:
         case = built.cases[number]
         arguments = case.arguments()
         places, parameters = self._bind(arguments)
-        kernel = modules().kernel(built.build, f"c{number}", 0, 0, case.dynamic_smem, case.cluster)
+        size = math.prod(case.cluster_shape)
+        kernel = modules().kernel(built.build, f"c{number}", 0, 0, case.dynamic_smem, size)
         PreparedLaunch(
-            kernel, (case.grid, 1, 1), case.block, (case.cluster, 1, 1), case.dynamic_smem, parameters,
+            kernel, case.ctas, case.block, case.cluster_shape, case.dynamic_smem, parameters,
             describe=case.name,
         )(0)  # fmt: skip
         self.library.synchronize(0)
         found = {}
         for index, (argument, place) in enumerate(zip(arguments, places, strict=True)):
-            if not isinstance(argument, Scalar) and argument.output:
+            if isinstance(argument, (Array, Map)) and argument.output:
                 data = np.ascontiguousarray(argument.data)
                 room = np.zeros_like(data)
                 self.library.call("cuMemcpyDtoH", room.ctypes.data, self.library.cuda.CUdeviceptr(place), room.nbytes)
@@ -92,9 +94,10 @@ class Gpu:
     def _bind(self, arguments: Sequence[Argument]) -> tuple[list[int], list[bytes]]:
         places, parameters, at = [], [], self._start
         for argument in arguments:
-            if isinstance(argument, Scalar):
+            if isinstance(argument, (Scalar, Block)):
                 places.append(0)
-                parameters.append((argument.value & 0xFFFFFFFF).to_bytes(4, "little"))
+                by_value = isinstance(argument, Block)
+                parameters.append(argument.data if by_value else (argument.value & 0xFFFFFFFF).to_bytes(4, "little"))
                 continue
             data = np.ascontiguousarray(argument.data)
             self.library.call("cuMemcpyHtoD", self.library.cuda.CUdeviceptr(at), data.ctypes.data, data.nbytes)

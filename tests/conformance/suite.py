@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from . import scalars
+from . import barriers, memory, scalars, warp
 from .case import Case
 
-MODULES = (scalars,)
+MODULES = (scalars, memory, warp, barriers)
 
 
 @lru_cache(maxsize=1)
