@@ -38,6 +38,14 @@ class EmulatorSettings:
     max_steps: int = 2_000_000_000
     """End an emulation after this many warp instructions."""
 
+    def __post_init__(self) -> None:
+        for name, kind, least in (("seed", int, None), ("limit_s", (int, float), 0), ("max_steps", int, 1),
+                                  ("progress_after_s", (int, float), 0)):  # fmt: skip
+            value = getattr(self, name)
+            if not isinstance(value, kind) or isinstance(value, bool) or (least is not None and not value >= least):
+                bound = "" if least is None else f" of at least {least}"
+                raise ArgumentError(f"config.emulator.{name} is no number{bound}", got=repr(value))
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -56,6 +64,16 @@ class Settings:
     autotune: int = 0
     """0: the model's choice; 1: time the best candidates; 2: time all of them."""
     emulator: EmulatorSettings = field(default_factory=EmulatorSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("cache_dir", "dump_dir", "ptxas"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, Path):
+                raise ArgumentError(f"config.{name} is no path", expected="a str, a Path or None", got=repr(value))
+        if not isinstance(self.keep, (tuple, list)) or not set(self.keep) <= set(KEEPABLE):
+            raise ArgumentError("config.keep is no choice of what can be kept", expected=KEEPABLE, got=repr(self.keep))
+        if not isinstance(self.emulator, EmulatorSettings):
+            raise ArgumentError("config.emulator is no settings", expected="a dict of them", got=repr(self.emulator))
 
 
 def from_environment(environment: dict[str, str] | None = None) -> Settings:
@@ -133,6 +151,9 @@ class Config:
         if unknown := sorted(set(changes) - known):
             raise ArgumentError(f"there is no setting {unknown[0]!r}", expected=", ".join(sorted(known)))
         if isinstance(changes.get("emulator"), dict):
+            known = {item.name for item in fields(EmulatorSettings)}
+            if unknown := sorted(set(changes["emulator"]) - known):
+                raise ArgumentError(f"there is no setting emulator.{unknown[0]}", expected=", ".join(sorted(known)))
             changes["emulator"] = replace(current.emulator, **changes["emulator"])
         for name in ("cache_dir", "dump_dir", "ptxas"):
             if isinstance(changes.get(name), str):

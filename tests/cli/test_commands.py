@@ -356,3 +356,21 @@ def test_a_bad_launch_description_gets_a_sentence(text: Path, old: str, new: str
     result = run("check", text)
     assert result.exit_code == 2, result.output
     assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("example", "said"),
+    [
+        ("raise KeyError('mine')", "KeyError: 'mine'"),
+        ("return None", "example() gives nothing"),
+        ("yield nothing", "(kernel, arguments, check)"),
+        ("yield nothing, (), lambda: 1 / 0", "ZeroDivisionError"),
+        ("yield nothing, (1, 2), None", "takes 0 arguments"),
+    ],
+)
+def test_an_example_that_fails_gets_a_sentence_and_no_traceback(tmp_path: Path, example: str, said: str) -> None:
+    path = tmp_path / "kernels.py"
+    head = "from warploom import kernel\n\n@kernel(grid=(1,), block=32)\ndef nothing(): pass\n\n"
+    path.write_text(f"{head}def example():\n    {example}\n")
+    result = run("check", path)
+    assert (result.exit_code, result.stdout) == (2, "") and said in result.stderr

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 REPEATS = 64
 """Rounds in a state that was there before. More than one, since some waits end by chance."""
+LOOP_REPEATS = 4
+"""The same where nobody polls and all only loop: a `LoopWatch` has seen each of them repeat itself already."""
 CHANGES = 10_000
 """Rounds in new states."""
 
@@ -35,9 +37,18 @@ class SpinWatch:
             self._states.clear()
             self._spent = 0.0
         state = _state(machine)
-        self._spent += 1 / REPEATS if state in self._states else 1 / CHANGES
+        repeats = REPEATS if _polls(machine) else LOOP_REPEATS
+        self._spent += 1 / repeats if state in self._states else 1 / CHANGES
         self._states.add(state)
         return self._spent > 1
+
+
+def _polls(machine: Machine) -> bool:
+    """Whether a warp sleeps in an instruction that asks again, and does not only stand in a loop."""
+    parts = (
+        part for cluster in machine.resident for cta in cluster.ctas for warp in cta.warps for part in warp.fragments
+    )
+    return any(part.wait is not None and part.wait.timeout is not None and part.wait.kind != "loop" for part in parts)
 
 
 class LoopWatch:

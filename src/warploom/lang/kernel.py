@@ -70,8 +70,8 @@ class Kernel:
         self.in_specs = _specs(function, "in_specs", in_specs, (Tile, Scalar))
         self.out_specs = _specs(function, "out_specs", out_specs, (Tile,))
         self.grid = grid
-        self.block = _triple(block)
-        self.cluster = _triple(cluster)
+        self.block = _triple(function, "block", block)
+        self.cluster = _triple(function, "cluster", cluster)
         self.arch = arch
         self.registers = registers
         self.allow_spills = allow_spills
@@ -289,10 +289,10 @@ def _specs(function: Callable[..., None], what: str, specs: Any, kinds: tuple[ty
     return listed
 
 
-def _triple(value: int | Sequence[int]) -> tuple[int, int, int]:
+def _triple(function: Callable[..., None], what: str, value: int | Sequence[int]) -> tuple[int, int, int]:
     sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise TraceError("block and cluster are one to three positive Python ints", got=value)
+        raise TraceError(f"{what} is no one to three positive Python ints", where=_where(function), got=repr(value))
     return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
 
 
