@@ -127,7 +127,8 @@ def view(value: object, name: str = "array") -> ArrayView:
         return _cuda_interface_view(value, name, "cupy" if root == "cupy" else "cuda array interface")
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         return _dlpack_view(value, name)
-    hint = "numbers come behind the arrays in a call, or by name" if isinstance(value, (int, float, np.generic)) else None
+    number = isinstance(value, (int, float, np.generic))
+    hint = "numbers come behind the arrays in a call, or by name" if number else None
     raise ArgumentTypeError(f"argument `{name}` is no array", expected=ACCEPTED, got=_short(value), hint=hint)
 
 
