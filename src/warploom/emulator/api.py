@@ -23,6 +23,7 @@ from .engine import Engine
 from .flatten import DeclaredVariable
 from .machine import Machine, Model
 from .memory import Allocation, GlobalMemory, Region
+from .names import SharedPart
 from .ops import HANDLERS
 from .policy import make_policy
 from .report import Report
@@ -50,6 +51,7 @@ def run(
     numerics: str = "exact",
     on_progress: Callable[[int, int], None] | None = None,
     max_clusters: int | None = None,
+    shared_parts: Sequence[SharedPart] = (),
 ) -> Report:
     """Emulate one launch.
 
@@ -63,6 +65,7 @@ def run(
         numerics: "exact" or "hardware", see `numerics`.
         on_progress: called with (clusters done, clusters in all).
         max_clusters: run only the first clusters of the grid (for estimates).
+        shared_parts: the author's names for parts of shared variables, for messages.
 
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
@@ -73,6 +76,7 @@ def run(
     _check_launch(function, grid, block, cluster)
     with np.errstate(all="ignore"):
         code = Code(module, function, HANDLERS, dynamic_smem)
+        code.divide_shared(shared_parts)
         _check_shared(code, function)
         _check_local(code, function)
         memory = GlobalMemory()

@@ -5,7 +5,7 @@ Operations are decoded by `decode` and the handlers of `ops`; the scheduler runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,7 @@ from .decode import AddressOperand, Decode
 from .flatten import DeclaredRegister, DeclaredVariable, FlatInstruction, Flattener, JumpTarget, Scope, declared_types
 from .frame import Frame
 from .handlers import Handler, Step
+from .names import SharedPart
 from .registers import RegisterLayout, Row
 from .special import special_row_bits
 
@@ -127,6 +128,7 @@ class Code:
         start = 1024 if self.arch.number >= 90 else 0
         self.shared_start = start
         self.shared_variables: list[SharedVariable] = []
+        self._shared_names: list[SharedVariable] = []
         shared, local = start, 0
         dynamic = []
         for variable in flattener.variables:
@@ -173,9 +175,19 @@ class Code:
                 note(operand)
         return names
 
+    def divide_shared(self, parts: Sequence[SharedPart]) -> None:
+        """Give parts of shared variables the names their author uses, for messages."""
+        starts = {variable.name: variable.offset for variable in self.shared_variables}
+        for part in parts:
+            if part.variable in starts and part.size:
+                start, size = starts[part.variable] + part.offset, part.size // part.count
+                for index in range(part.count):
+                    name = f"{part.name}[{index}]" if part.count > 1 else part.name
+                    self._shared_names.append(SharedVariable(name, start + index * size, size))
+
     def name_shared(self, offset: int) -> str:
-        """A shared address offset as `variable+offset`, for messages."""
-        for variable in self.shared_variables:
+        """A shared address offset as `variable+offset`, or by the author's name, for messages."""
+        for variable in (*self._shared_names, *self.shared_variables):
             if variable.offset <= offset < variable.offset + max(variable.size, 1):
                 inside = offset - variable.offset
                 return f"{variable.name}+{inside}" if inside else variable.name

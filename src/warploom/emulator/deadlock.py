@@ -7,11 +7,14 @@ from collections import defaultdict
 from ..errors import DeadlockError
 from .machine import Machine
 
+DEADLOCK = "deadlock: no thread can run and no copy is in flight"
+
 
 def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
     """The error for a machine in which no thread can go on. `spinning`: some poll without anything changing."""
     waiting: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     first_place = ""
+    only_barriers = True
     for cluster in machine.resident:
         for cta in cluster.ctas:
             for warp in cta.warps:
@@ -19,6 +22,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
                     operation = machine.code.operations[fragment.pc]
                     place = f"{operation.instruction.location or ''}  {operation.text}"
                     wait = fragment.wait
+                    only_barriers &= wait is not None and wait.kind != "poll"
                     reason = wait.describe() if wait is not None else "its turn"
                     first_place = first_place or place
                     threads = fragment.lanes.bit_count()
@@ -33,7 +37,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
     extra = f"; {not_started} cluster(s) of the grid have not started, for lack of room" if not_started > 0 else ""
     in_flight = machine.engine.describe_pending()
     return DeadlockError(
-        ("the kernel polls for ever" if spinning else "deadlock: no thread can run and no copy is in flight") + extra,
+        ("the kernel polls for ever" if spinning and not only_barriers else DEADLOCK) + extra,
         where=first_place or None,
         blocked=tuple(lines) + tuple(f"in flight: {line}" for line in in_flight),
         consequence="the kernel hangs on hardware",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import asm
 from ..asm import nodes
 from ..asm.printer import to_text
+from ..emulator.names import SharedPart
 from ..errors import SourceLocation, TraceError, WarploomError
 from ..isa import arch as isa_arch
 from ..isa import dtypes
@@ -247,4 +248,5 @@ def _program(
         pdl=kernel.pdl,
         check_dims=kernel.check_dims,
         location=f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
+        shared_parts=tuple(SharedPart(smem.SYMBOL, b.name, b.offset, b.size, b.count) for b in trace.protocol.buffers),
     )

@@ -134,6 +134,7 @@ def run(
             numerics=numerics,
             on_progress=on_progress,
             max_clusters=clusters,
+            shared_parts=program.shared_parts,
         )
 
     def sample(steps: int) -> float:
