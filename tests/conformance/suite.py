@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from . import barriers, memory, scalars, warp
+from . import barriers, bulk, clusters, memory, scalars, tma, warp
 from .case import Case
 
-MODULES = (scalars, memory, warp, barriers)
+MODULES = (scalars, memory, warp, barriers, bulk, tma, clusters)
 
 
 @lru_cache(maxsize=1)

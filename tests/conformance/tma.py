@@ -1,0 +1,227 @@
+"""Cases of the tensor copies: loads and stores of every rank, swizzle and type, across every edge; reductions; maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from warploom.isa.instructions import bulk_copy
+from warploom.isa.tensor_map import TensorMapSpec
+
+from . import values
+from .case import Argument, Array, Case, Map, output
+from .pieces import Body
+from .spellings import spread
+from .values import Source
+
+THREADS = 64
+_POLICY = "createpolicy.fractional.L2::evict_last.b64 %rd9, 0f3F800000;"
+_FORMS = {form.key: form for form in bulk_copy.FORMS}
+_LOAD = "cp.async.bulk.tensor.{}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+_STORE = "cp.async.bulk.tensor.{}d.global.shared::cta.bulk_group"
+_WIDTHS = {"NONE": 128, "32B": 32, "64B": 64, "128B": 128}
+_DIMS = (80, 9, 5, 3, 2)
+_BOX = (0, 4, 2, 2, 2)
+_PLACES = ((8, 2, 1, 0, 0), (-4, -1, 3, 1, 0), (72, 6, -1, 2, 1))
+"""Inside; across the low edges; across the high ones."""
+
+
+def cases() -> Iterator[Case]:
+    for rank in range(1, 6):
+        for swizzle in _WIDTHS:
+            yield _load(f"rank {rank} {swizzle}", "u16", rank, swizzle)
+            yield _store(rank, swizzle)
+    for kind in ("u8", "u32", "s32", "u64", "s64", "f16", "bf16", "f32", "f64"):
+        yield _load(f"type {kind}", kind, 2, "128B")
+    for kind in ("f16", "bf16", "f32", "f64"):
+        yield _load(f"nan {kind}", kind, 2, "NONE", oob_fill="NAN")
+    for swizzle, width in (("128B", 32), ("128B", 64), ("64B", 16), ("NONE", 48)):
+        yield _load(f"narrow {swizzle} {width}", "u16", 3, swizzle, width=width)
+    for steps in ((1, 2, 1), (1, 3, 2), (2, 2, 1)):
+        yield _load(f"steps {steps}", "u16", 3, "64B", element_strides=steps)
+    yield _load("promotion", "u16", 2, "128B", l2_promotion="256B")
+    yield from _spellings()
+    yield from _reductions()
+    yield from _maps()
+
+
+def tensor(kind: str, dims: Sequence[int]) -> np.ndarray:
+    """Elements that number themselves, so that a wrong place shows; dims innermost first."""
+    width = values.width_of(kind)
+    count = int(np.prod(dims))
+    return (np.arange(count, dtype=np.uint64) + np.uint64(257)).astype(f"u{width // 8}").reshape(tuple(dims)[::-1])
+
+
+def _spec(kind: str, rank: int, swizzle: str, width: int = 0, **options: object) -> tuple[np.ndarray, TensorMapSpec]:
+    size = values.width_of(kind) // 8
+    data = tensor(kind, _DIMS[:rank])
+    box = ((width or _WIDTHS[swizzle]) // size, *_BOX[1:rank])
+    return data, TensorMapSpec.tiled(data.shape, None, kind, box, swizzle=swizzle, **options)  # type: ignore[arg-type]
+
+
+def _region(spec: TensorMapSpec) -> int:
+    """Bytes of shared memory that a box covers, rows of a swizzle's span where it is narrower."""
+    rows = 1
+    for extent, step in zip(spec.box[1:], spec.steps[1:], strict=True):
+        rows *= -(-extent // step)
+    inner = spec.box[0] * spec.dtype.bytes
+    return rows * (inner if spec.swizzle == "NONE" else int(spec.swizzle[:-1]))
+
+
+def _coordinates(place: Sequence[int], first: int = 0) -> tuple[list[str], str]:
+    lines = [f"mov.b32 %r{first + axis}, {at};" for axis, at in enumerate(place)]
+    return lines, "{" + ", ".join(f"%r{first + axis}" for axis in range(len(place))) + "}"
+
+
+def _load(name: str, kind: str, rank: int, swizzle: str, width: int = 0, **options: object) -> Case:
+    """Three boxes of one map, one after the other, each into a freshly painted tile."""
+    data, spec = _spec(kind, rank, swizzle, width, **options)
+    size = -(-_region(spec) // 128) * 128
+    body = Body(THREADS).init(1)
+    for at, place in enumerate(_PLACES):
+        lines, coordinates = _coordinates(place[:rank])
+        start = 1024 * (at % 2)
+        body.paint(size, start=start).do(*lines).expect(spec.box_bytes)
+        body.first(f"{_LOAD.format(rank)} [%r60+{start}], [%a0, {coordinates}], [%r61];")
+        body.wait(at % 2).dump("%a1", size, start=start, offset=size * at)
+    return Case(
+        f"tma/load {name}", ("tensor.load",), body.text(),
+        lambda: (Map(data, spec), output((len(_PLACES), size // 4), np.uint32)), ("map", "array"), threads=THREADS,
+        labels=tuple(f"at {place[:rank]}" for place in _PLACES),
+    )  # fmt: skip
+
+
+def _store(rank: int, swizzle: str) -> Case:
+    """A box inside and one across the high edges, out of a tile of random bytes."""
+    data, spec = _spec("u16", rank, swizzle)
+    size = -(-_region(spec) // 128) * 128
+    body = Body(THREADS).fill("%a1", size)
+    for place in ((8, 2, 1, 0, 0), (72, 6, 4, 2, 1)):
+        lines, coordinates = _coordinates(place[:rank])
+        body.do(*lines).first(f"{_STORE.format(rank)} [%a0, {coordinates}], [%r60];", "cp.async.bulk.commit_group;")
+        body.first("cp.async.bulk.wait_group 0;")
+    return Case(
+        f"tma/store rank {rank} {swizzle}", ("tensor.store", "bulk.commit_group", "bulk.wait_group"), body.text(),
+        lambda: (Map(data.copy(), spec, output=True), Array(Source("tma/store").bits(size // 4, 32))),
+        ("map", "array"), threads=THREADS,
+    )  # fmt: skip
+
+
+def _spellings() -> Iterator[Case]:
+    """Every way to write a load, with hints and prefetches, each of one box."""
+    for key in ("tensor.load", "tensor.load_hint", "tensor.prefetch", "tensor.prefetch_hint", "tensor.store_hint"):
+        form = _FORMS[key]
+        for opcode, chosen in spread(form, ("to",)):
+            rank = int((chosen["dim"] or "1d")[0])
+            data, spec = _spec("u16", rank, "64B")
+            size = -(-_region(spec) // 128) * 128
+            lines, coordinates = _coordinates((8, 2, 1, 0, 0)[:rank])
+            hint = ", %rd9" if "cache_hint" in opcode else ""
+            body = Body(THREADS).do(_POLICY, "prefetch.tensormap [%a0];").init(1).paint(size).do(*lines)
+            loading = _LOAD.format(rank)
+            if "prefetch" in key:
+                body.first(f"{opcode} [%a0, {coordinates}]{hint};")
+            elif "store" in key:
+                body.first(
+                    f"{opcode} [%a0, {coordinates}], [%r60]{hint};", "cp.async.bulk.commit_group;",
+                    "cp.async.bulk.wait_group 0;", "fence.proxy.async;",
+                )  # fmt: skip
+            else:
+                loading = opcode
+            body.expect(spec.box_bytes).first(
+                f"{loading} [%r60], [%a0, {coordinates}], [%r61]{hint if loading == opcode else ''};"
+            )
+            body.wait().dump("%a1", size)
+            yield Case(
+                f"tma/{opcode}", (key, "prefetch.tensormap"), body.text(),
+                lambda data=data, spec=spec, size=size: (Map(data.copy(), spec), output(size // 4, np.uint32)),  # type: ignore[misc]
+                ("map", "array"), threads=THREADS,
+            )  # fmt: skip
+
+
+_REDUCED = {
+    "add": "u32 s32 u64 f32 f16 bf16", "min": "u32 s32 u64 s64 f16 bf16", "max": "u32 s32 u64 s64 f16 bf16",
+    "inc": "u32", "dec": "u32", "and": "u32 u64", "or": "u32 u64", "xor": "u32 s64",
+}  # fmt: skip
+
+
+def _reductions() -> Iterator[Case]:
+    for operation, kinds in _REDUCED.items():
+        for kind in kinds.split():
+            yield _reduction(operation, kind, "tensor.reduce", 2)
+    for rank in (1, 3, 4, 5):
+        yield _reduction("add", "u32", "tensor.reduce", rank)
+    yield _reduction("max", "s32", "tensor.reduce_hint", 3)
+
+
+def _reduction(operation: str, kind: str, key: str, rank: int) -> Case:
+    """A box of edge values and random ones, reduced into a tensor of others; it hangs over the high edges."""
+    width = values.width_of(kind) // 8
+    hint = ".L2::cache_hint" if "hint" in key else ""
+    dims = (256 // width, 5, 3, 2, 2)[:rank]
+    count = int(np.prod(dims))
+    spec = TensorMapSpec.tiled(dims[::-1], None, kind, (256 // width, 4, 2, 2, 1)[:rank])
+    lines, coordinates = _coordinates((16 // width, 2, 1, 1, 1)[:rank])
+    opcode = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{operation}.bulk_group{hint}"
+    body = Body(THREADS).do(_POLICY, *lines).fill("%a1", spec.box_bytes)
+    body.first(
+        f"{opcode} [%a0, {coordinates}], [%r60]{', %rd9' if hint else ''};", "cp.async.bulk.commit_group;",
+        "cp.async.bulk.wait_group 0;",
+    )  # fmt: skip
+
+    def arguments() -> tuple[Argument, ...]:
+        new, old = values.operands(Source(f"tma/{kind}"), [kind, kind], max(count, spec.box_bytes // width))
+        return (
+            Map(old[:count].reshape(dims[::-1]).copy(), spec, output=True), Array(new[: spec.box_bytes // width])
+        )  # fmt: skip
+
+    return Case(
+        f"tma/{key} {operation} {kind} {rank}d", (key,), body.text(), arguments, ("map", "array"), threads=THREADS
+    )
+
+
+def _maps() -> Iterator[Case]:
+    """A map copied to shared memory and changed there, and one made from zeros; both used from global memory."""
+    changed = [
+        ("global_address", "b64 [%r60], %a1"), ("box_dim", "b32 [%r60], 1, 4"), ("global_dim", "b32 [%r60], 1, 3"),
+        ("swizzle_mode", "b32 [%r60], 3"),
+    ]  # fmt: skip
+    made = [
+        ("global_address", "b64 [%r60], %a1"), ("rank", "b32 [%r60], 1"), ("box_dim", "b32 [%r60], 0, 64"),
+        ("box_dim", "b32 [%r60], 1, 4"), ("global_dim", "b32 [%r60], 0, 64"), ("global_dim", "b32 [%r60], 1, 5"),
+        ("global_stride", "b64 [%r60], 0, 128"), ("elemtype", "b32 [%r60], 1"), ("interleave_layout", "b32 [%r60], 0"),
+        ("swizzle_mode", "b32 [%r60], 3"), ("fill_mode", "b32 [%r60], 0"), ("element_stride", "b32 [%r60], 0, 1"),
+        ("element_stride", "b32 [%r60], 1, 1"),
+    ]  # fmt: skip
+    of = (
+        "tensormap.replace_address", "tensormap.replace_rank", "tensormap.replace_dimension",
+        "tensormap.replace_stride", "tensormap.replace_mode", "tensormap.cp_fenceproxy", "fence.proxy_tensormap_acquire",
+        "fence.proxy_tensormap_release",
+    )  # fmt: skip
+    for name, fields in (("changed", changed), ("made", made)):
+        body = Body(32).init(1).paint(128, 0)
+        if name == "changed":
+            body.do(
+                "mad.wide.u32 %rd1, %t, 4, %a0;", "ld.b32 %r1, [%rd1];", "mad.lo.u32 %r2, %t, 4, %r60;",
+                "st.shared.b32 [%r2], %r1;", "bar.sync 0;",
+            )  # fmt: skip
+        body.first(*(f"tensormap.replace.tile.{field}.shared::cta.b1024.{rest};" for field, rest in fields))
+        body.do(
+            "bar.warp.sync 0xffffffff;",
+            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%a3], [%r60], 128;",
+            "fence.proxy.tensormap::generic.release.gpu;", "fence.proxy.tensormap::generic.acquire.gpu [%a3], 128;",
+            "mov.b32 %r1, 0;",
+        )  # fmt: skip
+        body.paint(512, start=1024).expect(512)
+        body.first(f"{_LOAD.format(2)} [%r60+1024], [%a3, {{%r1, %r1}}], [%r61];").wait()
+        body.dump("%a2", 512, start=1024)
+        data = tensor("u16", (64, 8))
+        spec = TensorMapSpec.tiled(data.shape, None, "u16", (64, 8))
+        yield Case(
+            f"tma/map {name}", of, body.text(),
+            lambda data=data, spec=spec: (  # type: ignore[misc]
+                Map(data, spec), Array(data[::-1].copy()), output(128, np.uint32), Array(np.zeros(64, np.uint32)),
+            ),
+            ("map", "array", "array", "array"), threads=32,
+        )  # fmt: skip
