@@ -224,14 +224,25 @@ class Engine:
 
     def _random_step(self) -> None:
         """One piece of one operation, both by the seed."""
-        choices = [operation for operation in self.pending() if operation.may_start]
-        operation = self.random.choice(choices)
+        operation = self._any_ready()
         if not operation._steps:
             operation._steps = self._pieces(operation)
         operation._steps.pop()()
         if operation.done:
             self._remove(operation)
         self.machine.progress()
+
+    def _any_ready(self) -> AsyncOperation:
+        """One operation that may start, each as likely as the others; drawn blindly at first, as most may."""
+        for _ in range(8):
+            at = self.random.randrange(self._in_flight)
+            for queue in self._queues.values():
+                if at < len(queue):
+                    if queue[at].may_start:
+                        return queue[at]
+                    break
+                at -= len(queue)
+        return self.random.choice([operation for operation in self.pending() if operation.may_start])
 
     def _pieces(self, operation: AsyncOperation) -> list[Callable[[], None]]:
         """The steps of an operation, last first."""
