@@ -35,7 +35,7 @@ class EmulatorSettings:
     """Refuse a call whose estimated emulation is longer than this many seconds."""
     progress_after_s: float = 2.0
     """Show a progress bar once an emulation has run this long."""
-    max_steps: int = 2_000_000_000
+    max_steps: int = 200_000_000
     """End an emulation after this many warp instructions."""
 
     def __post_init__(self) -> None:

@@ -46,7 +46,7 @@ def run(
     check: bool = False,
     schedule: str = "lazy",
     seed: int = 0,
-    max_steps: int = 2_000_000_000,
+    max_steps: int = 200_000_000,
     model: Model | None = None,
     numerics: str = "exact",
     on_progress: Callable[[int, int], None] | None = None,
