@@ -94,6 +94,7 @@ class Case:
         labels: for results of shape (labels, …): the instruction that made each row.
         tolerances: label -> Tolerance, where the emulator does not give the same bits.
         directives: behind the parameter list. before: declarations at the module's level.
+        exact_bound: how far numerics="exact" may be from the hardware's in the first row of results.
         extent, grid_extent, cluster_extent: in (x, y, z), in place of `threads`, `grid` and `cluster`.
     """
 
@@ -114,7 +115,7 @@ class Case:
     extent: tuple[int, int, int] | None = None
     grid_extent: tuple[int, int, int] | None = None
     cluster_extent: tuple[int, int, int] | None = None
-    exact_bound: Callable[[], np.ndarray] | None = None
+    exact_bound: Tolerance | None = None
 
     @property
     def family(self) -> str:

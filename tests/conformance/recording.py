@@ -106,7 +106,7 @@ def compare(case: Case, emulated: Results, recorded: Results) -> list[Mismatch]:
         rows = len(case.labels) if case.labels and mine.shape[0] == len(case.labels) else 1
         ours, theirs = mine.reshape(rows, -1), recorded[number].reshape(rows, -1)
         for at, label in enumerate(case.labels if rows > 1 or len(case.labels) == 1 else (f"argument {number}",)):
-            wrong = _wrong(ours[at], theirs[at], case.tolerances.get(label))
+            wrong = beyond(ours[at], theirs[at], case.tolerances.get(label))
             if wrong.any():
                 places = np.flatnonzero(wrong)
                 shown = tuple(_example(arguments, ours[at], theirs[at], int(place)) for place in places[:_SHOWN])
@@ -114,7 +114,8 @@ def compare(case: Case, emulated: Results, recorded: Results) -> list[Mismatch]:
     return found
 
 
-def _wrong(ours: np.ndarray, theirs: np.ndarray, tolerance: Tolerance | None) -> np.ndarray:
+def beyond(ours: np.ndarray, theirs: np.ndarray, tolerance: Tolerance | None) -> np.ndarray:
+    """Which words of two flat arrays differ by more than a tolerance (None: at all)."""
     differs = ours != theirs
     if tolerance is None or not differs.any():
         return differs

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from . import barriers, bulk, clusters, memory, scalars, tma, warp
+from . import barriers, bulk, clusters, memory, mma, scalars, tma, warp, wgmma
 from .case import Case
 
-MODULES = (scalars, memory, warp, barriers, bulk, tma, clusters)
+MODULES = (scalars, memory, warp, barriers, bulk, tma, clusters, mma, wgmma)
 
 
 @lru_cache(maxsize=1)
