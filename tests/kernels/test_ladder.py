@@ -26,6 +26,8 @@ def shapes(rung: Rung) -> list[tuple[int, int, int]]:
     """One tile or less, and several tiles with ragged edges in every dimension that may have them."""
     if rung.number <= 3:
         return [(32, 32, 32), (45, 70, 37)]
+    if rung.name == "warp_tiling":
+        return [(64, 64, 32), (130, 132, 36)]
     _, n, k = rung.multiples
     return [(64, 64, 64), (200, 328 // n * n, 136 // k * k)]
 
@@ -163,3 +165,52 @@ def test_wgmma_reads_shared_memory_by_itself():
     assert by_fragments.shared_load_bytes > 0
     assert by_descriptor.shared_load_bytes == 0
     assert by_descriptor.instructions < by_fragments.instructions
+
+
+def test_a_larger_tile_loads_each_byte_for_more_uses():
+    small, large = counters("tma_wgmma", 128, 256, 128), counters("larger_tile", 128, 256, 128)
+    assert large.tma_load_bytes * 2 == small.tma_load_bytes
+    assert large.tensor_flops == small.tensor_flops
+    largest = counters("two_consumers", 128, 256, 128)
+    assert largest.tma_load_bytes * 4 == large.tma_load_bytes * 3
+
+
+def test_one_copy_of_a_tile_replaces_a_thousand_of_chunks():
+    by_threads, by_engine = counters("cp_async_wgmma", 128, 128, 512), counters("larger_tile", 128, 128, 512)
+    assert by_threads.tensor_flops == by_engine.tensor_flops
+    assert by_engine.instructions * 3 < by_threads.instructions * 2
+
+
+def test_one_arrival_a_warpgroup_replaces_those_of_all_threads():
+    k_tiles, tiles = 4, 2
+    every, one = counters("persistent", 128, 512, 256), counters("one_arrival", 128, 512, 256)
+    assert every.mbarrier_arrivals == tiles * k_tiles * (1 + 2 * 256)
+    assert one.mbarrier_arrivals == tiles * k_tiles * (1 + 2)
+    assert one.mbarrier_waits == every.mbarrier_waits
+
+
+def test_multicast_fetches_a_third_less_for_the_same_stages():
+    alone, shared = counters("one_arrival", 256, 256, 256), counters("multicast", 256, 256, 256)
+    assert shared.tma_load_bytes == alone.tma_load_bytes == alone.tma_fetch_bytes
+    assert shared.tma_fetch_bytes * 3 == alone.tma_fetch_bytes * 2
+
+
+def test_scale_d_saves_the_zeroing_of_each_tile():
+    tiles, warps, accumulators = 2, 8, 128
+    zeroed, overwritten = counters("multicast", 256, 256, 64), counters("registers", 256, 256, 64)
+    assert zeroed.instructions - overwritten.instructions > 0.8 * tiles * warps * accumulators
+
+
+def test_tma_stores_take_the_stores_of_c_from_the_threads():
+    direct, boxed = counters("registers", 256, 256, 64), counters("tma_store", 256, 256, 64)
+    assert direct.global_store_bytes == boxed.tma_store_bytes == 256 * 256 * 2
+    assert boxed.global_store_bytes == 0
+    assert boxed.bank_conflicts == 0
+
+
+def test_stmatrix_writes_the_same_boxes_with_fewer_instructions():
+    single, matrices = counters("hilbert", 256, 256, 64), counters("stmatrix", 256, 256, 64)
+    tiles, warps, stores = 2, 8, 64
+    assert single.shared_store_bytes == matrices.shared_store_bytes
+    assert single.instructions - matrices.instructions >= tiles * warps * stores // 2
+    assert matrices.bank_conflicts == 0

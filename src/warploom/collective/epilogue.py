@@ -54,14 +54,13 @@ def store_groups(
         above = mine < rows if ragged else None
         for index, group in enumerate(groups):
             inside = above & (column + index * _COLUMNS_PER_GROUP < width) if above is not None else None
-            value = packed(group[2 * half : 2 * half + 2], array.dtype)
+            pair = group[2 * half : 2 * half + 2]
+            value = pair if array.dtype is f32 else packed(pair, array.dtype)
             ptx.store(ptx.addr(place, index * _COLUMNS_PER_GROUP * size), value, cache=cache, pred=inside)
 
 
-def packed(pair: RegisterArray, dtype: DType) -> RegisterArray | Register:
-    """Two f32 accumulators as they lie in memory: themselves, or one register of two 16-bit floats (cvt.rn)."""
-    if dtype is f32:
-        return pair
+def packed(pair: RegisterArray, dtype: DType) -> Register:
+    """Two f32 accumulators as one register of two 16-bit floats, as they lie in memory (cvt.rn)."""
     result = reg.scalar(b32)
     ptx.inst(f"cvt.rn.{dtype}x2.f32", result, pair[1], pair[0])
     return result

@@ -1,7 +1,8 @@
 """Warp roles: which warpgroup does what, one branch of a single if/else for each, with its share of the registers.
 
 ptxas honours `setmaxnreg` only where the kernel has a register cap at entry and each role is one branch, so roles are
-opened in this order: `producer` first, then `consumers`.
+opened in this order: `producer` first, then `consumers` or `each_consumer`. Without numbers of registers nothing is
+reallocated and every role has what the kernel has.
 """
 
 from __future__ import annotations
@@ -28,22 +29,41 @@ def warpgroup_index() -> Register:
 
 
 @contextmanager
-def producer(warpgroup: Register, registers: int) -> Iterator[None]:
+def producer(warpgroup: Register, registers: int | None = None) -> Iterator[None]:
     """Warpgroup 0 gives registers away; one thread of it runs the block."""
     _note(Role("producer", "warpgroup 0, thread 0", registers))
     with ptx.if_(warpgroup == 0):
-        ptx.setmaxnreg.dec(registers)
+        if registers is not None:
+            ptx.setmaxnreg.dec(registers)
         with ptx.if_(ptx.special.tid.x() == 0):
             yield
 
 
 @contextmanager
-def consumers(warpgroup: Register, registers: int) -> Iterator[Register]:
+def consumers(warpgroup: Register, registers: int | None = None) -> Iterator[Register]:
     """All other warpgroups take registers and run the block; gives the consumer's number, from 0."""
     _note(Role("consumer", "every other warpgroup", registers))
     with ptx.else_():
-        ptx.setmaxnreg.inc(registers)
+        if registers is not None:
+            ptx.setmaxnreg.inc(registers)
         yield warpgroup - 1
+
+
+def each_consumer(warpgroup: Register, count: int, registers: int | None = None) -> Iterator[int]:
+    """As `consumers`, with the block written once for each of them: `for me in each_consumer(...)`, `me` a number.
+
+    What depends on `me` is then a constant: descriptors stay in uniform registers and no product is left in the loop.
+    """
+    _note(Role("consumer", f"warpgroups 1 to {count}" if count > 1 else "warpgroup 1", registers))
+    with ptx.else_():
+        if registers is not None:
+            ptx.setmaxnreg.inc(registers)
+        if count == 1:
+            yield 0
+            return
+        for me in range(count):
+            with ptx.if_(warpgroup == 1 + me):
+                yield me
 
 
 def _note(role: Role) -> None:

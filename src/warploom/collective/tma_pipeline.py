@@ -5,6 +5,9 @@
 
 A fresh barrier lets a wait for phase 1 pass at once, so producers start at phase 1 (all stages are empty) and
 consumers at phase 0. Both walk the ring by a state of index and phase held in registers, so loops run at run time.
+
+In a cluster whose CTAs multicast to each other a stage is filled by all of them: every CTA expects the whole bytes,
+and is told by the consumers of all CTAs that a stage may be overwritten.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from dataclasses import dataclass
 
 from ..isa.dtypes import u32
 from ..lang import ptx, reg, smem
+from ..lang.predicate import Predicate
 from ..lang.smem import BarrierAddress, TileSlice, WgmmaTile
 from ..lang.values import Register
+from . import clusters
 from .roles import WARPGROUP
 
 
@@ -47,14 +52,19 @@ class TmaPipeline:
 
     Args:
         stages: how many stages the tiles have.
-        consumers: how many warpgroups read each stage.
+        consumers: how many warpgroups of a CTA read each stage.
+        ctas: how many CTAs of the cluster fill each other's stages; 1 without multicast.
+        every_thread: all 128 threads of a consumer arrive on both barriers, where one of them would do. Correct and
+            slow: what a first version in CUDA C++ does (rung 14 of the ladder takes it back).
         tiles: `smem.wgmma_tile`s with that many stages, by name.
 
     Allocates and initialises its barriers; all threads of the CTA must call it, and meet before the first use:
     `initialise` does both.
     """
 
-    def __init__(self, *, stages: int, consumers: int, **tiles: WgmmaTile) -> None:
+    def __init__(
+        self, *, stages: int, consumers: int, ctas: int = 1, every_thread: bool = False, **tiles: WgmmaTile
+    ) -> None:
         for name, tile in tiles.items():
             if tile.stages != stages:
                 raise tile.trace.error(
@@ -62,6 +72,8 @@ class TmaPipeline:
                 )
         self.stages = stages
         self.consumers = consumers
+        self.ctas = ctas
+        self.every_thread = every_thread
         self.tiles = tiles
         self.full = smem.mbarrier(stages, name="full")
         self.empty = smem.mbarrier(stages, name="empty")
@@ -71,14 +83,27 @@ class TmaPipeline:
         """Bytes TMA reports for one stage: what `full` expects."""
         return sum(tile.bytes for tile in self.tiles.values())
 
+    @property
+    def full_arrivals(self) -> int:
+        """The producer's arrival, which brings the bytes; and that of every consumer thread where they all arrive."""
+        return 1 + self.consumers * WARPGROUP * self.every_thread
+
+    @property
+    def empty_arrivals(self) -> int:
+        """One for each consumer (or each of its threads) of each CTA that reads what this one loads."""
+        return self.consumers * self.ctas * (WARPGROUP if self.every_thread else 1)
+
     def initialise(self) -> None:
-        """Thread 0 initialises the barriers; then the CTA meets."""
+        """Thread 0 initialises the barriers; then the CTA meets, or the cluster where its CTAs fill each other."""
         with ptx.if_(ptx.special.tid.x() == 0):
             for stage in range(self.stages):
-                ptx.mbarrier.init(self.full[stage], 1)
-                ptx.mbarrier.init(self.empty[stage], self.consumers)
+                ptx.mbarrier.init(self.full[stage], self.full_arrivals)
+                ptx.mbarrier.init(self.empty[stage], self.empty_arrivals)
             ptx.fence.mbarrier_init()
-        ptx.bar.sync(0)
+        if self.ctas > 1:
+            clusters.meet()
+        else:
+            ptx.bar.sync(0)
 
     def producer_state(self) -> State:
         """The start of a producer: all stages are empty."""
@@ -99,16 +124,38 @@ class TmaPipeline:
         ptx.mbarrier.arrive_expect_tx(stage.full, self.stage_bytes)
         return stage
 
+    def producer_tail(self, state: State) -> None:
+        """Wait until every stage is empty again: in a cluster, a CTA must not end while others still arrive here."""
+        for _ in range(self.stages):
+            ptx.mbarrier.wait(self.empty[state.index], state.phase)
+            self.advance(state)
+
     def consumer_wait(self, state: State) -> Stage:
         """Wait until all bytes of the stage have arrived."""
         stage = self.stage(state)
+        if self.every_thread:
+            ptx.mbarrier.arrive(stage.full)
         ptx.mbarrier.wait(stage.full, state.phase)
         return stage
 
-    def consumer_release(self, state: State) -> None:
-        """Let the producer refill the stage: one arrival for the warpgroup, after its wgmmas have read it."""
-        first = (ptx.special.tid.x() & (WARPGROUP - 1)) == 0
-        ptx.mbarrier.arrive(self.empty[state.index], pred=first)
+    def consumer_release(self, index: State | Register, only: Predicate | None = None) -> None:
+        """Let the producers refill the stage: one arrival for the warpgroup, after its wgmmas have read it.
+
+        With several CTAs, one arrival on the barrier of each: the n-th thread tells CTA n (relaxed; the wait for the
+        wgmmas orders their reads). `only`: release where this holds, for all threads alike.
+        """
+        barrier = self.empty[index.index if isinstance(index, State) else index]
+        thread = ptx.special.tid.x() & (WARPGROUP - 1)
+        if self.ctas > 1:
+            chosen = thread < self.ctas
+            ptx.mbarrier.arrive_remote(
+                barrier, thread % self.ctas, pred=chosen if only is None else chosen & only, relaxed=True
+            )
+        elif self.every_thread:
+            ptx.mbarrier.arrive(barrier, pred=only)
+        else:
+            chosen = thread == 0
+            ptx.mbarrier.arrive(barrier, pred=chosen if only is None else chosen & only)
 
     def advance(self, state: State) -> None:
         """Step to the next stage; the phase turns over at the ring's end."""

@@ -25,6 +25,9 @@ class Counters:
         detailed: whether sectors and bank conflicts are counted (they cost time; on where checking is on).
         global_sectors: 32-byte sectors that the warps' global requests touched.
         bank_conflicts: extra shared-memory passes beyond the fewest possible.
+        tma_load_bytes, tma_fetch_bytes: what TMA loads brought to the receivers, and what they fetched for it: a
+            multicast fetches once.
+        mbarrier_arrivals: threads that arrived; completions by copies are not among them.
     """
 
     detailed: bool = False
@@ -38,6 +41,7 @@ class Counters:
     bank_conflicts: int = 0
     local_bytes: int = 0
     tma_load_bytes: int = 0
+    tma_fetch_bytes: int = 0
     tma_store_bytes: int = 0
     cp_async_bytes: int = 0
     wgmma: int = 0
@@ -45,6 +49,7 @@ class Counters:
     tensor_flops: int = 0
     barrier_waits: int = 0
     mbarrier_waits: int = 0
+    mbarrier_arrivals: int = 0
     ctas: int = 0
 
     def count_access(

@@ -82,14 +82,19 @@ class MBarrier:
             record.bytes.add(str(bytes) if isinstance(bytes, int) else "run-time")
             record.completed_by.add("copies")
 
-    def arrive_remote(self, bar: SharedAddress, cta: int | Register, pred: Predicate | None = None) -> None:
+    def arrive_remote(
+        self, bar: SharedAddress, cta: int | Register, pred: Predicate | None = None, *, relaxed: bool = False
+    ) -> None:
         """Arrive on the same barrier of another CTA of the cluster: mapa, then mbarrier.arrive.shared::cluster.b64.
 
-        Release at its default scope; PTX ISA 9.7.13.15.13. `cta` is the rank in the cluster.
+        Release at cluster scope, which on sm_90 is a memory barrier of the whole GPU; `relaxed` leaves it out, where
+        nothing that was written has to be seen behind the barrier. PTX ISA 9.7.13.15.13. `cta` is the rank in the
+        cluster.
         """
         trace = Trace.current()
         remote = cluster.map_shared(_barrier(trace, bar), cta)
-        issue("mbarrier.arrive.release.cluster.shared::cluster.b64", _SINK, remote, pred=pred, trace=trace)
+        order = "relaxed" if relaxed else "release"
+        issue(f"mbarrier.arrive.{order}.cluster.shared::cluster.b64", _SINK, remote, pred=pred, trace=trace)
         if record := _record(trace, bar):
             record.completed_by.add("remote arrive")
 

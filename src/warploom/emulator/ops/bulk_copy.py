@@ -79,6 +79,7 @@ def load(d: Decode) -> Step:
                 own_barrier(frame, cta, at, lane)
             receivers = [cta] if mask < 0 else members(frame, lane_value(frame, mask, lane), lane)
             by = Issuer.of(frame, lane)
+            frame.machine.counters.tma_fetch_bytes += count
             for receiver in receivers:
                 shared.check_range(frame, receiver, offset, count, MULTIPLE, lane, "the destination")
                 into = shared_bytes(receiver, offset, count)

@@ -89,6 +89,7 @@ def arrive(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         lanes = frame.active_lanes
         addresses = address.compute(frame)
+        frame.machine.counters.mbarrier_arrivals += int(lanes.size)
         if count < 0 and amount < 0 and not drops and completes and lanes.size > 1:
             if _arrive_together(frame, address, addresses, lanes, state, may_leave):
                 return

@@ -113,6 +113,7 @@ def load(d: Decode) -> Step:
             if mask < 0:
                 own_barrier(frame, cta, place, lane)
             receivers = [cta] if mask < 0 else members(frame, lane_value(frame, mask, lane), lane)
+            frame.machine.counters.tma_fetch_bytes += box.spec.box_bytes
             for receiver in receivers:
                 shared.check_range(
                     frame, receiver, offset, box.spec.shared_bytes, TENSOR_ALIGNMENT, lane, "the destination"

@@ -10,7 +10,7 @@ Idea       wgmma reads both operands from shared memory by itself: no ldmatrix, 
            fences between its copies and the barrier.
 Roles      one warpgroup of 128 threads copies and multiplies
 Barriers   bar 0, once for each k-tile: its copies have arrived and are fenced, and wgmmas before it have read theirs
-Buffers    4 stages of A 128 x 64 and B 128 x 64 bf16, 128 KiB
+Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit an SM
 Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       no figure; seed 000 names it the step that "would get no extra performance at all"
 """
@@ -31,7 +31,7 @@ class Config:
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 64
-    stages: int = 4
+    stages: int = 3
     out: DType = bf16
 
 

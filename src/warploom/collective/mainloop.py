@@ -1,0 +1,68 @@
+"""The two main loops of a warp-specialised product: the producer's and a consumer's. Nothing but the protocol."""
+
+from __future__ import annotations
+
+from ..isa.dtypes import u32
+from ..lang import ptx, reg
+from ..lang.arrays import RegisterArray
+from ..lang.tile import ArrayHandle
+from ..lang.values import Register
+from . import clusters
+from .schedule import Place
+from .tma_pipeline import State, TmaPipeline
+from .wgmma_mainloop import wgmma_stage
+
+
+def k_tiles(A: ArrayHandle, tile_k: int) -> Register:
+    """How many tiles of tile_k cover K; what lies behind it is zeros."""
+    return (A.shape[1] + (tile_k - 1)) // tile_k
+
+
+def load_tiles(ring: TmaPipeline, state: State, A: ArrayHandle, B: ArrayHandle, here: Place, count: Register) -> None:
+    """The producer, for one tile of C: one stage for each k-tile, as soon as all consumers have let go of it.
+
+    The ring's tiles are named `a` and `b`. In a ring of several CTAs, whose tiles of C stand below each other, each
+    loads its own A and a slice of B for all of them.
+    """
+    tile_k = ring.tiles["a"].layout.k
+    rank = ptx.special.cluster_ctarank() if ring.ctas > 1 else None
+    for k_tile in ptx.range(count):
+        with ring.produce(state) as stage:
+            k = k_tile * tile_k
+            ptx.tma.load(stage.a, A.tma_desc(), (k, here.row), stage.full)
+            if rank is None:
+                ptx.tma.load(stage.b, B.tma_desc(), (k, here.column), stage.full)
+            else:
+                clusters.load_slice(stage.b, B, k, here.column, rank, ring.ctas, stage.full)
+
+
+def multiply_tiles(
+    ring: TmaPipeline, state: State, acc: list[RegisterArray], first_row: int, count: Register, *,
+    in_flight: int = 1, overwrite: bool = False,
+) -> None:  # fmt: skip
+    """A consumer, for one tile of C: acc += its rows of A times B, stage by stage; complete when it returns.
+
+    Args:
+        acc: one array for each 64 of its rows.
+        first_row: where they begin in the tile.
+        count: k-tiles, at least one.
+        in_flight: 0 waits for the wgmmas of a stage before it goes on; 1 issues those of the next stage first, and
+            lets go of a stage one k-tile later.
+        overwrite: the first k-tile overwrites the accumulators (scale-d 0), so that nobody has to set them to zero.
+    """
+    rows = len(acc) * 64
+    previous = reg.scalar(u32, init=0)
+    for k_tile in ptx.range(count):
+        stage = ring.consumer_wait(state)
+        later = k_tile != 0
+        wgmma_stage(acc, stage.a.rows(first_row, rows), stage.b, keep=later if overwrite else True)
+        ptx.wgmma.wait_group(in_flight)
+        if in_flight:
+            ring.consumer_release(previous, only=later)
+        else:
+            ring.consumer_release(state)
+        previous.set(state.index)
+        ring.advance(state)
+    if in_flight:
+        ptx.wgmma.wait_group(0)
+        ring.consumer_release(previous)

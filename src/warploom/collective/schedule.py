@@ -1,0 +1,75 @@
+"""Which tiles of C a CTA computes: one, or one after the other for as long as there are any.
+
+A schedule is iterated by each role of a CTA on its own: `for here in work.tiles():` gives the places of the same
+tiles in the same order to all of them, calculated from the CTA's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..lang import ptx
+from ..lang.tile import ArrayHandle
+from ..lang.values import Register
+from .raster import Order
+
+
+@dataclass
+class Place:
+    """Where a tile begins in C, in elements."""
+
+    row: Register
+    column: Register
+
+
+class OneTile:
+    """One tile for each CTA: grid x counts tiles along N, y along M."""
+
+    def __init__(self, tile: tuple[int, int]) -> None:
+        self.tile = tile
+
+    def tiles(self) -> Iterator[Place]:
+        """The CTA's only tile."""
+        yield Place(ptx.special.ctaid.y() * self.tile[0], ptx.special.ctaid.x() * self.tile[1])
+
+
+class Persistent:
+    """As many CTAs as the machine holds, each taking every n-th tile.
+
+    Args:
+        array: C.
+        tile: (m, n) of a CTA.
+        order: of the tiles; see `raster`.
+        ctas: of a cluster, whose tiles stand below each other and are scheduled as one.
+    """
+
+    def __init__(self, array: ArrayHandle, tile: tuple[int, int], order: Order, ctas: int = 1) -> None:
+        self.tile, self.order, self.ctas = tile, order, ctas
+        rows, columns = array.shape
+        height = tile[0] * ctas
+        self.rows = (rows + (height - 1)) // height
+        self.columns = (columns + (tile[1] - 1)) // tile[1]
+
+    def tiles(self) -> Iterator[Place]:
+        """This CTA's tiles; a run-time loop."""
+        cta, every = ptx.special.ctaid.x(), ptx.special.nctaid.x()
+        rank = None
+        if self.ctas > 1:
+            rank, cta, every = ptx.special.cluster_ctarank(), cta // self.ctas, every // self.ctas
+        for number in ptx.range(cta, self.rows * self.columns, every):
+            row, column = self.order(number, self.rows, self.columns)
+            if rank is not None:
+                row = row * self.ctas + rank
+            yield Place(row * self.tile[0], column * self.tile[1])
+
+
+def persistent_grid(tile: tuple[int, int], ctas: int = 1) -> Callable[[Mapping[str, int], Any], tuple[int, int, int]]:
+    """The grid rule of `Persistent` with one CTA on each multiprocessor, for a C of named sizes "M" and "N"."""
+
+    def grid(dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
+        clusters = -(-dims["M"] // (tile[0] * ctas)) * -(-dims["N"] // tile[1])
+        return (max(1, min(clusters, machine.sms // ctas)) * ctas, 1, 1)
+
+    return grid

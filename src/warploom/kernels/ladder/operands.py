@@ -1,0 +1,24 @@
+"""What the Hopper rungs say about their arrays: bf16 operands in TMA tiles, any M, N and K a multiple of 8."""
+
+from __future__ import annotations
+
+from ...isa.dtypes import DType, bf16
+from ...lang import Tile
+
+
+def operands(tile_m: int, tile_n: int, tile_k: int, slices: int = 1) -> tuple[Tile, Tile]:
+    """A (M, K) and B (N, K), both K-major, with ragged edges; B's tile in `slices` boxes where it is multicast."""
+    return (
+        Tile.wgmma_a("M", "K", bf16, tile_m=tile_m, tile_k=tile_k, ragged=True),
+        Tile.wgmma_b("N", "K", bf16, major="K", tile_n=tile_n // slices, tile_k=tile_k, ragged=True),
+    )
+
+
+def result(out: DType) -> Tile:
+    """C (M, N), stored by threads: pieces of 8 columns are whole."""
+    return Tile("M", "N", out, multiple=(1, 8))
+
+
+def result_in_boxes() -> Tile:
+    """C (M, N) bf16, stored by TMA in boxes of 64 x 64; its rows are multiples of 16 bytes."""
+    return Tile("M", "N", bf16, multiple=(1, 8), box=(64, 64), swizzle="128B")
