@@ -1,4 +1,4 @@
-"""Cases of the barriers of a CTA: `bar`, `barrier`, mbarrier objects, fences between them, and cp.async with its groups.
+"""Cases of the barriers of a CTA: `bar`, `barrier`, mbarrier objects, fences, and cp.async with its groups.
 
 Every thread of an mbarrier case has a barrier of its own or works on one that only thread 0 touches, so that each
 test gives one answer; those with waiting are tests of what is there once the wait has ended.
@@ -31,12 +31,14 @@ def cases() -> Iterator[Case]:
 
 def _named_barriers() -> Iterator[Case]:
     start = (
-        ".shared .b32 shared_words[128];\nmov.u32 %r8, shared_words;\nmad.lo.u32 %r9, %t, 4, %r8;\nxor.b32 %r10, %t, 97;\n"
+        ".shared .b32 shared_words[128];\nmov.u32 %r8, shared_words;\nmad.lo.u32 %r9, %t, 4, %r8;\n"
+        "xor.b32 %r10, %t, 97;\n"
         "mad.lo.u32 %r10, %r10, 4, %r8;\nsetp.lt.u32 %p1, %r2, 50;\nsetp.lt.u32 %p2, %t, 64;\nsetp.ge.u32 %p3, %r2, 0;"
     )
     lines = []
     for opcode, rest in (
-        ("bar.sync", "0"), ("bar.cta.sync", "1"), ("bar.sync", "2, 128"), ("barrier.sync", "3"), ("barrier.cta.sync", "4"),
+        ("bar.sync", "0"), ("bar.cta.sync", "1"), ("bar.sync", "2, 128"), ("barrier.sync", "3"),
+        ("barrier.cta.sync", "4"),
         ("barrier.sync.aligned", "5"), ("barrier.sync", "6, 128"), ("barrier.cta.sync.aligned", "%r11"),
     ):  # fmt: skip
         text = f"{opcode} {rest};"
@@ -80,8 +82,8 @@ _TEST = "mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r8], {parity};\nselp.u
 
 
 def _mbarriers() -> Iterator[Case]:
-    """Each thread drives a barrier of its own; its count is 6 or, every second thread, 7. The last arrival before the waits
-    ends the second barrier's first phase."""
+    """Each thread drives a barrier of its own; its count is 6 or, every second thread, 7. The last
+    arrival before the waits ends the second barrier's first phase."""
     start = (
         ".shared .align 8 .b64 bars[128];\nmov.u32 %r8, bars;\nmad.lo.u32 %r8, %t, 8, %r8;\nand.b32 %r9, %t, 1;\n"
         "add.u32 %r9, %r9, 6;\ncvt.u64.u32 %rd8, %r8;\ncvta.shared.u64 %rd9, %rd8;"

@@ -74,7 +74,7 @@ def _reductions(form: Form) -> Case:
     size = 256
     found = list(spread(form, ("op", "type")))
     body = Body(THREADS).do(_POLICY)
-    for at, (opcode, _) in enumerate(found):
+    for at in range(len(found)):
         body.do(f"add.u64 %rd8, %a0, {size * at};").fill("%rd8", size, start=size * at)
     body.first(*(
         f"{opcode} [%a1+{size * at}], [%r60+{size * at}], {size}{_hint(opcode)};"

@@ -64,9 +64,10 @@ def _addresses() -> Iterator[Case]:
             "mad.wide.u32 %rd4, %t, 4, %rd3;", "ld.b32 %r11, [%rd4];",
             "mapa.shared::cluster.u32 %r12, tile, %r52;", "sub.u32 %r12, %r12, %r53;",
             "getctarank.shared::cluster.u32 %r13, %r53;", "getctarank.u64 %r14, %rd3;",
-            "getctarank.shared::cluster.u32 %r15, tile;", "mapa.u64 %rd5, %rd2, %r50;", "getctarank.u64 %r16, %rd5;",
-            "atom.shared::cluster.add.u32 %r17, [%r3+512], 5;", "red.relaxed.cluster.shared::cluster.xor.b32 [%r3+512], 9;",
-            "st.shared::cluster.b32 [%r3+1024], %r10;", "isspacep.shared::cluster %p1, %rd3;", "isspacep.shared %p2, %rd3;",
+            "getctarank.shared::cluster.u32 %r15, tile;", "mapa.u64 %rd5, %rd2, %r50;",
+            "getctarank.u64 %r16, %rd5;", "atom.shared::cluster.add.u32 %r17, [%r3+512], 5;",
+            "red.relaxed.cluster.shared::cluster.xor.b32 [%r3+512], 9;", "st.shared::cluster.b32 [%r3+1024], %r10;",
+            "isspacep.shared::cluster %p1, %rd3;", "isspacep.shared %p2, %rd3;",
             "selp.u32 %r18, 1, 0, %p1;", "selp.u32 %r19, 1, 0, %p2;",
         ).cluster_sync()  # fmt: skip
         body.do("ld.shared.b32 %r20, [%r1+512];", "ld.shared.b32 %r21, [%r1+1024];", "mad.wide.u32 %rd1, %i, 4, %a1;")
@@ -300,4 +301,6 @@ def _grid_order() -> Case:
     mad.wide.u32 %rd1, %t, 4, %a0;
     st.global.b32 [%rd1], %t;
     """
-    return Case("cluster/griddepcontrol", ("cluster.griddepcontrol",), body, lambda: (output(32, np.uint32),), ("array",))
+    return Case(
+        "cluster/griddepcontrol", ("cluster.griddepcontrol",), body, lambda: (output(32, np.uint32),), ("array",)
+    )

@@ -30,7 +30,8 @@ def floats(source: Source, kind: str, count: int, name: str) -> np.ndarray:
     word = np.dtype(f"u{bits // 8}")
     low, high = {
         "ordinary": (bias - 2, bias), "few bits": (bias - 2, bias + 1), "spread": (bias - 9, bias + 8),
-        "any": (0, last), "tiny": (0, 3), "huge": (last - 3, last), "zeros": (bias - 2, bias), "special": (bias - 2, bias),
+        "any": (0, last), "tiny": (0, 3), "huge": (last - 3, last), "zeros": (bias - 2, bias),
+        "special": (bias - 2, bias),
     }[name]  # fmt: skip
     low, high = max(low, 0), min(high, last)
     exponent = (source.below(high - low + 1, count) + low).astype(word) << word.type(fraction)

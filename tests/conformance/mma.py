@@ -32,7 +32,8 @@ def cases() -> Iterator[Case]:
         if form.key in _SM80:
             opcode, modifiers = next(
                 (opcode, found) for opcode, found in examples.opcodes(form, 10_000)
-                if examples.arch_number(examples.needs_of(form, found)[0]) <= 80 and ".m16" in opcode or ".f64" in opcode
+                if examples.arch_number(examples.needs_of(form, found)[0]) <= 80
+                and (".m16" in opcode or ".f64" in opcode)
             )  # fmt: skip
             yield _multiply(form, opcode, Match(form, modifiers), "sm_80")
 
@@ -139,5 +140,3 @@ def _matrices() -> Iterator[Case]:
                 lambda size=size: (Array(Source("matrix").bits(128, 32)), output(size, np.uint32)),  # type: ignore[misc]
                 ("array", "array"),
             )  # fmt: skip
-
-

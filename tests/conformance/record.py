@@ -1,8 +1,10 @@
 """Run all cases on GPU 0, write what it answered, and hold the emulator against it.
 
-    PYTHONPATH=src:. python -m tests.conformance.record --out FOLDER [--only WORDS] [--timeout 20]
+    PYTHONPATH=src:. python -m tests.conformance.record --out FOLDER [--only WORDS] [--changed] [--timeout 20]
 
-Writes FOLDER/conformance.npz (to be placed in tests/golden/) and FOLDER/conformance.txt (what is printed). The cases
+Writes FOLDER/conformance.npz (to be placed in tests/golden/) and FOLDER/conformance.txt (what is printed). With
+`--only` or `--changed` (cases that tests/golden/conformance.npz has not, or not as they are now) the rest of the file
+is taken over from there; what no longer is a case falls out. The cases
 run in a child process, each launch twice; one that faults or hangs costs its child, is reported, and the rest goes on
 in a new one. Exits with 1 where a case could not be recorded or the emulator disagrees.
 """
@@ -168,6 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder for conformance.npz and conformance.txt")
     parser.add_argument("--only", default="", help="record only the cases whose name holds this")
+    parser.add_argument("--changed", action="store_true", help="record only what is new or has changed")
     parser.add_argument("--timeout", type=float, default=20.0, help="seconds for one case")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -178,7 +181,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         lines.append(f"{time.perf_counter() - started:7.1f} s  {line}")
         print(lines[-1], flush=True)
 
+    before = recording.load() if options.only or options.changed else None
     cases = [case for case in suite.cases() if options.only in case.name]
+    if options.changed and before is not None:
+        cases = [case for case in cases if before.of(case) is None]
     say(f"{len(cases)} cases")
     outcome = run_on_gpu(cases, options.timeout, say)
     meta = {
@@ -187,8 +193,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "command": "python -m tests.conformance.record --out FOLDER",
     }  # fmt: skip
     target = options.out / "conformance.npz"
+    names = {case.name for case in suite.cases()}
+    kept = {name: entry for name, entry in (before.raw() if before else {}).items() if name in names}
     digests = {case.name: case.digest() for case in cases}
-    recording.save(target, meta, {name: (digests[name], found) for name, found in outcome.results.items()})
+    new = {name: (digests[name], found) for name, found in outcome.results.items()}
+    recording.save(target, meta, kept | new)
     say(f"recorded {len(outcome.results)} of {len(cases)} cases in {target.stat().st_size} bytes; {meta}")
     wrong, stopped = against_emulator(outcome, cases)
     _report(outcome, wrong, stopped, say)

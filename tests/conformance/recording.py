@@ -31,6 +31,13 @@ class Recording:
     places: dict[str, dict[str, tuple[int, int]]]
     bits: np.ndarray
 
+    def raw(self) -> dict[str, tuple[str, Results]]:
+        """Everything, as `save` takes it."""
+        return {
+            name: (digest, {number: self.bits[at : at + size] for number, (at, size) in self.places[name].items()})
+            for name, digest in self.digests.items()
+        }
+
     def of(self, case: Case) -> Results | None:
         """What the GPU wrote for this case as it is now; None where it was not recorded, or has changed since."""
         if self.digests.get(case.name) != case.digest():

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from warploom.isa import dtypes
-from warploom.isa.instructions import compare, convert, examples, floating, integer, logic, move, packed
+from warploom.isa.instructions import examples, integer, table
 from warploom.isa.instructions.schema import Form, Match, OperandSpec
 
 from . import values
@@ -209,7 +209,7 @@ def _wide(kind: str) -> int:
 
 
 def _case(form: Form, part: str, plans: list[_Plan]) -> Case:
-    name = f"{form.__module__ and _family(form)}/{form.key}/{part}"
+    name = f"{_family(form)}/{form.key}/{part}"
     inputs, results = plans[0].inputs, plans[0].results
     body, kinds = _kernel(plans, THREADS)
 
@@ -231,9 +231,11 @@ def _case(form: Form, part: str, plans: list[_Plan]) -> Case:
 
 
 _FAMILIES = {
-    "integer": integer, "floating": floating, "packed": packed, "logic": logic, "compare": compare,
-    "convert": convert, "move": move,
-}  # fmt: skip
+    name: module
+    for module in table.FAMILIES
+    if (name := module.__name__.rpartition(".")[2])
+    in ("integer", "floating", "packed", "video", "logic", "compare", "convert", "move")
+}
 
 
 def _family(form: Form) -> str:
@@ -245,8 +247,8 @@ def _plans(form: Form) -> Iterator[_Plan]:
     for opcode, modifiers in examples.opcodes(form, 10_000):
         if examples.arch_number(examples.needs_of(form, modifiers)[0]) > _ARCH:
             continue
-        for table in _TABLES if immediate else (None,):
-            yield _Plan(Match(form, modifiers), opcode, table)
+        for truth in _TABLES if immediate else (None,):
+            yield _Plan(Match(form, modifiers), opcode, truth)
 
 
 def cases() -> Iterator[Case]:

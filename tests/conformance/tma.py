@@ -196,8 +196,8 @@ def _maps() -> Iterator[Case]:
     ]  # fmt: skip
     of = (
         "tensormap.replace_address", "tensormap.replace_rank", "tensormap.replace_dimension",
-        "tensormap.replace_stride", "tensormap.replace_mode", "tensormap.cp_fenceproxy", "fence.proxy_tensormap_acquire",
-        "fence.proxy_tensormap_release",
+        "tensormap.replace_stride", "tensormap.replace_mode", "tensormap.cp_fenceproxy",
+        "fence.proxy_tensormap_acquire", "fence.proxy_tensormap_release",
     )  # fmt: skip
     for name, fields in (("changed", changed), ("made", made)):
         body = Body(32).init(1).paint(128, 0)
@@ -209,7 +209,8 @@ def _maps() -> Iterator[Case]:
         body.first(*(f"tensormap.replace.tile.{field}.shared::cta.b1024.{rest};" for field, rest in fields))
         body.do(
             "bar.warp.sync 0xffffffff;",
-            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%a3], [%r60], 128;",
+            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"
+            " [%a3], [%r60], 128;",
             "fence.proxy.tensormap::generic.release.gpu;", "fence.proxy.tensormap::generic.acquire.gpu [%a3], 128;",
             "mov.b32 %r1, 0;",
         )  # fmt: skip

@@ -113,7 +113,9 @@ def products() -> Iterator[Product]:
     one = ("ordinary",)
     for n in (8, 24, 64, 128, 248, 256):
         yield Product(("bf16", "bf16", "f32"), n, tiles=one)
-    for types, n in itertools.product((("f16", "f16", "f16"), ("e4m3", "e5m2", "f16"), ("tf32", "tf32", "f32")), (8, 24, 256)):
+    for types, n in itertools.product(
+        (("f16", "f16", "f16"), ("e4m3", "e5m2", "f16"), ("tf32", "tf32", "f32")), (8, 24, 256)
+    ):
         yield Product(types, n, tiles=one)
     for n in (8, 24, 48, 256):
         yield Product(("s8", "u8", "s32"), n, tiles=("random",))
