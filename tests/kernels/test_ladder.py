@@ -13,7 +13,7 @@ from warploom.driver import toolchain
 from warploom.errors import ArgumentError
 from warploom.kernels.ladder import RUNGS, Rung, find
 from warploom.runtime.machine import H200
-from warploom.types import bf16
+from warploom.types import bf16, f32
 
 SCHEDULES = (("lazy", 0), ("eager", 0), ("random", 1))
 SMS = 2
@@ -101,6 +101,60 @@ def test_its_docstring_is_its_design(rung: Rung):
     assert rung.description.startswith(f"Rung {rung.number}: ")
     assert rung.build().arch == rung.arch
     assert inspect.signature(rung.build).parameters["config"].default == rung.load().Config()
+
+
+OTHER_CONFIGURATIONS = [
+    ("warp_tiling", {"tile_m": 128, "tile_n": 256}),
+    ("ampere_multistage", {"tile_k": 32, "stages": 4, "out": f32}),
+    ("ampere_multistage", {"tile_n": 256, "tile_k": 32, "warps": (2, 4)}),
+    ("register_staged", {"tile_k": 64, "warps": (4, 2)}),
+    ("cp_async_wgmma", {"tile_m": 64, "stages": 2}),
+    ("tma_wgmma", {"tile_m": 128, "tile_n": 72, "out": f32}),
+    ("warp_specialised", {"tile_m": 64, "stages": 2}),
+    ("two_consumers", {"tile_m": 256, "tile_n": 128, "out": f32}),
+    ("persistent", {"tile_m": 256, "tile_n": 96, "group": 1}),
+    ("multicast", {"tile_n": 192, "group": 3}),
+    ("multicast", {"tile_n": 256, "ctas": 4}),
+    ("tma_store", {"tile_m": 256, "tile_n": 192, "stages": 3, "producer_registers": 24, "consumer_registers": 240}),
+    ("stmatrix", {"tile_m": 256, "tile_n": 128, "bits": 1}),
+    ("stmatrix", {"tile_n": 128, "ctas": 1, "slots": 3}),
+    ("ping_pong", {"tile_n": 192, "stages": 4}),
+    ("ping_pong", {"tile_m": 64, "tile_n": 256, "stages": 4, "ctas": 1}),
+]
+
+
+@pytest.mark.parametrize("which, options", OTHER_CONFIGURATIONS, ids=lambda value: str(value).replace(" ", ""))
+def test_other_tiles_stages_and_clusters_are_right_and_assemble_too(which: str, options: dict):
+    rung = find(which)
+    kernel = rung.build(rung.load().Config(**options))
+    a, b = operands(rung, 264, 392, 200)
+    report = kernel.emulate(a, b, schedule="random", seed=3, machine=H200(sms=4))
+    assert not report.findings
+    exact = reference(rung, a, b)
+    bound = 2.5e-3 if kernel.out_specs[0].dtype is bf16 else 1e-6
+    assert np.linalg.norm(report.outputs[0] - exact) / np.linalg.norm(exact) < bound
+    if toolchain.ptxas() is not None:
+        resources = kernel.resources()
+        assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 8, 8), (8, 8, 512), (129, 264, 72), (512, 512, 8)])
+def test_hopper_rungs_do_the_smallest_and_the_oddest_sizes(m: int, n: int, k: int):
+    for rung in RUNGS:
+        if rung.arch == "sm_90a":
+            a, b = operands(rung, m, n, k, whole=True)
+            result = rung.build().emulate(a, b, check=False, machine=H200(sms=SMS)).outputs[0]
+            np.testing.assert_array_equal(result, reference(rung, a, b).astype(result.dtype), err_msg=rung.module)
+
+
+@pytest.mark.parametrize("which", ["two_consumers", "multicast", "stmatrix", "ping_pong"])
+@pytest.mark.parametrize("seed", range(3))
+def test_holding_back_any_one_engine_or_warp_changes_nothing(which: str, seed: int):
+    rung = find(which)
+    a, b = operands(rung, 264, 520, 200)
+    lazily = rung.build().emulate(a, b, machine=H200(sms=SMS)).outputs[0]
+    starved = rung.build().emulate(a, b, machine=H200(sms=SMS), schedule="starve", seed=seed).outputs[0]
+    np.testing.assert_array_equal(starved, lazily)
 
 
 def test_the_numbers_are_the_order_of_climbing():
@@ -214,3 +268,11 @@ def test_stmatrix_writes_the_same_boxes_with_fewer_instructions():
     assert single.shared_store_bytes == matrices.shared_store_bytes
     assert single.instructions - matrices.instructions >= tiles * warps * stores // 2
     assert matrices.bank_conflicts == 0
+
+
+def test_ping_pong_loads_more_and_its_consumers_share_no_stage():
+    together, turns = counters("stmatrix", 256, 512, 256), counters("ping_pong", 256, 512, 256)
+    assert together.tensor_flops == turns.tensor_flops
+    assert turns.tma_fetch_bytes > together.tma_fetch_bytes
+    k_tiles, tiles, ctas = 4, 8, 2
+    assert turns.mbarrier_arrivals == tiles * k_tiles * (1 + ctas)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ..isa.dtypes import u32
 from ..lang import ptx, reg
 from ..lang.arrays import RegisterArray
@@ -38,7 +40,7 @@ def load_tiles(ring: TmaPipeline, state: State, A: ArrayHandle, B: ArrayHandle, 
 
 def multiply_tiles(
     ring: TmaPipeline, state: State, acc: list[RegisterArray], first_row: int, count: Register, *,
-    in_flight: int = 1, overwrite: bool = False,
+    in_flight: int = 1, overwrite: bool = False, issued: Callable[[], None] | None = None,
 ) -> None:  # fmt: skip
     """A consumer, for one tile of C: acc += its rows of A times B, stage by stage; complete when it returns.
 
@@ -49,6 +51,7 @@ def multiply_tiles(
         in_flight: 0 waits for the wgmmas of a stage before it goes on; 1 issues those of the next stage first, and
             lets go of a stage one k-tile later.
         overwrite: the first k-tile overwrites the accumulators (scale-d 0), so that nobody has to set them to zero.
+        issued: called when the last wgmmas are issued, before they are waited for.
     """
     rows = len(acc) * 64
     previous = reg.scalar(u32, init=0)
@@ -63,6 +66,8 @@ def multiply_tiles(
             ring.consumer_release(state)
         previous.set(state.index)
         ring.advance(state)
+    if issued is not None:
+        issued()
     if in_flight:
         ptx.wgmma.wait_group(0)
         ring.consumer_release(previous)

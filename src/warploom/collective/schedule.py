@@ -52,13 +52,15 @@ class Persistent:
         self.rows = (rows + (height - 1)) // height
         self.columns = (columns + (tile[1] - 1)) // tile[1]
 
-    def tiles(self) -> Iterator[Place]:
-        """This CTA's tiles; a run-time loop."""
-        cta, every = ptx.special.ctaid.x(), ptx.special.nctaid.x()
+    def tiles(self, first: int = 0, every: int = 1) -> Iterator[Place]:
+        """This CTA's tiles, or of these every n-th from the `first`; a run-time loop."""
+        cta, stride = ptx.special.ctaid.x(), ptx.special.nctaid.x()
         rank = None
         if self.ctas > 1:
-            rank, cta, every = ptx.special.cluster_ctarank(), cta // self.ctas, every // self.ctas
-        for number in ptx.range(cta, self.rows * self.columns, every):
+            rank, cta, stride = ptx.special.cluster_ctarank(), cta // self.ctas, stride // self.ctas
+        start = cta + stride * first if first else cta
+        step = stride * every if every > 1 else stride
+        for number in ptx.range(start, self.rows * self.columns, step):
             row, column = self.order(number, self.rows, self.columns)
             if rank is not None:
                 row = row * self.ctas + rank

@@ -164,6 +164,12 @@ class TmaPipeline:
             ptx.inst.mov.u32(state.index, 0)
             ptx.inst.xor.b32(state.phase, state.phase, 1)
 
+    def skip(self, state: State, count: Register) -> None:
+        """Step over `count` stages that are somebody else's."""
+        moved = state.index + count
+        state.phase ^= (moved // self.stages) & 1
+        state.index.set(moved % self.stages)
+
     @contextmanager
     def produce(self, state: State) -> Iterator[Stage]:
         """`producer_acquire`, the copies, `advance`."""

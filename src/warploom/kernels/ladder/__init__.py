@@ -55,6 +55,7 @@ RUNGS: tuple[Rung, ...] = (
     _hopper(17, "r17_tma_store", "C leaves through shared memory, by TMA", 758),
     _hopper(18, "r18_hilbert", "tiles along a Hilbert curve", 764),
     _hopper(19, "r19_stmatrix", "stmatrix writes 16 x 16 of C at a time"),
+    _hopper(20, "r20_ping_pong", "ping-pong: one consumer multiplies while the other stores"),
 )  # fmt: skip
 
 
