@@ -268,7 +268,7 @@ def _arrival() -> Case:
     cp.async.ca.shared.global [%r0], [%rd0], 16;
     cp.async.mbarrier.arrive.noinc.shared.b64 [%r8];
 FIRST:
-    mbarrier.try_wait.parity.shared.b64 %p1, [%r8], 0;
+    mbarrier.test_wait.parity.shared.b64 %p1, [%r8], 0;
     @!%p1 bra FIRST;
     xor.b32 %r9, %t, 5;
     mov.u32 %r10, tile;
@@ -279,13 +279,13 @@ FIRST:
     cp.async.mbarrier.arrive.shared::cta.b64 [%r8+8];
     mbarrier.arrive.shared.b64 _, [%r8+8];
 SECOND:
-    mbarrier.try_wait.parity.shared.b64 %p1, [%r8+8], 0;
+    mbarrier.test_wait.parity.shared.b64 %p1, [%r8+8], 0;
     @!%p1 bra SECOND;
     ld.shared.v4.b32 {%r1, %r2, %r3, %r4}, [%r9+512];
     st.global.v4.b32 [%rd1+512], {%r1, %r2, %r3, %r4};
     cp.async.mbarrier.arrive.noinc.b64 [%rd9+16];
 THIRD:
-    mbarrier.try_wait.parity.shared.b64 %p1, [%r8+16], 0;
+    mbarrier.test_wait.parity.shared.b64 %p1, [%r8+16], 0;
     @!%p1 bra THIRD;
     """
     return Case(

@@ -49,7 +49,9 @@ def run_on_gpu(cases: Sequence[Case], timeout_s: float = 20.0, say: Say = lambda
 
     outcome, started = Outcome(), time.perf_counter()
     built = gpu.build(cases, os.cpu_count() or 4, lambda count: say(f"built {count} of {len(cases)} kernels"))
-    outcome.failed |= {part.cases[0].name: f"not built: {part.error}" for part in built if part.build is None}
+    outcome.failed |= {
+        part.cases[0].name: f"not built: {part.error}".replace("\n", " ") for part in built if part.build is None
+    }
     say(f"built in {time.perf_counter() - started:.1f} s, {len(outcome.failed)} refused")
     parts = [(tuple(case.name for case in part.cases), part.build) for part in built if part.build is not None]
     if parts:
@@ -188,9 +190,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     say(f"{len(cases)} cases")
     outcome = run_on_gpu(cases, options.timeout, say)
     meta = {
-        **outcome.meta, "driver": _driver_release(), "date": datetime.date.today().isoformat(), "seed": SEED,
-        "python": platform.python_version(), "numpy": np.__version__,
-        "command": "python -m tests.conformance.record --out FOLDER",
+        **(before.meta if before else {}), **outcome.meta, "driver": _driver_release(),
+        "date": datetime.date.today().isoformat(), "seed": SEED, "python": platform.python_version(),
+        "numpy": np.__version__, "command": "python -m tests.conformance.record --out FOLDER",
     }  # fmt: skip
     target = options.out / "conformance.npz"
     names = {case.name for case in suite.cases()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from . import barriers, bulk, clusters, memory, mma, scalars, tma, warp, wgmma, wmma
@@ -10,10 +11,17 @@ from .case import Case
 MODULES = (scalars, memory, warp, barriers, bulk, tma, clusters, mma, wmma, wgmma)
 
 
+_FROM_SM80 = ("cp_async/", "warp/shfl", "warp/vote", "warp/match", "control/", "atomics/contended", "floating/fma.")
+"""Cases, by the start of their names, that also run as a text for sm_80: where shared memory starts is another matter
+there, the results are not."""
+
+
 @lru_cache(maxsize=1)
 def cases() -> tuple[Case, ...]:
     """Every case, in the order of the instruction table's chapters. Raises ValueError for two of one name."""
-    found = tuple(case for module in MODULES for case in module.cases())
+    made = [case for module in MODULES for case in module.cases()]
+    older = [case for case in made if case.name.startswith(_FROM_SM80)]
+    found = (*made, *(replace(case, name=f"{case.name} from sm_80", target="sm_80") for case in older))
     names: set[str] = set()
     for case in found:
         if case.name in names:
