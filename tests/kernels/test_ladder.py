@@ -10,7 +10,7 @@ import pytest
 
 from warploom import runtime
 from warploom.driver import toolchain
-from warploom.errors import ArgumentError
+from warploom.errors import ArgumentError, TraceError
 from warploom.kernels.ladder import RUNGS, Rung, find
 from warploom.runtime.machine import H200
 from warploom.types import bf16, f32
@@ -118,7 +118,8 @@ OTHER_CONFIGURATIONS = [
     ("tma_store", {"tile_m": 256, "tile_n": 192, "stages": 3, "producer_registers": 24, "consumer_registers": 240}),
     ("stmatrix", {"tile_m": 256, "tile_n": 128, "bits": 1}),
     ("stmatrix", {"tile_n": 128, "ctas": 1, "slots": 3}),
-    ("ping_pong", {"tile_n": 192, "stages": 4}),
+    ("ping_pong", {"tile_n": 128, "stages": 6, "slots": 2}),
+    ("large_tiles", {"tile_n": 128, "stages": 4, "slots": 2}),
     ("ping_pong", {"tile_m": 64, "tile_n": 256, "stages": 4, "ctas": 1}),
 ]
 
@@ -271,8 +272,20 @@ def test_stmatrix_writes_the_same_boxes_with_fewer_instructions():
 
 
 def test_ping_pong_loads_more_and_its_consumers_share_no_stage():
-    together, turns = counters("stmatrix", 256, 512, 256), counters("ping_pong", 256, 512, 256)
+    together, turns = counters("stmatrix", 256, 768, 256), counters("ping_pong", 256, 768, 256)
     assert together.tensor_flops == turns.tensor_flops
     assert turns.tma_fetch_bytes > together.tma_fetch_bytes
     k_tiles, tiles, ctas = 4, 8, 2
     assert turns.mbarrier_arrivals == tiles * k_tiles * (1 + ctas)
+
+
+def test_large_tiles_fill_two_ninths_less_shared_memory_for_the_same_products():
+    wide, large = counters("stmatrix", 512, 768, 128), counters("large_tiles", 512, 768, 128)
+    assert wide.tensor_flops == large.tensor_flops
+    assert large.tma_load_bytes * 9 == wide.tma_load_bytes * 7
+
+
+def test_a_tile_that_is_no_whole_number_of_boxes_is_refused():
+    rung = find("tma_store")
+    with pytest.raises(TraceError, match="multiples of 64"):
+        rung.build(rung.load().Config(tile_n=96)).ptx()

@@ -38,6 +38,12 @@ class TmaStore:
 
     def __init__(self, array: ArrayHandle, consumers: int, *, slots: int = 2, matrices: bool = True) -> None:
         self.array, self.slots, self.matrices = array, slots, matrices
+        if (array.spec.box, array.spec.swizzle) != ((BOX, BOX), "128B"):
+            raise array.trace.error(
+                f"{array.name} is stored in boxes of {BOX} x {BOX}, and its tensor map has others",
+                expected=f'Tile(..., box=({BOX}, {BOX}), swizzle="128B")',
+                got=f"box {array.spec.box}, swizzle {array.spec.swizzle}",
+            )
         self.boxes = smem.wgmma_tile(array.dtype, (BOX, BOX), stages=consumers * slots, swizzle="128B", name="boxes")
         self.swizzle = self.boxes.layout.swizzle
 
@@ -47,8 +53,14 @@ class TmaStore:
         leader, barrier = thread == 0, _FIRST_BARRIER + me
         place = self._place(thread)
         number = 0
+        per_box = BOX * _GROUP // 8
         for index, block in enumerate(acc):
-            per_box = BOX * _GROUP // 8
+            if len(block) % per_box:
+                raise self.array.trace.error(
+                    f"a tile that is stored in boxes has columns in multiples of {BOX}",
+                    got=f"{len(block) // _GROUP * 8} columns",
+                    consequence="the last box would write into the neighbouring tile",
+                )
             for first in range(0, len(block), per_box):
                 box = self.boxes[me * self.slots + number % self.slots]
                 with ptx.if_(leader):

@@ -56,6 +56,7 @@ RUNGS: tuple[Rung, ...] = (
     _hopper(18, "r18_hilbert", "tiles along a Hilbert curve", 764),
     _hopper(19, "r19_stmatrix", "stmatrix writes 16 x 16 of C at a time"),
     _hopper(20, "r20_ping_pong", "ping-pong: one consumer multiplies while the other stores"),
+    _hopper(21, "r21_large_tiles", "tiles of 256 x 192: a fifth less to load for each product"),
 )  # fmt: skip
 
 

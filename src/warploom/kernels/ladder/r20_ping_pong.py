@@ -1,7 +1,7 @@
 """Rung 20: ping-pong; two tiles at a time, one multiplied while the other is stored.
 
 Idea       On the rungs before both consumers reach the end of a tile together, and while they convert and store, the
-           tensor core has little to do. Now each consumer has a tile of its own, 128 x 128, and they take turns:
+           tensor core has little to do. Now each consumer has a tile of its own, 128 x 192, and they take turns:
 
                consumer 0   [multiply tile 0][store tile 0  ]    [multiply tile 2][store tile 2
                consumer 1                    [multiply tile 1][store tile 1  ]   [multiply tile 3]
@@ -16,8 +16,8 @@ Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' prod
            bar 1, 2   128 threads of a consumer, twice for each box of its store
            bar 3, 4   the turns: 128 wait, 128 arrive
            cluster    before the first remote access, and at the end
-Ring       6 stages of A 128 x 64 and B 128 x 64 bf16, 192 KiB
-Buffers    the ring; 2 x 2 boxes of 64 x 64 bf16, 32 KiB
+Ring       5 stages of A 128 x 64 and B 192 x 64 bf16, 200 KiB
+Buffers    the ring; 2 boxes of 64 x 64 bf16, one for each consumer, 16 KiB: nobody waits for a store that is hidden
 Limits     any M; N and K multiples of 8; B is (N, K); C is bf16
 Seed       no figure in TFLOP/s; seeds 000 and 001 describe the schedule (CUTLASS Ping-Pong)
 """
@@ -57,9 +57,9 @@ TURN_BARRIERS = 3
 class Config(r17_tma_store.Config):
     """As on rung 17; the tile is one consumer's, and there are two of them."""
 
-    tile_n: int = 128
-    stages: int = 6
-    group: int = 8
+    tile_n: int = 192
+    stages: int = 5
+    slots: int = 1
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
