@@ -103,7 +103,11 @@ def tensors_and_boxes(draw: st.DrawFn) -> tuple[np.ndarray, TensorMapSpec, tuple
     dims = [draw(st.integers(1, 40)), *(draw(st.integers(1, 9)) for _ in range(rank - 1))]
     padded = -(-dims[0] * dtype.itemsize // 16) * 16 // dtype.itemsize
     steps = [1, *(draw(st.sampled_from([1, 1, 1, 2, 3])) for _ in range(rank - 1))]
-    at = tuple(draw(st.integers(-12, extent + 4)) for extent in dims)
+    aligned = 16 // dtype.itemsize
+    at = (
+        draw(st.integers(-12, dims[0] // aligned + 2)) * aligned,
+        *(draw(st.integers(-12, extent + 4)) for extent in dims[1:]),
+    )
     whole = np.random.default_rng(draw(st.integers(0, 99))).integers(1, 200, (*dims[:0:-1], padded)).astype(dtype)
     array = whole[..., : dims[0]]
     spec = TensorMapSpec.tiled(
@@ -187,6 +191,17 @@ def test_a_store_may_not_start_at_a_negative_coordinate():
     spec = TensorMapSpec.tiled(array.shape, None, "u32", (16, 4))
     with pytest.raises(InvalidOperandError, match=r"starts at \(0, -1\)"):
         stored(array, spec, (0, -1), np.zeros(TILE_BYTES, np.uint8))
+
+
+@pytest.mark.parametrize("kind, at", [("u1", 8), ("u2", 4), ("u2", -4), ("u4", 1), ("u4", -1)])
+def test_a_box_starts_at_a_multiple_of_16_bytes_of_its_row(kind: str, at: int):
+    array = np.zeros((4, 64), kind)
+    spec = TensorMapSpec.tiled(array.shape, None, array.dtype, (16, 4))
+    with pytest.raises(MisalignedError, match=f"starts at element {at} of the innermost dimension"):
+        loaded(array, spec, (at, 0))
+    if at > 0:
+        with pytest.raises(MisalignedError, match=f"starts at element {at} of the innermost dimension"):
+            stored(array, spec, (at, 0), np.zeros(TILE_BYTES, np.uint8))
 
 
 REDUCTIONS = [

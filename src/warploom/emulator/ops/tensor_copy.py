@@ -27,6 +27,9 @@ from ..reductions import combine
 
 HANDLERS = Handlers()
 MAP_ALIGNMENT = 64
+COORDINATE_ALIGNMENT = 16
+"""Bytes that the start of a box in the innermost dimension must be a multiple of. The PTX ISA does not say so; an H200
+stops at any other (docs/measured-facts.md)."""
 
 
 # -- maps --------------------------------------------------------------------------------------------------------
@@ -82,7 +85,19 @@ def _box(frame: Frame, map_address: AddressOperand, address: int, coordinates: n
         )
     raw = map_bytes(frame, map_address.space, address, lane).tobytes()
     bound = tma.check(tma.decode(raw), len(coordinates), Issuer.of(frame, lane))
-    return Box(bound, tuple(int(at) for at in coordinates))
+    box = Box(bound, tuple(int(at) for at in coordinates))
+    offset = box.coordinates[0] * bound.spec.dtype.bytes
+    if offset % COORDINATE_ALIGNMENT:
+        frame.error(
+            MisalignedError,
+            f"the copy starts at element {box.coordinates[0]} of the innermost dimension, {offset} bytes into its row",
+            lane,
+            expected=f"a multiple of {COORDINATE_ALIGNMENT} bytes,"
+            f" {COORDINATE_ALIGNMENT // bound.spec.dtype.bytes} elements of {bound.spec.dtype}",
+            consequence="an H200 stops the kernel with CUDA_ERROR_ILLEGAL_INSTRUCTION",
+            hint="start the box at an aligned element and skip the first ones in shared memory",
+        )
+    return box
 
 
 def _coordinates(d: Decode) -> Callable[[Frame], np.ndarray]:
