@@ -10,6 +10,7 @@ from ..isa.dtypes import b32, f32, u32
 from ..lang import ptx, reg
 from ..lang.arrays import RegisterArray
 from ..lang.operand_tile import TileSlice, WgmmaTile
+from ..lang.trace import Trace
 from ..lang.values import Register
 from .swizzling import CHUNK, swizzled
 
@@ -75,6 +76,12 @@ class WarpMma:
 def warp_place(tile: tuple[int, int], warps: tuple[int, int]) -> tuple[Register, Register, int, int]:
     """Where this warp's part of a CTA's tile begins (row, column) and its extent; warps form a grid over the tile."""
     rows, columns = tile[0] // warps[0], tile[1] // warps[1]
+    if rows % _PAIR or columns % _PAIR or (rows * warps[0], columns * warps[1]) != tuple(tile) or not rows * columns:
+        raise Trace.current().error(
+            f"{warps[0]} x {warps[1]} warps do not divide a tile of {tile[0]} x {tile[1]}",
+            expected=f"for each a part in multiples of {_PAIR} x {_PAIR}",
+            got=f"{tile[0] / warps[0]:g} x {tile[1] / warps[1]:g}",
+        )
     warp = reg.scalar(u32)
     ptx.inst.shfl.sync.idx.b32(warp, ptx.special.tid.x() >> 5, 0, 31, -1)
     return warp // warps[1] * rows, warp % warps[1] * columns, rows, columns

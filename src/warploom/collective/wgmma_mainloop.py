@@ -8,6 +8,7 @@ from ..lang.arrays import RegisterArray
 from ..lang.operand_tile import TileSlice
 from ..lang.predicate import Predicate
 from ..lang.tile import ArrayHandle
+from ..lang.trace import Trace
 from ..lang.values import Register
 from .epilogue import store_fragment
 from .roles import WARPGROUP
@@ -18,6 +19,12 @@ WGMMA_ROWS = 64
 
 def wgmma_accumulators(rows: int, columns: int, *, zero: bool = False) -> list[RegisterArray]:
     """f32 accumulators of rows x columns of C in one warpgroup: an array of columns / 2 registers for each 64 rows."""
+    if rows % WGMMA_ROWS or not rows or columns % 8 or not 8 <= columns <= 256:
+        raise Trace.current().error(
+            f"a warpgroup cannot hold {rows} x {columns} of C",
+            expected=f"rows in multiples of {WGMMA_ROWS}, columns in multiples of 8 to 256",
+            got=f"{rows} x {columns}",
+        )
     count = WGMMA_ROWS * columns // WARPGROUP
     return [reg.array(f32, count, init=0.0 if zero else None) for _ in range(rows // WGMMA_ROWS)]
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...errors import ArgumentError
 from ...isa.dtypes import f32, u32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
 from ...lang.arrays import RegisterArray
@@ -36,6 +37,8 @@ WARP = 64
 """Rows and columns of a warp's square."""
 SLICE = 16
 """Columns that the four lanes of a row cover at a time."""
+TILE_K = 16
+"""Elements in k of one tile: as many groups of 4 as the XOR of the layout tells apart."""
 ROWS, COLUMNS = 8, WARP // SLICE * VECTOR
 """A thread's part of C."""
 SWIZZLE = 8
@@ -44,11 +47,18 @@ SWIZZLE = 8
 
 @dataclass(frozen=True)
 class Config:
-    """The CTA's tile in elements; tile_m and tile_n are multiples of 64, tile_k is 16 or 32 with 64 threads a side."""
+    """The CTA's tile in elements: tile_m and tile_n are multiples of 64, for at least four warps together."""
 
     tile_m: int = 128
     tile_n: int = 128
-    tile_k: int = 16
+
+    def __post_init__(self) -> None:
+        if self.tile_m % WARP or self.tile_n % WARP or not 128 <= self.threads <= 1024:
+            raise ArgumentError(
+                f"a tile of {self.tile_m} x {self.tile_n} does not divide into warps of {WARP} x {WARP}",
+                expected=f"multiples of {WARP}, 4 to 32 warps together",
+                got=f"{self.tile_m} x {self.tile_n}: {self.threads} threads",
+            )
 
     @property
     def threads(self) -> int:
@@ -58,7 +68,7 @@ class Config:
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K), B (N, K), C (M, N), all f32 and row-major."""
-    tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
+    tile_m, tile_n = config.tile_m, config.tile_n
 
     @kernel(
         in_specs=(Tile("M", "K", f32, multiple=(1, VECTOR)), Tile("N", "K", f32, multiple=(1, VECTOR))),
@@ -71,8 +81,8 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     def gemm(A, B, C):
         thread = ptx.special.tid.x()
         top, left = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
-        a = Transposing(A, top, smem.array(f32, (tile_k, tile_m), name="a"), config.threads)
-        b = Transposing(B, left, smem.array(f32, (tile_k, tile_n), name="b"), config.threads)
+        a = Transposing(A, top, smem.array(f32, (TILE_K, tile_m), name="a"), config.threads)
+        b = Transposing(B, left, smem.array(f32, (TILE_K, tile_n), name="b"), config.threads)
         warp, lane = thread // 32, thread % 32
         down = warp // (tile_n // WARP) * WARP + lane // 4 * ROWS
         across = warp % (tile_n // WARP) * WARP + lane % 4 * VECTOR
@@ -80,14 +90,14 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
         for operand in (a, b):
             operand.load(reg.scalar(u32, init=0))
-        for start in ptx.range(0, A.shape[1], tile_k):
+        for start in ptx.range(0, A.shape[1], TILE_K):
             ptx.bar.sync(0)
             a.put()
             b.put()
             ptx.bar.sync(0)
-            a.load(start + tile_k)
-            b.load(start + tile_k)
-            multiply(acc, a.tile, b.tile, down, across, tile_k)
+            a.load(start + TILE_K)
+            b.load(start + TILE_K)
+            multiply(acc, a.tile, b.tile, down, across)
         store(acc, C, top + down, left + across)
 
     return gemm
@@ -98,8 +108,8 @@ class Transposing:
 
     def __init__(self, array: ArrayHandle, first_row: Register, tile: SharedArray, threads: int) -> None:
         self.tile = tile
-        tile_k, rows = tile.shape
-        vectors = tile_k // VECTOR
+        rows = tile.shape[1]
+        vectors = TILE_K // VECTOR
         thread = ptx.special.tid.x()
         self.row, self.k = thread // vectors, thread % vectors * VECTOR
         self.passes = [first * threads // vectors for first in range(rows * vectors // threads)]
@@ -130,11 +140,9 @@ class Transposing:
                 ptx.store(place + (line * self.tile.shape[1] + below) * f32.bytes, value)
 
 
-def multiply(
-    acc: list[RegisterArray], a: SharedArray, b: SharedArray, down: Register, across: Register, tile_k: int
-) -> None:
+def multiply(acc: list[RegisterArray], a: SharedArray, b: SharedArray, down: Register, across: Register) -> None:
     """acc += the tiles' product: for each k an outer product of 8 by 16."""
-    for group in range(tile_k // VECTOR):
+    for group in range(TILE_K // VECTOR):
         turn = group * SWIZZLE
         rows = a[0, down ^ turn]
         # The slice's bits of the XOR are known here, the others lie in the thread's own part of the column.
