@@ -18,6 +18,7 @@ import os
 import platform
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -31,7 +32,8 @@ from .case import Case
 from .recording import Mismatch, Results
 from .values import SEED
 
-Say = Callable[[str], None]
+Say = Callable[..., None]
+_SHOWN = 60
 
 
 @dataclass
@@ -179,9 +181,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     lines: list[str] = []
     started = time.perf_counter()
 
-    def say(line: str) -> None:
+    def say(line: str, show: bool = True) -> None:
         lines.append(f"{time.perf_counter() - started:7.1f} s  {line}")
-        print(lines[-1], flush=True)
+        if show:
+            print(lines[-1], flush=True)
 
     before = recording.load() if options.only or options.changed else None
     cases = [case for case in suite.cases() if options.only in case.name]
@@ -213,8 +216,11 @@ def _report(outcome: Outcome, wrong: list[Mismatch], stopped: dict[str, str], sa
         for name, problem in listed.items():
             say(f"  {name}: {problem[:400]}")
     say(f"the emulator disagrees: {len({mismatch.case for mismatch in wrong})} cases, {len(wrong)} instructions")
-    for mismatch in wrong:
-        say(f"  {mismatch}")
+    for at, mismatch in enumerate(wrong):
+        say(f"  {mismatch}", at < _SHOWN)
+    rows = Counter(mismatch.case.rpartition("/")[0] or mismatch.case for mismatch in wrong)
+    if rows:
+        say("instructions that differ: " + ", ".join(f"{name} {count}" for name, count in rows.items()))
 
 
 def _driver_release() -> str:

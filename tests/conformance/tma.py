@@ -23,8 +23,9 @@ _STORE = "cp.async.bulk.tensor.{}d.global.shared::cta.bulk_group"
 _WIDTHS = {"NONE": 128, "32B": 32, "64B": 64, "128B": 128}
 _DIMS = (80, 9, 5, 3, 2)
 _BOX = (0, 4, 2, 2, 2)
-_PLACES = ((8, 2, 1, 0, 0), (-4, -1, 3, 1, 0), (72, 6, -1, 2, 1))
-"""Inside; across the low edges; across the high ones."""
+_PLACES = ((16, 2, 1, 0, 0), (-16, -1, 3, 1, 0), (-1, 6, -1, 2, 1))
+"""Inside; across the low edges; across the high ones. The first number in bytes, for TMA boxes start at multiples of
+16 bytes of their rows; -1: the last such place of a row."""
 
 
 def cases() -> Iterator[Case]:
@@ -74,13 +75,19 @@ def _coordinates(place: Sequence[int], first: int = 0) -> tuple[list[str], str]:
     return lines, "{" + ", ".join(f"%r{first + axis}" for axis in range(len(place))) + "}"
 
 
+def _places(spec: TensorMapSpec) -> list[tuple[int, ...]]:
+    size = spec.dtype.bytes
+    firsts = [(spec.dims[0] * size - 16 if place[0] == -1 else place[0]) // size for place in _PLACES]
+    return [(first, *place[1 : spec.rank]) for first, place in zip(firsts, _PLACES, strict=True)]
+
+
 def _load(name: str, kind: str, rank: int, swizzle: str, width: int = 0, **options: object) -> Case:
     """Three boxes of one map, one after the other, each into a freshly painted tile."""
     data, spec = _spec(kind, rank, swizzle, width, **options)
     size = -(-_region(spec) // 128) * 128
     body = Body(THREADS).init(1)
-    for at, place in enumerate(_PLACES):
-        lines, coordinates = _coordinates(place[:rank])
+    for at, place in enumerate(_places(spec)):
+        lines, coordinates = _coordinates(place)
         start = 1024 * (at % 2)
         body.paint(size, start=start).do(*lines).expect(spec.box_bytes)
         body.first(f"{_LOAD.format(rank)} [%r60+{start}], [%a0, {coordinates}], [%r61];")
@@ -88,7 +95,7 @@ def _load(name: str, kind: str, rank: int, swizzle: str, width: int = 0, **optio
     return Case(
         f"tma/load {name}", ("tensor.load",), body.text(),
         lambda: (Map(data, spec), output((len(_PLACES), size // 4), np.uint32)), ("map", "array"), threads=THREADS,
-        labels=tuple(f"at {place[:rank]}" for place in _PLACES),
+        labels=tuple(f"at {place}" for place in _places(spec)),
     )  # fmt: skip
 
 
