@@ -19,6 +19,8 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
+from .ieee import fma64
+
 MODES = ("exact", "hardware")
 _NAN: dict[str, np.generic] = {"f32": np.uint32(0x7FFFFFFF), "f16": np.uint16(0x7FFF)}
 _SMALLEST_EXPONENT = {"bf16": -126, "tf32": -126, "f32": -126, "f16": -14, "e4m3": -6, "e5m2": -14}
@@ -141,13 +143,12 @@ def _whole(bits: np.ndarray, kind: str) -> np.ndarray:
 
 
 def _double(a: np.ndarray, b: np.ndarray, c: np.ndarray | None) -> np.ndarray:
-    """Multiply-adds in the order of k, each rounded to double (from the platform's long double, so that a product
-    keeps more bits than a double has; PTX ISA 9.7.14.5.14 asks for fused ones)."""
+    """Fused multiply-adds in the order of k, each rounded once (PTX ISA 9.7.14.5.14)."""
     left, right = a.view(np.float64), b.view(np.float64)
     total = np.zeros((*left.shape[:-1], right.shape[-2])) if c is None else c.view(np.float64)
     for step in range(left.shape[-1]):
-        product = left[..., :, None, step].astype(np.longdouble) * right[..., None, :, step]
-        total = (product + total).astype(np.float64)
+        factors = np.broadcast_arrays(left[..., :, None, step], right[..., None, :, step], total)
+        total = fma64(*(part.ravel() for part in factors)).reshape(total.shape)
     return np.ascontiguousarray(total).view(np.uint64)
 
 

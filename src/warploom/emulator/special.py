@@ -74,7 +74,7 @@ SPECIAL: dict[str, Value] = {
     "%lanemask_gt": _lanemask(lambda bit, lane: (bit > lane).astype(np.uint64)),
     "%lanemask_ge": _lanemask(lambda bit, lane: (bit >= lane).astype(np.uint64)),
     "%dynamic_smem_size": lambda cta, threads: cta.machine.dynamic_smem,
-    "%total_smem_size": lambda cta, threads: cta.shared.size - cta.shared_start,
+    "%total_smem_size": lambda cta, threads: -(-(cta.shared.size - cta.shared_start) // 128) * 128,
     "%aggr_smem_size": lambda cta, threads: cta.shared.size,
     "%clock": lambda cta, threads: cta.machine.steps & 0xFFFFFFFF,
     "%clock_hi": lambda cta, threads: cta.machine.steps >> 32,
