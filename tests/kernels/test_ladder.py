@@ -169,6 +169,33 @@ def test_a_rung_is_found_by_number_and_name():
         find("r99")
 
 
+# -- on a GPU -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("m, n, k", [(1, 8, 8), (200, 328, 136), (1000, 1048, 520), (2048, 2048, 1024)])
+@ALL_RUNGS
+def test_on_a_gpu_it_is_right_repeats_its_bits_and_keeps_to_its_array(rung: Rung, m: int, n: int, k: int):
+    torch = pytest.importorskip("torch")
+    dtype = torch.bfloat16 if rung.dtype is bf16 else torch.float32
+    out = torch.bfloat16 if rung.out is bf16 else torch.float32
+    draw = torch.Generator(device="cuda").manual_seed(0)
+    shape = (n, k) if rung.layout == "TN" else (k, n)
+    a, b = (torch.randn(s, generator=draw, device="cuda").to(dtype) for s in ((m, k), shape))
+    exact = a.double() @ (b.T if rung.layout == "TN" else b).double()
+    kernel, guard = rung.build(), 64
+    results = []
+    for _ in range(3):
+        memory = torch.full((m + guard, n), 7.0, device="cuda", dtype=out)
+        kernel(a, b, out=memory[:m])
+        torch.cuda.synchronize()
+        assert bool((memory[m:] == 7.0).all()), "rows behind C were written"
+        results.append(memory[:m].double())
+    error = float((results[0] - exact).norm() / exact.norm())
+    assert error < (2.5e-3 if rung.out is bf16 else 2e-6 + 1e-8 * k)
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
 # -- why each is better: what the emulator counts -------------------------------------------------------------------
 
 
