@@ -80,6 +80,8 @@ def test_a_persistent_grid_is_no_larger_than_the_work_and_whole_clusters():
     assert rule({"M": 8192, "N": 8192}, H200()) == (132, 1, 1)
     assert rule({"M": 8192, "N": 8192}, H200(sms=5)) == (4, 1, 1)
     assert rule({"M": 1, "N": 257}, H200()) == (4, 1, 1)
+    beside = persistent_grid((128, 256), 2, "a")
+    assert beside({"M": 1, "N": 257}, H200()) == (2, 1, 1)
 
 
 def test_one_tile_is_where_the_cta_stands():

@@ -115,6 +115,9 @@ OTHER_CONFIGURATIONS = [
     ("persistent", {"tile_m": 256, "tile_n": 96, "group": 1}),
     ("multicast", {"tile_n": 192, "group": 3}),
     ("multicast", {"tile_n": 256, "ctas": 4}),
+    ("multicast", {"shared": "a"}),
+    ("ping_pong", {"shared": "a", "pdl": True}),
+    ("stmatrix", {"pdl": True}),
     ("tma_store", {"tile_m": 256, "tile_n": 192, "stages": 3, "producer_registers": 24, "consumer_registers": 240}),
     ("stmatrix", {"tile_m": 256, "tile_n": 128, "bits": 1}),
     ("stmatrix", {"tile_n": 128, "ctas": 1, "slots": 3}),
@@ -199,7 +202,7 @@ def test_on_a_gpu_it_is_right_repeats_its_bits_and_keeps_to_its_array(rung: Rung
 # -- why each is better: what the emulator counts -------------------------------------------------------------------
 
 
-def counters(which: str, m: int = 64, n: int = 64, k: int = 64, **options: int):
+def counters(which: str, m: int = 64, n: int = 64, k: int = 64, **options: object):
     """What a rung does for a product of that size."""
     rung = find(which)
     a, b = operands(rung, m, n, k)
@@ -310,6 +313,12 @@ def test_large_tiles_fill_two_ninths_less_shared_memory_for_the_same_products():
     wide, large = counters("stmatrix", 512, 768, 128), counters("large_tiles", 512, 768, 128)
     assert wide.tensor_flops == large.tensor_flops
     assert large.tma_load_bytes * 9 == wide.tma_load_bytes * 7
+
+
+def test_sharing_the_larger_operand_fetches_less():
+    below, beside = (counters("large_tiles", 512, 768, 128, shared=shared) for shared in "ba")
+    assert below.tma_load_bytes == beside.tma_load_bytes
+    assert beside.tma_fetch_bytes * (256 + 192 // 2) == below.tma_fetch_bytes * (256 // 2 + 192)
 
 
 def test_a_tile_that_is_no_whole_number_of_boxes_is_refused():

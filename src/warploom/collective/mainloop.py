@@ -23,19 +23,20 @@ def k_tiles(A: ArrayHandle, tile_k: int) -> Register:
 def load_tiles(ring: TmaPipeline, state: State, A: ArrayHandle, B: ArrayHandle, here: Place, count: Register) -> None:
     """The producer, for one tile of C: one stage for each k-tile, as soon as all consumers have let go of it.
 
-    The ring's tiles are named `a` and `b`. In a ring of several CTAs, whose tiles of C stand below each other, each
-    loads its own A and a slice of B for all of them.
+    The ring's tiles are named `a` and `b`. In a ring of several CTAs each loads one of them for itself, and a slice of
+    the other, `ring.shared`, for all of them.
     """
     tile_k = ring.tiles["a"].layout.k
     rank = ptx.special.cluster_ctarank() if ring.ctas > 1 else None
     for k_tile in ptx.range(count):
         with ring.produce(state) as stage:
             k = k_tile * tile_k
-            ptx.tma.load(stage.a, A.tma_desc(), (k, here.row), stage.full)
-            if rank is None:
-                ptx.tma.load(stage.b, B.tma_desc(), (k, here.column), stage.full)
-            else:
-                clusters.load_slice(stage.b, B, k, here.column, rank, ring.ctas, stage.full)
+            for name, array, first in (("a", A, here.row), ("b", B, here.column)):
+                tile = stage.tiles[name]
+                if rank is not None and name == ring.shared:
+                    clusters.load_slice(tile, array, k, first, rank, ring.ctas, stage.full)
+                else:
+                    ptx.tma.load(tile, array.tma_desc(), (k, first), stage.full)
 
 
 def multiply_tiles(

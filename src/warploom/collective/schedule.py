@@ -42,15 +42,18 @@ class Persistent:
         array: C.
         tile: (m, n) of a CTA.
         order: of the tiles; see `raster`.
-        ctas: of a cluster, whose tiles stand below each other and are scheduled as one.
+        ctas: of a cluster, whose tiles are scheduled as one.
+        shared: what they share: with "b" their tiles stand below each other, with "a" side by side.
     """
 
-    def __init__(self, array: ArrayHandle, tile: tuple[int, int], order: Order, ctas: int = 1) -> None:
-        self.tile, self.order, self.ctas = tile, order, ctas
+    def __init__(
+        self, array: ArrayHandle, tile: tuple[int, int], order: Order, ctas: int = 1, shared: str = "b"
+    ) -> None:
+        self.tile, self.order, self.ctas, self.shared = tile, order, ctas, shared
         rows, columns = array.shape
-        height = tile[0] * ctas
+        height, width = cluster_tile(tile, ctas, shared)
         self.rows = (rows + (height - 1)) // height
-        self.columns = (columns + (tile[1] - 1)) // tile[1]
+        self.columns = (columns + (width - 1)) // width
 
     def tiles(self, first: int = 0, every: int = 1) -> Iterator[Place]:
         """This CTA's tiles, or of these every n-th from the `first`; a run-time loop."""
@@ -62,16 +65,26 @@ class Persistent:
         step = stride * every if every > 1 else stride
         for number in ptx.range(start, self.rows * self.columns, step):
             row, column = self.order(number, self.rows, self.columns)
-            if rank is not None:
+            if rank is not None and self.shared == "b":
                 row = row * self.ctas + rank
+            elif rank is not None:
+                column = column * self.ctas + rank
             yield Place(row * self.tile[0], column * self.tile[1])
 
 
-def persistent_grid(tile: tuple[int, int], ctas: int = 1) -> Callable[[Mapping[str, int], Any], tuple[int, int, int]]:
+def cluster_tile(tile: tuple[int, int], ctas: int, shared: str) -> tuple[int, int]:
+    """What the CTAs of a cluster compute together: rows, columns."""
+    return (tile[0] * ctas, tile[1]) if shared == "b" else (tile[0], tile[1] * ctas)
+
+
+def persistent_grid(
+    tile: tuple[int, int], ctas: int = 1, shared: str = "b"
+) -> Callable[[Mapping[str, int], Any], tuple[int, int, int]]:
     """The grid rule of `Persistent` with one CTA on each multiprocessor, for a C of named sizes "M" and "N"."""
 
     def grid(dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
-        clusters = -(-dims["M"] // (tile[0] * ctas)) * -(-dims["N"] // tile[1])
+        height, width = cluster_tile(tile, ctas, shared)
+        clusters = -(-dims["M"] // height) * -(-dims["N"] // width)
         return (max(1, min(clusters, machine.sms // ctas)) * ctas, 1, 1)
 
     return grid

@@ -54,6 +54,7 @@ class TmaPipeline:
         stages: how many stages the tiles have.
         consumers: how many warpgroups of a CTA read each stage.
         ctas: how many CTAs of the cluster fill each other's stages; 1 without multicast.
+        shared: name of the tile that they all need, of which each loads a slice.
         every_thread: all 128 threads of a consumer arrive on both barriers, where one of them would do. Correct and
             slow: what a first version in CUDA C++ does (rung 14 of the ladder takes it back).
         tiles: `smem.wgmma_tile`s with that many stages, by name.
@@ -63,8 +64,9 @@ class TmaPipeline:
     """
 
     def __init__(
-        self, *, stages: int, consumers: int, ctas: int = 1, every_thread: bool = False, **tiles: WgmmaTile
-    ) -> None:
+        self, *, stages: int, consumers: int, ctas: int = 1, shared: str = "b", every_thread: bool = False,
+        **tiles: WgmmaTile,
+    ) -> None:  # fmt: skip
         for name, tile in tiles.items():
             if tile.stages != stages:
                 raise tile.trace.error(
@@ -73,6 +75,7 @@ class TmaPipeline:
         self.stages = stages
         self.consumers = consumers
         self.ctas = ctas
+        self.shared = shared
         self.every_thread = every_thread
         self.tiles = tiles
         self.full = smem.mbarrier(stages, name="full")

@@ -6,11 +6,15 @@ from ...isa.dtypes import DType, bf16
 from ...lang import Tile
 
 
-def operands(tile_m: int, tile_n: int, tile_k: int, slices: int = 1) -> tuple[Tile, Tile]:
-    """A (M, K) and B (N, K), both K-major, with ragged edges; B's tile in `slices` boxes where it is multicast."""
+def operands(tile_m: int, tile_n: int, tile_k: int, slices: int = 1, shared: str = "b") -> tuple[Tile, Tile]:
+    """A (M, K) and B (N, K), both K-major, with ragged edges; the tile that is multicast comes in `slices` boxes."""
+    if shared == "b":
+        tile_n //= slices
+    else:
+        tile_m //= slices
     return (
         Tile.wgmma_a("M", "K", bf16, tile_m=tile_m, tile_k=tile_k, ragged=True),
-        Tile.wgmma_b("N", "K", bf16, major="K", tile_n=tile_n // slices, tile_k=tile_k, ragged=True),
+        Tile.wgmma_b("N", "K", bf16, major="K", tile_n=tile_n, tile_k=tile_k, ragged=True),
     )
 
 

@@ -47,10 +47,14 @@ from .operands import operands, result
 
 @dataclass(frozen=True)
 class Config(r13_persistent.Config):
-    """As on rung 13; bands count cluster rows. `ctas` of a cluster, one above the other."""
+    """As on rung 13; bands count cluster rows.
+
+    `ctas` of a cluster stand one above the other and share B, or with `shared` "a" side by side and share A.
+    """
 
     group: int = 4
     ctas: int = 2
+    shared: str = "b"
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -58,9 +62,9 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
 
     @kernel(
-        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas),
+        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared),
         out_specs=(result(config.out),),
-        grid=persistent_grid((tile_m, tile_n), config.ctas),
+        grid=persistent_grid((tile_m, tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
@@ -71,11 +75,12 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             stages=stages,
             consumers=config.consumers,
             ctas=config.ctas,
+            shared=config.shared,
             a=smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a"),
             b=smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b"),
         )
         ring.initialise()
-        work = Persistent(C, (tile_m, tile_n), grouped(config.group), config.ctas)
+        work = Persistent(C, (tile_m, tile_n), grouped(config.group), config.ctas, config.shared)
         count, warpgroup = k_tiles(A, tile_k), warpgroup_index()
         with producer(warpgroup):
             state = ring.producer_state()

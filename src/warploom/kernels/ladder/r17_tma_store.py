@@ -37,16 +37,21 @@ from ...collective import (
 )
 from ...collective.raster import Order, grouped
 from ...isa.dtypes import bf16
-from ...lang import Kernel, kernel, smem
+from ...lang import Kernel, kernel, ptx, smem
 from . import r16_registers
 from .operands import operands, result_in_boxes
 
 
 @dataclass(frozen=True)
 class Config(r16_registers.Config):
-    """As on rung 16, and how many boxes of each consumer may be on their way."""
+    """As on rung 16, and how many boxes of each consumer may be on their way.
+
+    `pdl`: the kernel may start while the one before it in the stream ends (programmatic dependent launch): it sets
+    itself up, waits before its first load, and lets the next one start after its last.
+    """
 
     slots: int = 2
+    pdl: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -59,12 +64,13 @@ def cooperative(name: str, config: Config, order: Order, *, matrices: bool) -> K
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
 
     @kernel(
-        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas),
+        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared),
         out_specs=(result_in_boxes(),),
-        grid=persistent_grid((tile_m, tile_n), config.ctas),
+        grid=persistent_grid((tile_m, tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
+        pdl=config.pdl,
         name=name,
     )
     def gemm(A, B, C):
@@ -72,17 +78,22 @@ def cooperative(name: str, config: Config, order: Order, *, matrices: bool) -> K
             stages=stages,
             consumers=config.consumers,
             ctas=config.ctas,
+            shared=config.shared,
             a=smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a"),
             b=smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b"),
         )
         out = TmaStore(C, config.consumers, slots=config.slots, matrices=matrices)
         ring.initialise()
-        work = Persistent(C, (tile_m, tile_n), order, config.ctas)
+        work = Persistent(C, (tile_m, tile_n), order, config.ctas, config.shared)
         count, warpgroup = k_tiles(A, tile_k), warpgroup_index()
         with producer(warpgroup, config.producer_registers):
             state = ring.producer_state()
+            if config.pdl:
+                ptx.griddepcontrol.wait()
             for here in work.tiles():
                 load_tiles(ring, state, A, B, here, count)
+            if config.pdl:
+                ptx.griddepcontrol.launch_dependents()
         for me in each_consumer(warpgroup, config.consumers, config.consumer_registers):
             state = ring.consumer_state()
             acc = wgmma_accumulators(rows, tile_n)

@@ -44,7 +44,7 @@ from ...collective import (
 )
 from ...collective.raster import grouped
 from ...isa.dtypes import bf16
-from ...lang import Kernel, kernel, smem
+from ...lang import Kernel, kernel, ptx, smem
 from . import r17_tma_store
 from .operands import operands, result_in_boxes
 
@@ -67,12 +67,13 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
 
     @kernel(
-        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas),
+        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared),
         out_specs=(result_in_boxes(),),
-        grid=persistent_grid((tile_m, tile_n), config.ctas),
+        grid=persistent_grid((tile_m, tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
+        pdl=config.pdl,
         name="ping_pong",
     )
     def gemm(A, B, C):
@@ -80,17 +81,22 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             stages=stages,
             consumers=1,
             ctas=config.ctas,
+            shared=config.shared,
             a=smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a"),
             b=smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b"),
         )
         out, turns = TmaStore(C, PLAYERS, slots=config.slots), Turns(TURN_BARRIERS)
         ring.initialise()
-        work = Persistent(C, (tile_m, tile_n), grouped(config.group), config.ctas)
+        work = Persistent(C, (tile_m, tile_n), grouped(config.group), config.ctas, config.shared)
         count, warpgroup = k_tiles(A, tile_k), warpgroup_index()
         with producer(warpgroup, config.producer_registers):
             state = ring.producer_state()
+            if config.pdl:
+                ptx.griddepcontrol.wait()
             for here in work.tiles():
                 load_tiles(ring, state, A, B, here, count)
+            if config.pdl:
+                ptx.griddepcontrol.launch_dependents()
         for me in each_consumer(warpgroup, PLAYERS, config.consumer_registers):
             state = ring.consumer_state()
             acc = wgmma_accumulators(tile_m, tile_n)

@@ -9,7 +9,8 @@ Idea       A large product on an H200 is limited by power, and after the multipl
                A 128 x 64   [ consumer 0: 2 x 64 x 192 ]
                  128 x 64   [ consumer 1: 2 x 64 x 192 ]
 
-           Bands instead of the Hilbert curve: both use the L2 cache alike here, and bands fit grids of any shape.
+           The clusters now stand side by side and share A, whose tile is the larger one. Bands instead of the Hilbert
+           curve: both use the L2 cache alike here, and bands fit grids of any shape.
 Roles      producer   warpgroup 0, one thread, 24 registers
            consumer   warpgroups 1, 2, 240 registers: 128 x 192 each
 Barriers   as on rung 17
@@ -35,6 +36,8 @@ class Config(r17_tma_store.Config):
     tile_n: int = 192
     stages: int = 3
     slots: int = 3
+    shared: str = "a"
+    group: int = 8
     producer_registers: int = 24
     consumer_registers: int = 240
 
