@@ -327,3 +327,13 @@ def test_a_kernel_shows_where_it_is():
     assert re.fullmatch(r"<kernel scaled sm_90a at test_kernel\.py:\d+>", repr(scaled))
     assert isinstance(scaled, Kernel)
     assert statements(scaled)[-1] == "ret;"
+
+
+def test_a_kernel_that_may_overlap_the_one_before_must_wait_for_it():
+    @kernel(out_specs=(Tile(32, u32),), grid=1, block=32, pdl=True)
+    def hasty(C):
+        (c,) = ptx.global_ptrs(C)
+        ptx.store(ptx.addr(c), reg.scalar(u32, init=1))
+
+    with pytest.raises(TraceError, match="never waits for the kernel before it"):
+        hasty.ptx()

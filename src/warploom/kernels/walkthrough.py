@@ -52,8 +52,12 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
         grid=(N // BN, M // BM, 1),
         block=(128, 1, 1),
         arch="sm_90a",
+        pdl=True,
     )
     def gemm(A, B, C):
+        # The launch may overlap the end of the kernel before it (and costs the host less so); nothing is read or
+        # written until that kernel has ended.
+        ptx.griddepcontrol.wait()
         sA = smem.wgmma_tile(bf16, (BM, tile_k), major="K")
         sB = smem.wgmma_tile(bf16, (tile_k, BN), major="MN")
         bars = [smem.mbarrier(1) for _ in range(n_iters)]

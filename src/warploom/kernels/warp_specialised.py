@@ -53,9 +53,11 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         block=((1 + CONSUMERS) * WARPGROUP, 1, 1),
         registers=168,
         arch="sm_90a",
+        pdl=True,
         name="warp_specialised",
     )
     def gemm(A, B, C):
+        ptx.griddepcontrol.wait()
         ring = TmaPipeline(
             stages=config.stages,
             consumers=CONSUMERS,

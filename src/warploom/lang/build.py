@@ -49,6 +49,7 @@ def build(kernel: Kernel) -> Built:
     handles = _run(kernel, trace)
     arrays = [handle for handle in handles if isinstance(handle, ArrayHandle)]
     _check_outputs(kernel, trace)
+    _check_dependency(kernel, trace)
     parameters = _parameters(kernel, trace, arrays)
     module = _module(kernel, trace, parameters)
     asm.check(module)
@@ -100,6 +101,19 @@ def _check_outputs(kernel: Kernel, trace: Trace) -> None:
             where=kernel.location,
             expected=f"a store through ptx.global_ptrs({missing[0]}), or a bulk store to {missing[0]}.tma_desc()",
             consequence="the call would return memory that nothing wrote",
+        )
+
+
+def _check_dependency(kernel: Kernel, trace: Trace) -> None:
+    """A launch that may overlap the kernel before it must wait for it somewhere (PTX ISA 9.7.13.13)."""
+    statements = nodes.walk(tuple(trace.body))
+    waits = (isinstance(s, nodes.Instruction) and s.opcode == "griddepcontrol.wait" for s in statements)
+    if kernel.pdl and not any(waits):
+        raise TraceError(
+            f"the kernel {kernel.name} is declared with pdl=True and never waits for the kernel before it",
+            where=kernel.location,
+            consequence="it may read memory that the other has not written yet, and write what it still reads",
+            hint="call ptx.griddepcontrol.wait() before the first access to global memory",
         )
 
 
