@@ -52,7 +52,21 @@ def eager_call(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def ladder(result: dict[str, Any]) -> list[str]:
+    lines = [
+        "| rung | registers | TFLOP/s alone | of torch.mm | interleaved | of torch.mm |",
+        "|---|---|---|---|---|---|",
+    ]
+    ours = [row for row in result["rows"] if row["provider"] == "warploom"]
+    for row in (row for row in ours if row["protocol"] == "alone"):
+        other = next(r for r in ours if r["kernel"] == row["kernel"] and r["protocol"] == "interleaved")
+        speeds = [f"{r['tflops']['median']} | {r['ratio_to']['cublas']}" for r in (row, other)]
+        lines.append(f"| {row['kernel']} ({row['dtype']}) | {row['registers']} | {' | '.join(speeds)} |")
+    return lines
+
+
 TABLES = {
+    "ladder": (ladder, RESULTS / "nvidia-h200" / "ladder.json"),
     "first-light": (first_light, RESULTS / "nvidia-h200" / "first-light.json"),
     "eager-call": (eager_call, RESULTS / "nvidia-h200" / "first-light.json"),
     "emulator-speed": (emulator_speed, RESULTS / "cpu-x86_64-2-cores" / "emulator-speed.json"),

@@ -149,7 +149,7 @@ def _spellings() -> Iterator[Case]:
 
 _REDUCED = {
     "add": "u32 s32 u64 f32 f16 bf16", "min": "u32 s32 u64 s64 f16 bf16", "max": "u32 s32 u64 s64 f16 bf16",
-    "inc": "u32", "dec": "u32", "and": "u32 u64", "or": "u32 u64", "xor": "u32 s64",
+    "inc": "u32", "dec": "u32", "and": "u32 u64", "or": "u32 u64", "xor": "u32 u64",
 }  # fmt: skip
 
 
