@@ -161,8 +161,18 @@ def _hardware(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, kind: Product)
     if kind.unit == "mma" and kind.a in _FP8:
         return _fp8_by_halves(left, right, third, kind.accumulator)
     fp8 = kind.a in _FP8
-    total = _fused(left, right, third, kind.a, kind.b, kind.c or kind.accumulator, 13 if fp8 else 25)
+    if kind.c and kind.c != kind.accumulator:
+        # C and D of different widths: the unit works on singles, and plain conversions stand before and behind it.
+        bits = _cut(_fused(left, right, third, kind.a, kind.b, "f32", 25), "f32")
+        return bits if kind.accumulator == "f32" else _nearest_half(bits)
+    total = _fused(left, right, third, kind.a, kind.b, kind.accumulator, 13 if fp8 else 25)
     return _cut(total, kind.accumulator, short=fp8)
+
+
+def _nearest_half(bits: np.ndarray) -> np.ndarray:
+    """Bits of singles as bits of f16, to nearest even; zeros keep their sign."""
+    half = bits.view(np.float32).astype(np.float16)
+    return np.where(np.isnan(half), _NAN["f16"], half.view(np.uint16))
 
 
 def _fp8_by_halves(left: np.ndarray, right: np.ndarray, third: np.ndarray | None, accumulator: str) -> np.ndarray:

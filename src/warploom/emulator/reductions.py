@@ -31,7 +31,10 @@ def combine(operation: str, dtype: DType, old: np.ndarray, new: np.ndarray) -> n
 
 
 def canonical(values: np.ndarray) -> np.ndarray:
-    """The same numbers, every NaN as hardware gives it: all bits set but the sign."""
+    """The same numbers, every NaN as hardware gives it: all bits set but the sign, in double precision the quiet
+    one without payload (tests/golden/conformance.npz)."""
+    if values.itemsize == 8:
+        return np.where(values != values, np.nan, values)
     whole = np.dtype(f"i{values.itemsize}")
     positive = np.array(np.iinfo(whole).max, whole).view(values.dtype)
     return np.where(values != values, positive, values)

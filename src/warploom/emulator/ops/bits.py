@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...isa import dtypes
+from ...isa.dtypes import DType
 from ..decode import Decode
 from ..frame import Frame
 from ..handlers import Handlers, Step
@@ -96,26 +97,33 @@ def reverse(d: Decode) -> Step:
     return step
 
 
+def _used_bits(kind: DType) -> np.uint32:
+    """The bits of a position or length that count: eight by PTX and for 32-bit fields; an H200 takes the whole
+    register for 64-bit ones (tests/golden/conformance.npz)."""
+    return np.uint32(255) if kind.bits == 32 else _ALL_ONES
+
+
 @HANDLERS.add("bfe")
 def extract(d: Decode) -> Step:
     """Shift the field to the top, then down again with copies of its highest bit, or zeros, behind it."""
     kind = d.type("a")
     number = kind.numpy.type
+    used = _used_bits(kind)
     a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
     last = kind.bits - 1
 
     def signed(frame: Frame) -> None:
         v = frame.values
-        start = np.minimum((v[b] & np.uint32(255)).astype(np.int64), last)  # past the top only signs are left
-        length = (v[c] & np.uint32(255)).astype(np.int64)
+        start = np.minimum((v[b] & used).astype(np.int64), last)  # past the top only signs are left
+        length = (v[c] & used).astype(np.int64)
         up = last - (np.minimum(start + np.maximum(length, 1), last + 1) - 1)
         result = np.right_shift(np.left_shift(v[a], up.astype(kind.numpy)), (up + start).astype(kind.numpy))
         frame.write(out, np.where(length == 0, number(0), result))
 
     def unsigned(frame: Frame) -> None:
         v = frame.values
-        start = (v[b] & np.uint32(255)).astype(kind.numpy)
-        length = np.minimum(v[c] & np.uint32(255), np.uint32(last + 1)).astype(kind.numpy)
+        start = (v[b] & used).astype(kind.numpy)
+        length = np.minimum(v[c] & used, np.uint32(last + 1)).astype(kind.numpy)
         frame.write(out, np.right_shift(v[a], start) & (np.left_shift(number(1), length) - number(1)))
 
     return signed if kind.is_signed else unsigned
@@ -125,13 +133,14 @@ def extract(d: Decode) -> Step:
 def insert(d: Decode) -> Step:
     kind = d.type("a").numpy.type
     width = d.type("a").bits
+    used = _used_bits(d.type("a"))
     a, b, c, length_slot = d.source("a"), d.source("b"), d.source("c"), d.source("d")
     out = d.destination("f")
 
     def step(frame: Frame) -> None:
         v = frame.values
-        start = (v[c] & np.uint32(255)).astype(kind)
-        length = np.minimum(v[length_slot] & np.uint32(255), np.uint32(width)).astype(kind)
+        start = (v[c] & used).astype(kind)
+        length = np.minimum(v[length_slot] & used, np.uint32(width)).astype(kind)
         field = np.left_shift(np.left_shift(kind(1), length) - kind(1), start)
         frame.write(out, (v[b] & ~field) | (np.left_shift(v[a], start) & field))
 
