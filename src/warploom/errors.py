@@ -124,7 +124,12 @@ class CacheWarning(UserWarning):
 
 
 class EmulationError(WarploomError):
-    """The emulated program did something hardware calls an error or leaves undefined."""
+    """The emulated program did something hardware calls an error or leaves undefined.
+
+    `findings`: what the sanitizer had found before, where checking was on.
+    """
+
+    findings: tuple[object, ...] = ()
 
 
 class OutOfBoundsError(EmulationError):

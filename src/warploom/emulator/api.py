@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..asm.nodes import Function, Module
-from ..errors import ArgumentError, ArgumentTypeError, UnsupportedInstructionError
+from ..errors import ArgumentError, ArgumentTypeError, EmulationError, UnsupportedInstructionError
 from ..isa import dtypes
 from .code import Code
 from .engine import Engine
@@ -27,6 +27,7 @@ from .names import SharedPart
 from .ops import HANDLERS
 from .policy import make_policy
 from .report import Report
+from .sanitizer import Sanitizer
 from .scheduler import Scheduler
 from .tma import TensorMapArgument, bind_tensor_map
 
@@ -92,14 +93,23 @@ def run(
         )  # fmt: skip
         machine.tensor_maps = maps
         machine.numerics = numerics
+        sanitizer = Sanitizer(machine) if check else None
+        machine.observer = sanitizer
         scheduler = Scheduler(machine, make_policy(schedule, seed), max_steps, on_progress)
         if max_clusters is not None:
             scheduler.total = min(scheduler.total, max_clusters)
-        scheduler.run()
+        try:
+            scheduler.run()
+        except EmulationError as error:
+            if sanitizer is not None:
+                sanitizer.stands_still()
+                error.findings = tuple(sanitizer.report())
+            raise
     machine.counters.instructions = machine.steps
     return Report(
         entry=function.name,
         outputs=outputs,
+        findings=sanitizer.report() if sanitizer is not None else [],
         counters=machine.counters,
         schedule=schedule,
         seed=seed,

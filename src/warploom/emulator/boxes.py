@@ -157,7 +157,13 @@ class SharedBox:
     def name(self) -> str:
         return shared.name(self.cta, self.offset)
 
-    def _places(self) -> np.ndarray:
+    @property
+    def contiguous(self) -> bool:
+        """Whether its bytes fill a stretch without gaps (in whatever order)."""
+        return self.packed or self.spec.pitch == self.row_bytes
+
+    def places(self) -> np.ndarray:
+        """The chunk number in shared memory of each 16-byte chunk, (rows, chunks of a row)."""
         repeat = self.spec.swizzle_mode.repeat
         phase = self.offset % repeat
         relative = _chunks(self.rows, self.row_bytes, self.spec.pitch, self.spec.swizzle, phase)
@@ -165,7 +171,7 @@ class SharedBox:
 
     def poison(self) -> None:
         """Fill with 0xFF: the copy is under way."""
-        if self.packed or self.spec.pitch == self.row_bytes:
+        if self.contiguous:
             self.region.data[self.offset : self.offset + self.rows * self.row_bytes] = POISON
         else:
             self.write(np.full(self.rows * self.row_bytes, POISON, np.uint8), 0, 1)
@@ -181,7 +187,7 @@ class SharedBox:
             self.region.data[start : start + raw.size] = raw
         else:
             chunks = self.region.as_type(CHUNK_DTYPE)
-            chunks[self._places()[low:high]] = raw.view(CHUNK_DTYPE).reshape(high - low, -1)
+            chunks[self.places()[low:high]] = raw.view(CHUNK_DTYPE).reshape(high - low, -1)
 
     def read(self, into: np.ndarray, part: int, parts: int) -> None:
         """Fetch the rows of one part into `into`, all bytes of the box, row by row."""
@@ -194,4 +200,4 @@ class SharedBox:
             raw[...] = self.region.data[start : start + raw.size]
         else:
             chunks = self.region.as_type(CHUNK_DTYPE)
-            raw.view(CHUNK_DTYPE).reshape(high - low, -1)[...] = chunks[self._places()[low:high]]
+            raw.view(CHUNK_DTYPE).reshape(high - low, -1)[...] = chunks[self.places()[low:high]]

@@ -35,6 +35,16 @@ class Bytes:
         return self.region.data[self.start + low : self.start + high]
 
 
+@dataclass(frozen=True, eq=False)
+class Scattered:
+    """Elements of `size` bytes that lanes of a frame name one by one: (lanes, index of each)."""
+
+    region: Region
+    lanes: np.ndarray
+    index: np.ndarray
+    size: int
+
+
 def cut(size: int, part: int, parts: int) -> tuple[int, int]:
     """Where piece `part` of `parts` begins and ends, in multiples of 16."""
     units = size // MULTIPLE
@@ -105,6 +115,8 @@ def signal_at(by: Issuer, cta: Cta, offset: int, size: int, description: str) ->
 def check_alive(by: Issuer, cta: Cta, description: str) -> None:
     """Raise InvalidOperandError where a copy reaches another CTA that has exited."""
     if cta.exited and cta is not by.frame.cta:
+        if cta.machine.observer is not None:
+            cta.machine.observer.reached_exited(by, cta)
         by.error(
             InvalidOperandError,
             f"{description} reaches CTA rank {cta.rank} after that CTA has exited",

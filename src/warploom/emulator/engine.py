@@ -25,7 +25,7 @@ from ..errors import ArgumentError, EmulationError
 if TYPE_CHECKING:
     from .code import Operation
     from .frame import Frame
-    from .machine import Cluster, Machine, Warp
+    from .machine import Cluster, Cta, Machine, Warp
 
 POLICIES = ("eager", "lazy", "random", "starve")
 KINDS = ("wgmma", "cp.async", "load", "remote", "store")
@@ -89,6 +89,8 @@ class AsyncOperation:
         after: operations that must be done before this one starts.
         bytes: how many it moves.
         sources, targets: what it reads and writes, for the sanitizer: `tma.Box`, `tma.SharedBox`, `Bytes`.
+        barrier: CTA and offset of the mbarrier it signals with its bytes, for the sanitizer.
+        rank: of the CTA in the cluster whose barrier it arrives on, for the sanitizer.
         read_done: the sources may be overwritten; done: all is visible.
     """
 
@@ -102,6 +104,8 @@ class AsyncOperation:
     bytes: int = 0
     sources: tuple[object, ...] = ()
     targets: tuple[object, ...] = ()
+    barrier: tuple[Cta, int] | None = None
+    rank: int = -1
     read_done: bool = False
     done: bool = False
     number: int = -1

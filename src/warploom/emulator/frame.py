@@ -152,19 +152,27 @@ class Frame:
         self.machine.counters.count_access(self, space, "store", element.itemsize * count, lanes, where)
         self.machine.progress()
 
-    def elements(
+    def places(
         self, space: str, address: np.ndarray | int, dtype: DType | np.dtype, count: int = 1, writes: bool = True
-    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Where the active lanes' elements lie: (lanes, array, index of the first element) for each region touched.
+    ) -> list[tuple[np.ndarray, Region, np.ndarray]]:
+        """Where the active lanes' elements lie: (lanes, region, index of the first element) for each region touched.
 
-        For read-modify-write: `array[index]` may be read and written in place. Bounds and alignment are checked.
+        Bounds and alignment are checked.
         """
         element = dtype.numpy if isinstance(dtype, DType) else dtype
         lanes, where = self._lanes_and_addresses(address)
         if not lanes.size:
             return []
         found = self._resolve(space, lanes, where, element.itemsize, count, writes)
-        return [(picked, region.as_type(element), index) for picked, region, index, _ in found]
+        return [(picked, region, index) for picked, region, index, _ in found]
+
+    def elements(
+        self, space: str, address: np.ndarray | int, dtype: DType | np.dtype, count: int = 1, writes: bool = True
+    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """As `places`, with an array of elements in place of the region: `array[index]` may be changed in place."""
+        element = dtype.numpy if isinstance(dtype, DType) else dtype
+        found = self.places(space, address, dtype, count, writes)
+        return [(lanes, region.as_type(element), index) for lanes, region, index in found]
 
     def _lanes_and_addresses(self, address: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the active lanes and their addresses as int64."""

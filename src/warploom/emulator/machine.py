@@ -15,6 +15,7 @@ import numpy as np
 
 from ..errors import InvalidOperandError
 from .code import Code
+from .engine import Issuer
 from .frame import Frame
 from .handlers import Wait
 from .memory import Allocation, GlobalMemory, Region
@@ -195,6 +196,8 @@ class Cluster:
             )
         cta = self.ctas[rank]
         if cta.exited and cta is not frame.cta:
+            if self.machine.observer is not None:
+                self.machine.observer.reached_exited(Issuer.of(frame, lane), cta)
             frame.error(
                 InvalidOperandError,
                 f"the shared memory of CTA rank {rank} is accessed after that CTA has exited",

@@ -7,16 +7,23 @@ nothing; the sanitizer overrides those it needs. Frames are live objects: what i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 if TYPE_CHECKING:
     from .engine import AsyncOperation, Issuer
     from .frame import Frame
-    from .machine import Warp
+    from .machine import Cta, Warp
     from .mbarrier import Event, MBarrier
     from .memory import Region
+    from .ops.wgmma import Multiply
+
+
+class Meeting(Protocol):
+    """One use of a named barrier or of a cluster's barrier; it has room for a checker's clock."""
+
+    clock: Any
 
 
 class Observer:
@@ -34,6 +41,11 @@ class Observer:
     ) -> None:
         """Lanes write; as `generic_read`."""
 
+    def atomic(
+        self, frame: Frame, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray
+    ) -> None:
+        """Lanes read and change elements atomically (atom, red)."""
+
     # -- asynchronous operations -----------------------------------------------------------------------------------
 
     def operation_issued(self, operation: AsyncOperation) -> None:
@@ -48,11 +60,31 @@ class Observer:
     def operation_done(self, operation: AsyncOperation) -> None:
         """It is complete."""
 
-    def copies_waited(self, frame: Frame, needed: object) -> None:
-        """cp.async.wait_group passed."""
+    def copies_committed(self, frame: Frame) -> None:
+        """cp.async.commit_group, or the one in cp.async.wait_all."""
+
+    def copies_waited(self, frame: Frame, newest: int) -> None:
+        """cp.async.wait_group passed: at most the `newest` latest groups are pending."""
+
+    def groups_committed(self, frame: Frame) -> None:
+        """cp.async.bulk.commit_group."""
 
     def groups_waited(self, frame: Frame, groups: object, newest: int, reads_only: bool) -> None:
         """cp.async.bulk.wait_group passed."""
+
+    # -- wgmma ---------------------------------------------------------------------------------------------------
+
+    def wgmma_issued(self, frame: Frame, operation: AsyncOperation, multiply: Multiply, adds: bool) -> None:
+        """A wgmma is about to be put in flight; `adds`: it reads its accumulator."""
+
+    def wgmma_fenced(self, frame: Frame) -> None:
+        """wgmma.fence."""
+
+    def wgmma_committed(self, frame: Frame) -> None:
+        """wgmma.commit_group."""
+
+    def wgmma_waited(self, frame: Frame, newest: int) -> None:
+        """wgmma.wait_group passed: at most the `newest` latest groups are pending."""
 
     # -- synchronisation -------------------------------------------------------------------------------------------
 
@@ -71,20 +103,29 @@ class Observer:
     def mbarrier_waited(self, barrier: MBarrier, frame: Frame, lanes: np.ndarray) -> None:
         """Lanes saw a phase complete."""
 
-    def barrier_arrived(self, barrier: object, frame: Frame) -> None:
+    def barrier_arrived(self, barrier: Meeting, frame: Frame) -> None:
         """A warp arrived at a named barrier."""
 
-    def barrier_passed(self, barrier: object, frame: Frame) -> None:
+    def barrier_passed(self, barrier: Meeting, frame: Frame) -> None:
         """A warp went on behind a named barrier."""
 
-    def cluster_arrived(self, phase: object, frame: Frame, relaxed: bool) -> None:
+    def warp_met(self, frame: Frame) -> None:
+        """Threads passed bar.warp.sync."""
+
+    def cluster_arrived(self, phase: Meeting, frame: Frame, relaxed: bool) -> None:
         """barrier.cluster.arrive."""
 
-    def cluster_waited(self, phase: object, frame: Frame) -> None:
+    def cluster_waited(self, phase: Meeting, frame: Frame) -> None:
         """barrier.cluster.wait passed."""
+
+    def registers_changed(self, frame: Frame, count: int, effective: bool) -> None:
+        """setmaxnreg to `count`; not `effective` where the kernel's text has no register cap."""
 
     def grid_dependency(self, frame: Frame, action: str) -> None:
         """griddepcontrol."""
+
+    def reached_exited(self, by: Issuer, cta: Cta) -> None:
+        """Something reaches another CTA of the cluster after it has exited; an error follows."""
 
     def warp_exited(self, warp: Warp) -> None:
         """All threads of a warp have exited."""

@@ -84,3 +84,26 @@ class SharedOperand:
             return elements
         per_chunk = CHUNK * 8 // self.bits
         return elements.reshape(-1, self.k, per_chunk).transpose(0, 2, 1).reshape(self.rows, self.k)
+
+
+@dataclass(frozen=True, eq=False)
+class OperandPlace:
+    """Where one operand of one wgmma lies: for a checker.
+
+    Attributes:
+        name: "a" or "b".
+        base: the address the map's chunks are relative to.
+    """
+
+    name: str
+    region: Region
+    operand: SharedOperand
+    map: ChunkMap
+    base: int
+
+    def chunks(self) -> np.ndarray:
+        """Chunk numbers in the region, in the map's shape."""
+        found = self.map.chunks + self.base // CHUNK
+        if self.base + self.map.high > ADDRESS_MASK + 1:
+            found &= ADDRESS_MASK // CHUNK
+        return found

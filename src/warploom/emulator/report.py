@@ -18,6 +18,22 @@ BANK_WIDTH = 4
 
 
 @dataclass
+class Site:
+    """What one instruction's memory accesses cost, over all warps."""
+
+    requests: int = 0
+    conflicts: int = 0
+    sectors: int = 0
+    bytes: int = 0
+
+    def add(self, other: Site) -> None:
+        self.requests += other.requests
+        self.conflicts += other.conflicts
+        self.sectors += other.sectors
+        self.bytes += other.bytes
+
+
+@dataclass
 class Counters:
     """What the machine did. Instructions count once for each warp; bytes once for each thread's access.
 
@@ -51,6 +67,8 @@ class Counters:
     mbarrier_waits: int = 0
     mbarrier_arrivals: int = 0
     ctas: int = 0
+    sites: dict[int, Site] = field(default_factory=dict, repr=False)
+    """By program counter, where `detailed`."""
 
     def count_access(
         self, frame: Frame, space: str, kind: str, size: int, lanes: np.ndarray, address: np.ndarray
@@ -63,7 +81,12 @@ class Counters:
             else:
                 self.shared_store_bytes += total
             if self.detailed:
-                self.bank_conflicts += bank_conflicts(lanes, address, size)
+                extra = bank_conflicts(lanes, address, size)
+                self.bank_conflicts += extra
+                site = self._site(frame)
+                site.requests += -(-lanes.size // 32)
+                site.conflicts += extra
+                site.bytes += total
         elif space in ("global", "generic", "const"):
             if kind == "load":
                 self.global_load_bytes += total
@@ -73,12 +96,25 @@ class Counters:
                 requests, sectors = global_sectors(lanes, address, size)
                 self.global_requests += requests
                 self.global_sectors += sectors
+                site = self._site(frame)
+                site.requests += requests
+                site.sectors += sectors
+                site.bytes += total
         elif space == "local":
             self.local_bytes += total
 
     def as_dict(self) -> dict[str, object]:
         """The counters as plain values, for JSON."""
-        return asdict(self)
+        values = asdict(self)
+        del values["sites"]
+        return values
+
+    def _site(self, frame: Frame) -> Site:
+        pc = frame.operation.pc
+        found = self.sites.get(pc)
+        if found is None:
+            found = self.sites[pc] = Site()
+        return found
 
 
 def bank_conflicts(lanes: np.ndarray, address: np.ndarray, size: int) -> int:
@@ -87,15 +123,21 @@ def bank_conflicts(lanes: np.ndarray, address: np.ndarray, size: int) -> int:
     Accesses of 8 bytes go in half-warps and of 16 in quarter-warps (performance guides; the count is the number of
     different 4-byte words that meet in the fullest bank, less one, over all groups).
     """
-    group = WARP_GROUPS.get(size, 32)
-    extra = 0
-    for key in np.unique(lanes // group):
-        words = address[lanes // group == key] // BANK_WIDTH
-        if size > BANK_WIDTH:
-            words = (words[:, None] + np.arange(size // BANK_WIDTH)).reshape(-1)
-        banks = np.unique(words) % BANK_COUNT
-        extra += int(np.bincount(banks).max()) - 1
-    return extra
+    steps = np.diff(address)
+    if not np.count_nonzero(steps - size) or not np.count_nonzero(steps):
+        return 0  # neighbours, or all the same word
+    groups = lanes // WARP_GROUPS.get(size, 32)
+    words = address // BANK_WIDTH
+    if size > BANK_WIDTH:
+        parts = np.arange(size // BANK_WIDTH)
+        groups, words = np.repeat(groups, parts.size), (words[:, None] + parts).reshape(-1)
+    keys = np.unique(groups << 40 | words)
+    first = int(groups[0])
+    counts = np.bincount(((keys >> 40) - first) * BANK_COUNT + keys % BANK_COUNT)
+    padded = np.zeros(-(-counts.size // BANK_COUNT) * BANK_COUNT, np.int64)
+    padded[: counts.size] = counts
+    fullest = padded.reshape(-1, BANK_COUNT).max(axis=1)
+    return int((fullest[fullest > 0] - 1).sum())
 
 
 WARP_GROUPS = {8: 16, 16: 8}
@@ -104,6 +146,8 @@ WARP_GROUPS = {8: 16, 16: 8}
 
 def global_sectors(lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[int, int]:
     """Requests (one for each warp) and the 32-byte sectors they touch."""
+    if lanes.size % 32 == 0 and int(address[0]) % SECTOR == 0 and not np.count_nonzero(np.diff(address) - size):
+        return lanes.size // 32, lanes.size * size // SECTOR  # neighbours
     warps = lanes // 32
     first, last = address // SECTOR, (address + size - 1) // SECTOR
     keys = np.unique(np.concatenate([warps << 48 | first, warps << 48 | last]))

@@ -13,6 +13,7 @@ import numpy as np
 from ...errors import InvalidOperandError, VerificationError
 from .. import mbarrier
 from ..boxes import CHUNK_DTYPE
+from ..bulk import Scattered
 from ..decode import AddressOperand, Decode
 from ..engine import AsyncOperation, Issuer
 from ..frame import Frame
@@ -103,7 +104,8 @@ def copy(d: Decode) -> Step:
 
     def step(frame: Frame) -> None:
         lanes = frame.active_lanes
-        targets = frame.elements(target.space, target.compute(frame), dtype)
+        places = frame.places(target.space, target.compute(frame), dtype)
+        targets = [(picked, region.as_type(dtype), index) for picked, region, index in places]
         taken = np.full(frame.lanes, size, np.int64)
         if partial >= 0:
             taken[...] = frame.values[partial]
@@ -138,7 +140,7 @@ def copy(d: Decode) -> Step:
 
         operation = AsyncOperation(
             "cp.async", Issuer.of(frame), f"cp.async of {size} bytes by {lanes.size} threads", read, write,
-            bytes=size * int(lanes.size), sources=tuple(sources), targets=tuple(targets),
+            bytes=size * int(lanes.size), targets=tuple(Scattered(r, picked, at, size) for picked, r, at in places),
         )  # fmt: skip
         frame.machine.counters.cp_async_bytes += operation.bytes
         active = frame.active
@@ -185,9 +187,16 @@ def _sources(
 @HANDLERS.add("cp_async.commit_group", per_warp=True)
 def commit_group(d: Decode) -> Step:
     def step(frame: Frame) -> None:
-        copies_of(frame.cta, frame.first_warp).commit(frame.active)
+        _commit(frame)
 
     return step
+
+
+def _commit(frame: Frame) -> None:
+    observer = frame.machine.observer
+    if observer is not None:
+        observer.copies_committed(frame)
+    copies_of(frame.cta, frame.first_warp).commit(frame.active)
 
 
 def _wait(frame: Frame, newest: int) -> Wait | None:
@@ -198,7 +207,7 @@ def _wait(frame: Frame, newest: int) -> Wait | None:
     def finish(frame: Frame) -> None:
         book.forget()
         if observer is not None:
-            observer.copies_waited(frame, needed)
+            observer.copies_waited(frame, newest)
 
     if not needed:
         finish(frame)
@@ -222,7 +231,7 @@ def wait_group(d: Decode) -> Step:
 @HANDLERS.add("cp_async.wait_all", per_warp=True)
 def wait_all(d: Decode) -> Step:
     def step(frame: Frame) -> Wait | None:
-        copies_of(frame.cta, frame.first_warp).commit(frame.active)
+        _commit(frame)
         return _wait(frame, 0)
 
     return step

@@ -172,7 +172,11 @@ def _atomic(d: Decode) -> Step:
             b = _split(b, dtype)
         old = np.zeros((count, frame.lanes), dtype.numpy)
         changed = False
-        for lanes, array, first in frame.elements(space, where, dtype, count):
+        observer = frame.machine.observer
+        for lanes, region, first in frame.places(space, where, dtype, count):
+            array = region.as_type(dtype.numpy)
+            if observer is not None:
+                observer.atomic(frame, region, first, dtype.bytes, count, lanes)
             reached = where[lanes].astype(np.int64)
             frame.machine.counters.count_access(frame, space, "store", dtype.bytes * count, lanes, reached)
             act = combine

@@ -96,6 +96,7 @@ def load(d: Decode) -> Step:
                         write,
                         signal_at(by, receiver, at[1], count, description),
                         bytes=count,
+                        barrier=(receiver, at[1]),
                         sources=(origin,),
                         targets=(into,),
                     )  # fmt: skip
@@ -146,6 +147,7 @@ def send(d: Decode) -> Step:
                     _guarded(write, by, cta, description),
                     signal_at(by, cta, at[1], count, description),
                     bytes=count,
+                    barrier=at,
                     sources=(origin,),
                     targets=(into,),
                 )  # fmt: skip
@@ -244,6 +246,9 @@ def prefetch(d: Decode) -> Step:
 def commit_group(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         books = groups_of(frame.cta)
+        observer = frame.machine.observer
+        if observer is not None:
+            observer.groups_committed(frame)
         if books:
             for lane in frame.active_lanes.tolist():
                 book = books.get(frame.thread(lane))
@@ -340,6 +345,7 @@ def async_store(d: Decode) -> Step:
                     write,
                     signal_at(by, cta, at[1], size, description),
                     bytes=size,
+                    barrier=at,
                     targets=(into,),
                 )  # fmt: skip
             )

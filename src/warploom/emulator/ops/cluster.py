@@ -271,6 +271,9 @@ def setmaxnreg(d: Decode) -> Step:
     def step(frame: Frame) -> Wait | None:
         cta, warp = frame.cta, frame.first_warp
         pool = _pool(cta)
+        observer = frame.machine.observer
+        if observer is not None:
+            observer.registers_changed(frame, count, pool is not None)
         if pool is None:
             return None
         now = pool.of(warp)

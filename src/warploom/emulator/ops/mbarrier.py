@@ -254,6 +254,8 @@ def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: Callable[[MBa
 
     def signal() -> None:
         if cta.exited:
+            if cta.machine.observer is not None:
+                cta.machine.observer.reached_exited(by, cta)
             by.error(
                 InvalidOperandError,
                 f"an arrival reaches the mbarrier of CTA rank {cta.rank} after that CTA has exited",
@@ -264,7 +266,8 @@ def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: Callable[[MBa
 
     queue = mbarrier.arrivals_in_flight(frame.cta.cluster)
     operation = AsyncOperation(
-        "remote", by, f"arrival on the mbarrier of CTA rank {cta.rank}", signal=signal, after=tuple(queue[-1:])
+        "remote", by, f"arrival on the mbarrier of CTA rank {cta.rank}", signal=signal, after=tuple(queue[-1:]),
+        rank=cta.rank,
     )
     queue.append(operation)
     frame.machine.engine.submit(operation)

@@ -164,6 +164,7 @@ def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: int
             write,
             signal_at(by, into.cta, barrier, box.spec.box_bytes, description),
             bytes=box.spec.box_bytes,
+            barrier=(into.cta, barrier),
             sources=(box,),
             targets=(into,),
         )  # fmt: skip

@@ -287,7 +287,10 @@ def _warp_barrier(d: Decode) -> Step:
 
     def step(frame: Frame) -> Wait | None:
         masks = _checked_masks(frame, frame.values[slot])
+        observer = frame.machine.observer
         if frame.mask is True:
+            if observer is not None:
+                observer.warp_met(frame)
             return None
         warp = frame.cta.warps[frame.first_warp]
         named = int(np.bitwise_or.reduce(masks[frame.active]))
@@ -312,6 +315,8 @@ def _warp_barrier(d: Decode) -> Step:
                 part.pc += 1
             parked.clear()
             frame.machine.progress()
+            if observer is not None and not warp.alive & ~named:
+                observer.warp_met(frame)
             return None
         parked[:] = [(part, wait) for part, wait in parked if part.wait is wait and part in warp.fragments]
         wait = Wait("convergence", lambda: not missing(), lambda: _describe(text, missing(), warp.index))

@@ -23,8 +23,9 @@ from ..decode import Decode
 from ..engine import AsyncOperation, Issuer
 from ..frame import Frame
 from ..handlers import Handlers, Step, Wait
+from ..memory import Region
 from ..numerics import Product, multiply_accumulate
-from ..operands import SharedOperand
+from ..operands import OperandPlace, SharedOperand
 from ..registers import RegisterList
 from ..tensor_registers import gather, scatter
 from .mma import BITS
@@ -166,11 +167,22 @@ class Multiply:
             after=after,
         )
         group.newest = operation
+        observer = machine.observer
+        if observer is not None:
+            operation.sources = self._sources(cta.shared, a_descriptor, b_descriptor)
+            observer.wgmma_issued(frame, operation, self, adds)
         for warp in range(frame.first_warp, frame.first_warp + 4):
             state.warp(warp).open.append(operation)
         machine.counters.wgmma += 1
         machine.counters.tensor_flops += 2 * 64 * self.n * self.k
         machine.engine.submit(operation)
+
+    def _sources(self, shared: Region, a_descriptor: int, b_descriptor: int) -> tuple[OperandPlace, ...]:
+        """What the operation reads of shared memory, for a checker."""
+        b = OperandPlace("b", shared, self.b, *self.b.locate(b_descriptor))
+        if self.a_registers is not None:
+            return (b,)
+        return (OperandPlace("a", shared, self.a, *self.a.locate(a_descriptor)), b)
 
     def _execute(
         self, frame: Frame, group: Warpgroup, accumulator: Accumulator, operands: list[np.ndarray], adds: bool
@@ -319,7 +331,9 @@ def fence(d: Decode) -> Step:
     """Orders registers between the warp and wgmma; the emulator keeps that order anyway."""
 
     def step(frame: Frame) -> None:
-        return None
+        observer = frame.machine.observer
+        if observer is not None:
+            observer.wgmma_fenced(frame)
 
     return step
 
@@ -328,6 +342,9 @@ def fence(d: Decode) -> Step:
 def commit_group(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         state = WgmmaState.of(frame.cta)
+        observer = frame.machine.observer
+        if observer is not None:
+            observer.wgmma_committed(frame)
         for index in range(frame.first_warp, frame.first_warp + frame.warps):
             groups = state.warp(index)
             groups.committed.append(groups.open)
@@ -352,6 +369,14 @@ def wait_group(d: Decode) -> Step:
             count = len(groups.committed)
             return f"wgmma: {count} groups ({flying} instructions) are in flight and at most {allowed} may be"
 
-        return None if ready() else Wait("wgmma", ready, describe)
+        def tell(frame: Frame) -> None:
+            observer = frame.machine.observer
+            if observer is not None:
+                observer.wgmma_waited(frame, allowed)
+
+        if ready():
+            tell(frame)
+            return None
+        return Wait("wgmma", ready, describe, resume=tell)
 
     return step

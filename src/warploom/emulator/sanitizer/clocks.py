@@ -1,0 +1,218 @@
+"""Vector clocks: what each warp of a cluster knows to have happened.
+
+A warp has a component of its own that grows at every release and fence; an asynchronous operation has two bits
+instead, "its reads are done" and "all of it is done". A warp's clock has two fronts (PTX ISA 8.9.5):
+
+    c   generic accesses that happen before what the warp does next (base causality)
+    p   the part of c that a fence.proxy.async has carried to the async proxy
+
+and the same for asynchronous operations: `known`, and `carried` for those of the generic side (cp.async). Beside the
+strict front there is a weak one: what would be ordered if scopes and lanes of a warp did not matter. It never
+permits anything; it only tells which edge is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FULL = 0xFFFFFFFF
+
+
+def later(first: list[int], second: list[int]) -> list[int]:
+    """The join of two fronts."""
+    return list(map(max, first, second))
+
+
+def earlier(fronts: list[list[int]]) -> list[int]:
+    """The meet: what all of them know."""
+    return list(map(min, *fronts)) if len(fronts) > 1 else fronts[0]
+
+
+@dataclass(eq=False)
+class Released:
+    """What a release carries to whoever acquires it. Join with `add`.
+
+    Attributes:
+        c, p, known, carried: see the module's docstring.
+        weak: as c, without regard to scope and lanes.
+    """
+
+    c: list[int]
+    p: list[int]
+    weak: list[int]
+    known: int = 0
+    carried: int = 0
+
+    @classmethod
+    def nothing(cls, warps: int) -> Released:
+        return cls([0] * warps, [0] * warps, [0] * warps)
+
+    def add(self, other: Released) -> None:
+        self.c = later(self.c, other.c)
+        self.p = later(self.p, other.p)
+        self.weak = later(self.weak, other.weak)
+        self.known |= other.known
+        self.carried |= other.carried
+
+    def copy(self) -> Released:
+        return Released(list(self.c), list(self.p), list(self.weak), self.known, self.carried)
+
+    def only_operations(self) -> Released:
+        """What is left where scope or semantics carry no memory accesses: that asynchronous operations are done."""
+        none = [0] * len(self.c)
+        return Released(none, none, self.weak, self.known, self.carried)
+
+
+class WarpClock:
+    """The clock of one warp.
+
+    Attributes:
+        me: its component.
+        lanes: lanes that accessed memory since the warp's threads last met; floor: the epoch in which they met.
+        fresh: whether the warp accessed memory since its last proxy fence.
+        version: grows with every change.
+    """
+
+    __slots__ = (
+        "c",
+        "carried",
+        "floor",
+        "fresh",
+        "known",
+        "lanes",
+        "me",
+        "p",
+        "pending",
+        "published",
+        "version",
+        "weak",
+    )
+
+    def __init__(self, me: int, warps: int) -> None:
+        self.me = me
+        self.c = [0] * warps
+        self.c[me] = 1
+        self.p = [0] * warps
+        self.weak = list(self.c)
+        self.known = 0
+        self.carried = 0
+        self.lanes = 0
+        self.floor = 1
+        self.fresh = False
+        self.version = 0
+        self.published: Released | None = None
+        """What the last release fence covered: relaxed stores and atomics behind it publish that."""
+        self.pending: Released | None = None
+        """What relaxed loads and atomics have seen: an acquire fence makes it known."""
+
+    @property
+    def epoch(self) -> int:
+        return self.c[self.me]
+
+    def touch(self, lanes: int) -> None:
+        """These lanes access memory."""
+        self.lanes |= lanes
+        self.fresh = True
+
+    def meet(self) -> None:
+        """All threads of the warp have met: accesses of each happen before what the others do next."""
+        if self.lanes:
+            self._step()
+            self.lanes = 0
+        self.floor = self.c[self.me]
+
+    def snapshot(self, lanes: int) -> Released:
+        """What a release by these lanes carries: not what the warp's other lanes did since they last met."""
+        c = self.c
+        if self.lanes & ~lanes:
+            c = list(c)
+            c[self.me] = self.floor - 1
+        weak = list(self.weak)
+        weak[self.me] = self.c[self.me]
+        return Released(list(c), list(self.p), weak, self.known, self.carried)
+
+    def release(self, lanes: int) -> Released:
+        """A snapshot, after which a new epoch begins."""
+        released = self.snapshot(lanes)
+        self._step()
+        return released
+
+    def acquire(self, released: Released) -> None:
+        """Know what a release carried."""
+        mine = self.c[self.me]
+        self.c = later(self.c, released.c)
+        self.p = later(self.p, released.p)
+        self.weak = later(self.weak, released.weak)
+        self.weak[self.me] = self.c[self.me] = mine
+        self.known |= released.known
+        self.carried |= released.carried
+        self.version += 1
+
+    def remember(self, released: Released) -> None:
+        """A relaxed access has seen what a release carried; a fence will make it known."""
+        self.weak = later(self.weak, released.weak)
+        self.weak[self.me] = self.c[self.me]
+        if self.pending is None:
+            self.pending = released.copy()
+        else:
+            self.pending.add(released)
+
+    def fence(self, lanes: int) -> None:
+        """fence.acq_rel or stronger: relaxed accesses before it acquire, those behind it release."""
+        if self.pending is not None:
+            self.acquire(self.pending)
+            self.pending = None
+        self.published = self.release(lanes)
+
+    def carry(self, lanes: int) -> None:
+        """fence.proxy.async by these lanes."""
+        reached = self.snapshot(lanes)
+        self.p = later(self.p, reached.c)
+        self.carried |= self.known
+        self.fresh = False
+        self._step()
+
+    def has_news(self) -> bool:
+        """Whether a proxy fence would carry anything: an access of the warp itself, or what it learned of others."""
+        if self.fresh or self.known & ~self.carried:
+            return True
+        return any(c > p for at, (c, p) in enumerate(zip(self.c, self.p, strict=True)) if at != self.me)
+
+    def learn(self, operations: int) -> None:
+        """These asynchronous operations (or their reads) are done."""
+        self.known |= operations
+        self.version += 1
+
+    def _step(self) -> None:
+        self.c[self.me] += 1
+        self.weak[self.me] = self.c[self.me]
+        self.version += 1
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """The clock that an access is checked against: a warp's, or the meet of a warpgroup's for wgmma."""
+
+    c: list[int]
+    p: list[int]
+    weak: list[int]
+    known: int
+    carried: int
+
+    @classmethod
+    def of(cls, clock: WarpClock) -> View:
+        return cls(clock.c, clock.p, clock.weak, clock.known, clock.carried)
+
+    @classmethod
+    def meet(cls, clocks: list[WarpClock]) -> View:
+        known = carried = -1
+        for clock in clocks:
+            known &= clock.known
+            carried &= clock.carried
+        return cls(
+            earlier([clock.c for clock in clocks]),
+            earlier([clock.p for clock in clocks]),
+            earlier([clock.weak for clock in clocks]),
+            known,
+            carried,
+        )

@@ -1,0 +1,84 @@
+"""What all parts of the sanitizer share: the clusters' states, the findings, and words for messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .. import shared
+from ..observer import Observer
+from .findings import Findings, at
+from .shadow import ASYNC, COPY, Access
+from .state import ClusterState
+
+if TYPE_CHECKING:
+    from ..machine import Cluster, Cta, Machine
+    from ..memory import Region
+
+
+class Core(Observer):
+    """The base of the sanitizer's parts."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.findings = Findings()
+        self.granule = granule_of(machine)
+        self._states: dict[Cluster, ClusterState] = {}
+
+    def state(self, cta: Cta) -> ClusterState:
+        """What is known of a CTA's cluster."""
+        cluster = cta.cluster
+        found = self._states.get(cluster)
+        if found is None:
+            found = self._states[cluster] = ClusterState(cluster, self.granule)
+        return found
+
+    def forget(self, cluster: Cluster) -> None:
+        """A cluster is over."""
+        self._states.pop(cluster, None)
+
+    # -- words -----------------------------------------------------------------------------------------------------
+
+    def name(self, state: ClusterState, region: Region, offset: int) -> str:
+        """An address in shared memory, as the author calls it."""
+        return f"`{shared.name(state.owners[region], offset)}`"
+
+
+def who(access: Access) -> str:
+    """Who made an access: "warp 2 of CTA (0, 0, 0)"."""
+    return actor(access.cta, access.warp)
+
+
+def actor(cta: Cta, warp: int) -> str:
+    return f"warp {warp} of {cta.describe()}"
+
+
+def deed(access: Access) -> str:
+    """An access as a clause: who did what, where."""
+    if access.operation is not None:
+        kind = {"wgmma": "the wgmma", "cp.async": "the cp.async", "store": "the bulk store", "load": "the bulk copy"}
+        what = kind.get(access.operation.kind, "the asynchronous copy")
+        verb = "writes" if access.writes else "reads"
+        return f"{what} {at(access.code)} issued by {who(access)} {verb}"
+    return f"{who(access)} {'writes' if access.writes else 'reads'} with {at(access.code)}"
+
+
+def is_asynchronous(access: Access) -> bool:
+    return access.proxy in (ASYNC, COPY)
+
+
+def granule_of(machine: Machine) -> int:
+    """Bytes of a granule: 4, or less where the kernel accesses less of shared memory at a time."""
+    smallest = 4
+    for operation in machine.code.operations:
+        words = operation.instruction.opcode.split(".")
+        if words[0] not in ("ld", "st", "atom", "red") or {"global", "local", "param", "const"} & set(words):
+            continue
+        if "param::entry" in words or "param::func" in words:
+            continue
+        width = {"8": 1, "6": 2}.get(words[-1][-1:], 4) if words[-1] in NARROW else 4
+        count = {"v2": 2, "v4": 4, "v8": 8}.get(next((word for word in words if word in ("v2", "v4", "v8")), ""), 1)
+        smallest = min(smallest, width * count)
+    return smallest
+
+
+NARROW = ("b8", "u8", "s8", "b16", "u16", "s16", "f16", "bf16")

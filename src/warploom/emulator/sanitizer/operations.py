@@ -1,0 +1,216 @@
+"""Asynchronous operations: what they touch is checked when they are issued, and they are known once waited for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..boxes import SharedBox
+from ..bulk import Bytes, Scattered
+from ..ops.async_copy import WarpCopies
+from .clocks import Released, View
+from .edges import Edges
+from .findings import at
+from .races import Granules
+from .shadow import ASYNC, COPY
+from .state import ClusterState, Flight, Groups
+
+if TYPE_CHECKING:
+    from ..engine import AsyncOperation
+    from ..frame import Frame
+    from ..memory import Region
+    from .shadow import Shadow
+
+
+class Operations(Edges):
+    """The part of the sanitizer that follows copies."""
+
+    def operation_issued(self, operation: AsyncOperation) -> None:
+        issuer = operation.issuer
+        cta = issuer.frame.cta
+        state = self.state(cta)
+        if operation.kind == "cp.async":
+            if operation.targets:
+                self._copy_issued(state, operation)
+            else:
+                operation.clock = self._copies_before(state, operation)
+            return
+        if operation.kind == "wgmma":
+            return
+        lane = issuer.lane or 0
+        warp = issuer.frame.first_warp + lane // 32
+        clock = state.clocks[state.me(cta, warp)]
+        if not operation.targets:  # an arrival on another CTA's barrier
+            operation.clock = clock.release(1 << lane % 32)
+            self._remote_arrival(state, operation, clock.me)
+            return
+        flight = state.flight(operation, cta, warp)
+        operation.clock = flight
+        self._note_phase(state, operation, flight)
+        view = View.of(clock)
+        for source in operation.sources:
+            region = getattr(source, "region", None)
+            if region in state.shadows:
+                self.async_read(state, region, granules_of(state.shadows[region], source), flight, view)
+        proxy = ASYNC if operation.sources else COPY
+        for target in operation.targets:
+            region = getattr(target, "region", None)
+            if region in state.shadows:
+                where = granules_of(state.shadows[region], target)
+                self._written(state, region, where, flight, view, proxy, target)
+        if operation.kind == "store":
+            state.bulk.setdefault((cta.rank, issuer.thread), Groups()).open.append(flight)
+
+    def _written(
+        self,
+        state: ClusterState,
+        region: Region,
+        where: Granules,
+        flight: Flight,
+        view: View,
+        proxy: str,
+        target: object,
+    ) -> None:
+        self.async_write(state, region, where, flight, view, proxy)
+        owner = state.owners[region]
+        if owner is not flight.cta:
+            self.note_remote_copy(state, flight, owner.rank)
+        self.tag(state, state.shadows[region], target, flight)
+
+    @staticmethod
+    def _note_phase(state: ClusterState, operation: AsyncOperation, flight: Flight) -> None:
+        if operation.barrier is not None:
+            cta, offset = operation.barrier
+            barrier = cta.state.get("mbarriers", {}).get(offset)  # type: ignore[attr-defined]
+            if barrier is not None:
+                flight.phase = barrier.phase
+
+    # -- completion ------------------------------------------------------------------------------------------------
+
+    def operation_written(self, operation: AsyncOperation) -> None:
+        self.signalling = operation
+
+    def operation_done(self, operation: AsyncOperation) -> None:
+        self.signalling = None
+
+    # -- bulk groups -----------------------------------------------------------------------------------------------
+
+    def groups_committed(self, frame: Frame) -> None:
+        state = self.state(frame.cta)
+        if state.bulk:
+            for lane in frame.active_lanes.tolist():
+                groups = state.bulk.get((frame.cta.rank, frame.thread(lane)))
+                if groups is not None:
+                    groups.commit()
+
+    def groups_waited(self, frame: Frame, groups: object, newest: int, reads_only: bool) -> None:
+        state = self.state(frame.cta)
+        if not state.bulk:
+            return
+        waited = 0
+        own = False
+        for lane in frame.active_lanes.tolist():
+            mine = state.bulk.get((frame.cta.rank, frame.thread(lane)))
+            if mine is None:
+                continue
+            own = True
+            for flight in mine.wait(newest, keep=reads_only):
+                waited |= flight.read if reads_only else flight.all
+            if waited:
+                state.clocks[state.me(frame.cta, frame.first_warp + lane // 32)].learn(waited)
+        if not own:
+            self._waits_for_others(state, frame)
+
+    def _waits_for_others(self, state: ClusterState, frame: Frame) -> None:
+        """Groups belong to the thread that committed them."""
+        clock = state.clocks[state.me(frame.cta, frame.first_warp)]
+        for (rank, thread), groups in state.bulk.items():
+            pending = [flight for flight in groups.pending() if not flight.read & clock.known]
+            if rank == frame.cta.rank and pending:
+                code = pending[-1].operation.issuer.operation
+                codes = (frame.operation, code)
+                if not self.findings.seen("wait-by-another-thread", codes):
+                    self.findings.add(
+                        "wait-by-another-thread",
+                        f"{at(frame.operation)} is executed by warp {frame.first_warp}, none of whose threads "
+                        f"has issued "
+                        f"a bulk store: it waits for nothing. Thread {thread} has stores in flight ({at(code)})",
+                        codes,
+                        frame.cta,
+                        frame.first_warp,
+                    )
+                return
+
+    # -- cp.async --------------------------------------------------------------------------------------------------
+
+    def _copy_issued(self, state: ClusterState, operation: AsyncOperation) -> None:
+        """One instruction of several warps is an operation for each of them."""
+        frame = operation.issuer.frame
+        active = frame.active
+        for at_warp, clock in enumerate(state.of_frame(frame)):
+            mine = active[at_warp * 32 : at_warp * 32 + 32]
+            if not mine.any():
+                continue
+            flight = state.flight(operation, frame.cta, frame.first_warp + at_warp)
+            view = View.of(clock)
+            for target in operation.targets:
+                if isinstance(target, Scattered) and target.region in state.shadows:
+                    chosen = target.lanes >> 5 == at_warp
+                    where = state.shadows[target.region].elements(target.index[chosen], target.size, 1)
+                    if where.size:
+                        self.async_write(state, target.region, where.reshape(-1), flight, view, COPY)
+            book = state.copies.setdefault(clock.me, WarpCopies())
+            book.open.append((flight, mine.copy()))  # type: ignore[arg-type]
+            state.copied[clock.me] = state.copied.get(clock.me, 0) | flight.all
+
+    @staticmethod
+    def _copies_before(state: ClusterState, operation: AsyncOperation) -> Released:
+        """What cp.async.mbarrier.arrive publishes: the copies its threads issued before, and nothing else."""
+        released = Released.nothing(state.count)
+        frame = operation.issuer.frame
+        for clock in state.of_frame(frame):
+            released.known |= state.copied.get(clock.me, 0)
+        return released
+
+    def copies_committed(self, frame: Frame) -> None:
+        state = self.state(frame.cta)
+        book = state.copies.get(state.me(frame.cta, frame.first_warp))
+        if book is not None:
+            book.commit(frame.active)
+
+    def copies_waited(self, frame: Frame, newest: int) -> None:
+        state = self.state(frame.cta)
+        clock = state.clocks[state.me(frame.cta, frame.first_warp)]
+        book = state.copies.get(clock.me)
+        if book is None:
+            return
+        lanes = frame.active
+        done = book.older_than(newest, lanes)
+        for group in done:
+            for flight in group.operations:
+                clock.learn(flight.all)  # type: ignore[attr-defined]
+        finished = {id(group) for group in done if not (group.lanes & ~lanes).any()}
+        book.groups = [group for group in book.groups if id(group) not in finished]
+
+    # -- for other parts -------------------------------------------------------------------------------------------
+
+    def tag(self, state: ClusterState, shadow: Shadow, target: object, flight: Flight) -> None:
+        """Note which chunk of which box lies where."""
+
+    def note_remote_copy(self, state: ClusterState, flight: Flight, rank: int) -> None:
+        """A copy goes into another CTA's shared memory."""
+
+    def _remote_arrival(self, state: ClusterState, operation: AsyncOperation, me: int) -> None:
+        """An arrival on another CTA's barrier was issued."""
+
+
+def granules_of(shadow: Shadow, place: object) -> np.ndarray | slice:
+    """The granules of a stretch or a box."""
+    if isinstance(place, Bytes):
+        return shadow.span(place.start, place.size)
+    if isinstance(place, SharedBox):
+        if place.contiguous:
+            return shadow.span(place.offset, place.rows * place.row_bytes)
+        return shadow.of_chunks(place.places())
+    raise TypeError(f"no granules for {type(place).__name__}")

@@ -1,0 +1,10 @@
+"""All rules, by id: data for findings, for `warploom rules` and for the tests."""
+
+from __future__ import annotations
+
+from . import performance, protocol, races, tensor
+from .schema import ERROR, PERFORMANCE, WARNING, Example, Rule
+
+RULES: dict[str, Rule] = {rule.id: rule for family in (races, protocol, tensor, performance) for rule in family.RULES}
+
+__all__ = ["ERROR", "PERFORMANCE", "RULES", "WARNING", "Example", "Rule"]

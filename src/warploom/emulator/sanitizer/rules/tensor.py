@@ -1,0 +1,109 @@
+"""Rules about wgmma, its operands and its registers."""
+
+from __future__ import annotations
+
+from .schema import (
+    COMMIT,
+    DESCRIPTORS,
+    ERROR,
+    FENCE_WGMMA,
+    INIT,
+    WAIT_WGMMA,
+    WARNING,
+    ZERO,
+    Example,
+    Rule,
+    load,
+    multiply,
+    wait,
+)
+
+_READY = ZERO + INIT + load(4096) + wait() + DESCRIPTORS
+_USE = "add.f32 %f8, %f0, %f1;\n"
+
+RULES = (
+    Rule(
+        "wgmma-register-in-flight",
+        "R8, R10",
+        ERROR,
+        "A register of a wgmma in flight is touched",
+        "The accumulator, and A where it is in registers, belong to the operation until the warp has waited "
+        "for it. The "
+        "wait covers only groups that were committed.",
+        "9.7.15.7.3",
+        "wgmma.commit_group, then wgmma.wait_group that covers the group, then use the registers",
+        Example(_READY + FENCE_WGMMA + multiply() + WAIT_WGMMA + _USE + COMMIT + WAIT_WGMMA),
+        Example(_READY + FENCE_WGMMA + multiply() + COMMIT + WAIT_WGMMA + _USE),
+    ),
+    Rule(
+        "missing-wgmma-fence",
+        "R9",
+        ERROR,
+        "A wgmma uses registers that were touched since the last wgmma.fence",
+        "wgmma.fence orders the warp's registers with wgmma: before the first one, and whenever a register of the next "
+        "one was touched or its accumulator's shape changes.",
+        "9.7.15.7.1",
+        "wgmma.fence.sync.aligned in front of the wgmma",
+        Example(_READY + multiply() + COMMIT + WAIT_WGMMA),
+        Example(_READY + FENCE_WGMMA + multiply() + COMMIT + WAIT_WGMMA),
+    ),
+    Rule(
+        "uninitialised-accumulator",
+        "L6",
+        ERROR,
+        "A wgmma adds to an accumulator that nothing has written",
+        "With scale-d true the accumulator is read. Registers hold anything at the start.",
+        "9.7.15.5",
+        "set the accumulator to zero, or pass scale-d false to the first wgmma",
+        Example(INIT + load(4096) + wait() + DESCRIPTORS + FENCE_WGMMA + multiply(1) + COMMIT + WAIT_WGMMA),
+        Example(INIT + load(4096) + wait() + DESCRIPTORS + FENCE_WGMMA + multiply(0) + COMMIT + WAIT_WGMMA),
+    ),
+    Rule(
+        "uninitialised-operand",
+        "L6",
+        ERROR,
+        "A wgmma reads shared memory that nothing has written",
+        "Part of the operand was never filled: a tile smaller than the descriptor says, or a wrong start.",
+        "9.7.15.5.1.2",
+        "fill the whole tile (a copy fills what lies outside its tensor with zeros), or correct the descriptor",
+        Example(ZERO + INIT + load(2048) + wait() + DESCRIPTORS + FENCE_WGMMA + multiply() + COMMIT + WAIT_WGMMA),
+        Example(_READY + FENCE_WGMMA + multiply() + COMMIT + WAIT_WGMMA),
+    ),
+    Rule(
+        "layout-mismatch",
+        "L4",
+        ERROR,
+        "A wgmma reads a tile in another layout than the one TMA wrote",
+        "The swizzle of the tensor map and that of the descriptor must agree, and leading and stride offsets "
+        "must be those "
+        "of the layout.",
+        "5.5.7, 9.7.15.5.1.2",
+        "make box, swizzle and descriptor from one layout (isa.shared_layout)",
+    ),
+    Rule(
+        "setmaxnreg-without-cap",
+        "L9",
+        WARNING,
+        "setmaxnreg in a kernel whose registers at launch are not fixed",
+        "ptxas ignores it there (note C7508), and the registers are not moved.",
+        "9.7.19.5",
+        ".maxnreg, or a block size together with .minnctapersm",
+        Example("setmaxnreg.dec.sync.aligned.u32 40;"),
+        Example("setmaxnreg.dec.sync.aligned.u32 40;", directives=".maxnreg 168"),
+    ),
+    Rule(
+        "setmaxnreg-not-by-warpgroup",
+        "L9",
+        ERROR,
+        "The warps of a warpgroup set different register counts",
+        "All warps of a warpgroup must execute the same setmaxnreg.",
+        "9.7.19.5",
+        "choose the role by warpgroup, not by warp",
+        Example(
+            "shr.u32 %r3, %tid, 5;\nsetp.eq.u32 %p2, %r3, 0;\n@!%p2 bra "
+            "skip;\nsetmaxnreg.dec.sync.aligned.u32 40;\nskip:",
+            directives=".maxnreg 168",
+        ),
+        Example("setmaxnreg.dec.sync.aligned.u32 40;", directives=".maxnreg 168"),
+    ),
+)

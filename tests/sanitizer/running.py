@@ -1,0 +1,36 @@
+"""Run small kernels with the sanitizer on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from warploom import asm
+from warploom.emulator import api
+from warploom.emulator.report import Finding, Report
+from warploom.emulator.sanitizer.rules import Example
+from warploom.emulator.sanitizer.rules.schema import DATA_BYTES
+from warploom.errors import EmulationError
+
+SCHEDULES = [("lazy", 0), ("eager", 0), ("random", 0), ("random", 1), ("random", 2), ("starve", 0), ("starve", 1)]
+
+
+def run(example: Example, schedule: str = "lazy", seed: int = 0) -> Report:
+    """Emulate an example with checking."""
+    data = np.arange(DATA_BYTES // 4, dtype=np.uint32)
+    return api.run(
+        asm.parse(example.text(), name="example.ptx"), "k", [data],
+        grid=(example.cluster, 1, 1), block=(example.threads, 1, 1), cluster=(example.cluster, 1, 1),
+        check=True, schedule=schedule, seed=seed,
+    )  # fmt: skip
+
+
+def findings(example: Example, schedule: str = "lazy", seed: int = 0) -> list[Finding]:
+    """What is found, also where the machine then stops with an error of its own."""
+    try:
+        return run(example, schedule, seed).findings
+    except EmulationError as error:
+        return list(error.findings)  # type: ignore[arg-type]
+
+
+def rules(example: Example, schedule: str = "lazy", seed: int = 0) -> set[str]:
+    return {finding.rule for finding in findings(example, schedule, seed)}

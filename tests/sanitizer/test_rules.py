@@ -1,0 +1,55 @@
+"""Every rule finds its bad example under every schedule, and has nothing against its good one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sanitizer.running import SCHEDULES, findings, rules, run
+from warploom import asm
+from warploom.emulator.sanitizer.rules import ERROR, RULES
+from warploom.errors import EmulationError
+
+WITH_EXAMPLES = [rule for rule in RULES.values() if rule.bad is not None]
+SCHEDULE_IDS = [f"{name}-{seed}" for name, seed in SCHEDULES]
+MAY_STOP_FIRST = {
+    "mbarrier-init-not-visible": "a thread uses the barrier before it is there",
+    "stale-phase-wait": "the phase is complete before the wait, which then waits for the next one",
+}
+"""Where some schedules end in an error of the machine before the rule can speak."""
+
+SAME_CAUSE = {"bytes-in-later-phase": "byte-count-mismatch"}
+"""Where some schedules show another effect: the phase is over before the second copy is issued."""
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=SCHEDULE_IDS)
+@pytest.mark.parametrize("rule", WITH_EXAMPLES, ids=lambda rule: rule.id)
+def test_the_bad_example_is_found(rule, schedule, seed):
+    found = rules(rule.bad, schedule, seed)
+    if rule.id in MAY_STOP_FIRST and schedule != "lazy" and rule.id not in found:
+        with pytest.raises(EmulationError):
+            run(rule.bad, schedule, seed)
+    else:
+        assert {rule.id, SAME_CAUSE.get(rule.id)} & found
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=SCHEDULE_IDS)
+@pytest.mark.parametrize("rule", WITH_EXAMPLES, ids=lambda rule: rule.id)
+def test_the_good_example_is_clean(rule, schedule, seed):
+    report = run(rule.good, schedule, seed)
+    assert [finding for finding in report.findings if finding.severity == ERROR or finding.rule == rule.id] == []
+
+
+@pytest.mark.parametrize("rule", WITH_EXAMPLES, ids=lambda rule: rule.id)
+def test_both_examples_are_legal_texts(rule):
+    for example in (rule.bad, rule.good):
+        assert asm.verify(asm.parse(example.text())) == []
+
+
+def test_a_finding_names_both_lines_and_the_fix():
+    rule = RULES["generic-write-before-async-read"]
+    (finding,) = [finding for finding in findings(rule.bad) if finding.rule == rule.id]
+    text = rule.bad.text().splitlines()
+    lines = [text[place.line - 1].strip() for place in finding.locations]
+    assert lines[0].startswith("@%first cp.async.bulk.global") and lines[1].startswith("st.shared")
+    assert "`tile`" in finding.message and "warp 0 of CTA (0, 0, 0)" in finding.message
+    assert rule.fix in finding.message
