@@ -13,13 +13,13 @@ Integer, single-bit and f64 products are the same in both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import ml_dtypes
 import numpy as np
 
-from .ieee import fma64
+from .ieee import fma32, fma64
 
 MODES = ("exact", "hardware")
 _NAN: dict[str, np.generic] = {"f32": np.uint32(0x7FFFFFFF), "f16": np.uint16(0x7FFF)}
@@ -37,10 +37,11 @@ class Product:
     Attributes:
         a, b: element types: bf16 f16 tf32 e4m3 e5m2 f64 s8 u8 s4 u4 b1.
         accumulator: type of C and D: f32, f16, s32, f64.
-        unit: "wgmma" or "mma"; the hardware mode's fp8 differs.
+        unit: "wgmma", "mma" or "volta" (mma.m8n8k4 with f16); the hardware mode differs.
         saturate: clamp an integer sum instead of wrapping it.
         operation: for b1, "and" or "xor"; else "multiply".
         c: type of C where it is not D's (mma.m8n8k4 with f16 C and f32 D).
+        passes: how many products along k, one after the other, the hardware makes of one (wmma with tf32: two).
     """
 
     a: str
@@ -50,6 +51,7 @@ class Product:
     saturate: bool = False
     operation: str = "multiply"
     c: str = ""
+    passes: int = 1
 
 
 def multiply_accumulate(
@@ -156,8 +158,16 @@ def _double(a: np.ndarray, b: np.ndarray, c: np.ndarray | None) -> np.ndarray:
 
 
 def _hardware(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, kind: Product) -> np.ndarray:
+    if kind.passes > 1:
+        once, step = replace(kind, passes=1), a.shape[-1] // kind.passes
+        for start in range(0, a.shape[-1], step):
+            c = _hardware(a[..., start : start + step], b[..., start : start + step], c, once)
+        assert c is not None
+        return c
     left, right = values(a, kind.a), values(b, kind.b)
     third = None if c is None else values(c, kind.c or kind.accumulator)
+    if kind.unit == "volta" and third is not None:
+        return _without_tensor_core(left, right, third, kind.accumulator)
     if kind.unit == "mma" and kind.a in _FP8:
         return _fp8_by_halves(left, right, third, kind.accumulator)
     fp8 = kind.a in _FP8
@@ -187,6 +197,17 @@ def _fp8_by_halves(left: np.ndarray, right: np.ndarray, third: np.ndarray | None
     if third is None:
         return bits
     return _rounded(values(bits, accumulator) + third, accumulator)
+
+
+def _without_tensor_core(left: np.ndarray, right: np.ndarray, third: np.ndarray, accumulator: str) -> np.ndarray:
+    """The Volta shape on Hopper: single precision fused multiply-adds in the order of k, then an ordinary addition of
+    C, all to nearest even. The chain starts from +0, for f16 results from -0: a sum of none but -0 stays -0. Found by
+    trying against an H200 (tests/golden/conformance.npz)."""
+    total: np.ndarray = np.full(third.shape, -0.0 if accumulator == "f16" else 0.0, np.float32)
+    for k in range(left.shape[-1]):
+        total = fma32(left[..., :, None, k], right[..., None, :, k], total)
+    bits = (total + third.astype(np.float32)).view(np.uint32)
+    return _nearest_half(bits) if accumulator == "f16" else _one_nan(bits.view(np.float32), accumulator)
 
 
 def _exponents(value: np.ndarray, kind: str) -> np.ndarray:

@@ -44,6 +44,10 @@ def _zero(cta: Cta, threads: np.ndarray) -> object:
     return 0
 
 
+_RESERVED_END = 0x120
+"""End of what the system uses of a CTA's reserved shared memory, an H200's answer (tests/golden/conformance.npz); a
+kernel's own begins later, at %reserved_smem_offset_cap."""
+
 _ZERO = (
     *(f"%reserved_smem_offset_{n}" for n in range(2)), *(f"%pm{n}" for n in range(8)),
     *(f"%pm{n}_64" for n in range(8)), *(f"%envreg{n}" for n in range(32)), "%current_graph_exec",
@@ -83,7 +87,7 @@ SPECIAL: dict[str, Value] = {
     "%globaltimer_lo": lambda cta, threads: cta.machine.steps & 0xFFFFFFFF,
     "%globaltimer_hi": lambda cta, threads: cta.machine.steps >> 32,
     "%reserved_smem_offset_begin": lambda cta, threads: 0,
-    "%reserved_smem_offset_end": lambda cta, threads: cta.shared_start,
+    "%reserved_smem_offset_end": lambda cta, threads: min(cta.shared_start, _RESERVED_END),
     "%reserved_smem_offset_cap": lambda cta, threads: cta.shared_start,
     **dict.fromkeys(_ZERO, _zero),
 }

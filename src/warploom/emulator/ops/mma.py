@@ -79,6 +79,6 @@ def volta(d: Decode) -> Step:
     key = d.match.form.key
     accumulator = "f32" if "f32" in key else "f16"
     c_type = "f16" if key.endswith("f16") else "f32"
-    kind = Product("f16", "f16", accumulator, "mma", c=c_type)
+    kind = Product("f16", "f16", accumulator, "volta", c=c_type)
     a, b = volta_a(d.modifier("alayout")), volta_b(d.modifier("blayout"))
     return product_step(d, kind, a, b, volta_c(BITS[c_type]), volta_c(BITS[accumulator]), 4 * 2 * 8 * 8 * 4)
