@@ -131,13 +131,21 @@ def bank_conflicts(lanes: np.ndarray, address: np.ndarray, size: int) -> int:
     if size > BANK_WIDTH:
         parts = np.arange(size // BANK_WIDTH)
         groups, words = np.repeat(groups, parts.size), (words[:, None] + parts).reshape(-1)
-    keys = np.unique(groups << 40 | words)
-    first = int(groups[0])
-    counts = np.bincount(((keys >> 40) - first) * BANK_COUNT + keys % BANK_COUNT)
+    keys = (groups - groups[0]) << 40 | words
+    keys.sort()
+    keys = keys[_changes(keys)]
+    counts = np.bincount((keys >> 40) * BANK_COUNT + keys % BANK_COUNT, minlength=BANK_COUNT)
     padded = np.zeros(-(-counts.size // BANK_COUNT) * BANK_COUNT, np.int64)
     padded[: counts.size] = counts
     fullest = padded.reshape(-1, BANK_COUNT).max(axis=1)
-    return int((fullest[fullest > 0] - 1).sum())
+    return int(fullest.sum() - np.count_nonzero(fullest))
+
+
+def _changes(ordered: np.ndarray) -> np.ndarray:
+    """Where a sorted array has a value for the first time."""
+    new = np.ones(ordered.size, np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
+    return new
 
 
 WARP_GROUPS = {8: 16, 16: 8}
@@ -148,10 +156,12 @@ def global_sectors(lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[i
     """Requests (one for each warp) and the 32-byte sectors they touch."""
     if lanes.size % 32 == 0 and int(address[0]) % SECTOR == 0 and not np.count_nonzero(np.diff(address) - size):
         return lanes.size // 32, lanes.size * size // SECTOR  # neighbours
-    warps = lanes // 32
-    first, last = address // SECTOR, (address + size - 1) // SECTOR
-    keys = np.unique(np.concatenate([warps << 48 | first, warps << 48 | last]))
-    return int(np.unique(warps).size), int(keys.size)
+    warps = lanes >> 5
+    keys = warps << 48 | address // SECTOR
+    if size > SECTOR or SECTOR % size or np.count_nonzero(address % size):  # one access may touch two sectors
+        keys = np.concatenate([keys, warps << 48 | (address + size - 1) // SECTOR])
+    keys.sort()
+    return int(np.count_nonzero(_changes(warps))), int(np.count_nonzero(_changes(keys)))
 
 
 @dataclass(frozen=True)

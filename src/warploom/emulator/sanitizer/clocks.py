@@ -13,7 +13,9 @@ permits anything; it only tells which edge is missing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 FULL = 0xFFFFFFFF
 
@@ -189,19 +191,26 @@ class WarpClock:
         self.version += 1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class View:
-    """The clock that an access is checked against: a warp's, or the meet of a warpgroup's for wgmma."""
+    """The clock that an access is checked against: a warp's, or the meet of a warpgroup's for wgmma.
+
+    `ordered`: numbers of accesses that were found to happen before this, for generic accesses. `rows`, `epochs`: for
+    notes of reads, see `races`. A view is thrown away when the clocks move on.
+    """
 
     c: list[int]
     p: list[int]
     weak: list[int]
     known: int
     carried: int
+    ordered: set[int] = field(default_factory=set)
+    rows: dict[object, np.ndarray] = field(default_factory=dict)
+    epochs: np.ndarray | None = None
 
     @classmethod
     def of(cls, clock: WarpClock) -> View:
-        return cls(clock.c, clock.p, clock.weak, clock.known, clock.carried)
+        return cls(list(clock.c), clock.p, clock.weak, clock.known, clock.carried)
 
     @classmethod
     def meet(cls, clocks: list[WarpClock]) -> View:

@@ -32,6 +32,7 @@ class Lifetime(Multiplies):
         state.exits[me] = state.clocks[me].snapshot(0xFFFFFFFF)
         self._wgmma_in_flight(cta, warp.index)
         if cta.exited:
+            self.judge_waits(state, cta)
             self._copies_in_flight(state, cta)
             self._check_bytes(cta, "at the exit")
             self._register_counts(cta)
@@ -164,7 +165,8 @@ class Lifetime(Multiplies):
         if not effective and not self.findings.seen("setmaxnreg-without-cap", (code,)):
             self.findings.add(
                 "setmaxnreg-without-cap",
-                f"{at(code)} stands in a kernel whose registers at launch are not fixed: ptxas ignores it (C7508)",
+                f"{at(code)} stands in a kernel whose registers at launch the text does not fix: ptxas may "
+                f"ignore it (C7508)",
                 (code,),
                 frame.cta,
                 frame.first_warp,

@@ -19,6 +19,7 @@ from .state import ClusterState, Flight, Groups
 if TYPE_CHECKING:
     from ..engine import AsyncOperation
     from ..frame import Frame
+    from ..machine import Cta
     from ..memory import Region
     from .shadow import Shadow
 
@@ -108,39 +109,48 @@ class Operations(Edges):
         state = self.state(frame.cta)
         if not state.bulk:
             return
-        waited = 0
         own = False
         for lane in frame.active_lanes.tolist():
             mine = state.bulk.get((frame.cta.rank, frame.thread(lane)))
             if mine is None:
                 continue
-            own = True
+            own, waited = True, 0
             for flight in mine.wait(newest, keep=reads_only):
                 waited |= flight.read if reads_only else flight.all
             if waited:
                 state.clocks[state.me(frame.cta, frame.first_warp + lane // 32)].learn(waited)
         if not own:
-            self._waits_for_others(state, frame)
+            self._waits_for_nothing(state, frame)
 
-    def _waits_for_others(self, state: ClusterState, frame: Frame) -> None:
-        """Groups belong to the thread that committed them."""
+    def _waits_for_nothing(self, state: ClusterState, frame: Frame) -> None:
+        """Groups belong to the thread that committed them. At the exit it is known whether this one ever had any."""
         clock = state.clocks[state.me(frame.cta, frame.first_warp)]
         for (rank, thread), groups in state.bulk.items():
             pending = [flight for flight in groups.pending() if not flight.read & clock.known]
             if rank == frame.cta.rank and pending:
+                threads = frozenset(frame.thread(lane) for lane in frame.active_lanes.tolist())
                 code = pending[-1].operation.issuer.operation
-                codes = (frame.operation, code)
-                if not self.findings.seen("wait-by-another-thread", codes):
-                    self.findings.add(
-                        "wait-by-another-thread",
-                        f"{at(frame.operation)} is executed by warp {frame.first_warp}, none of whose threads "
-                        f"has issued "
-                        f"a bulk store: it waits for nothing. Thread {thread} has stores in flight ({at(code)})",
-                        codes,
-                        frame.cta,
-                        frame.first_warp,
-                    )
+                state.idle_waits[frame.operation, threads] = (frame.first_warp, thread, code)
                 return
+
+    def judge_waits(self, state: ClusterState, cta: Cta) -> None:
+        """A CTA exits: which threads have waited for groups and never had one."""
+        for (wait, threads), (warp, thread, code) in state.idle_waits.items():
+            codes = (wait, code)
+            if any((cta.rank, one) in state.bulk for one in threads) or self.findings.seen(
+                "wait-by-another-thread", codes
+            ):
+                continue
+            self.findings.add(
+                "wait-by-another-thread",
+                f"{at(wait)} is executed by warp {warp}, none of whose threads issues a bulk store: it waits "
+                f"for nothing. "
+                f"Thread {thread} has stores in flight ({at(code)})",
+                codes,
+                cta,
+                warp,
+            )
+        state.idle_waits.clear()
 
     # -- cp.async --------------------------------------------------------------------------------------------------
 

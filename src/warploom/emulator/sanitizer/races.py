@@ -95,8 +95,14 @@ class Races(Core):
         strong = atomic or sem in ("relaxed", "acquire", "release", "acq_rel", "volatile", "mmio")
         granules = shadow.elements(index, size, count)
         view = state.view(frame)
-        suspects = [n for n in distinct(shadow.last[granules]) if self._suspect(state, n, view, writes, strong)]
-        if suspects or (writes and self._readers_suspect(state, shadow, granules, view, False)):
+        suspect = False
+        for number in distinct(shadow.last[granules]):
+            if number not in view.ordered:
+                if self._suspect(state, number, view, writes, strong):
+                    suspect = True
+                elif number and not strong:
+                    view.ordered.add(number)
+        if suspect or (writes and self._readers_suspect(state, shadow, granules, view, False)):
             self._check_warps(state, shadow, frame, granules, lanes, writes, strong)
         clocks = state.of_frame(frame)
         masks = lane_masks(frame, lanes)
@@ -226,17 +232,23 @@ class Races(Core):
 
     @staticmethod
     def _note_reads(state: ClusterState, shadow: Shadow, frame: Frame, granules: np.ndarray, lanes: np.ndarray) -> None:
-        clocks = state.of_frame(frame)
         pc = frame.operation.pc
+        clocks = state.of_frame(frame)
         if len(clocks) == 1:
             row = shadow.row(clocks[0].me)
             shadow.epochs[row, granules] = clocks[0].epoch
             shadow.codes[row, granules] = pc
             return
+        view = state.view(frame)
+        if view.epochs is None:
+            view.epochs = np.asarray([clock.epoch for clock in clocks], np.int32)
+        rows = view.rows.get(shadow)
+        if rows is None:
+            rows = view.rows[shadow] = np.asarray([shadow.row(clock.me) for clock in clocks])
         warp_of = lanes >> 5
-        rows = np.asarray([shadow.row(clock.me) for clock in clocks])[warp_of]
-        shadow.epochs[rows, granules] = np.asarray([clock.epoch for clock in clocks], np.int32)[warp_of]
-        shadow.codes[rows, granules] = pc
+        places = rows[warp_of]
+        shadow.epochs[places, granules] = view.epochs[warp_of]
+        shadow.codes[places, granules] = pc
 
     def note_barrier(self, state: ClusterState, region: Region, offset: int, access: int) -> None:
         """The bytes of an mbarrier belong to it."""

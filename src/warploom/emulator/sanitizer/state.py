@@ -98,6 +98,7 @@ class ClusterState:
         self.owners: dict[Region, Cta] = {cta.shared: cta for cta in cluster.ctas}
         self.flights: list[Flight] = []
         self.bulk: dict[tuple[int, int], Groups] = {}
+        self.idle_waits: dict[tuple[Operation, frozenset[int]], tuple[int, int, Operation]] = {}
         self.copies: dict[int, WarpCopies] = {}
         self.copied: dict[int, int] = {}
         self.wgmma: dict[int, Groups] = {}
@@ -120,12 +121,11 @@ class ClusterState:
     def view(self, frame: Frame) -> View:
         """What all warps of a frame know."""
         clocks = self.of_frame(frame)
-        if len(clocks) == 1:
-            return View.of(clocks[0])
         key, versions = (clocks[0].me, len(clocks)), tuple([clock.version for clock in clocks])
         found = self._views.get(key)
         if found is None or found[0] != versions:
-            found = self._views[key] = (versions, View.meet(clocks))
+            made = View.meet(clocks) if len(clocks) > 1 else View.of(clocks[0])
+            found = self._views[key] = (versions, made)
         return found[1]
 
     # -- accesses --------------------------------------------------------------------------------------------------
