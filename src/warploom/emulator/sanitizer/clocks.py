@@ -185,6 +185,17 @@ class WarpClock:
         self.known |= operations
         self.version += 1
 
+    def mark(self) -> None:
+        """Begin a new epoch, if anything happened in this one."""
+        if self.lanes:
+            self._step()
+
+    def suspect(self, weak: list[int]) -> None:
+        """Something tells that others got so far, without ordering their accesses."""
+        self.weak = later(self.weak, weak)
+        self.weak[self.me] = self.c[self.me]
+        self.version += 1
+
     def _step(self) -> None:
         self.c[self.me] += 1
         self.weak[self.me] = self.c[self.me]

@@ -170,13 +170,9 @@ class Edges(Races):
             self._release(state, barrier, phase, released, by, remote)
             return
         frame = by.frame
-        if by.lane is not None:
-            clock = self._clock_of(state, by)
-            released = clock.release(1 << by.lane % 32)
-            self._release(state, barrier, phase, released, by, False)
-            return
-        for clock, mask in zip(state.of_frame(frame), lane_masks(frame, frame.active_lanes), strict=True):
-            if mask:
+        masks = lane_masks(frame, frame.active_lanes)  # lanes that execute it together release together
+        for number, (clock, mask) in enumerate(zip(state.of_frame(frame), masks, strict=True)):
+            if mask and (by.lane is None or by.lane >> 5 == number):
                 self._release(state, barrier, phase, clock.release(mask), by, False)
 
     def _release(

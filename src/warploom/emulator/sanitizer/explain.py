@@ -61,8 +61,9 @@ def classify(conflict: Conflict) -> tuple[str, str | None, str]:
         return (
             "warp-synchronous",
             None,
-            f"another thread of warp {earlier.warp} signals for it, and the warp's threads have not met "
-            "(bar.warp.sync) since that access",
+            f"all that orders the two is that another thread of warp {earlier.warp} signalled later, or a "
+            f"wgmma that the "
+            "warp took part in is done: neither says that this access is",
         )
     return "data-race", None, "nothing orders the two: no barrier, no wait, no release that the other acquires"
 

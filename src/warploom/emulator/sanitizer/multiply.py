@@ -16,6 +16,7 @@ from ..code import Code, Operation
 from ..flatten import DeclaredRegister
 from ..handlers import Step
 from ..ops.wgmma import owner_of
+from .clocks import WarpClock, later
 from .core import actor
 from .findings import at
 from .operations import Operations
@@ -137,6 +138,7 @@ class Multiplies(Operations):
         flight = state.flight(operation, frame.cta, frame.first_warp)
         operation.clock = flight
         view = state.view(frame)
+        flight.weak = self._issued_by_all(state.of_frame(frame))
         for place in operation.sources:
             shadow = state.shadows[place.region]  # type: ignore[attr-defined]
             chunks = place.chunks()  # type: ignore[attr-defined]
@@ -154,6 +156,17 @@ class Multiplies(Operations):
             mine.shapes[owner] = shape
             mine.groups.open.append(flight)
             mine.owned.setdefault(d | a, []).append(flight)
+
+    @staticmethod
+    def _issued_by_all(clocks: list[WarpClock]) -> list[int]:
+        """What happened before the four warps issued a wgmma: it has happened when the wgmma is done, but for how much
+        later the accesses themselves are done there is no promise.
+        """
+        reached = clocks[0].weak
+        for clock in clocks:
+            reached = later(reached, clock.weak)
+            clock.mark()
+        return reached
 
     def _check_fenced(
         self, frame: Frame, warp: int, mine: WarpRegisters, rows: Rows, owner: object, shape: str
@@ -210,6 +223,7 @@ class Multiplies(Operations):
             bits = 0
             for flight in done:
                 bits |= flight.all
+                clock.suspect(flight.weak)
             clock.learn(bits)
             for rows in list(mine.owned):
                 left = [flight for flight in mine.owned[rows] if not flight.done & bits]

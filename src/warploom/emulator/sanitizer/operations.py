@@ -14,7 +14,7 @@ from .edges import Edges
 from .findings import at
 from .races import Granules
 from .shadow import ASYNC, COPY
-from .state import ClusterState, Flight, Groups
+from .state import ClusterState, Flight, Groups, lane_masks
 
 if TYPE_CHECKING:
     from ..engine import AsyncOperation
@@ -43,7 +43,8 @@ class Operations(Edges):
         warp = issuer.frame.first_warp + lane // 32
         clock = state.clocks[state.me(cta, warp)]
         if not operation.targets:  # an arrival on another CTA's barrier
-            operation.clock = clock.release(1 << lane % 32)
+            masks = lane_masks(issuer.frame, issuer.frame.active_lanes)
+            operation.clock = clock.release(masks[lane // 32])
             self._remote_arrival(state, operation, clock.me)
             return
         flight = state.flight(operation, cta, warp)
@@ -115,6 +116,7 @@ class Operations(Edges):
             if mine is None:
                 continue
             own, waited = True, 0
+            state.owners_wait.add(frame.operation)
             for flight in mine.wait(newest, keep=reads_only):
                 waited |= flight.read if reads_only else flight.all
             if waited:
@@ -137,6 +139,8 @@ class Operations(Edges):
         """A CTA exits: which threads have waited for groups and never had one."""
         for (wait, threads), (warp, thread, code) in state.idle_waits.items():
             codes = (wait, code)
+            if wait in state.owners_wait:  # all threads execute it, the owner among them
+                continue
             if any((cta.rank, one) in state.bulk for one in threads) or self.findings.seen(
                 "wait-by-another-thread", codes
             ):

@@ -31,6 +31,7 @@ class Flight:
     Attributes:
         read, done: one bit each: "it has read its sources", "it is done" (which implies the first).
         phase: of the barrier it signals, when it was issued; -1 without one.
+        weak: of a wgmma, what its four warps had done when they issued it.
     """
 
     read: int
@@ -39,6 +40,7 @@ class Flight:
     cta: Cta
     warp: int
     phase: int = -1
+    weak: list[int] = field(default_factory=list)
 
     @property
     def all(self) -> int:
@@ -98,6 +100,7 @@ class ClusterState:
         self.owners: dict[Region, Cta] = {cta.shared: cta for cta in cluster.ctas}
         self.flights: list[Flight] = []
         self.bulk: dict[tuple[int, int], Groups] = {}
+        self.owners_wait: set[Operation] = set()
         self.idle_waits: dict[tuple[Operation, frozenset[int]], tuple[int, int, Operation]] = {}
         self.copies: dict[int, WarpCopies] = {}
         self.copied: dict[int, int] = {}
