@@ -5,7 +5,7 @@
 "kernel call" is the walkthrough kernel called as a user calls it, `gemm(a, b, out=c)`; the ratio is taken from it.
 The other figures are of a kernel that takes a GEMM's arguments (two tensor maps, a pointer, three sizes) and exits at
 once. Queues are emptied between rounds, untimed, so that they never fill. Every figure is over `calls` calls through
-the public call with full validation, over `sets` rotating sets of buffers, the median of five passes. "miss" is the
+the public call with full validation, over `sets` rotating sets of buffers, the median of fifteen passes. "miss" is the
 first call with each set: checks, tensor maps, layout. `routes` times the prepared launch alone, by ctypes and by
 cuda-bindings; the faster one is to be the default.
 """
@@ -67,7 +67,7 @@ def program(pdl: bool = False, cluster: int = 1) -> Program:
     )
 
 
-def per_call(call: Callable[..., Any], sets: list[tuple[Any, ...]], calls: int, passes: int = 5) -> dict[str, float]:
+def per_call(call: Callable[..., Any], sets: list[tuple[Any, ...]], calls: int, passes: int = 15) -> dict[str, float]:
     """Host microseconds per call: median, least and most of the passes."""
     rounds = max(1, calls // len(sets))
     times = []
