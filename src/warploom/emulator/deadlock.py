@@ -22,7 +22,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
                     operation = machine.code.operations[fragment.pc]
                     place = f"{operation.instruction.location or ''}  {operation.text}"
                     wait = fragment.wait
-                    only_barriers &= wait is not None and wait.kind != "poll"
+                    only_barriers &= wait is not None and wait.kind not in ("poll", "loop")
                     reason = wait.describe() if wait is not None else "its turn"
                     first_place = first_place or place
                     threads = fragment.lanes.bit_count()
