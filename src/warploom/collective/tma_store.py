@@ -54,6 +54,7 @@ class TmaStore:
         place = self._place(thread)
         number = 0
         per_box = BOX * _GROUP // 8
+        total = sum(len(block) // per_box for block in acc)
         for index, block in enumerate(acc):
             if len(block) % per_box:
                 raise self.array.trace.error(
@@ -64,7 +65,7 @@ class TmaStore:
             for first in range(0, len(block), per_box):
                 box = self.boxes[me * self.slots + number % self.slots]
                 with ptx.if_(leader):
-                    ptx.cp.async_.bulk.wait_group_read(self.slots - 1)
+                    ptx.cp.async_.bulk.wait_group_read(self._newer_stores(number, total))
                 ptx.bar.sync(barrier, WARPGROUP)
                 self._write(box + place, block[first : first + per_box])
                 ptx.fence.proxy_async_shared_cta()
@@ -74,6 +75,16 @@ class TmaStore:
                     ptx.tma.store(self.array.tma_desc(), box, corner)
                     ptx.cp.async_.bulk.commit_group()
                 number += 1
+
+    def _newer_stores(self, number: int, total: int) -> int:
+        """How many stores were committed since the last one that used the slot of box `number`, of `total` in a tile.
+
+        The numbers begin anew with each tile, so the first boxes look back at the last ones of the tile before.
+        """
+        if number >= self.slots:
+            return self.slots - 1
+        last_use = max((box for box in range(total) if box % self.slots == number), default=total)
+        return total - 1 - last_use + number
 
     def finish(self) -> None:
         """Before the CTA ends: its stores have read their shared memory."""

@@ -1,0 +1,22 @@
+"""The ring of store boxes: no box is rewritten while its last store may still be read, whatever the counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from warploom.collective.tma_store import TmaStore
+
+
+@pytest.mark.parametrize("slots", range(1, 6))
+@pytest.mark.parametrize("total", range(1, 8))
+def test_a_box_waits_for_the_store_that_used_it_last(slots: int, total: int):
+    ring = TmaStore.__new__(TmaStore)
+    ring.slots = slots
+    committed: list[int] = []  # slot of each store, oldest first
+    for _ in range(3):
+        for number in range(total):
+            allowed = ring._newer_stores(number, total)
+            slot = number % slots
+            pending = committed[len(committed) - allowed :] if allowed else []
+            assert slot not in pending
+            committed.append(slot)
