@@ -41,9 +41,7 @@ class Observer:
     ) -> None:
         """Lanes write; as `generic_read`."""
 
-    def atomic(
-        self, frame: Frame, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray
-    ) -> None:
+    def atomic(self, frame: Frame, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray) -> None:
         """Lanes read and change elements atomically (atom, red)."""
 
     # -- asynchronous operations -----------------------------------------------------------------------------------

@@ -266,7 +266,11 @@ def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: Callable[[MBa
 
     queue = mbarrier.arrivals_in_flight(frame.cta.cluster)
     operation = AsyncOperation(
-        "remote", by, f"arrival on the mbarrier of CTA rank {cta.rank}", signal=signal, after=tuple(queue[-1:]),
+        "remote",
+        by,
+        f"arrival on the mbarrier of CTA rank {cta.rank}",
+        signal=signal,
+        after=tuple(queue[-1:]),
         rank=cta.rank,
     )
     queue.append(operation)
