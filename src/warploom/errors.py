@@ -8,6 +8,7 @@ classes say which stage refused. A leaf: it imports nothing of the package.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ class EmulationError(WarploomError):
     `findings`: what the sanitizer had found before, where checking was on.
     """
 
-    findings: tuple[object, ...] = ()
+    findings: tuple[Any, ...] = ()
 
 
 class OutOfBoundsError(EmulationError):

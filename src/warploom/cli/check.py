@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import asm
+from ..emulator.report import Finding
 from ..errors import ArgumentError, ArgumentTypeError, EmulationError, PtxSyntaxError, VerificationError, WarploomError
 from ..runtime import Program, emulate, launch_file, program_of
 from . import find
@@ -210,10 +211,8 @@ def _emulated(
     except EmulationError as error:
         if error.hint is None and not program.dynamic_smem and launch_file.has_extern_shared(program.text):
             error.hint = "the text has .extern .shared memory and the launch gives it 0 bytes: dynamic_smem"
-        return Checked(program.title, "emulated", [_finding(error)])
-    findings = [
-        {**vars(finding), "locations": [str(place) for place in finding.locations]} for finding in report.findings
-    ]
+        return Checked(program.title, "emulated", [*map(_plain, error.findings), _finding(error)])
+    findings = [_plain(finding) for finding in report.findings]
     if check is not None:
         try:
             check(*report.outputs)
@@ -223,6 +222,11 @@ def _emulated(
             places = [f"{Path(at.filename).name}:{at.lineno}" for at in traceback.extract_tb(error.__traceback__)[1:2]]
             findings.append({"rule": "wrong-result", "severity": ERROR, "message": message, "locations": places})
     return Checked(program.title, "emulated", findings, report.counters.as_dict(), dict(report.launch), report.seconds)
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    """What the sanitizer found, as plain values."""
+    return {**vars(finding), "locations": [str(place) for place in finding.locations]}
 
 
 def _finding(error: WarploomError) -> dict[str, Any]:

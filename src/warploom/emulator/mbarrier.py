@@ -78,6 +78,8 @@ class MBarrier:
         if not 1 <= count <= MAXIMUM_COUNT:
             self._error(by, f"an arrival on {self.name} has count {count}", expected=f"1 to {MAXIMUM_COUNT}")
         if count > self.pending:
+            if self.cta.machine.observer is not None:
+                self.cta.machine.observer.surplus_arrival(self, by)
             self._error(
                 by,
                 f"{self.name} gets {count} arrival{'s' if count > 1 else ''} in phase {self.phase} and only "
@@ -211,6 +213,8 @@ def find(by: Issuer, cta: Cta, offset: int) -> MBarrier:
     if found is None:
         invalidated = offset in cta.state.get("invalidated mbarriers", ())  # type: ignore[operator]
         how = "has been invalidated" if invalidated else "has not been initialised"
+        if cta.machine.observer is not None:
+            cta.machine.observer.barrier_missing(cta, offset, by)
         by.error(
             InvalidOperandError,
             f"the mbarrier at {shared.name(cta, offset)} {how}",

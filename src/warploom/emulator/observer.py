@@ -92,6 +92,12 @@ class Observer:
     def mbarrier_initialised(self, barrier: MBarrier, by: Issuer) -> None:
         """mbarrier.init."""
 
+    def barrier_missing(self, cta: Cta, offset: int, by: Issuer) -> None:
+        """An mbarrier instruction finds no barrier; an error follows."""
+
+    def surplus_arrival(self, barrier: MBarrier, by: Issuer) -> None:
+        """An arrival that no phase waits for any more; an error follows."""
+
     def mbarrier_event(self, barrier: MBarrier, event: Event) -> None:
         """An arrival, announced bytes or delivered bytes, before they take effect."""
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .. import shared
 from .clocks import Released, WarpClock
 from .core import actor
 from .findings import at
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ..code import Operation
     from ..engine import AsyncOperation, Issuer
     from ..frame import Frame
+    from ..machine import Cta
     from ..mbarrier import Event, MBarrier
     from ..observer import Meeting
 
@@ -249,6 +251,33 @@ class Edges(Races):
                 codes,
                 by.frame.cta,
             )
+
+    def barrier_missing(self, cta: Cta, offset: int, by: Issuer) -> None:
+        invalidated = offset in cta.state.get("invalidated mbarriers", ())  # type: ignore[operator]
+        rule = "mbarrier-used-when-invalid" if invalidated else "mbarrier-init-not-visible"
+        how = "after its mbarrier.inval" if invalidated else "before any thread has initialised it"
+        warp = by.frame.first_warp + (by.lane or 0) // 32
+        self.findings.add(
+            rule,
+            f"{actor(by.frame.cta, warp)} uses the mbarrier at `{shared.name(cta, offset)}` with "
+            f"{at(by.operation)} {how}",
+            (by.operation,),
+            by.frame.cta,
+            warp,
+        )
+
+    def surplus_arrival(self, barrier: MBarrier, by: Issuer) -> None:
+        clocks: BarrierClock = barrier.clock  # type: ignore[assignment]
+        warp = by.frame.first_warp + (by.lane or 0) // 32
+        codes = (by.operation, *clocks.current.codes[-1:])
+        self.findings.add(
+            "surplus-arrival",
+            f"{actor(by.frame.cta, warp)} arrives on `{barrier.name}` with {at(by.operation)}, and all "
+            f"{barrier.expected} arrivals of phase {barrier.phase} are there: only bytes are missing",
+            codes,
+            by.frame.cta,
+            warp,
+        )
 
     def mbarrier_phase(self, barrier: MBarrier) -> None:
         clocks: BarrierClock = barrier.clock  # type: ignore[assignment]

@@ -55,6 +55,30 @@ RULES = (
         Example(INIT + "ld.shared.u64 %d0, [tile];"),
     ),
     Rule(
+        "mbarrier-used-when-invalid",
+        "M1",
+        ERROR,
+        "An mbarrier is used after mbarrier.inval",
+        "Its bytes are plain memory again and mean nothing to mbarrier instructions.",
+        "9.7.13.15.10",
+        "mbarrier.inval only behind the last use, or mbarrier.init again",
+        Example(
+            INIT + "@%first mbarrier.inval.shared::cta.b64 [bar];\n@%first mbarrier.arrive.shared::cta.b64 _, [bar];"
+        ),
+        Example(INIT + "@%first mbarrier.arrive.shared::cta.b64 %d0, [bar];" + wait()),
+    ),
+    Rule(
+        "surplus-arrival",
+        "M4",
+        ERROR,
+        "More arrivals come in a phase than the barrier was initialised for",
+        "The pending count would fall below zero, and later phases would complete at the wrong time.",
+        "9.7.13.15.3",
+        "give mbarrier.init the number of arrivals of each phase, and wait for a phase before arriving for the next",
+        Example(INIT + load(512, 1024) + "@%first mbarrier.arrive.shared::cta.b64 _, [bar];" + wait()),
+        Example(INIT + load(512) + wait()),
+    ),
+    Rule(
         "bytes-in-later-phase",
         "M7, M8",
         ERROR,

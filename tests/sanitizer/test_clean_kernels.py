@@ -1,0 +1,66 @@
+"""The sanitizer has nothing against kernels that are right: the package's, the examples, compilers' texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from tests.sanitizer.running import SCHEDULES
+from warploom.cli import find
+from warploom.cli.check import examples
+from warploom.kernels import ladder, walkthrough, warp_specialised
+from warploom.runtime import emulate, launch_file
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+FOREIGN = sorted((ROOT / "tests" / "foreign").glob("*/*.launch.toml"))
+schedules = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}-{seed}" for name, seed in SCHEDULES])
+
+
+def errors(program, *arguments, schedule: str = "lazy", seed: int = 0) -> list:
+    report = emulate(program, *arguments, check=True, schedule=schedule, seed=seed)
+    return [finding for finding in report.findings if finding.severity == "error"]
+
+
+def normal(*shape: int, dtype: type = ml_dtypes.bfloat16) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+@schedules
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_the_examples(path: Path, schedule: str, seed: int):
+    module = find.load(path)
+    for example in examples(module, find.kernels_of(module), everything=True):
+        assert errors(example.kernel, *example.arguments, schedule=schedule, seed=seed) == []
+
+
+@schedules
+def test_the_walkthrough(schedule: str, seed: int):
+    kernel = walkthrough.build_gemm_m64n64(64, 128, 96)
+    assert errors(kernel, normal(64, 96), normal(96, 128), schedule=schedule, seed=seed) == []
+
+
+@schedules
+def test_the_warp_specialised_kernel(schedule: str, seed: int):
+    kernel = warp_specialised.build()
+    assert errors(kernel, normal(128, 512), normal(256, 512), schedule=schedule, seed=seed) == []
+
+
+@pytest.mark.parametrize("rung", ladder.RUNGS, ids=lambda rung: rung.module)
+def test_the_ladder(rung: ladder.Rung):
+    dtype = np.float32 if rung.dtype.name == "f32" else ml_dtypes.bfloat16
+    m, n, k = (64, 64, 64) if rung.number < 5 else (256, 256, 256) if rung.number < 12 else (512, 512, 384)
+    b = normal(k, n, dtype=dtype) if rung.layout == "NN" else normal(n, k, dtype=dtype)
+    for schedule, seed in [("lazy", 0), ("eager", 0), ("random", 0)][: 1 if rung.number < 5 else 3]:
+        assert errors(rung.build(), normal(m, k, dtype=dtype), b, schedule=schedule, seed=seed) == []
+
+
+@pytest.mark.parametrize("launch", FOREIGN, ids=lambda path: path.name.removesuffix(".launch.toml"))
+def test_what_compilers_and_prototypes_wrote(launch: Path):
+    described = launch_file.read(launch)
+    text = launch.with_name(launch.name.replace(".launch.toml", ".ptx"))
+    program = described.program(text.read_text(), text.name)
+    assert errors(program, *described.arguments(program)) == []
