@@ -61,7 +61,8 @@ def check(
     ] = None,
     init: Annotated[bool, typer.Option("--init", help="Write a launch description to be filled in, and stop.")] = False,
     schedule: Annotated[
-        str, typer.Option(help="When asynchronous work completes: eager, lazy, random, starve.")
+        str,
+        typer.Option(help="When asynchronous work completes: eager, lazy, random, starve, pct, or explore: several."),
     ] = "lazy",
     seed: Annotated[int, typer.Option(help="Seed of the schedule.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

@@ -6,6 +6,7 @@ write may happen in any order. The `Engine` decides when, by its policy:
     eager    at issue
     lazy     only when no warp can run: first what reads operands (wgmma), then what others wait for, stores last
     random   by the seed, now and then between instructions, the pieces of one copy in random order, its signal last
+    pct      at issue, but every operation held back with probability 1/2 for as long as anything else can move
     starve   at issue, but one kind of operation (or every third one) held back for as long as anything else can move
 
 What happens depends only on (policy, seed) and on the program: the same pair replays the same run. PTX ISA 8.9.1.1
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from .frame import Frame
     from .machine import Cluster, Cta, Machine, Warp
 
-POLICIES = ("eager", "lazy", "random", "starve")
+POLICIES = ("eager", "lazy", "random", "starve", "pct")
 KINDS = ("wgmma", "cp.async", "load", "remote", "store")
 """Kinds of operations, in the order in which "lazy" prefers them. wgmma first: it then reads what its operands held
 when a missing wait let it start, and a stage given back too early is already poisoned by the next load. Stores last:
@@ -136,6 +137,7 @@ class Engine:
         self.random = random.Random(seed)
         self.issued = 0
         self.starved = (*KINDS, "every third")[seed % (len(KINDS) + 1)]
+        self._holds_some = policy in ("starve", "pct")
         self._queues: dict[str, deque[AsyncOperation]] = {kind: deque() for kind in KINDS}
         self._in_flight = 0
 
@@ -148,7 +150,7 @@ class Engine:
         observer = self.machine.observer
         if observer is not None:
             observer.operation_issued(operation)
-        at_once = self.policy == "eager" or (self.policy == "starve" and not self._is_starved(operation))
+        at_once = self.policy == "eager" or (self._holds_some and not self._is_starved(operation))
         if at_once and operation.may_start:
             self._complete(operation)
             return operation
@@ -215,11 +217,13 @@ class Engine:
     def _order(self) -> Iterator[AsyncOperation]:
         """What may start, by kind and age; under "starve" what is held back comes last."""
         ready = (operation for kind in KINDS for operation in self._queues[kind] if operation.may_start)
-        if self.policy != "starve":
+        if not self._holds_some:
             return ready
         return iter(sorted(ready, key=self._is_starved))
 
     def _is_starved(self, operation: AsyncOperation) -> bool:
+        if self.policy == "pct":
+            return bool(random.Random(self.seed << 32 | operation.number).getrandbits(1))
         if self.starved == "every third":
             return operation.number % 3 == 0
         return operation.kind == self.starved

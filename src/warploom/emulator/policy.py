@@ -3,6 +3,7 @@
     eager    asynchronous operations complete at issue; warps run the lowest program counter first
     lazy     they complete only when nothing else can run (the default)
     random   warps, CTAs and operations in random order, by seed
+    pct      warps by random priorities that change at a few random moments; half of the operations held back
     starve   one warp of each CTA or one operation is held back as long as anything else can run, chosen by seed
 
 A policy decides among warps and CTAs; the engine asks it about operations. The same (schedule, seed) always makes
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .machine import Fragment
 
 Item = TypeVar("Item")
-SCHEDULES = ("eager", "lazy", "random", "starve")
+SCHEDULES = ("eager", "lazy", "random", "starve", "pct")
 
 
 class Policy:
@@ -100,9 +101,52 @@ class Starve(Policy):
         return others[0] if others else min(runnable)
 
 
+class Pct(Policy):
+    """Probabilistic concurrency testing: Burckhardt et al., ASPLOS 2010.
+
+    The warp of highest priority runs whenever it can; at CHANGES random moments the one that runs falls to the end. An
+    ordering bug that needs few orderings to go wrong is met with a probability that has a lower bound.
+    """
+
+    name = "pct"
+    fuse = False
+    start_all = True
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self._priority: dict[object, float] = {}
+        self._changes = {self.random.randrange(HORIZON) for _ in range(CHANGES)}
+        self._step = 0
+
+    def _of(self, key: object) -> float:
+        found = self._priority.get(key)
+        if found is None:
+            found = self._priority[key] = self.random.random()
+        return found
+
+    def order(self, items: list[Item]) -> list[Item]:
+        return sorted(items, key=self._of)
+
+    def choose(self, runnable: dict[int, Fragment]) -> int:
+        chosen = max(sorted(runnable), key=self._of)
+        self._step += 1
+        if self._step in self._changes:
+            self._priority[chosen] = -self._step
+            chosen = max(sorted(runnable), key=self._of)
+        return chosen
+
+    def quantum(self, most: int) -> int:
+        return 64
+
+
+CHANGES = 3
+HORIZON = 2000
+"""Moments at which priorities change, and among how many decisions they are drawn."""
+
+
 def make_policy(schedule: str, seed: int) -> Policy:
     """The policy of a schedule's name. Raises ArgumentError for an unknown one."""
-    for policy in (Policy, Eager, Random, Starve):
+    for policy in (Policy, Eager, Random, Starve, Pct):
         if policy.name == schedule:
             return policy(seed)
     raise ArgumentError(f"there is no schedule {schedule!r}", expected=", ".join(SCHEDULES))

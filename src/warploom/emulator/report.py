@@ -195,6 +195,7 @@ class Report:
         findings: empty for a kernel that was clean under this schedule.
         schedule, seed: with which it ran; the same pair replays it.
         launch: grid, block, cluster.
+        explored: the pairs that were run before this one was chosen, with schedule "explore".
     """
 
     entry: str
@@ -205,6 +206,7 @@ class Report:
     seed: int = 0
     seconds: float = 0.0
     launch: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    explored: tuple[tuple[str, int], ...] = ()
     error: EmulationError | None = None
 
     @property

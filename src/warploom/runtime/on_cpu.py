@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ArgumentTypeError, StepLimitError
+from ..errors import ArgumentError, ArgumentTypeError, EmulationError, StepLimitError
 from ..settings import config
 from . import estimate as estimates
 from .arrays import ArrayView
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..emulator.report import Report
 
 NUMERICS = ("exact", "hardware")
+EXPLORE = "explore"
 
 
 def emulate(
@@ -56,7 +57,8 @@ def emulate(
         grid, block, cluster, dynamic_smem: in place of the program's; a text needs at least the grid.
         entry: which kernel of a text with several.
         check: run the sanitizer and count conflicts; findings are in the report.
-        schedule, seed: "eager", "lazy", "random", "starve": in which order asynchronous work completes.
+        schedule, seed: "eager", "lazy", "random", "starve", "pct": in which order warps run and asynchronous work
+            completes. "explore" tries several pairs, the simplest first, and runs the first that fails, or "lazy".
         max_steps: most warp instructions; None: `config.emulator.max_steps`.
         machine: the GPU to be, `H200(sms=4)`; None: the usual one of the program's target.
         numerics: "exact", or "hardware" for the tensor cores' own rounding.
@@ -98,6 +100,7 @@ def run(
     """Emulate a call that has been looked at."""
     from ..emulator import api
     from ..emulator.machine import Model
+    from ..emulator.sanitizer import explore
 
     program = call.program
     _check_options(machine, seed, max_steps, numerics)
@@ -116,7 +119,11 @@ def run(
     settings = config.emulator
 
     def launch(
-        values: list[Any], steps: int, on_progress: Callable[[int, int], None] | None, clusters: int | None
+        values: list[Any],
+        steps: int,
+        on_progress: Callable[[int, int], None] | None,
+        clusters: int | None,
+        pair: tuple[str, int],
     ) -> Report:
         return api.run(
             module,
@@ -127,8 +134,8 @@ def run(
             cluster=bound.cluster,
             dynamic_smem=bound.dynamic_smem,
             check=check,
-            schedule=schedule,
-            seed=seed,
+            schedule=pair[0],
+            seed=pair[1],
             max_steps=steps,
             model=model,
             numerics=numerics,
@@ -137,11 +144,13 @@ def run(
             shared_parts=program.shared_parts,
         )
 
+    usual = ("lazy", seed) if schedule == EXPLORE else (schedule, seed)
+
     def sample(steps: int) -> float:
         copies = _values(bound, copy=True)
         started = time.perf_counter()
         try:
-            launch(copies, steps, None, 1)
+            launch(copies, steps, None, 1, usual)
         except StepLimitError as error:
             error.seconds = time.perf_counter() - started  # type: ignore[attr-defined]
             raise
@@ -149,7 +158,18 @@ def run(
 
     estimates.refuse_if_long(estimates.estimate(_clusters(bound), sample), settings.limit_s, program.title)
     with ProgressBar(program.title, settings.progress_after_s) as bar:
-        report = launch(_values(bound), settings.max_steps if max_steps is None else max_steps, bar, None)
+        most = settings.max_steps if max_steps is None else max_steps
+        pair = usual
+        tried: tuple[tuple[str, int], ...] = ()
+        if schedule == EXPLORE:
+            found = explore(lambda *pair: launch(_values(bound, copy=True), most, bar, None, pair))
+            pair, tried = found.failing or usual, found.tried
+        try:
+            report = launch(_values(bound), most, bar, None, pair)
+        except EmulationError as error:
+            error.add_note(f"  replay with schedule={pair[0]!r}, seed={pair[1]}")
+            raise
+        report.explored = tried
     if program.arrays:
         report.outputs = tuple(_given_back(value, views) for value in outs)
     return report

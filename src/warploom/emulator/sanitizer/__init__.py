@@ -5,7 +5,8 @@ happened to give the right result. The parts, each on top of the one before: `ra
 (synchronisation), `operations` (copies), `multiply` (wgmma), `lifetime` (exits), `layout`, `performance`.
 """
 
+from .explore import EXPLORED, explore
 from .rules import RULES, Rule
 from .sanitizer import Sanitizer
 
-__all__ = ["RULES", "Rule", "Sanitizer"]
+__all__ = ["EXPLORED", "RULES", "Rule", "Sanitizer", "explore"]
