@@ -86,7 +86,7 @@ def describe(text: Path, n: int = 60) -> Path:
 # -- every command -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["demo", "info", "ptx", "sass", "resources", "check"])
+@pytest.mark.parametrize("command", ["demo", "info", "ptx", "sass", "resources", "check", "rules"])
 def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0

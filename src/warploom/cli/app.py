@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import WarploomError
-from . import check, demo, info, look
+from . import check, demo, info, look, rules
 from .output import exit_code, say, say_error
 
 
@@ -56,6 +56,7 @@ app.command("ptx")(look.ptx)
 app.command("sass")(look.sass)
 app.command("resources")(look.resources)
 app.command("check")(check.check)
+app.command("rules")(rules.rules)
 
 
 def run() -> None:

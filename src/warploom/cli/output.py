@@ -16,6 +16,7 @@ from ..errors import ArgumentError, ArgumentTypeError, SourceLocation, WarploomE
 
 FINDINGS = 1
 USAGE = 2
+SEVERITY_STYLE = {"error": "bold red", "warning": "bold yellow", "performance": "bold cyan"}
 
 
 def console(*, stderr: bool = False) -> Console:

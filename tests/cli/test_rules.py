@@ -1,0 +1,60 @@
+"""`warploom rules`: what the sanitizer checks, explained."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from warploom import asm
+from warploom.cli.app import app
+from warploom.emulator.sanitizer.rules import RULES
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_all_rules_are_listed_with_their_severity() -> None:
+    lines = run("rules").stdout.splitlines()
+    assert len(lines) == len(RULES)
+    for line, rule in zip(lines, RULES.values(), strict=True):
+        assert f"{rule.id} ({rule.severity})" in line and rule.title in line
+
+
+@pytest.mark.parametrize("name", list(RULES))
+def test_every_rule_says_why_with_the_section_and_what_to_do(name: str) -> None:
+    rule, said = RULES[name], run("rules", name).stdout
+    assert said.strip().startswith(f"{rule.severity}[{name}]: {rule.title}")
+    for part in (rule.why, rule.section, rule.fix):
+        assert part in said
+
+
+def test_the_line_that_makes_the_difference_is_marked() -> None:
+    said = run("rules", "generic-write-before-async-read").stdout
+    good = said.split("a kernel that keeps it")[1]
+    assert "    + fence.proxy.async;" in good.splitlines()
+    assert sum(line.startswith("    +") for line in good.splitlines()) == 1
+
+
+def test_a_number_of_the_list_of_misuses_names_its_rules() -> None:
+    said = run("rules", "r2").stdout
+    assert "generic-write-before-wgmma-read" in said and "cp-async-before-wgmma" in said
+
+
+def test_json_has_the_whole_texts_of_both_kernels() -> None:
+    (rule,) = json.loads(run("rules", "data-race", "--json").stdout)
+    assert rule["id"] == "data-race" and rule["severity"] == "error"
+    for example in (rule["bad"], rule["good"]):
+        assert asm.verify(asm.parse(example["text"])) == []
+
+
+def test_an_unknown_rule_is_a_sentence_with_the_nearest_one() -> None:
+    result = run("rules", "data-rase")
+    assert result.exit_code == 2
+    assert "there is no rule 'data-rase'" in result.stderr and "do you mean data-race?" in result.stderr
+
+
+def test_an_error_that_ended_a_check_is_explained_too() -> None:
+    assert "No thread can run" in run("rules", "DeadlockError").stdout
