@@ -64,6 +64,11 @@ class Released:
         none = [0] * len(self.c)
         return Released(none, none, self.weak, self.known, self.carried)
 
+    def relaxed(self) -> Released:
+        """What a relaxed arrival on a barrier of its own CTA carries: operations, and no hint of anything else."""
+        none = [0] * len(self.c)
+        return Released(none, none, none, self.known, self.carried)
+
 
 class WarpClock:
     """The clock of one warp.
@@ -152,8 +157,6 @@ class WarpClock:
 
     def remember(self, released: Released) -> None:
         """A relaxed access has seen what a release carried; a fence will make it known."""
-        self.weak = later(self.weak, released.weak)
-        self.weak[self.me] = self.c[self.me]
         if self.pending is None:
             self.pending = released.copy()
         else:

@@ -196,7 +196,7 @@ class Edges(Races):
                     by.frame.first_warp + (by.lane or 0) // 32,
                 )
         elif sem == "relaxed":
-            released = released.only_operations()
+            released = released.relaxed()
         (phase.others if remote else phase.own).add(released)
 
     def _bytes_arrive(

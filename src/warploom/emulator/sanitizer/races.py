@@ -91,8 +91,7 @@ class Races(Core):
         state = self.state(frame.cta)
         shadow = state.shadows[region]
         code = frame.operation
-        sem = semantics(code)[0] if code.handler is not None and code.handler.polls or atomic else ""
-        strong = atomic or sem in ("relaxed", "acquire", "release", "acq_rel", "volatile", "mmio")
+        strong = atomic or semantics(code)[0] in ("relaxed", "acquire", "release", "acq_rel", "volatile", "mmio")
         granules = shadow.elements(index, size, count)
         view = state.view(frame)
         suspect = False

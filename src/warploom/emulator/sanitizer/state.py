@@ -6,6 +6,7 @@ Everything here dies with the cluster, so operations and accesses are numbered w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -181,7 +182,12 @@ def lane_masks(frame: Frame, lanes: np.ndarray) -> list[int]:
 
 def semantics(code: Operation) -> tuple[str, str]:
     """An instruction's (semantics, scope) as written, "" where left out."""
-    words = code.instruction.opcode.split(".")
+    return _semantics(code.instruction.opcode)
+
+
+@lru_cache(maxsize=1024)
+def _semantics(opcode: str) -> tuple[str, str]:
+    words = opcode.split(".")
     sem = next((word for word in words if word in SEMANTICS), "")
     scope = next((word for word in words[1:] if word in ("cta", "cluster", "gpu", "sys")), "")
     return sem, scope

@@ -1,0 +1,121 @@
+"""Which edges order what: fences of one lane, relaxed waits, locks, barriers of part of a CTA."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sanitizer.running import rules
+from warploom.emulator.sanitizer.rules import Example
+from warploom.emulator.sanitizer.rules.schema import FILL, INIT, READ, STORE, STORED, load, wait
+
+OTHERS = """
+xor.b32 %r0, %r0, 256;
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+ld.shared.u32 %r2, [%r1];
+"""
+"""Each thread reads what a thread two warps away has written."""
+
+
+def test_a_fence_by_one_thread_does_not_cover_what_the_others_wrote():
+    body = FILL + "@%first fence.proxy.async;\nbar.sync 0;" + STORE + STORED
+    assert "generic-write-before-async-read" in rules(Example(body))
+
+
+def test_a_fence_behind_the_barrier_by_the_thread_that_stores_covers_all():
+    body = FILL + "bar.sync 0;\n@%first fence.proxy.async;" + STORE + STORED
+    assert rules(Example(body)) == set()
+
+
+def test_a_fence_before_the_last_write_does_not_cover_it():
+    body = "fence.proxy.async;" + FILL + "bar.sync 0;" + STORE + STORED
+    assert "generic-write-before-async-read" in rules(Example(body))
+
+
+def test_a_fence_for_global_memory_does_not_help_shared_memory():
+    body = FILL + "fence.proxy.async.global;\nbar.sync 0;" + STORE + STORED
+    assert "generic-write-before-async-read" in rules(Example(body))
+
+
+def test_a_relaxed_wait_makes_nothing_visible():
+    body = INIT + load(512) + wait(scope=".relaxed.cluster") + READ
+    assert "copy-not-waited" in rules(Example(body))
+
+
+def test_a_copy_does_not_publish_what_its_thread_wrote_before():
+    """PTX ISA 8.9.1.1: the completion is ordered behind the copy alone."""
+    body = (
+        INIT + "@%first st.shared.u32 [tile+2048], %tid;" + load(512) + wait() + "ld.shared.u32 %r2, [tile+2048];"
+    ).replace("mbarrier.arrive.expect_tx", "mbarrier.arrive.expect_tx.relaxed.cta")
+    assert "data-race" in rules(Example(body))
+    assert "data-race" not in rules(Example(body.replace(".relaxed.cta", "")))  # the arrival releases
+
+
+def test_a_named_barrier_of_two_warps_orders_those_two():
+    meet = "setp.lt.u32 %p2, %tid, 64;\n@!%p2 bra out;\nbar.sync 1, 64;\n"
+    read = OTHERS.replace("256", "128")
+    assert rules(Example(FILL + meet + read + "out:")) == set()
+    assert "data-race" in rules(Example(FILL + meet + OTHERS + "out:"))
+
+
+@pytest.mark.parametrize(("acquire", "release", "clean"), [
+    ("acquire", "release", True), ("relaxed", "release", False), ("acquire", "relaxed", False),
+])  # fmt: skip
+def test_a_flag_in_shared_memory_needs_release_and_acquire(acquire: str, release: str, clean: bool):
+    body = f"""
+    @%first st.shared.u32 [tile+64], 0;
+    bar.sync 0;
+    @%first st.shared.u32 [tile], 7;
+    @%first st.{release}.cta.shared.u32 [tile+64], 1;
+    setp.ge.u32 %p2, %tid, 32;
+    @!%p2 bra out;
+    spin:
+    ld.{acquire}.cta.shared.u32 %r2, [tile+64];
+    setp.eq.u32 %p3, %r2, 0;
+    @%p3 bra spin;
+    ld.shared.u32 %r3, [tile];
+    out:
+    """
+    assert ("data-race" in rules(Example(body))) is not clean
+
+
+def test_fences_make_relaxed_accesses_a_hand_over():
+    body = """
+    @%first st.shared.u32 [tile+64], 0;
+    bar.sync 0;
+    @%first st.shared.u32 [tile], 7;
+    @%first fence.acq_rel.cta;
+    @%first st.relaxed.cta.shared.u32 [tile+64], 1;
+    setp.ge.u32 %p2, %tid, 32;
+    @!%p2 bra out;
+    spin:
+    ld.relaxed.cta.shared.u32 %r2, [tile+64];
+    setp.eq.u32 %p3, %r2, 0;
+    @%p3 bra spin;
+    fence.acq_rel.cta;
+    ld.shared.u32 %r3, [tile];
+    out:
+    """
+    assert rules(Example(body)) == set()
+    assert "data-race" in rules(Example(body.replace("fence.acq_rel.cta;\n    ld.shared", "ld.shared")))
+
+
+def test_atomics_do_not_race_with_each_other_and_do_with_stores():
+    add = "st.shared.u32 [tile], 0;\nbar.sync 0;\natom.shared.add.u32 %r2, [tile], 1;"
+    assert rules(Example("@%first " + add)) == set()
+    assert "data-race" in rules(Example("@%first " + add + "\n@%first st.shared.u32 [tile], 0;"))
+
+
+def test_neighbouring_bytes_of_different_warps_are_no_race():
+    """Two warps write the two halves of each word: the granules of the shadow are as small as the accesses."""
+    body = """
+    and.b32 %r0, %tid, 31;
+    shr.u32 %r3, %tid, 5;
+    shl.b32 %r0, %r0, 3;
+    shl.b32 %r3, %r3, 1;
+    add.u32 %r0, %r0, %r3;
+    mov.u32 %r1, tile;
+    add.u32 %r1, %r1, %r0;
+    st.shared.u16 [%r1], 0;
+    """
+    assert rules(Example(body)) == set()
