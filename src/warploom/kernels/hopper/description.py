@@ -1,0 +1,185 @@
+"""What a finished Hopper GEMM is built from: the product, what is fused into its end, and how it is tiled.
+
+    Product   types and layouts of A, B and D                         what is computed
+    Fusion    scales, alpha, beta, bias, activation, gate, residual   what happens to it before it is stored
+    Config    form, tile, stages, cluster, raster                     how
+
+All three are frozen and hashable: together they are the key of a built kernel. Sizes are arguments of the call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import ArgumentError
+from ...isa.dtypes import DType, bf16, f32, s32
+
+TILE_K_BYTES = 128
+"""A row of an operand tile: the span of the widest swizzle."""
+SHARED_BYTES = 232448
+"""Shared memory a CTA of sm_90 may have (227 KiB)."""
+BOX = 64
+"""Rows of a store box; its columns fill 128 bytes."""
+FORMS = ("cooperative", "ping_pong", "staggered")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+SCALES = ("tensor", "row")
+
+
+@dataclass(frozen=True)
+class Product:
+    """D (M, N) = A (M, K) times B (K, N).
+
+    Attributes:
+        a, b: element types. Equal, or two of the eight-bit floats. bf16, f16, tf32, e4m3, e5m2, s8.
+        out: of D: bf16, f16, f32, e4m3, e5m2; s32 for s8.
+        a_major, b_major: "K" where k is contiguous in memory (A stored M x K, B stored N x K), "MN" where the other
+            one is (A stored K x M, B stored K x N). "MN" for 16-bit types only (PTX ISA 9.7.15.5.1.2).
+    """
+
+    a: DType = bf16
+    b: DType = bf16
+    out: DType = bf16
+    a_major: str = "K"
+    b_major: str = "K"
+
+    @property
+    def accumulator(self) -> DType:
+        """s32 for integers, f32 for floats."""
+        return f32 if self.a.is_float else s32
+
+    @property
+    def tile_k(self) -> int:
+        """Elements of k in one stage: 128 bytes' worth."""
+        return TILE_K_BYTES // self.a.bytes
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """What is done to the accumulators, in this order, each step in f32.
+
+        x = alpha * scale_a * scale_b * acc      scales: one number each ("tensor"), or scale_a[row] * scale_b[column]
+        x = x + bias                             of the column (N,) or of the row (M,)
+        x = activation(x)
+        x = x * gate                             (M, N), of D's type
+        x = x + beta * C                         (M, N), of D's type (a residual is beta = 1)
+        D = x * scale_out                        one number, for eight-bit outputs
+
+    Attributes:
+        alpha: there is an `alpha` argument.
+        scales: None, "tensor" or "row".
+        bias: None, "column" or "row"; f32 or of D's type (`bias_dtype`).
+        activation: None, "relu", "gelu" (by erf), "gelu_tanh", "silu".
+        gate: there is a gate.
+        addend: there are `C` and `beta`.
+        scale_out: there is a factor of the output.
+        amax: the largest |x| before `scale_out` goes to a buffer of one f32, by atomic maximum.
+    """
+
+    alpha: bool = False
+    scales: str | None = None
+    bias: str | None = None
+    bias_dtype: DType | None = None
+    activation: str | None = None
+    gate: bool = False
+    addend: bool = False
+    scale_out: bool = False
+    amax: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether the accumulators are stored as they are."""
+        return self == Fusion()
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a product is computed.
+
+    Attributes:
+        form: "cooperative": the consumers share a tile; "ping_pong": each has its own and they take turns;
+            "staggered": cooperative, and the first half of a consumer's rows is stored while its other half is
+            multiplied.
+        tile_m: rows of a CTA's tile, of a consumer's in ping-pong. 64, 128, 192 or 256.
+        tile_n: its columns: a multiple of 8 to 256; of 16 where B is multicast to two CTAs.
+        consumers: warpgroups that multiply.
+        stages: of the ring.
+        slots: store boxes for each consumer.
+        ctas: of a cluster; 1 or 2.
+        shared: the operand the cluster's CTAs share by multicast: "b" (their tiles stand below each other) or "a".
+        group: height of a raster band, in cluster tiles.
+        pdl: programmatic dependent launch.
+        split_tail: what is left over after the last full wave, if it is no more than half a wave, is computed by two
+            CTAs each, half of K by either.
+    """
+
+    form: str = "cooperative"
+    tile_m: int = 128
+    tile_n: int = 256
+    consumers: int = 2
+    stages: int = 4
+    slots: int = 2
+    ctas: int = 2
+    shared: str = "b"
+    group: int = 8
+    pdl: bool = True
+    split_tail: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of one consumer."""
+        return self.tile_m if self.form == "ping_pong" else self.tile_m // self.consumers
+
+    @property
+    def threads(self) -> int:
+        """Of a CTA: a producer warpgroup and the consumers."""
+        return 128 * (1 + self.consumers)
+
+    @property
+    def cluster_tile(self) -> tuple[int, int]:
+        """Rows and columns that the CTAs of a cluster compute at one time."""
+        if self.shared == "b":
+            return self.tile_m * self.ctas, self.tile_n
+        return self.tile_m, self.tile_n * self.ctas
+
+    def name(self) -> str:
+        """Short name, as tables show it: "ping_pong_128x192x5_2b_g8"."""
+        tail = "_tail" if self.split_tail else ""
+        cluster = f"_{self.ctas}{self.shared}" if self.ctas > 1 else ""
+        return f"{self.form}_{self.tile_m}x{self.tile_n}x{self.stages}{cluster}_g{self.group}{tail}"
+
+    def shared_bytes(self, product: Product) -> int:
+        """Bytes of shared memory: the ring, the store boxes, the barriers (rounded up)."""
+        ring = self.stages * (self.tile_m + self.tile_n) * TILE_K_BYTES
+        boxes = self.consumers * self.slots * BOX * TILE_K_BYTES
+        return ring + boxes + 1024
+
+    def check(self, product: Product) -> None:
+        """Raise ArgumentError where no kernel can be built from this."""
+        problem = self._problem(product)
+        if problem is not None:
+            what, expected, got = problem
+            raise ArgumentError(f"the configuration {self.name()} cannot be built: {what}", expected=expected, got=got)
+
+    def _problem(self, product: Product) -> tuple[str, str, object] | None:
+        if self.form not in FORMS:
+            return "there is no such form", ", ".join(FORMS), self.form
+        if self.rows % 64 or not self.rows or self.tile_n % 8 or not 8 <= self.tile_n <= 256:
+            return "its tile", "64 rows times the consumers, columns in multiples of 8 to 256", (
+                self.tile_m, self.tile_n)  # fmt: skip
+        if self.form == "staggered" and self.rows != 128:
+            return "a staggered consumer has two blocks of rows", "128 rows for each consumer", self.rows
+        if self.form == "ping_pong" and self.consumers != 2:
+            return "ping-pong is played by two", "2 consumers", self.consumers
+        shared_rows = self.tile_n if self.shared == "b" else self.tile_m
+        if self.ctas not in (1, 2) or shared_rows % (8 * self.ctas):
+            return "what is multicast is cut into slices of 8 rows", f"a multiple of {8 * self.ctas}", shared_rows
+        if self.rows * self.tile_n // 128 > 208:
+            return "its accumulators do not fit the registers", "at most 208 for each thread", (
+                self.rows * self.tile_n // 128)  # fmt: skip
+        if self.shared_bytes(product) > SHARED_BYTES:
+            return "its shared memory", f"at most {SHARED_BYTES} bytes", self.shared_bytes(product)
+        if self.stages < 2 or self.slots < 1:
+            return "stages and slots", "at least 2 stages and 1 slot", (self.stages, self.slots)
+        if "MN" in (product.a_major, product.b_major) and product.a.bits != 16:
+            return "eight-bit and tf32 operands are contiguous in k", "K", (product.a_major, product.b_major)
+        return None
