@@ -31,7 +31,7 @@ def warpgroup_index() -> Register:
 @contextmanager
 def producer(warpgroup: Register, registers: int | None = None) -> Iterator[None]:
     """Warpgroup 0 gives registers away; one thread of it runs the block."""
-    _note(Role("producer", "warpgroup 0, thread 0", registers))
+    _note(Role("producer", "warpgroup 0, thread 0", registers, (0, 3)))
     with ptx.if_(warpgroup == 0):
         if registers is not None:
             ptx.setmaxnreg.dec(registers)
@@ -42,7 +42,7 @@ def producer(warpgroup: Register, registers: int | None = None) -> Iterator[None
 @contextmanager
 def consumers(warpgroup: Register, registers: int | None = None) -> Iterator[Register]:
     """All other warpgroups take registers and run the block; gives the consumer's number, from 0."""
-    _note(Role("consumer", "every other warpgroup", registers))
+    _note(Role("consumer", "every other warpgroup", registers, (4, 31), 4))
     with ptx.else_():
         if registers is not None:
             ptx.setmaxnreg.inc(registers)
@@ -54,7 +54,8 @@ def each_consumer(warpgroup: Register, count: int, registers: int | None = None)
 
     What depends on `me` is then a constant: descriptors stay in uniform registers and no product is left in the loop.
     """
-    _note(Role("consumer", f"warpgroups 1 to {count}" if count > 1 else "warpgroup 1", registers))
+    who = f"warpgroups 1 to {count}" if count > 1 else "warpgroup 1"
+    _note(Role("consumer", who, registers, (4, 4 * count + 3), 4))
     with ptx.else_():
         if registers is not None:
             ptx.setmaxnreg.inc(registers)

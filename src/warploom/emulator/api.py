@@ -23,7 +23,7 @@ from .engine import Engine
 from .flatten import DeclaredVariable
 from .machine import Machine, Model
 from .memory import Allocation, GlobalMemory, Region
-from .names import SharedPart
+from .names import SharedPart, WarpRole
 from .ops import HANDLERS
 from .policy import make_policy
 from .report import Report
@@ -53,6 +53,7 @@ def run(
     on_progress: Callable[[int, int], None] | None = None,
     max_clusters: int | None = None,
     shared_parts: Sequence[SharedPart] = (),
+    roles: Sequence[WarpRole] = (),
 ) -> Report:
     """Emulate one launch.
 
@@ -66,7 +67,7 @@ def run(
         numerics: "exact" or "hardware", see `numerics`.
         on_progress: called with (clusters done, clusters in all).
         max_clusters: run only the first clusters of the grid (for estimates).
-        shared_parts: the author's names for parts of shared variables, for messages.
+        shared_parts, roles: the author's names for parts of shared variables and for warps, for messages.
 
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
@@ -78,6 +79,7 @@ def run(
     with np.errstate(all="ignore"):
         code = Code(module, function, HANDLERS, dynamic_smem)
         code.divide_shared(shared_parts)
+        code.roles = tuple(roles)
         _check_shared(code, function)
         _check_local(code, function)
         memory = GlobalMemory()

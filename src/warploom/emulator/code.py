@@ -21,7 +21,7 @@ from .decode import AddressOperand, Decode
 from .flatten import DeclaredRegister, DeclaredVariable, FlatInstruction, Flattener, JumpTarget, Scope, declared_types
 from .frame import Frame
 from .handlers import Handler, Step
-from .names import SharedPart
+from .names import SharedPart, WarpRole, role_of
 from .registers import RegisterLayout, Row
 from .special import special_row_bits
 
@@ -71,6 +71,7 @@ class SharedVariable:
     name: str
     offset: int
     size: int
+    part: SharedPart | None = None
 
 
 @dataclass
@@ -104,6 +105,7 @@ class Code:
         self._lay_out_variables(flattener, dynamic_smem)
         self._types: dict[int, Mapping[str, str]] = {}
         self._scratch: dict[tuple[int, np.dtype], int] = {}
+        self.roles: tuple[WarpRole, ...] = ()
         self._hidden: dict[str, Row] = {}
         self.operations: list[Operation] = []
         for flat in flattener.flat:
@@ -183,15 +185,31 @@ class Code:
                 start, size = starts[part.variable] + part.offset, part.size // part.count
                 for index in range(part.count):
                     name = f"{part.name}[{index}]" if part.count > 1 else part.name
-                    self._shared_names.append(SharedVariable(name, start + index * size, size))
+                    self._shared_names.append(SharedVariable(name, start + index * size, size, part))
 
     def name_shared(self, offset: int) -> str:
         """A shared address offset as `variable+offset`, or by the author's name, for messages."""
+        variable = self._shared_at(offset)
+        if variable is None:
+            return f"shared memory byte {offset}"
+        inside = offset - variable.offset
+        return f"{variable.name}+{inside}" if inside else variable.name
+
+    def place_shared(self, offset: int) -> str:
+        """As `name_shared`, with the row and the 16-byte chunk where the author's layout is known."""
+        variable = self._shared_at(offset)
+        place = variable.part.place(offset - variable.offset) if variable is not None and variable.part else ""
+        return f"{variable.name}, {place}" if variable is not None and place else self.name_shared(offset)
+
+    def _shared_at(self, offset: int) -> SharedVariable | None:
         for variable in (*self._shared_names, *self.shared_variables):
             if variable.offset <= offset < variable.offset + max(variable.size, 1):
-                inside = offset - variable.offset
-                return f"{variable.name}+{inside}" if inside else variable.name
-        return f"shared memory byte {offset}"
+                return variable
+        return None
+
+    def role(self, warp: int) -> str:
+        """What the author calls this warp of a CTA; "" where that is not known."""
+        return role_of(self.roles, warp)
 
     # -- operations ----------------------------------------------------------------------------------------------
 

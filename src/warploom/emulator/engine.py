@@ -65,11 +65,16 @@ class Issuer:
             self.frame.operation = now
 
     def short(self) -> str:
-        """One line: CTA, thread and source line."""
+        """One line: role, CTA, thread and source line."""
         location = self.operation.instruction.location
-        who = f"thread {self.thread}" if self.lane is not None else f"warp {self.frame.first_warp}"
         place = f" at {location}" if location else ""
-        return f"{who} of {self.frame.cta.describe()}{place}"
+        return f"{self.who()} of {self.frame.cta.describe()}{place}"
+
+    def who(self) -> str:
+        """Role and thread: "consumer 0, thread 128"; the warp where the whole warp issued it."""
+        who = f"thread {self.thread}" if self.lane is not None else f"warp {self.frame.first_warp}"
+        role = self.frame.machine.code.role(self.frame.first_warp + (self.lane or 0) // 32)
+        return f"{role}, {who}" if role else who
 
     def error(self, kind: type[EmulationError], what: str, **parts: object) -> NoReturn:
         """Raise an error of the issuing instruction, also long after it ran."""

@@ -163,6 +163,11 @@ class Cta:
     def alive_threads(self) -> int:
         return sum(warp.alive.bit_count() for warp in self.warps)
 
+    def describe_warp(self, warp: int) -> str:
+        """A warp in words: "consumer 1, warp 8 of CTA (0, 0, 0)"."""
+        role = self.machine.code.role(warp)
+        return (f"{role}, " if role else "") + f"warp {warp} of {self.describe()}"
+
     def describe(self) -> str:
         x, y, z = self.index
         rank = f" (cluster rank {self.rank})" if self.cluster.size > 1 else ""

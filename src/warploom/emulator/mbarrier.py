@@ -163,6 +163,14 @@ class MBarrier:
             which = f"phase {phase}"
         return f"{self.name}, {which}: {self.missing()}; so far: {self._events(self.phase)}"
 
+    def history(self) -> tuple[str, ...]:
+        """A line for each of the latest phases: whether it is complete, what came, and from whom."""
+        lines = []
+        for phase in sorted({*self.log, self.phase}):
+            state = "complete" if phase < self.phase else self.missing()
+            lines.append(f"phase {phase}: {state}; {self._events(phase)}")
+        return tuple(lines)
+
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
@@ -189,10 +197,12 @@ class MBarrier:
             machine.observer.mbarrier_event(self, event)
 
     def _events(self, phase: int) -> str:
-        events = self.log.get(phase, [])
-        shown = [str(event) for event in events[:6]]
-        if len(events) > 6:
-            shown.append(f"and {len(events) - 6} more")
+        counted: dict[str, int] = {}
+        for event in self.log.get(phase, []):
+            counted[str(event)] = counted.get(str(event), 0) + 1
+        shown = [text + (f" ({times} times)" if times > 1 else "") for text, times in list(counted.items())[:6]]
+        if len(counted) > 6:
+            shown.append(f"and {len(counted) - 6} more")
         return "; ".join(shown) or "nothing"
 
     def _error(self, by: Issuer, what: str, **parts: object) -> NoReturn:

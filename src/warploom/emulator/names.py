@@ -1,15 +1,20 @@
-"""What an author calls the parts of shared memory, so that messages can say `ring.empty[3]`."""
+"""What an author calls the parts of shared memory and the warps, so that messages can say `ring.a[2]`, "consumer 0"."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+CHUNK = 16
+"""Bytes that a swizzle moves as one."""
 
 
 @dataclass(frozen=True)
 class SharedPart:
     """What an author calls `count` equal pieces of a shared variable: the barriers `full[0..3]` in `smem`.
 
-    `offset` and `size` are in bytes, of all pieces together.
+    `offset` and `size` are in bytes, of all pieces together. `row_bytes`, where a piece has rows; `rows`, where it is
+    several panels of so many rows side by side; `swizzle`, of 16-byte chunks within 128-byte lines: 128, 64, 32 or 0.
     """
 
     variable: str
@@ -17,3 +22,54 @@ class SharedPart:
     offset: int
     size: int
     count: int = 1
+    row_bytes: int = 0
+    rows: int = 0
+    swizzle: int = 0
+
+    def place(self, inside: int, size: int = 0) -> str:
+        """Row and chunk of a byte of one piece, in words; "" where it has no rows."""
+        if not self.row_bytes:
+            return ""
+        row = inside // self.row_bytes
+        panel, row = (row // self.rows, row % self.rows) if self.rows else (0, row)
+        chunk = inside % self.row_bytes // CHUNK
+        where = f"row {row}, chunk {chunk}"
+        if self.swizzle:
+            moved = chunk ^ (inside >> 7 & (self.swizzle // CHUNK - 1))
+            where = f"row {row}, chunk {moved}" + (f" (stored as chunk {chunk})" if moved != chunk else "")
+        several = self.rows and self.size // self.count > self.rows * self.row_bytes
+        return f"panel {panel}, {where}" if several else where
+
+
+@dataclass(frozen=True)
+class WarpRole:
+    """What an author calls warps `first` to `last` of a CTA: "producer", "consumer 1"."""
+
+    name: str
+    first: int
+    last: int
+
+
+def role_of(roles: Iterable[WarpRole], warp: int) -> str:
+    """The role of a warp; "" where it has none."""
+    return next((role.name for role in roles if role.first <= warp <= role.last), "")
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as ranges: "0-3, 8"."""
+    parts: list[str] = []
+    ordered = sorted(set(numbers))
+    at = 0
+    while at < len(ordered):
+        end = at
+        while end + 1 < len(ordered) and ordered[end + 1] == ordered[end] + 1:
+            end += 1
+        parts.append(f"{ordered[at]}" if at == end else f"{ordered[at]}-{ordered[end]}")
+        at = end + 1
+    return ", ".join(parts)
+
+
+def warps_named(numbers: Iterable[int]) -> str:
+    """Warps as words: "warp 4", "warps 4-7"."""
+    text = ranges(numbers)
+    return f"warp {text}" if text.isdigit() else f"warps {text}"

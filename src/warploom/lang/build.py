@@ -7,7 +7,7 @@ result with the verifier, and prints it.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import asm
 from ..asm import nodes
 from ..asm.printer import to_text
-from ..emulator.names import SharedPart
+from ..emulator.names import SharedPart, WarpRole
 from ..errors import SourceLocation, TraceError, WarploomError
 from ..isa import arch as isa_arch
 from ..isa import dtypes
@@ -262,5 +262,22 @@ def _program(
         pdl=kernel.pdl,
         check_dims=kernel.check_dims,
         location=f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
-        shared_parts=tuple(SharedPart(smem.SYMBOL, b.name, b.offset, b.size, b.count) for b in trace.protocol.buffers),
+        shared_parts=tuple(
+            SharedPart(smem.SYMBOL, b.name, b.offset, b.size, b.count, b.row_bytes, b.rows, b.swizzle)
+            for b in trace.protocol.buffers
+        ),
+        roles=tuple(_warp_roles(trace, kernel.block[0] * kernel.block[1] * kernel.block[2])),
     )
+
+
+def _warp_roles(trace: Trace, threads: int) -> Iterator[WarpRole]:
+    """The roles that say which warps they are; several alike are numbered."""
+    for role in trace.protocol.roles:
+        if role.warps is None:
+            continue
+        first, last = role.warps[0], min(role.warps[1], threads // 32 - 1)
+        if not role.each or last - first < role.each:
+            yield WarpRole(role.name, first, last)
+            continue
+        for number, start in enumerate(range(first, last + 1, role.each)):
+            yield WarpRole(f"{role.name} {number}", start, start + role.each - 1)

@@ -177,6 +177,9 @@ def wgmma_tile(
     stride = -(-layout.bytes // layout.alignment) * layout.alignment
     detail = f"{layout.dtype} {shape[0]} x {shape[1]} {major}-major, swizzle {layout.swizzle.value}"
     buffer = allocate("tile", stride * stages, layout.alignment, name, detail, stages)
+    span = layout.swizzle.span
+    buffer.row_bytes, buffer.rows = span, layout.rows if layout.major == "K" else 0
+    buffer.swizzle = span if layout.swizzle.mask else 0
     return WgmmaTile(trace, buffer, layout, stages)
 
 

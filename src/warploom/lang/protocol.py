@@ -21,6 +21,7 @@ class Buffer:
         offset, size, align: bytes.
         detail: type, shape and layout in words.
         count: mbarriers or stages in it.
+        row_bytes, rows, swizzle: where a piece has rows, how they lie; see `emulator.names.SharedPart`.
     """
 
     kind: str
@@ -30,6 +31,9 @@ class Buffer:
     align: int
     detail: str
     count: int = 1
+    row_bytes: int = 0
+    rows: int = 0
+    swizzle: int = 0
 
 
 @dataclass
@@ -45,11 +49,19 @@ class Barrier:
 
 @dataclass
 class Role:
-    """A part of the CTA with its own program."""
+    """A part of the CTA with its own program.
+
+    Attributes:
+        who: in words.
+        warps: first and last warp; None where the author does not say.
+        each: how many warps each of several such roles has, where they are numbered: "consumer 0", "consumer 1".
+    """
 
     name: str
     who: str
     registers: int | None = None
+    warps: tuple[int, int] | None = None
+    each: int = 0
 
 
 @dataclass

@@ -175,6 +175,7 @@ def array(dtype: DType, shape: int | tuple[int, ...], align: int = 16, name: str
     for extent in shape:
         size *= extent
     buffer = allocate("array", size, max(align, dtype.bytes), name, f"{dtype} {' x '.join(map(str, shape))}")
+    buffer.row_bytes = shape[-1] * dtype.bytes if len(shape) > 1 else 0
     return SharedArray(trace, buffer, dtype, shape)
 
 

@@ -142,6 +142,7 @@ def run(
             on_progress=on_progress,
             max_clusters=clusters,
             shared_parts=program.shared_parts,
+            roles=program.roles,
         )
 
     usual = ("lazy", seed) if schedule == EXPLORE else (schedule, seed)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ..emulator.names import SharedPart
+from ..emulator.names import SharedPart, WarpRole
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType
@@ -149,7 +149,7 @@ class Program:
         check_dims: called with the sizes of a call; raises ArgumentError for sizes the kernel cannot do.
         location: file and line of the kernel, for messages.
         dims: sizes that are fixed by the text, beside those the arrays show.
-        shared_parts: what the author calls the parts of shared memory, for the emulator's messages.
+        shared_parts, roles: what the author calls the parts of shared memory and its warps, for messages.
     """
 
     text: str
@@ -168,6 +168,7 @@ class Program:
     location: str = ""
     dims: tuple[tuple[str, int], ...] = ()
     shared_parts: tuple[SharedPart, ...] = ()
+    roles: tuple[WarpRole, ...] = ()
 
     @property
     def title(self) -> str:

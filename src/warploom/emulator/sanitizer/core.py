@@ -49,7 +49,7 @@ def who(access: Access) -> str:
 
 
 def actor(cta: Cta, warp: int) -> str:
-    return f"warp {warp} of {cta.describe()}"
+    return cta.describe_warp(warp)
 
 
 def deed(access: Access) -> str:
