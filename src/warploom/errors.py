@@ -152,6 +152,11 @@ class UnsupportedInstructionError(EmulationError):
 class DeadlockError(EmulationError):
     """No thread can run, no copy is in flight, and not all have exited. `blocked` lists who waits for what."""
 
+    waits: tuple[Any, ...] = ()
+    """`blocked` as values: who, reason, missing, came, location."""
+    location: SourceLocation | None = None
+    """Where the threads wait that are nearest the cause."""
+
     def __init__(self, what: str, *, blocked: tuple[str, ...] = (), **rest: object) -> None:
         self.blocked = blocked
         super().__init__(what, **rest)  # type: ignore[arg-type]

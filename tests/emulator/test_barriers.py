@@ -152,5 +152,5 @@ def test_misuse_is_an_error_that_names_the_barrier(body, sentence):
 
 
 def test_a_deadlock_says_how_many_threads_are_missing_and_which_warps():
-    with pytest.raises(DeadlockError, match="barrier 3: 32 of 64 threads are there, 32 missing; not there: warps 1"):
+    with pytest.raises(DeadlockError, match="barrier 3: 32 of 64 threads are there, 32 missing; not there: warp 1"):
         emulate(SPLIT.format("bar.sync 3, 64;", "bar.sync 4, 64;"), threads=64)

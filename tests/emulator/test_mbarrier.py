@@ -242,7 +242,7 @@ def test_a_deadlock_says_which_arrivals_are_missing():
 
 
 def test_a_deadlock_says_how_many_bytes_are_missing_and_who_expected_them():
-    missing = r"bar, phase 0 \(parity 0\): 48 bytes missing.*expected 64 bytes: thread 0"
+    missing = r"(?s)bar, phase 0 \(parity 0\): 48 bytes missing.*expected 64 bytes: thread 0"
     with pytest.raises(DeadlockError, match=missing):
         emulate(
             init(1)

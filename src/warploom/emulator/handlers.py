@@ -27,6 +27,7 @@ class Wait:
         resume: runs when it goes on, with the frame and mask of the blocked instruction.
         timeout: for waits that hardware ends after a while (try_wait): runs in place of `resume` when nothing else
             in the machine can move.
+        about: the mbarriers it waits for, each with the parity it names or None, for the deadlock report.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class Wait:
     describe: Callable[[], str]
     resume: Callable[[Frame], None] | None = None
     timeout: Callable[[Frame], None] | None = None
+    about: Callable[[], list[tuple[object, int | None]]] | None = None
 
 
 Step: TypeAlias = "Callable[[Frame], Wait | None]"

@@ -19,6 +19,7 @@ from .engine import Issuer
 from .frame import Frame
 from .handlers import Wait
 from .memory import Allocation, GlobalMemory, Region
+from .names import warps_named
 from .registers import WARP, RegisterFile
 from .report import Counters
 from .special import SPECIAL
@@ -167,6 +168,14 @@ class Cta:
         """A warp in words: "consumer 1, warp 8 of CTA (0, 0, 0)"."""
         role = self.machine.code.role(warp)
         return (f"{role}, " if role else "") + f"warp {warp} of {self.describe()}"
+
+    def describe_warps(self, warps: list[int]) -> str:
+        """Warps in words, by role: "producer (warp 0), consumer 0 (warps 4-7)"."""
+        roles: dict[str, list[int]] = {}
+        for warp in warps:
+            roles.setdefault(self.machine.code.role(warp), []).append(warp)
+        words = [f"{role} ({warps_named(mine)})" if role else warps_named(mine) for role, mine in roles.items()]
+        return ", ".join(words) or "none"
 
     def describe(self) -> str:
         x, y, z = self.index

@@ -136,12 +136,10 @@ def _wait(frame: Frame, current: Round, resume: Callable[[Frame], None] | None =
     cta = frame.cta
 
     def describe() -> str:
-        absent = [
-            str(warp.index) for warp in cta.warps if warp.alive and warp.alive & ~current.arrived.get(warp.index, 0)
-        ]
+        absent = [warp.index for warp in cta.warps if warp.alive & ~current.arrived.get(warp.index, 0)]
         return (
             f"barrier {current.number}: {current.reached(cta)} of {current.needed(cta)} threads are there, "
-            f"{current.needed(cta) - current.reached(cta)} missing; not there: warps {', '.join(absent) or 'none'}"
+            f"{current.needed(cta) - current.reached(cta)} missing; not there: {cta.describe_warps(absent)}"
         )
 
     frame.machine.counters.barrier_waits += 1

@@ -55,12 +55,12 @@ class Phase:
         return self.absent is None
 
     def missing(self, cluster: Cluster) -> list[str]:
-        """The warps whose living threads have not all arrived."""
+        """The warps whose living threads have not all arrived, CTA by CTA."""
+        absent = {cta: [warp.index for warp in cta.warps if self.lacks(warp)] for cta in cluster.ctas}
         return [
-            f"{'CTA rank ' + str(cta.rank) + ' ' if cluster.size > 1 else ''}warp {warp.index}"
-            for cta in cluster.ctas
-            for warp in cta.warps
-            if self.lacks(warp)
+            f"{'CTA rank ' + str(cta.rank) + ' ' if cluster.size > 1 else ''}{cta.describe_warps(warps)}"
+            for cta, warps in absent.items()
+            if warps
         ]
 
 

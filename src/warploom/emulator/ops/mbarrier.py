@@ -216,6 +216,7 @@ def try_wait(d: Decode) -> Step:
             describe=lambda: "mbarrier " + " and ".join(watch.describe() for watch in watches if not watch.passed()),
             resume=finish,
             timeout=finish,
+            about=lambda: [(watch.barrier, watch.parity) for watch in watches if not watch.passed()],
         )
 
     return step
