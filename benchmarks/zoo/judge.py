@@ -1,0 +1,134 @@
+"""Whether what is found in a mutant is what is wrong with it: the right rule, at the right place.
+
+The place is right where it is the changed instruction or one that depends on it; `sites` says which these are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from warploom.asm.mutate import Mutant
+from warploom.errors import EmulationError
+
+from .equivalents import reason
+from .kernels import Subject
+from .sites import Sites
+
+SCHEDULES = (
+    ("lazy", 0), ("random", 0), ("starve", 1), ("eager", 0), ("starve", 4), ("random", 1), ("pct", 0), ("pct", 1),
+)  # fmt: skip
+"""Under which a mutant is run until something right is found; those that find most come first."""
+DEADLOCK = "DeadlockError"
+UNORDERED = {"data-race", "generic-write-before-async-read", "generic-write-before-wgmma-read"}
+ENTRY = {"operand-overwritten", "copy-not-waited", "overlapping-copies", "stale-phase-wait", "surplus-arrival"}
+"""A stage that two use at once, seen from either side."""
+PROTOCOL = {DEADLOCK, "byte-count-mismatch", "bytes-in-later-phase", "phase-not-observed", *ENTRY}
+"""What a barrier whose counts do not add up leads to."""
+RIGHT: dict[str, set[str]] = {
+    "drop-proxy-fence": UNORDERED - {"data-race"} | {"generic-access-before-async-write", "cp-async-before-wgmma"},
+    "drop-init-fence": {"mbarrier-init-not-visible"},
+    "drop-wgmma-fence": {"missing-wgmma-fence"},
+    "drop-fence": {"data-race"},
+    "drop-commit": {"operand-overwritten", "wgmma-register-in-flight", "exit-with-pending-work",
+                    "store-source-overwritten", "cp-async-not-waited"},
+    "drop-wgmma-wait": {"operand-overwritten", "wgmma-register-in-flight"},
+    "drop-copy-wait": {"cp-async-not-waited", "exit-with-pending-work"},
+    "drop-store-wait": {"store-source-overwritten", "exit-with-pending-work"},
+    "drop-barrier": {*UNORDERED, "mbarrier-init-not-visible", "store-source-overwritten", "operand-overwritten",
+                     "cp-async-not-waited", "warp-synchronous"},
+    "drop-turn": {DEADLOCK},
+    "drop-cluster-arrival": {DEADLOCK, "InvalidOperandError"},
+    "drop-cluster-wait": {"mbarrier-init-not-visible", "cta-may-have-exited", "data-race"},
+    "drop-cluster-barrier": {"mbarrier-init-not-visible", "cta-may-have-exited", "data-race"},
+    "drop-arrival": {DEADLOCK},
+    "drop-expect": {"byte-count-mismatch"},
+    "drop-wait": {*ENTRY},
+    "flip-phase": {*ENTRY, DEADLOCK},
+    "change-bytes": {"byte-count-mismatch", "bytes-in-later-phase"},
+    "change-count": {DEADLOCK, "phase-not-observed", *ENTRY},
+    "wait-for-less": {"operand-overwritten", "wgmma-register-in-flight", "store-source-overwritten",
+                      "exit-with-pending-work", "cp-async-not-waited"},
+    "wait-for-reads-only": set(),
+    "narrow-scope": {"hand-off-scope", "remote-arrival-scope"},
+    "change-mask": {DEADLOCK, "byte-count-mismatch", "InvalidOperandError", "cta-may-have-exited"},
+    "change-swizzle": {"layout-mismatch", "InvalidOperandError"},
+    "next-stage": {*PROTOCOL, *UNORDERED, "OutOfBoundsError", "InvalidOperandError", "mbarrier-bytes-accessed",
+                   "uninitialised-operand", "uninitialised-shared-read", "cp-async-not-waited",
+                   "mbarrier-init-not-visible", "layout-mismatch"},
+    "ring-length": {*PROTOCOL, *UNORDERED, "OutOfBoundsError", "InvalidOperandError", "mbarrier-bytes-accessed",
+                    "uninitialised-operand", "uninitialised-shared-read", "cp-async-not-waited",
+                    "mbarrier-init-not-visible", "layout-mismatch"},
+    "release-before-wait": {"operand-overwritten"},
+    "wait-before-commit": {"operand-overwritten", "wgmma-register-in-flight"},
+    "commit-too-early": {"operand-overwritten", "wgmma-register-in-flight", "exit-with-pending-work",
+                         "store-source-overwritten", "cp-async-not-waited"},
+}  # fmt: skip
+"""The rules that name each mutation rightly."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a mutant.
+
+    Attributes:
+        outcome: "found" by a right rule at a right place, "equivalent", or "missed".
+        rule, schedule: by what it was found, and under which (schedule, seed).
+        reason: of an equivalent one, the edge that makes it so.
+        seen: of a missed one, what was found instead, with its places.
+    """
+
+    kernel: str
+    kind: str
+    site: str
+    variant: int
+    place: str
+    what: str
+    outcome: str
+    rule: str = ""
+    schedule: tuple[str, int] | None = None
+    reason: str = ""
+    seen: tuple[str, ...] = ()
+
+
+def judge(subject: Subject, mutant: Mutant, sites: Sites, steps: int) -> Verdict:
+    """Run a mutant under one schedule after the other until it is found. `steps`: of the kernel itself."""
+    right, places = RIGHT[mutant.kind], sites.of(mutant)
+    line = mutant.instruction.ptx_line
+    head = (subject.name, mutant.kind, mutant.site, mutant.variant, subject.lines.get(line, ""), mutant.what)
+    known = sites.known
+    seen: dict[str, None] = {}
+    for schedule, seed in SCHEDULES:
+        for rule, lines in _findings(subject, mutant, schedule, seed, steps):
+            if (rule, lines) in known:
+                continue
+            if rule in right and lines & places:
+                return Verdict(*head, "found", rule, (schedule, seed))
+            seen[f"{rule} at {sorted(lines)}"] = None
+    why = reason(subject.name, mutant)
+    if why and not any(not text.startswith(("uninitialised-shared",)) for text in seen):
+        return Verdict(*head, "equivalent", reason=why)
+    return Verdict(*head, "missed", seen=tuple(seen))
+
+
+def _findings(
+    subject: Subject, mutant: Mutant, schedule: str, seed: int, steps: int
+) -> list[tuple[str, frozenset[int]]]:
+    """(rule or error, PTX lines it names), what is only slow left out."""
+    stopped: list[tuple[str, frozenset[int]]] = []
+    try:
+        findings: Sequence[object] = subject.run(schedule, seed, mutant.module, max_steps=40 * steps).findings
+    except EmulationError as error:
+        findings = error.findings
+        stopped = [(type(error).__name__, lines_of(subject.name, str(error)))]
+    return [
+        (finding.rule, lines_of(subject.name, " ".join(map(str, finding.locations))))  # type: ignore[attr-defined]
+        for finding in findings
+        if finding.severity != "performance"  # type: ignore[attr-defined]
+    ] + stopped
+
+
+def lines_of(name: str, text: str) -> frozenset[int]:
+    """The PTX lines that a message names."""
+    return frozenset(int(number) for number in re.findall(rf"{re.escape(name)}:(\d+)", text))

@@ -1,0 +1,110 @@
+"""The kernels of the zoo, each with arguments small enough to be run a thousand times.
+
+Small, and still so that everything happens: the ring turns over, and a persistent CTA computes several tiles.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from warploom import asm
+from warploom.cli import find
+from warploom.kernels import ladder, walkthrough, warp_specialised
+from warploom.runtime import H200, Program, emulate
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINE = H200(sms=2)
+"""Few places, so that a persistent CTA has several tiles and its buffers are used again."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A kernel and how it is run.
+
+    Attributes:
+        program: its text has no line information: places are lines of the PTX text.
+        lines: PTX line -> place in the author's Python file.
+    """
+
+    name: str
+    program: Program
+    module: asm.nodes.Module
+    lines: dict[int, str]
+    arguments: Callable[[], tuple[Any, ...]]
+
+    def run(self, schedule: str, seed: int, module: asm.nodes.Module | None = None, **options: Any) -> Any:
+        """Emulate the kernel, or a mutant of it, with checking. Places are lines of the kernel's own text."""
+        text = (module or self.module).to_text(line_info=True)
+        return emulate(
+            replace(self.program, text=text), *self.arguments(),
+            check=True, schedule=schedule, seed=seed, machine=MACHINE, **options,
+        )  # fmt: skip
+
+
+def subjects() -> Iterator[Subject]:
+    """The walkthrough, the warp-specialised kernel, the ladder's rungs, the examples."""
+    walk = walkthrough.build_gemm_m64n64(64, 64, 48)
+    yield _subject("walkthrough", walk, lambda: (_normal(64, 48), _normal(48, 64)))
+    yield _subject("warp_specialised", warp_specialised.build(), lambda: (_normal(128, 512), _normal(128, 512)))
+    for rung in ladder.RUNGS:
+        yield _subject(rung.module, rung.build(), lambda rung=rung: _operands(rung))
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        yield from _of_example(path)
+
+
+def _operands(rung: ladder.Rung) -> tuple[Any, Any]:
+    module = rung.load()
+    config = module.Config() if hasattr(module, "Config") else None
+    tile_m, tile_n, tile_k = (getattr(config, name, 16) for name in ("tile_m", "tile_n", "tile_k"))
+    m, n, k = tile_m, tile_n, tile_k * (getattr(config, "stages", 1) + 2)
+    ctas, tiles = getattr(config, "ctas", 1), {20: 4}.get(rung.number, 2 if rung.number >= 13 else 1)
+    if getattr(config, "shared", "b") == "b":
+        m, n = m * ctas, n * tiles
+    else:
+        n = n * ctas * tiles
+    dtype = np.float32 if rung.dtype.name == "f32" else ml_dtypes.bfloat16
+    return _normal(m, k, dtype=dtype), _normal(*((k, n) if rung.layout == "NN" else (n, k)), dtype=dtype)
+
+
+def _normal(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
+
+
+def _of_example(path: Path) -> Iterator[Subject]:
+    """The kernels of an example, each with the last arguments it is run with there."""
+    last: dict[str, tuple[Any, Any]] = {}
+    for kernel, arguments, *_ in find.load(path).example():
+        last[kernel.name] = kernel, arguments
+    for name, (kernel, arguments) in last.items():
+        called = path.stem if len(last) == 1 else f"{path.stem}.{name}"
+        yield _subject(called, kernel, lambda arguments=arguments: _copies(arguments))
+
+
+def _copies(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(argument.copy() if isinstance(argument, np.ndarray) else argument for argument in arguments)
+
+
+def _subject(name: str, kernel: Any, arguments: Callable[[], tuple[Any, ...]]) -> Subject:
+    program = kernel.program()
+    with_lines = asm.parse(program.text, name=name)
+    text = re.sub(r"^\s*\.(?:loc|file)\b.*\n", "", program.text, flags=re.MULTILINE)
+    module = asm.parse(text, name=name)
+    lines = {
+        bare.ptx_line: str(author.location)
+        for bare, author in zip(_instructions(module), _instructions(with_lines), strict=True)
+    }
+    return Subject(name, replace(program, text=text), module, lines, arguments)
+
+
+def _instructions(module: asm.nodes.Module) -> Iterator[asm.nodes.Instruction]:
+    for function in module.entries:
+        for statement in asm.nodes.walk(function.body or ()):
+            if isinstance(statement, asm.nodes.Instruction):
+                yield statement

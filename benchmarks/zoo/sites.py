@@ -1,0 +1,180 @@
+"""Which instructions depend on a changed one: where a finding must point.
+
+    group waits, commits, fences, barriers   what lies between the one of its kind before it and the one behind it
+    operations on mbarriers                  all operations on the same barriers, and what their waits let pass
+    addresses and descriptors                whoever uses them
+    cluster barriers                         whatever reaches another CTA
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from warploom.asm.mutate import Mutant
+from warploom.asm.nodes import Address, Instruction, Integer, Operand, Register, Symbol, TensorAddress, Vector, walk
+
+from .kernels import Subject
+
+ACCESSES = ("cp.async.", "cp.reduce.", "wgmma.mma_async", "ld.shared", "st.shared", "ldmatrix", "stmatrix", "atom.shared",
+            "red.shared")  # fmt: skip
+NO_ACCESS = ("commit_group", "wait_group", "wait_all")
+WAITS = ("mbarrier.try_wait", "mbarrier.test_wait")
+AROUND = {
+    "drop-proxy-fence": ("fence.proxy.async",),
+    "drop-wgmma-fence": ("wgmma.fence",),
+    "drop-fence": ("fence", "membar"),
+    "drop-barrier": ("bar.sync", "barrier.sync"),
+    "drop-turn": ("bar.arrive",),
+}
+GROUPS = ("drop-commit", "drop-wgmma-wait", "drop-copy-wait", "drop-store-wait", "wait-for-less", "wait-before-commit",
+          "commit-too-early", "release-before-wait", "wait-for-reads-only")  # fmt: skip
+
+
+class Sites:
+    """The places of one kernel. `known`: what is found in the kernel itself, as (rule, lines)."""
+
+    def __init__(self, subject: Subject, known: set[tuple[str, frozenset[int]]]) -> None:
+        self.known = known
+        self.code = [i for function in subject.module.entries for i in walk(function.body or ()) if _is(i)]
+        self._at = {instruction.ptx_line: at for at, instruction in enumerate(self.code)}
+        self._made: dict[str, list[Instruction]] = {}
+        for instruction in self.code:
+            for name in _registers(instruction.operands[:1]):
+                self._made.setdefault(name, []).append(instruction)
+        self._barriers = {at: self._barrier(instruction) for at, instruction in enumerate(self.code)}
+        self._arrays = sorted({base for base in self._barriers.values() if base is not None})
+
+    def of(self, mutant: Mutant) -> set[int]:
+        """PTX lines at which a finding about this mutant may point."""
+        at = self._at[mutant.instruction.ptx_line]
+        return {self.code[at].ptx_line} | {self.code[other].ptx_line for other in self._of(mutant, at)}
+
+    def _of(self, mutant: Mutant, at: int) -> Iterable[int]:
+        opcode = mutant.instruction.opcode
+        if mutant.kind in GROUPS:
+            unit = opcode.partition("_group")[0].partition(".wait")[0].partition(".commit")[0]
+            return self._around(at, lambda i: i.opcode.startswith((unit + ".wait", unit + ".commit")), _accesses)
+        if mutant.kind in AROUND:
+            return self._around(at, lambda i: i.opcode.startswith(AROUND[mutant.kind]), _accesses_and_waits)
+        if mutant.kind.startswith("drop-cluster") or mutant.kind == "drop-init-fence":
+            return self._where(lambda i: _remote(i) or i.opcode.startswith("mbarrier") or _accesses(i))
+        if mutant.kind in ("change-swizzle", "next-stage", "ring-length"):
+            return self._users(at)
+        return self._of_barrier(at)
+
+    # -- around ------------------------------------------------------------------------------------------------
+
+    def _around(
+        self, at: int, same: Callable[[Instruction], bool], wanted: Callable[[Instruction], bool]
+    ) -> Iterable[int]:
+        """The wanted ones from the same before to the same behind, each way at least to the first wanted one."""
+        for step in (-1, 1):
+            found, here = False, at + step
+            while 0 <= here < len(self.code) and not (found and same(self.code[here])):
+                if wanted(self.code[here]):
+                    found = True
+                    yield here
+                here += step
+
+    def _where(self, wanted: Callable[[Instruction], bool]) -> Iterable[int]:
+        return [at for at, instruction in enumerate(self.code) if wanted(instruction)]
+
+    # -- barriers ----------------------------------------------------------------------------------------------
+
+    def _barrier(self, instruction: Instruction) -> int | None:
+        """Where the array of an operation's barrier begins, as far as the text tells."""
+        if instruction.opcode.startswith("mbarrier.") or ".mbarrier::" in instruction.opcode:
+            for operand in reversed(instruction.operands):
+                if isinstance(operand, Address):
+                    return self._place(operand.base) + operand.offset
+        return None
+
+    def _place(self, operand: Operand, depth: int = 0) -> int:
+        """The constant part of an address."""
+        if isinstance(operand, Symbol):
+            return (hash(operand.name) & 0xFFFF) << 32 | operand.offset
+        if isinstance(operand, Integer):
+            return operand.value
+        if not isinstance(operand, Register) or depth > 8:
+            return 0
+        for made in self._made.get(operand.name, []):
+            word = made.opcode.partition(".")[0]
+            sources = {"mad": made.operands[3:], "mapa": made.operands[1:2], "mul": (), "shl": ()}
+            return sum(self._place(source, depth + 1) for source in sources.get(word, made.operands[1:]))
+        name = operand.name
+        return 0 if name.startswith("%") else (hash(name) & 0xFFFF) << 32
+
+    def _array(self, at: int) -> int | None:
+        """The array that a barrier operand lies in: the last one that is indexed and begins before it."""
+        base = self._barriers[at]
+        indexed = [self._barriers[other] for other in self._barriers if self._is_used(other)]
+        before = [start for start in indexed if start is not None and base is not None and start <= base]
+        return max(before, default=base)
+
+    def _is_used(self, at: int) -> bool:
+        return self._barriers[at] is not None and not self.code[at].opcode.startswith("mbarrier.init")
+
+    def _of_barrier(self, at: int) -> Iterable[int]:
+        array = self._array(at)
+        for other, base in self._barriers.items():
+            if base is not None and self._array(other) == array:
+                yield other
+                if self.code[other].opcode.startswith(WAITS):
+                    yield from self._guarded(other)
+
+    def _guarded(self, wait: int) -> Iterable[int]:
+        """What a wait lets pass: the accesses up to the next wait."""
+        for here in range(wait + 1, len(self.code)):
+            if self.code[here].opcode.startswith(WAITS):
+                return
+            if _accesses(self.code[here]):
+                yield here
+
+    # -- values ------------------------------------------------------------------------------------------------
+
+    def _users(self, at: int) -> Iterable[int]:
+        """Whoever uses what an instruction computes, or counts with; where that is a barrier, its users too."""
+        first = self.code[at]
+        names = set(_registers(first.operands[:1] if not first.opcode.startswith("setp") else first.operands[1:2]))
+        for _ in range(6):
+            for instruction in self.code:
+                if names & set(_registers(instruction.operands[1:])) and not _accesses(instruction):
+                    names |= set(_registers(instruction.operands[:1]))
+        for other, instruction in enumerate(self.code):
+            if names & set(_registers(instruction.operands)) and (_accesses(instruction) or _barrier_use(instruction)):
+                yield other
+                if self._barriers[other] is not None:
+                    yield from self._of_barrier(other)
+
+
+def _is(statement: object) -> bool:
+    return isinstance(statement, Instruction)
+
+
+def _accesses(instruction: Instruction) -> bool:
+    return instruction.opcode.startswith(ACCESSES) and not any(word in instruction.opcode for word in NO_ACCESS)
+
+
+def _barrier_use(instruction: Instruction) -> bool:
+    return instruction.opcode.startswith("mbarrier.")
+
+
+def _accesses_and_waits(instruction: Instruction) -> bool:
+    return _accesses(instruction) or instruction.opcode.startswith("mbarrier.")
+
+
+def _remote(instruction: Instruction) -> bool:
+    return "shared::cluster" in instruction.opcode or "multicast" in instruction.opcode
+
+
+def _registers(operands: Iterable[Operand]) -> Iterable[str]:
+    """The registers that operands name, those inside of addresses too."""
+    for operand in operands:
+        if isinstance(operand, Register):
+            yield operand.name
+        elif isinstance(operand, Address):
+            yield from _registers((operand.base,))
+        elif isinstance(operand, TensorAddress):
+            yield from _registers((operand.base,))
+        elif isinstance(operand, Vector):
+            yield from _registers(operand.elements)
