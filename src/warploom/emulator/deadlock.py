@@ -6,13 +6,13 @@ its author calls it, and a barrier of the waiting CTA needs no rank.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ..errors import DeadlockError, SourceLocation
 from .machine import FULL, Cta, Fragment, Machine, Warp
-from .mbarrier import Event, MBarrier
+from .mbarrier import MBarrier
+from .phases import came_in
 
 DEADLOCK = "deadlock: no thread can run and no copy is in flight"
 SHOWN = 4
@@ -124,37 +124,10 @@ def _mbarrier_words(
     name = barrier.name if barrier.cta is not cta else cta.machine.code.name_shared(barrier.offset)
     also = f" and {len(about) - 1} more" if len(about) > 1 else ""
     phase = f"phase {barrier.phase}" + ("" if parity is None else f" (parity {parity})")
-    now = _came(barrier.log.get(barrier.phase, []))
-    before = _came(barrier.log.get(barrier.phase - 1, []))
+    now = came_in(barrier.log.get(barrier.phase, []))
+    before = came_in(barrier.log.get(barrier.phase - 1, []))
     lost = tuple(text for who, text in before.items() if who not in now) if now else ()
     return f"mbarrier {name}, {phase}{also}", barrier.missing(), tuple(now.values()), lost
-
-
-def _came(events: list[Event]) -> dict[tuple[str, str, str], str]:
-    """Events of a phase, those of one role at one line together: (what, who, place) -> words."""
-    amounts: dict[tuple[str, str, str], int] = defaultdict(int)
-    actors: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    times: dict[tuple[str, str, str], int] = defaultdict(int)
-    for event in events:
-        by = event.by
-        role = by.frame.machine.code.role(by.frame.first_warp + (by.lane or 0) // 32)
-        location = by.operation.instruction.location
-        # The coordinates of a box differ from CTA to CTA, and the cause does not.
-        what = re.sub(r" at \([^)]*\)", "", event.description) if event.what == "complete" else ""
-        key = (event.what, what or role or by.who(), "" if what else f" at {location}" if location else "")
-        amounts[key] += event.amount
-        times[key] += 1
-        actors[key].add(by.frame.cta.describe())
-    return {key: _words(*key, amounts[key], times[key], len(actors[key])) for key in amounts}
-
-
-def _words(what: str, who: str, place: str, amount: int, times: int, ctas: int) -> str:
-    of = f" of {ctas} CTAs" if ctas > 1 else ""
-    often = f", {times} times" if times > 1 else ""
-    if what == "arrive":
-        return f"{amount} arrival{'s' if amount > 1 else ''}: {who}{of}{place}"
-    verb = "expected" if what == "expect" else "completed"
-    return f"{verb} {amount} bytes: {who}{of}{place}{often}"
 
 
 def _blocked(key: tuple[object, ...], line: _Line) -> Blocked:

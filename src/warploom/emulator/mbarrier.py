@@ -163,14 +163,6 @@ class MBarrier:
             which = f"phase {phase}"
         return f"{self.name}, {which}: {self.missing()}; so far: {self._events(self.phase)}"
 
-    def history(self) -> tuple[str, ...]:
-        """A line for each of the latest phases: whether it is complete, what came, and from whom."""
-        lines = []
-        for phase in sorted({*self.log, self.phase}):
-            state = "complete" if phase < self.phase else self.missing()
-            lines.append(f"phase {phase}: {state}; {self._events(phase)}")
-        return tuple(lines)
-
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
@@ -212,14 +204,14 @@ class MBarrier:
 # -- the barriers of a CTA ---------------------------------------------------------------------------------------
 
 
-def _barriers(cta: Cta) -> dict[int, MBarrier]:
+def mbarriers_of(cta: Cta) -> dict[int, MBarrier]:
     """The valid barriers of a CTA, by offset."""
     return cta.state.setdefault("mbarriers", {})  # type: ignore[return-value]
 
 
 def find(by: Issuer, cta: Cta, offset: int) -> MBarrier:
     """The barrier at an offset of a CTA's shared memory. Raises InvalidOperandError where none is valid."""
-    found = _barriers(cta).get(offset)
+    found = mbarriers_of(cta).get(offset)
     if found is None:
         invalidated = offset in cta.state.get("invalidated mbarriers", ())  # type: ignore[operator]
         how = "has been invalidated" if invalidated else "has not been initialised"
@@ -242,7 +234,7 @@ def initialise(by: Issuer, cta: Cta, offset: int, count: int) -> MBarrier:
             f"mbarrier.init of {shared.name(cta, offset)} with count {count}",
             expected=f"1 to {MAXIMUM_COUNT}",
         )
-    barriers = _barriers(cta)
+    barriers = mbarriers_of(cta)
     if offset in barriers:
         by.error(
             InvalidOperandError,
@@ -260,7 +252,7 @@ def initialise(by: Issuer, cta: Cta, offset: int, count: int) -> MBarrier:
 def invalidate(by: Issuer, cta: Cta, offset: int) -> None:
     """mbarrier.inval."""
     find(by, cta, offset)
-    del _barriers(cta)[offset]
+    del mbarriers_of(cta)[offset]
     cta.state.setdefault("invalidated mbarriers", set()).add(offset)  # type: ignore[attr-defined]
 
 

@@ -165,14 +165,36 @@ def global_sectors(lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[i
 
 
 @dataclass(frozen=True)
+class Side:
+    """One of the accesses that a finding is about.
+
+    Attributes:
+        who: role, warp and CTA, or "" where it is about the instruction whoever runs it.
+        what: a clause: "writes boxes[0], row 3, chunk 1"; "" where the finding's summary says it.
+        text: the instruction as PTX; location: its place in the user's text.
+    """
+
+    who: str
+    what: str
+    text: str
+    location: SourceLocation | None = None
+
+
+@dataclass(frozen=True)
 class Finding:
     """Something wrong, or slow, that was seen.
 
     Attributes:
         rule: id of the rule.
         severity: "error", "warning" or "performance".
-        message: sentences for a person.
+        message: sentences for a person, with all of what follows.
         locations: the places in the user's text, most important first.
+        summary: one sentence, without the fix.
+        sides: the accesses it is about, the later one first.
+        address: buffer, stage, row and chunk of the first byte in question, as far as the author's layout is known.
+        missing: the edge that is not there, in words.
+        history: what the barriers in question went through, a line for each phase.
+        fix: what to do; count: how often it was met.
     """
 
     rule: str
@@ -181,6 +203,13 @@ class Finding:
     locations: tuple[SourceLocation | str, ...] = ()
     cta: tuple[int, int, int] | None = None
     warp: int | None = None
+    summary: str = ""
+    sides: tuple[Side, ...] = ()
+    address: str = ""
+    missing: str = ""
+    history: tuple[str, ...] = ()
+    fix: str = ""
+    count: int = 1
 
     def __str__(self) -> str:
         return f"{self.severity}[{self.rule}]: {self.message}"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .. import shared
 from ..observer import Observer
+from ..report import Side
 from .findings import Findings, at
 from .shadow import ASYNC, COPY, Access
 from .state import ClusterState
@@ -42,6 +43,12 @@ class Core(Observer):
         """An address in shared memory, as the author calls it."""
         return f"`{shared.name(state.owners[region], offset)}`"
 
+    def place(self, state: ClusterState, region: Region, offset: int) -> str:
+        """As `name`, with row and chunk."""
+        owner = state.owners[region]
+        text = self.machine.code.place_shared(offset)
+        return f"{text}, of cluster rank {owner.rank}" if owner.cluster.size > 1 else text
+
 
 def who(access: Access) -> str:
     """Who made an access: "warp 2 of CTA (0, 0, 0)"."""
@@ -60,6 +67,17 @@ def deed(access: Access) -> str:
         verb = "writes" if access.writes else "reads"
         return f"{what} {at(access.code)} issued by {who(access)} {verb}"
     return f"{who(access)} {'writes' if access.writes else 'reads'} with {at(access.code)}"
+
+
+def side(access: Access, address: str) -> Side:
+    """An access as one side of a finding."""
+    verb = "writes" if access.writes else "reads"
+    issued = "issued " if access.operation is not None else ""
+    who_did = who(access)
+    if access.operation is not None and access.lane is not None:
+        who_did += f" (thread {access.warp * 32 + access.lane % 32})"
+    kind = f"{issued}by {who_did}" if issued else who_did
+    return Side(kind, f"{verb} {address}", access.code.text, access.code.instruction.location)
 
 
 def is_asynchronous(access: Access) -> bool:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import shared
+from ..phases import history
 from .clocks import Released, WarpClock
 from .core import actor
 from .findings import at
@@ -220,6 +221,7 @@ class Edges(Races):
                     (code,),
                     flight.cta,
                     flight.warp,
+                    history=history(barrier),
                 )
 
     def _check_initialised(self, state: ClusterState, barrier: MBarrier, clocks: BarrierClock, by: Issuer) -> None:
@@ -250,6 +252,7 @@ class Edges(Races):
                 f"{barrier.phase - 1} complete",
                 codes,
                 by.frame.cta,
+                history=history(barrier),
             )
 
     def barrier_missing(self, cta: Cta, offset: int, by: Issuer) -> None:
@@ -277,6 +280,7 @@ class Edges(Races):
             codes,
             by.frame.cta,
             warp,
+            history=history(barrier),
         )
 
     def mbarrier_phase(self, barrier: MBarrier) -> None:
@@ -301,7 +305,7 @@ class Edges(Races):
                 if sem != "relaxed":
                     clock.acquire(phase.own)
                     clock.acquire(phase.others if scope in WIDE else phase.others.only_operations())
-            state.waits[barrier.cta, barrier.offset, clock.me] = Waited(barrier.phase - 1, code)
+            state.waits[barrier.cta, barrier.offset, clock.me] = Waited(barrier.phase - 1, code, self.machine.steps)
 
     def _check_waiter_initialised(self, state: ClusterState, barrier: MBarrier, frame: Frame, init: Operation) -> None:
         codes = (frame.operation, init)

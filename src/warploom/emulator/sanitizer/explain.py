@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import shared
+from ..mbarrier import mbarriers_of
+from ..phases import history
+from .core import who
 from .findings import at
 from .shadow import ASYNC, BARRIER, COPY, Access
 from .state import ClusterState, Flight
@@ -113,6 +116,31 @@ def _pending(conflict: Conflict) -> tuple[str, str | None, str]:
     if stale:
         return "stale-phase-wait", None, stale
     return "copy-not-waited", None, f"the copy may be in flight: {_whom_to_wait_for(earlier)}"
+
+
+def history_of(conflict: Conflict) -> tuple[str, ...]:
+    """What the later side waited for last, and the latest phases of the barriers in question.
+
+    Where only a fence is missing no barrier is to blame, and there is nothing to tell.
+    """
+    if conflict.missing in ("fence", "copy fence", "same instruction"):
+        return ()
+    now, state = conflict.now, conflict.state
+    both = (conflict.earlier.operation, now.operation)
+    keys = [operation.barrier for operation in both if operation is not None and operation.barrier is not None]
+    waits = [(wait.when, key[0], key[1], wait) for key, wait in state.waits.items() if key[2] == now.me]
+    if waits:
+        _, cta, offset, wait = max(waits, key=lambda item: item[0])
+        which = f"phase {wait.phase} complete" if wait.phase >= 0 else "no phase complete: it was fresh"
+        lines = [f"{who(now)} waited last for {shared.name(cta, offset)} and saw {which}, with {at(wait.code)}"]
+        keys.append((cta, offset))
+    else:
+        lines = [f"{who(now)} has waited for no mbarrier so far"] if keys else []
+    for cta, offset in dict.fromkeys(keys):
+        barrier = mbarriers_of(cta).get(offset)
+        if barrier is not None:
+            lines += history(barrier)
+    return tuple(lines)
 
 
 def _whom_to_wait_for(earlier: Access) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..report import Finding
+from ..report import Finding, Side
 from .rules import RULES
 
 if TYPE_CHECKING:
@@ -30,15 +30,23 @@ class Findings:
         cta: Cta | None = None,
         warp: int | None = None,
         severity: str | None = None,
+        sides: tuple[Side, ...] = (),
+        address: str = "",
+        missing: str = "",
+        history: tuple[str, ...] = (),
     ) -> None:
-        """Note a finding. `codes` are the instructions it is about, the one to look at first in front."""
+        """Note a finding. `codes` are the instructions it is about, the one to look at first in front.
+
+        `sides`, `address`, `missing`, `history`: see `Finding`; without sides they are made of `codes`.
+        """
         key = self.key(rule, codes)
         if key in self._found:
             self._found[key]["count"] += 1  # type: ignore[operator]
         elif len(self._found) < LIMIT:
             self._found[key] = {
                 "message": message, "codes": codes, "cta": cta.index if cta else None, "warp": warp,
-                "severity": severity or RULES[rule].severity, "count": 1,
+                "severity": severity or RULES[rule].severity, "count": 1, "address": address, "missing": missing,
+                "history": history, "sides": sides or sides_of(codes, cta, warp),
             }  # fmt: skip
 
     def seen(self, rule: str, codes: tuple[Operation, ...]) -> bool:
@@ -71,7 +79,23 @@ class Findings:
             locations=tuple(dict.fromkeys(place(code) for code in found["codes"])),  # type: ignore[attr-defined]
             cta=found["cta"],  # type: ignore[arg-type]
             warp=found["warp"],  # type: ignore[arg-type]
+            summary=str(found["message"]),
+            sides=found["sides"],  # type: ignore[arg-type]
+            address=str(found["address"]),
+            missing=str(found["missing"]),
+            history=found["history"],  # type: ignore[arg-type]
+            fix=RULES[rule].fix,
+            count=count,  # type: ignore[arg-type]
         )
+
+
+def sides_of(codes: tuple[Operation, ...], cta: Cta | None, warp: int | None) -> tuple[Side, ...]:
+    """Sides of which only the instructions are known, and of the first one who ran it."""
+    who = cta.describe_warp(warp) if cta and warp is not None else cta.describe() if cta else ""
+    distinct = dict.fromkeys((code.text, code.instruction.location) for code in codes)
+    return tuple(
+        Side(who if number == 0 else "", "", text, location) for number, (text, location) in enumerate(distinct)
+    )
 
 
 def place(code: Operation) -> SourceLocation | str:

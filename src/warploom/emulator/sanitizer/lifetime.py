@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..mbarrier import MBarrier
+from ..phases import history
 from .core import actor
 from .edges import BarrierClock
 from .findings import at
@@ -104,6 +105,7 @@ class Lifetime(Multiplies):
                     f"{when}, phase {barrier.phase} of `{barrier.name}` in {cta.describe()} is not complete: {verb}",
                     codes,
                     cta,
+                    history=history(barrier),
                 )
 
     def stands_still(self) -> None:

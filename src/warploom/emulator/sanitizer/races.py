@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from .clocks import View
-from .core import Core, deed, who
-from .explain import Conflict, classify
+from .core import Core, deed, side, who
+from .explain import Conflict, classify, history_of
 from .shadow import ASYNC, BARRIER, COPY, GENERIC, Access, Shadow, distinct
 from .state import ClusterState, Flight, lane_masks, semantics
 
@@ -352,7 +352,11 @@ class Races(Core):
             return
         offset = self._offset(shadow, granules, last == 0)
         place = self.name(state, shadow.region, offset)
-        self.findings.add(rule, f"{deed(now)} {place}, which nothing has written", (now.code,), now.cta, now.warp)
+        address = self.place(state, shadow.region, offset)
+        self.findings.add(
+            rule, f"{deed(now)} {place}, which nothing has written", (now.code,), now.cta, now.warp,
+            sides=(side(now, address),), address=address,
+        )  # fmt: skip
 
     @staticmethod
     def _offset(shadow: Shadow, granules: Granules, hits: np.ndarray) -> int:
@@ -374,4 +378,8 @@ class Races(Core):
         place = self.name(state, shadow.region, self._offset(shadow, granules, hits))
         same = " the same bytes" if who(earlier) != who(now) or earlier.code is not now.code else ""
         message = f"{deed(now)} {place}, and {deed(earlier)}{same} before; {clause}"
-        self.findings.add(rule, message, codes, now.cta, now.warp, severity)
+        address = self.place(state, shadow.region, self._offset(shadow, granules, hits))
+        self.findings.add(
+            rule, message, codes, now.cta, now.warp, severity, (side(now, address), side(earlier, address)), address,
+            clause, history_of(conflict),
+        )  # fmt: skip

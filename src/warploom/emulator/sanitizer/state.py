@@ -73,10 +73,11 @@ class Groups:
 
 @dataclass(frozen=True, eq=False)
 class Waited:
-    """The latest phase of a barrier that a warp saw complete (-1: none yet, on a fresh barrier), and where."""
+    """The latest phase of a barrier that a warp saw complete (-1: none yet, it was fresh), where, and at which step."""
 
     phase: int
     code: Operation
+    when: int = 0
 
 
 class ClusterState:
