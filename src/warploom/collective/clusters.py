@@ -37,12 +37,31 @@ def everyone(ctas: int) -> int:
 def load_slice(
     tile: TileSlice, array: ArrayHandle, k: Register, row: Register, rank: Register, ctas: int, full: BarrierAddress
 ) -> None:
-    """Load slice `rank` of a K-major tile and multicast it to all `ctas` CTAs of the cluster.
+    """Load slice `rank` of a tile and multicast it to all `ctas` CTAs of the cluster.
 
-    The map's box is as high as a slice (`Tile.wgmma_b(..., tile_n=rows // ctas)`), the tile `ctas` times as high.
+    K-major: the map's box is as high as a slice (`Tile.wgmma_b(..., tile_n=rows // ctas)`), the tile `ctas` times as
+    high. MN-major: a slice is every `ctas`-th panel of the tile, and the map's box a panel.
     """
+    mask = everyone(ctas)
+    if tile.layout.major == "MN":
+        for index, box in enumerate(tile.layout.boxes):
+            place = tile.coordinates(row, k, box)
+            mine = rank == index % ctas
+            ptx.cp.async_.bulk.tensor_2d(tile + box.offset, array.tma_desc(), place, full, multicast=mask, pred=mine)
+        return
     rows = tile.rows_count // ctas
     first = rank * rows
-    ptx.cp.async_.bulk.tensor_2d(
-        tile.rows(first, rows), array.tma_desc(), (k, row + first), full, multicast=everyone(ctas)
-    )
+    ptx.cp.async_.bulk.tensor_2d(tile.rows(first, rows), array.tma_desc(), (k, row + first), full, multicast=mask)
+
+
+def load_slices(
+    tile: TileSlice, array: ArrayHandle, k: Register, row: Register, ctas: int, full: BarrierAddress
+) -> None:
+    """Load all slices of a tile for this CTA alone; else as `load_slice`."""
+    if tile.layout.major == "MN":
+        ptx.tma.load(tile, array.tma_desc(), tile.coordinates(row, k), full)
+        return
+    rows = tile.rows_count // ctas
+    for first in range(0, tile.rows_count, rows):
+        place = (k, row + first if first else row)
+        ptx.cp.async_.bulk.tensor_2d(tile.rows(first, rows), array.tma_desc(), place, full)

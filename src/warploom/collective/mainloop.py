@@ -15,28 +15,39 @@ from .tma_pipeline import State, TmaPipeline
 from .wgmma_mainloop import wgmma_stage
 
 
-def k_tiles(A: ArrayHandle, tile_k: int) -> Register:
-    """How many tiles of tile_k cover K; what lies behind it is zeros."""
-    return (A.shape[1] + (tile_k - 1)) // tile_k
+def k_tiles(A: ArrayHandle, tile_k: int, major: str = "K") -> Register:
+    """How many tiles of tile_k cover K; what lies behind it is zeros. A is (M, K), or (K, M) if it is MN-major."""
+    depth = A.shape[1 if major == "K" else 0]
+    return (depth + (tile_k - 1)) // tile_k
 
 
-def load_tiles(ring: TmaPipeline, state: State, A: ArrayHandle, B: ArrayHandle, here: Place, count: Register) -> None:
+def load_tiles(
+    ring: TmaPipeline, state: State, A: ArrayHandle, B: ArrayHandle, here: Place, count: Register,
+    first: Register | int = 0, *, together: bool = True,
+) -> None:  # fmt: skip
     """The producer, for one tile of C: one stage for each k-tile, as soon as all consumers have let go of it.
 
     The ring's tiles are named `a` and `b`. In a ring of several CTAs each loads one of them for itself, and a slice of
     the other, `ring.shared`, for all of them.
+
+    Args:
+        count: k-tiles, from k-tile `first` on. Those behind the end of K are zeros.
+        together: False where the CTAs of a cluster work on different parts of K: each loads all for itself.
     """
     tile_k = ring.tiles["a"].layout.k
-    rank = ptx.special.cluster_ctarank() if ring.ctas > 1 else None
+    rank = ptx.special.cluster_ctarank() if ring.ctas > 1 and together else None
+    start = first * tile_k if isinstance(first, Register) or first else 0
     for k_tile in ptx.range(count):
         with ring.produce(state) as stage:
-            k = k_tile * tile_k
-            for name, array, first in (("a", A, here.row), ("b", B, here.column)):
-                tile = stage.tiles[name]
-                if rank is not None and name == ring.shared:
-                    clusters.load_slice(tile, array, k, first, rank, ring.ctas, stage.full)
+            k = k_tile * tile_k + start if isinstance(start, Register) or start else k_tile * tile_k
+            for name, array, row in (("a", A, here.row), ("b", B, here.column)):
+                tile, sliced = stage.tiles[name], ring.ctas > 1 and name == ring.shared
+                if not sliced:
+                    ptx.tma.load(tile, array.tma_desc(), tile.coordinates(row, k), stage.full)
+                elif rank is not None:
+                    clusters.load_slice(tile, array, k, row, rank, ring.ctas, stage.full)
                 else:
-                    ptx.tma.load(tile, array.tma_desc(), (k, first), stage.full)
+                    clusters.load_slices(tile, array, k, row, ring.ctas, stage.full)
 
 
 def multiply_tiles(

@@ -12,7 +12,7 @@ and is told by the consumers of all CTAs that a stage may be overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -96,12 +96,17 @@ class TmaPipeline:
         """One for each consumer (or each of its threads) of each CTA that reads what this one loads."""
         return self.consumers * self.ctas * (WARPGROUP if self.every_thread else 1)
 
-    def initialise(self) -> None:
-        """Thread 0 initialises the barriers; then the CTA meets, or the cluster where its CTAs fill each other."""
+    def initialise(self, more: Callable[[], None] | None = None) -> None:
+        """Thread 0 initialises the barriers; then the CTA meets, or the cluster where its CTAs fill each other.
+
+        `more` initialises others, by the same thread.
+        """
         with ptx.if_(ptx.special.tid.x() == 0):
             for stage in range(self.stages):
                 ptx.mbarrier.init(self.full[stage], self.full_arrivals)
                 ptx.mbarrier.init(self.empty[stage], self.empty_arrivals)
+            if more is not None:
+                more()
             ptx.fence.mbarrier_init()
         if self.ctas > 1:
             clusters.meet()

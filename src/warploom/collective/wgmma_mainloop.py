@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..isa.dtypes import f32
+from ..isa.dtypes import DType, f32
 from ..lang import ptx, reg
 from ..lang.arrays import RegisterArray
 from ..lang.operand_tile import TileSlice
@@ -17,8 +17,11 @@ WGMMA_ROWS = 64
 """Rows of every wgmma."""
 
 
-def wgmma_accumulators(rows: int, columns: int, *, zero: bool = False) -> list[RegisterArray]:
-    """f32 accumulators of rows x columns of C in one warpgroup: an array of columns / 2 registers for each 64 rows."""
+def wgmma_accumulators(rows: int, columns: int, *, zero: bool = False, dtype: DType = f32) -> list[RegisterArray]:
+    """Accumulators of rows x columns of C in one warpgroup: an array of columns / 2 registers for each 64 rows.
+
+    `dtype` is f32, or s32 for integer operands.
+    """
     if rows % WGMMA_ROWS or not rows or columns % 8 or not 8 <= columns <= 256:
         raise Trace.current().error(
             f"a warpgroup cannot hold {rows} x {columns} of C",
@@ -26,7 +29,8 @@ def wgmma_accumulators(rows: int, columns: int, *, zero: bool = False) -> list[R
             got=f"{rows} x {columns}",
         )
     count = WGMMA_ROWS * columns // WARPGROUP
-    return [reg.array(f32, count, init=0.0 if zero else None) for _ in range(rows // WGMMA_ROWS)]
+    zeros = 0.0 if dtype is f32 else 0
+    return [reg.array(dtype, count, init=zeros if zero else None) for _ in range(rows // WGMMA_ROWS)]
 
 
 def set_zero(acc: list[RegisterArray]) -> None:
@@ -41,19 +45,22 @@ def wgmma_stage(acc: list[RegisterArray], a: TileSlice, b: TileSlice, *, keep: b
 
     Args:
         acc: one array for each 64 rows of `a`.
-        a, b: K-major tiles of the stage.
+        a, b: tiles of the stage, K-major or (16-bit types) MN-major.
         keep: where false, the first wgmma of each block overwrites its accumulators (scale-d) instead of adding.
     """
-    columns = b.rows_count
     ptx.wgmma.fence()
     for index, block in enumerate(acc):
-        rows = a.rows(index * WGMMA_ROWS, WGMMA_ROWS) if len(acc) > 1 else a
-        for step in range(b.k_slices):
-            ptx.wgmma.mma_async(
-                shape=(WGMMA_ROWS, columns, b.layout.instruction_k), dtype_d=f32, dtype_a=a.layout.dtype,
-                dtype_b=b.layout.dtype, d=block, a=rows.k(step), b=b.k(step), scale_d=keep if step == 0 else True,
-            )  # fmt: skip
+        wgmma_block(block, a.rows(index * WGMMA_ROWS, WGMMA_ROWS) if len(acc) > 1 else a, b, keep=keep)
     ptx.wgmma.commit_group()
+
+
+def wgmma_block(block: RegisterArray, a: TileSlice, b: TileSlice, *, keep: bool | Predicate = True) -> None:
+    """The wgmmas of one block of 64 rows and one stage, without fence and commit; else as `wgmma_stage`."""
+    for step in range(b.k_slices):
+        ptx.wgmma.mma_async(
+            shape=(WGMMA_ROWS, b.rows_count, b.layout.instruction_k), dtype_d=block.dtype, dtype_a=a.layout.dtype,
+            dtype_b=b.layout.dtype, d=block, a=a.k(step), b=b.k(step), scale_d=keep if step == 0 else True,
+        )  # fmt: skip
 
 
 def store_accumulators(

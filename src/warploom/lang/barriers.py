@@ -98,26 +98,34 @@ class MBarrier:
         if record := _record(trace, bar):
             record.completed_by.add("remote arrive")
 
-    def try_wait(self, bar: SharedAddress, phase: int | Register | Predicate) -> Predicate:
+    def try_wait(self, bar: SharedAddress, phase: int | Register | Predicate, *, scope: str = "cta") -> Predicate:
         """mbarrier.try_wait.parity.shared::cta.b64: whether the phase of that parity has completed; may suspend.
 
-        On targets before sm_90 it is mbarrier.test_wait.parity, which never suspends.
+        On targets before sm_90 it is mbarrier.test_wait.parity, which never suspends. `scope` "cluster" acquires what
+        other CTAs of the cluster wrote before they arrived (.acquire.cluster).
         """
         trace = Trace.current()
         done = Predicate(trace)
         word = "try_wait" if isa_arch.get(trace.arch).number >= 90 else "test_wait"
-        issue(f"mbarrier.{word}.parity.shared::cta.b64", done, _barrier(trace, bar), _phase(trace, phase), trace=trace)
+        order = "" if scope == "cta" else f".acquire.{scope}"
+        issue(
+            f"mbarrier.{word}.parity{order}.shared::cta.b64",
+            done,
+            _barrier(trace, bar),
+            _phase(trace, phase),
+            trace=trace,
+        )
         if record := _record(trace, bar):
             record.waits.append(trace.location())
         return done
 
-    def wait(self, bar: SharedAddress, phase: int | Register | Predicate) -> None:
-        """Wait until the phase of that parity has completed: `try_wait` in a loop (acquire, CTA scope)."""
+    def wait(self, bar: SharedAddress, phase: int | Register | Predicate, *, scope: str = "cta") -> None:
+        """Wait until the phase of that parity has completed: `try_wait` in a loop (acquire, of that scope)."""
         trace = Trace.current()
         (again,) = trace.new_labels("wait", "")
         phase = _phase(trace, phase)
         trace.place(again)
-        done = self.try_wait(bar, phase)
+        done = self.try_wait(bar, phase, scope=scope)
         trace.branch(again, nodes.Guard(done.name, negated=True))
 
 

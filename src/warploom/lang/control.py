@@ -1,4 +1,4 @@
-"""Run-time control flow: `if_`, `elif_`, `else_`, `range`, `while_`, `break_`, `continue_`.
+"""Run-time control flow: `if_`, `elif_`, `else_`, `range`, `while_`, `do_while`, `break_`, `continue_`.
 
 Each emits setp-free branches around a Python block that is traced once:
 
@@ -236,6 +236,32 @@ def while_(condition: Callable[[], Predicate]) -> Iterator[None]:
     yield
     trace.close(scope)
     trace.branch(head)
+    trace.place(end)
+
+
+@contextmanager
+def do_while(condition: Callable[[], Predicate]) -> Iterator[None]:
+    """Run the block, and repeat it while `condition()` holds, tested after each round.
+
+    For a block that always runs at least once: the way in has no branch, so that ptxas can follow wgmma groups that
+    are in flight from before the loop into it.
+    """
+    trace = Trace.current()
+    if not callable(condition):
+        raise trace.error(
+            "ptx.do_while takes a function that gives the predicate, so that the test is traced into the loop",
+            got=repr(condition),
+            hint="ptx.do_while(lambda: x < n)",
+        )
+    _refuse_python_jumps(trace)
+    head, advance, end = trace.new_labels("do", "", "_next", "_end")
+    scope = trace.open(Scope("loop", trace.location(), end, advance))
+    trace.place(head)
+    yield
+    trace.close(scope)
+    trace.place(advance)
+    test = _condition(trace, condition(), "ptx.do_while")
+    trace.branch(head, nodes.Guard(test.name))
     trace.place(end)
 
 

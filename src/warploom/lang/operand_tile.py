@@ -95,6 +95,17 @@ class TileSlice(SharedAddress):
         """Bytes TMA reports when it has filled this slice."""
         return self.rows_count * self.k_size * self.layout.dtype.bytes
 
+    def coordinates(self, row: Index, k: Index, box: Any = None) -> tuple[Any, Any]:
+        """Where a tile that begins at (row, k) of its operand begins in the tensor map, innermost dimension first.
+
+        `box`: of one of the layout's boxes (`layout.boxes`) instead of the whole tile.
+        """
+        first = [k, row] if self.layout.major == "K" else [row, k]
+        for axis, step in enumerate(box.coordinates if box is not None else ()):
+            if step:
+                first[axis] = first[axis] + step
+        return first[0], first[1]
+
     def descriptor(self) -> Register:
         """The matrix descriptor, a b64 register (PTX ISA 9.7.15.5.1.2.2): the origin's plus offset / 16 (add.s64)."""
         start, moved = self._origin.descriptor, self._inside

@@ -6,7 +6,7 @@ At the bottom `ptx.inst` is one instruction per call; everything else says in it
 from __future__ import annotations
 
 from .barriers import bar, cluster, fence, griddepcontrol, mbarrier, setmaxnreg
-from .control import break_, continue_, elif_, else_, if_, range, select, while_
+from .control import break_, continue_, do_while, elif_, else_, if_, range, select, while_
 from .copies import cp, tma
 from .emit import Pair as pair
 from .emit import Sink
@@ -21,7 +21,7 @@ sink = Sink()
 """The destination `_`: a result nobody wants."""
 
 __all__ = [
-    "addr", "bar", "break_", "cluster", "continue_", "cp", "elif_", "else_", "fence", "global_ptrs", "griddepcontrol",
+    "addr", "bar", "break_", "cluster", "continue_", "cp", "do_while", "elif_", "else_", "fence", "global_ptrs", "griddepcontrol",
     "if_", "inst", "ldmatrix", "load", "mbarrier", "mma_sync", "pair", "range", "select", "setmaxnreg", "sink",
     "special", "stmatrix", "store", "tensor_address", "tma", "wgmma", "while_",
 ]  # fmt: skip

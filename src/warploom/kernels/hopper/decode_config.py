@@ -1,0 +1,190 @@
+"""How a small-M product is computed, and which way is chosen for a problem.
+
+Facts behind the rule of `choose`, all measured on an H200 with a first version of these kernels: with one CTA on each
+multiprocessor and all its shared memory in flight as stages, weights are read at nine tenths of the read ceiling; K is
+split in two where there are not enough tiles for all multiprocessors; wider tiles pay where tokens are many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ...errors import ArgumentError
+from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
+from .description import SHARED_BYTES, TILE_K_BYTES, Product
+
+OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
+OUTPUTS: tuple[DType, ...] = (bf16, f16, f32)
+GROUP_ROWS = 64
+"""Rows of weights of one consumer: those of a wgmma."""
+MOST_TOKENS = 256
+SHARED_OF_SM = 228 << 10
+"""Shared memory of a multiprocessor of sm_90; each CTA on it takes 1 KiB for itself."""
+RESERVED = 1 << 10
+BARRIER_BYTES = 512
+"""What barriers and flags take at most, whatever the number of stages."""
+TRIGGERS = ("off", "end", "start", "loads")
+SPLITS = ("cluster", "last")
+MOST_STAGES = 24
+SMS = 132
+
+
+@dataclass(frozen=True)
+class DecodeConfig:
+    """How D = A Wᵀ with few rows of A is computed.
+
+    Attributes:
+        tokens: rows of A of a CTA, the n of its wgmmas: a multiple of 8 to 256. Larger M takes several.
+        rows: rows of W of a CTA: 64 for each consumer; 64 or 128.
+        k_tiles: pieces of 128 bytes of k in one stage: 1, 2 or 4.
+        stages: of the ring.
+        split: parts of K, each a CTA's.
+        split_by: who adds the parts up. "cluster": the CTAs of a cluster, each some of the tokens, which the others
+            send it. "last": the last of them to arrive, from a workspace in global memory.
+        ctas_per_sm: how many CTAs are to fit a multiprocessor, 1 or 2.
+        trigger: "off": an ordinary launch. Else the kernel starts while the one before it in the stream ends
+            (programmatic dependent launch), and lets the next one start when it "start"s, after its last "loads", or
+            when it "end"s.
+        constant_weights: the caller's promise that no kernel still running writes the weights: they are loaded before
+            the kernel before this one has ended.
+    """
+
+    tokens: int = 16
+    rows: int = 64
+    k_tiles: int = 2
+    stages: int = 6
+    split: int = 1
+    split_by: str = "cluster"
+    ctas_per_sm: int = 1
+    trigger: str = "start"
+    constant_weights: bool = False
+
+    @property
+    def groups(self) -> int:
+        """Consumer warpgroups."""
+        return self.rows // GROUP_ROWS
+
+    @property
+    def threads(self) -> int:
+        """The consumers' warpgroups and the producer's warp."""
+        return 128 * self.groups + 32
+
+    @property
+    def pdl(self) -> bool:
+        """Launched with programmatic stream serialisation."""
+        return self.trigger != "off"
+
+    @property
+    def clustered(self) -> bool:
+        """The parts of K are CTAs of a cluster."""
+        return self.split > 1 and self.split_by == "cluster"
+
+    @property
+    def by_last(self) -> bool:
+        """The parts of K meet in a workspace."""
+        return self.split > 1 and self.split_by == "last"
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of the weights' and the activations' tile of one stage."""
+        return (self.rows + self.tokens) * self.k_tiles * TILE_K_BYTES
+
+    @property
+    def exchange_bytes(self) -> int:
+        """Shared memory into which the other CTAs of a cluster send their sums."""
+        if not self.clustered:
+            return 0
+        width = exchange_width(self.tokens // 2, self.split)
+        pieces = self.tokens // 2 // width
+        most = max(len(owned(pieces, self.split, rank)) for rank in range(self.split))
+        return (self.split - 1) * most * width * 4 * 128 * self.groups
+
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory of a CTA, barriers rounded up."""
+        return self.stages * self.stage_bytes + self.exchange_bytes + BARRIER_BYTES
+
+    def tiles(self, m: int, n: int) -> int:
+        """Tiles of D."""
+        return -(-m // self.tokens) * -(-n // self.rows)
+
+    def workspace(self, m: int, n: int) -> tuple[tuple[int, int], int]:
+        """What "last" needs of the caller: the shape of an f32 workspace, and how many u32 counters, at first zero."""
+        tiles = self.tiles(m, n)
+        return (tiles * self.split * self.groups, GROUP_ROWS * self.tokens), tiles * self.groups
+
+    def name(self) -> str:
+        """Short name, as tables show it: "n16_w64k2s11_S2c_start"."""
+        split = f"_S{self.split}{self.split_by[0]}" if self.split > 1 else ""
+        twice = f"_o{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
+        constant = "_cw" if self.constant_weights else ""
+        return (
+            f"n{self.tokens}_w{self.rows}k{self.k_tiles}s{self.stages}{split}{twice}"
+            f"{'' if self.trigger == 'off' else '_' + self.trigger}{constant}"
+        )
+
+    def filled(self) -> DecodeConfig:
+        """The same with as many stages as shared memory holds."""
+        room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED) - BARRIER_BYTES - self.exchange_bytes
+        return replace(self, stages=max(1, min(MOST_STAGES, room // self.stage_bytes)))
+
+    def check(self, product: Product) -> None:
+        """Raise ArgumentError where no kernel can be built from this."""
+        problem = self._problem(product)
+        if problem is not None:
+            what, expected, got = problem
+            raise ArgumentError(f"the decode configuration {self.name()} cannot be built: {what}", expected=expected,
+                                got=got)  # fmt: skip
+
+    def _problem(self, product: Product) -> tuple[str, str, object] | None:
+        room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED)
+        checks: list[tuple[bool, str, str, object]] = [
+            (self.tokens % 8 == 0 and 8 <= self.tokens <= MOST_TOKENS, "its tokens", "a multiple of 8 to 256",
+             self.tokens),
+            (self.rows in (64, 128), "its rows of weights", "64 or 128", self.rows),
+            (self.k_tiles in (1, 2, 4), "its pieces of k in a stage", "1, 2 or 4", self.k_tiles),
+            (self.stages >= 2, "its ring", "at least 2 stages", self.stages),
+            (self.split >= 1 and (not self.clustered or self.split <= min(8, self.tokens // 2)), "its parts of K",
+             f"at least 1, in a cluster at most {min(8, self.tokens // 2)}", self.split),
+            (self.split_by in SPLITS, "how its parts are added up", " or ".join(SPLITS), self.split_by),
+            (self.ctas_per_sm in (1, 2), "its CTAs on a multiprocessor", "1 or 2", self.ctas_per_sm),
+            (self.trigger in TRIGGERS, "its trigger", ", ".join(TRIGGERS), self.trigger),
+            (product.a in OPERANDS and product.b in OPERANDS, "its operands", ", ".join(map(str, OPERANDS)),
+             (str(product.a), str(product.b))),
+            (product.a == product.b or product.a.bits == product.b.bits == 8, "its operands",
+             "one type, or two of eight bits", (str(product.a), str(product.b))),
+            (product.out in OUTPUTS, "its output", ", ".join(map(str, OUTPUTS)), str(product.out)),
+            ((product.a_major, product.b_major) == ("K", "K"), "its layouts", "both operands contiguous in k",
+             (product.a_major, product.b_major)),
+            (self.shared_bytes() <= room, "its shared memory", f"at most {room} bytes", self.shared_bytes()),
+        ]  # fmt: skip
+        return next(((what, expected, got) for right, what, expected, got in checks if not right), None)
+
+
+def exchange_width(accumulators: int, parts: int) -> int:
+    """Accumulators of a thread that are sent together: as many as a 16-byte store takes, if every part gets some."""
+    return next((width for width in (4, 2) if accumulators // width >= parts), 1)
+
+
+def owned(pieces: int, parts: int, rank: int) -> range:
+    """The pieces that part `rank` adds up."""
+    return range(pieces * rank // parts, pieces * (rank + 1) // parts)
+
+
+def choose(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> DecodeConfig:  # noqa: B008
+    """The configuration for a problem, by a rule; without `constant_weights`, which is the caller's to say.
+
+    64 rows of weights and all of shared memory in flight; K split in two where the tiles would leave half of the
+    multiprocessors idle, and further, by the last arriver, where they are fewer still; 128 rows where tokens are many
+    and tiles enough.
+    """
+    tokens = min(-(-m // 8) * 8, MOST_TOKENS if m > 128 else 128)
+    token_tiles = -(-m // tokens)
+    rows = 128 if tokens >= GROUP_ROWS and n >= 128 * sms * 0.95 else GROUP_ROWS
+    tiles = -(-n // rows) * token_tiles
+    k_tiles = 2 if tokens <= 64 else 1
+    stage_k = k_tiles * product.tile_k
+    depth = max(1, -(-k // stage_k) // 4)
+    split = max(1, min(sms // tiles, depth, 8)) if tiles <= sms // 2 else 1
+    split_by = "cluster" if split == 2 else "last"
+    config = DecodeConfig(tokens=tokens, rows=rows, k_tiles=k_tiles, split=split, split_by=split_by)
+    return config.filled()

@@ -1,0 +1,266 @@
+"""The finished Hopper GEMM: persistent, warp-specialised, any tile, any layout, what follows fused into its end.
+
+Roles      producer   warpgroup 0, one thread: TMA loads of the k-tiles of all the CTA's tiles, in order
+           consumer   every other warpgroup: wgmma, then conversion and TMA store of its rows
+Forms      cooperative   the consumers share a tile, each with its rows; stores go on under the next tile's wgmmas
+
+               consumer 0   [multiply rows 0.. ][write][multiply ...
+               consumer 1   [multiply rows n/2..][write][multiply ...
+
+           ping_pong     each has a tile of its own, and the tensor core is passed on when the last wgmma is issued
+
+               consumer 0   [multiply tile 0][write tile 0    ][multiply tile 2]
+               consumer 1                    [multiply tile 1][write tile 1    ]
+
+           staggered     as cooperative, each consumer with two blocks of 64 rows, whose ends are apart: one is written
+                         while the other is multiplied (`collective.staggered`)
+Barriers   full[s]    1 arrival + bytes of the stage         producers of the cluster -> consumers
+           empty[s]   1 arrival for each consumer that reads the stage, of each CTA    -> producers (remote, relaxed)
+           bar 1..    128 threads of a consumer, twice for each of its store boxes
+           turns      ping-pong: two named barriers behind these, 128 wait and 128 arrive
+           drained, received   the split tail's (`collective.split_tail`)
+           cluster    before the first remote access, and at the end
+Ring       `stages` stages of A tile_m x 128 bytes and B tile_n x 128 bytes
+Limits     any M, N, K that TMA can address: rows of A, B and D start at multiples of 16 bytes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from ...collective import (
+    Persistent,
+    Place,
+    State,
+    TmaPipeline,
+    TmaStore,
+    Turns,
+    clusters,
+    each_consumer,
+    k_tiles,
+    load_tiles,
+    multiply_tiles,
+    persistent_grid,
+    producer,
+    warpgroup_index,
+    wgmma_accumulators,
+)
+from ...collective.raster import grouped
+from ...collective.split_tail import TailExchange
+from ...collective.staggered import LEAST, Staggered
+from ...isa.dtypes import DType
+from ...lang import Kernel, Tile, kernel, ptx, smem
+from ...lang.arrays import RegisterArray
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from .description import Config, Fusion, Product
+
+REGISTERS = {2: (40, 232), 3: (32, 160)}
+"""Registers of a producer's and a consumer's thread, by the number of consumers."""
+REGISTERS_LARGE = (24, 240)
+"""The same for two consumers with more than this many accumulators each:"""
+LARGE = 192
+
+
+@lru_cache(maxsize=256)
+def build(product: Product = Product(), config: Config = Config(), fusion: Fusion = Fusion()) -> Kernel:  # noqa: B008
+    """D = A B, then what `fusion` says; see `description`.
+
+    Called as kernel(a, b, ..., out=d) with a (M, K) or, MN-major, (K, M); b (N, K) or (K, N); d (M, N).
+    Raises ArgumentError where the configuration does not fit.
+    """
+    config.check(product)
+
+    @kernel(
+        in_specs=(operand_a(product, config), operand_b(product, config)),
+        out_specs=(result(product, config),),
+        grid=persistent_grid((config.tile_m, config.tile_n), config.ctas, config.shared),
+        block=config.threads,
+        cluster=(config.ctas, 1, 1),
+        arch="sm_90a",
+        pdl=config.pdl,
+        name=config.form,
+    )
+    def gemm(A, B, D):
+        parts = Parts.make(A, B, D, product, config)
+        warpgroup = warpgroup_index()
+        few, many = registers(config)
+        with producer(warpgroup, few):
+            produce(parts, A, B)
+        for me in each_consumer(warpgroup, config.consumers, many):
+            CONSUME[config.form](parts, me)
+            parts.out.finish()
+        clusters.leave()
+
+    return gemm
+
+
+def registers(config: Config) -> tuple[int, int]:
+    """Registers of a producer's and of a consumer's thread."""
+    if config.consumers == 2 and config.rows * config.tile_n // 128 > LARGE:
+        return REGISTERS_LARGE
+    return REGISTERS[config.consumers]
+
+
+# -- arguments -----------------------------------------------------------------------------------------------------
+
+
+def operand_a(product: Product, config: Config) -> Tile:
+    """A (M, K), or (K, M) where it is MN-major; the tile that is multicast comes in slices."""
+    rows = config.tile_m
+    if product.a_major == "MN":
+        return Tile.wgmma_a("K", "M", product.a, major="MN", tile_m=rows, tile_k=product.tile_k, ragged=True)
+    if config.shared == "a":
+        rows //= config.ctas
+    return Tile.wgmma_a("M", "K", product.a, tile_m=rows, tile_k=product.tile_k, ragged=True)
+
+
+def operand_b(product: Product, config: Config) -> Tile:
+    """B (N, K), or (K, N) where it is MN-major."""
+    rows = config.tile_n
+    if product.b_major == "MN":
+        return Tile.wgmma_b("K", "N", product.b, major="MN", tile_n=rows, tile_k=product.tile_k, ragged=True)
+    if config.shared == "b":
+        rows //= config.ctas
+    return Tile.wgmma_b("N", "K", product.b, major="K", tile_n=rows, tile_k=product.tile_k, ragged=True)
+
+
+def result(product: Product, config: Config) -> Tile:
+    """D (M, N), stored by TMA in boxes of 128 bytes by 64 rows; its rows are multiples of 16 bytes."""
+    return Tile("M", "N", product.out, multiple=(1, 16 // product.out.bytes), box=(64, 64), swizzle="128B")
+
+
+def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, name: str) -> smem.WgmmaTile:
+    """One operand's stages."""
+    shape = (rows, tile_k) if major == "K" else (tile_k, rows)
+    return smem.wgmma_tile(dtype, shape, major=major, stages=stages, name=name)
+
+
+# -- roles ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Parts:
+    """What the roles share."""
+
+    config: Config
+    product: Product
+    ring: TmaPipeline
+    out: TmaStore
+    exchange: TailExchange | None
+    arrays: tuple[ArrayHandle, ArrayHandle]
+    """A and D."""
+
+    @classmethod
+    def make(cls, A: ArrayHandle, B: ArrayHandle, D: ArrayHandle, product: Product, config: Config) -> Parts:
+        """Allocate shared memory, initialise the barriers, and meet."""
+        tile_k, stages = product.tile_k, config.stages
+        ring = TmaPipeline(
+            stages=stages,
+            consumers=1 if config.form == "ping_pong" else config.consumers,
+            ctas=config.ctas,
+            shared=config.shared,
+            a=ring_tile(product.a, product.a_major, config.tile_m, tile_k, stages, "ring.a"),
+            b=ring_tile(product.b, product.b_major, config.tile_n, tile_k, stages, "ring.b"),
+        )
+        out = TmaStore(D, config.consumers, slots=config.slots)
+        exchange = TailExchange(ring, config.rows * config.tile_n // 128) if config.split_tail else None
+        ring.initialise(exchange.initialise if exchange is not None else None)
+        return cls(config, product, ring, out, exchange, (A, D))
+
+    def work(self) -> Persistent:
+        """The CTA's tiles. Each role calculates them for itself, and the tail again: registers are scarce."""
+        config = self.config
+        return Persistent(
+            self.arrays[1], (config.tile_m, config.tile_n), grouped(config.group), config.ctas, config.shared,
+            split_tail=config.split_tail,
+        )  # fmt: skip
+
+    def count(self) -> Register:
+        """k-tiles of a tile."""
+        count = k_tiles(self.arrays[0], self.product.tile_k, self.product.a_major)
+        return ptx.select(count < LEAST, LEAST, count) if self.config.form == "staggered" else count
+
+    def half(self) -> Register:
+        """k-tiles of each CTA in the split tail; those behind the end are zeros."""
+        return (self.count() + 1) // 2
+
+
+def produce(parts: Parts, A: ArrayHandle, B: ArrayHandle) -> None:
+    """One thread: the k-tiles of all tiles, in order."""
+    ring, work, count = parts.ring, parts.work(), parts.count()
+    state = ring.producer_state()
+    if parts.config.pdl:
+        ptx.griddepcontrol.wait()
+    for here in work.tiles():
+        load_tiles(ring, state, A, B, here, count)
+    if parts.exchange is not None:
+        with parts.work().tail() as here:
+            half = parts.half()
+            load_tiles(ring, state, A, B, here, half, ptx.special.cluster_ctarank() * half, together=False)
+    if parts.config.pdl:
+        ptx.griddepcontrol.launch_dependents()
+
+
+def cooperative(parts: Parts, me: int) -> None:
+    """A consumer's rows of every tile."""
+    ring, out, config = parts.ring, parts.out, parts.config
+    state, acc, first = ring.consumer_state(), accumulators(parts), me * config.rows
+    count = parts.count()
+    for here in parts.work().tiles():
+        multiply_tiles(ring, state, acc, first, count, overwrite=True)
+        out.store(acc, me, here.row + first, here.column)
+    tail(parts, me, state, acc)
+
+
+def staggered(parts: Parts, me: int) -> None:
+    """As `cooperative`, with the ends of its two blocks of rows apart."""
+    out, config = parts.out, parts.config
+    state, acc, first = parts.ring.consumer_state(), accumulators(parts), me * config.rows
+
+    def store(block: RegisterArray, here: Place, row: int) -> None:
+        out.store([block], me, here.row + (first + row), here.column)
+
+    Staggered(parts.ring, state, parts.work(), acc[0], acc[1], first, parts.count(), store).run()
+    tail(parts, me, state, acc)
+
+
+def tail(parts: Parts, me: int, state: State, acc: list[RegisterArray]) -> None:
+    """The tile that two CTAs multiply together, if the schedule has one."""
+    first = me * parts.config.rows
+    if parts.exchange is None:
+        return
+    with parts.work().tail() as here:
+        multiply_tiles(parts.ring, state, acc, first, parts.half(), overwrite=True)
+        with ptx.if_(parts.exchange.combine(acc, me)):
+            parts.out.store(acc, me, here.row + first, here.column)
+
+
+def ping_pong(parts: Parts, me: int) -> None:
+    """Every other tile, whole; the other consumer's k-tiles are stepped over."""
+    ring, out = parts.ring, parts.out
+    turns = Turns(1 + parts.config.consumers)
+    state, acc, count = ring.consumer_state(), accumulators(parts), parts.count()
+    turns.begin(me)
+    if me:
+        ring.skip(state, count)
+    for here in parts.work().tiles(first=me, every=parts.config.consumers):
+        turns.wait(me)
+        multiply_tiles(ring, state, acc, 0, count, overwrite=True, issued=partial(turns.pass_on, me))
+        ring.skip(state, count)
+        out.store(acc, me, here.row, here.column)
+
+
+def accumulators(parts: Parts) -> list[RegisterArray]:
+    """One array for each 64 of a consumer's rows."""
+    return wgmma_accumulators(parts.config.rows, parts.config.tile_n, dtype=parts.product.accumulator)
+
+
+CONSUME: dict[str, Callable[[Parts, int], None]] = {
+    "cooperative": cooperative,
+    "ping_pong": ping_pong,
+    "staggered": staggered,
+}
+"""What a consumer does, by form."""
