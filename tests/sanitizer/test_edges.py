@@ -6,7 +6,7 @@ import pytest
 
 from tests.sanitizer.running import rules
 from warploom.emulator.sanitizer.rules import Example
-from warploom.emulator.sanitizer.rules.schema import FILL, INIT, READ, STORE, STORED, load, wait
+from warploom.emulator.sanitizer.rules.schema import FILL, INIT, PEER, READ, STORE, STORED, load, wait
 
 OTHERS = """
 xor.b32 %r0, %r0, 256;
@@ -119,3 +119,18 @@ def test_neighbouring_bytes_of_different_warps_are_no_race():
     st.shared.u16 [%r1], 0;
     """
     assert rules(Example(body)) == set()
+
+
+@pytest.mark.parametrize(("fence", "arrive", "clean"), [
+    ("", "", True), ("", ".relaxed", False), ("fence.mbarrier_init.release.cluster;", ".relaxed", True),
+])  # fmt: skip
+def test_a_relaxed_cluster_barrier_needs_a_fence_behind_the_initialisation(fence: str, arrive: str, clean: bool):
+    body = f"""
+    @%first mbarrier.init.shared::cta.b64 [bar], 1;
+    {fence}
+    barrier.cluster.arrive{arrive}.aligned;
+    barrier.cluster.wait.aligned;
+    {PEER}
+    @%first mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];
+    """ + wait(scope=".acquire.cluster")
+    assert ("mbarrier-init-not-visible" in rules(Example(body, cluster=2))) is not clean

@@ -23,7 +23,7 @@ from .clocks import Released, WarpClock
 from .core import actor
 from .findings import at
 from .races import Races
-from .shadow import BARRIER
+from .shadow import BARRIER, Access
 from .state import ClusterState, Flight, Waited, lane_masks, semantics
 
 if TYPE_CHECKING:
@@ -55,11 +55,19 @@ class PhaseClock:
 
 @dataclass(eq=False)
 class BarrierClock:
-    """An mbarrier's clocks: the phase in progress and the one before; who initialised it."""
+    """An mbarrier's clocks: the phase in progress and the one before; who initialised it.
+
+    `fenced`: its thread has executed fence.mbarrier_init since, so that a relaxed cluster barrier makes it visible.
+    """
 
     current: PhaseClock
     previous: PhaseClock
     access: int
+    fenced: bool = False
+
+    def visible_to(self, clock: WarpClock, init: Access) -> bool:
+        """Whether a warp knows that the barrier is initialised."""
+        return clock.c[init.me] >= init.epoch or self.fenced and clock.weak[init.me] >= init.epoch
 
 
 class Edges(Races):
@@ -81,6 +89,9 @@ class Edges(Races):
                 if not opcode.endswith(".global"):
                     self.note_fence(state, clock, frame)
                     clock.carry(mask)
+            elif key == "fence.mbarrier_init":
+                for barrier in state.unfenced.pop(clock.me, []):
+                    barrier.fenced = True
             elif key in ("fence.membar", "fence.scope", "fence.acquire_restricted", "fence.release_restricted"):
                 clock.fence(mask)
 
@@ -139,7 +150,9 @@ class Edges(Races):
         clock.touch(1 << (by.lane or 0) % 32)
         access = state.generic(clock, by.frame.cta, by.operation, True, False, BARRIER)
         none = Released.nothing(state.count)
-        barrier.clock = BarrierClock(PhaseClock(none, none.copy()), PhaseClock(none.copy(), none.copy()), access)
+        made = BarrierClock(PhaseClock(none, none.copy()), PhaseClock(none.copy(), none.copy()), access)
+        barrier.clock = made
+        state.unfenced.setdefault(clock.me, []).append(made)
         self.note_barrier(state, barrier.cta.shared, barrier.offset, access)
 
     @staticmethod
@@ -227,14 +240,15 @@ class Edges(Races):
     def _check_initialised(self, state: ClusterState, barrier: MBarrier, clocks: BarrierClock, by: Issuer) -> None:
         """Whoever uses a barrier must know that it has been initialised."""
         init = state.accesses[clocks.access]
-        late = [clock for clock in self._clocks_of(state, by) if clock.weak[init.me] < init.epoch]
+        late = [clock for clock in self._clocks_of(state, by) if not clocks.visible_to(clock, init)]
         codes = (by.operation, init.code)
         if late and not self.findings.seen("mbarrier-init-not-visible", codes):
             warp = late[0].me % state.per_cta
             self.findings.add(
                 "mbarrier-init-not-visible",
                 f"{actor(by.frame.cta, warp)} uses `{barrier.name}` with {at(by.operation)}, and warp {init.warp} of "
-                f"{init.cta.describe()} initialises it with {at(init.code)}; no barrier that both pass stands between",
+                f"{init.cta.describe()} initialises it with {at(init.code)}; no barrier that both pass stands between, "
+                f"or a relaxed one without fence.mbarrier_init in front of it",
                 codes,
                 by.frame.cta,
                 warp,
@@ -298,7 +312,7 @@ class Edges(Races):
             if not mask:
                 continue
             init = state.accesses[clocks.access]
-            if clock.weak[init.me] < init.epoch and barrier.phase == 0:
+            if barrier.phase == 0 and not clocks.visible_to(clock, init):
                 self._check_waiter_initialised(state, barrier, frame, init.code)
             if barrier.phase > 0:
                 phase.seen = True

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..frame import Frame
     from ..machine import Cluster, Cta
     from ..memory import Region
+    from .edges import BarrierClock
 
 WARP = 32
 
@@ -88,6 +89,7 @@ class ClusterState:
         accesses: by number; 0 is none.
         exits: the clock of each warp when it exited.
         waits: (CTA, offset of a barrier, warp) -> what it waited for last.
+        unfenced: barriers a warp has initialised since its last fence.mbarrier_init.
         remote: (target CTA's rank, warp) -> (epoch, instruction) of the latest access to another CTA.
     """
 
@@ -111,6 +113,7 @@ class ClusterState:
         self.exits: dict[int, Released] = {}
         self.remote: dict[tuple[int, int], tuple[int, Operation]] = {}
         self.remote_copies: list[tuple[int, Flight]] = []
+        self.unfenced: dict[int, list[BarrierClock]] = {}
         self.places: dict[tuple[Region, int], Released] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._bits = 0
