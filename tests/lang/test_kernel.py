@@ -300,6 +300,54 @@ def test_a_missing_tensor_map_says_how_to_get_one():
     assert "box" in str(caught.value)
 
 
+def test_an_array_has_a_tensor_map_for_each_box_it_is_moved_in():
+    @kernel(out_specs=(Tile(32, 48, f32, box=(32, 32), swizzle="128B"),), grid=(1,), block=32, arch="sm_90a")
+    def subject(C):
+        tile = smem.array(f32, (2, 32, 32), align=1024)
+        thread = ptx.special.tid.x()
+        for column in range(32):
+            ptx.store(tile[0, thread, column], 1.0, dtype=f32)
+            ptx.store(tile[1, thread, column], 2.0, dtype=f32)
+        ptx.fence.proxy_async_shared_cta()
+        ptx.bar.sync(0)
+        with ptx.if_(thread == 0):
+            ptx.tma.store(C.tma_desc(), tile[0], (0, 0))
+            ptx.tma.store(C.tma_desc((16, 32)), tile[1], (32, 0))
+            ptx.cp.async_.bulk.commit_group()
+            ptx.cp.async_.bulk.wait_group(0)
+
+    names = [parameter.name for parameter in subject.program().parameters]
+    assert names == ["map_C", "map_C_16x32"]
+    report = subject.emulate(np.zeros((32, 48), np.float32))
+    report.raise_on_findings()
+    np.testing.assert_array_equal(report.outputs[0], np.repeat([[1.0, 2.0]], 32, axis=0).repeat([32, 16], axis=1))
+
+
+def test_a_box_has_an_extent_for_each_dimension():
+    @kernel(out_specs=(Tile(32, 32, f32, box=(32, 32)),), grid=(1,), block=32)
+    def subject(C):
+        C.tma_desc((32,))
+
+    with pytest.raises(TraceError, match="C has 2 dimensions"):
+        subject.ptx()
+
+
+def test_an_input_that_is_also_written_keeps_what_it_held():
+    @kernel(in_specs=(Tile(32, u32, inout=True),), out_specs=(Tile(1, u32),), grid=(1,), block=32)
+    def add_thread(Total, C):
+        thread = ptx.special.tid.x()
+        ptx.inst.red.global_.add.u32(ptx.addr(Total.pointer() + thread.to(u64) * 4), thread)
+        with ptx.if_(thread == 0):
+            ptx.store(ptx.addr(C.pointer()), thread)
+
+    total = np.full(32, 100, np.uint32)
+    add_thread(total)
+    np.testing.assert_array_equal(total, 100 + np.arange(32))
+    total.flags.writeable = False
+    with pytest.raises(ArgumentError, match="Total.*is written"):
+        add_thread(total)
+
+
 @pytest.mark.parametrize(
     "call",
     [

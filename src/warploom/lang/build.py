@@ -191,11 +191,9 @@ def _parameters(kernel: Kernel, trace: Trace, arrays: list[ArrayHandle]) -> list
     outputs = set(kernel.names[len(kernel.in_specs) :])
     result: list[Parameter] = []
     for handle in arrays:
-        writes = handle.name in outputs
-        if "map" in handle.uses:
-            result.append(
-                Parameter(f"map_{handle.name}", "tensor_map", handle.dtype, handle.name, handle.map_rule(), writes)
-            )
+        writes = handle.name in outputs or handle.name in trace.written
+        for name, rule in handle.maps.items():
+            result.append(Parameter(name, "tensor_map", handle.dtype, handle.name, rule, writes))
         if "pointer" in handle.uses:
             result.append(Parameter(f"ptr_{handle.name}", "pointer", handle.dtype, handle.name, None, writes))
     for key, register in trace.memo.items():
@@ -210,7 +208,8 @@ def _array_spec(trace: Trace, handle: ArrayHandle, is_output: bool) -> ArraySpec
     spec = handle.spec
     order = spec.order if "pointer" not in handle.uses else "C"
     align = max(spec.dtype.bytes, trace.aligned.get(handle.name, 1), 16 if "map" in handle.uses else 1)
-    return ArraySpec(handle.name, spec.shape, spec.dtype, "out" if is_output else "in", spec.multiple, order, align)
+    role = "out" if is_output else "inout" if handle.name in trace.written else "in"
+    return ArraySpec(handle.name, spec.shape, spec.dtype, role, spec.multiple, order, align)
 
 
 def _grid(kernel: Kernel) -> Any:

@@ -260,7 +260,7 @@ def _check_box(trace: Trace, dst: Any, tensor_map: TensorMap) -> None:
     """A copy that is to fill a tile moves as many bytes as the tile has, or its barrier waits for ever."""
     if not isinstance(dst, TileSlice):
         return
-    box = tensor_map.array.spec.box or ()
+    box = tensor_map.box
     moved = math.prod(box) * tensor_map.array.dtype.bytes
     if moved != dst.bytes:
         raise trace.error(

@@ -62,12 +62,12 @@ class TensorMap(Operand):
     """The tensor map of one of the kernel's arrays, made by `A.tma_desc()`.
 
     As an operand on its own it is the address of the 128-byte map; with coordinates (innermost first) it is what the
-    tensor copies take: `ptx.tensor_address(map, (x, y))`.
+    tensor copies take: `ptx.tensor_address(map, (x, y))`. `box`: elements of one copy, innermost first.
     """
 
-    def __init__(self, register: Register, array: ArrayHandle) -> None:
+    def __init__(self, register: Register, array: ArrayHandle, box: tuple[int, ...]) -> None:
         self.trace = register.trace
-        self.register, self.array = register, array
+        self.register, self.array, self.box = register, array, box
         self.code = ("[", register.code)
         self.origin = frozenset((array.name,))
 

@@ -34,11 +34,12 @@ class Tile:
         swizzle: of the tensor map: "NONE", "32B", "64B", "128B".
         multiple: per dimension, what the size must be divisible by; all ones by default.
         order: "C" demands a contiguous array, "rows" lets all but the innermost stride be free (what TMA can address).
+        inout: an input that the kernel also writes: it must be writable and overlap nothing else.
     """
 
     def __init__(
         self, *shape_and_dtype: Dimension | DType, box: tuple[int, ...] | None = None, swizzle: str = "NONE",
-        multiple: tuple[int, ...] = (), order: str = "C", layout: SharedLayout | None = None,
+        multiple: tuple[int, ...] = (), order: str = "C", layout: SharedLayout | None = None, inout: bool = False,
     ) -> None:  # fmt: skip
         if len(shape_and_dtype) < 2:
             raise TraceError("a Tile needs its extents and its type", expected="Tile(M, N, f32)", got=shape_and_dtype)
@@ -57,6 +58,7 @@ class Tile:
         self.multiple = tuple(multiple)
         self.order = order
         self.layout = layout
+        self.inout = inout
         for extent, divisor in zip(self.shape, self.multiple, strict=False):
             if isinstance(extent, int) and extent % divisor:
                 raise ArgumentError(
@@ -162,11 +164,13 @@ class ArrayHandle:
         spec: its Tile.
         dtype: element type.
         uses: "pointer", "map": which parameters the text needs for it.
+        maps: its tensor maps, by parameter; how the launch makes them.
     """
 
     def __init__(self, trace: Trace, name: str, spec: Tile) -> None:
         self.trace, self.name, self.spec, self.dtype = trace, name, spec, spec.dtype
         self.uses: set[str] = set()
+        self.maps: dict[str, TiledMap] = {}
 
     @property
     def rank(self) -> int:
@@ -192,27 +196,35 @@ class ArrayHandle:
 
         return self.trace.once(("pointer", self.name), make)
 
-    def tma_desc(self) -> TensorMap:
-        """The tensor map of this array (mov.b64 and cvta.param.u64 in the prologue)."""
-        if self.spec.box is None:
+    def tma_desc(self, box: tuple[int, ...] | None = None) -> TensorMap:
+        """A tensor map of this array (mov.b64 and cvta.param.u64 in the prologue): a parameter of its own for each box.
+
+        `box`: innermost first; the Tile's by default. The swizzle is the Tile's. A box narrower than the swizzle's span
+        leaves gaps in shared memory: its rows are as far apart as the span.
+        """
+        own = self.spec.box
+        if own is None:
             raise self.trace.error(
                 f"{self.name} has no tensor map",
                 hint="give its Tile a box (innermost first): Tile(M, N, f32, box=(64, 64)), or use Tile.wgmma_a/_b",
             )
+        box = own if box is None else tuple(box)
+        if len(box) != self.rank:
+            raise self.trace.error(
+                f"{self.name} has {self.rank} dimensions", expected=f"a box of {self.rank} extents", got=box
+            )
+        parameter = f"map_{self.name}" + ("" if box == own else "_" + "x".join(map(str, box)))
         self.uses.add("map")
+        self.maps[parameter] = TiledMap(box, self.spec.swizzle)
 
         def make() -> TensorMap:
             trace = self.trace
             address, result = Register(trace, dtypes.u64), Register(trace, dtypes.u64, constant=True)
-            trace.emit("mov.b64", address.node, nodes.Register(f"map_{self.name}"))
+            trace.emit("mov.b64", address.node, nodes.Register(parameter))
             trace.emit("cvta.param.u64", result.node, address.node)
-            return TensorMap(result, self)
+            return TensorMap(result, self, box)
 
-        return self.trace.once(("map", self.name), make)
-
-    def map_rule(self) -> TiledMap:
-        """How the launch makes the tensor map."""
-        return TiledMap(self.spec.box or (), self.spec.swizzle)
+        return self.trace.once(("map", parameter), make)
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.spec!r}"
