@@ -19,7 +19,7 @@ def run(example: Example, schedule: str = "lazy", seed: int = 0) -> Report:
     data = np.arange(DATA_BYTES // 4, dtype=np.uint32)
     return api.run(
         asm.parse(example.text(), name="example.ptx"), "k", [data],
-        grid=(example.cluster, 1, 1), block=(example.threads, 1, 1), cluster=(example.cluster, 1, 1),
+        grid=(example.grid or example.cluster, 1, 1), block=(example.threads, 1, 1), cluster=(example.cluster, 1, 1),
         check=True, schedule=schedule, seed=seed,
     )  # fmt: skip
 

@@ -5,15 +5,21 @@ instead, "its reads are done" and "all of it is done". A warp's clock has two fr
 
     c   generic accesses that happen before what the warp does next (base causality)
     p   the part of c that a fence.proxy.async has carried to the async proxy
+    q   likewise for global memory (a fence may name one of the two spaces)
 
 and the same for asynchronous operations: `known`, and `carried` for those of the generic side (cp.async). Beside the
 strict front there is a weak one: what would be ordered if scopes and lanes of a warp did not matter. It never
 permits anything; it only tells which edge is missing.
+
+Warps of other clusters are known too once something in global memory told of them (`far`): a cluster's fronts for each
+cluster that was heard of. Most kernels hear of none.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -30,44 +36,85 @@ def earlier(fronts: list[list[int]]) -> list[int]:
     return list(map(min, *fronts)) if len(fronts) > 1 else fronts[0]
 
 
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """What is known of another cluster: the fronts of its warps, and its operations that are done."""
+
+    c: list[int]
+    q: list[int]
+    known: int
+
+    def join(self, other: Reach) -> Reach:
+        return Reach(later(self.c, other.c), later(self.q, other.q), self.known | other.known)
+
+
+Far = Mapping[int, Reach]
+"""Clusters by number. Never changed in place: it is shared by all who know it."""
+NOBODY: Far = MappingProxyType({})
+
+
+def join_far(first: Far, second: Far) -> Far:
+    """What is known of other clusters, together."""
+    if not second or first is second:
+        return first
+    if not first:
+        return second
+    joined = dict(first)
+    for cluster, reach in second.items():
+        have = joined.get(cluster)
+        if have is not reach:
+            joined[cluster] = reach if have is None else have.join(reach)
+    return joined
+
+
 @dataclass(eq=False)
 class Released:
     """What a release carries to whoever acquires it. Join with `add`.
 
     Attributes:
-        c, p, known, carried: see the module's docstring.
+        c, p, q, known, carried, far: see the module's docstring.
         weak: as c, without regard to scope and lanes.
     """
 
     c: list[int]
     p: list[int]
+    q: list[int]
     weak: list[int]
     known: int = 0
     carried: int = 0
+    far: Far = field(default_factory=lambda: NOBODY)
 
     @classmethod
     def nothing(cls, warps: int) -> Released:
-        return cls([0] * warps, [0] * warps, [0] * warps)
+        return cls([0] * warps, [0] * warps, [0] * warps, [0] * warps)
 
     def add(self, other: Released) -> None:
         self.c = later(self.c, other.c)
         self.p = later(self.p, other.p)
+        self.q = later(self.q, other.q)
         self.weak = later(self.weak, other.weak)
         self.known |= other.known
         self.carried |= other.carried
+        self.far = join_far(self.far, other.far)
 
     def copy(self) -> Released:
-        return Released(list(self.c), list(self.p), list(self.weak), self.known, self.carried)
+        return Released(
+            list(self.c), list(self.p), list(self.q), list(self.weak), self.known, self.carried, self.far
+        )  # fmt: skip
+
+    def reach(self) -> Reach:
+        """What another cluster learns of this one; in global memory lanes of a warp are not told apart."""
+        return Reach(self.weak, self.q, self.known)
 
     def only_operations(self) -> Released:
         """What is left where scope or semantics carry no memory accesses: that asynchronous operations are done."""
         none = [0] * len(self.c)
-        return Released(none, none, self.weak, self.known, self.carried)
+        return Released(none, none, none, self.weak, self.known, self.carried)
 
     def relaxed(self) -> Released:
         """What a relaxed arrival on a barrier of its own CTA carries: operations, and no hint of anything else."""
         none = [0] * len(self.c)
-        return Released(none, none, none, self.known, self.carried)
+        return Released(none, none, none, none, self.known, self.carried)
 
 
 class WarpClock:
@@ -83,6 +130,7 @@ class WarpClock:
     __slots__ = (
         "c",
         "carried",
+        "far",
         "floor",
         "fresh",
         "known",
@@ -91,6 +139,9 @@ class WarpClock:
         "p",
         "pending",
         "published",
+        "published_scope",
+        "q",
+        "settled",
         "version",
         "weak",
     )
@@ -100,6 +151,8 @@ class WarpClock:
         self.c = [0] * warps
         self.c[me] = 1
         self.p = [0] * warps
+        self.q = [0] * warps
+        self.far = NOBODY
         self.weak = list(self.c)
         self.known = 0
         self.carried = 0
@@ -109,8 +162,11 @@ class WarpClock:
         self.version = 0
         self.published: Released | None = None
         """What the last release fence covered: relaxed stores and atomics behind it publish that."""
+        self.published_scope = ""
         self.pending: Released | None = None
         """What relaxed loads and atomics have seen: an acquire fence makes it known."""
+        self.settled: set[int] = set()
+        """Accesses of global memory that were found to happen before what the warp does now."""
 
     @property
     def epoch(self) -> int:
@@ -136,7 +192,7 @@ class WarpClock:
             c[self.me] = self.floor - 1
         weak = list(self.weak)
         weak[self.me] = self.c[self.me]
-        return Released(list(c), list(self.p), weak, self.known, self.carried)
+        return Released(list(c), list(self.p), list(self.q), weak, self.known, self.carried, self.far)
 
     def release(self, lanes: int) -> Released:
         """A snapshot, after which a new epoch begins."""
@@ -149,6 +205,8 @@ class WarpClock:
         mine = self.c[self.me]
         self.c = later(self.c, released.c)
         self.p = later(self.p, released.p)
+        self.q = later(self.q, released.q)
+        self.far = join_far(self.far, released.far)
         self.weak = later(self.weak, released.weak)
         self.weak[self.me] = self.c[self.me] = mine
         self.known |= released.known
@@ -162,19 +220,26 @@ class WarpClock:
         else:
             self.pending.add(released)
 
-    def fence(self, lanes: int) -> None:
+    def fence(self, lanes: int, scope: str = "") -> None:
         """fence.acq_rel or stronger: relaxed accesses before it acquire, those behind it release."""
         if self.pending is not None:
+            if scope in ("cta", "cluster"):
+                self.pending.far = NOBODY
             self.acquire(self.pending)
             self.pending = None
         self.published = self.release(lanes)
+        self.published_scope = scope
 
-    def carry(self, lanes: int) -> None:
-        """fence.proxy.async by these lanes."""
+    def carry(self, lanes: int, space: str = "") -> None:
+        """fence.proxy.async by these lanes, for one state space or ("") for all."""
         reached = self.snapshot(lanes)
-        self.p = later(self.p, reached.c)
-        self.carried |= self.known
-        self.fresh = False
+        if space != "global":
+            self.p = later(self.p, reached.c)
+            self.carried |= self.known
+            self.fresh = False
+        if space in ("", "global"):
+            self.q = later(self.q, reached.weak)
+            self.far = {cluster: Reach(far.c, far.c, far.known) for cluster, far in self.far.items()}
         self._step()
 
     def has_news(self) -> bool:

@@ -24,13 +24,16 @@ class Core(Observer):
         self.findings = Findings()
         self.granule = granule_of(machine)
         self._states: dict[Cluster, ClusterState] = {}
+        self.indices: list[tuple[tuple[int, int, int], ...]] = []
+        """%ctaid of the CTAs of each cluster, by the cluster's number; kept when the cluster is over."""
 
     def state(self, cta: Cta) -> ClusterState:
         """What is known of a CTA's cluster."""
         cluster = cta.cluster
         found = self._states.get(cluster)
         if found is None:
-            found = self._states[cluster] = ClusterState(cluster, self.granule)
+            found = self._states[cluster] = ClusterState(cluster, self.granule, len(self.indices))
+            self.indices.append(tuple(cta.index for cta in cluster.ctas))
         return found
 
     def forget(self, cluster: Cluster) -> None:

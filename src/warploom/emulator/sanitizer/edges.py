@@ -24,7 +24,7 @@ from .core import actor
 from .findings import at
 from .races import Races
 from .shadow import BARRIER, Access
-from .state import ClusterState, Flight, Waited, lane_masks, semantics
+from .state import ClusterState, Flight, Waited, lane_masks, scope_of, semantics
 
 if TYPE_CHECKING:
     from ..code import Operation
@@ -86,14 +86,15 @@ class Edges(Races):
             if not mask:
                 continue
             if key.startswith("fence.proxy_async"):
-                if not opcode.endswith(".global"):
+                space = "global" if ".global" in opcode else "shared" if ".shared" in opcode else ""
+                if space != "global":
                     self.note_fence(state, clock, frame)
-                    clock.carry(mask)
+                clock.carry(mask, space)
             elif key == "fence.mbarrier_init":
                 for barrier in state.unfenced.pop(clock.me, []):
                     barrier.fenced = True
             elif key in ("fence.membar", "fence.scope", "fence.acquire_restricted", "fence.release_restricted"):
-                clock.fence(mask)
+                clock.fence(mask, scope_of(frame.operation))
 
     def warp_met(self, frame: Frame) -> None:
         for clock in self.state(frame.cta).of_frame(frame):

@@ -55,12 +55,16 @@ class Operations(Edges):
             region = getattr(source, "region", None)
             if region in state.shadows:
                 self.async_read(state, region, granules_of(state.shadows[region], source), flight, view)
+            else:
+                self.global_copy(state, flight, source, clock, writes=False)  # type: ignore[arg-type]
         proxy = ASYNC if operation.sources else COPY
         for target in operation.targets:
             region = getattr(target, "region", None)
             if region in state.shadows:
                 where = granules_of(state.shadows[region], target)
                 self._written(state, region, where, flight, view, proxy, target)
+            else:
+                self.global_copy(state, flight, target, clock, writes=True)  # type: ignore[arg-type]
         if operation.kind == "store":
             state.bulk.setdefault((cta.rank, issuer.thread), Groups()).open.append(flight)
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from .clocks import View
-from .core import Core, deed, side, who
+from .core import deed, side, who
 from .explain import Conflict, classify, history_of
+from .global_races import GlobalRaces
 from .shadow import ASYNC, BARRIER, COPY, GENERIC, Access, Shadow, distinct
 from .state import ClusterState, Flight, lane_masks, semantics
 
@@ -55,7 +56,7 @@ def epoch_gap(me: int, epoch: int, view: View, by_async: bool) -> str:
     return WEAK if view.weak[me] >= epoch else NO_ORDER
 
 
-class Races(Core):
+class Races(GlobalRaces):
     """The part of the sanitizer that watches memory."""
 
     # -- generic accesses ------------------------------------------------------------------------------------------
@@ -65,17 +66,23 @@ class Races(Core):
     ) -> None:
         if space == "shared":
             self._generic(frame, region, index, size, count, lanes, writes=False)
+        elif space == "global":
+            self.global_access(frame, region, index, size, count, lanes, writes=False)
 
     def generic_write(
         self, frame: Frame, space: str, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray
     ) -> None:
         if space == "shared":
             self._generic(frame, region, index, size, count, lanes, writes=True)
+        elif space == "global":
+            self.global_access(frame, region, index, size, count, lanes, writes=True)
 
     def atomic(self, frame: Frame, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray) -> None:
         state = self.state(frame.cta)
         if region in state.shadows:
             self._generic(frame, region, index, size, count, lanes, writes=True, atomic=True)
+        else:
+            self.global_access(frame, region, index, size, count, lanes, writes=True, atomic=True)
 
     def _generic(
         self,

@@ -87,14 +87,16 @@ class ClusterState:
     Attributes:
         clocks: of all warps, CTA by CTA.
         accesses: by number; 0 is none.
+        number: of the cluster, in the order in which clusters were first seen.
         exits: the clock of each warp when it exited.
         waits: (CTA, offset of a barrier, warp) -> what it waited for last.
         unfenced: barriers a warp has initialised since its last fence.mbarrier_init.
         remote: (target CTA's rank, warp) -> (epoch, instruction) of the latest access to another CTA.
     """
 
-    def __init__(self, cluster: Cluster, granule: int) -> None:
+    def __init__(self, cluster: Cluster, granule: int, number: int = 0) -> None:
         self.cluster = cluster
+        self.number = number
         self.per_cta = len(cluster.ctas[0].warps)
         self.count = self.per_cta * cluster.size
         self.clocks = [WarpClock(me, self.count) for me in range(self.count)]
@@ -195,6 +197,23 @@ def _semantics(opcode: str) -> tuple[str, str]:
     sem = next((word for word in words if word in SEMANTICS), "")
     scope = next((word for word in words[1:] if word in ("cta", "cluster", "gpu", "sys")), "")
     return sem, scope
+
+
+@lru_cache(maxsize=1024)
+def _scope(opcode: str) -> str:
+    words = opcode.split(".")
+    if words[0] == "membar":
+        return {"cta": "cta", "gl": "gpu"}.get(words[1], "sys")
+    if {"volatile", "mmio"} & set(words):
+        return "sys"
+    if "sync_restrict::shared" in opcode:
+        return "cluster"
+    return _semantics(opcode)[1] or "gpu"
+
+
+def scope_of(code: Operation) -> str:
+    """The scope of a fence, an atomic or a strong access: "cta", "cluster", "gpu" or "sys". PTX ISA 8.5."""
+    return _scope(code.instruction.opcode)
 
 
 SEMANTICS = ("relaxed", "acquire", "release", "acq_rel", "sc", "volatile", "mmio", "weak")

@@ -11,7 +11,7 @@ DATA_BYTES = 8192
 
 @dataclass(frozen=True)
 class Example:
-    """The body of a small kernel.
+    """The body of a small kernel; `grid` in CTAs, 0 for one cluster.
 
     As it begins, %data holds the address of a buffer of DATA_BYTES bytes, %tid holds %tid.x, %first is true in thread
     0, %rank is the CTA's rank in its cluster, and `tile` (4 KiB) and `bar` (two mbarriers) lie in shared memory.
@@ -20,6 +20,7 @@ class Example:
     body: str
     threads: int = 128
     cluster: int = 1
+    grid: int = 0
     directives: str = ""
 
     def text(self) -> str:

@@ -1,0 +1,115 @@
+"""Rules about global memory and about what a grid shares with others."""
+
+from __future__ import annotations
+
+from .schema import ERROR, FILL, Example, Rule
+
+_MINE = """
+mov.u32 %r6, %ctaid.x;
+shl.b32 %r0, %tid, 2;
+cvt.u64.u32 %d2, %r0;
+add.u64 %d2, %d2, %data;
+"""
+"""%d2: the thread's own word of the buffer; %r6: the CTA."""
+_MEET = "bar.sync 0;\n"
+
+
+def _flag(release: str, acquire: str, read: str = "ld.global.u32 %r3, [%data];") -> str:
+    """CTA 0 writes a word and raises a flag, CTA 1 waits for the flag and reads the word."""
+    return f"""
+@!%first bra done;
+mov.u32 %r6, %ctaid.x;
+setp.eq.u32 %p2, %r6, 0;
+@!%p2 bra reader;
+st.global.u32 [%data], 7;
+{release}
+bra done;
+reader:
+{acquire}
+setp.ne.u32 %p3, %r2, 77;
+@%p3 bra reader;
+{read}
+done:
+"""
+
+
+_RAISE = "st.release.gpu.global.u32 [%data+128], 77;"
+_LOOK = "ld.acquire.gpu.global.u32 %r2, [%data+128];"
+_LOAD = """
+@%first mbarrier.init.shared::cta.b64 [bar], 1;
+@%first st.global.u32 [%data], 7;
+FENCE
+bar.sync 0;
+@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 512;
+@%first cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 512, [bar];
+wait_0:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+@!%p0 bra wait_0;
+"""
+
+
+def _stored(wait: str) -> str:
+    return (
+        FILL
+        + "fence.proxy.async;\nbar.sync 0;\n"
+        + "@%first cp.async.bulk.global.shared::cta.bulk_group [%data], [tile], 512;\n"
+        + "@%first cp.async.bulk.commit_group;\n"
+        + wait
+        + "bar.sync 0;\nld.global.u32 %r3, [%data];\n@%first cp.async.bulk.wait_group 0;"
+    )
+
+
+RULES = (
+    Rule(
+        "global-data-race",
+        "R18",
+        ERROR,
+        "Two threads touch the same bytes of global memory, one of them writes, and nothing orders them",
+        "CTAs run in any order, and one may see the writes of another late, in part, or never. Within a CTA a barrier "
+        "orders threads; between CTAs only a release that the other side acquires does.",
+        "8.7.1, 8.9.5",
+        "give each thread bytes of its own, or put a barrier (in a CTA) or a released and acquired flag (between CTAs) in "
+        "between",
+        Example(_MINE + "st.global.u32 [%d2], %tid;\nxor.b32 %r0, %r0, 256;\ncvt.u64.u32 %d2, %r0;\n"
+                "add.u64 %d2, %d2, %data;\nld.global.u32 %r3, [%d2];"),
+        Example(_MINE + "st.global.u32 [%d2], %tid;\nbar.sync 0;\nxor.b32 %r0, %r0, 256;\ncvt.u64.u32 %d2, %r0;\n"
+                "add.u64 %d2, %d2, %data;\nld.global.u32 %r3, [%d2];"),
+    ),
+    Rule(
+        "global-hand-off",
+        "R17, R18",
+        ERROR,
+        "A flag in global memory hands over data, but does not order it",
+        "A flag orders the data behind it only if it is written with .release (or after a fence), read with .acquire (or "
+        "before a fence), and the scopes of both reach the other thread: .gpu between CTAs of different clusters. A relaxed "
+        "atomic moves its own word and nothing else.",
+        "8.5, 8.9.4",
+        "st.release.gpu (or fence.acq_rel.gpu, then a relaxed store) in the writer, ld.acquire.gpu in the reader",
+        Example(_flag(_RAISE.replace(".release.gpu", ".release.cta"), _LOOK), grid=2),
+        Example(_flag(_RAISE, _LOOK), grid=2),
+    ),
+    Rule(
+        "global-proxy-fence",
+        "R1, R2",
+        ERROR,
+        "A copy touches global memory that threads have written, without a proxy fence",
+        "TMA and bulk copies go to global memory through the async proxy, st and atom through the generic one. A barrier or "
+        "a flag orders threads, not proxies.",
+        "9.7.9.25.2, 8.9.5",
+        "let every thread that wrote execute fence.proxy.async (or fence.proxy.async.global) before the barrier or flag",
+        Example(_LOAD.replace("FENCE", "")),
+        Example(_LOAD.replace("FENCE", "fence.proxy.async.global;")),
+    ),
+    Rule(
+        "copy-to-global-not-complete",
+        "R13",
+        ERROR,
+        "Global memory is touched that a bulk store may still be writing",
+        "cp.async.bulk.wait_group.read waits until the source has been read, not until the destination is written. Whoever "
+        "reads the result needs the wait without .read, in the thread that issued the store, and then a barrier or flag.",
+        "9.7.9.27.2.2",
+        "cp.async.bulk.wait_group without .read in the issuing thread, then a barrier (or a released flag), then read",
+        Example(_stored("@%first cp.async.bulk.wait_group.read 0;\n")),
+        Example(_stored("@%first cp.async.bulk.wait_group 0;\n")),
+    ),
+)
