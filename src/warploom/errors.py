@@ -127,10 +127,15 @@ class CacheWarning(UserWarning):
 class EmulationError(WarploomError):
     """The emulated program did something hardware calls an error or leaves undefined.
 
-    `findings`: what the sanitizer had found before, where checking was on.
+    `findings`: what the sanitizer had found before, where checking was on. `location`: of the instruction it ended at;
+    of a deadlock, where the threads wait that are nearest the cause.
     """
 
     findings: tuple[Any, ...] = ()
+    location: SourceLocation | None = None
+    replay: tuple[str, int] | None = None
+    """(schedule, seed) that shows it again; `explored`: the pairs that were tried, with schedule "explore"."""
+    explored: tuple[tuple[str, int], ...] = ()
 
 
 class OutOfBoundsError(EmulationError):
@@ -154,8 +159,6 @@ class DeadlockError(EmulationError):
 
     waits: tuple[Any, ...] = ()
     """`blocked` as values: who, reason, missing, came, location."""
-    location: SourceLocation | None = None
-    """Where the threads wait that are nearest the cause."""
 
     def __init__(self, what: str, *, blocked: tuple[str, ...] = (), **rest: object) -> None:
         self.blocked = blocked

@@ -260,7 +260,7 @@ def test_an_error_in_a_declaration_has_its_line(tmp_path: Path) -> None:
 
 def test_a_text_with_several_kernels_says_how_to_name_one(text: Path) -> None:
     text.write_text(COPY + COPY[COPY.index(".visible") :].replace("copy", "other"))
-    assert "FILE.ptx:copy" in run("check", text, "--init").stderr
+    assert "copy.ptx:copy" in run("check", text, "--init").stderr
     assert run("check", f"{text}:other", "--init").exit_code == 0
     assert "other: emulated" in run("check", f"{text}:other").stdout
     assert "describes another kernel" in run("check", f"{text}:copy").stderr

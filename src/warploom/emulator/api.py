@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -33,6 +34,7 @@ from .tma import TensorMapArgument, bind_tensor_map
 
 Argument: TypeAlias = "np.ndarray | np.generic | TensorMapArgument"
 Dim3: TypeAlias = "tuple[int, int, int]"
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 def run(
@@ -54,6 +56,7 @@ def run(
     max_clusters: int | None = None,
     shared_parts: Sequence[SharedPart] = (),
     roles: Sequence[WarpRole] = (),
+    names: Mapping[str, str] = NO_NAMES,
 ) -> Report:
     """Emulate one launch.
 
@@ -67,7 +70,8 @@ def run(
         numerics: "exact" or "hardware", see `numerics`.
         on_progress: called with (clusters done, clusters in all).
         max_clusters: run only the first clusters of the grid (for estimates).
-        shared_parts, roles: the author's names for parts of shared variables and for warps, for messages.
+        shared_parts, roles, names: the author's names for parts of shared variables, for warps, and for the buffers
+            behind parameters (by the parameter's name), for messages.
 
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
@@ -88,7 +92,7 @@ def run(
         }
         maps: list[object] = []
         parameters = Region(np.zeros(max(code.parameter_bytes, 1), np.uint8), "the parameters")
-        outputs = _bind(code, function, arguments, memory, parameters, maps)
+        outputs = _bind(code, function, arguments, memory, parameters, maps, names)
         machine = Machine(
             code, memory, parameters, grid, block, cluster, dynamic_smem, model or Model(),
             lambda machine: Engine(machine, schedule, seed), buffers, check,
@@ -227,12 +231,13 @@ def _bind(
     memory: GlobalMemory,
     parameters: Region,
     maps: list[object],
+    names: Mapping[str, str],
 ) -> tuple[np.ndarray, ...]:
     """Put every argument where its parameter lies. The arrays among them, in order."""
     if len(arguments) != len(code.parameters):
-        names = ", ".join(parameter.node.name for parameter in code.parameters)
+        wanted = ", ".join(parameter.node.name for parameter in code.parameters)
         raise ArgumentError(
-            f"{function.name} takes {len(code.parameters)} arguments ({names})", got=f"{len(arguments)} arguments"
+            f"{function.name} takes {len(code.parameters)} arguments ({wanted})", got=f"{len(arguments)} arguments"
         )
     arrays: list[np.ndarray] = []
     placed: dict[int, Allocation] = {}
@@ -243,7 +248,8 @@ def _bind(
         return placed[id(array)].base
 
     for parameter, argument in zip(code.parameters, arguments, strict=True):
-        name, size, at = parameter.node.name, parameter.size, parameter.offset
+        size, at = parameter.size, parameter.offset
+        name = names.get(parameter.node.name, parameter.node.name)
         if isinstance(argument, TensorMapArgument):
             raw = bind_tensor_map(argument, place(argument.array, name), maps)
             arrays.append(argument.array)

@@ -50,6 +50,13 @@ class Blocked:
         lines += [f"before  {one}, not in this phase" for one in self.before]
         return "\n      ".join(lines)
 
+    def what(self) -> str:
+        """What they wait for, and below it what has come."""
+        lines = [f"waits for {self.reason}" + (f": {self.missing}" * bool(self.missing))]
+        lines += [f"so far: {one}" for one in self.came or ("nothing",) * bool(self.missing)]
+        lines += [f"in the phase before: {one}, not in this one" for one in self.before]
+        return "\n".join(lines)
+
     def where(self) -> str:
         """The CTAs in words."""
         if len(self.ctas) <= SHOWN:

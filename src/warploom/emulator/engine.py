@@ -78,7 +78,9 @@ class Issuer:
 
     def error(self, kind: type[EmulationError], what: str, **parts: object) -> NoReturn:
         """Raise an error of the issuing instruction, also long after it ran."""
-        raise kind(what, where=self.where(), **parts)  # type: ignore[arg-type]
+        error = kind(what, where=self.where(), **parts)  # type: ignore[arg-type]
+        error.location = self.operation.instruction.location
+        raise error
 
 
 @dataclass(eq=False)

@@ -104,7 +104,9 @@ class Frame:
 
     def error(self, kind: type[EmulationError], what: str, lane: int | None = None, **parts: object) -> NoReturn:
         """Raise an error of this instruction; `parts` are expected, got, consequence, hint."""
-        raise kind(what, where=self.where(lane), **parts)  # type: ignore[arg-type]
+        error = kind(what, where=self.where(lane), **parts)  # type: ignore[arg-type]
+        error.location = self.instruction.location
+        raise error
 
     # -- memory --------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..errors import EmulationError, SourceLocation
+from ..errors import EmulationError, SourceLocation, WarploomError
 
 if TYPE_CHECKING:
     from .frame import Frame
@@ -195,6 +195,7 @@ class Finding:
         missing: the edge that is not there, in words.
         history: what the barriers in question went through, a line for each phase.
         fix: what to do; count: how often it was met.
+        notes: (label, text) of anything else there is to say.
     """
 
     rule: str
@@ -210,6 +211,33 @@ class Finding:
     history: tuple[str, ...] = ()
     fix: str = ""
     count: int = 1
+    notes: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of_error(cls, error: WarploomError) -> Finding:
+        """An error that ended a check, in the form of a finding; its rule is the error's name."""
+        location = getattr(error, "location", None)
+        where = error.where
+        if isinstance(where, SourceLocation):
+            location, text = where, ""
+        else:
+            text = (where or "").removeprefix(str(location) if location else "").strip()
+        sides = tuple(
+            Side(f"{wait.who} in {wait.where()}", wait.what(), wait.text, wait.location)
+            for wait in getattr(error, "waits", ())
+        )
+        text, _, who = text.partition("\n")
+        parts = (("expected", error.expected), ("got", error.got), ("otherwise", error.consequence))
+        places = tuple(side.location for side in sides if side.location) or ((location,) if location else ())
+        return cls(
+            rule=type(error).__name__,
+            message=str(error),
+            locations=tuple(dict.fromkeys(places)),
+            summary=error.what,
+            sides=sides or (Side(who.strip(), "", text, location),) * bool(text or location),
+            fix=error.hint or "",
+            notes=tuple((label, str(part)) for label, part in parts if part is not None),
+        )
 
     def __str__(self) -> str:
         return f"{self.severity}[{self.rule}]: {self.message}"

@@ -143,6 +143,7 @@ def run(
             max_clusters=clusters,
             shared_parts=program.shared_parts,
             roles=program.roles,
+            names={parameter.name: parameter.source for parameter in program.parameters},
         )
 
     usual = ("lazy", seed) if schedule == EXPLORE else (schedule, seed)
@@ -169,6 +170,7 @@ def run(
             report = launch(_values(bound), most, bar, None, pair)
         except EmulationError as error:
             error.add_note(f"  replay with schedule={pair[0]!r}, seed={pair[1]}")
+            error.replay, error.explored = pair, tried
             raise
         report.explored = tried
     if program.arrays:

@@ -213,7 +213,7 @@ class Program:
         from .. import asm
 
         module = asm.parse(text, name=name or "<ptx>")
-        function = _choose_entry(module, entry)
+        function = _choose_entry(module, entry, name if name.endswith(".ptx") else "FILE.ptx")
         required = function.directive("reqntid") or ()
         in_text = function.directive("reqnctapercluster") or ()
         return Program(
@@ -281,7 +281,7 @@ def _text_and_name(what: str | Path) -> tuple[str, str]:
         raise ArgumentError("the file is no PTX text: it is not UTF-8", got=str(path)) from None
 
 
-def _choose_entry(module: nodes.Module, entry: str | None) -> nodes.Function:
+def _choose_entry(module: nodes.Module, entry: str | None, file: str) -> nodes.Function:
     entries = {function.name: function for function in module.entries}
     if not entries:
         raise ArgumentError("the PTX text has no kernel (.entry)")
@@ -290,7 +290,7 @@ def _choose_entry(module: nodes.Module, entry: str | None) -> nodes.Function:
             raise ArgumentError(
                 "the PTX text has several kernels",
                 expected="entry= one of " + ", ".join(entries),
-                hint=f"on the command line the name goes behind the file: FILE.ptx:{next(iter(entries))}",
+                hint=f"on the command line the name goes behind the file: {file}:{next(iter(entries))}",
             )
         return next(iter(entries.values()))
     if entry not in entries:

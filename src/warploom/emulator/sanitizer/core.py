@@ -46,11 +46,11 @@ class Core(Observer):
         """An address in shared memory, as the author calls it."""
         return f"`{shared.name(state.owners[region], offset)}`"
 
-    def place(self, state: ClusterState, region: Region, offset: int) -> str:
-        """As `name`, with row and chunk."""
+    def place(self, state: ClusterState, region: Region, offset: int, of: Cta) -> str:
+        """As `name`, with row and chunk; the cluster rank only where it is not that of the CTA `of`."""
         owner = state.owners[region]
         text = self.machine.code.place_shared(offset)
-        return f"{text}, of cluster rank {owner.rank}" if owner.cluster.size > 1 else text
+        return text if owner is of else f"{text}, of cluster rank {owner.rank}"
 
 
 def who(access: Access) -> str:
@@ -72,15 +72,15 @@ def deed(access: Access) -> str:
     return f"{who(access)} {'writes' if access.writes else 'reads'} with {at(access.code)}"
 
 
-def side(access: Access, address: str) -> Side:
-    """An access as one side of a finding."""
-    verb = "writes" if access.writes else "reads"
-    issued = "issued " if access.operation is not None else ""
-    who_did = who(access)
-    if access.operation is not None and access.lane is not None:
-        who_did += f" (thread {access.warp * 32 + access.lane % 32})"
-    kind = f"{issued}by {who_did}" if issued else who_did
-    return Side(kind, f"{verb} {address}", access.code.text, access.code.instruction.location)
+def side(access: Access, address: str, before: bool = False) -> Side:
+    """An access as one side of a finding; `before`: it is the earlier one of two."""
+    verb = ("wrote" if access.writes else "read") if before else ("writes" if access.writes else "reads")
+    maker = who(access)
+    if access.operation is not None:
+        thread = f", thread {access.warp * 32 + access.lane % 32}" if access.lane is not None else ""
+        maker = f"issued by {maker}{thread}"
+    what = f"{verb} the same bytes before" if before else f"{verb} {address}"
+    return Side(maker, what, access.code.text, access.code.instruction.location)
 
 
 def is_asynchronous(access: Access) -> bool:

@@ -359,7 +359,7 @@ class Races(GlobalRaces):
             return
         offset = self._offset(shadow, granules, last == 0)
         place = self.name(state, shadow.region, offset)
-        address = self.place(state, shadow.region, offset)
+        address = self.place(state, shadow.region, offset, now.cta)
         self.findings.add(
             rule, f"{deed(now)} {place}, which nothing has written", (now.code,), now.cta, now.warp,
             sides=(side(now, address),), address=address,
@@ -385,8 +385,8 @@ class Races(GlobalRaces):
         place = self.name(state, shadow.region, self._offset(shadow, granules, hits))
         same = " the same bytes" if who(earlier) != who(now) or earlier.code is not now.code else ""
         message = f"{deed(now)} {place}, and {deed(earlier)}{same} before; {clause}"
-        address = self.place(state, shadow.region, self._offset(shadow, granules, hits))
+        address = self.place(state, shadow.region, self._offset(shadow, granules, hits), now.cta)
+        sides = (side(now, address), side(earlier, address, before=True))
         self.findings.add(
-            rule, message, codes, now.cta, now.warp, severity, (side(now, address), side(earlier, address)), address,
-            clause, history_of(conflict),
-        )  # fmt: skip
+            rule, message, codes, now.cta, now.warp, severity, sides, address, clause, history_of(conflict)
+        )
