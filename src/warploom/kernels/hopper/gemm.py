@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from ...collective import (
+    WGMMA_ROWS,
     Persistent,
     Place,
     State,
@@ -57,7 +58,7 @@ from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .description import Config, Fusion, Product
 
-REGISTERS = {2: (40, 232), 3: (32, 160)}
+REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
 """Registers of a producer's and a consumer's thread, by the number of consumers."""
 REGISTERS_LARGE = (24, 240)
 """The same for two consumers with more than this many accumulators each:"""
@@ -209,10 +210,14 @@ def cooperative(parts: Parts, me: int) -> None:
     ring, out, config = parts.ring, parts.out, parts.config
     state, acc, first = ring.consumer_state(), accumulators(parts), me * config.rows
     count = parts.count()
+
+    def store(here: Place) -> None:
+        out.store(acc, me, here.row + first, here.column)
+
     for here in parts.work().tiles():
         multiply_tiles(ring, state, acc, first, count, overwrite=True)
-        out.store(acc, me, here.row + first, here.column)
-    tail(parts, me, state, acc)
+        store(here)
+    tail(parts, me, state, acc, store)
 
 
 def staggered(parts: Parts, me: int) -> None:
@@ -223,19 +228,22 @@ def staggered(parts: Parts, me: int) -> None:
     def store(block: RegisterArray, here: Place, row: int) -> None:
         out.store([block], me, here.row + (first + row), here.column)
 
+    def store_both(here: Place) -> None:
+        store(acc[0], here, 0)
+        store(acc[1], here, WGMMA_ROWS)
+
     Staggered(parts.ring, state, parts.work(), acc[0], acc[1], first, parts.count(), store).run()
-    tail(parts, me, state, acc)
+    tail(parts, me, state, acc, store_both)
 
 
-def tail(parts: Parts, me: int, state: State, acc: list[RegisterArray]) -> None:
-    """The tile that two CTAs multiply together, if the schedule has one."""
-    first = me * parts.config.rows
+def tail(parts: Parts, me: int, state: State, acc: list[RegisterArray], store: Callable[[Place], None]) -> None:
+    """The tile that two CTAs multiply together, if the schedule has one; stored as the role stores all of them."""
     if parts.exchange is None:
         return
     with parts.work().tail() as here:
-        multiply_tiles(parts.ring, state, acc, first, parts.half(), overwrite=True)
+        multiply_tiles(parts.ring, state, acc, me * parts.config.rows, parts.half(), overwrite=True)
         with ptx.if_(parts.exchange.combine(acc, me)):
-            parts.out.store(acc, me, here.row + first, here.column)
+            store(here)
 
 
 def ping_pong(parts: Parts, me: int) -> None:
