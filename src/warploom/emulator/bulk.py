@@ -37,12 +37,16 @@ class Bytes:
 
 @dataclass(frozen=True, eq=False)
 class Scattered:
-    """Elements of `size` bytes that lanes of a frame name one by one: (lanes, index of each)."""
+    """Elements of `size` bytes that lanes of a frame name one by one: (lanes, index of each).
+
+    `origins`: for the sanitizer, the global address that each comes from, 0 where it does not come whole.
+    """
 
     region: Region
     lanes: np.ndarray
     index: np.ndarray
     size: int
+    origins: np.ndarray | None = None
 
 
 def cut(size: int, part: int, parts: int) -> tuple[int, int]:

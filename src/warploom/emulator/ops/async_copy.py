@@ -138,9 +138,15 @@ def copy(d: Decode) -> Step:
                 chosen = slice(len(picked) * part // parts, len(picked) * (part + 1) // parts)
                 array[index[chosen]] = data[picked[chosen]]
 
+        origins = None
+        if frame.machine.observer is not None:
+            origins = np.where(taken == size, source.compute(frame), np.uint64(0))
         operation = AsyncOperation(
             "cp.async", Issuer.of(frame), f"cp.async of {size} bytes by {lanes.size} threads", read, write,
-            bytes=size * int(lanes.size), targets=tuple(Scattered(r, picked, at, size) for picked, r, at in places),
+            bytes=size * int(lanes.size),
+            targets=tuple(
+                Scattered(r, picked, at, size, None if origins is None else origins[picked]) for picked, r, at in places
+            ),
         )  # fmt: skip
         frame.machine.counters.cp_async_bytes += operation.bytes
         active = frame.active

@@ -177,7 +177,9 @@ class Operations(Edges):
                     chosen = target.lanes >> 5 == at_warp
                     where = state.shadows[target.region].elements(target.index[chosen], target.size, 1)
                     if where.size:
-                        self.async_write(state, target.region, where.reshape(-1), flight, view, COPY)
+                        shadow = state.shadows[target.region]
+                        number = self.async_write(state, target.region, where.reshape(-1), flight, view, COPY)
+                        self.note_origins(shadow, target, chosen, number)
             book = state.copies.setdefault(clock.me, WarpCopies())
             book.open.append((flight, mine.copy()))  # type: ignore[arg-type]
             state.copied[clock.me] = state.copied.get(clock.me, 0) | flight.all
@@ -215,6 +217,9 @@ class Operations(Edges):
 
     def tag(self, state: ClusterState, shadow: Shadow, target: object, flight: Flight) -> None:
         """Note which chunk of which box lies where."""
+
+    def note_origins(self, shadow: Shadow, target: Scattered, chosen: np.ndarray, access: int) -> None:
+        """Note where in global memory the chunks of a cp.async come from."""
 
     def note_remote_copy(self, state: ClusterState, flight: Flight, rank: int) -> None:
         """A copy goes into another CTA's shared memory."""

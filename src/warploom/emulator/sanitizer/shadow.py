@@ -57,6 +57,7 @@ class Shadow:
         epochs, codes: (rows, granules): when each warp read it last, and at which instruction; `rows` gives the
             row of a warp.
         tags: for each 16-byte chunk, which chunk of which tensor box it holds, 0 where that is not known.
+        origins: likewise the global address that cp.async brought it from; made at the first such copy.
     """
 
     def __init__(self, region: Region, granule: int) -> None:
@@ -68,6 +69,7 @@ class Shadow:
         self.last = np.zeros(count, np.int32)
         self.readers = np.zeros(count, np.int32)
         self.tags = np.zeros(count // self.per_chunk, np.int32)
+        self.origins: np.ndarray | None = None
         self.rows: dict[int, int] = {}
         self.warps: list[int] = []
         self.epochs = np.zeros((0, count), np.int32)
@@ -101,10 +103,14 @@ class Shadow:
 
     def untag(self, granules: np.ndarray | slice) -> None:
         """Forget what box the chunks of these granules came from."""
+        chunks: np.ndarray | slice
         if isinstance(granules, slice):
-            self.tags[granules.start // self.per_chunk : -(-granules.stop // self.per_chunk)] = 0
+            chunks = slice(granules.start // self.per_chunk, -(-granules.stop // self.per_chunk))
         else:
-            self.tags[granules // self.per_chunk] = 0
+            chunks = granules // self.per_chunk
+        self.tags[chunks] = 0
+        if self.origins is not None:
+            self.origins[chunks] = 0
 
     def of_chunks(self, chunks: np.ndarray) -> np.ndarray:
         """The granules of 16-byte chunks."""

@@ -1,0 +1,40 @@
+"""Tiles that cp.async brought, read by wgmma: which global addresses may stand side by side."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from warploom.emulator.sanitizer.layout import _uneven_columns, _uneven_rows
+
+ROW_BYTES = 4096
+ROWS = np.arange(8)[:, None]
+CHUNKS = 16 * np.arange(2)
+BASE = 1 << 30
+AFFINE = BASE + ROWS * ROW_BYTES + CHUNKS
+GATHERED = BASE + np.array([5, 1, 1, 7, 0, 3, 2, 6])[:, None] * ROW_BYTES + CHUNKS
+WINDOWS = BASE + ROWS * 64 + CHUNKS
+"""Rows of a convolution that overlap: each begins 64 bytes behind the one before."""
+OUTSIDE = np.where(ROWS < 5, AFFINE, 0)
+"""The last rows lie outside of the array: zeros that come from nowhere."""
+
+
+@pytest.mark.parametrize("origins", [AFFINE, GATHERED, WINDOWS, OUTSIDE, np.zeros((8, 2), np.int64)])
+def test_right_tiles(origins: np.ndarray):
+    assert _uneven_columns(origins) is None
+    assert _uneven_rows(origins) is None
+
+
+def test_chunks_swapped_in_some_rows():
+    """128B written, 32B read: the last bit of the chunk's number is swapped where the row's is set."""
+    swapped = BASE + ROWS * ROW_BYTES + (CHUNKS ^ (ROWS >> 1 & 1) * 16)
+    found = _uneven_columns(swapped)
+    assert found is not None and found[0] == (2, 0)
+
+
+def test_halves_of_a_row_read_as_rows():
+    """128B written, 64B read: two rows of the operand are the halves of one."""
+    halves = BASE + (ROWS // 2) * ROW_BYTES + (ROWS % 2) * 64 + CHUNKS
+    assert _uneven_columns(halves) is None
+    found = _uneven_rows(halves)
+    assert found is not None and found[0] == (0, 0)
