@@ -1,8 +1,8 @@
 """Warp roles: which warpgroup does what, one branch of a single if/else for each, with its share of the registers.
 
 ptxas honours `setmaxnreg` only where the kernel has a register cap at entry and each role is one branch, so roles are
-opened in this order: `producer` first, then `consumers` or `each_consumer`. Without numbers of registers nothing is
-reallocated and every role has what the kernel has.
+opened in this order: `producer` or `producer_warp` first, then `consumers` or `each_consumer`. Without numbers of
+registers nothing is reallocated and every role has what the kernel has.
 """
 
 from __future__ import annotations
@@ -49,13 +49,22 @@ def consumers(warpgroup: Register, registers: int | None = None) -> Iterator[Reg
         yield warpgroup - 1
 
 
-def each_consumer(warpgroup: Register, count: int, registers: int | None = None) -> Iterator[int]:
+@contextmanager
+def producer_warp(warpgroup: Register, consumers: int) -> Iterator[None]:
+    """One warp behind the consumers' warpgroups, all of its threads; `each_consumer(..., first=0)` follows."""
+    _note(Role("producer", f"warp {4 * consumers}", None, (4 * consumers, 4 * consumers)))
+    with ptx.if_(warpgroup == consumers):
+        yield
+
+
+def each_consumer(warpgroup: Register, count: int, registers: int | None = None, *, first: int = 1) -> Iterator[int]:
     """As `consumers`, with the block written once for each of them: `for me in each_consumer(...)`, `me` a number.
 
     What depends on `me` is then a constant: descriptors stay in uniform registers and no product is left in the loop.
+    `first`: the warpgroup of the first of them.
     """
-    who = f"warpgroups 1 to {count}" if count > 1 else "warpgroup 1"
-    _note(Role("consumer", who, registers, (4, 4 * count + 3), 4))
+    who = f"warpgroups {first} to {first + count - 1}" if count > 1 else f"warpgroup {first}"
+    _note(Role("consumer", who, registers, (4 * first, 4 * (first + count) - 1), 4))
     with ptx.else_():
         if registers is not None:
             ptx.setmaxnreg.inc(registers)
@@ -63,7 +72,7 @@ def each_consumer(warpgroup: Register, count: int, registers: int | None = None)
             yield 0
             return
         for me in range(count):
-            with ptx.if_(warpgroup == 1 + me):
+            with ptx.if_(warpgroup == first + me):
                 yield me
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from ...collective.split_k import exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
 from .description import SHARED_BYTES, TILE_K_BYTES, Product
@@ -158,16 +159,6 @@ class DecodeConfig:
             (self.shared_bytes() <= room, "its shared memory", f"at most {room} bytes", self.shared_bytes()),
         ]  # fmt: skip
         return next(((what, expected, got) for right, what, expected, got in checks if not right), None)
-
-
-def exchange_width(accumulators: int, parts: int) -> int:
-    """Accumulators of a thread that are sent together: as many as a 16-byte store takes, if every part gets some."""
-    return next((width for width in (4, 2) if accumulators // width >= parts), 1)
-
-
-def owned(pieces: int, parts: int, rank: int) -> range:
-    """The pieces that part `rank` adds up."""
-    return range(pieces * rank // parts, pieces * (rank + 1) // parts)
 
 
 def choose(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> DecodeConfig:  # noqa: B008
