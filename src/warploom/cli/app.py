@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import WarploomError
-from . import check, demo, info, look, rules
+from . import bench, check, demo, info, look, rules
 from .output import exit_code, say, say_error
 
 
@@ -57,6 +57,7 @@ app.command("sass")(look.sass)
 app.command("resources")(look.resources)
 app.command("check")(check.check)
 app.command("rules")(rules.rules)
+app.command("bench")(bench.bench)
 
 
 def run() -> None:

@@ -16,8 +16,10 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ..driver import toolchain
+from ..errors import ArgumentError
 
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|^[ \t]*\.(?:loc|file)\b[^\n]*$", re.MULTILINE | re.DOTALL)
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -72,3 +74,40 @@ def write(path: Path, head: Mapping[str, object], rows: Sequence[Mapping[str, ob
     part = path.with_suffix(".part")
     part.write_text(json.dumps({**head, "rows": list(rows)}, indent=1) + "\n")
     part.replace(path)
+
+
+_SAME = ("m", "n", "k", "dtype", "out", "kind", "scales", "rows", "layout", "provider", "kernel", "config", "protocol",
+         "launch", "data", "beside")  # fmt: skip
+"""What tells rows apart; a later row takes the place of an earlier one that agrees in all of these."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """An evidence file. Raises ArgumentError where it cannot be read or is none."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"the evidence file cannot be read: {error}", got=str(path)) from None
+    if not isinstance(found, dict) or not isinstance(found.get("rows"), list) or "suite" not in found:
+        raise ArgumentError("this is no evidence file", expected='an object with "suite" and "rows"', got=str(path))
+    return found
+
+
+def identity(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a row is about, whatever it says."""
+    return tuple(json.dumps(row.get(name)) for name in _SAME)
+
+
+def added(before: Mapping[str, Any], head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The evidence of an earlier file and a new run: `runs` has the heads, each row says by `run` which one is its.
+
+    A new row takes the place of an old one about the same. Raises ArgumentError where suite or GPU differ.
+    """
+    for name in ("suite", "gpu"):
+        if before.get(name) != head.get(name):
+            raise ArgumentError(f"the runs differ in {name}, so one file cannot hold both",
+                                expected=before.get(name), got=head.get(name), hint="another --out")  # fmt: skip
+    runs = list(before.get("runs") or [{key: value for key, value in before.items() if key != "rows"}])
+    number, fresh = len(runs), {identity(row) for row in rows}
+    kept = [{"run": 0, **row} for row in before["rows"] if identity(row) not in fresh]
+    runs.append({key: value for key, value in head.items() if key != "runs"})
+    return {**head, "runs": runs, "rows": [*kept, *({**row, "run": number} for row in rows)]}

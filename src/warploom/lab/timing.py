@@ -4,25 +4,30 @@
     interleaved  random order in each of `rounds` rounds, slices of about `slice_ms`
     burst        8 launches after a pause, so the clock is high
 
-Contenders are functions without arguments that enqueue one product on the current stream of torch. All figures are
-seconds of device time for one call, by CUDA events. Clock and power are sampled by nvidia-smi beside the run.
+Contenders are functions without arguments that enqueue one call (or, with `calls`, so many) on the current stream of
+torch. All figures are seconds of device time for one call, by CUDA events. The clocks and the waiting stand behind
+`Timer`, so that the protocols run without a GPU in the tests.
 """
 
 from __future__ import annotations
 
 import random
 import statistics
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+from .power import PowerMeter
 
 Contender: TypeAlias = "Callable[[], object]"
+Watch: TypeAlias = "Callable[[str, bool], None]"
+"""Told which contender runs next, and whether its samples count."""
 DROPPED_S = 0.25
 BURST_LAUNCHES = 8
 BURST_PAUSE_S = 0.25
+SLICE_S = 0.05
+PROTOCOLS = ("alone", "interleaved", "burst")
 
 
 @dataclass
@@ -46,96 +51,123 @@ class Spread:
         }
 
 
-class PowerMeter:
-    """SM clock in MHz and power in W while a `with` block runs, sampled every 50 ms. Empty without nvidia-smi."""
+class Timer(Protocol):
+    """What the protocols need of a machine."""
 
-    def __enter__(self) -> PowerMeter:
-        self.clock, self.power = Spread(), Spread()
-        query = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader,nounits", "-lms", "50"]
-        try:
-            self._process: subprocess.Popen[str] | None = subprocess.Popen(query, stdout=subprocess.PIPE, text=True)
-        except OSError:
-            self._process = None
-            return self
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-        return self
+    def timed(self, call: Contender, launches: int) -> float:
+        """Seconds of device time for each of so many launches."""
 
-    def _read(self) -> None:
-        for line in self._process.stdout:  # type: ignore[union-attr]
-            parts = line.split(",")
-            try:
-                clock, power = float(parts[0]), float(parts[1])
-            except (ValueError, IndexError):
-                continue
-            self.clock.samples.append(clock)
-            self.power.samples.append(power)
+    def now(self) -> float:
+        """Seconds on a clock of the host."""
 
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.wait()
-            self._thread.join(timeout=1)
+    def idle(self, seconds: float) -> None:
+        """Wait until the device has nothing to do, then so long."""
 
 
-def _timed(torch: Any, call: Contender, launches: int) -> float:
-    """Seconds of device time for each of so many launches."""
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for _ in range(launches):
-        call()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / 1e3 / launches
+class CudaTimer:
+    """CUDA events on torch's current stream."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch: Any = torch
+
+    def timed(self, call: Contender, launches: int) -> float:
+        begin = self._torch.cuda.Event(enable_timing=True)
+        end = self._torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(launches):
+            call()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3 / launches
+
+    def now(self) -> float:
+        return time.perf_counter()
+
+    def idle(self, seconds: float) -> None:
+        self._torch.cuda.synchronize()
+        time.sleep(seconds)
 
 
-def _launches_for(torch: Any, call: Contender, seconds: float) -> int:
+def _nothing(name: str, counting: bool) -> None:
+    pass
+
+
+def launches_for(timer: Timer, call: Contender, seconds: float) -> int:
     """How many launches take about so long."""
-    call()
-    torch.cuda.synchronize()
-    return max(1, int(seconds / max(_timed(torch, call, 3), 1e-6)))
+    timer.timed(call, 1)
+    return max(1, int(seconds / max(timer.timed(call, 3), 1e-6)))
 
 
-def alone(contenders: Mapping[str, Contender], block_s: float = 1.0, passes: int = 2) -> dict[str, Spread]:
+def alone(
+    contenders: Mapping[str, Contender],
+    block_s: float = 1.0,
+    passes: int = 2,
+    timer: Timer | None = None,
+    watch: Watch = _nothing,
+) -> dict[str, Spread]:
     """Blocks of one kernel after another, `passes` times over."""
-    import torch
-
+    timer = timer or CudaTimer()
     results = {name: Spread() for name in contenders}
     for _ in range(passes):
         for name, call in contenders.items():
-            slice_launches = _launches_for(torch, call, 0.05)
-            started = time.perf_counter()
-            while (passed := time.perf_counter() - started) < block_s + DROPPED_S:
-                seconds = _timed(torch, call, slice_launches)
-                if passed >= DROPPED_S:
+            watch(name, False)
+            slice_launches = launches_for(timer, call, SLICE_S)
+            started = timer.now()
+            while (passed := timer.now() - started) < block_s + DROPPED_S:
+                counting = passed >= DROPPED_S
+                watch(name, counting)
+                seconds = timer.timed(call, slice_launches)
+                if counting:
                     results[name].samples.append(seconds)
+            watch(name, False)
     return results
 
 
 def interleaved(
-    contenders: Mapping[str, Contender], rounds: int = 15, slice_ms: float = 15.0, seed: int = 0
+    contenders: Mapping[str, Contender],
+    rounds: int = 15,
+    slice_ms: float = 15.0,
+    seed: int = 0,
+    timer: Timer | None = None,
+    watch: Watch = _nothing,
 ) -> dict[str, Spread]:
     """One slice of each in random order, `rounds` times."""
-    import torch
-
+    timer = timer or CudaTimer()
     order = random.Random(seed)
-    launches = {name: _launches_for(torch, call, slice_ms / 1e3) for name, call in contenders.items()}
+    launches = {}
+    for name, call in contenders.items():
+        watch(name, False)
+        launches[name] = launches_for(timer, call, slice_ms / 1e3)
     results = {name: Spread() for name in contenders}
     for _ in range(rounds):
         for name in order.sample(sorted(contenders), len(contenders)):
-            results[name].samples.append(_timed(torch, contenders[name], launches[name]))
+            watch(name, True)
+            results[name].samples.append(timer.timed(contenders[name], launches[name]))
     return results
 
 
-def burst(contenders: Mapping[str, Contender], rounds: int = 5) -> dict[str, Spread]:
-    """A few launches after a pause, `rounds` times."""
-    import torch
-
+def burst(
+    contenders: Mapping[str, Contender],
+    rounds: int = 5,
+    timer: Timer | None = None,
+    watch: Watch = _nothing,
+    calls: int = 1,
+) -> dict[str, Spread]:
+    """A few launches after a pause, `rounds` times. `calls`: how many launches one call of a contender is."""
+    timer = timer or CudaTimer()
     results = {name: Spread() for name in contenders}
     for _ in range(rounds):
         for name, call in contenders.items():
-            torch.cuda.synchronize()
-            time.sleep(BURST_PAUSE_S)
-            call()
-            results[name].samples.append(_timed(torch, call, BURST_LAUNCHES))
+            watch(name, True)
+            timer.idle(BURST_PAUSE_S)
+            timer.timed(call, 1)
+            results[name].samples.append(timer.timed(call, max(1, BURST_LAUNCHES // calls)))
     return results
+
+
+__all__ = [
+    "BURST_LAUNCHES", "BURST_PAUSE_S", "DROPPED_S", "PROTOCOLS", "Contender", "CudaTimer", "PowerMeter", "Spread",
+    "Timer", "Watch", "alone", "burst", "interleaved", "launches_for",
+]  # fmt: skip

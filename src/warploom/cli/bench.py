@@ -1,0 +1,161 @@
+"""`bench`: our kernels beside everybody else's, on the GPU at hand."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from .output import console, say, say_error, say_json
+
+Names = "square, llm, small-k, launch, decode, fp8, grouped, fused, overhead"
+
+
+def bench(
+    suite: Annotated[str, typer.Option(help=f"Which problems: {Names}.")] = "square",
+    protocol: Annotated[str, typer.Option(help="alone, interleaved, burst, or several: alone,burst.")] = "",
+    against: Annotated[str, typer.Option(help="Contenders, comma-separated; `none`: only ours.")] = "",
+    config: Annotated[
+        list[str] | None, typer.Option(help="Pin ours: rung:19, ping_pong_128x192x5_2b_g8; may be given often.")
+    ] = None,
+    shapes: Annotated[str, typer.Option(help="Other sizes: MxNxK,MxNxK.")] = "",
+    data: Annotated[str, typer.Option(help="normal, zeros or small-int.")] = "normal",
+    seconds: Annotated[float, typer.Option(help="For each contender of a problem, under each protocol.")] = 2.0,
+    launch: Annotated[str, typer.Option(help="How calls reach the GPU: graph or stream.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Write an evidence file.")] = None,
+    append: Annotated[bool, typer.Option("--append", help="Keep the rows that --out has of other runs.")] = False,
+    plot: Annotated[Path | None, typer.Option(help="Draw bars; and NAME-roofline.png beside it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Time our kernels and others in one process, each result checked, by a named protocol.
+
+    Example: warploom bench --suite square --protocol alone --against cublas,triton --plot square.png
+    """
+    from ..lab import bench as lab
+    from ..lab import evidence
+    from ..lab.gpu_stage import GpuStage
+    from ..lab.power import PowerMeter
+    from ..lab.watchdog import Watchdog
+
+    plan = lab.plan(suite, protocol, against, config or (), shapes, data, seconds, launch)
+    if append and out is not None and out.exists():
+        evidence.read(out)
+    stage = GpuStage()
+    meter = PowerMeter(stage.uuid)
+
+    def finish(results: lab.Results, ended: str = "") -> dict[str, Any]:
+        head: dict[str, Any] = evidence.header(plan.suite.file, gpu=stage.name, driver=stage.driver)
+        head |= {**meter.header(), "data": plan.data, "seconds": plan.seconds, "missing": results.missing,
+                 "failed": results.failed, "summary": results.summary(plan.mine)}  # fmt: skip
+        if ended:
+            head["ended"] = ended
+        whole = {**head, "rows": results.rows}
+        if out is not None:
+            if append and out.exists():
+                whole = evidence.added(evidence.read(out), head, results.rows)
+            evidence.write(out, {key: value for key, value in whole.items() if key != "rows"}, whole["rows"])
+        return whole
+
+    def hang(who: str) -> None:
+        ended = f"no answer from the GPU for a while: {who}"
+        print(f"warploom bench: {ended}; what was measured before is kept", file=sys.stderr, flush=True)
+        whole = finish(running.results, ended)
+        _show(whole, running.results.rows, as_json, out)
+        sys.stdout.flush()
+
+    with Watchdog(hang) as watchdog, meter:
+        with progress(as_json) as (start, advance, tell):
+            running = lab.Bench(plan, stage, meter, watchdog, tell, advance)
+            start(running.steps)
+            results = running.run()
+    whole = finish(results)
+    _show(whole, results.rows, as_json, out)
+    if plot is not None and results.rows:
+        _draw(whole, results.rows, plot)
+    if not results.rows:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def progress(
+    quiet: bool,
+) -> Iterator[tuple[Callable[[int], None], Callable[[str], None], Callable[[str], None]]]:
+    """(start with a total, advance to a step, say a line): a bar on a terminal, lines on stderr elsewhere."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield (
+            lambda total: None,
+            (lambda what: None) if quiet else (lambda what: print(what, file=sys.stderr, flush=True)),
+            lambda line: print(line, file=sys.stderr, flush=True),
+        )
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=out, transient=True) as bar:
+        task = bar.add_task("", total=1)
+
+        def advance(what: str) -> None:
+            bar.update(task, description=what, advance=1)
+
+        yield (
+            lambda total: bar.update(task, total=total, completed=-1),
+            advance,
+            lambda line: bar.console.print(line, markup=False),
+        )
+
+
+def _show(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json: bool, out: Path | None) -> None:
+    if as_json:
+        say_json(whole)
+        return
+    for protocol in dict.fromkeys(row["protocol"] for row in rows):
+        console().print(table(whole, [row for row in rows if row["protocol"] == protocol], protocol))
+    for protocol, others in whole["summary"].items():
+        for other, figures in others.items():
+            say(f"  {protocol}: {figures['geomean']:.3f} of {other} over {figures['shapes']} shapes, least "
+                f"{figures['min']:.3f}")  # fmt: skip
+    if out is not None:
+        say(f"wrote {out}")
+    else:
+        say("nothing was written; --out FILE.json keeps it as evidence")
+
+
+def table(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], protocol: str) -> Table:
+    """The rows of one protocol, for a person."""
+    made = Table(title=f"{whole['suite']} on {whole['gpu']}, {protocol}", title_justify="left", box=None)
+    for name in ("problem", "contender", "config", "launch"):
+        made.add_column(name, no_wrap=True)
+    bases = list(dict.fromkeys(other for row in rows for other in row["ratio_to"]))
+    for name in ("us", "TFLOP/s", *(f"of {base}" for base in bases), "W", "error"):
+        made.add_column(name, justify="right", no_wrap=True)
+    last = None
+    for row in rows:
+        shape = f"{row['m']}x{row['n']}x{row['k']} {row['dtype']} {row.get('kind', '')} {row.get('scales', '')}".strip()
+        cells = [f"{row['ratio_to'][base]:.3f}" if base in row["ratio_to"] else "" for base in bases]
+        made.add_row(
+            "" if shape == last else shape, row["provider"], row.get("config", ""), row.get("launch", ""),
+            f"{row['us']['median']:.1f}", f"{row['tflops']['median']:.1f}" if "tflops" in row else "", *cells,
+            f"{row['power_w']:.0f}" if "power_w" in row else "", f"{row['relative_error']:.1e}",
+        )  # fmt: skip
+        last = shape
+    return made
+
+
+def _draw(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], plot: Path) -> None:
+    from ..lab import charts
+
+    try:
+        protocol = rows[0]["protocol"]
+        chosen = [row for row in rows if row["protocol"] == protocol and "tflops" in row]
+        if chosen:
+            title = f"{whole['suite']}, {whole['gpu']}, {protocol}"
+            charts.bars(chosen, plot, title)
+            charts.roofline(chosen, plot.with_name(plot.stem + "-roofline.png"), title)
+    except charts.ChartError as error:
+        say_error(error)

@@ -1,0 +1,366 @@
+"""The benchmark: all contenders of a problem in one process, held against an exact result, then timed by a protocol.
+
+    for each problem     make rotating sets of operands and the exact result
+      each contender     missing? prepare, run, compare; a wrong one is not timed
+      each protocol      time all of them together
+    rows                 one for each (problem, contender, protocol)
+
+Every launch stands under a watchdog: a contender that hangs ends the process, and the rows so far are kept.
+What touches a GPU is behind `Stage` (`lab.gpu_stage`), so that all of this runs in the tests without one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..errors import ArgumentError, WarploomError
+from . import contenders as known
+from . import timing
+from .contenders import Contender, Prepared
+from .operands import DATA
+from .ours import Warploom
+from .power import PowerMeter
+from .problem import Problem, parse_shapes
+from .suites import Suite, find
+from .timing import Spread, Timer
+from .watchdog import Watchdog
+
+PREPARE_S = 120.0
+CHAIN = 48
+"""Kernels in a chain of the suite `launch`."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be measured.
+
+    Attributes:
+        protocols: of `timing.PROTOCOLS`.
+        data: of `operands.DATA`.
+        seconds: for each contender of a problem, under each protocol.
+        launch: "graph" or "stream".
+    """
+
+    suite: Suite
+    problems: tuple[Problem, ...]
+    contenders: tuple[Contender, ...]
+    protocols: tuple[str, ...]
+    data: str = "normal"
+    seconds: float = 2.0
+    launch: str = "graph"
+
+    @property
+    def mine(self) -> str:
+        """Name of our first contender."""
+        return next((each.name for each in self.contenders if isinstance(each, Warploom)), "warploom")
+
+
+def plan(
+    suite: str,
+    protocols: str = "",
+    against: str = "",
+    configs: Sequence[str] = (),
+    shapes: str = "",
+    data: str = "normal",
+    seconds: float = 2.0,
+    launch: str = "",
+) -> Plan:
+    """A plan of what the command line says. Raises ArgumentError for what does not exist."""
+    chosen = find(suite)
+    wanted = tuple(filter(None, protocols.split(","))) or chosen.protocols
+    for name in wanted:
+        if name not in timing.PROTOCOLS:
+            raise ArgumentError(
+                f"there is no protocol {name!r}", expected=", ".join(timing.PROTOCOLS), got=repr(protocols)
+            )
+    if data not in DATA:
+        raise ArgumentError(f"there is no data {data!r}", expected=", ".join(DATA), got=repr(data))
+    if launch not in ("", "graph", "stream"):
+        raise ArgumentError("calls are launched by a stream or by graph replays", expected="graph, stream", got=launch)
+    if not seconds > 0:
+        raise ArgumentError("each contender needs time", expected="seconds > 0", got=seconds)
+    names = [word.strip() for word in against.split(",") if word.strip()] or list(chosen.against)
+    others = [] if names == ["none"] else [known.find(name) for name in names if name != "warploom"]
+    problems = parse_shapes(shapes, chosen.problems[0]) if shapes else chosen.problems
+    mine = [Warploom(config) for config in configs] or [Warploom()]
+    return Plan(chosen, problems, (*mine, *others), wanted, data, seconds, launch or chosen.launch)
+
+
+class Stage(Protocol):
+    """What of a machine the benchmark uses."""
+
+    @property
+    def timer(self) -> Timer:
+        """Its clocks."""
+
+    def operands(self, problem: Problem, data: str) -> list[Any]:
+        """The rotating sets of a problem."""
+
+    def check(self, problem: Problem, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
+        """Run a contender once; its relative error, and whether every element is right."""
+
+    def ready(self, prepared: Prepared, launch: str, count: int) -> tuple[Callable[[], object], int]:
+        """One call that enqueues so many of the contender's calls or a few more, and how many it enqueues."""
+
+    def host_us(self, prepared: Prepared) -> Spread:
+        """Host microseconds of one call."""
+
+    def release(self) -> None:
+        """Give back the memory of a problem."""
+
+
+@dataclass
+class Results:
+    """What came out so far.
+
+    Attributes:
+        rows: as the evidence file has them.
+        missing: contenders that took no part, with the reason.
+        failed: contenders that were wrong or broke, and where.
+    """
+
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    missing: list[dict[str, str]] = field(default_factory=list)
+    failed: list[dict[str, str]] = field(default_factory=list)
+
+    def summary(self, mine: str) -> dict[str, Any]:
+        """Our ratios to each other contender, by protocol: geometric mean and least."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for row in self.rows:
+            if row["provider"] == mine and not row.get("launch", "").startswith("pdl"):
+                for other, ratio in row["ratio_to"].items():
+                    found.setdefault(row["protocol"], {}).setdefault(other, []).append(ratio)
+        return {
+            protocol: {
+                other: {"geomean": round(geomean(ratios), 4), "min": min(ratios), "shapes": len(ratios)}
+                for other, ratios in others.items()
+            }
+            for protocol, others in found.items()
+        }
+
+
+def geomean(values: Sequence[float]) -> float:
+    """Geometric mean."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+class Bench:
+    """One run of a plan. `results` grows while it runs."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        stage: Stage,
+        meter: PowerMeter,
+        watchdog: Watchdog,
+        say: Callable[[str], None] = lambda line: None,
+        advance: Callable[[str], None] = lambda what: None,
+    ) -> None:
+        """say: gets a line for each thing worth knowing; advance: called before each step, with its name."""
+        self.plan, self.stage, self.meter, self.watchdog = plan, stage, meter, watchdog
+        self.say, self.advance = say, advance
+        self.results = Results()
+
+    @property
+    def steps(self) -> int:
+        """How often `advance` will be called."""
+        return len(self.plan.problems) * (len(self.plan.contenders) + self._measurements)
+
+    @property
+    def _measurements(self) -> int:
+        return len(self.plan.protocols) if self.plan.suite.method == "products" else 1
+
+    def run(self) -> Results:
+        """Measure everything. Errors of one contender cost its rows only."""
+        for problem in self.plan.problems:
+            self.watchdog.beat(f"making operands of {problem.shape}", PREPARE_S)
+            sets = self.stage.operands(problem, self.plan.data)
+            prepared = self._prepared(problem, sets)
+            if prepared:
+                {"products": self._products, "launch": self._chains, "host": self._host}[self.plan.suite.method](
+                    problem, prepared
+                )
+            del sets, prepared
+            self.stage.release()
+        return self.results
+
+    # -- before timing ---------------------------------------------------------------------------------------------
+
+    def _prepared(self, problem: Problem, sets: Sequence[Any]) -> dict[str, Prepared]:
+        """The contenders that can run this problem, and do so rightly, by name."""
+        found: dict[str, Prepared] = {}
+        for contender in self.plan.contenders:
+            self.advance(f"{problem.shape}: {contender.name}")
+            reason = contender.missing(problem)
+            if reason is not None:
+                self._missing(contender.name, problem, reason)
+                continue
+            for name, one in self._variants(contender):
+                prepared = self._one(name, one, problem, sets)
+                if prepared is not None:
+                    found[name] = prepared
+        return found
+
+    def _variants(self, contender: Contender) -> list[tuple[str, Contender]]:
+        """In the suite `launch` ours comes twice: with programmatic dependent launch and without."""
+        if self.plan.suite.method == "launch" and isinstance(contender, Warploom):
+            return [(contender.name, Warploom(contender.config, pdl=False)),
+                    (f"{contender.name}+pdl", Warploom(contender.config, pdl=True))]  # fmt: skip
+        return [(contender.name, contender)]
+
+    def _one(self, name: str, contender: Contender, problem: Problem, sets: Sequence[Any]) -> Prepared | None:
+        where = f"{name} {problem.shape}"
+        self.watchdog.beat(where, PREPARE_S)
+        try:
+            prepared = contender.prepare(problem, sets, self.watchdog.beat)
+            self.watchdog.beat(f"{where}, first run", PREPARE_S)
+            error, right = self.stage.check(problem, sets, prepared)
+        except (WarploomError, RuntimeError, ImportError, AttributeError, TypeError, ValueError) as failure:
+            self._failed(name, problem, f"{type(failure).__name__}: {str(failure)[:400]}")
+            return None
+        if not right:
+            self._failed(name, problem, f"wrong result, relative error {error:.2e}")
+            return None
+        prepared.facts["relative_error"] = float(f"{error:.4g}")
+        return prepared
+
+    def _missing(self, name: str, problem: Problem, reason: str) -> None:
+        entry = {"provider": name, "reason": reason}
+        if entry not in self.results.missing:
+            self.results.missing.append(entry)
+            self.say(f"{name} takes no part: {reason} ({problem.shape})")
+
+    def _failed(self, name: str, problem: Problem, reason: str) -> None:
+        self.results.failed.append({"provider": name, "shape": problem.shape, "reason": reason})
+        self.say(f"{name} failed at {problem.shape}: {reason}")
+
+    # -- products: device time by protocol -------------------------------------------------------------------------
+
+    def _products(self, problem: Problem, prepared: Mapping[str, Prepared]) -> None:
+        for protocol in self.plan.protocols:
+            self.advance(f"{problem.shape}: {protocol}")
+            spreads, labels = self._timed(problem, prepared, protocol)
+            self._rows(problem, prepared, protocol, spreads, labels)
+
+    def _timed(
+        self, problem: Problem, prepared: Mapping[str, Prepared], protocol: str
+    ) -> tuple[dict[str, Spread], dict[str, str]]:
+        """Seconds of a call of each, and under which label its power was read."""
+        calls, per = {}, {}
+        for name, one in prepared.items():
+            self.watchdog.beat(f"{name} {problem.shape}, capturing", PREPARE_S)
+            count = timing.BURST_LAUNCHES if protocol == "burst" else 0
+            calls[name], per[name] = self.stage.ready(one, self.plan.launch, count)
+        labels = {name: f"{name}|{problem.shape}|{protocol}" for name in prepared}
+
+        def watch(name: str, counting: bool) -> None:
+            self.watchdog.beat(f"{name} {problem.shape}, {protocol}")
+            self.meter.label = labels[name] if counting else None
+
+        timer, seconds = self.stage.timer, self.plan.seconds
+        if protocol == "alone":
+            spreads = timing.alone(calls, block_s=seconds / 2, timer=timer, watch=watch)
+        elif protocol == "interleaved":
+            spreads = timing.interleaved(calls, rounds=max(15, round(seconds / 0.015)), timer=timer, watch=watch)
+        else:
+            most = max(per.values())
+            spreads = timing.burst(calls, rounds=max(3, round(seconds / 0.3)), timer=timer, watch=watch, calls=most)
+        self.meter.label = None
+        for name, spread in spreads.items():
+            spread.samples = [sample / per[name] for sample in spread.samples]
+        return spreads, labels
+
+    def _rows(
+        self,
+        problem: Problem,
+        prepared: Mapping[str, Prepared],
+        protocol: str,
+        spreads: Mapping[str, Spread],
+        labels: Mapping[str, str],
+    ) -> None:
+        for name, spread in spreads.items():
+            row = self._row(problem, name, prepared[name], protocol, self.plan.launch, spread)
+            row["tflops"] = spread.as_dict(lambda seconds: problem.flops / seconds / 1e12, 2)
+            readings = self.meter.labelled.get(labels[name])
+            if protocol == "alone" and readings is not None and readings.watts:
+                row["sm_clock_mhz"], row["power_w"] = readings.megahertz, round(readings.watts, 1)
+                row["pj_per_flop"] = round(readings.watts * spread.median / problem.flops * 1e12, 4)
+            row["ratio_to"] = ratios(name, spreads)
+            self.results.rows.append(row)
+
+    def _row(
+        self, problem: Problem, name: str, prepared: Prepared, protocol: str, launch: str, spread: Spread
+    ) -> dict[str, Any]:
+        row = {
+            **problem.as_dict(), "provider": name, "kernel": prepared.kernel, "config": prepared.config,
+            "protocol": protocol, "launch": launch, "us": spread.as_dict(lambda seconds: seconds * 1e6, 2),
+        }  # fmt: skip
+        if self.plan.data != "normal":
+            row["data"] = self.plan.data
+        return {**row, **prepared.facts}
+
+    # -- launch: a chain of kernels by stream, graph, dependent launch and both ------------------------------------
+
+    def _chains(self, problem: Problem, prepared: Mapping[str, Prepared]) -> None:
+        self.advance(f"{problem.shape}: chains")
+        calls, per, of = {}, {}, {}
+        for name, one in prepared.items():
+            for launch in ("stream", "graph"):
+                self.watchdog.beat(f"{name} {problem.shape}, {launch}", PREPARE_S)
+                key = f"{name}|{launch}"
+                calls[key], per[key] = self.stage.ready(one, launch, CHAIN)
+                of[key] = (name, launch)
+        chained = {key: Chain(call, max(1, CHAIN // per[key])) for key, call in calls.items()}
+
+        def watch(key: str, counting: bool) -> None:
+            self.watchdog.beat(f"{key} {problem.shape}")
+
+        rounds = max(15, round(self.plan.seconds / 0.015))
+        spreads = timing.interleaved(chained, rounds=rounds, timer=self.stage.timer, watch=watch)
+        for key, spread in spreads.items():
+            spread.samples = [sample / (chained[key].times * per[key]) for sample in spread.samples]
+        for key, spread in spreads.items():
+            name, launch = of[key]
+            plain = name.removesuffix("+pdl")
+            shown = launch if plain == name else {"stream": "pdl", "graph": "pdl+graph"}[launch]
+            row = self._row(problem, plain, prepared[name], "interleaved", shown, spread)
+            row["tflops"] = spread.as_dict(lambda seconds: problem.flops / seconds / 1e12, 2)
+            same = {of[other][0]: each for other, each in spreads.items() if of[other][1] == launch}
+            row["ratio_to"] = ratios(name, same)
+            self.results.rows.append(row)
+
+    # -- host: what a call costs the host --------------------------------------------------------------------------
+
+    def _host(self, problem: Problem, prepared: Mapping[str, Prepared]) -> None:
+        self.advance(f"{problem.shape}: host time")
+        spreads = {}
+        for name, one in prepared.items():
+            self.watchdog.beat(f"{name} {problem.shape}, host time", PREPARE_S)
+            spreads[name] = self.stage.host_us(one)
+        for name, spread in spreads.items():
+            seconds = Spread([sample / 1e6 for sample in spread.samples])
+            row = self._row(problem, name, prepared[name], "host", "stream", seconds)
+            row["ratio_to"] = ratios(name, spreads)
+            self.results.rows.append(row)
+
+
+class Chain:
+    """So many calls as one."""
+
+    def __init__(self, call: Callable[[], object], times: int) -> None:
+        self.call, self.times = call, times
+
+    def __call__(self) -> None:
+        for _ in range(self.times):
+            self.call()
+
+
+def ratios(name: str, spreads: Mapping[str, Spread]) -> dict[str, float]:
+    """How many times as fast `name` is as each of the others that are not ours."""
+    mine = spreads[name].median
+    return {
+        other: round(spread.median / mine, 4) for other, spread in spreads.items() if not other.startswith("warploom")
+    }

@@ -1,0 +1,383 @@
+"""Who takes part in a comparison: our kernels, cuBLAS in its several forms, Triton, and what may be installed besides.
+
+A contender says why it cannot take part (`missing`), or makes one call for each set of operands (`prepare`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import ArgumentError, WarploomError
+from .operands import Operands
+from .problem import Problem
+from .timing import CudaTimer
+
+Beat = Callable[[str, float], None]
+"""Tells the watchdog what goes on, and for how many seconds it may."""
+COMPILE_S = 180.0
+
+
+@dataclass
+class Prepared:
+    """A contender ready to run a problem.
+
+    Attributes:
+        calls: one for each set of operands.
+        kernel, config: as the table names them.
+        facts: further entries of its evidence rows: registers, ptx_sha256, build.
+        program: of our own kernels.
+    """
+
+    calls: Sequence[Callable[[], object]]
+    kernel: str = ""
+    config: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+    program: Any = None
+
+
+class Contender:
+    """What all of them share. `name`: in tables and evidence files; `needs`: the Python package it takes."""
+
+    name = ""
+    needs = "torch"
+    dtypes: tuple[str, ...] = ("bf16", "f16", "f32")
+    scales: tuple[str, ...] = ("",)
+    kinds: tuple[str, ...] = ("gemm",)
+
+    def missing(self, problem: Problem | None = None) -> str | None:
+        """Why it cannot take part (in this problem): a sentence's end, or None."""
+        if not installed(self.needs):
+            return f"{self.needs} is not installed"
+        if problem is not None:
+            if problem.kind not in self.kinds:
+                return f"it has no {problem.kind}"
+            if problem.dtype not in self.dtypes:
+                return f"it does not take {problem.dtype}"
+            if problem.scales not in self.scales:
+                return f"it takes {'no scales' if not any(self.scales) else 'other scales'}"
+        return None
+
+    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+        """Calls of the problem. Raises WarploomError or RuntimeError where it turns out that it cannot."""
+        raise NotImplementedError
+
+
+def installed(package: str) -> bool:
+    """Whether a package can be imported."""
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+# -- cuBLAS through torch ------------------------------------------------------------------------------------------
+
+
+class Cublas(Contender):
+    """torch.mm."""
+
+    name = "cublas"
+
+    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+        import torch
+
+        def one(o: Operands) -> Callable[[], object]:
+            b = o.b.T
+            return lambda: torch.mm(o.a, b, out=o.out)
+
+        return Prepared([one(o) for o in sets], "torch.mm")
+
+
+class ScaledMm(Contender):
+    """torch._scaled_mm. The row-wise one also takes a problem with tensor-wise scales: one number for each row."""
+
+    dtypes = ("e4m3", "e5m2")
+
+    def __init__(self, scales: str) -> None:
+        self.name = {"tensor": "scaled-mm", "row": "scaled-mm-row", "block128": "scaled-mm-block"}[scales]
+        self.scales = ("row", "tensor") if scales == "row" else (scales,)
+        self._own = scales
+
+    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+        import torch
+
+        def one(o: Operands) -> Callable[[], object]:
+            b, scale_a, scale_b = o.b.T, o.scale_a, o.scale_b
+            if self._own == "row":
+                scale_a = scale_a.expand(problem.m, 1).contiguous()
+                scale_b = scale_b.expand(problem.n, 1).contiguous().T
+            elif problem.scales == "block128":  # both are read along m and n
+                scale_a, scale_b = scale_a.T.contiguous().T, scale_b.T
+            fast = problem.scales != "block128"
+            kind = o.out.dtype
+            return lambda: torch._scaled_mm(
+                o.a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=kind, out=o.out, use_fast_accum=fast
+            )
+
+        return Prepared([one(o) for o in sets], "torch._scaled_mm", self._own)
+
+
+class CublasLtBest(Contender):
+    """The fastest of up to twelve algorithms that cublasLt proposes."""
+
+    name = "cublaslt-best"
+    dtypes = ("bf16", "f16", "f32", "e4m3")
+    scales = ("", "tensor")
+
+    def missing(self, problem: Problem | None = None) -> str | None:
+        reason = super().missing(problem)
+        if reason is None and problem is not None:
+            from . import cublaslt
+
+            if cublaslt.path() is None:
+                return "torch has loaded no libcublasLt"
+        return reason
+
+    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+        from . import cublaslt
+
+        library = cublaslt.CublasLt(cublaslt.path() or "")
+        # the scales' addresses are part of a description, so each set has its own
+        products = [cublaslt.Matmul(library, problem, o) for o in (sets if problem.scales else sets[:1])]
+        timer, proposals = CudaTimer(), products[0].proposals
+        if not proposals:
+            raise ArgumentError("cublasLt proposes nothing for this problem", got=problem.shape)
+
+        def timed(at: int) -> float:
+            beat(f"{self.name}, proposal {at}", 20.0)
+            call = products[0].caller(sets[0], proposals[at])
+            timer.timed(call, 1)
+            return timer.timed(call, max(2, int(2e12 / problem.flops)))
+
+        best = cublaslt.fastest(proposals, timed)
+        each = products if problem.scales else products * len(sets)
+        calls = [product.caller(o, proposals[best]) for product, o in zip(each, sets, strict=True)]
+        return Prepared(calls, "cublasLtMatmul", f"proposal {best} of {len(proposals)}")
+
+
+# -- Triton --------------------------------------------------------------------------------------------------------
+
+
+class Triton(Contender):
+    """Our own persistent kernel in Triton, the fastest of its configurations."""
+
+    name = "triton"
+    needs = "triton"
+    dtypes = ("bf16", "f16", "e4m3")
+    scales = ("", "tensor")
+
+    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+        import torch
+
+        from . import triton_matmul as ours
+
+        sms = torch.cuda.get_device_properties(0).multi_processor_count
+        timer = CudaTimer()
+        times: dict[ours.Config, float] = {}
+        failures = []
+        for config in ours.configs(problem):
+            beat(f"{self.name}, compiling {config.name()}", COMPILE_S)
+            call = ours.caller(problem, sets[0], config, sms)
+            try:
+                call()
+                torch.cuda.synchronize()
+            except Exception as error:  # noqa: BLE001 - a configuration that does not compile is left out
+                failures.append(f"{config.name()}: {type(error).__name__}: {str(error).splitlines()[0][:120]}")
+                continue
+            beat(f"{self.name}, {config.name()}", 20.0)
+            times[config] = min(timer.timed(call, max(3, int(4e12 / problem.flops))) for _ in range(3))
+        if not times:
+            raise ArgumentError("no configuration of the Triton kernel runs here", got="; ".join(failures))
+        best = min(times, key=lambda config: times[config])
+        return Prepared([ours.caller(problem, o, best, sms) for o in sets], "triton persistent", best.name())
+
+
+# -- fused and grouped products in torch ---------------------------------------------------------------------------
+
+
+class TorchFused(Contender):
+    """What a model calls: F.linear and the activation, eager or compiled."""
+
+    kinds = ("gelu", "swiglu")
+
+    def __init__(self, compiled: bool) -> None:
+        self.name = "torch-compile" if compiled else "torch-eager"
+        self._compiled = compiled
+
+    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+        import torch
+        import torch.nn.functional as F  # noqa: N812
+
+        def end(*products: Any) -> Any:
+            return F.gelu(products[0]) if problem.kind == "gelu" else F.silu(products[0]) * products[1]
+
+        finish = end
+        if self._compiled:
+            beat(f"{self.name}, compiling", COMPILE_S)
+            finish = torch.compile(end)
+
+        def one(o: Operands) -> Callable[[], object]:
+            def call() -> None:
+                if problem.kind == "gelu":
+                    result = finish(F.linear(o.a, o.b, o.bias))
+                else:
+                    result = finish(F.linear(o.a, o.b), F.linear(o.a, o.up))
+                call.result = result  # type: ignore[attr-defined]
+
+            return call
+
+        calls = [one(o) for o in sets]
+        for call in calls:
+            call()
+        return Prepared(calls, "F.linear + activation", "compiled" if self._compiled else "eager")
+
+
+class Loop(Contender):
+    """A grouped product as a loop of cuBLAS calls."""
+
+    name = "loop"
+    kinds = ("grouped",)
+    dtypes = ("bf16", "f16", "e4m3")
+    scales = ("", "row")
+
+    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+        import torch
+
+        spans, first = [], 0
+        for expert, rows in enumerate(problem.rows):
+            if rows:
+                spans.append((expert, first, first + rows))
+            first += rows
+
+        def one(o: Operands) -> Callable[[], None]:
+            def call() -> None:
+                for expert, begin, end in spans:
+                    a, b, out = o.a[begin:end], o.b[expert].T, o.out[begin:end]
+                    if problem.scales:
+                        scale_a, scale_b = o.scale_a[begin:end], o.scale_b[expert].T
+                        torch._scaled_mm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=out.dtype, out=out,
+                                         use_fast_accum=True)  # fmt: skip
+                    else:
+                        torch.mm(a, b, out=out)
+
+            return call
+
+        return Prepared([one(o) for o in sets], "a loop of torch.mm")
+
+
+class TorchGrouped(Contender):
+    """torch._grouped_mm and torch._scaled_grouped_mm."""
+
+    name = "torch-grouped"
+    kinds = ("grouped",)
+    dtypes = ("bf16", "e4m3")
+    scales = ("", "row")
+
+    def missing(self, problem: Problem | None = None) -> str | None:
+        reason = super().missing(problem)
+        if reason is None:
+            import torch
+
+            if not hasattr(torch, "_grouped_mm"):
+                return f"torch {torch.__version__} has no _grouped_mm"
+        return reason
+
+    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+        import torch
+
+        def one(o: Operands) -> Callable[[], None]:
+            b = o.b.transpose(1, 2)
+
+            def call() -> None:
+                if problem.scales:
+                    call.result = torch._scaled_grouped_mm(  # type: ignore[attr-defined]
+                        o.a, b, o.scale_a.reshape(-1), o.scale_b.reshape(len(problem.rows), -1), offs=o.ends,
+                        out_dtype=o.out.dtype, use_fast_accum=True,
+                    )  # fmt: skip
+                else:
+                    call.result = torch._grouped_mm(o.a, b, offs=o.ends)  # type: ignore[attr-defined]
+
+            return call
+
+        return Prepared([one(o) for o in sets], "torch._grouped_mm")
+
+
+# -- what may be installed besides ---------------------------------------------------------------------------------
+
+
+class DeepGemm(Contender):
+    """DeepGEMM's bf16 product and its fp8 one with block scales."""
+
+    name = "deepgemm"
+    needs = "deep_gemm"
+    dtypes = ("bf16", "e4m3")
+    scales = ("", "block128")
+
+    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+        import deep_gemm  # type: ignore[import-not-found]
+
+        beat(f"{self.name}, compiling", COMPILE_S)
+
+        def one(o: Operands) -> Callable[[], object]:
+            if problem.scales:
+                a, b = (o.a, o.scale_a.T.contiguous().T), (o.b, o.scale_b)
+                return lambda: deep_gemm.fp8_gemm_nt(a, b, o.out)
+            return lambda: deep_gemm.bf16_gemm_nt(o.a, o.b, o.out)
+
+        return Prepared([one(o) for o in sets], "deep_gemm")
+
+
+class Quack(Contender):
+    """quack's tuned bf16 product."""
+
+    name = "quack"
+    needs = "quack"
+    dtypes = ("bf16", "f16")
+
+    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
+        from quack.gemm_interface import gemm  # type: ignore[import-not-found]
+
+        beat(f"{self.name}, compiling and tuning", COMPILE_S)
+
+        def one(o: Operands) -> Callable[[], object]:
+            b = o.b.T
+            return lambda: gemm(o.a, b, out=o.out)
+
+        return Prepared([one(o) for o in sets], "quack.gemm")
+
+
+class PyPtx(Contender):
+    """pyptx has kernels as examples and no product to call, so there is nothing to time through its package."""
+
+    name = "pyptx"
+    needs = "pyptx"
+
+    def missing(self, problem: Problem | None = None) -> str | None:
+        return super().missing(problem) or "the package has no product to be called; baselines of it are figures only"
+
+
+def result(call: Callable[[], object], operands: Operands) -> Any:
+    """Where the last call of a contender left its result."""
+    return getattr(call, "result", operands.out)
+
+
+OTHERS: tuple[Contender, ...] = (
+    Cublas(), CublasLtBest(), Triton(), ScaledMm("tensor"), ScaledMm("row"), ScaledMm("block128"), TorchFused(False),
+    TorchFused(True), Loop(), TorchGrouped(), DeepGemm(), Quack(), PyPtx(),
+)  # fmt: skip
+
+
+def find(name: str) -> Contender:
+    """The contender of a name. Raises ArgumentError for an unknown one."""
+    for contender in OTHERS:
+        if contender.name == name:
+            return contender
+    raise ArgumentError(
+        f"there is no contender {name!r}", expected=", ".join(each.name for each in OTHERS), got=repr(name)
+    )
+
+
+__all__ = ["COMPILE_S", "OTHERS", "Beat", "Contender", "Prepared", "WarploomError", "find", "installed", "result"]

@@ -1,0 +1,116 @@
+"""The GPU as `lab.bench` uses it: torch's arrays, CUDA graphs, events, and the host's clock."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import NoGpuError
+from . import operands
+from .contenders import Prepared, result
+from .operands import Operands, Reference, Rotation
+from .problem import Problem
+from .timing import CudaTimer, Spread
+
+UNIT_S = 0.003
+"""About how long one graph runs: long against the gap between two replays."""
+MOST_CALLS = 256
+_HOST_ROUNDS, _HOST_PASSES = 40, 15
+
+
+class GpuStage:
+    """The first GPU that torch sees. Raises NoGpuError where torch or a GPU is missing."""
+
+    def __init__(self) -> None:
+        try:
+            import torch
+        except ImportError:
+            raise NoGpuError("the benchmark takes its arrays from torch, which is not installed",
+                             hint="pip install torch") from None  # fmt: skip
+        if not torch.cuda.is_available():
+            raise NoGpuError(
+                "the benchmark needs a GPU that torch can use",
+                hint="`warploom ladder` emulates where there is none, and `warploom explain` calculates",
+            )
+        self._torch: Any = torch
+        torch.set_grad_enabled(False)
+        self.timer = CudaTimer()
+        self.name: str = torch.cuda.get_device_name()
+        properties = torch.cuda.get_device_properties(0)
+        self.sms: int = properties.multi_processor_count
+        self.uuid = f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else ""
+        self._references: dict[int, Reference] = {}
+
+    @property
+    def driver(self) -> str:
+        """Version of the kernel driver, as nvidia-smi tells it."""
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        try:
+            told = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
+        except OSError:
+            return ""
+        return told[0] if told else ""
+
+    def operands(self, problem: Problem, data: str) -> list[Operands]:
+        return operands.make(problem, data, operands.sets_of(problem))
+
+    def check(self, problem: Problem, sets: Sequence[Operands], prepared: Prepared) -> tuple[float, bool]:
+        first = sets[0]
+        exact = self._references.get(id(first))
+        if exact is None:
+            self._references.clear()
+            exact = self._references[id(first)] = operands.reference(problem, first)
+        for each in sets:
+            each.out.fill_(float("nan"))
+        for call in prepared.calls:
+            call()
+        self._torch.cuda.synchronize()
+        error, right = exact.errors(result(prepared.calls[0], first))
+        for call, each in zip(prepared.calls[1:], sets[1:], strict=True):
+            right = right and not bool(result(call, each).isnan().any())
+        return error, right
+
+    def ready(self, prepared: Prepared, launch: str, count: int) -> tuple[Callable[[], object], int]:
+        calls = prepared.calls
+        rotation = Rotation(calls)
+        if launch != "graph":
+            return rotation, 1
+        if not count:
+            self.timer.timed(rotation, len(calls))
+            seconds = max(self.timer.timed(rotation, 2 * len(calls)), 1e-6)
+            count = min(MOST_CALLS, max(len(calls), round(UNIT_S / seconds)))
+            count = -(-count // len(calls)) * len(calls)
+        graph = self._torch.cuda.CUDAGraph()
+        rotation = Rotation(calls)
+        with self._torch.cuda.graph(graph):
+            for _ in range(count):
+                rotation()
+        graph.replay()
+        self._torch.cuda.synchronize()
+        return graph.replay, count
+
+    def host_us(self, prepared: Prepared) -> Spread:
+        """Queues are emptied between rounds, untimed, so that they never fill."""
+        calls, spread = prepared.calls, Spread()
+        for call in calls:
+            call()
+        for _ in range(_HOST_PASSES):
+            self._torch.cuda.synchronize()
+            spent = 0
+            for round_number in range(_HOST_ROUNDS):
+                start = time.perf_counter_ns()
+                for call in calls:
+                    call()
+                spent += time.perf_counter_ns() - start
+                if round_number % 4 == 3:
+                    self._torch.cuda.synchronize()
+            spread.samples.append(spent / (_HOST_ROUNDS * len(calls)) / 1e3)
+        return spread
+
+    def release(self) -> None:
+        self._references.clear()
+        gc.collect()
+        self._torch.cuda.empty_cache()

@@ -1,0 +1,221 @@
+"""The arrays of a problem on a GPU, made with torch, and the exact result that every contender is held against.
+
+Data is random normal unless asked otherwise: zeros and small numbers take less power, so a GPU runs them faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .problem import Problem
+
+ROTATED_BYTES = 260_000_000
+"""Sets of operands are made until they are this large together: four times the L2 of an H200."""
+MOST_SETS = 64
+DATA = ("normal", "zeros", "small-int")
+_BLOCK = 128
+_ROWS_WITHOUT_F64 = 256
+_EXACT_F64 = ((6, 0), (7, 0), (8, 0), (9, 0), (10, 0))
+_CHUNK = 2048
+
+
+@dataclass
+class Operands:
+    """One set of arrays of a problem (torch tensors).
+
+    Attributes:
+        a: (M, K); b: (N, K), or (experts, N, K) for a grouped product.
+        out: (M, N).
+        scale_a, scale_b: f32: one number each, (M, 1) and (N, 1), or (M, K / 128) and (N / 128, K / 128).
+        bias: (N,), for "gelu"; up: (N, K), the other weights of "swiglu".
+        ends: (experts,) s32, the row behind the last one of each, for a grouped product.
+    """
+
+    a: Any
+    b: Any
+    out: Any
+    scale_a: Any = None
+    scale_b: Any = None
+    bias: Any = None
+    up: Any = None
+    ends: Any = None
+
+
+def sets_of(problem: Problem) -> int:
+    """How many sets of operands are rotated through, so that no call finds its own in the L2 cache."""
+    return max(1, min(MOST_SETS, -(-ROTATED_BYTES // max(problem.bytes, 1))))
+
+
+def make(problem: Problem, data: str = "normal", sets: int = 1, device: str = "cuda", seed: int = 0) -> list[Operands]:
+    """So many sets of operands. data: "normal", "zeros" or "small-int" (-2 to 2, whose sums are exact)."""
+    import torch
+
+    generator = torch.Generator(device=device).manual_seed(seed)
+    types = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn,
+             "e5m2": torch.float8_e5m2}  # fmt: skip
+
+    def values(*shape: int) -> Any:
+        if data == "zeros":
+            return torch.zeros(shape, device=device)
+        if data == "small-int":
+            return torch.randint(-2, 3, shape, device=device, generator=generator).float()
+        return torch.randn(shape, device=device, generator=generator)
+
+    def one() -> Operands:
+        b_shape = (problem.n, problem.k)
+        if problem.rows:
+            b = torch.empty(len(problem.rows), *b_shape, dtype=types[problem.dtype], device=device)
+            scale_b = torch.empty(len(problem.rows), problem.n, 1, device=device) if problem.scales else None
+            for expert in range(len(problem.rows)):
+                plain, scale = quantised(values(*b_shape), problem.scales, types[problem.dtype], "b")
+                b[expert] = plain
+                if scale_b is not None:
+                    scale_b[expert] = scale
+        else:
+            b, scale_b = quantised(values(*b_shape), problem.scales, types[problem.dtype], "b")
+        a, scale_a = quantised(values(problem.m, problem.k), problem.scales, types[problem.dtype], "a")
+        made = Operands(a, b, torch.empty(problem.m, problem.n, dtype=types[problem.out], device=device),
+                        scale_a, scale_b)  # fmt: skip
+        if problem.kind == "gelu":
+            made.bias = values(problem.n).to(types[problem.out])
+        elif problem.kind == "swiglu":
+            made.up = values(*b_shape).to(types[problem.dtype])
+        elif problem.rows:
+            made.ends = torch.tensor(problem.rows, device=device).cumsum(0).to(torch.int32)
+        return made
+
+    return [one() for _ in range(sets)]
+
+
+def quantised(values: Any, scales: str, dtype: Any, side: str) -> tuple[Any, Any]:
+    """Values in a type, and the scales to multiply them by (None without): the largest one becomes the type's."""
+    import torch
+
+    if not scales:
+        return values.to(dtype), None
+    most = torch.finfo(dtype).max
+    rows, columns = values.shape
+    if scales == "tensor":
+        blocks = values.reshape(1, rows, 1, columns)
+    elif scales == "row":
+        blocks = values.reshape(rows, 1, 1, columns)
+    else:
+        height = 1 if side == "a" else _BLOCK
+        blocks = values.reshape(rows // height, height, columns // _BLOCK, _BLOCK)
+    factor = (blocks.abs().amax((1, 3), keepdim=True) / most).clamp(min=1e-12)
+    plain = (blocks / factor).reshape(rows, columns).to(dtype)
+    factor = factor.reshape(factor.shape[0], factor.shape[2])
+    return plain, factor.reshape(()) if scales == "tensor" else factor.contiguous()
+
+
+def wide(values: Any, scale: Any, scales: str, side: str) -> Any:
+    """The values that a quantised array stands for, in f64."""
+    result = values.double()
+    if scales == "block128":
+        factor = scale.double().repeat_interleave(_BLOCK, 1)
+        result = result * (factor if side == "a" else factor.repeat_interleave(_BLOCK, 0))
+    elif scales:
+        result = result * scale.double()
+    return result
+
+
+@dataclass
+class Reference:
+    """The exact result, accumulated in f64, and how far a right one may be from it.
+
+    Attributes:
+        rows: of D that are looked at: all where the GPU has f64 at speed, else some, evenly spread.
+        exact: those rows, f64.
+        slack: largest difference that the order and the width of the accumulation explain.
+    """
+
+    problem: Problem
+    rows: Any
+    exact: Any
+    slack: float
+
+    def errors(self, out: Any) -> tuple[float, bool]:
+        """(‖D − exact‖ / ‖exact‖, whether every element is right)."""
+        squared = norm = 0.0
+        right = True
+        for start in range(0, len(self.rows), _CHUNK):
+            exact = self.exact[start : start + _CHUNK]
+            found = out[self.rows[start : start + _CHUNK]].double()
+            difference = (found - exact).abs()
+            right = right and bool((difference <= exact.abs() * self.rounding + self.slack).all())
+            squared += float(difference.square().sum())
+            norm += float(exact.square().sum())
+        if squared != squared:
+            return float("nan"), False
+        return (squared / norm) ** 0.5 if norm else squared**0.5, right
+
+    @property
+    def rounding(self) -> float:
+        """One unit in the last place of D, relative."""
+        return {"bf16": 2**-7, "f16": 2**-10, "f32": 2**-22}[self.problem.out]
+
+
+def reference(problem: Problem, operands: Operands) -> Reference:
+    """The exact result of a set of operands.
+
+    An element may differ from it by one unit in the last place of D, and by 2 (K / k) 2^-23 |A||B|, k being what one
+    tensor core instruction sums up: the width of its accumulator; 2^-13 in place of 2^-23 for the fast accumulation of
+    fp8 (docs/emulator.md). |A||B| is taken as K times the means of both.
+    """
+    import torch
+
+    device = operands.a.device
+    count = problem.m
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) not in _EXACT_F64:
+        count = min(count, _ROWS_WITHOUT_F64)
+    rows = torch.linspace(0, problem.m - 1, count, device=device).round().long()
+    a = wide(operands.a[rows], operands.scale_a[rows] if problem.scales in ("row", "block128") else operands.scale_a,
+             problem.scales, "a")  # fmt: skip
+    exact = torch.empty(len(rows), problem.n, dtype=torch.float64, device=device)
+    first = 0
+    for expert, height in enumerate(problem.rows or (problem.m,)):
+        last = first + height
+        mine = (rows >= first) & (rows < last)
+        weights, scale = operands.b, operands.scale_b
+        if problem.rows:
+            weights, scale = weights[expert], None if scale is None else scale[expert]
+        product = a[mine] @ wide(weights, scale, problem.scales, "b").T
+        if problem.kind == "gelu":
+            product = torch.nn.functional.gelu(product + operands.bias.double())
+        elif problem.kind == "swiglu":
+            product = torch.nn.functional.silu(product) * (a[mine] @ operands.up.double().T)
+        exact[mine] = product
+        first = last
+    per_instruction = 32 if problem.scales else 16
+    unit = 2.0**-13 if problem.scales else 2.0**-23
+    sizes = float(a.abs().mean()) * float(wide_mean(operands, problem))
+    slack = 2 * (problem.k / per_instruction) * unit * problem.k * sizes
+    if problem.kind != "gemm" and problem.kind != "grouped":
+        slack += 0.02 * float(exact.std())  # their bf16 intermediates differ from ours, which are f32
+    return Reference(problem, rows, exact, slack)
+
+
+def wide_mean(operands: Operands, problem: Problem) -> float:
+    """Mean magnitude of B."""
+    if problem.rows:
+        first = operands.scale_b[0] if operands.scale_b is not None else None
+        return float(wide(operands.b[0], first, problem.scales, "b").abs().mean())
+    return float(wide(operands.b, operands.scale_b, problem.scales, "b").abs().mean())
+
+
+class Rotation:
+    """Calls one after the other, round and round: one for each set of operands."""
+
+    def __init__(self, calls: Sequence[Any]) -> None:
+        self._calls = list(calls)
+        self._at = 0
+
+    def __call__(self) -> None:
+        call = self._calls[self._at]
+        self._at = (self._at + 1) % len(self._calls)
+        call()
+
+
+__all__ = ["DATA", "Operands", "Reference", "Rotation", "make", "quantised", "reference", "sets_of", "wide"]

@@ -1,0 +1,83 @@
+"""A problem to be timed: what is computed, on which types, and how much work that is.
+
+Everything here is data; nothing needs a GPU or a framework.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+
+from ..errors import ArgumentError
+
+BYTES = {"f32": 4, "bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1, "s8": 1}
+KINDS = ("gemm", "gelu", "swiglu", "grouped")
+SCALES = ("", "tensor", "row", "block128")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """D (M, N) = A (M, K) times B (N, K) transposed, all row-major, and what else is asked of it.
+
+    Attributes:
+        m, n, k: sizes; in a grouped product m is the sum over the experts.
+        dtype: of A and B.
+        out: of D.
+        kind: "gemm"; "gelu": gelu(A Bᵀ + bias); "swiglu": silu(A Gᵀ) * (A Uᵀ), two products; "grouped": each group of
+            rows of A has a B of its own.
+        scales: of fp8 operands: "tensor", "row" or "block128"; "" without.
+        rows: of each expert, for a grouped product.
+    """
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "bf16"
+    out: str = "bf16"
+    kind: str = "gemm"
+    scales: str = ""
+    rows: tuple[int, ...] = ()
+
+    @property
+    def products(self) -> int:
+        """How many matrix products of this size there are."""
+        return 2 if self.kind == "swiglu" else 1
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of the products; what is fused into their ends is not counted."""
+        return 2 * self.m * self.n * self.k * self.products
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of A, B and D, each once."""
+        operand, weights = BYTES[self.dtype], max(len(self.rows), 1) * self.products
+        return (self.m * self.k + weights * self.n * self.k) * operand + self.m * self.n * BYTES[self.out]
+
+    @property
+    def shape(self) -> str:
+        """ "8192x8192x8192", with what else tells it from others of the same size."""
+        extra = [word for word in (self.kind if self.kind != "gemm" else "", self.scales) if word]
+        experts = [f"{len(self.rows)} experts" + ("" if len(set(self.rows)) == 1 else ", skewed")] if self.rows else []
+        return " ".join([f"{self.m}x{self.n}x{self.k}", *extra, *experts])
+
+    def as_dict(self) -> dict[str, object]:
+        """The fields as an evidence row has them."""
+        values = asdict(self)
+        if not self.rows:
+            del values["rows"]
+        for name in ("kind", "scales"):
+            if values[name] in ("gemm", ""):
+                del values[name]
+        return {**values, "layout": "tn"}
+
+
+def parse_shapes(text: str, like: Problem) -> tuple[Problem, ...]:
+    """The problems of "4096x4096x4096,512x8192x8192", else like `like`. Raises ArgumentError for other texts."""
+    found = []
+    for word in text.split(","):
+        sizes = word.strip().lower().split("x")
+        if len(sizes) != 3 or not all(size.isdigit() and int(size) > 0 for size in sizes):
+            raise ArgumentError("this is no shape", expected="MxNxK, as in 4096x4096x4096,512x8192x8192", got=word)
+        m, n, k = map(int, sizes)
+        found.append(replace(like, m=m, n=n, k=k, rows=()))
+    return tuple(found)

@@ -1,0 +1,253 @@
+"""Calculators: how fast a product can be at all, and what its tiles waste. Formulas, no measurements.
+
+    arithmetic intensity   FLOP for each byte that must cross HBM: 2 M N K / (bytes of A, B and D)
+    ridge point            intensity at which both roofs meet: peak / bandwidth
+    attainable             min(peak, intensity x bandwidth)          Williams, Waterman, Patterson, CACM 52(4), 2009
+    tile efficiency        M N / (area of all tiles, the parts over the edge too)
+    wave efficiency        tiles / (waves x tiles at a time)
+    L2 traffic             bytes that a raster order brings from HBM, by a cache that forgets the least recently used
+
+Peaks are FLOP per clock and SM of the tensor core (NVIDIA H100 white paper, table 2; A100 white paper, table 3) times
+SMs and the highest clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..errors import ArgumentError
+from ..isa import arch as arches
+
+FLOP_PER_CLOCK = {
+    "sm_90a": {"bf16": 4096, "f16": 4096, "tf32": 2048, "e4m3": 8192, "e5m2": 8192, "s8": 8192, "f32": 256},
+    "sm_80": {"bf16": 2048, "f16": 2048, "tf32": 1024, "s8": 4096, "f32": 128},
+}
+"""Multiplications and additions of one SM in one clock, without sparsity; f32 is without tensor cores."""
+MEMORY_BANDWIDTH = {"H200": 4.8e12, "H100": 3.35e12, "A100": 2.039e12}
+"""Bytes per second of HBM, data sheets (H100 SXM, A100 80 GB)."""
+CLOCK = {"H200": 1.98e9, "H100": 1.98e9, "A100": 1.41e9}
+"""Highest SM clock, Hz."""
+L2_BYTES = {"H200": 50 << 20, "H100": 50 << 20, "A100": 40 << 20}
+SMS = {"H200": 132, "H100": 132, "A100": 108}
+ARCH = {"H200": "sm_90a", "H100": "sm_90a", "A100": "sm_80"}
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The two roofs of a GPU for one type.
+
+    Attributes:
+        peak: FLOP/s of the tensor cores at `clock`.
+        bandwidth: bytes/s of HBM.
+    """
+
+    peak: float
+    bandwidth: float
+    clock: float
+
+    @classmethod
+    def of(cls, machine: str = "H200", dtype: str = "bf16", clock: float | None = None) -> Roofline:
+        """The roofs of a known GPU; clock in Hz, its highest by default. Raises ArgumentError for an unknown one."""
+        if machine not in SMS:
+            raise ArgumentError(f"nothing is known of a {machine!r}", expected=", ".join(SMS), got=repr(machine))
+        rates = FLOP_PER_CLOCK[ARCH[machine]]
+        if dtype not in rates:
+            raise ArgumentError(f"{machine} has no tensor core for {dtype}", expected=", ".join(rates), got=dtype)
+        hertz = clock or CLOCK[machine]
+        return cls(SMS[machine] * rates[dtype] * hertz, MEMORY_BANDWIDTH[machine], hertz)
+
+    @property
+    def ridge(self) -> float:
+        """FLOP per byte from which on the tensor cores are the limit."""
+        return self.peak / self.bandwidth
+
+    def attainable(self, intensity: float) -> float:
+        """FLOP/s at that many FLOP per byte."""
+        return min(self.peak, intensity * self.bandwidth)
+
+
+def intensity(m: int, n: int, k: int, operand_bytes: int = 2, out_bytes: int = 2) -> float:
+    """FLOP for each byte of A, B and D, each moved once."""
+    return 2 * m * n * k / ((m * k + n * k) * operand_bytes + m * n * out_bytes)
+
+
+def activity(tflops: float, clock_hz: float, sms: int = 132, dtype: str = "bf16", arch: str = "sm_90a") -> float:
+    """Share of the tensor cores' time: speed over what they do at this clock. The clock has to be the kernel's own."""
+    return tflops * 1e12 / (sms * FLOP_PER_CLOCK[arch][dtype] * clock_hz)
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """CTAs that fit on one SM, by each limit; the least counts.
+
+    Attributes:
+        registers, shared, warps, ctas: how many CTAs each resource has room for.
+    """
+
+    registers: int
+    shared: int
+    warps: int
+    ctas: int
+
+    @property
+    def resident(self) -> int:
+        return min(self.registers, self.shared, self.warps, self.ctas)
+
+    @property
+    def limit(self) -> str:
+        """What runs out first."""
+        named = {"registers": self.registers, "shared memory": self.shared, "warps": self.warps, "CTA slots": self.ctas}
+        return min(named, key=lambda name: named[name])
+
+
+def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy:
+    """By the CUDA C++ Programming Guide, "Multiprocessor level": registers go to warps in units of 256, shared memory
+    to CTAs in units of 128 bytes plus what the system keeps. registers: per thread; shared: bytes per CTA."""
+    limits = arches.get(arch)
+    warps = -(-threads // 32)
+    per_warp = -(-registers * 32 // 256) * 256
+    per_cta = -(-(shared + limits.shared_reserved) // 128) * 128
+    most = limits.ctas_per_sm
+    return Occupancy(
+        limits.registers_per_sm // per_warp // warps if registers else most,
+        limits.shared_per_sm // per_cta if per_cta else most,
+        limits.warps_per_sm // warps,
+        most,
+    )
+
+
+@dataclass(frozen=True)
+class Waves:
+    """How a grid of tiles meets the SMs.
+
+    Attributes:
+        rows, columns: tiles of D.
+        at_a_time: tiles that run at one time.
+        tile_efficiency: share of the tiles' area that lies in D.
+        wave_efficiency: share of the slots of all waves that have a tile.
+    """
+
+    rows: int
+    columns: int
+    at_a_time: int
+    tile_efficiency: float
+    wave_efficiency: float
+
+    @property
+    def tiles(self) -> int:
+        return self.rows * self.columns
+
+    @property
+    def waves(self) -> float:
+        """Full ones and the part of the last."""
+        return self.tiles / self.at_a_time
+
+    @property
+    def efficiency(self) -> float:
+        """Both together: the most of its peak a kernel reaches with these tiles, all else being perfect."""
+        return self.tile_efficiency * self.wave_efficiency
+
+
+def waves(m: int, n: int, tile_m: int, tile_n: int, at_a_time: int = 132) -> Waves:
+    """Tiles of a product and the waves they make, `at_a_time` being SMs x CTAs on each."""
+    rows, columns = -(-m // tile_m), -(-n // tile_n)
+    tiles = rows * columns
+    slots = math.ceil(tiles / at_a_time) * at_a_time
+    return Waves(rows, columns, at_a_time, m * n / (tiles * tile_m * tile_n), tiles / slots)
+
+
+# -- L2 traffic ----------------------------------------------------------------------------------------------------
+
+Order = Callable[[int, int], Iterator[tuple[int, int]]]
+"""(rows, columns) of the grid of tiles -> (row, column) of each, in the order they are computed."""
+
+
+def along_rows(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Row by row."""
+    return ((row, column) for row in range(rows) for column in range(columns))
+
+
+def grouped(height: int) -> Order:
+    """Bands of `height` rows, each walked column by column, every other one backwards."""
+
+    def order(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+        for number, first in enumerate(range(0, rows, height)):
+            for step in range(columns):
+                column = step if number % 2 == 0 else columns - 1 - step
+                for row in range(first, min(first + height, rows)):
+                    yield row, column
+
+    return order
+
+
+def hilbert(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+    """Along the Hilbert curve of the smallest square around the grid; what is outside is left out."""
+    side = 1
+    while side < max(rows, columns):
+        side *= 2
+    for distance in range(side * side):
+        x = y = 0
+        rest, level = distance, 1
+        while level < side:
+            right = 1 & (rest // 2)
+            upper = 1 & (rest ^ right)
+            if upper == 0:
+                if right == 1:
+                    x, y = level - 1 - x, level - 1 - y
+                x, y = y, x
+            x, y = x + level * right, y + level * upper
+            rest //= 4
+            level *= 2
+        if y < rows and x < columns:
+            yield y, x
+
+
+ORDERS: dict[str, Order] = {
+    "along rows": along_rows,
+    "grouped 4": grouped(4),
+    "grouped 8": grouped(8),
+    "grouped 16": grouped(16),
+    "hilbert": hilbert,
+}
+
+
+def l2_traffic(
+    m: int,
+    n: int,
+    k: int,
+    tile_m: int,
+    tile_n: int,
+    order: Order,
+    at_a_time: int = 132,
+    cache_bytes: int = 50 << 20,
+    operand_bytes: int = 2,
+    chunk_k: int = 512,
+) -> int:
+    """Bytes of A and B that come from HBM, when the tiles of a wave go through k together.
+
+    A model: all tiles of a wave are at the same k; a block of A or B of `chunk_k` columns is fetched where the cache
+    does not have it; the cache holds whole blocks and forgets the one least recently used. Stores of D pass through
+    without taking room. It ranks orders; it does not predict a counter.
+    """
+    rows, columns = -(-m // tile_m), -(-n // tile_n)
+    tiles = list(order(rows, columns))
+    size = {"a": tile_m * min(chunk_k, k) * operand_bytes, "b": tile_n * min(chunk_k, k) * operand_bytes}
+    held: OrderedDict[tuple[str, int, int], None] = OrderedDict()
+    used = fetched = 0
+    for start in range(0, len(tiles), at_a_time):
+        wave = tiles[start : start + at_a_time]
+        a_rows, b_columns = dict.fromkeys(row for row, _ in wave), dict.fromkeys(column for _, column in wave)
+        for step in range(-(-k // chunk_k)):
+            for key in [*(("a", row, step) for row in a_rows), *(("b", column, step) for column in b_columns)]:
+                if key in held:
+                    held.move_to_end(key)
+                    continue
+                held[key] = None
+                fetched += size[key[0]]
+                used += size[key[0]]
+                while used > cache_bytes:
+                    used -= size[held.popitem(last=False)[0][0]]
+    return fetched

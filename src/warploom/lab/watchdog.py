@@ -1,0 +1,62 @@
+"""Ends a process whose GPU does not answer any more: a thread that wants to hear from us every so often.
+
+A kernel that hangs cannot be stopped from inside its process. So whoever launches says `beat("who")` before each
+launch or wait; where nothing is heard for `limit_s`, the thread tells who it was, keeps what there is, and ends the
+process at once with exit code 3.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+LIMIT_S = 20.0
+HANG = 3
+"""Exit code of a process that was ended."""
+
+
+class Watchdog:
+    """`with Watchdog(on_hang) as watchdog: … watchdog.beat("cublas 4096x4096x4096")`."""
+
+    def __init__(
+        self,
+        on_hang: Callable[[str], None],
+        limit_s: float = LIMIT_S,
+        end: Callable[[int], object] = os._exit,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """on_hang: called with who hung, before the end. end, now: for tests."""
+        self._on_hang, self._limit, self._end, self._now = on_hang, limit_s, end, now
+        self._who, self._until = "the start", now() + limit_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
+
+    def beat(self, who: str, seconds: float | None = None) -> None:
+        """Still here. seconds: how long to wait for the next beat where it takes longer than usual (compiling)."""
+        self._who, self._until = who, self._now() + (seconds or self._limit)
+
+    def late(self) -> bool:
+        """Whether the next beat is overdue."""
+        return self._now() > self._until
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.25):
+            if self.late():
+                try:
+                    self._on_hang(self._who)
+                finally:
+                    self._end(HANG)
+                return
+
+    def __enter__(self) -> Watchdog:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()

@@ -1,0 +1,357 @@
+"""The benchmark without a GPU: suites, protocols on a pretended clock, contenders that are missing or wrong, rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from warploom.errors import ArgumentError
+from warploom.lab import bench, contenders, ours, timing
+from warploom.lab.bench import Bench, Plan
+from warploom.lab.contenders import Contender, Prepared
+from warploom.lab.power import PowerMeter
+from warploom.lab.problem import Problem, parse_shapes
+from warploom.lab.suites import SUITES, skewed
+from warploom.lab.timing import Spread
+from warploom.lab.watchdog import HANG, Watchdog
+
+TIME = [0.0]
+"""The pretended time, in seconds; calls of `taking` move it."""
+
+
+class Clock:
+    """A timer on the pretended time."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+        self.idled = 0.0
+
+    def timed(self, call: Callable[[], object], launches: int) -> float:
+        started = TIME[0]
+        for _ in range(launches):
+            call()
+        self.ran.append(getattr(call, "name", "?"))
+        return (TIME[0] - started) / launches
+
+    def now(self) -> float:
+        return TIME[0]
+
+    def idle(self, seconds: float) -> None:
+        TIME[0] += seconds
+        self.idled += seconds
+
+
+def taking(name: str, seconds: float) -> Callable[[], None]:
+    def call() -> None:
+        TIME[0] += seconds
+
+    call.name = name  # type: ignore[attr-defined]
+    return call
+
+
+# -- protocols -----------------------------------------------------------------------------------------------------
+
+
+def test_alone_runs_solid_blocks_a_b_a_b_and_drops_their_beginnings() -> None:
+    clock, heard = Clock(), []
+    calls = {"a": taking("a", 0.001), "b": taking("b", 0.002)}
+    spreads = timing.alone(calls, block_s=1.0, timer=clock, watch=lambda *what: heard.append(what))
+    blocks = [name for at, name in enumerate(clock.ran) if at == 0 or clock.ran[at - 1] != name]
+    assert blocks == ["a", "b", "a", "b"]
+    assert {name: spread.median for name, spread in spreads.items()} == pytest.approx({"a": 0.001, "b": 0.002})
+    assert len(spreads["a"].samples) == pytest.approx(2 * 20, abs=2), "a second of slices of 50 ms, twice"
+    dropped = [what for what in heard if what == ("a", False)]
+    assert len(dropped) >= 2 * 5, "the first quarter of a second does not count"
+
+
+def test_interleaved_runs_every_contender_once_in_each_round_in_changing_order() -> None:
+    clock = Clock()
+    calls = {name: taking(name, 0.001) for name in "abcd"}
+    spreads = timing.interleaved(calls, rounds=15, timer=clock)
+    rounds = [tuple(clock.ran[-60:][at : at + 4]) for at in range(0, 60, 4)]
+    assert all(sorted(each) == list("abcd") for each in rounds)
+    assert len(set(rounds)) > 5
+    assert all(len(spread.samples) == 15 for spread in spreads.values())
+
+
+@pytest.mark.parametrize("per_call, launches", [(1, 8), (8, 1)])
+def test_burst_times_eight_launches_after_a_pause(per_call: int, launches: int) -> None:
+    clock = Clock()
+    counted = []
+
+    def call() -> None:
+        counted.append(1)
+        TIME[0] += 0.001
+
+    timing.burst({"a": call}, rounds=1, timer=clock, calls=per_call)
+    assert len(counted) == 1 + launches
+    assert clock.idled == timing.BURST_PAUSE_S
+
+
+def test_a_process_whose_gpu_does_not_answer_is_ended_and_told_who_it_was() -> None:
+    said: list[str] = []
+    ended: list[int] = []
+    with Watchdog(said.append, limit_s=0.05, end=ended.append) as watchdog:
+        watchdog.beat("triton 64x64x64")
+        watchdog._thread.join(timeout=5)
+    assert (said, ended) == (["triton 64x64x64"], [HANG])
+
+
+def test_a_step_that_says_it_takes_long_may_take_long() -> None:
+    now = [0.0]
+    watchdog = Watchdog(lambda who: None, now=lambda: now[0])
+    watchdog.beat("compiling", 100.0)
+    now[0] = 99.0
+    assert not watchdog.late()
+    now[0] = 101.0
+    assert watchdog.late()
+
+
+def test_power_is_kept_for_whoever_ran() -> None:
+    meter = PowerMeter()
+    meter.take("1980, 120.5\n")
+    meter.label = "a"
+    meter.take("1400, 690.0\n")
+    meter.take("[N/A], [N/A]\n")
+    assert (meter.labelled["a"].watts, meter.labelled["a"].megahertz) == (690.0, 1400.0)
+    assert meter.header()["power_w"] == {"median": 405.2, "min": 120.5, "max": 690.0, "samples": 2}
+
+
+# -- suites and plans ----------------------------------------------------------------------------------------------
+
+
+def test_flops_and_bytes_of_a_problem() -> None:
+    assert Problem(2, 3, 5).flops == 60
+    assert Problem(2, 3, 5).bytes == 2 * (10 + 15 + 6)
+    assert Problem(2, 3, 5, dtype="e4m3", out="f32").bytes == 10 + 15 + 24
+    assert Problem(2, 3, 5, kind="swiglu").flops == 120
+    assert Problem(4, 3, 5, kind="grouped", rows=(1, 3)).bytes == 2 * (20 + 2 * 15 + 12)
+
+
+def test_every_suite_names_problems_and_contenders_that_exist() -> None:
+    assert set(SUITES) == {"square", "llm", "small-k", "launch", "decode", "fp8", "grouped", "fused", "overhead"}
+    for suite in SUITES.values():
+        assert suite.problems and len(set(suite.problems)) == len(suite.problems)
+        others = [contenders.find(name) for name in suite.against]
+        for problem in suite.problems:
+            takes = [
+                each for each in others
+                if problem.kind in each.kinds and problem.dtype in each.dtypes and problem.scales in each.scales
+            ]  # fmt: skip
+            assert takes, f"{suite.name}: nobody to be compared with at {problem.shape}"
+
+
+def test_the_skewed_experts_are_the_same_every_time_and_some_are_empty() -> None:
+    rows = skewed(64, 512)
+    assert rows == skewed(64, 512)
+    assert len(rows) == 64 and 0 in rows and max(rows) > 400
+
+
+def test_shapes_are_read_from_text() -> None:
+    like = Problem(1, 1, 1, dtype="e4m3", scales="row")
+    assert parse_shapes("8x16x32, 4X4X4", like) == (replace(like, m=8, n=16, k=32), replace(like, m=4, n=4, k=4))
+
+
+@pytest.mark.parametrize("text", ["8x16", "8x16xk", "0x1x1", "8*8*8", ""])
+def test_what_is_no_shape_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentError, match="no shape"):
+        parse_shapes(text, Problem(1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "options, says",
+    [
+        ({"suite": "sqare"}, "no suite 'sqare'"),
+        ({"suite": "square", "protocols": "alone,fast"}, "no protocol 'fast'"),
+        ({"suite": "square", "against": "cublas,cutlas"}, "no contender 'cutlas'"),
+        ({"suite": "square", "data": "ones"}, "no data 'ones'"),
+        ({"suite": "square", "seconds": 0}, "needs time"),
+        ({"suite": "square", "launch": "graphs"}, "stream or by graph"),
+        ({"suite": "square", "configs": ["pingpong"]}, "no configuration"),
+        ({"suite": "square", "configs": ["rung:99"]}, "no rung '99'"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_with_what_there_is(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ArgumentError, match=says) as caught:
+        bench.plan(**options)
+    assert "expected" in str(caught.value)
+
+
+def test_a_plan_without_words_is_the_suites_own() -> None:
+    plan = bench.plan("square")
+    assert [each.name for each in plan.contenders] == ["warploom", "cublas", "cublaslt-best", "triton"]
+    assert plan.protocols == ("alone", "interleaved", "burst")
+    assert plan.problems[0] == Problem(8192, 8192, 8192)
+    assert [each.name for each in bench.plan("square", against="none").contenders] == ["warploom"]
+
+
+# -- contenders ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["triton", "deepgemm", "quack", "pyptx"])
+def test_a_contender_that_is_not_installed_is_named_as_missing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contenders, "installed", lambda package: False)
+    assert contenders.find(name).missing() == f"{contenders.find(name).needs} is not installed"
+
+
+def test_a_contender_says_which_problems_it_does_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contenders, "installed", lambda package: True)
+    assert contenders.find("cublas").missing(Problem(8, 8, 8, dtype="e4m3", scales="tensor")) == "it does not take e4m3"
+    assert contenders.find("scaled-mm").missing(Problem(8, 8, 8, dtype="e4m3", scales="row")) == "it takes other scales"
+    assert contenders.find("cublas").missing(Problem(8, 8, 8, kind="gelu")) == "it has no gelu"
+    assert contenders.find("cublas").missing(Problem(8, 8, 8)) is None
+
+
+def test_the_fastest_proposal_is_the_one_with_the_least_median() -> None:
+    from warploom.lab import cublaslt
+
+    times = {0: iter([3.0, 1.0, 3.0]), 1: iter([2.0, 2.0, 9.0]), 2: iter([4.0, 4.0, 4.0])}
+    assert cublaslt.fastest([None] * 3, lambda at: next(times[at])) == 1  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["cooperative_256x192x3_2a_g8", "ping_pong_128x192x5_2b_g8", "staggered_256x128x4_g1", "ping_pong_64x8x7_g2"],
+)
+def test_a_configuration_is_found_by_the_name_that_tables_show(text: str) -> None:
+    assert ours.parse_config(text).name() == text
+
+
+def test_fields_of_a_configuration_can_be_set() -> None:
+    config = ours.parse_config("cooperative_256x192x3_2a_g8,slots=3,pdl=0")
+    assert (config.slots, config.pdl, config.tile_m) == (3, False, 256)
+    assert ours.parse_config("form=ping_pong,stages=5").stages == 5
+    with pytest.raises(ArgumentError, match="`slots` of a configuration"):
+        ours.parse_config("form=ping_pong,slots=many")
+
+
+# -- a run ---------------------------------------------------------------------------------------------------------
+
+
+class Pretended(Contender):
+    """Takes so long; may be wrong, or fail."""
+
+    needs = "json"
+    dtypes = ("bf16",)
+
+    def __init__(self, name: str, seconds: float, error: float = 1e-3, fails: str = "", absent: str = "") -> None:
+        self.name, self.seconds, self.error, self.fails, self.absent = name, seconds, error, fails, absent
+
+    def missing(self, problem: Problem | None = None) -> str | None:
+        return self.absent or super().missing(problem)
+
+    def prepare(self, problem: Problem, sets: Sequence[Any], beat: Any) -> Prepared:
+        if self.fails:
+            raise RuntimeError(self.fails)
+        return Prepared([taking(self.name, self.seconds)], "kernel of " + self.name, "tile", {"error": self.error})
+
+
+class PretendedStage:
+    """A GPU that is none."""
+
+    def __init__(self) -> None:
+        self.timer = Clock()
+        self.released = 0
+
+    def operands(self, problem: Problem, data: str) -> list[Any]:
+        return [object()]
+
+    def check(self, problem: Problem, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
+        error = prepared.facts.pop("error")
+        return error, error < 0.01
+
+    def ready(self, prepared: Prepared, launch: str, count: int) -> tuple[Callable[[], object], int]:
+        call, per = prepared.calls[0], 4 if launch == "graph" else 1
+        return bench.Chain(call, per), per
+
+    def host_us(self, prepared: Prepared) -> Spread:
+        started = TIME[0]
+        prepared.calls[0]()
+        return Spread([(TIME[0] - started) * 1e6])
+
+    def release(self) -> None:
+        self.released += 1
+
+
+def run(contenders: Sequence[Contender], suite: str = "square", **options: Any) -> tuple[Bench, list[str]]:
+    plan = bench.plan(suite, shapes="64x64x64,128x64x64", **options)
+    plan = replace(plan, contenders=tuple(contenders))
+    said: list[str] = []
+    one = Bench(plan, PretendedStage(), PowerMeter(), Watchdog(lambda who: None), said.append)
+    one.run()
+    return one, said
+
+
+def test_a_run_gives_a_row_for_each_problem_contender_and_protocol_with_ratios() -> None:
+    one, _ = run([Pretended("warploom", 1e-6), Pretended("cublas", 2e-6)], protocols="interleaved,burst")
+    rows = one.results.rows
+    assert len(rows) == 2 * 2 * 2
+    mine = rows[0]
+    assert mine["us"]["median"] == 1.0, "a graph of four calls is four calls"
+    assert mine["tflops"]["median"] == round(2 * 64**3 / 1e-6 / 1e12, 2)
+    assert mine["ratio_to"] == {"cublas": 2.0}
+    assert (mine["kernel"], mine["config"], mine["protocol"]) == ("kernel of warploom", "tile", "interleaved")
+    wanted = {"m", "n", "k", "dtype", "layout", "provider", "kernel", "protocol", "config", "tflops", "ratio_to",
+              "relative_error"}  # fmt: skip
+    assert all(wanted <= set(row) for row in rows)
+    assert one.results.summary("warploom")["burst"]["cublas"] == {"geomean": 2.0, "min": 2.0, "shapes": 2}
+    json.dumps(rows)
+
+
+def test_who_is_missing_wrong_or_broken_is_named_and_not_timed() -> None:
+    one, said = run(
+        [
+            Pretended("warploom", 1e-6),
+            Pretended("cublas", 1e-6, error=0.5),
+            Pretended("triton", 1e-6, fails="out of registers"),
+            Pretended("quack", 1e-6, absent="quack is not installed"),
+        ],
+        protocols="burst",
+    )
+    assert {row["provider"] for row in one.results.rows} == {"warploom"}
+    assert one.results.missing == [{"provider": "quack", "reason": "quack is not installed"}]
+    assert [(each["provider"], each["shape"]) for each in one.results.failed] == [
+        ("cublas", "64x64x64"), ("triton", "64x64x64"), ("cublas", "128x64x64"), ("triton", "128x64x64"),
+    ]  # fmt: skip
+    assert any("wrong result, relative error 5.00e-01" in line for line in said)
+    assert any("RuntimeError: out of registers" in line for line in said)
+
+
+def test_the_suite_launch_times_chains_by_stream_and_by_graph() -> None:
+    one, _ = run([Pretended("cublas", 1e-6), Pretended("triton", 2e-6)], suite="launch")
+    shown = {(row["provider"], row["launch"]): row["us"]["median"] for row in one.results.rows if row["m"] == 64}
+    assert shown == {("cublas", "stream"): 1.0, ("cublas", "graph"): 1.0, ("triton", "stream"): 2.0,
+                     ("triton", "graph"): 2.0}  # fmt: skip
+
+
+def test_the_suite_overhead_times_the_host() -> None:
+    one, _ = run([Pretended("warploom", 3e-6), Pretended("cublas", 9e-6)], suite="overhead")
+    row = one.results.rows[0]
+    assert (row["us"]["median"], row["protocol"], row["ratio_to"]) == (3.0, "host", {"cublas": 3.0})
+    assert "tflops" not in row
+
+
+def test_power_makes_energy_for_each_flop() -> None:
+    plan = replace(bench.plan("square", "alone", shapes="64x64x64"), contenders=(Pretended("warploom", 1e-6),))
+    assert isinstance(plan, Plan)
+    meter = PowerMeter()
+    stage = PretendedStage()
+    meter_label: list[str] = []
+
+    class Fed(Clock):
+        def timed(self, call: Callable[[], object], launches: int) -> float:
+            meter.take("1500, 700")
+            if meter.label:
+                meter_label.append(meter.label)
+            return super().timed(call, launches)
+
+    stage.timer = Fed()
+    one = Bench(plan, stage, meter, Watchdog(lambda who: None))
+    (row,) = one.run().rows
+    assert row["power_w"] == 700.0
+    assert row["pj_per_flop"] == round(700 * 1e-6 / (2 * 64**3) * 1e12, 4)
+    assert set(meter_label) == {"warploom|64x64x64|alone"}
