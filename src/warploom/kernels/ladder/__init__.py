@@ -57,6 +57,8 @@ RUNGS: tuple[Rung, ...] = (
     _hopper(19, "r19_stmatrix", "stmatrix writes 16 x 16 of C at a time"),
     _hopper(20, "r20_ping_pong", "ping-pong: one consumer multiplies while the other stores"),
     _hopper(21, "r21_large_tiles", "tiles of 256 x 192: a fifth less to load for each product"),
+    _hopper(22, "r22_split_tail", "the last, partly filled wave is split in K: half as long"),
+    _hopper(23, "r23_staggered", "half of a tile is stored while the other half is multiplied"),
 )  # fmt: skip
 
 

@@ -1,0 +1,138 @@
+"""The generated Hopper GEMMs: every form right and clean on any shape, one text for all sizes, built without spills."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from warploom.driver import toolchain
+from warploom.errors import ArgumentError
+from warploom.kernels.hopper.description import Config, Product
+from warploom.kernels.hopper.gemm import build
+from warploom.runtime.machine import H200
+from warploom.types import DType, bf16, e4m3, e5m2, f16, tf32
+
+SMS = 4
+NUMPY = {
+    bf16: ml_dtypes.bfloat16, f16: np.float16, tf32: np.float32,
+    e4m3: ml_dtypes.float8_e4m3fn, e5m2: ml_dtypes.float8_e5m2,
+}  # fmt: skip
+BOUND = 2.5e-3
+"""Relative error of a bf16 result: its rounding, 2^-9 at most for each element."""
+TF32_BOUND = BOUND + 2 * 2**-10
+"""The tensor core drops 13 bits of each operand."""
+
+SMALL = {
+    "cooperative": Config(tile_n=64, stages=3),
+    "one CTA": Config(tile_n=64, stages=3, ctas=1),
+    "a shared": Config(tile_m=256, tile_n=64, stages=3, shared="a"),
+    "three consumers": Config(tile_m=192, tile_n=64, stages=3, consumers=3),
+    "ping_pong": Config("ping_pong", 64, 128, stages=3, slots=1),
+    "ping_pong, a shared": Config("ping_pong", 128, 64, stages=3, shared="a"),
+    "staggered": Config("staggered", 256, 64, stages=3, shared="a"),
+    "tail": Config(tile_n=64, stages=3, split_tail=True),
+    "staggered tail": Config("staggered", 256, 64, stages=3, split_tail=True),
+}
+FORMS = pytest.mark.parametrize("config", SMALL.values(), ids=SMALL)
+
+
+def draw(dtype: DType, *shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(NUMPY[dtype])
+
+
+def stored(operand: np.ndarray, major: str) -> np.ndarray:
+    return operand if major == "K" else np.ascontiguousarray(operand.T)
+
+
+def distance(result: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.linalg.norm(result.astype(np.float64) - exact) / np.linalg.norm(exact))
+
+
+def run(config: Config, m: int, n: int, k: int, product: Product = Product(), **options) -> tuple[np.ndarray, float]:  # noqa: B008
+    a, b = draw(product.a, m, k), draw(product.b, n, k, seed=1)
+    report = build(product, config).emulate(
+        stored(a, product.a_major), stored(b, product.b_major), machine=H200(sms=SMS), **options
+    )
+    assert report.ok, report.findings
+    return report.outputs[0], distance(report.outputs[0], a.astype(np.float64) @ b.astype(np.float64).T)
+
+
+@FORMS
+@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 64), (1, 8, 8), (700, 200, 200), (1300, 136, 328)])
+def test_it_is_right_and_clean(config: Config, m: int, n: int, k: int):
+    assert run(config, m, n, k)[1] < BOUND
+
+
+@FORMS
+def test_schedules_do_not_change_a_bit(config: Config):
+    results = [run(config, 900, 136, 264, schedule=s, seed=seed)[0] for s, seed in (("eager", 0), ("random", 3))]
+    np.testing.assert_array_equal(results[0], results[1])
+
+
+@pytest.mark.parametrize("form", ["tail", "staggered tail"])
+@pytest.mark.parametrize("tiles", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("k", [64, 72, 330 // 8 * 8])
+def test_the_tail_is_split_for_any_number_of_tiles(form: str, tiles: int, k: int):
+    config = SMALL[form]
+    assert run(config, tiles * config.cluster_tile[0], 64, k)[1] < BOUND
+
+
+@pytest.mark.parametrize("form", ["cooperative", "a shared", "ping_pong", "staggered", "tail"])
+@pytest.mark.parametrize(("a_major", "b_major"), [("MN", "K"), ("K", "MN"), ("MN", "MN")])
+def test_operands_may_be_contiguous_in_either_dimension(form: str, a_major: str, b_major: str):
+    assert run(SMALL[form], 600, 136, 136, Product(a_major=a_major, b_major=b_major))[1] < BOUND
+
+
+@pytest.mark.parametrize("form", ["cooperative", "ping_pong", "staggered"])
+@pytest.mark.parametrize("types", [(e4m3, e4m3), (e5m2, e4m3), (f16, f16), (tf32, tf32)], ids=str)
+def test_every_type_the_tensor_core_has(form: str, types: tuple[DType, DType]):
+    error = run(SMALL[form], 300, 136, 400, Product(*types))[1]
+    assert error < (TF32_BOUND if types[0] is tf32 else BOUND)
+
+
+@given(
+    form=st.sampled_from(sorted(SMALL)), m=st.integers(1, 700), n=st.integers(1, 40), k=st.integers(1, 40),
+    group=st.integers(1, 5), seed=st.integers(0, 9),
+)  # fmt: skip
+@settings(max_examples=25, deadline=None)
+def test_any_sizes_and_raster(form: str, m: int, n: int, k: int, group: int, seed: int):
+    config = SMALL[form]
+    config = Config(**{**config.__dict__, "group": group})
+    assert run(config, m, 8 * n, 8 * k, schedule="random", seed=seed)[1] < BOUND
+
+
+LARGE = [
+    Config(), Config(tile_m=256, tile_n=128, shared="a", split_tail=True),
+    Config(tile_m=256, tile_n=192, stages=3, slots=3, split_tail=True),
+    Config("ping_pong", 128, 192, stages=5, slots=1), Config("ping_pong", 128, 128, stages=6),
+    Config("staggered", 256, 128, shared="a"), Config("staggered", 256, 192, stages=3, slots=3, split_tail=True),
+    Config(tile_m=192, tile_n=192, consumers=3, slots=1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("config", LARGE, ids=Config.name)
+def test_large_tiles_are_built_without_spills_and_remarks(config: Config):
+    if toolchain.ptxas() is None:
+        pytest.skip("no ptxas here")
+    for product in (Product(), Product(e4m3, e4m3)):
+        resources = build(product, config).resources()
+        assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"form": "diagonal"}, "no such form"), ({"tile_n": 260}, "tile"), ({"tile_m": 96}, "tile"),
+    ({"tile_m": 256, "tile_n": 256}, "registers"), ({"stages": 5}, "shared memory"), ({"stages": 1}, "stages"),
+    ({"tile_n": 72}, "slices"), ({"form": "staggered"}, "two blocks"), ({"ctas": 4}, "slices"),
+    ({"form": "ping_pong", "consumers": 3, "tile_n": 64}, "by two"),
+])  # fmt: skip
+def test_what_cannot_be_built_is_said(change: dict, words: str):
+    with pytest.raises(ArgumentError, match=words):
+        build(Product(), Config(**change))
+
+
+def test_eight_bit_operands_are_contiguous_in_k():
+    with pytest.raises(ArgumentError, match="contiguous in k"):
+        build(Product(e4m3, e4m3, b_major="MN"), SMALL["cooperative"])
