@@ -147,10 +147,10 @@ class Frame:
         observer = self.machine.observer
         for picked, region, index, name in self._resolve(space, lanes, where, element.itemsize, count, True):
             view = region.as_type(element)
+            if observer is not None:
+                observer.generic_write(self, name, region, index, element.itemsize, count, picked, values)
             for part in range(count):
                 view[index + part] = values[part, picked]
-            if observer is not None:
-                observer.generic_write(self, name, region, index, element.itemsize, count, picked)
         self.machine.counters.count_access(self, space, "store", element.itemsize * count, lanes, where)
         self.machine.progress()
 

@@ -37,9 +37,10 @@ class Observer:
         """Lanes read `count` elements of `size` bytes from element `index` of a region, by the generic proxy."""
 
     def generic_write(
-        self, frame: Frame, space: str, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray
-    ) -> None:
-        """Lanes write; as `generic_read`."""
+        self, frame: Frame, space: str, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray,
+        values: np.ndarray,
+    ) -> None:  # fmt: skip
+        """Lanes are about to write `values`, (count, all lanes of the frame); else as `generic_read`."""
 
     def atomic(self, frame: Frame, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray) -> None:
         """Lanes read and change elements atomically (atom, red)."""

@@ -87,7 +87,8 @@ extern "C" __global__ void halves(const __half2* a, const __nv_bfloat162* b, flo
 #if __CUDA_ARCH__ >= 900
 extern "C" __global__ void __cluster_dims__(2, 1, 1) clustered(double* x) {
     asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-    x[threadIdx.x] = sqrt(x[threadIdx.x]) + 1.5;
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    x[i] = sqrt(x[i]) + 1.5;
 }
 #endif
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from .. import shared
 from ..observer import Observer
@@ -16,8 +19,35 @@ if TYPE_CHECKING:
     from ..memory import Region
 
 
+@dataclass(frozen=True, eq=False)
+class Storing:
+    """The store that is being looked at, before it takes effect; as `Observer.generic_write`."""
+
+    region: Region
+    index: np.ndarray
+    size: int
+    lanes: np.ndarray
+    values: np.ndarray
+
+    def changes_nothing(self, granules: np.ndarray, granule: int) -> bool:
+        """Whether what it writes to these granules is what they hold, and lanes that meet there write the same."""
+        new = np.ascontiguousarray(self.values[:, self.lanes]).view(f"u{self.size}")
+        index = self.index + np.arange(len(new))[:, None]
+        first, last = index * self.size // granule, (index * self.size + self.size - 1) // granule
+        chosen = np.isin(first, granules) | np.isin(last, granules)
+        at, new = index[chosen], new[chosen]
+        order = np.argsort(at, kind="stable")
+        differ = (at[order][1:] == at[order][:-1]) & (new[order][1:] != new[order][:-1])
+        if differ.any():
+            return False
+        met = np.unique(at).size < at.size  # several lanes write one place: what it held before is not in question
+        return bool(met or (self.region.as_type(np.dtype(f"u{self.size}"))[at] == new).all())
+
+
 class Core(Observer):
     """The base of the sanitizer's parts."""
+
+    storing: Storing | None = None
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine

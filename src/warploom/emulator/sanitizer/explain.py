@@ -40,8 +40,10 @@ def classify(conflict: Conflict) -> tuple[str, str | None, str]:
             None,
             "these bytes are an mbarrier, which only mbarrier instructions may touch",
         )
+    if missing == "same value":
+        return "same-value-race", None, "nothing orders the two; both write the same value, so it does not show"
     if missing == "same instruction":
-        return "data-race", "warning", "both execute it at once, and nothing says whose value stays"
+        return "data-race", None, "both execute it at once, and nothing says whose value stays"
     if missing == "pending":
         return _pending(conflict)
     if missing == "fence":

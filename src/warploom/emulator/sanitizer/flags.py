@@ -44,7 +44,7 @@ class Flag:
     """One address.
 
     Attributes:
-        left: what CTAs left there; idle: warps (of the grid) that wrote it and released nothing -> (epoch, instruction).
+        left: what CTAs left there; idle: warps (of the grid) that wrote it and released nothing.
         seen: warps of the grid that read it strongly -> epoch, latest of each.
         writers: warps that wrote it strongly -> epoch of the latest such write that was seen by the readers.
     """
@@ -175,7 +175,9 @@ class Flags:
 
     # -- observation -----------------------------------------------------------------------------------------------
 
-    def observed(self, region: Region, offset: int, clock: WarpClock, state: ClusterState, actor: int, epoch: int) -> bool:
+    def observed(
+        self, region: Region, offset: int, clock: WarpClock, state: ClusterState, actor: int, epoch: int
+    ) -> bool:
         """Whether this warp knows of somebody who saw another's strong write of this address."""
         flag = self._flags.get((region, offset))
         if flag is None:
@@ -193,5 +195,3 @@ def knows(clock: WarpClock, state: ClusterState, actor: int, epoch: int) -> bool
         return me == clock.me or clock.weak[me] >= epoch
     reach = clock.far.get(cluster)
     return reach is not None and reach.c[me] >= epoch
-
-

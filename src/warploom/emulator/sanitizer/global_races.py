@@ -1,7 +1,7 @@
 """Data races in global memory, between CTAs too, and across the two proxies.
 
-As in shared memory (`races`), but over the whole grid: clusters know of each other only by flags (`flags`). Lanes of one
-warp are not told apart. What an access needs of an earlier one by somebody else:
+As in shared memory (`races`), but over the whole grid: clusters know of each other only by flags (`flags`). Lanes of
+one warp are not told apart. What an access needs of an earlier one by somebody else:
 
     earlier                 later                  must be known
     st, ld, atom            ld, st, atom           its epoch, unless both are strong and each in the other's scope
@@ -60,6 +60,8 @@ class GlobalRaces(Core):
         atomic: bool = False,
     ) -> None:  # fmt: skip
         """Lanes touch global memory by ld, st, atom or red."""
+        if atomic:
+            self.storing = None
         state = self.state(frame.cta)
         shadow = self.buffer(region)
         code = frame.operation
@@ -123,11 +125,13 @@ class GlobalRaces(Core):
                 if missing:
                     hits = of_warp & (before == number)
                     offset = int(np.broadcast_to(granules, hits.shape)[hits].flat[0]) * shadow.granule
-                    if deed.level and self._flags.observed(
-                        shadow.region, offset, clock, state, deed.actor, deed.epoch
-                    ):
+                    if deed.level and self._flags.observed(shadow.region, offset, clock, state, deed.actor, deed.epoch):
                         continue
                     now = (frame.cta, frame.first_warp + at_warp, frame.operation)
+                    if writes and earlier_writes and missing == NO_ORDER and self.storing is not None:
+                        touched = np.broadcast_to(granules, hits.shape)[hits]
+                        if self.storing.changes_nothing(touched, shadow.granule):
+                            missing = "same value"
                     self._report_global(state, shadow, offset, deed, now, writes, missing, level)
                 elif not deed.level:
                     clock.settled.add(number)
@@ -166,11 +170,16 @@ class GlobalRaces(Core):
             winner = unpack(int(kept[lost].flat[0]), True)
             warp = (winner.actor - 1) % state.per_cta
             now = (frame.cta, warp, frame.operation)
-            self._report_global(state, shadow, offset, loser, now, True, "same instruction", 0)
+            touched = np.broadcast_to(granules, lost.shape)[lost]
+            same = self.storing is not None and self.storing.changes_nothing(touched, shadow.granule)
+            missing = "same value" if same else "same instruction"
+            self._report_global(state, shadow, offset, loser, now, True, missing, 0)
 
     # -- copies ----------------------------------------------------------------------------------------------------
 
-    def global_copy(self, state: ClusterState, flight: Flight, place: Bytes | Box, clock: WarpClock, writes: bool) -> None:
+    def global_copy(
+        self, state: ClusterState, flight: Flight, place: Bytes | Box, clock: WarpClock, writes: bool
+    ) -> None:
         """An asynchronous operation is going to read or write global memory."""
         region = self._region_of(state, place)
         if region is None:
@@ -264,7 +273,8 @@ class GlobalRaces(Core):
         did, does = "wrote" if earlier.writes else "read", "writes" if writes else "reads"
         how = "issued" if earlier.asynchronous else "executed"
         message = (
-            f"{actor(cta, warp)} {does} {place} with {at(code)}, and {other} {did} it before with {at(before)}, which it "
+            f"{actor(cta, warp)} {does} {place} with {at(code)}, and {other} {did} it before with {at(before)}, which "
+            f"it "
             f"{how}; {clause}"
         )
         sides = (
@@ -284,8 +294,14 @@ class GlobalRaces(Core):
     ) -> tuple[str, str | None, str]:
         """Rule, severity where it is not the rule's own, and the missing edge in words."""
         cluster, me = divmod(earlier.actor - 1, state.count)
+        if missing == "same value":
+            return (
+                "same-value-race",
+                None,
+                "nothing orders the two; both write the same value, so it does not show",
+            )
         if missing == "same instruction":
-            return "global-data-race", "warning", "both execute it at once, and nothing says whose value stays"
+            return "global-data-race", None, "both execute it at once, and nothing says whose value stays"
         if missing == "scope":
             return (
                 "global-hand-off",
@@ -296,7 +312,8 @@ class GlobalRaces(Core):
             return (
                 "global-proxy-fence",
                 None,
-                "the two are ordered, but by nothing that includes a fence.proxy.async for global memory, and a copy goes "
+                "the two are ordered, but by nothing that includes a fence.proxy.async for global memory, and a copy "
+                "goes "
                 "through the async proxy",
             )
         if missing == NOT_COMPLETE:
@@ -306,12 +323,17 @@ class GlobalRaces(Core):
                 None,
                 "the copy may be in flight: "
                 + ("its thread" if own else "the thread of the other CTA that issued it")
-                + " has not waited until it is complete (cp.async.bulk.wait_group without .read) and then told this one",
+                + " has not waited until it is complete (cp.async.bulk.wait_group without .read) and then told this "
+                "one",
             )
         hint = self._flags.hints.get(((state.number, cta.rank), earlier.actor))
         if hint is not None and hint.epoch >= earlier.epoch:
             return "global-hand-off", None, f"the two meet at a flag, which does not order them: {hint.reason}"
-        who = "no barrier" if cluster == state.number else "CTAs of different clusters meet only by flags in global memory"
+        who = (
+            "no barrier"
+            if cluster == state.number
+            else "CTAs of different clusters meet only by flags in global memory"
+        )
         return "global-data-race", None, f"nothing orders the two: {who}, and no release that the other side acquires"
 
 

@@ -104,7 +104,9 @@ class GlobalShadow:
             return [array[part] for array in (self.last, self.reads, self.others)]
         shape = (*window.shape[:-1], -(-(inside + inner) >> self.shift))
         strides = (*(stride >> self.shift << 3 for stride in outer), 8)
-        return [np.ndarray(shape, np.int64, array, first * 8, strides) for array in (self.last, self.reads, self.others)]
+        return [
+            np.ndarray(shape, np.int64, array, first * 8, strides) for array in (self.last, self.reads, self.others)
+        ]
 
     def log_read(self, place: Bytes | Box, number: int, machine: Machine, count: int) -> None:
         """A copy reads; put into the shadow once somebody writes the buffer."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from .clocks import View
-from .core import deed, side, who
+from .core import Storing, deed, side, who
 from .explain import Conflict, classify, history_of
 from .global_races import GlobalRaces
 from .shadow import ASYNC, BARRIER, COPY, GENERIC, Access, Shadow, distinct
@@ -70,8 +70,10 @@ class Races(GlobalRaces):
             self.global_access(frame, region, index, size, count, lanes, writes=False)
 
     def generic_write(
-        self, frame: Frame, space: str, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray
-    ) -> None:
+        self, frame: Frame, space: str, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray,
+        values: np.ndarray,
+    ) -> None:  # fmt: skip
+        self.storing = Storing(region, index, size, lanes, values)
         if space == "shared":
             self._generic(frame, region, index, size, count, lanes, writes=True)
         elif space == "global":
@@ -377,6 +379,15 @@ class Races(GlobalRaces):
         self, state: ClusterState, shadow: Shadow, granules: Granules, hits: np.ndarray,
         earlier: Access, now: Access, missing: str, view: View,
     ) -> None:  # fmt: skip
+        if (
+            now.writes
+            and earlier.writes
+            and missing not in ("pending", "copy fence", "fence")
+            and self.storing is not None
+        ):
+            where = np.arange(granules.start, granules.stop) if isinstance(granules, slice) else granules
+            if self.storing.changes_nothing(np.broadcast_to(where, hits.shape)[hits], shadow.granule):
+                missing = "same value"
         conflict = Conflict(state, shadow.region, earlier, now, missing)
         rule, severity, clause = classify(conflict)
         codes: tuple[Operation, ...] = (now.code, earlier.code)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from . import grid, performance, protocol, races, tensor
 from .schema import ERROR, PERFORMANCE, WARNING, Example, Rule
 
-RULES: dict[str, Rule] = {rule.id: rule for family in (races, grid, protocol, tensor, performance) for rule in family.RULES}
+RULES: dict[str, Rule] = {
+    rule.id: rule for family in (races, grid, protocol, tensor, performance) for rule in family.RULES
+}
 
 __all__ = ["ERROR", "PERFORMANCE", "RULES", "WARNING", "Example", "Rule"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .schema import ERROR, FILL, Example, Rule
+from .schema import ERROR, FILL, WARNING, Example, Rule
 
 _MINE = """
 mov.u32 %r6, %ctaid.x;
@@ -68,20 +68,40 @@ RULES = (
         "CTAs run in any order, and one may see the writes of another late, in part, or never. Within a CTA a barrier "
         "orders threads; between CTAs only a release that the other side acquires does.",
         "8.7.1, 8.9.5",
-        "give each thread bytes of its own, or put a barrier (in a CTA) or a released and acquired flag (between CTAs) in "
+        "give each thread bytes of its own, or put a barrier (in a CTA) or a released and acquired flag (between "
+        "CTAs) in "
         "between",
-        Example(_MINE + "st.global.u32 [%d2], %tid;\nxor.b32 %r0, %r0, 256;\ncvt.u64.u32 %d2, %r0;\n"
-                "add.u64 %d2, %d2, %data;\nld.global.u32 %r3, [%d2];"),
-        Example(_MINE + "st.global.u32 [%d2], %tid;\nbar.sync 0;\nxor.b32 %r0, %r0, 256;\ncvt.u64.u32 %d2, %r0;\n"
-                "add.u64 %d2, %d2, %data;\nld.global.u32 %r3, [%d2];"),
+        Example(
+            _MINE + "st.global.u32 [%d2], %tid;\nxor.b32 %r0, %r0, 256;\ncvt.u64.u32 %d2, %r0;\n"
+            "add.u64 %d2, %d2, %data;\nld.global.u32 %r3, [%d2];"
+        ),
+        Example(
+            _MINE + "st.global.u32 [%d2], %tid;\nbar.sync 0;\nxor.b32 %r0, %r0, 256;\ncvt.u64.u32 %d2, %r0;\n"
+            "add.u64 %d2, %d2, %data;\nld.global.u32 %r3, [%d2];"
+        ),
+    ),
+    Rule(
+        "same-value-race",
+        "R18",
+        WARNING,
+        "Two threads write the same value to the same bytes, and nothing orders them",
+        "It is a data race, and whichever comes last leaves the same bytes. Compilers write so where several warps "
+        "hold the "
+        "same values. It costs the stores, and becomes wrong as soon as the values differ.",
+        "8.7.1",
+        "let one thread write",
+        Example("st.shared.u32 [tile], 7;"),
+        Example("@%first st.shared.u32 [tile], 7;"),
     ),
     Rule(
         "global-hand-off",
         "R17, R18",
         ERROR,
         "A flag in global memory hands over data, but does not order it",
-        "A flag orders the data behind it only if it is written with .release (or after a fence), read with .acquire (or "
-        "before a fence), and the scopes of both reach the other thread: .gpu between CTAs of different clusters. A relaxed "
+        "A flag orders the data behind it only if it is written with .release (or after a fence), read with .acquire "
+        "(or "
+        "before a fence), and the scopes of both reach the other thread: .gpu between CTAs of different clusters. A "
+        "relaxed "
         "atomic moves its own word and nothing else.",
         "8.5, 8.9.4",
         "st.release.gpu (or fence.acq_rel.gpu, then a relaxed store) in the writer, ld.acquire.gpu in the reader",
@@ -93,10 +113,12 @@ RULES = (
         "R1, R2",
         ERROR,
         "A copy touches global memory that threads have written, without a proxy fence",
-        "TMA and bulk copies go to global memory through the async proxy, st and atom through the generic one. A barrier or "
+        "TMA and bulk copies go to global memory through the async proxy, st and atom through the generic one. A "
+        "barrier or "
         "a flag orders threads, not proxies.",
         "9.7.9.25.2, 8.9.5",
-        "let every thread that wrote execute fence.proxy.async (or fence.proxy.async.global) before the barrier or flag",
+        "let every thread that wrote execute fence.proxy.async (or fence.proxy.async.global) before the barrier or "
+        "flag",
         Example(_LOAD.replace("FENCE", "")),
         Example(_LOAD.replace("FENCE", "fence.proxy.async.global;")),
     ),
@@ -105,8 +127,10 @@ RULES = (
         "R13",
         ERROR,
         "Global memory is touched that a bulk store may still be writing",
-        "cp.async.bulk.wait_group.read waits until the source has been read, not until the destination is written. Whoever "
-        "reads the result needs the wait without .read, in the thread that issued the store, and then a barrier or flag.",
+        "cp.async.bulk.wait_group.read waits until the source has been read, not until the destination is written. "
+        "Whoever "
+        "reads the result needs the wait without .read, in the thread that issued the store, and then a barrier or "
+        "flag.",
         "9.7.9.27.2.2",
         "cp.async.bulk.wait_group without .read in the issuing thread, then a barrier (or a released flag), then read",
         Example(_stored("@%first cp.async.bulk.wait_group.read 0;\n")),
