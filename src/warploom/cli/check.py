@@ -8,122 +8,114 @@ Without one, only the rules that need no launch are checked, and the report says
 from __future__ import annotations
 
 import inspect
-import traceback
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
-from .. import asm
 from ..emulator.report import Finding
-from ..errors import ArgumentError, ArgumentTypeError, EmulationError, PtxSyntaxError, VerificationError, WarploomError
-from ..runtime import Program, emulate, launch_file, program_of
-from . import find
-from .output import FINDINGS, console, error_as_dict, plain, say, say_json
-
-ERROR = "error"
-
-
-@dataclass
-class Checked:
-    """What was found out about one kernel under one launch.
-
-    Attributes:
-        mode: "emulated", or "static" where no launch is known.
-        findings: as plain values: rule, severity, message, locations.
-        counters: of the emulation; empty where it did not end.
-    """
-
-    kernel: str
-    mode: str
-    findings: list[dict[str, Any]] = field(default_factory=list)
-    counters: dict[str, Any] = field(default_factory=dict)
-    launch: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    @property
-    def ok(self) -> bool:
-        return not any(finding["severity"] == ERROR for finding in self.findings)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {"kernel": self.kernel, "ok": self.ok, **{k: v for k, v in vars(self).items() if k != "kernel"}}
+from ..emulator.sanitizer.rendering import Sources
+from ..errors import ArgumentError, ArgumentTypeError, WarploomError
+from ..runtime import launch_file, program_of
+from ..testing import Checked, check_emulated, check_folder, check_static, check_text, texts_in
+from . import find, sarif
+from .findings import say_checked
+from .output import FINDINGS, console, plain, say, say_json
 
 
 def check(
     target: Annotated[
-        str, typer.Argument(metavar="FILE.py|FILE.ptx", help="FILE.py:KERNEL or FILE.ptx:KERNEL means one of several.")
+        str,
+        typer.Argument(
+            metavar="FILE.py|FILE.ptx|FOLDER",
+            help="FILE.py:KERNEL or FILE.ptx:KERNEL means one of several; of a folder, all .ptx below it.",
+        ),
     ],
     launch: Annotated[
         Path | None, typer.Option(help="Launch description of a text; FILE.launch.toml beside it by default.")
     ] = None,
-    init: Annotated[bool, typer.Option("--init", help="Write a launch description to be filled in, and stop.")] = False,
+    init: Annotated[
+        bool, typer.Option("--init", help="Write launch descriptions to be filled in where there are none, and stop.")
+    ] = False,
     schedule: Annotated[
         str,
         typer.Option(help="When asynchronous work completes: eager, lazy, random, starve, pct, or explore: several."),
     ] = "lazy",
     seed: Annotated[int, typer.Option(help="Seed of the schedule.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    to_sarif: Annotated[
+        Path | None,
+        typer.Option("--sarif", metavar="FILE", help="Write the findings as SARIF 2.1.0 to this file, too."),
+    ] = None,
 ) -> None:
     """Emulate a kernel with all checks on. Exit code 0: nothing found; 1: findings; 2: called wrongly.
 
-    Example: warploom check dump/gemm.ptx --init, then warploom check dump/gemm.ptx --schedule random --seed 7
+    Example: warploom check dump/gemm.ptx --init, then warploom check dump/gemm.ptx --schedule explore
     """
-    path = Path(find.split(target)[0])
-    if path.suffix not in (".py", ".ptx"):
-        raise ArgumentError("this is no file that can be checked", expected="FILE.py or FILE.ptx", got=target)
+    place, entry = find.split(target)
+    path = Path(place)
+    if not path.is_dir() and path.suffix not in (".py", ".ptx"):
+        raise ArgumentError(
+            "this is nothing that can be checked", expected="FILE.py or FILE.ptx, or a folder", got=target
+        )
+    if launch is not None and path.suffix != ".ptx":
+        raise ArgumentError("--launch goes with a PTX text", hint="a Python file has an example()")
     if init:
-        _write_template(target, path, launch)
+        _write_templates(target, path, launch)
         return
     options = {"schedule": schedule, "seed": seed}
-    if path.suffix == ".ptx":
-        checked = [check_text(path, find.split(target)[1], launch, options)]
-    elif launch is not None:
-        raise ArgumentError("--launch goes with a PTX text", hint="a Python file has an example()")
+    if path.is_dir():
+        checked = list(check_folder(path, **options))
+    elif path.suffix == ".ptx":
+        checked = [check_text(path, entry, launch, **options)]
     else:
         checked = list(check_python(target, options))
-    ok = all(one.ok for one in checked)
-    if as_json:
-        say_json(
-            {
-                "file": str(path),
-                "ok": ok,
-                "schedule": schedule,
-                "seed": seed,
-                "kernels": [one.as_dict() for one in checked],
-            }
-        )
-    else:
-        for one in checked:
-            _say(one, path)
-    if not ok:
+    _report(target, path, checked, options, as_json, to_sarif)
+    if not all(one.ok for one in checked):
         raise typer.Exit(FINDINGS)
 
 
-def check_text(path: Path, entry: str, launch: Path | None, options: dict[str, Any]) -> Checked:
-    """Check a PTX text under its launch description."""
+def _report(
+    target: str, path: Path, checked: list[Checked], options: dict[str, Any], as_json: bool, to: Path | None
+) -> None:
+    """Print what was found, and write it as SARIF where that is asked for."""
+    folders = dict.fromkeys(Path(one.file).parent if one.file else path.parent for one in checked)
+    sources = Sources(list(folders))
+    if to is not None:
+        _write(to, json.dumps(sarif.document(checked, sources), indent=1, default=plain) + "\n")
+    if as_json:
+        kernels = [one.as_dict() for one in checked]
+        say_json({"file": str(path), "ok": all(one.ok for one in checked), **options, "kernels": kernels})
+        return
+    for one in checked:
+        # Files of one name in several folders: the one that is checked comes first.
+        own = Sources([Path(one.file).parent, *folders]) if one.file else sources
+        say_checked(one, own, one.file or target)
+        if one.mode == "static" and one.ok:
+            say(f"  to have it emulated: {_how_to_emulate(one, path)}")
+    if path.is_dir():
+        bad = sum(not one.ok for one in checked)
+        static = sum(one.mode == "static" for one in checked)
+        say(f"{len(checked)} texts: {bad} with errors, {static} without a launch description")
+
+
+def _how_to_emulate(checked: Checked, path: Path) -> str:
+    if path.is_dir():
+        return f"warploom check {path} --init"
+    if path.suffix == ".ptx":
+        return f"warploom check {path}{'' if checked.kernel == path.name else ':' + checked.kernel} --init"
+    return "write an example() that yields (kernel, arguments, check)"
+
+
+def _write(path: Path, text: str) -> None:
     try:
-        text = program_of(path, entry=entry or None).text if entry else path.read_text()
+        path.write_text(text)
     except OSError as error:
-        raise ArgumentError(f"the PTX file cannot be read: {error.strerror or error}", got=str(path)) from None
-    except UnicodeDecodeError:
-        raise ArgumentError("the file is no PTX text: it is not UTF-8", got=str(path)) from None
-    static = _static(entry or path.name, text, path.name)
-    if not static.ok:
-        return static
-    description = launch or launch_file.beside(path)
-    if launch is None and not description.is_file():
-        return static
-    described = launch_file.read(description)
-    if entry and described.entry not in (None, entry):
-        raise ArgumentError(
-            f"{description} describes another kernel", expected=entry, got=described.entry,
-            hint="write one for this kernel with --init --launch OTHER.launch.toml, and check it with --launch",
-        )  # fmt: skip
-    program = replace(described, entry=entry or described.entry).program(text, entry or path.name)
-    return _emulated(program, program, described.arguments(program), options)
+        raise ArgumentError(f"the file cannot be written: {error.strerror or error}", got=str(path)) from None
 
 
 def check_python(target: str, options: dict[str, Any]) -> Iterator[Checked]:
@@ -185,95 +177,33 @@ def _checked(example: Example, options: dict[str, Any]) -> Checked:
     except (ArgumentError, ArgumentTypeError):
         raise
     except WarploomError as error:
-        return Checked(example.name, "static", [_finding(error)])
-    static = _static(example.name, program.text, example.name)
+        return Checked(example.name, "static", [Finding.of_error(error)])
+    static = check_static(example.name, program.text, example.name)
     if not static.ok or example.arguments is None:
         return static
-    return _emulated(example.kernel, program, example.arguments, options, example.check)
+    return check_emulated(example.kernel, program, example.arguments, example.check, **options)
 
 
-def _static(kernel: str, text: str, name: str) -> Checked:
-    try:
-        errors: Sequence[WarploomError] = asm.verify(asm.parse(text, name=name))
-    except (PtxSyntaxError, VerificationError) as error:
-        errors = [error]
-    return Checked(kernel, "static", [_finding(error) for error in errors])
-
-
-def _emulated(
-    what: Any,
-    program: Program,
-    arguments: Sequence[Any],
-    options: dict[str, Any],
-    check: Callable[..., None] | None = None,
-) -> Checked:
-    try:
-        report = emulate(what, *arguments, check=True, **options)
-    except EmulationError as error:
-        if error.hint is None and not program.dynamic_smem and launch_file.has_extern_shared(program.text):
-            error.hint = "the text has .extern .shared memory and the launch gives it 0 bytes: dynamic_smem"
-        return Checked(program.title, "emulated", [*map(_plain, error.findings), _finding(error)])
-    findings = [_plain(finding) for finding in report.findings]
-    if check is not None:
-        try:
-            check(*report.outputs)
-        except AssertionError as error:
-            message = "the result is not what the example expects: " + (str(error).strip() or "an assertion failed")
-            # Behind this call: the example's own line, whatever it called to assert.
-            places = [f"{Path(at.filename).name}:{at.lineno}" for at in traceback.extract_tb(error.__traceback__)[1:2]]
-            findings.append({"rule": "wrong-result", "severity": ERROR, "message": message, "locations": places})
-    return Checked(program.title, "emulated", findings, report.counters.as_dict(), dict(report.launch), report.seconds)
-
-
-def _plain(finding: Finding) -> dict[str, Any]:
-    """What the sanitizer found, as plain values."""
-    return {**vars(finding), "locations": [str(place) for place in finding.locations]}
-
-
-def _finding(error: WarploomError) -> dict[str, Any]:
-    """An error that ended the check, as a finding."""
-    places = [str(error.where)] if error.where else []
-    return {
-        "rule": type(error).__name__,
-        "severity": ERROR,
-        "message": str(error),
-        "locations": places,
-        "error": error_as_dict(error),
-    }
-
-
-def _say(checked: Checked, path: Path) -> None:
-    for finding in checked.findings:
-        say(f"{finding['severity']}[{finding['rule']}] in {checked.kernel}: {finding['message']}")
-        if "error" not in finding:
-            for place in finding["locations"]:
-                say(f"  at  {place}")
-    count = sum(finding["severity"] == ERROR for finding in checked.findings)
-    verdict = f"{count} error{'s' if count != 1 else ''}" if count else "nothing found"
-    if checked.mode == "emulated":
-        say(f"{checked.kernel}: emulated, {verdict}" + (f" ({_summary(checked)})" if checked.counters else ""))
-    else:
-        say(f"{checked.kernel}: only the rules that need no launch were checked, {verdict}")
-        how = (
-            f"warploom check {path}{'' if checked.kernel == path.name else ':' + checked.kernel} --init"
-            if path.suffix == ".ptx"
-            else "write an example() that yields (kernel, arguments, check)"
-        )
-        if not count:
-            say(f"  to have it emulated: {how}")
-
-
-def _summary(checked: Checked) -> str:
-    counters = checked.counters
-    ctas = f"{counters['ctas']} CTA{'s' if counters['ctas'] != 1 else ''}"
-    return f"{ctas}, {counters['instructions']} warp instructions, {checked.seconds:.2f} s"
-
-
-def _write_template(target: str, path: Path, launch: Path | None) -> None:
-    if path.suffix != ".ptx":
+def _write_templates(target: str, path: Path, launch: Path | None) -> None:
+    """Launch descriptions to be filled in: of a text, or of all texts below a folder that have none."""
+    if path.suffix == ".py":
         raise ArgumentError("--init writes the launch description of a PTX text", hint="a Python file has an example()")
-    goal = launch or launch_file.beside(path)
-    if goal.exists():
-        raise ArgumentError("the launch description is there already and is left as it is", got=str(goal))
-    goal.write_text(launch_file.template(find.program(target)))
-    console().print(f"wrote {plain(goal)}: put in the sizes, then run warploom check {target}", markup=False)
+    if not path.is_dir():
+        goal = launch or launch_file.beside(path)
+        if goal.exists():
+            raise ArgumentError("the launch description is there already and is left as it is", got=str(goal))
+        _write(goal, launch_file.template(find.program(target)))
+        console().print(f"wrote {plain(goal)}: put in the sizes, then run warploom check {target}", markup=False)
+        return
+    for text in texts_in(path):
+        goal = launch_file.beside(text)
+        if goal.exists():
+            say(f"{goal} is there already and is left as it is")
+            continue
+        try:
+            _write(goal, launch_file.template(program_of(text)))
+        except WarploomError as error:
+            say(f"{text}: {error.what}")
+            continue
+        say(f"wrote {goal}")
+    say(f"put in the sizes, then run warploom check {target}")

@@ -273,12 +273,38 @@ def _text_and_name(what: str | Path) -> tuple[str, str]:
     if isinstance(what, str) and ("\n" in what or ".version" in what):
         return what, ""
     path = Path(what)
+    return read_text(path), path.name
+
+
+LARGEST_TEXT = 32 << 20
+"""Bytes of the largest text that is parsed: more than any compiler's output for one file that has been seen."""
+_MAGIC = {b"\x7fELF": "an ELF object (a cubin)", b"\x50\xed\x55\xba": "a fat binary", b"BC\xc0\xde": "LLVM bitcode"}
+
+
+def read_text(path: Path) -> str:
+    """The text of a PTX file. Raises ArgumentError for one that is not there, too large or no text."""
     try:
-        return path.read_text(), path.name
+        size = path.stat().st_size
+        if size > LARGEST_TEXT:
+            raise ArgumentError(
+                "the file is too large to be parsed", expected=f"at most {LARGEST_TEXT} bytes", got=f"{size}: {path}",
+                hint="leave out the kernels that are not needed",
+            )  # fmt: skip
+        raw = path.read_bytes()
     except OSError as error:
         raise ArgumentError(f"the PTX file cannot be read: {error.strerror or error}", got=str(path)) from None
+    for magic, kind in _MAGIC.items():
+        if raw.startswith(magic):
+            raise ArgumentError(
+                f"the file is no PTX text: it is {kind}", got=str(path), hint="cuobjdump -ptx shows the text in it"
+            )
+    try:
+        text = raw.decode()
     except UnicodeDecodeError:
         raise ArgumentError("the file is no PTX text: it is not UTF-8", got=str(path)) from None
+    if "\0" in text.rstrip("\0"):
+        raise ArgumentError("the file is no PTX text: it has zero bytes", got=str(path))
+    return text.rstrip("\0")
 
 
 def _choose_entry(module: nodes.Module, entry: str | None, file: str) -> nodes.Function:

@@ -113,7 +113,7 @@ def _side(
             arrow = "-->" if number == 0 else ":::"
             lines.append([(f" {'':{width}}{arrow} ", "frame"), (str(side.location), "place")])
             if source:
-                lines.append([bar])
+                lines.append([(bar[0].rstrip(), "frame")])
                 lines.append([(f" {side.location.line:{width}} | ", "frame"), (source, "")])
     if length and side.location != before:
         lines.append([bar, (" " * indent + ("^" if number == 0 else "-") * length, style)])

@@ -1,0 +1,33 @@
+"""How findings are printed: in colour where there is a terminal, with the lines they are about."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from ..emulator.report import Finding
+from ..emulator.sanitizer.rendering import Sources, render
+from ..testing import Checked
+from .output import SEVERITY_STYLE, console, say
+
+STYLES = {**SEVERITY_STYLE, "bold": "bold", "place": "blue", "frame": "dim", "": ""}
+
+
+def say_finding(finding: Finding, sources: Sources) -> None:
+    """One finding and an empty line."""
+    out = console()
+    for line in render(finding, sources):
+        out.print(Text.assemble(*((text, STYLES[style]) for text, style in line)))
+    say()
+
+
+def say_checked(checked: Checked, sources: Sources, target: str) -> None:
+    """All findings of a kernel, the verdict, and how to see it again or to see more."""
+    for finding in checked.findings:
+        say_finding(finding, sources)
+    say(checked.summary())
+    if not checked.ok and checked.mode == "emulated" and (checked.schedule, checked.seed) != ("lazy", 0):
+        tried = f" (the first of {len(checked.explored)} tried that fails)" if len(checked.explored) > 1 else ""
+        say(f"  to see it again{tried}: warploom check {target} --schedule {checked.schedule} --seed {checked.seed}")
+    rules = dict.fromkeys(finding.rule for finding in checked.findings if finding.severity == "error")
+    if rules and checked.mode == "emulated":
+        say(f"  explained by: warploom rules {next(iter(rules))}")

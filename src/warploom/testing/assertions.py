@@ -1,0 +1,52 @@
+"""`assert_clean`: a kernel does nothing wrong under the arguments of a test, or the test fails with the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ..emulator.sanitizer.rendering import Sources
+from ..errors import ArgumentError
+from ..runtime import program_of
+from .checked import Checked, check_emulated
+
+SEVERITIES = ("error", "warning", "performance")
+
+
+def assert_clean(
+    kernel: Any,
+    *arguments: Any,
+    explore: bool = False,
+    least: str = "error",
+    allow: tuple[str, ...] = (),
+    **options: Any,
+) -> Checked:
+    """Emulate a kernel with all checks on, and raise AssertionError with the whole report if there are findings.
+
+    Args:
+        kernel: a kernel, a Program, PTX text or the path of a file.
+        arguments: as for `warploom.emulate`.
+        explore: try several schedules, the simplest first, and not the usual one alone.
+        least: the mildest severity that fails: "error", "warning" or "performance".
+        allow: ids of rules that do not fail.
+        options: grid, block, schedule, seed, machine, … as for `warploom.emulate`.
+
+    The outputs are written as usual; the result tells counters, schedule and milder findings.
+    """
+    __tracebackhide__ = True
+    if least not in SEVERITIES:
+        raise ArgumentError(f"there is no severity {least!r}", expected=", ".join(SEVERITIES))
+    if explore:
+        options.setdefault("schedule", "explore")
+    program = program_of(kernel, entry=options.get("entry"))
+    checked = check_emulated(kernel, program, arguments, **options)
+    failing = SEVERITIES[: SEVERITIES.index(least) + 1]
+    bad = [one for one in checked.findings if one.severity in failing and one.rule not in allow]
+    if bad:
+        checked.findings = bad
+        file = getattr(getattr(kernel, "function", None), "__code__", None)
+        folders = [Path(file.co_filename).parent] if file is not None else []
+        sources = Sources(folders, {program.title: program.text})
+        again = f'schedule="{checked.schedule}", seed={checked.seed}'
+        raise AssertionError(f"{program.title} is not clean\n\n{checked.text(sources)}\n  to see it again: {again}")
+    return checked

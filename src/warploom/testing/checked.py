@@ -1,0 +1,149 @@
+"""One kernel checked under one launch: what was found, in a form that is printed, tested and written to files."""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .. import asm
+from ..emulator.report import Finding
+from ..emulator.sanitizer.rendering import Sources, as_text, render
+from ..errors import EmulationError, PtxSyntaxError, VerificationError, WarploomError
+from ..runtime import Program, emulate, launch_file
+
+ERROR = "error"
+STATIC_ONLY = "static only: no launch given"
+
+
+@dataclass
+class Checked:
+    """What was found out about one kernel under one launch.
+
+    Attributes:
+        kernel: its name; file: where it stands, "" where that is not known.
+        mode: "emulated", or "static" where no launch is known.
+        findings: errors first.
+        counters: of the emulation; empty where it did not end.
+        schedule, seed: the pair that shows the findings; explored: the pairs that were tried.
+    """
+
+    kernel: str
+    mode: str
+    findings: list[Finding] = field(default_factory=list)
+    counters: dict[str, Any] = field(default_factory=dict)
+    launch: dict[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    file: str = ""
+    schedule: str = "lazy"
+    seed: int = 0
+    explored: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no finding of severity error."""
+        return not self.errors
+
+    @property
+    def errors(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.severity == ERROR]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        values = {name: value for name, value in vars(self).items() if name not in ("kernel", "findings")}
+        return {
+            "kernel": self.kernel, "ok": self.ok, **values,
+            "findings": [finding_as_dict(finding) for finding in self.findings],
+        }  # fmt: skip
+
+    def summary(self) -> str:
+        """One line: how it was checked, what was found, under which schedule."""
+        count = len(self.errors)
+        verdict = f"{count} error{'s' if count != 1 else ''}" if count else "nothing found"
+        others = len(self.findings) - count
+        if others:
+            verdict = f"{count} error{'s' if count != 1 else ''}, {others} other finding{'s' if others != 1 else ''}"
+        if self.mode == "static":
+            return f"{self.kernel}: {STATIC_ONLY}; {verdict}"
+        details = []
+        if self.explored:
+            details.append(f"{len(self.explored)} schedule{'s' if len(self.explored) != 1 else ''}")
+        if self.counters:
+            ctas = self.counters["ctas"]
+            details.append(f"{ctas} CTA{'s' if ctas != 1 else ''}, {self.counters['instructions']} warp instructions")
+            details.append(f"{self.seconds:.2f} s")
+        return f"{self.kernel}: emulated, {verdict}" + (f" ({', '.join(details)})" if details else "")
+
+    def text(self, sources: Sources | None = None, least: Sequence[str] = ()) -> str:
+        """All findings with their source lines, and the summary; only severities in `least`, if it names any."""
+        shown = [finding for finding in self.findings if not least or finding.severity in least]
+        return "\n\n".join([*(as_text(render(finding, sources)) for finding in shown), self.summary()])
+
+
+def finding_as_dict(finding: Finding) -> dict[str, Any]:
+    """A finding as plain values: places as "file:line"."""
+    plain = dataclasses.asdict(finding)
+    plain["locations"] = [str(place) for place in finding.locations]
+    for side, made in zip(plain["sides"], finding.sides, strict=True):
+        side["location"] = str(made.location) if made.location else None
+    plain["notes"] = [{"label": label, "text": text} for label, text in finding.notes]
+    return plain
+
+
+def check_static(kernel: str, text: str, name: str) -> Checked:
+    """The rules that need no launch: the text parses, and its target takes each instruction."""
+    try:
+        errors: Sequence[WarploomError] = asm.verify(asm.parse(text, name=name))
+    except (PtxSyntaxError, VerificationError) as error:
+        errors = [error]
+    return Checked(kernel, "static", [Finding.of_error(error) for error in errors])
+
+
+def check_emulated(
+    what: Any,
+    program: Program,
+    arguments: Sequence[Any],
+    check: Callable[..., None] | None = None,
+    **options: Any,
+) -> Checked:
+    """Emulate with all checks on. `options` go to `emulate`; `check` takes the outputs and asserts what they must be.
+
+    What the emulated program does wrong becomes findings; ArgumentError and its kin, which say that the call is wrong,
+    are raised.
+    """
+    schedule, seed = options.get("schedule", "lazy"), options.get("seed", 0)
+    try:
+        report = emulate(what, *arguments, check=True, **options)
+    except EmulationError as error:
+        if error.hint is None and not program.dynamic_smem and launch_file.has_extern_shared(program.text):
+            error.hint = "the text has .extern .shared memory and the launch gives it 0 bytes: dynamic_smem"
+        schedule, seed = error.replay or (schedule, seed)
+        findings = [*error.findings, Finding.of_error(error)]
+        order = {"error": 0, "warning": 1, "performance": 2}
+        findings.sort(key=lambda finding: order[finding.severity])
+        return Checked(
+            program.title, "emulated", findings, schedule=schedule, seed=seed, explored=error.explored
+        )  # fmt: skip
+    findings = list(report.findings)
+    if check is not None:
+        try:
+            check(*report.outputs)
+        except AssertionError as error:
+            findings.insert(0, _wrong_result(error))
+    return Checked(
+        program.title, "emulated", findings, report.counters.as_dict(), dict(report.launch), report.seconds,
+        schedule=report.schedule, seed=report.seed, explored=report.explored,
+    )  # fmt: skip
+
+
+def _wrong_result(error: AssertionError) -> Finding:
+    from ..errors import SourceLocation
+
+    message = "the result is not what the example expects: " + (str(error).strip() or "an assertion failed")
+    # Behind the caller's frame: the example's own line, whatever it called to assert.
+    frames = traceback.extract_tb(error.__traceback__)[1:2]
+    places = tuple(SourceLocation(Path(at.filename).name, at.lineno or 0) for at in frames)
+    return Finding("wrong-result", message, ERROR, places, summary=message.splitlines()[0])
