@@ -1,6 +1,7 @@
 """The mutant zoo: every kernel of the package, every mutation, and whether the sanitizer names what is wrong."""
 
-from .judge import Verdict, judge
+from .judge import Healthy, Verdict, judge
 from .kernels import Subject, subjects
+from .sites import Sites
 
-__all__ = ["Subject", "Verdict", "judge", "subjects"]
+__all__ = ["Healthy", "Sites", "Subject", "Verdict", "judge", "subjects"]

@@ -1,4 +1,7 @@
-"""Mutants that are as good as their kernel, and the edge that makes them so."""
+"""Mutants that are as good as their kernel, and the edge that makes them so.
+
+A mutant counts as equivalent only where nothing at all is found in it under any schedule and it stands here.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,52 @@ from fnmatch import fnmatch
 
 from warploom.asm.mutate import Mutant
 
-EQUIVALENT: tuple[tuple[str, str, str, str], ...] = ()
+FENCE, GROUP = "fence.proxy.async.shared::cta#0", "wgmma.wait_group.sync.aligned"
+GENERIC = (
+    "barriers are used through the generic proxy, by copies that complete bytes too (PTX ISA 9.7.9.25.2): bar.sync "
+    "alone orders their initialisation"
+)
+CHAIN = (
+    "the accumulators are a chain of one shape and nothing else touches them, so a fence in front of the first wgmma "
+    "is enough (PTX ISA 9.7.15.7.1)"
+)
+OWN_WAIT = (
+    "the thread that starts the copies has itself waited for the warpgroup's wgmmas (wgmma.wait_group), which are one "
+    "operation of all four warps: nobody reads the stage any more"
+)
+IN_CTA = "only threads of the CTA use the barriers before they meet again: bar.sync orders their initialisation"
+CLUSTER = "barrier.cluster.arrive.release orders the initialisation by itself"
+LAST = "one tile for each CTA: behind the loop nobody fills the stage again, so nobody waits for its release"
+READ = "the exit needs the sources to have been read, and nobody in the kernel reads C"
+ALL_HERE = "each CTA has waited for the bytes of both halves, so no copy is on its way to one that exits"
+
+EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
+    ("walkthrough*", "drop-proxy-fence", FENCE, GENERIC),
+    ("fp8_tile", "drop-proxy-fence", FENCE, GENERIC),
+    ("tf32_tile", "drop-proxy-fence", FENCE, GENERIC),
+    ("walkthrough*", "drop-barrier", "bar.sync#[1-9]", OWN_WAIT),
+    ("walkthrough*", "drop-wgmma-fence", "wgmma.fence.sync.aligned#[1-9]", CHAIN),
+    ("r0[89]_*", "drop-barrier", "bar.sync#1", OWN_WAIT),
+    ("r10_*", "drop-barrier", "bar.sync#1", OWN_WAIT),
+    ("warp_specialised", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("r0[89]_*", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("r1[0-4]_*", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("multicast", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", CLUSTER),
+    ("multicast", "drop-cluster-barrier", "barrier.cluster.arrive.release.aligned#1", ALL_HERE),
+    ("multicast", "drop-cluster-wait", "barrier.cluster.wait.acquire.aligned#1", ALL_HERE),
+    ("r11_*", "release-before-wait", f"{GROUP}#1", LAST),
+    ("r11_*", "drop-arrival", "mbarrier.arrive.shared::cta.b64#2", LAST),
+    ("r12_*", "release-before-wait", f"{GROUP}#[13]", LAST),
+    ("r12_*", "drop-arrival", "mbarrier.arrive.shared::cta.b64#[25]", LAST),
+    ("r1[789]_*", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
+    ("r2[01]_*", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
+)  # fmt: skip
 """(kernel, kind, site, reason); kernel and site may be patterns."""
 
 
 def reason(kernel: str, mutant: Mutant) -> str:
     """Why a mutant is equivalent; "" where it is not known to be."""
     for name, kind, site, why in EQUIVALENT:
-        if fnmatch(kernel, name) and mutant.kind == kind and fnmatch(f"{mutant.site}.{mutant.variant}", site):
+        if fnmatch(kernel, name) and mutant.kind == kind and fnmatch(mutant.site, site):
             return why
     return ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from warploom.asm.mutate import Mutant
 from warploom.errors import EmulationError
@@ -40,7 +41,7 @@ RIGHT: dict[str, set[str]] = {
                      "cp-async-not-waited", "warp-synchronous"},
     "drop-turn": {DEADLOCK},
     "drop-cluster-arrival": {DEADLOCK, "InvalidOperandError"},
-    "drop-cluster-wait": {"mbarrier-init-not-visible", "cta-may-have-exited", "data-race"},
+    "drop-cluster-wait": {"mbarrier-init-not-visible", "cta-may-have-exited", "data-race", "InvalidOperandError"},
     "drop-cluster-barrier": {"mbarrier-init-not-visible", "cta-may-have-exited", "data-race"},
     "drop-arrival": {DEADLOCK},
     "drop-expect": {"byte-count-mismatch"},
@@ -92,22 +93,40 @@ class Verdict:
     seen: tuple[str, ...] = ()
 
 
-def judge(subject: Subject, mutant: Mutant, sites: Sites, steps: int) -> Verdict:
-    """Run a mutant under one schedule after the other until it is found. `steps`: of the kernel itself."""
+@dataclass(frozen=True)
+class Healthy:
+    """What a kernel does itself: its findings under the schedules, as (rule, lines), and its instructions."""
+
+    known: frozenset[tuple[str, frozenset[int]]]
+    steps: int
+
+    @classmethod
+    def of(cls, subject: Subject) -> Healthy:
+        """Run the kernel under the schedules."""
+        known: set[tuple[str, frozenset[int]]] = set()
+        steps = 1000
+        for schedule, seed in SCHEDULES:
+            report = subject.run(schedule, seed)
+            steps = max(steps, report.counters.instructions)
+            known |= {(finding.rule, _lines(subject, finding)) for finding in report.findings}
+        return cls(frozenset(known), steps)
+
+
+def judge(subject: Subject, mutant: Mutant, sites: Sites, healthy: Healthy) -> Verdict:
+    """Run a mutant under one schedule after the other until it is found."""
     right, places = RIGHT[mutant.kind], sites.of(mutant)
     line = mutant.instruction.ptx_line
     head = (subject.name, mutant.kind, mutant.site, mutant.variant, subject.lines.get(line, ""), mutant.what)
-    known = sites.known
     seen: dict[str, None] = {}
     for schedule, seed in SCHEDULES:
-        for rule, lines in _findings(subject, mutant, schedule, seed, steps):
-            if (rule, lines) in known:
+        for rule, lines in _findings(subject, mutant, schedule, seed, 40 * healthy.steps):
+            if (rule, lines) in healthy.known:
                 continue
             if rule in right and lines & places:
                 return Verdict(*head, "found", rule, (schedule, seed))
             seen[f"{rule} at {sorted(lines)}"] = None
     why = reason(subject.name, mutant)
-    if why and not any(not text.startswith(("uninitialised-shared",)) for text in seen):
+    if why and not seen:
         return Verdict(*head, "equivalent", reason=why)
     return Verdict(*head, "missed", seen=tuple(seen))
 
@@ -118,15 +137,17 @@ def _findings(
     """(rule or error, PTX lines it names), what is only slow left out."""
     stopped: list[tuple[str, frozenset[int]]] = []
     try:
-        findings: Sequence[object] = subject.run(schedule, seed, mutant.module, max_steps=40 * steps).findings
+        findings: Sequence[Any] = subject.run(schedule, seed, mutant.module, max_steps=steps).findings
     except EmulationError as error:
         findings = error.findings
         stopped = [(type(error).__name__, lines_of(subject.name, str(error)))]
     return [
-        (finding.rule, lines_of(subject.name, " ".join(map(str, finding.locations))))  # type: ignore[attr-defined]
-        for finding in findings
-        if finding.severity != "performance"  # type: ignore[attr-defined]
+        (finding.rule, _lines(subject, finding)) for finding in findings if finding.severity != "performance"
     ] + stopped
+
+
+def _lines(subject: Subject, finding: Any) -> frozenset[int]:
+    return lines_of(subject.name, " ".join(map(str, finding.locations)))
 
 
 def lines_of(name: str, text: str) -> frozenset[int]:

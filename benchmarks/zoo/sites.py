@@ -1,9 +1,9 @@
 """Which instructions depend on a changed one: where a finding must point.
 
-    group waits, commits, fences, barriers   what lies between the one of its kind before it and the one behind it
-    operations on mbarriers                  all operations on the same barriers, and what their waits let pass
-    addresses and descriptors                whoever uses them
-    cluster barriers                         whatever reaches another CTA
+group waits, commits, fences, barriers   what lies between the one of its kind before it and the one behind it
+operations on mbarriers                  all operations on the same barriers, and what their waits let pass
+addresses and descriptors                whoever uses them
+cluster barriers                         whatever reaches another CTA
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from warploom.asm.nodes import Address, Instruction, Integer, Operand, Register,
 
 from .kernels import Subject
 
-ACCESSES = ("cp.async.", "cp.reduce.", "wgmma.mma_async", "ld.shared", "st.shared", "ldmatrix", "stmatrix", "atom.shared",
-            "red.shared")  # fmt: skip
+ACCESSES = (
+    "cp.async.", "cp.reduce.", "wgmma.mma_async", "ld.shared", "st.shared", "ldmatrix", "stmatrix", "atom.shared",
+    "red.shared",
+)  # fmt: skip
 NO_ACCESS = ("commit_group", "wait_group", "wait_all")
 WAITS = ("mbarrier.try_wait", "mbarrier.test_wait")
 AROUND = {
@@ -31,10 +33,9 @@ GROUPS = ("drop-commit", "drop-wgmma-wait", "drop-copy-wait", "drop-store-wait",
 
 
 class Sites:
-    """The places of one kernel. `known`: what is found in the kernel itself, as (rule, lines)."""
+    """The places of one kernel."""
 
-    def __init__(self, subject: Subject, known: set[tuple[str, frozenset[int]]]) -> None:
-        self.known = known
+    def __init__(self, subject: Subject) -> None:
         self.code = [i for function in subject.module.entries for i in walk(function.body or ()) if _is(i)]
         self._at = {instruction.ptx_line: at for at, instruction in enumerate(self.code)}
         self._made: dict[str, list[Instruction]] = {}
@@ -42,7 +43,7 @@ class Sites:
             for name in _registers(instruction.operands[:1]):
                 self._made.setdefault(name, []).append(instruction)
         self._barriers = {at: self._barrier(instruction) for at, instruction in enumerate(self.code)}
-        self._arrays = sorted({base for base in self._barriers.values() if base is not None})
+        self._arrays = {base for at, base in self._barriers.items() if base is not None and self._is_indexed(at)}
 
     def of(self, mutant: Mutant) -> set[int]:
         """PTX lines at which a finding about this mutant may point."""
@@ -52,23 +53,38 @@ class Sites:
     def _of(self, mutant: Mutant, at: int) -> Iterable[int]:
         opcode = mutant.instruction.opcode
         if mutant.kind in GROUPS:
-            unit = opcode.partition("_group")[0].partition(".wait")[0].partition(".commit")[0]
-            return self._around(at, lambda i: i.opcode.startswith((unit + ".wait", unit + ".commit")), _accesses)
+            return self._of_group(at, opcode)
         if mutant.kind in AROUND:
-            return self._around(at, lambda i: i.opcode.startswith(AROUND[mutant.kind]), _accesses_and_waits)
+            same = AROUND[mutant.kind]
+            return self._around(at, lambda i: i.opcode.startswith(same), _accesses_and_waits, _accesses_and_waits)
         if mutant.kind.startswith("drop-cluster") or mutant.kind == "drop-init-fence":
-            return self._where(lambda i: _remote(i) or i.opcode.startswith("mbarrier") or _accesses(i))
+            return self._where(lambda i: _remote(i) or i.opcode.startswith(("mbarrier", "barrier.cluster")))
         if mutant.kind in ("change-swizzle", "next-stage", "ring-length"):
             return self._users(at)
         return self._of_barrier(at)
 
     # -- around ------------------------------------------------------------------------------------------------
 
+    def _of_group(self, at: int, opcode: str) -> Iterable[int]:
+        """The operations that a commit or a wait is for, and the accesses behind it that rely on them."""
+        unit = "cp.async.bulk." if "bulk" in opcode else "cp.async." if opcode.startswith("cp.") else "wgmma."
+        word = unit + ("commit" if "commit" in opcode else "wait")
+
+        def mine(instruction: Instruction) -> bool:
+            other_unit = unit == "cp.async." and instruction.opcode.startswith("cp.async.bulk")
+            return _accesses(instruction) and instruction.opcode.startswith(unit) and not other_unit
+
+        return self._around(at, lambda i: i.opcode.startswith(word), mine, _accesses)
+
     def _around(
-        self, at: int, same: Callable[[Instruction], bool], wanted: Callable[[Instruction], bool]
+        self,
+        at: int,
+        same: Callable[[Instruction], bool],
+        before: Callable[[Instruction], bool],
+        behind: Callable[[Instruction], bool],
     ) -> Iterable[int]:
-        """The wanted ones from the same before to the same behind, each way at least to the first wanted one."""
-        for step in (-1, 1):
+        """Those wanted before up to the same again, likewise behind; each way at least to the first wanted one."""
+        for step, wanted in ((-1, before), (1, behind)):
             found, here = False, at + step
             while 0 <= here < len(self.code) and not (found and same(self.code[here])):
                 if wanted(self.code[here]):
@@ -107,12 +123,21 @@ class Sites:
     def _array(self, at: int) -> int | None:
         """The array that a barrier operand lies in: the last one that is indexed and begins before it."""
         base = self._barriers[at]
-        indexed = [self._barriers[other] for other in self._barriers if self._is_used(other)]
-        before = [start for start in indexed if start is not None and base is not None and start <= base]
-        return max(before, default=base)
+        return max((start for start in self._arrays if base is not None and start <= base), default=base)
 
-    def _is_used(self, at: int) -> bool:
-        return self._barriers[at] is not None and not self.code[at].opcode.startswith("mbarrier.init")
+    def _is_indexed(self, at: int) -> bool:
+        """Whether the barrier is one of an array that a register chooses from."""
+        if self._barriers[at] is None or self.code[at].opcode.startswith("mbarrier.init"):
+            return False
+        todo, seen = list(_registers(op for op in self.code[at].operands if isinstance(op, Address))), set()
+        while todo:
+            name = todo.pop()
+            for made in self._made.get(name, ()) if name not in seen else ():
+                if made.opcode.startswith(("mad.", "mul.", "shl.")):
+                    return True
+                todo += _registers(made.operands[1:])
+            seen.add(name)
+        return False
 
     def _of_barrier(self, at: int) -> Iterable[int]:
         array = self._array(at)
@@ -123,11 +148,11 @@ class Sites:
                     yield from self._guarded(other)
 
     def _guarded(self, wait: int) -> Iterable[int]:
-        """What a wait lets pass: the accesses up to the next wait."""
+        """What a wait lets pass: the accesses and arrivals up to the next wait."""
         for here in range(wait + 1, len(self.code)):
             if self.code[here].opcode.startswith(WAITS):
                 return
-            if _accesses(self.code[here]):
+            if _accesses_and_waits(self.code[here]):
                 yield here
 
     # -- values ------------------------------------------------------------------------------------------------
@@ -140,11 +165,28 @@ class Sites:
             for instruction in self.code:
                 if names & set(_registers(instruction.operands[1:])) and not _accesses(instruction):
                     names |= set(_registers(instruction.operands[:1]))
-        for other, instruction in enumerate(self.code):
-            if names & set(_registers(instruction.operands)) and (_accesses(instruction) or _barrier_use(instruction)):
+        used = [
+            other
+            for other, instruction in enumerate(self.code)
+            if names & set(_registers(instruction.operands)) and _accesses_and_waits(instruction)
+        ]
+        buffers = {self._buffer(other) for other in used} - {None}
+        for other in used:
+            yield other
+            if self._barriers[other] is not None:
+                yield from self._of_barrier(other)
+        for other in range(len(self.code)):
+            if self._buffer(other) in buffers:
                 yield other
-                if self._barriers[other] is not None:
-                    yield from self._of_barrier(other)
+
+    def _buffer(self, at: int) -> int | None:
+        """Where the buffer that an instruction of the generic proxy accesses begins, as far as the text tells."""
+        instruction = self.code[at]
+        if not instruction.opcode.startswith(("ld", "st", "cp.async.c")) or not _accesses(instruction):
+            return None
+        operands = instruction.operands[:1] if instruction.opcode.startswith("cp") else instruction.operands
+        address = next((operand for operand in operands if isinstance(operand, Address)), None)
+        return None if address is None else self._place(address.base)
 
 
 def _is(statement: object) -> bool:
@@ -153,10 +195,6 @@ def _is(statement: object) -> bool:
 
 def _accesses(instruction: Instruction) -> bool:
     return instruction.opcode.startswith(ACCESSES) and not any(word in instruction.opcode for word in NO_ACCESS)
-
-
-def _barrier_use(instruction: Instruction) -> bool:
-    return instruction.opcode.startswith("mbarrier.")
 
 
 def _accesses_and_waits(instruction: Instruction) -> bool:

@@ -1,0 +1,137 @@
+"""Whether the sanitizer finds what is wrong: every mutant of every kernel, and which of them it names rightly.
+
+    python benchmarks/mutant_zoo.py [--kernel PATTERN] [--sample N] [--jobs N] [--json FILE]
+
+A mutant counts as found where a right rule points at a right place (`zoo/judge.py`, `zoo/sites.py`); one that is
+equivalent to its kernel is listed with the edge that makes it so (`zoo/equivalents.py`). With `--sample` a number of
+mutants drawn with a fixed seed. Writes benchmarks/results/<machine>/mutant-zoo.json when it runs all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.zoo import Healthy, Sites, Verdict, judge, subjects  # noqa: E402 - the root has to be on the path
+from warploom.asm.mutate import mutants  # noqa: E402
+
+SEED = 0
+
+
+def names(pattern: str) -> list[str]:
+    return [subject.name for subject in subjects() if fnmatch(subject.name, pattern)]
+
+
+def counts(kernels: Iterable[str]) -> dict[str, int]:
+    """How many mutants each kernel has."""
+    wanted = set(kernels)
+    return {s.name: sum(1 for _ in mutants(s.module)) for s in subjects() if s.name in wanted}
+
+
+def chosen(have: dict[str, int], sample: int | None) -> dict[str, list[int]]:
+    """Numbers of the mutants to run, by kernel: all, or some drawn with a fixed seed."""
+    every = [(kernel, number) for kernel, count in have.items() for number in range(count)]
+    if sample is not None:
+        every = random.Random(SEED).sample(every, min(sample, len(every)))
+    picked: dict[str, list[int]] = {kernel: [] for kernel in have}
+    for kernel, number in every:
+        picked[kernel].append(number)
+    return {kernel: sorted(numbers) for kernel, numbers in picked.items()}
+
+
+def run(task: tuple[str, list[int]]) -> tuple[str, list[Verdict], float]:
+    """Judge some mutants of one kernel."""
+    name, numbers = task
+    started = time.perf_counter()
+    subject = next(subject for subject in subjects() if subject.name == name)
+    verdicts: list[Verdict] = []
+    if numbers:
+        healthy, sites, wanted = Healthy.of(subject), Sites(subject), set(numbers)
+        verdicts = [
+            judge(subject, mutant, sites, healthy)
+            for number, mutant in enumerate(mutants(subject.module))
+            if number in wanted
+        ]
+    return name, verdicts, time.perf_counter() - started
+
+
+def in_pieces(picked: dict[str, list[int]], size: int = 40) -> Iterator[tuple[str, list[int]]]:
+    """Tasks of at most `size` mutants, so that a progress line comes often."""
+    for kernel, numbers in picked.items():
+        for at in range(0, max(1, len(numbers)), size):
+            yield kernel, numbers[at : at + size]
+
+
+def summary(kernel: str, verdicts: list[Verdict]) -> dict[str, Any]:
+    """One kernel's row."""
+    kinds: dict[str, Counter[str]] = {}
+    for verdict in verdicts:
+        kinds.setdefault(verdict.kind, Counter())[verdict.outcome] += 1
+    total = Counter(verdict.outcome for verdict in verdicts)
+    listed = {
+        outcome: [
+            {key: value for key, value in asdict(verdict).items() if value and key not in ("kernel", "outcome")}
+            for verdict in verdicts
+            if verdict.outcome == outcome
+        ]
+        for outcome in ("equivalent", "missed")
+    }
+    return {
+        "kernel": kernel, "mutants": len(verdicts), "found": total["found"], "equivalent": total["equivalent"],
+        "missed": total["missed"], "kinds": {kind: dict(count) for kind, count in sorted(kinds.items())},
+        "rules": dict(Counter(verdict.rule for verdict in verdicts if verdict.rule).most_common()),
+        "schedules": dict(Counter(f"{v.schedule[0]} {v.schedule[1]}" for v in verdicts if v.schedule).most_common()),
+        "equivalents": listed["equivalent"], "misses": listed["missed"],
+    }  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kernel", default="*", help="only kernels whose name fits the pattern")
+    parser.add_argument("--sample", type=int, help="so many mutants instead of all")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--json", type=Path, help="write the evidence there")
+    options = parser.parse_args()
+
+    picked = chosen(counts(names(options.kernel)), options.sample)
+    wanted, done, started = sum(map(len, picked.values())), 0, time.perf_counter()
+    verdicts: dict[str, list[Verdict]] = {kernel: [] for kernel in picked}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for kernel, some, seconds in pool.map(run, in_pieces(picked)):
+            verdicts[kernel] += some
+            done += len(some)
+            missed = [verdict for verdict in some if verdict.outcome == "missed"]
+            print(f"{done}/{wanted} {kernel}: {len(some)} mutants, {len(missed)} missed, {seconds:.1f} s", flush=True)
+            for verdict in missed:
+                print(f"    {verdict.kind} at {verdict.site} ({verdict.place}): {verdict.what}; {verdict.seen[:3]}")
+
+    rows = [summary(kernel, verdicts[kernel]) for kernel in verdicts]
+    total = {name: sum(row[name] for row in rows) for name in ("mutants", "found", "equivalent", "missed")}
+    print(total, f"{time.perf_counter() - started:.0f} s")
+    whole = options.kernel == "*" and options.sample is None
+    machine = f"cpu-{platform.machine()}-{os.cpu_count()}-cores"
+    path = options.json or (ROOT / "benchmarks" / "results" / machine / "mutant-zoo.json" if whole else None)
+    if path is not None:
+        from warploom.lab import evidence
+
+        head = evidence.header("mutant-zoo", command="python benchmarks/mutant_zoo.py")
+        evidence.write(path, {**head, "total": total}, rows)
+    return 1 if total["missed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
