@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...collective.activations import activate
+from ...collective.activations import FUNCTIONS
 from ...isa.dtypes import f32, u64
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
@@ -119,7 +119,7 @@ class DecodeEpilogue:
         if self.token_bias:
             value = value + self.token_bias[group, odd]
         if fusion.activation is not None:
-            value = activate(fusion.activation, value)
+            value = FUNCTIONS[fusion.activation](value)
         if fusion.gate:
             value = value * self._beside(self.given["gate"], place, half, inside)
         if fusion.addend:
