@@ -1,0 +1,59 @@
+"""What the sanitizer says of texts that warploom did not write: of compilers' nothing wrong, of the prototypes this.
+
+The findings in the prototypes are explained in docs/measured-facts.md. The tests of the other files run their texts with
+the sanitizer on too, where they say `check=True`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.foreign.reference_kernels import FOLDER
+from warploom.emulator.report import Finding
+from warploom.runtime import emulate, launch_file
+
+TRITON = Path(__file__).parent / "triton"
+SCHEDULES = ("lazy", "eager", "random")
+PEER, WARP = "remote-arrival-scope", "warp-synchronous"
+REFERENCE: dict[str, set[tuple[str, int]]] = {
+    "bf16_cooperative_128x256": {(PEER, line) for line in (215, 223, 391, 399)},
+    "bf16_decode_m16": set(),
+    "bf16_decode_m8_splitk2": set(),
+    "bf16_pingpong_128x192": {(PEER, line) for line in (240, 249, 509, 518)},
+    "bf16_staggered_256x128": {(PEER, line) for line in (239, 277, 358, 462, 470, 829, 867, 948, 1052, 1060)},
+    "bf16_staggered_256x192": {(PEER, line) for line in (237, 275, 378, 504, 512, 959, 997, 1100, 1226, 1234)},
+    "fp8_block128_192x128": {(WARP, line) for line in (133, 240, 468, 695)},
+    "fp8_pingpong_128x192": {(PEER, line) for line in (245, 254, 514, 523)},
+    "fp8_staggered_256x128": {(PEER, line) for line in (244, 282, 363, 467, 475, 834, 872, 953, 1057, 1065)},
+}
+"""Rules and the lines they name, all of them warnings."""
+
+
+def findings(text: Path, schedule: str) -> list[Finding]:
+    """All that is wrong or fragile; what is slow is left out."""
+    description = launch_file.read(launch_file.beside(text))
+    program = description.program(text.read_text(), text.name)
+    report = emulate(program, *description.arguments(program), check=True, schedule=schedule)
+    return [finding for finding in report.findings if finding.severity != "performance"]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("name", REFERENCE)
+def test_the_findings_in_a_reference_text_are_the_known_ones(name: str, schedule: str) -> None:
+    found = findings(FOLDER / f"{name}.ptx", schedule)
+    assert {(finding.rule, place.line) for finding in found for place in finding.locations} == REFERENCE[name]
+    assert {finding.severity for finding in found} <= {"warning"}
+
+
+def test_no_reference_text_is_left_out() -> None:
+    assert {path.stem for path in FOLDER.glob("*.ptx")} == set(REFERENCE)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("path", sorted(TRITON.glob("*.ptx")), ids=lambda path: path.stem)
+def test_nothing_is_wrong_with_what_triton_writes(path: Path, schedule: str) -> None:
+    """Its histogram lets several warps store the same numbers, and its cp.async needs no proxy fence on the way to mma."""
+    allowed = {"same-value-race"} if path.stem.startswith("scans") else set()
+    assert {finding.rule for finding in findings(path, schedule)} <= allowed
