@@ -1,7 +1,7 @@
 """What the sanitizer says of texts that warploom did not write: of compilers' nothing wrong, of the prototypes this.
 
-The findings in the prototypes are explained in docs/measured-facts.md. The tests of the other files run their texts with
-the sanitizer on too, where they say `check=True`.
+The findings in the prototypes are explained in docs/measured-facts.md. nvcc's texts run with the sanitizer on in their
+own tests (`cuda_texts.run`).
 """
 
 from __future__ import annotations
@@ -54,6 +54,6 @@ def test_no_reference_text_is_left_out() -> None:
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("path", sorted(TRITON.glob("*.ptx")), ids=lambda path: path.stem)
 def test_nothing_is_wrong_with_what_triton_writes(path: Path, schedule: str) -> None:
-    """Its histogram lets several warps store the same numbers, and its cp.async needs no proxy fence on the way to mma."""
+    """But that its histogram lets several warps store the same numbers."""
     allowed = {"same-value-race"} if path.stem.startswith("scans") else set()
     assert {finding.rule for finding in findings(path, schedule)} <= allowed
