@@ -16,7 +16,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from fnmatch import fnmatch
@@ -32,14 +32,11 @@ from warploom.asm.mutate import mutants  # noqa: E402
 SEED = 0
 
 
-def names(pattern: str) -> list[str]:
-    return [subject.name for subject in subjects() if fnmatch(subject.name, pattern)]
-
-
-def counts(kernels: Iterable[str]) -> dict[str, int]:
-    """How many mutants each kernel has."""
-    wanted = set(kernels)
-    return {s.name: sum(1 for _ in mutants(s.module)) for s in subjects() if s.name in wanted}
+def counts(pattern: str = "*") -> dict[str, int]:
+    """How many mutants each kernel has whose name fits."""
+    return {
+        name: sum(1 for _ in mutants(subject.module)) for name, subject in subjects().items() if fnmatch(name, pattern)
+    }
 
 
 def chosen(have: dict[str, int], sample: int | None) -> dict[str, list[int]]:
@@ -57,10 +54,10 @@ def run(task: tuple[str, list[int]]) -> tuple[str, list[Verdict], float]:
     """Judge some mutants of one kernel."""
     name, numbers = task
     started = time.perf_counter()
-    subject = next(subject for subject in subjects() if subject.name == name)
+    subject = subjects()[name]
     verdicts: list[Verdict] = []
     if numbers:
-        healthy, sites, wanted = Healthy.of(subject), Sites(subject), set(numbers)
+        healthy, sites, wanted = Healthy(subject), Sites(subject), set(numbers)
         verdicts = [
             judge(subject, mutant, sites, healthy)
             for number, mutant in enumerate(mutants(subject.module))
@@ -107,7 +104,7 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the evidence there")
     options = parser.parse_args()
 
-    picked = chosen(counts(names(options.kernel)), options.sample)
+    picked = chosen(counts(options.kernel), options.sample)
     wanted, done, started = sum(map(len, picked.values())), 0, time.perf_counter()
     verdicts: dict[str, list[Verdict]] = {kernel: [] for kernel in picked}
     with ProcessPoolExecutor(options.jobs) as pool:

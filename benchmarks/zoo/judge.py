@@ -93,23 +93,22 @@ class Verdict:
     seen: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
 class Healthy:
-    """What a kernel does itself: its findings under the schedules, as (rule, lines), and its instructions."""
+    """What a kernel itself does under each schedule: the findings, as (rule, lines), and the instructions."""
 
-    known: frozenset[tuple[str, frozenset[int]]]
-    steps: int
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.steps = 1000
+        self._known: dict[tuple[str, int], frozenset[tuple[str, frozenset[int]]]] = {}
 
-    @classmethod
-    def of(cls, subject: Subject) -> Healthy:
-        """Run the kernel under the schedules."""
-        known: set[tuple[str, frozenset[int]]] = set()
-        steps = 1000
-        for schedule, seed in SCHEDULES:
-            report = subject.run(schedule, seed)
-            steps = max(steps, report.counters.instructions)
-            known |= {(finding.rule, _lines(subject, finding)) for finding in report.findings}
-        return cls(frozenset(known), steps)
+    def known(self, schedule: str, seed: int) -> frozenset[tuple[str, frozenset[int]]]:
+        """What is found in it under a schedule: warnings, for it is clean of errors."""
+        if (schedule, seed) not in self._known:
+            report = self.subject.run(schedule, seed)
+            self.steps = max(self.steps, report.counters.instructions)
+            found = {(finding.rule, _lines(self.subject, finding)) for finding in report.findings}
+            self._known[schedule, seed] = frozenset(found)
+        return self._known[schedule, seed]
 
 
 def judge(subject: Subject, mutant: Mutant, sites: Sites, healthy: Healthy) -> Verdict:
@@ -119,8 +118,9 @@ def judge(subject: Subject, mutant: Mutant, sites: Sites, healthy: Healthy) -> V
     head = (subject.name, mutant.kind, mutant.site, mutant.variant, subject.lines.get(line, ""), mutant.what)
     seen: dict[str, None] = {}
     for schedule, seed in SCHEDULES:
+        known = healthy.known(schedule, seed)
         for rule, lines in _findings(subject, mutant, schedule, seed, 40 * healthy.steps):
-            if (rule, lines) in healthy.known:
+            if (rule, lines) in known:
                 continue
             if rule in right and lines & places:
                 return Verdict(*head, "found", rule, (schedule, seed))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,13 @@ class Subject:
         )  # fmt: skip
 
 
-def subjects() -> Iterator[Subject]:
-    """The walkthrough, the warp-specialised kernel, the ladder's rungs, the examples."""
+@lru_cache(maxsize=1)
+def subjects() -> dict[str, Subject]:
+    """The walkthrough, the warp-specialised kernel, the ladder's rungs, the examples, by name."""
+    return {subject.name: subject for subject in _subjects()}
+
+
+def _subjects() -> Iterator[Subject]:
     walk = walkthrough.build_gemm_m64n64(64, 64, 48)
     yield _subject("walkthrough", walk, lambda: (_normal(64, 48), _normal(48, 64)))
     yield _subject("warp_specialised", warp_specialised.build(), lambda: (_normal(128, 512), _normal(128, 512)))
