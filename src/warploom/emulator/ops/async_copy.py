@@ -148,7 +148,7 @@ def copy(d: Decode) -> Step:
                 Scattered(r, picked, at, size, None if origins is None else origins[picked]) for picked, r, at in places
             ),
         )  # fmt: skip
-        frame.machine.counters.cp_async_bytes += operation.bytes
+        frame.machine.counters.cp_async_bytes += int(taken[lanes].sum())  # what is filled with zeros is not read
         active = frame.active
         for at in range(frame.warps):
             mine = active[at * WARP : (at + 1) * WARP]
