@@ -22,6 +22,8 @@ SCHEDULES = (("lazy", 0), ("eager", 0), ("random", 1))
 EIGHT_BITS = {e4m3: ml_dtypes.float8_e4m3fn, e5m2: ml_dtypes.float8_e5m2}
 NUMPY = {bf16: ml_dtypes.bfloat16, f16: np.float16, f32: np.float32, **EIGHT_BITS}
 PLAIN = Product()
+SMS = 4
+"""Multiprocessors of the emulated machine."""
 SMALL = DecodeConfig(tokens=8, k_tiles=1, stages=2, constant_weights=True)
 
 
@@ -34,9 +36,9 @@ def operands(product: Product, m: int, n: int, k: int, seed: int = 0, whole: boo
 
 def memory(config: DecodeConfig, m: int, n: int) -> list[np.ndarray]:
     """Workspace and counters, where the configuration needs them."""
-    if not config.by_last:
+    if not config.shared_workspace:
         return []
-    shape, counters = config.workspace(m, n)
+    shape, counters = config.workspace(m, n, SMS)
     return [np.full(shape, np.nan, np.float32), np.zeros(counters, np.uint32)]
 
 
@@ -48,7 +50,7 @@ def run(config: DecodeConfig, m: int, n: int, k: int, product: Product = PLAIN, 
     kernel = build(product, config, fusion or Fusion())
     extra = [value for value in given if isinstance(value, np.ndarray)]
     numbers = [value for value in given if not isinstance(value, np.ndarray)]
-    report = kernel.emulate(a, w, *extra, *memory(config, m, n), *numbers, machine=H200(sms=4), **options)
+    report = kernel.emulate(a, w, *extra, *memory(config, m, n), *numbers, machine=H200(sms=SMS), **options)
     assert report.ok, report.findings
     return report.outputs[0].astype(np.float32), a.astype(np.float32), w.astype(np.float32)
 
@@ -64,6 +66,8 @@ CONFIGURATIONS = [
     replace(SMALL, rows=128, trigger="loads"),
     replace(SMALL, rows=128, tokens=24, split=2, trigger="off"),
     replace(SMALL, rows=128, split=3, split_by="last", trigger="end"),
+    replace(SMALL, split_by="stream"),
+    replace(SMALL, split_by="stream", rows=128, tokens=16, constant_weights=False),
     *(replace(SMALL, split=parts, split_by=by) for parts in (2, 3, 4) for by in ("cluster", "last")),
 ]
 NAMED = pytest.mark.parametrize("config", CONFIGURATIONS, ids=DecodeConfig.name)
@@ -87,6 +91,15 @@ def test_all_operand_types(product: Product):
     np.testing.assert_array_equal(result, (a @ w.T).astype(NUMPY[product.out]).astype(np.float32))
 
 
+@pytest.mark.parametrize("m, n, k", [(3, 64, 1032), (8, 330, 200), (20, 190, 456), (1, 40, 64)])
+def test_streamed_tiles_are_shared_by_as_many_as_have_stages_of_them(m: int, n: int, k: int):
+    """One tile for four CTAs; six for four; three, with three tiles of tokens; fewer stages than CTAs."""
+    for schedule, seed in SCHEDULES:
+        config = replace(SMALL, split_by="stream")
+        result, a, w = run(config, m, n, k, Product(out=f32), schedule=schedule, seed=seed)
+        np.testing.assert_array_equal(result, a @ w.T)
+
+
 @pytest.mark.parametrize("tokens", [64, 128, 256])
 def test_many_tokens(tokens: int):
     config = replace(SMALL, tokens=tokens, split=2)
@@ -104,13 +117,14 @@ def test_the_parts_are_added_in_one_order_whoever_adds_them():
         np.testing.assert_array_equal(result, results[0])
 
 
-def test_the_counters_are_zero_again_and_a_second_launch_gives_the_same_bits():
-    config = replace(SMALL, split=4, split_by="last", rows=128)
+@pytest.mark.parametrize("by, split", [("last", 4), ("stream", 1)])
+def test_the_counters_are_zero_again_and_a_second_launch_gives_the_same_bits(by: str, split: int):
+    config = replace(SMALL, split=split, split_by=by, rows=128)
     a, w = operands(Product(), 9, 200, 520, whole=False)
     workspace, counters = memory(config, 9, 200)
     outputs = []
     for _ in range(2):
-        report = build(Product(), config).emulate(a, w, workspace, counters, machine=H200(sms=4))
+        report = build(Product(), config).emulate(a, w, workspace, counters, machine=H200(sms=SMS))
         assert report.ok, report.findings
         assert not counters.any()
         outputs.append(report.outputs[0].copy())
@@ -170,7 +184,7 @@ def test_activations_are_those_of_their_names(name: str):
 @pytest.mark.parametrize(
     "change",
     [{"tokens": 12}, {"tokens": 264}, {"rows": 96}, {"k_tiles": 3}, {"stages": 1}, {"stages": 40}, {"split": 0},
-     {"split": 5}, {"split_by": "hope"}, {"ctas_per_sm": 3}, {"trigger": "now"}],
+     {"split": 5}, {"split_by": "hope"}, {"split_by": "stream", "split": 2}, {"ctas_per_sm": 3}, {"trigger": "now"}],
     ids=str,
 )  # fmt: skip
 def test_configurations_that_cannot_be_are_refused_with_a_sentence(change: dict):

@@ -15,6 +15,8 @@ added does not depend on which came first, so two runs give the same bits, and b
 
                        part 0   [multiply][write][count: not the last, done]
                        part 1         [multiply][write][count: the last][read and add all][store them]
+
+    StreamedSums   the same, where a CTA has stages of several tiles, most of them whole.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from ..lang.predicate import Predicate
 from ..lang.tile import ArrayHandle
 from ..lang.trace import Trace
 from ..lang.values import Register
+from .k_ranges import PartOfTile, Segment, StreamK
 from .roles import WARPGROUP
 
 _F32 = 4
@@ -53,7 +56,7 @@ class WholeSums:
     def ready(self) -> None:
         """Nobody else is needed."""
 
-    def combine(self, acc: RegisterArray, me: int) -> Iterator[range]:
+    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
         """All accumulators are complete."""
         yield range(len(acc))
 
@@ -92,7 +95,7 @@ class PushedSums:
         """All CTAs of the cluster have begun and their barriers are there: the other half of the cluster's barrier."""
         ptx.cluster.wait()
 
-    def combine(self, acc: RegisterArray, me: int) -> Iterator[range]:
+    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
         """Exchange; called by all threads of consumer `me`. The body stores the accumulators of a range, now complete.
 
         It is traced once for each part, in a branch of its own.
@@ -142,24 +145,11 @@ class PushedSums:
                 register.set(total)
 
 
-class LastArriver:
-    """See the module's docstring.
+class _Counted:
+    """What both ways through a workspace share: blocks of 16 bytes by thread, and counting who has arrived."""
 
-    Args:
-        workspace: f32 (tiles * parts * consumers, accumulators * 128).
-        counters: u32 (tiles * consumers,), zero before the first launch and after every one.
-        tile, part: of this CTA.
-        consumers: warpgroups of a CTA.
-        parts: of K.
-
-    What was written before by an earlier kernel is not waited for here: behind `griddepcontrol.wait`.
-    """
-
-    def __init__(
-        self, workspace: ArrayHandle, counters: ArrayHandle, tile: Register, part: Register, consumers: int, parts: int
-    ) -> None:
-        self.workspace, self.counters = workspace, counters
-        self.tile, self.part, self.consumers, self.parts = tile, part, consumers, parts
+    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, consumers: int) -> None:
+        self.workspace, self.counters, self.consumers = workspace, counters, consumers
         self.arrived = smem.array(u32, consumers, name="arrived")
 
     def initialise(self) -> None:
@@ -168,42 +158,114 @@ class LastArriver:
     def ready(self) -> None:
         """Nobody else is needed."""
 
-    def combine(self, acc: RegisterArray, me: int) -> Iterator[range]:
-        """Write, count; in the last part, add up. Else as `PushedSums.combine`, with all accumulators or none."""
-        thread = ptx.special.tid.x() & (WARPGROUP - 1)
-        block = len(acc) * WARPGROUP * _F32
-        first = ((self.tile * self.parts) * self.consumers + me).to(u64) * block
-        base = self.workspace.pointer() + first + (thread * (_VECTOR * _F32)).to(u64)
-        stride = self.consumers * block
-        own = base + self.part.to(u64) * stride
-        step = WARPGROUP * _VECTOR * _F32
-        for index in range(0, len(acc), _VECTOR):
-            ptx.store(ptx.addr(own, index // _VECTOR * step), acc[index : index + _VECTOR])
-        with ptx.if_(self._is_last(me, thread)):
-            for index in range(0, len(acc), _VECTOR):
-                offset = index // _VECTOR * step
-                total = ptx.load(f32, ptx.addr(base, offset), vector=_VECTOR)
-                for part in range(1, self.parts):
-                    more = ptx.load(f32, ptx.addr(base, offset + part * stride), vector=_VECTOR)
-                    for sum_, value in zip(total, more, strict=True):
-                        sum_ += value
-                for position in range(_VECTOR):
-                    acc[index + position].set(total[position])
-            yield range(len(acc))
+    def _block(self, acc: RegisterArray, number: Register, me: int, thread: Register) -> Register:
+        """Where this thread's sums of block `number` begin."""
+        size = len(acc) * WARPGROUP * _F32
+        inside = (thread * (_VECTOR * _F32)).to(u64)
+        return self.workspace.pointer() + (number * self.consumers + me).to(u64) * size + inside
 
-    def _is_last(self, me: int, thread: Register) -> Predicate:
+    def _write(self, acc: RegisterArray, block: Register) -> None:
+        for index in range(0, len(acc), _VECTOR):
+            ptx.store(ptx.addr(block, index * WARPGROUP * _F32), acc[index : index + _VECTOR])
+
+    def _is_last(self, counter: Register, me: int, thread: Register, parts: Register | int) -> Predicate:
         """Whether all other parts have counted; the same for all threads of the consumer."""
         barrier = 1 + me
         ptx.bar.sync(barrier, WARPGROUP)
         with ptx.if_(thread == 0):
-            place = ptx.addr(self.counters.pointer() + (self.tile * self.consumers + me).to(u64) * u32.bytes)
+            place = ptx.addr(self.counters.pointer() + (counter * self.consumers + me).to(u64) * u32.bytes)
             count = reg.scalar(u32)
-            ptx.inst.atom.acq_rel.gpu.global_.inc.u32(count, place, self.parts - 1)
+            ptx.inst.atom.acq_rel.gpu.global_.inc.u32(count, place, parts - 1)
             ptx.store(self.arrived[me], count)
         ptx.bar.sync(barrier, WARPGROUP)
         before = ptx.load(u32, self.arrived[me])
-        is_last: Predicate = before == self.parts - 1
+        is_last: Predicate = before == parts - 1
         return is_last
+
+
+class LastArriver(_Counted):
+    """See the module's docstring.
+
+    Args:
+        workspace: f32, accumulators * 128 * consumers for each part of each tile.
+        counters: u32, one for each tile and consumer, zero before the first launch and after every one.
+        work: this CTA's part.
+        consumers: warpgroups of a CTA.
+
+    What an earlier kernel does to them is not waited for here: called behind `griddepcontrol.wait`.
+    """
+
+    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: PartOfTile, consumers: int) -> None:
+        super().__init__(workspace, counters, consumers)
+        self.work = work
+
+    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
+        """Write, count; in the last part, add up. Else as `PushedSums.combine`, with all accumulators or none."""
+        thread, parts = ptx.special.tid.x() & (WARPGROUP - 1), self.work.parts
+        tile = ptx.special.ctaid.y() * self.work.tiles + segment.tile
+        base = self._block(acc, tile * parts, me, thread)
+        stride = self.consumers * len(acc) * WARPGROUP * _F32
+        self._write(acc, base + self.work.part.to(u64) * stride)
+        with ptx.if_(self._is_last(tile, me, thread, parts)):
+            for index in range(0, len(acc), _VECTOR):
+                offset = index * WARPGROUP * _F32
+                total = ptx.load(f32, ptx.addr(base, offset), vector=_VECTOR)
+                for part in range(1, parts):
+                    more = ptx.load(f32, ptx.addr(base, offset + part * stride), vector=_VECTOR)
+                    for one, other in zip(total, more, strict=True):
+                        one += other
+                for position in range(_VECTOR):
+                    acc[index + position].set(total[position])
+            yield range(len(acc))
+
+
+class StreamedSums(_Counted):
+    """The same for `StreamK`: whole tiles need nobody, the others are added up by the last of those who share them.
+
+    Args:
+        workspace: f32, 2 * accumulators * 128 * consumers for each CTA: it has stages of at most two tiles that it
+            does not have whole, or that begin before it and end behind it.
+        counters: u32, one for each tile and consumer, zero before the first launch and after every one.
+        work: this CTA's stages.
+        consumers: warpgroups of a CTA.
+    """
+
+    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: StreamK, consumers: int) -> None:
+        super().__init__(workspace, counters, consumers)
+        self.work = work
+
+    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
+        """As `LastArriver.combine`."""
+        assert segment.whole is not None
+        complete = reg.predicate(segment.whole)
+        with ptx.if_(~segment.whole):
+            complete.set(self._share(acc, me, segment))
+        with ptx.if_(complete):
+            yield range(len(acc))
+
+    def _share(self, acc: RegisterArray, me: int, segment: Segment) -> Predicate:
+        """Write, count; in the last part, add up. Whether this one has the sums now."""
+        work, thread = self.work, ptx.special.tid.x() & (WARPGROUP - 1)
+        first, last = work.owners(segment.tile)
+        across = ptx.special.ctaid.y()
+        self._write(acc, self._block(acc, self._number(work.cta, first, across), me, thread))
+        is_last = self._is_last(across * work.tiles + segment.tile, me, thread, last - first + 1)
+        with ptx.if_(is_last):
+            self._read(acc, self._block(acc, self._number(first, first, across), me, thread), add=False)
+            for cta in ptx.range(first + 1, last + 1):
+                self._read(acc, self._block(acc, self._number(cta, first, across), me, thread), add=True)
+        return is_last
+
+    def _number(self, cta: Register, first: Register, across: Register) -> Register:
+        """Block of a CTA for the tile that `first` begins: a CTA begins at most one that it does not finish."""
+        return (across * self.work.ctas + cta) * 2 + ptx.select(cta == first, reg.scalar(u32, init=1), 0)
+
+    def _read(self, acc: RegisterArray, block: Register, *, add: bool) -> None:
+        for index in range(0, len(acc), _VECTOR):
+            loaded = ptx.load(f32, ptx.addr(block, index * WARPGROUP * _F32), vector=_VECTOR)
+            for position, value in enumerate(loaded):
+                register = acc[index + position]
+                register.set(register + value if add else value)
 
 
 def _list(loaded: Register | RegisterArray) -> list[Register]:

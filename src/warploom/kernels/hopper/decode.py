@@ -16,10 +16,11 @@ Barriers   full[s]    1 arrival + bytes of the stage         producer -> consume
            bar 0      all threads: the barriers are there; the producer comes when its first weights are under way
            cluster    split by a cluster: arrived at behind bar 0, waited for before the first sums are sent
            received   split by a cluster, 1 arrival + bytes, for each consumer: sums of the other parts of K
-           bar 1, 2   split by the last arriver: 128 threads of a consumer, around its counting
+           bar 1, 2   split by the last arriver, streamed: 128 threads of a consumer, around its counting
 Buffers    the ring: W rows x k_tiles x 128 bytes and A tokens x k_tiles x 128 bytes, for each stage
            sums (cluster): what the other parts send; arrived (last arriver): what the counter said
-Grid       x: tiles of W, times the parts of K, which are neighbours; y: tiles of tokens
+Grid       x: tiles of W, times the parts of K, which are neighbours; or, streamed, as many as fit the machine at once
+           y: tiles of tokens
 Limits     any M and N; K a multiple of 16 bytes' worth; W is (N, K), K-major
 """
 
@@ -32,9 +33,10 @@ from functools import lru_cache
 from typing import Any
 
 from ...collective import TmaPipeline, each_consumer, k_tiles, multiply_tiles, warpgroup_index, wgmma_accumulators
+from ...collective.k_ranges import PartOfTile, StreamK
 from ...collective.roles import producer_warp
-from ...collective.split_k import LastArriver, PushedSums, WholeSums
-from ...collective.tma_pipeline import State
+from ...collective.split_k import LastArriver, PushedSums, StreamedSums, WholeSums
+from ...collective.tma_pipeline import Stage, State
 from ...errors import ArgumentError
 from ...isa.dtypes import b64, f32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
@@ -87,7 +89,7 @@ def build(
     return kernel(
         in_specs=tuple(names.values()),
         out_specs=(Tile("M", "N", product.out),),
-        grid=grid(config),
+        grid=grid(product, config),
         block=config.threads,
         cluster=(config.split if config.clustered else 1, 1, 1),
         arch="sm_90a",
@@ -128,7 +130,7 @@ def arguments(product: Product, config: DecodeConfig, fusion: Fusion) -> Mapping
         names["gate"] = Tile("M", "N", product.out)
     if fusion.addend:
         names["C"] = Tile("M", "N", product.out)
-    if config.by_last:
+    if config.shared_workspace:
         names["workspace"] = Tile("blocks", GROUP_ROWS * config.tokens, f32)
         names["counters"] = Tile("places", u32)
     if fusion.alpha:
@@ -138,20 +140,30 @@ def arguments(product: Product, config: DecodeConfig, fusion: Fusion) -> Mapping
     return names
 
 
-def grid(config: DecodeConfig) -> Callable[[Mapping[str, int], Any], tuple[int, int, int]]:
-    """One CTA for each tile and part of K."""
+def grid(product: Product, config: DecodeConfig) -> Callable[[Mapping[str, int], Any], tuple[int, int, int]]:
+    """One CTA for each tile and part of K; where tiles are streamed, as many as the machine holds."""
 
     def rule(dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
-        if config.by_last:
-            (blocks, _), counters = config.workspace(dims["M"], dims["N"])
+        m, n = dims["M"], dims["N"]
+        if config.shared_workspace:
+            (blocks, _), counters = config.workspace(m, n, machine.sms)
             for what, needed in (("blocks", blocks), ("places", counters)):
                 if dims[what] < needed:
                     raise ArgumentError(
                         f"the {'workspace' if what == 'blocks' else 'counters'} of {config.name()} are too few",
-                        expected=f"at least {needed} for M = {dims['M']}, N = {dims['N']} (DecodeConfig.workspace)",
+                        expected=f"at least {needed} for M = {m}, N = {n} (DecodeConfig.workspace)",
                         got=dims[what],
                     )
-        return (-(-dims["N"] // config.rows) * config.split, -(-dims["M"] // config.tokens), 1)
+        ctas = config.ctas(n, machine.sms)
+        stages = -(-dims["K"] // (config.k_tiles * product.tile_k)) * -(-n // config.rows)
+        if config.streamed and stages * ctas >= 1 << 32:
+            raise ArgumentError(
+                f"{config.name()} counts its stages in 32 bits",
+                expected="fewer than 2^32 stages times CTAs",
+                got=stages * ctas,
+                hint='use another split_by than "stream" for weights of this size',
+            )
+        return (ctas, -(-m // config.tokens), 1)
 
     return rule
 
@@ -161,18 +173,14 @@ def grid(config: DecodeConfig) -> Callable[[Mapping[str, int], Any], tuple[int, 
 
 @dataclass
 class Parts:
-    """What the roles share: the arrays, the ring, the exchange, and which part of the product is this CTA's."""
+    """What the roles share: the arrays, the ring, which stages are this CTA's, and how sums are exchanged."""
 
     config: DecodeConfig
     A: ArrayHandle
     W: ArrayHandle
     ring: TmaPipeline
-    exchange: WholeSums | PushedSums | LastArriver
-    row: Register
-    token: Register
-    first: Register
-    count: Register
-    """Stages of this CTA's part of K, from stage `first` on."""
+    work: PartOfTile | StreamK
+    exchange: WholeSums | PushedSums | LastArriver | StreamedSums
 
     @staticmethod
     def make(given: Mapping[str, Any], product: Product, config: DecodeConfig) -> Parts:
@@ -185,26 +193,37 @@ class Parts:
             a=smem.wgmma_tile(product.b, (config.rows, tile_k), stages=config.stages, name="ring.w"),
             b=smem.wgmma_tile(product.a, (config.tokens, tile_k), stages=config.stages, name="ring.a"),
         )
-        cta, number = ptx.special.ctaid.x(), ptx.special.ctaid.y()
-        tile, part = cta // config.split, cta % config.split
         stages = k_tiles(A, tile_k)
-        first = stages * part // config.split
+        if config.streamed:
+            stream = StreamK(stages, (W.shape[0] + (config.rows - 1)) // config.rows)
+            streamed = StreamedSums(given["workspace"], given["counters"], stream, config.groups)
+            return Parts(config, A, W, ring, stream, streamed)
+        work = PartOfTile(stages, config.split)
         exchange: WholeSums | PushedSums | LastArriver = WholeSums()
         if config.clustered:
             exchange = PushedSums(config.tokens // 2, config.groups, config.split)
         elif config.by_last:
-            place = number * (ptx.special.nctaid.x() // config.split) + tile
-            exchange = LastArriver(given["workspace"], given["counters"], place, part, config.groups, config.split)
-        count = stages * (part + 1) // config.split - first
-        return Parts(config, A, W, ring, exchange, tile * config.rows, number * config.tokens, first, count)
+            exchange = LastArriver(given["workspace"], given["counters"], work, config.groups)
+        return Parts(config, A, W, ring, work, exchange)
 
-    def k(self, number: Register) -> Register:
-        """Where this CTA's n-th stage begins in K."""
-        return (self.first + number) * self.ring.tiles["a"].layout.k
+    def load_weights(self, number: Register, stage: Stage, policy: Register) -> None:
+        """The weights of this CTA's n-th stage."""
+        tile, k = self.work.place(number)
+        place = (k * stage.a.layout.k, tile * self.config.rows)
+        ptx.tma.load(stage.a, self.W.tma_desc(), place, stage.full, cache_hint=policy)
+
+    def load_activations(self, number: Register, stage: Stage) -> None:
+        """The activations of this CTA's n-th stage."""
+        _, k = self.work.place(number)
+        ptx.tma.load(stage.b, self.A.tma_desc(), (k * stage.b.layout.k, self.token()), stage.full)
+
+    def token(self) -> Register:
+        """The first of this CTA's tokens."""
+        return ptx.special.ctaid.y() * self.config.tokens
 
     def in_flight(self) -> Register:
         """How many stages can be loaded before the first of them is used up."""
-        return ptx.select(self.count < self.config.stages, self.count, self.config.stages)
+        return ptx.select(self.work.total < self.config.stages, self.work.total, self.config.stages)
 
     @property
     def early(self) -> bool:
@@ -237,7 +256,7 @@ def load_weights_ahead(parts: Parts) -> None:
     for number in ptx.range(parts.in_flight(), unroll=False):
         stage = ring.stage(State(number, number))
         ptx.mbarrier.arrive_expect_tx(stage.full, ring.stage_bytes)
-        ptx.tma.load(stage.a, parts.W.tma_desc(), (parts.k(number), parts.row), stage.full, cache_hint=policy)
+        parts.load_weights(number, stage, policy)
 
 
 def load(parts: Parts) -> None:
@@ -249,30 +268,30 @@ def load(parts: Parts) -> None:
     if parts.early:
         start = parts.in_flight()
         for number in ptx.range(start, unroll=False):
-            stage = ring.stage(State(number, number))
-            ptx.tma.load(stage.b, parts.A.tma_desc(), (parts.k(number), parts.token), stage.full)
+            parts.load_activations(number, ring.stage(State(number, number)))
         state.phase.set(0)
-    for number in ptx.range(start, parts.count, unroll=False):
+    for number in ptx.range(start, parts.work.total, unroll=False):
         with ring.produce(state) as stage:
-            k = parts.k(number)
-            ptx.tma.load(stage.a, parts.W.tma_desc(), (k, parts.row), stage.full, cache_hint=policy)
-            ptx.tma.load(stage.b, parts.A.tma_desc(), (k, parts.token), stage.full)
+            parts.load_weights(number, stage, policy)
+            parts.load_activations(number, stage)
     if parts.config.trigger == "loads":
         ptx.griddepcontrol.launch_dependents()
 
 
 def multiply(parts: Parts, given: Mapping[str, Any], fusion: Fusion, me: int) -> None:
-    """A consumer: its 64 rows of weights with all tokens, its part of K; then the tile's sums are stored."""
+    """A consumer: its 64 rows of weights with all tokens, tile by tile; then the tile's sums are stored."""
     config = parts.config
     if config.pdl:
         ptx.griddepcontrol.wait()
-    column = parts.row + me * GROUP_ROWS if me else parts.row
-    epilogue = DecodeEpilogue(given["D"], given, fusion, parts.token, column, config.tokens)
     (acc,) = wgmma_accumulators(GROUP_ROWS, config.tokens, zero=True)
-    multiply_tiles(parts.ring, parts.ring.consumer_state(), [acc], me * GROUP_ROWS, parts.count)
-    parts.exchange.ready()
-    for complete in parts.exchange.combine(acc, me):
-        epilogue.store(acc, complete)
+    state = parts.ring.consumer_state()
+    for segment in parts.work.segments():
+        column = segment.tile * config.rows + me * GROUP_ROWS
+        epilogue = DecodeEpilogue(given["D"], given, fusion, parts.token(), column, config.tokens)
+        multiply_tiles(parts.ring, state, [acc], me * GROUP_ROWS, segment.count, overwrite=config.streamed)
+        parts.exchange.ready()
+        for complete in parts.exchange.combine(acc, me, segment):
+            epilogue.store(acc, complete)
 
 
 def read_once() -> Register:

@@ -25,7 +25,7 @@ RESERVED = 1 << 10
 BARRIER_BYTES = 512
 """What barriers and flags take at most, whatever the number of stages."""
 TRIGGERS = ("off", "end", "start", "loads")
-SPLITS = ("cluster", "last")
+SPLITS = ("cluster", "last", "stream")
 MOST_STAGES = 24
 SMS = 132
 
@@ -41,7 +41,8 @@ class DecodeConfig:
         stages: of the ring.
         split: parts of K, each a CTA's.
         split_by: who adds the parts up. "cluster": the CTAs of a cluster, each some of the tokens, which the others
-            send it. "last": the last of them to arrive, from a workspace in global memory.
+            send it. "last": the last of them to arrive, from a workspace in global memory. "stream": as "last", but
+            all tiles together are cut into as many pieces as there are CTAs (stream-K), and `split` is 1.
         ctas_per_sm: how many CTAs are to fit a multiprocessor, 1 or 2.
         trigger: "off": an ordinary launch. Else the kernel starts while the one before it in the stream ends
             (programmatic dependent launch), and lets the next one start when it "start"s, after its last "loads", or
@@ -86,6 +87,16 @@ class DecodeConfig:
         return self.split > 1 and self.split_by == "last"
 
     @property
+    def streamed(self) -> bool:
+        """The tiles are one long row of stages, of which each CTA has a piece."""
+        return self.split_by == "stream"
+
+    @property
+    def shared_workspace(self) -> bool:
+        """A call takes a workspace and counters."""
+        return self.by_last or self.streamed
+
+    @property
     def stage_bytes(self) -> int:
         """Of the weights' and the activations' tile of one stage."""
         return (self.rows + self.tokens) * self.k_tiles * TILE_K_BYTES
@@ -108,14 +119,21 @@ class DecodeConfig:
         """Tiles of D."""
         return -(-m // self.tokens) * -(-n // self.rows)
 
-    def workspace(self, m: int, n: int) -> tuple[tuple[int, int], int]:
-        """What "last" needs of the caller: the shape of an f32 workspace, and how many u32 counters, at first zero."""
+    def ctas(self, n: int, sms: int = SMS) -> int:
+        """CTAs along grid x."""
+        tiles = -(-n // self.rows)
+        return min(sms * self.ctas_per_sm, tiles * 4) if self.streamed else tiles * self.split
+
+    def workspace(self, m: int, n: int, sms: int = SMS) -> tuple[tuple[int, int], int]:
+        """What "last" and "stream" need of the caller: the shape of an f32 workspace, whatever it contains, and how
+        many u32 counters, at first zero."""
         tiles = self.tiles(m, n)
-        return (tiles * self.split * self.groups, GROUP_ROWS * self.tokens), tiles * self.groups
+        blocks = 2 * self.ctas(n, sms) * -(-m // self.tokens) if self.streamed else tiles * self.split
+        return (blocks * self.groups, GROUP_ROWS * self.tokens), tiles * self.groups
 
     def name(self) -> str:
         """Short name, as tables show it: "n16_w64k2s11_S2c_start"."""
-        split = f"_S{self.split}{self.split_by[0]}" if self.split > 1 else ""
+        split = "_stream" if self.streamed else f"_S{self.split}{self.split_by[0]}" if self.split > 1 else ""
         twice = f"_o{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
         constant = "_cw" if self.constant_weights else ""
         return (
@@ -146,6 +164,7 @@ class DecodeConfig:
             (self.stages >= 2, "its ring", "at least 2 stages", self.stages),
             (self.split >= 1 and (not self.clustered or self.split <= min(8, self.tokens // 2)), "its parts of K",
              f"at least 1, in a cluster at most {min(8, self.tokens // 2)}", self.split),
+            (not self.streamed or self.split == 1, "its parts of K", "1 where tiles are streamed", self.split),
             (self.split_by in SPLITS, "how its parts are added up", " or ".join(SPLITS), self.split_by),
             (self.ctas_per_sm in (1, 2), "its CTAs on a multiprocessor", "1 or 2", self.ctas_per_sm),
             (self.trigger in TRIGGERS, "its trigger", ", ".join(TRIGGERS), self.trigger),
