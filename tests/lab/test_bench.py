@@ -12,6 +12,7 @@ import pytest
 from warploom.errors import ArgumentError
 from warploom.lab import bench, contenders, ours, timing
 from warploom.lab.bench import Bench, Plan
+from warploom.lab.clock import ClockReading
 from warploom.lab.contenders import Contender, Prepared
 from warploom.lab.power import PowerMeter
 from warploom.lab.problem import Problem, parse_shapes
@@ -267,6 +268,12 @@ class PretendedStage:
     def ready(self, prepared: Prepared, launch: str, count: int) -> tuple[Callable[[], object], int]:
         call, per = prepared.calls[0], 4 if launch == "graph" else 1
         return bench.Chain(call, per), per
+
+    def clock(self, prepared: Prepared, seconds: float) -> tuple[ClockReading, float] | None:
+        return ClockReading(3000, 2000), 2e-6
+
+    def share(self, reading: ClockReading, tflops: float, dtype: str) -> float:
+        return reading.share(tflops, 132, dtype, "sm_90a")
 
     def host_us(self, prepared: Prepared) -> Spread:
         started = TIME[0]

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import WarploomError
-from . import bench, check, demo, info, look, rules
+from . import bench, check, demo, info, ladder, look, rules
 from .output import exit_code, say, say_error
 
 
@@ -58,6 +58,7 @@ app.command("resources")(look.resources)
 app.command("check")(check.check)
 app.command("rules")(rules.rules)
 app.command("bench")(bench.bench)
+app.command("ladder")(ladder.ladder)
 
 
 def run() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from .output import console, say, say_error, say_json
+from .output import console, say, say_error, say_json, say_table
 
 Names = "square, llm, small-k, launch, decode, fp8, grouped, fused, overhead"
 
@@ -115,7 +115,7 @@ def _show(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json: 
         say_json(whole)
         return
     for protocol in dict.fromkeys(row["protocol"] for row in rows):
-        console().print(table(whole, [row for row in rows if row["protocol"] == protocol], protocol))
+        say_table(table(whole, [row for row in rows if row["protocol"] == protocol], protocol), "config")
     for protocol, others in whole["summary"].items():
         for other, figures in others.items():
             say(f"  {protocol}: {figures['geomean']:.3f} of {other} over {figures['shapes']} shapes, least "

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from ..errors import ArgumentError, ArgumentTypeError, SourceLocation, WarploomError
@@ -38,6 +39,21 @@ def table(rows: Iterable[tuple[str, object]], title: str | None = None) -> None:
         out.print(Text(title, style="bold"))
     for name, value in listed:
         out.print(Text.assemble(("  " + name.ljust(width), "cyan"), "  ", str(value)))
+
+
+def say_table(made: Table, widest: str = "") -> None:
+    """A table with columns; in a file or a pipe it is as wide as it needs to be.
+
+    widest: the column that is left out where the terminal is too narrow for all.
+    """
+    out = console()
+    if not out.is_terminal:
+        out = Console(highlight=False, width=400)
+    elif widest and out.measure(made, options=out.options.update(width=10_000)).maximum > out.width:
+        made.columns = [column for column in made.columns if column.header != widest]
+        for at, column in enumerate(made.columns):
+            column._index = at
+    out.print(made)
 
 
 def say_json(value: object) -> None:

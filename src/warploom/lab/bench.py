@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from ..errors import ArgumentError, WarploomError
 from . import contenders as known
 from . import timing
+from .clock import ClockReading
 from .contenders import Contender, Prepared
 from .operands import DATA
 from .ours import Warploom
@@ -29,6 +30,7 @@ from .timing import Spread, Timer
 from .watchdog import Watchdog
 
 PREPARE_S = 120.0
+CLOCK_S = 0.5
 CHAIN = 48
 """Kernels in a chain of the suite `launch`."""
 
@@ -104,6 +106,12 @@ class Stage(Protocol):
 
     def ready(self, prepared: Prepared, launch: str, count: int) -> tuple[Callable[[], object], int]:
         """One call that enqueues so many of the contender's calls or a few more, and how many it enqueues."""
+
+    def clock(self, prepared: Prepared, seconds: float) -> tuple[ClockReading, float] | None:
+        """The clock that our kernel counts while it runs for so long, and seconds of a call meanwhile."""
+
+    def share(self, reading: ClockReading, tflops: float, dtype: str) -> float:
+        """Share of the GPU's peak at that clock."""
 
     def host_us(self, prepared: Prepared) -> Spread:
         """Host microseconds of one call."""
@@ -288,8 +296,24 @@ class Bench:
             if protocol == "alone" and readings is not None and readings.watts:
                 row["sm_clock_mhz"], row["power_w"] = readings.megahertz, round(readings.watts, 1)
                 row["pj_per_flop"] = round(readings.watts * spread.median / problem.flops * 1e12, 4)
+            if protocol == "alone" and prepared[name].program is not None:
+                self._clock(problem, name, prepared[name], row)
             row["ratio_to"] = ratios(name, spreads)
             self.results.rows.append(row)
+
+    def _clock(self, problem: Problem, name: str, prepared: Prepared, row: dict[str, Any]) -> None:
+        """Add the clock that the kernel counts itself, and the tensor cores' activity at it."""
+        self.watchdog.beat(f"{name} {problem.shape}, clock", PREPARE_S)
+        try:
+            found = self.stage.clock(prepared, CLOCK_S)
+        except WarploomError as failure:
+            self.say(f"{name}: its clock could not be read: {failure}")
+            return
+        if found is not None:
+            reading, seconds = found
+            row["kernel_clock_mhz"] = round(reading.megahertz, 1)
+            tflops = problem.flops / seconds / 1e12
+            row["tensor_activity"] = round(self.stage.share(reading, tflops, problem.dtype), 4)
 
     def _row(
         self, problem: Problem, name: str, prepared: Prepared, protocol: str, launch: str, spread: Spread

@@ -83,9 +83,18 @@ def steps(rows: Sequence[Mapping[str, Any]], path: Path, title: str, value: str,
     names = [row["kernel"] for row in rows]
     heights = [row[value]["median"] if isinstance(row[value], Mapping) else row[value] for row in rows]
     drawn = axes.barh(range(len(rows)), heights, 0.72, color=COLOURS[0], zorder=2)
-    axes.bar_label(drawn, labels=[f"{height:,.4g}" for height in heights], fontsize=7, color=INK, padding=2)
+    axes.bar_label(
+        drawn,
+        labels=[f"{height:,.0f}" if height >= 1000 else f"{height:.4g}" for height in heights],
+        fontsize=7,
+        color=INK,
+        padding=2,
+    )
     axes.set_yticks(range(len(rows)), names, fontsize=8)
+    axes.margins(y=0.01)
     axes.invert_yaxis()
+    if "(log)" in unit:
+        axes.set_xscale("log")
     axes.set_xlabel(unit, fontsize=8)
     axes.set_title(title, fontsize=9, loc="left", color=INK)
     axes.grid(axis="x", color=GRID, linewidth=0.6, zorder=0)

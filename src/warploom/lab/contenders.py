@@ -28,7 +28,7 @@ class Prepared:
         calls: one for each set of operands.
         kernel, config: as the table names them.
         facts: further entries of its evidence rows: registers, ptx_sha256, build.
-        program: of our own kernels.
+        program: of our own kernels, and `arguments`, (inputs, output) for each set.
     """
 
     calls: Sequence[Callable[[], object]]
@@ -36,6 +36,7 @@ class Prepared:
     config: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
     program: Any = None
+    arguments: Sequence[tuple[tuple[Any, ...], Any]] = ()
 
 
 class Contender:

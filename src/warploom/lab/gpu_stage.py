@@ -6,14 +6,16 @@ import gc
 import subprocess
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..errors import NoGpuError
 from . import operands
+from .clock import ClockReading, Probe
 from .contenders import Prepared, result
 from .operands import Operands, Reference, Rotation
 from .problem import Problem
-from .timing import CudaTimer, Spread
+from .timing import CudaTimer, Spread, launches_for
 
 UNIT_S = 0.003
 """About how long one graph runs: long against the gap between two replays."""
@@ -42,6 +44,8 @@ class GpuStage:
         properties = torch.cuda.get_device_properties(0)
         self.sms: int = properties.multi_processor_count
         self.uuid = f"GPU-{properties.uuid}" if hasattr(properties, "uuid") else ""
+        major, minor = torch.cuda.get_device_capability()
+        self.arch = f"sm_{major}{minor}" + ("a" if major >= 9 else "")
         self._references: dict[int, Reference] = {}
 
     @property
@@ -91,6 +95,21 @@ class GpuStage:
         graph.replay()
         self._torch.cuda.synchronize()
         return graph.replay, count
+
+    def clock(self, prepared: Prepared, seconds: float) -> tuple[ClockReading, float] | None:
+        """The first half of the time is for the GPU to find its clock."""
+        if prepared.program is None:
+            return None
+        probe = Probe(prepared.program)
+        calls = Rotation([partial(probe.call, *inputs, out=out) for inputs, out in prepared.arguments])
+        launches = launches_for(self.timer, calls, seconds / 2)
+        self.timer.timed(calls, launches)
+        probe.zero()
+        each = self.timer.timed(calls, launches)
+        return probe.read(), each
+
+    def share(self, reading: ClockReading, tflops: float, dtype: str) -> float:
+        return reading.share(tflops, self.sms, dtype, self.arch)
 
     def host_us(self, prepared: Prepared) -> Spread:
         """Queues are emptied between rounds, untimed, so that they never fill."""

@@ -156,7 +156,8 @@ class Warploom(Contender):
     ) -> Prepared:
         kernel = build(*arguments)
         calls = [_call(kernel, o) for o in sets]
-        return Prepared(calls, name, config, facts(kernel, recipe(build, *arguments)), kernel.program())
+        return Prepared(calls, name, config, facts(kernel, recipe(build, *arguments)), kernel.program(),
+                        [((o.a, o.b), o.out) for o in sets])  # fmt: skip
 
     def _library(self, problem: Problem, sets: Sequence[Operands]) -> Prepared:
         from . import through_library

@@ -1,0 +1,197 @@
+"""Climbing the ladder: each rung on the machine at hand, each in a process of its own.
+
+On a GPU a rung gives correctness, speed, what cuBLAS does beside it, its own clock and what it takes; a rung that hangs
+or faults costs its own row. Without a GPU it is emulated and gives what explains its speed: bytes, barriers, wgmmas.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ..errors import ArgumentError
+from ..isa import arch as arches
+from ..kernels.hopper.description import TILE_K_BYTES
+from ..kernels.ladder import RUNGS, Rung, find
+
+GPU_SIZE = 8192
+TIMEOUT_S = 240
+FP32_SIZE, TENSOR_SHAPE = 128, (512, 768, 256)
+"""What is emulated unless a size is named: small for a thread's own loop, whole tiles of every rung's otherwise."""
+
+
+def chosen(text: str) -> tuple[Rung, ...]:
+    """The rungs of "4,17-19,ping_pong"; all of them for "". Raises ArgumentError for one that does not exist."""
+    if not text.strip():
+        return RUNGS
+    found: list[Rung] = []
+    for word in text.split(","):
+        first, dash, last = word.strip().partition("-")
+        if dash and first.isdigit() and last.isdigit():
+            begin, end = find(first).number, find(last).number
+            if end < begin:
+                raise ArgumentError("the range of rungs ends before it begins", expected="8-12", got=word.strip())
+            found += [rung for rung in RUNGS if begin <= rung.number <= end]
+        else:
+            found.append(find(word.strip()))
+    return tuple(dict.fromkeys(found))
+
+
+def runnable(rungs: Sequence[Rung], arch: str, gpu: str, asked: bool) -> tuple[tuple[Rung, ...], tuple[Rung, ...]]:
+    """(rungs that a GPU can run, rungs it cannot). asked: whether these very rungs were asked for.
+
+    Raises ArgumentError, naming the ones it can run, where a rung was asked for that it cannot, or it can run none.
+    """
+    device = arches.get(arch)
+    able = tuple(rung for rung in rungs if device.supports(rung.arch))
+    unable = tuple(rung for rung in rungs if rung not in able)
+    if unable and (asked or not able):
+        needs = sorted({rung.arch for rung in unable})
+        others = [str(rung.number) for rung in RUNGS if device.supports(rung.arch)]
+        raise ArgumentError(
+            f"{gpu} ({arch}) cannot run rung{'s' if len(unable) > 1 else ''} "
+            f"{', '.join(f'{rung.number} {rung.name}' for rung in unable)}",
+            expected=f"a GPU of {' or '.join(needs)}",
+            got=arch,
+            hint=(f"it can run rungs {', '.join(others)}" if others else "it can run none of them")
+            + "; `warploom ladder --emulate` shows the counters of all",
+        )
+    return able, unable
+
+
+def with_gains(rows: Sequence[Mapping[str, Any]], value: str) -> list[dict[str, Any]]:
+    """The rows, each with `gain`: how many times the rung below (or, for a counterexample, the rung it belongs to).
+
+    value: the column compared; larger is better. A rung below is the last one that is no counterexample.
+    """
+    found: list[dict[str, Any]] = []
+    by_number: dict[int, float] = {}
+    below: float | None = None
+    for row in rows:
+        rung = find(row["rung"])
+        figure = row.get(value)
+        mine = figure["median"] if isinstance(figure, Mapping) else figure
+        base = by_number.get(rung.shows) if rung.shows is not None else below
+        found.append({**row, **({"gain": round(mine / base, 4)} if mine and base else {})})
+        if mine:
+            by_number[rung.number] = mine
+            if rung.shows is None:
+                below = mine
+    return found
+
+
+def facts_of(rung: Rung) -> dict[str, Any]:
+    """What a row says of its rung without running it."""
+    found: dict[str, Any] = {"rung": rung.number, "kernel": rung.module, "idea": rung.idea, "provider": "warploom"}
+    if rung.seed is not None:
+        found["seed"] = {"tflops": rung.seed.tflops, "size": rung.seed.size, "gpu": rung.seed.gpu}
+    return found
+
+
+# -- on a GPU ------------------------------------------------------------------------------------------------------
+
+
+def on_gpu(rungs: Sequence[Rung], size: int, seconds: float, data: str = "normal") -> Iterator[list[dict[str, Any]]]:
+    """The rows of each rung as they come: ours first, then cuBLAS beside it; one with `failed` where it broke."""
+    for rung in rungs:
+        arguments = [str(rung.number), str(size), str(seconds), data]
+        command = [sys.executable, "-m", __package__ + ".rung_on_gpu", *arguments]
+        yield guarded(rung, command, TIMEOUT_S + 8 * seconds)
+
+
+def guarded(rung: Rung, command: Sequence[str], timeout_s: float) -> list[dict[str, Any]]:
+    """What a process prints as its last line, JSON; a row with `failed` where it hangs, breaks or prints none."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    except subprocess.TimeoutExpired:
+        return [{**facts_of(rung), "failed": f"no answer for {timeout_s:.0f} s: it hangs"}]
+    lines = done.stdout.splitlines()
+    if done.returncode == 0 and lines:
+        try:
+            return json.loads(lines[-1])
+        except json.JSONDecodeError:
+            pass
+    words = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    reason = words[-1] if words else "it said nothing"
+    return [{**facts_of(rung), "failed": f"exit code {done.returncode}: {reason[:300]}"}]
+
+
+# -- in the emulator -----------------------------------------------------------------------------------------------
+
+
+def emulated(rungs: Sequence[Rung], size: int | None = None) -> Iterator[list[dict[str, Any]]]:
+    """A row of counters for each rung. size: of M, N and K; None: see `FP32_SIZE` and `TENSOR_SHAPE`."""
+    for rung in rungs:
+        shape = (size,) * 3 if size else (FP32_SIZE,) * 3 if rung.dtype.name == "f32" else TENSOR_SHAPE
+        yield [emulate(rung, *shape)]
+
+
+def emulate(rung: Rung, m: int, n: int, k: int) -> dict[str, Any]:
+    """Counters of a rung at a size, per 1000 multiply-adds where they grow with it."""
+    import numpy as np
+
+    from ..runtime.machine import H200
+
+    for value, multiple, name in zip((m, n, k), rung.multiples, "MNK", strict=True):
+        if value % multiple:
+            raise ArgumentError(f"rung {rung.number} takes {name} in multiples of {multiple}",
+                                expected=f"a multiple of {multiple}", got=value)  # fmt: skip
+    draw = np.random.default_rng(0)
+    b_shape = (n, k) if rung.layout == "TN" else (k, n)
+    a, b = (draw.standard_normal(shape, np.float32).astype(rung.dtype.numpy) for shape in ((m, k), b_shape))
+    report = rung.build().emulate(a, b, check=True, machine=H200(sms=4))
+    wide = a.astype(np.float64) @ (b.T if rung.layout == "TN" else b).astype(np.float64)
+    error = float(np.linalg.norm(report.outputs[0].astype(np.float64) - wide) / np.linalg.norm(wide))
+    return {**facts_of(rung), **counted(rung, (m, n, k), report.counters.as_dict()), "m": m, "n": n, "k": k,
+            "relative_error": error, "protocol": "emulated",
+            "findings": sum(each.severity == "error" for each in report.findings)}  # fmt: skip
+
+
+def counted(rung: Rung, shape: tuple[int, int, int], counters: Mapping[str, Any]) -> dict[str, Any]:
+    """The counters that a learner looks at.
+
+    global_bytes     what crosses to or from L2: sectors of 32 bytes of the threads' accesses, and what copies fetch
+    shared_bytes     what moves in and out of shared memory: by threads, by copies, and read by wgmma
+    per_kfma         both for 1000 multiply-adds of the product
+    barriers         waits and arrivals for each k-tile of each output tile; None where a rung has no tiles
+    """
+    m, n, k = shape
+    c = {name: int(value) for name, value in counters.items()}
+    sectors = 32 * c["global_sectors"]
+    moved = c["tma_fetch_bytes"] + c["cp_async_bytes"] + c["tma_store_bytes"]
+    shared = c["shared_load_bytes"] + c["shared_store_bytes"] + c["tma_load_bytes"] + c["cp_async_bytes"]
+    shared += c["tma_store_bytes"] + wgmma_operand_bytes(c["wgmma"], c["tensor_flops"])
+    config = rung.load().Config()
+    tiles = [getattr(config, name, 0) for name in ("tile_m", "tile_n")]
+    tiles.append(getattr(config, "tile_k", TILE_K_BYTES // rung.dtype.bytes))
+    barriers = None
+    if all(tiles):
+        k_tiles = 1
+        for extent, tile in zip(shape, tiles, strict=True):
+            k_tiles *= -(-extent // tile)
+        barriers = round((c["barrier_waits"] + c["mbarrier_waits"] + c["mbarrier_arrivals"]) / k_tiles, 2)
+    thousand = m * n * k / 1000
+    return {
+        "global_bytes": sectors + moved,
+        "global_per_kfma": round((sectors + moved) / thousand, 3),
+        "shared_bytes": shared,
+        "shared_per_kfma": round(shared / thousand, 3),
+        "bank_conflicts": c["bank_conflicts"],
+        "barriers_per_k_tile": barriers,
+        "tensor_instructions": c["wgmma"] or c["mma"],
+        "tensor_instruction": "wgmma" if c["wgmma"] else "mma" if c["mma"] else "",
+        "instructions": c["instructions"],
+        "instructions_per_kfma": round(c["instructions"] / thousand, 4),
+        "counters": c,
+    }
+
+
+def wgmma_operand_bytes(count: int, flops: int) -> int:
+    """Bytes of A and B that so many wgmmas read from shared memory: 64 rows of A and n of B, 32 bytes each.
+
+    Their n together follows from their work: one does 2 · 64 · n · k, k = 16 for 16-bit types (PTX ISA 9.7.15).
+    """
+    return (64 * count + flops // (2 * 64 * 16)) * 32 if count else 0

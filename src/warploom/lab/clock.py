@@ -1,0 +1,160 @@
+"""The SM clock as a kernel counts it: its own cycles over its own nanoseconds.
+
+NVML's clock is not the one that a tensor-heavy kernel runs at, so a share of the peak is taken with the clock read
+inside the kernel. `instrumented` adds to a text, at its beginning and at each of its ends, one read of %clock64 and
+%globaltimer by thread 0 of every CTA (PTX ISA, special registers) and adds the differences up in a variable of the
+module: no register is held in between, no branch is added, and no parameter.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArgumentError
+from . import roofline
+
+if TYPE_CHECKING:
+    from ..runtime import Program
+
+SUMS, STARTS = "warploom_clock_sums", "warploom_clock_starts"
+SLOTS = 65536
+"""CTAs whose beginnings are kept; those of higher numbers share the slots of earlier ones that have ended."""
+_END = re.compile(r"^(?P<space>[ \t]*)(?:@(?P<guard>!?%?\w+)[ \t]+)?(?P<what>ret|exit)[ \t]*;", re.MULTILINE)
+_PREFIX = "%wlc"
+
+
+def instrumented(text: str, entry: str) -> str:
+    """The text with the clock read in it. Raises ArgumentError where it has no such entry."""
+    found = re.search(rf"\.entry\s+{re.escape(entry)}\b", text)
+    if found is None:
+        raise ArgumentError(f"the text has no entry `{entry}`")
+    opening = text.index("{", found.end())  # parameters have no braces
+    ending = _closing(text, opening)
+    body, count = text[opening + 1 : ending], 0
+
+    def at_end(match: re.Match[str]) -> str:
+        nonlocal count
+        count += 1
+        return f"{_finish(match['guard'])}\n{match[0]}"
+
+    body = _END.sub(at_end, body)
+    if not count:
+        raise ArgumentError(f"the entry `{entry}` has no ret")
+    before = text[: found.start()]
+    head = before.rfind("\n") + 1  # the line of .visible
+    variables = f".visible .global .align 8 .b64 {SUMS}[2];\n.visible .global .align 8 .b64 {STARTS}[{2 * SLOTS}];\n"
+    return text[:head] + variables + text[head : opening + 1] + _begin() + body + text[ending:]
+
+
+def _closing(text: str, opening: int) -> int:
+    depth = 0
+    for at in range(opening, len(text)):
+        depth += {"{": 1, "}": -1}.get(text[at], 0)
+        if not depth:
+            return at
+    raise ArgumentError("the text ends inside of a kernel")
+
+
+def _where() -> str:
+    """Address of the CTA's slot in %wlcd2, whether this is thread 0 in %wlcp0."""
+    return f"""
+    mov.u32 {_PREFIX}r0, %tid.x;
+    mov.u32 {_PREFIX}r1, %tid.y;
+    or.b32 {_PREFIX}r0, {_PREFIX}r0, {_PREFIX}r1;
+    setp.eq.u32 {_PREFIX}p0, {_PREFIX}r0, 0;
+    mov.u32 {_PREFIX}r1, %ctaid.x;
+    mov.u32 {_PREFIX}r2, %ctaid.y;
+    mov.u32 {_PREFIX}r3, %nctaid.x;
+    mad.lo.u32 {_PREFIX}r1, {_PREFIX}r2, {_PREFIX}r3, {_PREFIX}r1;
+    and.b32 {_PREFIX}r1, {_PREFIX}r1, {SLOTS - 1};
+    mov.u64 {_PREFIX}d2, {STARTS};
+    mad.wide.u32 {_PREFIX}d2, {_PREFIX}r1, 16, {_PREFIX}d2;
+    mov.u64 {_PREFIX}d0, %clock64;
+    mov.u64 {_PREFIX}d1, %globaltimer;"""
+
+
+def _begin() -> str:
+    return f"""
+    .reg .pred {_PREFIX}p<2>;
+    .reg .b32 {_PREFIX}r<4>;
+    .reg .b64 {_PREFIX}d<6>;{_where()}
+    @{_PREFIX}p0 st.global.u64 [{_PREFIX}d2], {_PREFIX}d0;
+    @{_PREFIX}p0 st.global.u64 [{_PREFIX}d2+8], {_PREFIX}d1;"""
+
+
+def _finish(guard: str | None) -> str:
+    guarded = ""
+    if guard:
+        name, inverted = guard.lstrip("!"), guard.startswith("!")
+        change = f"\n    not.pred {_PREFIX}p1, {name};" if inverted else ""
+        guarded = f"{change}\n    and.pred {_PREFIX}p0, {_PREFIX}p0, {_PREFIX + 'p1' if inverted else name};"
+    return f"""{_where()}{guarded}
+    mov.u64 {_PREFIX}d3, {SUMS};
+    @{_PREFIX}p0 ld.global.u64 {_PREFIX}d4, [{_PREFIX}d2];
+    @{_PREFIX}p0 ld.global.u64 {_PREFIX}d5, [{_PREFIX}d2+8];
+    @{_PREFIX}p0 sub.u64 {_PREFIX}d4, {_PREFIX}d0, {_PREFIX}d4;
+    @{_PREFIX}p0 sub.u64 {_PREFIX}d5, {_PREFIX}d1, {_PREFIX}d5;
+    @{_PREFIX}p0 red.global.add.u64 [{_PREFIX}d3], {_PREFIX}d4;
+    @{_PREFIX}p0 red.global.add.u64 [{_PREFIX}d3+8], {_PREFIX}d5;"""
+
+
+@dataclass(frozen=True)
+class ClockReading:
+    """What a kernel counted.
+
+    Attributes:
+        cycles, nanoseconds: sums over its CTAs.
+    """
+
+    cycles: int
+    nanoseconds: int
+
+    @property
+    def megahertz(self) -> float:
+        return self.cycles / self.nanoseconds * 1e3
+
+    def share(self, tflops: float, sms: int, dtype: str, arch: str) -> float:
+        """Share of the peak at this clock: the tensor cores' activity, or the FMA pipes' for f32."""
+        return roofline.activity(tflops, self.megahertz * 1e6, sms, dtype, arch)
+
+
+class Probe:
+    """A program with the clock read in it, ready to be launched on torch's current stream."""
+
+    def __init__(self, program: Program) -> None:
+        from ..runtime import Caller
+
+        # what is added may cost a register too many; then the figure is another kernel's, so it is refused
+        self.program = replace(program, text=instrumented(program.text, program.entry), allow_spills=False)
+        self.call = Caller(self.program)
+
+    def zero(self) -> None:
+        """Begin to count anew; call after the first launch, with the GPU idle."""
+        self._driver().call("cuMemsetD8", self._address(), 0, 16, doing="clearing the clock's sums")
+
+    def read(self) -> ClockReading:
+        """What was counted since `zero`; the GPU must be idle."""
+        import numpy as np
+
+        values = np.zeros(2, np.uint64)
+        self._driver().call("cuMemcpyDtoH", values.ctypes.data, self._address(), 16, doing="reading the clock's sums")
+        return ClockReading(int(values[0]), int(values[1]))
+
+    def _driver(self) -> Any:
+        from ..driver import library
+
+        return library.load()
+
+    def _address(self) -> int:
+        from ..driver.module import modules
+        from ..runtime import build
+        from ..runtime.on_gpu import target_for
+
+        driver, program = self._driver(), self.program
+        built = build(program, target_for(program, driver.device(0).arch))
+        x, y, z = program.cluster
+        kernel = modules().kernel(built, program.entry, 0, 0, program.dynamic_smem, x * y * z)
+        address, _ = driver.call("cuModuleGetGlobal", driver.cuda.CUmodule(kernel.module), SUMS.encode())
+        return int(address)
