@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..asm.binding import bind
+from ..asm.binding import Bound, bind
 from ..asm.nodes import Address, Function, Instruction, Module, Operand, Register, Symbol, TensorAddress, Vector
 from ..asm.printer import instruction_text
 from ..errors import EmulationError, UnsupportedInstructionError, VerificationError
@@ -38,6 +38,7 @@ class Operation:
         guard, guard_negated: slot of the predicate, or -1.
         index_slot: slot of the index of an INDEXED_BRANCH.
         refresh: clocks the core must read before this instruction runs.
+        bound: the row of the instruction table it was read by, with the row's names for its operands.
         polled_address: what an instruction that may be spun on reads; another address is another poll.
     """
 
@@ -53,6 +54,7 @@ class Operation:
     index_slot: int = -1
     refresh: tuple[str, ...] = ()
     polled_address: AddressOperand | None = None
+    bound: Bound | None = None
 
     @property
     def text(self) -> str:
@@ -247,6 +249,7 @@ class Code:
                 hint='CONTRIBUTING.md, "how to add an instruction"',
             )
         operation.handler = handler
+        operation.bound = bound
         operation.step = handler.decode(Decode(self, operation, bound))
 
     def _link(self, operation: Operation, flat: FlatInstruction) -> None:

@@ -10,6 +10,7 @@ from .schema import (
     INIT,
     PERFORMANCE,
     WAIT_WGMMA,
+    WARNING,
     ZERO,
     Example,
     Rule,
@@ -46,6 +47,19 @@ RULES = (
         "wgmma.fence.sync.aligned in front of the wgmma",
         Example(_READY + multiply() + COMMIT + WAIT_WGMMA),
         Example(_READY + FENCE_WGMMA + multiply() + COMMIT + WAIT_WGMMA),
+    ),
+    Rule(
+        "uninitialised-register",
+        "L6",
+        WARNING,
+        "A register is read that nothing has written",
+        "Registers hold anything at the start. This one is written nowhere in front of the read, whichever way the "
+        "kernel "
+        "takes. Compilers do so for values that do not matter, so it is a warning.",
+        "5.2.1",
+        "write the register first, or correct its name",
+        Example("add.u32 %r2, %r3, %tid;"),
+        Example("mov.u32 %r3, 1;\nadd.u32 %r2, %r3, %tid;"),
     ),
     Rule(
         "uninitialised-accumulator",
