@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import WarploomError
-from . import bench, check, demo, info, ladder, look, rules
+from . import bench, check, demo, explain, info, ladder, look, rules
 from .output import exit_code, say, say_error
 
 
@@ -59,6 +59,7 @@ app.command("check")(check.check)
 app.command("rules")(rules.rules)
 app.command("bench")(bench.bench)
 app.command("ladder")(ladder.ladder)
+app.command("explain")(explain.explain)
 
 
 def run() -> None:

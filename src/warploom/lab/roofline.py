@@ -30,7 +30,7 @@ MEMORY_BANDWIDTH = {"H200": 4.8e12, "H100": 3.35e12, "A100": 2.039e12}
 """Bytes per second of HBM, data sheets (H100 SXM, A100 80 GB)."""
 CLOCK = {"H200": 1.98e9, "H100": 1.98e9, "A100": 1.41e9}
 """Highest SM clock, Hz."""
-L2_BYTES = {"H200": 50 << 20, "H100": 50 << 20, "A100": 40 << 20}
+L2_BYTES = {"H200": 60 << 20, "H100": 50 << 20, "A100": 40 << 20}
 SMS = {"H200": 132, "H100": 132, "A100": 108}
 ARCH = {"H200": "sm_90a", "H100": "sm_90a", "A100": "sm_80"}
 

@@ -1,0 +1,118 @@
+"""`explain`: what limits a product, and what the library would run for it. Calculated, not measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from ..errors import ArgumentError
+from .output import say, say_json, say_table, table
+
+if TYPE_CHECKING:
+    from ..lab.explanation import Explained
+
+
+def explain(
+    m: Annotated[int, typer.Argument(help="Rows of A and of the result.")] = 8192,
+    n: Annotated[int, typer.Argument(help="Columns of the result.")] = 8192,
+    k: Annotated[int, typer.Argument(help="What is summed over.")] = 8192,
+    dtype: Annotated[str, typer.Option(help="bf16, f16, e4m3, e5m2.")] = "bf16",
+    out: Annotated[str, typer.Option(help="Type of the result: bf16, f16, f32.")] = "bf16",
+    machine: Annotated[str, typer.Option(help="H200 or H100.")] = "H200",
+    config: Annotated[str, typer.Option(help="A configuration instead of the library's choice.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Explain a product: intensity and roofs, tiles and waves, occupancy, L2 traffic, the kernel chosen.
+
+    Example: warploom explain 4096 14336 4096
+    """
+    from ..lab import explanation
+    from ..lab.problem import BYTES, Problem
+
+    if min(m, n, k) < 1:
+        raise ArgumentError("sizes are positive", expected="M N K", got=f"{m} {n} {k}")
+    for name, value, known in (("dtype", dtype, ("bf16", "f16", "e4m3", "e5m2")), ("out", out, ("bf16", "f16", "f32"))):
+        if value not in known or value not in BYTES:
+            raise ArgumentError(f"--{name} is none that is explained", expected=", ".join(known), got=repr(value))
+    found = explanation.explain(Problem(m, n, k, dtype, out), machine, config)
+    if as_json:
+        say_json(found.data())
+        return
+    problem, roof, chosen = found.problem, found.roof, found.chosen
+    side = "above" if found.bound == "tensor cores" else "below"
+    table(
+        [
+            ("work", f"{problem.flops / 1e9:,.1f} GFLOP, {problem.bytes / 1e6:,.1f} MB of A, B and D"),
+            ("intensity", f"{found.intensity:,.0f} FLOP per byte, {side} the ridge point of {roof.ridge:.0f}: "
+                          f"bound by {found.bound}"),
+            ("roofs", f"{roof.peak / 1e12:,.0f} TFLOP/s at {roof.clock / 1e6:.0f} MHz, "
+                      f"{roof.bandwidth / 1e12:.1f} TB/s: at least {found.least_us:,.1f} us"),
+            ("configuration", found.config.name() + _whose(found)),
+            ("its waves", f"{chosen.rows} x {chosen.columns} = {chosen.tiles} tiles, {chosen.waves:.2f} waves of "
+                          f"{chosen.at_a_time}; {chosen.tile_efficiency:.1%} of the tiles lie in D, "
+                          f"{chosen.wave_efficiency:.1%} of the waves are filled"),
+            ("its occupancy", _occupancy(found)),
+        ],
+        title=f"{problem.shape} {problem.dtype} -> {problem.out} on {found.machine}",
+    )  # fmt: skip
+    say()
+    say_table(_tiles(found))
+    say()
+    say_table(_traffic(found))
+    if found.library:
+        say()
+        say(found.library)
+
+
+def _whose(found: Explained) -> str:
+    """Whose idea it was."""
+    if found.library_data is None:
+        return ""
+    if found.library_data["config"] == found.config.name():
+        return ", the library's choice (below)"
+    return ", of the large-product kernels; the library runs another one (below)"
+
+
+def _occupancy(found: Explained) -> str:
+    fits, config = found.occupancy, found.config
+    count = "s" if fits.resident != 1 else ""
+    registers = f"{found.registers} registers" if found.registers else "registers not known without ptxas"
+    return (
+        f"{fits.resident} CTA{count} on an SM, limited by {fits.limit}: {config.threads} threads, {registers} "
+        f"(room for {fits.registers}), shared memory (room for {fits.shared}), warps ({fits.warps})"
+    )
+
+
+def _tiles(found: Explained) -> Table:
+    """Tile and wave quantisation of the usual tiles."""
+    made = Table(title="Tiles and waves", title_justify="left", box=None)
+    made.add_column("tile", no_wrap=True)
+    for name in ("tiles", "waves", "in D", "filled", "both", "B/KFMA"):
+        made.add_column(name, justify="right", no_wrap=True)
+    from ..lab.problem import BYTES
+
+    for (tile_m, tile_n), each in found.tiles.items():
+        mark = " *" if (tile_m, tile_n) == (found.config.tile_m, found.config.tile_n) else ""
+        fill = (tile_m + tile_n) * BYTES[found.problem.dtype] * 1000 / (tile_m * tile_n)
+        made.add_row(f"{tile_m} x {tile_n}{mark}", f"{each.tiles:,}", f"{each.waves:.2f}",
+                     f"{each.tile_efficiency:.1%}", f"{each.wave_efficiency:.1%}", f"{each.efficiency:.1%}",
+                     f"{fill:.1f}")  # fmt: skip
+    return made
+
+
+def _traffic(found: Explained) -> Table:
+    """A and B from HBM by raster order."""
+    tile = f"{found.config.tile_m} x {found.config.tile_n}"
+    made = Table(title=f"A and B from HBM by raster order, tiles of {tile}", title_justify="left", box=None)
+    made.add_column("order", no_wrap=True)
+    for name in ("GB", "times each once", "TB/s at the roof"):
+        made.add_column(name, justify="right", no_wrap=True)
+    problem = found.problem
+    from ..lab.problem import BYTES
+
+    once = (problem.m + problem.n) * problem.k * BYTES[problem.dtype]
+    for name, count in found.traffic.items():
+        made.add_row(name, f"{count / 1e9:.3f}", f"{count / once:.2f}", f"{count / found.least_us / 1e6:.2f}")
+    return made

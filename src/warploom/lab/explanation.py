@@ -1,0 +1,146 @@
+"""What can be said of a product before it runs: roofs, tiles, waves, occupancy, L2 traffic, and the library's choice.
+
+All of it is calculated (`lab.roofline` has the formulas); nothing here is measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..driver import toolchain
+from ..errors import ArgumentError, WarploomError
+from ..kernels.hopper import gemm
+from ..kernels.hopper.description import Config
+from . import roofline
+from .ours import default_config, parse_config, product_of
+from .problem import BYTES, Problem
+from .roofline import ORDERS, Occupancy, Roofline, Waves
+
+TILES = ((64, 64), (128, 128), (128, 192), (128, 256), (256, 128), (256, 192))
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The answer.
+
+    Attributes:
+        config: of the large-product kernels; the library's choice where it is one of them, or the one asked for.
+        waves: of each tile in `TILES`, and the chosen one's.
+        registers: of a thread at launch; None where there is no ptxas to say.
+        traffic: bytes from HBM for A and B by raster order, with the chosen tile.
+        library: what `gemm.explain` says, as text and as data; "" and None where it cannot be asked.
+    """
+
+    problem: Problem
+    machine: str
+    roof: Roofline
+    config: Config
+    tiles: dict[tuple[int, int], Waves]
+    occupancy: Occupancy
+    registers: int | None
+    traffic: dict[str, int]
+    library: str
+    library_data: dict[str, Any] | None
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte."""
+        return self.problem.flops / self.problem.bytes
+
+    @property
+    def bound(self) -> str:
+        """Which roof is lower."""
+        return "tensor cores" if self.intensity >= self.roof.ridge else "memory"
+
+    @property
+    def least_us(self) -> float:
+        """Microseconds under both roofs."""
+        return max(self.problem.flops / self.roof.peak, self.problem.bytes / self.roof.bandwidth) * 1e6
+
+    @property
+    def chosen(self) -> Waves:
+        """Waves of the chosen tile."""
+        return self.tiles[self.config.tile_m, self.config.tile_n]
+
+    def data(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "problem": self.problem.as_dict(),
+            "machine": self.machine,
+            "flops": self.problem.flops,
+            "bytes": self.problem.bytes,
+            "intensity": round(self.intensity, 2),
+            "ridge": round(self.roof.ridge, 2),
+            "bound": self.bound,
+            "peak_tflops": round(self.roof.peak / 1e12, 1),
+            "bandwidth_tbs": self.roof.bandwidth / 1e12,
+            "least_us": round(self.least_us, 2),
+            "config": self.config.name(),
+            "occupancy": {**vars(self.occupancy), "resident": self.occupancy.resident, "limit": self.occupancy.limit,
+                          "threads": self.config.threads, "register_count": self.registers},
+            "tiles": [
+                {"tile": list(tile), "tiles": each.tiles, "waves": round(each.waves, 3),
+                 "tile_efficiency": round(each.tile_efficiency, 4), "wave_efficiency": round(each.wave_efficiency, 4)}
+                for tile, each in self.tiles.items()
+            ],
+            "l2_traffic_bytes": self.traffic,
+            "library": self.library_data,
+        }  # fmt: skip
+
+
+def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explained:
+    """Everything about a product. config: a configuration of the Hopper GEMM by name; "" for the library's choice.
+
+    Raises ArgumentError for an unknown machine, type or configuration.
+    """
+    roof = Roofline.of(machine, problem.dtype)
+    if machine not in ("H200", "H100"):
+        raise ArgumentError("the configurations that are explained are Hopper's", expected="H200 or H100", got=machine)
+    text, data, proposed = ("", None, None) if config else _library(problem)
+    chosen = parse_config(config) if config else proposed or default_config(problem)
+    product = product_of(problem)
+    chosen.check(product)
+    sms = roofline.SMS[machine]
+    tiles = {
+        tile: roofline.waves(problem.m, problem.n, *tile, sms)
+        for tile in sorted({*TILES, (chosen.tile_m, chosen.tile_n)})
+    }
+    registers = _registers(product, chosen)
+    shared = chosen.shared_bytes(product)
+    per_thread = registers or 65536 // chosen.threads // 8 * 8
+    return Explained(
+        problem, machine, roof, chosen, tiles,
+        roofline.occupancy(roofline.ARCH[machine], chosen.threads, per_thread, shared), registers,
+        {
+            name: roofline.l2_traffic(
+                problem.m, problem.n, problem.k, chosen.tile_m, chosen.tile_n, order, sms,
+                roofline.L2_BYTES[machine], BYTES[problem.dtype],
+            )
+            for name, order in ORDERS.items()
+        },
+        text, data,
+    )  # fmt: skip
+
+
+def _registers(product: Any, config: Config) -> int | None:
+    """What ptxas gives a thread; None without ptxas."""
+    if toolchain.ptxas() is None:
+        return None
+    try:
+        return gemm.build(product, config).resources().registers
+    except WarploomError:
+        return None
+
+
+def _library(problem: Problem) -> tuple[str, dict[str, Any] | None, Config | None]:
+    """(the library's own explanation, the same as data, its configuration where it is a large-product one)."""
+    try:
+        from .. import gemm as library
+
+        asked = library.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out)
+        found = library.explain(asked)
+    except (ImportError, AttributeError):
+        return "", None, None
+    config = found.choice.config
+    return found.text(), found.data(), config if isinstance(config, Config) else None

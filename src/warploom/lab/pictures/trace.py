@@ -1,0 +1,212 @@
+"""What each warpgroup of an emulated kernel did, in order: waits, arrivals, copies, products, stores.
+
+The emulator has no clock. What it has is the order of each warpgroup's own events and who waited for whom, and that is
+recorded here, off the run itself, through the observer's hooks. `replay` gives these events lengths.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...emulator.engine import AsyncOperation, Issuer
+from ...emulator.frame import Frame
+from ...emulator.machine import Cta, Machine
+from ...emulator.mbarrier import Event, MBarrier
+from ...emulator.memory import Region
+from ...emulator.observer import Meeting, Observer
+from ...emulator.ops.wgmma import Multiply
+from ...lang import Kernel
+from ...runtime.machine import H200
+
+WARPS = 4
+"""Of a warpgroup."""
+
+
+@dataclass(frozen=True, order=True)
+class Actor:
+    """A warpgroup: number of its CTA in the grid, number in the CTA."""
+
+    cta: int
+    warpgroup: int
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that an actor did.
+
+    Attributes:
+        what: "wait" and "arrive" (key: a phase of a barrier), "copy", "multiply" (key: the operation), "commit",
+            "drain", "store", "hand over", "settle" (bulk stores), "write" and "read" (by its threads).
+        amount: clocks' worth of a multiply in FLOP; bytes; how many groups may stay in flight.
+        detail: a multiply's accumulator; the memory written to.
+    """
+
+    what: str
+    key: Hashable = None
+    amount: int = 0
+    detail: Hashable = None
+
+
+@dataclass
+class Trace:
+    """A recorded run.
+
+    Attributes:
+        actions: of each actor, in order.
+        signals: what a copy signals when it is done: phases of barriers, one for each signal.
+        needed: how many signals and arrivals each phase had.
+        names: of barriers in phases' keys, by the author.
+    """
+
+    actions: dict[Actor, list[Action]] = field(default_factory=lambda: defaultdict(list))
+    signals: dict[int, list[Hashable]] = field(default_factory=lambda: defaultdict(list))
+    needed: dict[Hashable, int] = field(default_factory=lambda: defaultdict(int))
+
+    @property
+    def actors(self) -> list[Actor]:
+        return sorted(self.actions)
+
+    def count(self, actor: Actor, what: str) -> int:
+        return sum(action.what == what for action in self.actions[actor])
+
+
+class Recorder(Observer):
+    """Writes a Trace while the machine runs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.trace = Trace()
+        self._finishing: AsyncOperation | None = None
+        self._meetings: dict[int, tuple[Meeting, str]] = {}
+
+    # -- who ---------------------------------------------------------------------------------------------------------
+
+    def _cta(self, cta: Cta) -> int:
+        x, y, z = cta.index
+        wide, high, _ = self.machine.grid
+        return x + wide * (y + high * z)
+
+    def _groups(self, frame: Frame, first_only: bool = True) -> list[Actor]:
+        """The warpgroups of a frame; with `first_only` those whose first warp is in it, so that each counts once."""
+        begin, end = frame.first_warp, frame.first_warp + frame.warps
+        return [
+            Actor(self._cta(frame.cta), group)
+            for group in range(begin // WARPS, -(-end // WARPS))
+            if not first_only or begin <= group * WARPS < end
+        ]
+
+    def _issuer(self, by: Issuer) -> Actor:
+        return Actor(self._cta(by.frame.cta), (by.frame.first_warp + (by.lane or 0) // 32) // WARPS)
+
+    def _note(self, actor: Actor, action: Action) -> None:
+        self.trace.actions[actor].append(action)
+
+    @staticmethod
+    def _phase(barrier: MBarrier, phase: int) -> Hashable:
+        return (barrier.name, id(barrier), phase)
+
+    # -- mbarriers -----------------------------------------------------------------------------------------------------
+
+    def mbarrier_event(self, barrier: MBarrier, event: Event) -> None:
+        key = self._phase(barrier, barrier.phase)
+        if self._finishing is not None:
+            if event.what != "expect":
+                self.trace.signals[self._finishing.number].append(key)
+                self.trace.needed[key] += 1
+        elif event.what == "arrive":
+            self.trace.needed[key] += 1
+            self._note(self._issuer(event.by), Action("arrive", key, event.amount))
+
+    def mbarrier_waited(self, barrier: MBarrier, frame: Frame, lanes: np.ndarray) -> None:
+        if barrier.phase:
+            for actor in self._groups(frame):
+                self._note(actor, Action("wait", self._phase(barrier, barrier.phase - 1)))
+
+    # -- copies and products -------------------------------------------------------------------------------------------
+
+    def operation_issued(self, operation: AsyncOperation) -> None:
+        if operation.kind != "wgmma":
+            self._note(
+                self._issuer(operation.issuer), Action("copy", operation.number, operation.bytes, operation.kind)
+            )
+
+    def operation_written(self, operation: AsyncOperation) -> None:
+        self._finishing = operation
+
+    def operation_done(self, operation: AsyncOperation) -> None:
+        self._finishing = None
+
+    def groups_committed(self, frame: Frame) -> None:
+        for actor in self._groups(frame):
+            self._note(actor, Action("hand over"))
+
+    def groups_waited(self, frame: Frame, groups: object, newest: int, reads_only: bool) -> None:
+        for actor in self._groups(frame):
+            self._note(actor, Action("settle", amount=newest, detail=reads_only))
+
+    def wgmma_issued(self, frame: Frame, operation: AsyncOperation, multiply: Multiply, adds: bool) -> None:
+        (actor,) = self._groups(frame)
+        self._note(actor, Action("multiply", None, 2 * 64 * multiply.n * multiply.k, multiply.owner))  # type: ignore[arg-type]
+
+    def wgmma_committed(self, frame: Frame) -> None:
+        for actor in self._groups(frame):
+            self._note(actor, Action("commit"))
+
+    def wgmma_waited(self, frame: Frame, newest: int) -> None:
+        for actor in self._groups(frame):
+            self._note(actor, Action("drain", amount=newest))
+
+    # -- named barriers ------------------------------------------------------------------------------------------------
+
+    def _meeting(self, barrier: Meeting, kind: str) -> Hashable:
+        self._meetings[id(barrier)] = (barrier, kind)  # kept alive: its id is its name
+        return (kind, id(barrier), 0)
+
+    def barrier_arrived(self, barrier: Meeting, frame: Frame) -> None:
+        self._arrive(self._meeting(barrier, "bar"), frame)
+
+    def barrier_passed(self, barrier: Meeting, frame: Frame) -> None:
+        for actor in self._groups(frame):
+            self._note(actor, Action("wait", self._meeting(barrier, "bar")))
+
+    def cluster_arrived(self, phase: Meeting, frame: Frame, relaxed: bool) -> None:
+        self._arrive(self._meeting(phase, "cluster"), frame)
+
+    def cluster_waited(self, phase: Meeting, frame: Frame) -> None:
+        for actor in self._groups(frame):
+            self._note(actor, Action("wait", self._meeting(phase, "cluster")))
+
+    def _arrive(self, key: Hashable, frame: Frame) -> None:
+        for actor in self._groups(frame, first_only=False):
+            self.trace.needed[key] += 1
+            self._note(actor, Action("arrive", key, 1))
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def generic_write(
+        self, frame: Frame, space: str, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray,
+        values: np.ndarray,
+    ) -> None:  # fmt: skip
+        self._moved("write", frame, space, size * count * lanes.size)
+
+    def _moved(self, what: str, frame: Frame, space: str, size: int) -> None:
+        groups = self._groups(frame, first_only=False)
+        for actor in groups:
+            self._note(actor, Action(what, None, size // len(groups), "shared" if "shared" in space else "global"))
+
+
+def record(kernel: Kernel, *arrays: Any, sms: int = 1, schedule: str = "eager") -> Trace:
+    """Emulate a kernel on a machine of so many multiprocessors and record it."""
+    seen: list[Recorder] = []
+
+    def watch(machine: Machine) -> Recorder:
+        seen.append(Recorder(machine))
+        return seen[-1]
+
+    kernel.emulate(*arrays, check=False, schedule=schedule, watch=watch, machine=H200(sms=sms))
+    return seen[-1].trace
