@@ -43,9 +43,13 @@ def check(
     ] = False,
     schedule: Annotated[
         str,
-        typer.Option(help="When asynchronous work completes: eager, lazy, random, starve, pct, or explore: several."),
+        typer.Option(
+            help="When asynchronous work completes: eager, lazy, random, starve, pct; explore tries several, "
+            "exhaustive all interleavings of a small kernel."
+        ),
     ] = "lazy",
     seed: Annotated[int, typer.Option(help="Seed of the schedule.")] = 0,
+    bound: Annotated[int | None, typer.Option(help="Most runs of --schedule exhaustive; 2000 by default.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     to_sarif: Annotated[
         Path | None,
@@ -67,7 +71,9 @@ def check(
     if init:
         _write_templates(target, path, launch)
         return
-    options = {"schedule": schedule, "seed": seed}
+    options: dict[str, Any] = {"schedule": schedule, "seed": seed}
+    if bound is not None:
+        options["bound"] = bound
     if path.is_dir():
         checked = list(check_folder(path, **options))
     elif path.suffix == ".ptx":

@@ -25,7 +25,8 @@ def say_checked(checked: Checked, sources: Sources, target: str) -> None:
     for finding in checked.findings:
         say_finding(finding, sources)
     say(checked.summary())
-    if not checked.ok and checked.mode == "emulated" and (checked.schedule, checked.seed) != ("lazy", 0):
+    unusual = (checked.schedule, checked.seed) != ("lazy", 0)
+    if not checked.ok and checked.mode == "emulated" and checked.interleavings is None and unusual:
         tried = f" (the first of {len(checked.explored)} tried that fails)" if len(checked.explored) > 1 else ""
         say(f"  to see it again{tried}: warploom check {target} --schedule {checked.schedule} --seed {checked.seed}")
     rules = dict.fromkeys(finding.rule for finding in checked.findings if finding.severity == "error")

@@ -22,6 +22,7 @@ from ..isa import dtypes
 from .code import Code
 from .engine import Engine
 from .flatten import DeclaredVariable
+from .guided import Choose, Guided
 from .machine import Machine, Model
 from .memory import Allocation, GlobalMemory, Region
 from .names import SharedPart, WarpRole
@@ -57,6 +58,7 @@ def run(
     shared_parts: Sequence[SharedPart] = (),
     roles: Sequence[WarpRole] = (),
     names: Mapping[str, str] = NO_NAMES,
+    choose: Choose | None = None,
 ) -> Report:
     """Emulate one launch.
 
@@ -72,6 +74,7 @@ def run(
         max_clusters: run only the first clusters of the grid (for estimates).
         shared_parts, roles, names: the author's names for parts of shared variables, for warps, and for the buffers
             behind parameters (by the parameter's name), for messages.
+        choose: makes every choice of the machine, in place of the schedule; see `guided`.
 
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
@@ -101,7 +104,11 @@ def run(
         machine.numerics = numerics
         sanitizer = Sanitizer(machine) if check else None
         machine.observer = sanitizer
-        scheduler = Scheduler(machine, make_policy(schedule, seed), max_steps, on_progress)
+        scheduler = (
+            Scheduler(machine, make_policy(schedule, seed), max_steps, on_progress)
+            if choose is None
+            else Guided(machine, max_steps, choose)
+        )
         if max_clusters is not None:
             scheduler.total = min(scheduler.total, max_clusters)
         try:

@@ -189,11 +189,15 @@ class Engine:
         operation = next(self._order(), None)
         if operation is None:
             return False
+        self.take_effect(operation)  # a store reads and writes apart: a wait for the reads must not imply the writes
+        return True
+
+    def take_effect(self, operation: AsyncOperation) -> None:
+        """Let this operation read its source (a store), or finish, now."""
         if operation.kind == "store" and operation.read is not None and not operation.read_done:
-            self._read(operation)  # apart from the write: a wait for the reads alone must not imply the writes
+            self._read(operation)
         else:
             self._finish(operation)
-        return True
 
     def drain(self) -> None:
         """Complete everything: the end of the kernel."""

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import EmulationError, SourceLocation, WarploomError
 
 if TYPE_CHECKING:
+    from .exhaustive import Interleavings
     from .frame import Frame
 
 SECTOR = 32
@@ -253,6 +254,7 @@ class Report:
         schedule, seed: with which it ran; the same pair replays it.
         launch: grid, block, cluster.
         explored: the pairs that were run before this one was chosen, with schedule "explore".
+        interleavings: what a search of all of them found, with schedule "exhaustive".
     """
 
     entry: str
@@ -265,6 +267,7 @@ class Report:
     launch: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     explored: tuple[tuple[str, int], ...] = ()
     error: EmulationError | None = None
+    interleavings: Interleavings | None = None
 
     @property
     def ok(self) -> bool:

@@ -25,10 +25,11 @@ from .validate import whole
 
 if TYPE_CHECKING:
     from ..asm.nodes import Module
+    from ..emulator.guided import Choose
     from ..emulator.report import Report
 
 NUMERICS = ("exact", "hardware")
-EXPLORE = "explore"
+EXPLORE, EXHAUSTIVE = "explore", "exhaustive"
 
 
 def emulate(
@@ -46,6 +47,7 @@ def emulate(
     max_steps: int | None = None,
     machine: Machine | None = None,
     numerics: str = "exact",
+    bound: int | None = None,
     **scalars: Any,
 ) -> Report:
     """Emulate one launch of a kernel, a PTX text or the file of one.
@@ -59,6 +61,8 @@ def emulate(
         check: run the sanitizer and count conflicts; findings are in the report.
         schedule, seed: "eager", "lazy", "random", "starve", "pct": in which order warps run and asynchronous work
             completes. "explore" tries several pairs, the simplest first, and runs the first that fails, or "lazy".
+            "exhaustive" tries all interleavings of a small kernel, in up to `bound` runs: the report's
+            `interleavings` says whether all pass, or has the shortest bad one.
         max_steps: most warp instructions; None: `config.emulator.max_steps`.
         machine: the GPU to be, `H200(sms=4)`; None: the usual one of the program's target.
         numerics: "exact", or "hardware" for the tensor cores' own rounding.
@@ -81,8 +85,9 @@ def emulate(
             hint="copy them with .cpu()",
         )
     return run(
-        call, views, shape, machine, check=check, schedule=schedule, seed=seed, max_steps=max_steps, numerics=numerics
-    )
+        call, views, shape, machine, check=check, schedule=schedule, seed=seed, max_steps=max_steps, numerics=numerics,
+        runs=bound,
+    )  # fmt: skip
 
 
 def run(
@@ -96,10 +101,12 @@ def run(
     seed: int,
     max_steps: int | None,
     numerics: str = "exact",
+    runs: int | None = None,
 ) -> Report:
     """Emulate a call that has been looked at."""
-    from ..emulator import api
+    from ..emulator import api, exhaustive
     from ..emulator.machine import Model
+    from ..emulator.report import Report
     from ..emulator.sanitizer import explore
 
     program = call.program
@@ -124,6 +131,7 @@ def run(
         on_progress: Callable[[int, int], None] | None,
         clusters: int | None,
         pair: tuple[str, int],
+        choose: Choose | None = None,
     ) -> Report:
         return api.run(
             module,
@@ -143,10 +151,11 @@ def run(
             max_clusters=clusters,
             shared_parts=program.shared_parts,
             roles=program.roles,
+            choose=choose,
             names={parameter.name: parameter.source for parameter in program.parameters},
         )
 
-    usual = ("lazy", seed) if schedule == EXPLORE else (schedule, seed)
+    usual = ("lazy", seed) if schedule in (EXPLORE, EXHAUSTIVE) else (schedule, seed)
 
     def sample(steps: int) -> float:
         copies = _values(bound, copy=True)
@@ -166,13 +175,24 @@ def run(
         if schedule == EXPLORE:
             found = explore(lambda *pair: launch(_values(bound, copy=True), most, bar, None, pair))
             pair, tried = found.failing or usual, found.tried
+        interleavings = None
+        if schedule == EXHAUSTIVE:
+            interleavings = exhaustive.search(
+                lambda choose: launch(_values(bound, copy=True), most, None, None, usual, choose),
+                exhaustive.BOUND if runs is None else whole(runs, "bound"),
+            )
+            if not interleavings.ok:
+                return Report(
+                    program.entry, findings=list(interleavings.findings), schedule=EXHAUSTIVE,
+                    interleavings=interleavings,
+                )  # fmt: skip
         try:
             report = launch(_values(bound), most, bar, None, pair)
         except EmulationError as error:
             error.add_note(f"  replay with schedule={pair[0]!r}, seed={pair[1]}")
             error.replay, error.explored = pair, tried
             raise
-        report.explored = tried
+        report.explored, report.interleavings = tried, interleavings
     if program.arrays:
         report.outputs = tuple(_given_back(value, views) for value in outs)
     return report

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from .assertions import assert_clean
+from .assertions import assert_clean, exhaustive
 from .checked import STATIC_ONLY, Checked, check_emulated, check_static
 from .texts import check_folder, check_text, texts_in
 
 __all__ = [
     "STATIC_ONLY", "Checked", "assert_clean", "check_emulated", "check_folder", "check_static", "check_text",
-    "texts_in",
+    "exhaustive", "texts_in",
 ]  # fmt: skip

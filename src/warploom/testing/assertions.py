@@ -1,16 +1,33 @@
-"""`assert_clean`: a kernel does nothing wrong under the arguments of a test, or the test fails with the report."""
+"""`assert_clean`: a kernel does nothing wrong under the arguments of a test, or the test fails with the report.
+
+`exhaustive`: a small kernel does nothing wrong whatever comes first.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from ..emulator.exhaustive import BOUND, Interleavings
 from ..emulator.sanitizer.rendering import Sources
 from ..errors import ArgumentError
-from ..runtime import program_of
+from ..runtime import emulate, program_of
 from .checked import Checked, check_emulated
 
 SEVERITIES = ("error", "warning", "performance")
+
+
+def exhaustive(kernel: Any, *arguments: Any, bound: int = BOUND, **options: Any) -> Interleavings:
+    """Try all interleavings of a small kernel, in at most `bound` runs; arguments and options as for `assert_clean`.
+
+    For skeletons of a protocol: barriers and asynchronous operations, a few tiles, one warp for each role. Data do not
+    matter. The result is `ok`, and `complete` if there was nothing left to try; printed, it says "all N interleavings
+    pass", or shows the shortest that does not. What is compared is what threads can tell: they run alone up to their
+    next barrier, wait, atomic or strong access, and warps that stand at one instruction move together.
+    """
+    report = emulate(kernel, *arguments, schedule="exhaustive", bound=bound, **options)
+    assert report.interleavings is not None
+    return report.interleavings
 
 
 def assert_clean(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import asm
+from ..emulator.exhaustive import Interleavings
 from ..emulator.report import Finding
 from ..emulator.sanitizer.rendering import Sources, as_text, render
 from ..errors import EmulationError, PtxSyntaxError, VerificationError, WarploomError
@@ -29,6 +30,7 @@ class Checked:
         findings: errors first.
         counters: of the emulation; empty where it did not end.
         schedule, seed: the pair that shows the findings; explored: the pairs that were tried.
+        interleavings: what a search of all of them found, with schedule "exhaustive".
     """
 
     kernel: str
@@ -41,6 +43,7 @@ class Checked:
     schedule: str = "lazy"
     seed: int = 0
     explored: tuple[tuple[str, int], ...] = ()
+    interleavings: Interleavings | None = None
 
     @property
     def ok(self) -> bool:
@@ -54,6 +57,9 @@ class Checked:
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         values = {name: value for name, value in vars(self).items() if name not in ("kernel", "findings")}
+        if self.interleavings is not None:
+            known = {name: value for name, value in vars(self.interleavings).items() if name != "findings"}
+            values["interleavings"] = {**known, "ok": self.interleavings.ok}
         return {
             "kernel": self.kernel, "ok": self.ok, **values,
             "findings": [finding_as_dict(finding) for finding in self.findings],
@@ -71,11 +77,12 @@ class Checked:
         details = []
         if self.explored:
             details.append(f"{len(self.explored)} schedule{'s' if len(self.explored) != 1 else ''}")
-        if self.counters:
+        if self.counters and self.counters["ctas"]:
             ctas = self.counters["ctas"]
             details.append(f"{ctas} CTA{'s' if ctas != 1 else ''}, {self.counters['instructions']} warp instructions")
             details.append(f"{self.seconds:.2f} s")
-        return f"{self.kernel}: emulated, {verdict}" + (f" ({', '.join(details)})" if details else "")
+        line = f"{self.kernel}: emulated, {verdict}" + (f" ({', '.join(details)})" if details else "")
+        return line if self.interleavings is None else f"{line}\n{self.kernel}: {self.interleavings}"
 
     def text(self, sources: Sources | None = None, least: Sequence[str] = ()) -> str:
         """All findings with their source lines, and the summary; only severities in `least`, if it names any."""
@@ -135,7 +142,7 @@ def check_emulated(
             findings.insert(0, _wrong_result(error))
     return Checked(
         program.title, "emulated", findings, report.counters.as_dict(), dict(report.launch), report.seconds,
-        schedule=report.schedule, seed=report.seed, explored=report.explored,
+        schedule=report.schedule, seed=report.seed, explored=report.explored, interleavings=report.interleavings,
     )  # fmt: skip
 
 
