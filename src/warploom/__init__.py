@@ -16,8 +16,12 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from . import asm as asm
     from . import errors as errors
+    from . import torch as torch
     from . import types as types
     from .emulator.report import Report as Report
+    from .gemm import linear as linear
+    from .gemm import matmul as matmul
+    from .gemm import quantize as quantize
     from .lang import Scalar as Scalar
     from .lang import Tile as Tile
     from .lang import ptx as ptx
@@ -36,16 +40,18 @@ if TYPE_CHECKING:
 _HOME_OF = {
     **dict.fromkeys(("kernel", "reg", "smem", "ptx", "Tile", "Scalar", "tiles", "Kernel"), "lang"),
     **dict.fromkeys(("emulate", "launch", "TensorMap", "Program", "H200"), "runtime"),
+    **dict.fromkeys(("matmul", "linear", "quantize"), "gemm"),
     "Report": "emulator.report",
     "config": "settings",
 }
 _MODULES = ("asm", "errors", "types")
+_PLUGS = ("torch", "jax")
 
-__all__ = ["__version__", *_HOME_OF, *_MODULES]
+__all__ = ["__version__", *_HOME_OF, *_MODULES, *_PLUGS]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
+    if name in _MODULES or name in _PLUGS:
         return import_module(f".{name}", __name__)
     if name in _HOME_OF:
         return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)

@@ -121,6 +121,11 @@ class CacheWarning(UserWarning):
     """The cache on disk cannot be used (read-only, full, damaged); the build goes on without it."""
 
 
+class CopyWarning(UserWarning):
+    """An operand or the result is copied, because the hardware cannot address it where it lies. Said once for each
+    argument and reason; the text has what it costs."""
+
+
 # -- the CPU machine ---------------------------------------------------------------------------------------------
 
 

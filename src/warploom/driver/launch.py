@@ -9,7 +9,7 @@ so it may be captured.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -101,6 +101,14 @@ class PreparedLaunch:
         status = call() if call is not None else self._ready(stream)()
         if status:
             self.check(status, stream)
+
+    def with_values(self, changes: Mapping[int, bytes]) -> PreparedLaunch:
+        """The same launch with other bytes for some parameters, by their numbers."""
+        values = [changes.get(number, item.raw) for number, item in enumerate(self._storage)]
+        return PreparedLaunch(
+            self.kernel, self.grid, self.block, self.cluster, self.dynamic_smem, values, pdl=self.pdl,
+            describe=self.describe, route=self.route, library=self.library,
+        )  # fmt: skip
 
     def _ready(self, stream: int) -> Callable[[], Any]:
         """The driver's call with all its arguments, kept for this stream."""

@@ -1,0 +1,11 @@
+"""Which kernel for which problem, and the calls that people make: `matmul`, `linear`, `quantize`."""
+
+from __future__ import annotations
+
+from .calls import linear, matmul
+from .choice import Choice, Gpu, choose
+from .explanation import Explanation, explain
+from .problem import Problem
+from .quantization import quantize
+
+__all__ = ["Choice", "Explanation", "Gpu", "Problem", "choose", "explain", "linear", "matmul", "quantize"]

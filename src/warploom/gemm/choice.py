@@ -1,0 +1,221 @@
+"""Which kernel for which problem: what somebody pinned, what was timed on this GPU, what ships, what the model says.
+
+    pinned   config= of the call
+    tuned    timed here before (`warploom tune`, or config.autotune): kept on disk per GPU, driver and package version
+    shipped  timed by the package's authors: gemm/tables/<gpu>.json
+    model    arithmetic: `candidates` ranked by `model`
+
+A choice is remembered in the process; asking again is one look-up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import threading
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..errors import ArgumentError
+from ..kernels.hopper.decode_config import DecodeConfig
+from ..kernels.hopper.description import Config
+from ..settings import config as settings
+from .candidates import AnyConfig, candidates, check
+from .model import Estimate, estimate, ranked
+from .problem import Problem
+
+KINDS: dict[str, type] = {"large": Config, "decode": DecodeConfig}
+SHIPPED = Path(__file__).parent / "tables"
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """The GPU a choice is for.
+
+    Attributes:
+        name: as the driver says it.
+        arch: target of its own instructions.
+        sms: multiprocessors.
+        driver: version of the CUDA driver; 0 where there is none.
+    """
+
+    name: str = "NVIDIA H200"
+    arch: str = "sm_90a"
+    sms: int = 132
+    driver: int = 0
+
+    @property
+    def number(self) -> int:
+        """Compute capability times ten."""
+        return int(re.sub(r"\D", "", self.arch))
+
+    @property
+    def slug(self) -> str:
+        """Its name as a file's."""
+        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A configuration, and why.
+
+    Attributes:
+        config: of the kernel.
+        source: "pinned", "tuned", "shipped" or "model".
+        estimate: what the model says of it.
+    """
+
+    config: AnyConfig
+    source: str
+    estimate: Estimate
+
+
+EMULATED = Gpu()
+"""The GPU whose choice the emulator runs."""
+
+
+def gpu_of(index: int) -> Gpu:
+    """The GPU of that number."""
+    from ..driver import library
+
+    loaded = library.load()
+    device = loaded.device(index)
+    return Gpu(device.name, device.arch, device.sms, int(getattr(loaded, "version", 0) or 0))
+
+
+def key_of(problem: Problem) -> str:
+    """A problem as the tables name it: sizes, types, layout and what is fused."""
+    return problem.describe() + ("" if problem.accumulate == "default" else f", {problem.accumulate}")
+
+
+def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
+    """The configuration for a problem.
+
+    Raises ArgumentError or ArgumentTypeError where `pinned` does not fit it, ArgumentError where nothing does.
+    """
+    if pinned is not None:
+        check(pinned, problem)
+        return Choice(pinned, "pinned", estimate(pinned, problem, gpu.sms))
+    folder = settings.cache_dir
+    return _chosen(replace(problem, batch=()), gpu, str(folder) if folder else "", tables().version)
+
+
+@lru_cache(maxsize=4096)
+def _chosen(problem: Problem, gpu: Gpu, folder: str, version: int) -> Choice:
+    known = tables()
+    for source, table in (("tuned", known.tuned(gpu, folder)), ("shipped", known.shipped(gpu))):
+        found = table.get(key_of(problem))
+        if found is not None and found._problem(problem.product) is None:
+            return Choice(found, source, estimate(found, problem, gpu.sms))
+    order = ranking(problem, gpu)
+    return Choice(order[0][0], "model", order[0][1])
+
+
+def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[AnyConfig, Estimate]]:
+    """All candidates with the model's estimates, the fastest first. Raises ArgumentError where there is none."""
+    found = candidates(problem)
+    if not found:
+        raise ArgumentError(
+            "no kernel of the package computes this", expected="see docs/matmul.md for what there is",
+            got=problem.describe(),
+        )  # fmt: skip
+    return ranked(found, problem, gpu.sms)
+
+
+# -- tables --------------------------------------------------------------------------------------------------------
+
+
+def to_data(config: AnyConfig) -> dict[str, Any]:
+    """A configuration as JSON has it."""
+    (kind,) = (name for name, cls in KINDS.items() if type(config) is cls)
+    return {"kind": kind, **asdict(config)}
+
+
+def from_data(data: Any) -> AnyConfig | None:
+    """The configuration in JSON data, or None where it is not one of this version's."""
+    if not isinstance(data, dict) or data.get("kind") not in KINDS:
+        return None
+    cls = KINDS[data["kind"]]
+    values = {name: value for name, value in data.items() if name != "kind"}
+    if set(values) != {field.name for field in fields(cls)}:
+        return None
+    return cls(**values)
+
+
+class Tables:
+    """The tables of timed choices, read when first asked for."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._read: dict[Path, dict[str, AnyConfig]] = {}
+        self._lock = threading.Lock()
+
+    def path(self, gpu: Gpu, folder: str) -> Path:
+        """Where choices for a GPU are kept: they hold for one driver and one version of the package."""
+        return Path(folder) / "tuned" / f"{gpu.slug}-driver-{gpu.driver}-warploom-{__version__}.json"
+
+    def tuned(self, gpu: Gpu, folder: str) -> dict[str, AnyConfig]:
+        """Choices timed on this machine."""
+        return self._table(self.path(gpu, folder)) if folder else {}
+
+    def shipped(self, gpu: Gpu) -> dict[str, AnyConfig]:
+        """Choices that come with the package."""
+        return self._table(SHIPPED / f"{gpu.slug}.json")
+
+    def _table(self, path: Path) -> dict[str, AnyConfig]:
+        with self._lock:
+            if path not in self._read:
+                self._read[path] = _load(path)
+            return self._read[path]
+
+    def keep(self, gpu: Gpu, folder: str, problem: Problem, config: AnyConfig, timed: dict[str, Any]) -> Path:
+        """Remember the fastest configuration of a problem, on disk and here. The file is replaced as a whole."""
+        path = self.path(gpu, folder)
+        rows = _rows(path)
+        rows[key_of(problem)] = {"config": to_data(config), **timed}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".tuned-", dir=path.parent)
+        with os.fdopen(handle, "w") as file:
+            json.dump({"gpu": asdict(gpu), "warploom": __version__, "choices": rows}, file, indent=1)
+        os.replace(temporary, path)
+        with self._lock:
+            self._read.pop(path, None)
+            self.version += 1
+        return path
+
+
+def _rows(path: Path) -> dict[str, Any]:
+    try:
+        rows = json.loads(path.read_text())["choices"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return rows if isinstance(rows, dict) else {}
+
+
+def _load(path: Path) -> dict[str, AnyConfig]:
+    """A table's configurations; rows that this version cannot read are left out."""
+    found = {}
+    for key, row in _rows(path).items():
+        config = from_data(row.get("config")) if isinstance(row, dict) else None
+        if config is not None:
+            found[key] = config
+    return found
+
+
+@lru_cache(maxsize=1)
+def tables() -> Tables:
+    """The process's tables."""
+    return Tables()
+
+
+def kernel_of(problem: Problem, config: AnyConfig) -> Any:
+    """The kernel of a configuration, built once. Its module is loaded with the first one."""
+    from ..kernels.hopper import decode, gemm
+
+    build = decode.build if isinstance(config, DecodeConfig) else gemm.build
+    return build(problem.product, config, problem.fusion)

@@ -1,0 +1,289 @@
+"""The short way of a call that came before: from the tensors' addresses to the driver, in about a microsecond.
+
+    addresses   ->  Entry   what was checked for tensors at these addresses: shapes, strides, types; launches by output
+    kind        ->  Kind    what is the same for tensors of one kind at any address: how their launch is made anew
+
+A hit in the first table costs reading the key, two look-ups and the driver's call. A hit in the second (new memory, the
+same kind of tensors) encodes the tensor maps that moved. Only torch tensors on a GPU come here; everything that was
+checked once depends on nothing but what the keys hold.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+from ..driver.launch import PreparedLaunch
+from ..isa.tensor_map import TensorMapSpec
+
+KEPT = 8192
+"""Entries, and kinds, that are remembered; then the older half is forgotten."""
+OUTPUTS_KEPT = 512
+"""Outputs of one entry."""
+ADDRESS_CLASS = 128
+"""Two addresses are of one kind if they are equal modulo this."""
+WRAPPED = frozenset({"Tensor", "Parameter"})
+
+
+class Several:
+    """The launches of one call in order, as one."""
+
+    def __init__(self, launches: tuple[PreparedLaunch, ...]) -> None:
+        self.launches = launches
+        self.calls: dict[int, Callable[[], Any]] = {}
+
+    def __call__(self, stream: int) -> None:
+        """Enqueue all of them. Raises DriverError where the driver refuses one."""
+        for launch in self.launches:
+            launch(stream)
+        self.calls.setdefault(stream, partial(self._again, stream))
+
+    def _again(self, stream: int) -> int:
+        for launch in self.launches:
+            launch(stream)
+        return 0
+
+    def check(self, status: int, stream: int) -> None:
+        """Nothing is left to be checked: each launch did."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A parameter that names an address.
+
+    Attributes:
+        parameter: its number.
+        tensor: which of the call's tensors; the output is the last.
+        offset: bytes from the tensor's first element.
+        spec: of a tensor map; None for a pointer.
+    """
+
+    parameter: int
+    tensor: int
+    offset: int
+    spec: TensorMapSpec | None
+
+
+@dataclass(frozen=True)
+class Template:
+    """A launch, and what of it depends on addresses."""
+
+    launch: PreparedLaunch
+    patches: tuple[Patch, ...]
+
+    def at(self, pointers: tuple[int, ...]) -> PreparedLaunch:
+        """The same launch on other memory."""
+        from ..driver.tensor_map import encode
+
+        changes = {}
+        for patch in self.patches:
+            address = pointers[patch.tensor] + patch.offset
+            if patch.spec is None:
+                changes[patch.parameter] = address.to_bytes(8, "little")
+            else:
+                changes[patch.parameter] = encode(patch.spec, address)
+        return self.launch.with_values(changes)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is the same for all calls with tensors of one kind.
+
+    Attributes:
+        templates: the launches of such a call.
+        spans: for each tensor, output last, the bytes from its first element to behind its last.
+        out_facts: shape, dtype and strides of the output.
+        make: makes an output.
+        device: of the tensors.
+    """
+
+    templates: tuple[Template, ...]
+    spans: tuple[int, ...]
+    out_facts: tuple[Any, ...]
+    make: Callable[[], Any]
+    device: int
+
+    def at(self, pointers: tuple[int, ...]) -> PreparedLaunch | Several | None:
+        """The launch for tensors at these addresses; None where the output may overlap another."""
+        start, end = pointers[-1], pointers[-1] + self.spans[-1]
+        for pointer, span in zip(pointers[:-1], self.spans[:-1], strict=True):
+            if pointer < end and start < pointer + span:
+                return None
+        made = tuple(template.at(pointers) for template in self.templates)
+        return made[0] if len(made) == 1 else Several(made)
+
+
+class Entry:
+    """What is known for tensors at certain addresses: their facts, and launches by the output's address."""
+
+    __slots__ = ("device", "facts", "kind", "launches", "make", "out_facts", "pointers")
+
+    def __init__(self, facts: tuple[Any, ...], pointers: tuple[int, ...], kind: Kind) -> None:
+        self.facts, self.pointers, self.kind = facts, pointers, kind
+        self.out_facts, self.make, self.device = kind.out_facts, kind.make, kind.device
+        self.launches: dict[int, Any] = {}
+
+    def launch_to(self, pointer: int) -> Any:
+        """The launch that writes to an output at this address, or None where the long way must decide."""
+        launch = self.launches.get(pointer)
+        if launch is None:
+            if pointer % ADDRESS_CLASS:
+                return None
+            launch = self.kind.at((*self.pointers, pointer))
+            if launch is not None:
+                if len(self.launches) >= OUTPUTS_KEPT:
+                    self.launches.clear()
+                self.launches[pointer] = launch
+        return launch
+
+
+def facts_of(tensor: Any) -> tuple[Any, ...]:
+    """All of a tensor, but its address, that a check depends on."""
+    return tensor.shape, tensor.dtype, tensor.is_contiguous() or tensor.stride()
+
+
+class Launches:
+    """The tables, and the functions of torch that a hit needs."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[Any, ...], Entry] = {}
+        self.kinds: dict[tuple[Any, ...], Kind] = {}
+        self.raw_stream: Callable[[int], int] = int
+        self.grad_enabled: Callable[[], bool] = bool
+        self._lock = threading.Lock()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.entries.clear()
+        self.kinds.clear()
+
+    # -- finding ---------------------------------------------------------------------------------------------------
+
+    def again(self, static: tuple[Any, ...], tensors: tuple[Any, ...], out: Any) -> Any:
+        """The result of a call that came before, or None. The general way: any tensors, any other arguments.
+
+        static: all arguments that are no tensors, and which tensors there are.
+        """
+        try:
+            pointers = tuple([tensor.data_ptr() for tensor in tensors])
+            facts = tuple([facts_of(tensor) for tensor in tensors])
+            if self.grad_enabled() and any([tensor.requires_grad for tensor in tensors]):
+                return None
+        except (AttributeError, RuntimeError):
+            return None
+        entry = self.entries.get((static, pointers))
+        if entry is None or entry.facts != facts:
+            entry = self.moved(static, tensors, pointers, facts)
+            if entry is None:
+                return None
+        return self.run(entry, out)
+
+    def moved(
+        self, static: tuple[Any, ...], tensors: tuple[Any, ...], pointers: tuple[int, ...], facts: tuple[Any, ...]
+    ) -> Entry | None:
+        """The entry of tensors of a known kind at new addresses."""
+        kind = self.kinds.get(kind_key(static, tensors, facts))
+        if kind is None or {type(tensor).__name__ for tensor in tensors} - WRAPPED:
+            return None
+        entry = Entry(facts, pointers, kind)
+        with self._lock:
+            bounded(self.entries)[static, pointers] = entry
+        return entry
+
+    def run(self, entry: Entry, out: Any) -> Any:
+        """Launch; the output, or None where the long way must decide."""
+        if out is None:
+            out = entry.make()
+        elif (out.shape, out.dtype, out.is_contiguous() or out.stride()) != entry.out_facts or (
+            out.get_device() != entry.device or (out.requires_grad and self.grad_enabled())
+        ):
+            return None
+        launch = entry.launch_to(out.data_ptr())
+        if launch is None:
+            return None
+        handle = self.raw_stream(entry.device)
+        call = launch.calls.get(handle)
+        if call is None:
+            launch(handle)
+        elif status := call():
+            launch.check(status, handle)
+        return out
+
+    # -- remembering -----------------------------------------------------------------------------------------------
+
+    def remember(self, static: tuple[Any, ...], named: dict[str, Any], result: Any, launched: list[Any]) -> None:
+        """Keep what a call launched, for calls of its kind. named: its tensors, in the order of later keys.
+
+        Not kept: calls with arrays that are no plain torch tensors, and kernels with memory of ours in their arguments,
+        which belongs to one stream.
+        """
+        torch = sys.modules.get("torch")
+        tensors = tuple(named.values())
+        if torch is None or {type(tensor) for tensor in (*tensors, result)} - {torch.Tensor, torch.nn.Parameter}:
+            return
+        if any(name is None for each in launched for name in each.arrays):
+            return
+        self.raw_stream, self.grad_enabled = torch._C._cuda_getCurrentRawStream, torch.is_grad_enabled
+        order = {name: at for at, name in enumerate((*named, "out"))}
+        everything = (*tensors, result)
+        templates = tuple(template_of(each, order, everything) for each in launched)
+        facts = tuple(facts_of(tensor) for tensor in tensors)
+        pointers = tuple(tensor.data_ptr() for tensor in tensors)
+        device = launched[0].views[0].index
+        shape, dtype = tuple(result.shape), result.dtype
+        kind = Kind(
+            templates, tuple(span_of(tensor) for tensor in everything), facts_of(result),
+            partial(torch.empty, shape, dtype=dtype, device=result.device), device,
+        )  # fmt: skip
+        launch = templates[0].launch if len(templates) == 1 else Several(tuple(each.launch for each in templates))
+        entry = Entry(facts, pointers, kind)
+        entry.launches[result.data_ptr()] = launch
+        with self._lock:
+            if kind.out_facts[2] is True and result.data_ptr() % ADDRESS_CLASS == 0:
+                bounded(self.kinds)[kind_key(static, tensors, facts)] = kind
+            bounded(self.entries)[static, pointers] = entry
+
+
+def kind_key(static: tuple[Any, ...], tensors: tuple[Any, ...], facts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What tensors of one kind have in common: all but their addresses, of which how they are aligned stays."""
+    return static, facts, tuple((tensor.data_ptr() % ADDRESS_CLASS, tensor.get_device()) for tensor in tensors)
+
+
+def span_of(tensor: Any) -> int:
+    """Bytes from the first element to behind the last; strides of torch tensors are never negative."""
+    if tensor.numel() == 0:
+        return 0
+    last = sum((length - 1) * step for length, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return (last + 1) * tensor.element_size()
+
+
+def template_of(each: Any, order: dict[str, int], tensors: tuple[Any, ...]) -> Template:
+    """What of a launch depends on the addresses of the call's tensors."""
+    position = {spec.name: at for at, spec in enumerate(each.program.arrays)}
+    patches = []
+    for number, parameter in enumerate(each.program.parameters):
+        if parameter.kind not in ("pointer", "tensor_map"):
+            continue
+        at = position[parameter.source]
+        view, tensor = each.views[at], order[each.arrays[at]]
+        spec = parameter.map(view.shape, view.strides, view.dtype) if parameter.kind == "tensor_map" else None
+        patches.append(Patch(number, tensor, view.pointer - tensors[tensor].data_ptr(), spec))
+    return Template(each.launch, tuple(patches))
+
+
+def bounded(table: dict[Any, Any]) -> dict[Any, Any]:
+    """The table, its older half forgotten where it has grown too large."""
+    if len(table) >= KEPT:
+        for key in list(table)[: KEPT // 2]:
+            table.pop(key, None)
+    return table
+
+
+@lru_cache(maxsize=1)
+def launches() -> Launches:
+    """The process's tables."""
+    return Launches()

@@ -1,0 +1,103 @@
+"""`explain(problem)`: what was chosen, from where, and what the model says of it and of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..kernels.hopper.decode_config import DecodeConfig
+from .candidates import AnyConfig
+from .choice import EMULATED, Choice, Gpu, choose, ranking
+from .model import Estimate
+from .problem import Problem
+
+SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a configuration.
+
+    Attributes:
+        problem, gpu, choice: what was asked and answered.
+        others: the model's best, with their estimates, the fastest first.
+        candidates: how many there were.
+    """
+
+    problem: Problem
+    gpu: Gpu
+    choice: Choice
+    others: tuple[tuple[AnyConfig, Estimate], ...] = field(repr=False)
+    candidates: int = 0
+
+    def data(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "problem": self.problem.describe(),
+            "gpu": self.gpu.name,
+            "source": self.choice.source,
+            "config": self.choice.config.name(),
+            "estimate": _data(self.choice.estimate, self.problem),
+            "candidates": self.candidates,
+            "ranking": [{"config": config.name(), **_data(each, self.problem)} for config, each in self.others],
+        }
+
+    def text(self) -> str:
+        """A few lines, and a table of the best."""
+        problem, choice, estimate = self.problem, self.choice, self.choice.estimate
+        why = {
+            "pinned": "the call names it",
+            "tuned": "timed on this GPU before",
+            "shipped": "timed by the package's authors on this model of GPU",
+            "model": f"the fastest of {self.candidates} candidates by the model; `warploom tune` times them",
+        }[choice.source]
+        lines = [
+            f"{problem.describe()}  on  {self.gpu.name}",
+            f"  chosen   {choice.config.name()}   ({choice.source}: {why})",
+            f"  kernel   {_kernel(choice.config)}",
+            f"  model    {estimate.time_us:.1f} us, {_rate(estimate, problem)}, bound by {estimate.bound}; "
+            f"{estimate.waves:g} waves, {estimate.wave_efficiency:.0%} of their places used; "
+            f"{estimate.fill:.0f} bytes a cycle into each multiprocessor; ends of tiles take {estimate.exposed:.1%}",
+            "",
+            f"  {'configuration':44}{'us':>9}{'waves':>8}{'places':>8}{'fill':>7}{'ends':>8}  bound by",
+        ]
+        for config, each in self.others:
+            lines.append(
+                f"  {config.name():44}{each.time_us:9.1f}{each.waves:8g}{each.wave_efficiency:8.0%}{each.fill:7.0f}"
+                f"{each.exposed:8.1%}  {each.bound}"
+            )
+        return "\n".join(lines)
+
+
+def explain(problem: Problem, gpu: Gpu = EMULATED, config: Any = None) -> Explanation:
+    """What `matmul` would run for a problem on a GPU, and why.
+
+    `config`: as matmul's, to see a pinned one among the others. Raises ArgumentError where there is no kernel.
+    """
+    order = ranking(problem, gpu)
+    return Explanation(problem, gpu, choose(problem, gpu, config), tuple(order[:SHOWN]), len(order))
+
+
+def _data(estimate: Estimate, problem: Problem) -> dict[str, Any]:
+    return {
+        "time_us": round(estimate.time_us, 2), "tflops": round(problem.flops / estimate.time_us / 1e6, 1),
+        "waves": estimate.waves, "wave_efficiency": round(estimate.wave_efficiency, 4),
+        "activity": round(estimate.activity, 4), "fill_bytes_per_cycle": round(estimate.fill, 1),
+        "exposed": round(estimate.exposed, 4), "bound": estimate.bound,
+    }  # fmt: skip
+
+
+def _rate(estimate: Estimate, problem: Problem) -> str:
+    if estimate.bound == "memory":
+        return f"{problem.bytes / estimate.time_us / 1e6:.2f} TB/s"
+    return f"{problem.flops / estimate.time_us / 1e6:.0f} TFLOP/s"
+
+
+def _kernel(config: AnyConfig) -> str:
+    if isinstance(config, DecodeConfig):
+        split = f", K in {config.split} parts" if config.split > 1 else ""
+        return f"small M: {config.tokens} rows of A by {config.rows} of B, {config.stages} stages{split}"
+    pair = f", pairs of CTAs share {config.shared.upper()}" if config.ctas == 2 else ""
+    tail = ", the last wave's tiles by two CTAs each" if config.split_tail else ""
+    form = config.form.replace("_", "-")
+    return f"{form}: tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages{pair}{tail}"

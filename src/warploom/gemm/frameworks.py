@@ -1,0 +1,40 @@
+"""Where a framework wants a word before a product is computed: gradients, autocast, tracing.
+
+`warploom.integrations` lies above this layer, so it is not imported here: it is loaded by name when the first array of
+its framework needs it, as a plug-in is.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+from ..runtime.arrays import root_module
+
+PLUGINS = {"torch": "warploom.integrations.torch", "jax": "warploom.integrations.jax"}
+
+
+def front(arrays: tuple[Any, ...]) -> Any:
+    """The plug-in that computes a call with these arrays in place of this layer, or None.
+
+    It has `dispatch(what, a, b, out, options)`, what being "matmul" or "linear". JAX arrays always have one; torch
+    tensors where a gradient is wanted, autocast is on, or they are fake or traced.
+    """
+    for array in arrays:
+        if array is None:
+            continue
+        root = root_module(array)
+        if root in ("jax", "jaxlib"):
+            return import_module(PLUGINS["jax"])
+        if root == "torch" and _torch_wants(sys.modules["torch"], array):
+            return import_module(PLUGINS["torch"])
+    return None
+
+
+def _torch_wants(torch: Any, tensor: Any) -> bool:
+    if torch.is_grad_enabled() and tensor.requires_grad:
+        return True
+    if torch.is_autocast_enabled(tensor.device.type) and tensor.dtype is torch.float32:
+        return True
+    return type(tensor) not in (torch.Tensor, torch.nn.Parameter)

@@ -1,0 +1,177 @@
+"""How long a configuration takes, by arithmetic: the ranking behind every choice that nobody has timed.
+
+    cycles   waves x (k-tiles x max(tensor core, fill) + exposed end) + first fill + last store
+    clock    falls a little with activity and with energy; most of it is a property of the card, not of the kernel
+    memory   bytes of A, B and D at the rate that memory gives
+
+The constants were fitted to one prototype's readings on an H200 (seven tiles on sixteen shapes, which are in
+`tests/gemm/readings.py`). They order configurations; they do not predict microseconds to a percent. `warploom tune`
+measures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..kernels.hopper.decode_config import DecodeConfig
+from ..kernels.hopper.description import TILE_K_BYTES, Config
+from .candidates import AnyConfig
+from .problem import Problem
+
+TENSOR_TILE = 32
+"""Elements of an output tile that a multiprocessor's tensor core advances by one k-tile of 128 bytes in a cycle."""
+FILL_BYTES = 58.0
+"""Bytes per cycle that L2 gives one multiprocessor when all ask."""
+SMEM_BYTES = 128
+"""Bytes per cycle that wgmma reads from shared memory."""
+END_FIXED, END_EACH = 450.0, 12.8
+"""Cycles of a tile's end: fixed, and for each accumulator of a thread (16-bit output)."""
+STAGGERED_SHARE, PING_PONG_END = 0.71, 150.0
+RAMP = 3900.0
+"""Cycles before the first tile is multiplied and after the last is stored, that no form hides."""
+TAIL_EXTRA = 2500.0
+"""Cycles of exchanging a split tile's halves."""
+BASE_MHZ, BASE_ACTIVITY, MOST_MHZ = 1335.0, 0.95, 1760.0
+"""The clock inside a kernel of 128 x 256 tiles at the power limit, and without it."""
+CLOCK_POWER = 0.08
+REFERENCE_FILL = 48.0
+"""Bytes per cycle that such a kernel fills without multicast."""
+FILL_ABOVE, FILL_BELOW = 1.11, 0.24
+"""What a share more, or less, of them adds to or takes from the energy of a product."""
+MULTICAST_SAVES = 0.02
+MEMORY = 4.2e6
+"""Bytes per microsecond that a product reads and writes at best."""
+DECODE_MEMORY, DECODE_RAMP_US = 4.35e6, 2.2
+DECODE_SPLIT_US = 1.2
+DECODE_TURNOVER = 0.1
+"""Share of a half-empty last wave that is lost: the next kernel's first loads fill most of it."""
+SM_MEMORY = 0.052e6
+"""Bytes per microsecond that one multiprocessor can take alone."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the model says of one configuration.
+
+    Attributes:
+        time_us: microseconds.
+        waves: rounds of tiles, each as long as the longest.
+        wave_efficiency: share of the tiles' places that are used.
+        activity: share of the time in which tensor cores multiply something that counts.
+        fill: bytes per cycle that each multiprocessor is filled with.
+        exposed: share of the time that ends of tiles take.
+        clock_mhz: assumed.
+        bound: "tensor cores", "fill" or "memory".
+    """
+
+    time_us: float
+    waves: float
+    wave_efficiency: float
+    activity: float
+    fill: float
+    exposed: float
+    clock_mhz: float
+    bound: str
+
+
+def estimate(config: AnyConfig, problem: Problem, sms: int = 132) -> Estimate:
+    """The estimate for all products of a problem, one launch each."""
+    one = estimate_decode(config, problem, sms) if isinstance(config, DecodeConfig) else _large(config, problem, sms)
+    if problem.count == 1:
+        return one
+    return Estimate(one.time_us * problem.count, *_rest(one))
+
+
+def _rest(one: Estimate) -> tuple[float, float, float, float, float, float, str]:
+    return one.waves, one.wave_efficiency, one.activity, one.fill, one.exposed, one.clock_mhz, one.bound
+
+
+def _large(config: Config, problem: Problem, sms: int) -> Estimate:
+    m, n = problem.m, problem.n
+    k_tiles = -(-problem.k // problem.product.tile_k)
+    rows, columns = config.cluster_tile
+    tiles = -(-m // rows) * -(-n // columns)
+    clusters = max(1, sms // config.ctas)
+    waves, extra = _waves(tiles, clusters, config)
+
+    tensor = config.tile_m * config.tile_n / TENSOR_TILE * _narrow(config.tile_n)
+    shared = config.tile_n if config.shared == "b" else config.tile_m
+    filled = (config.tile_m + config.tile_n - (shared / 2 if config.ctas == 2 else 0)) * TILE_K_BYTES
+    step = max(tensor, filled / FILL_BYTES)
+    end = _end(config, problem.product.out.bytes, k_tiles * step)
+    cycles = waves * (k_tiles * step + end) + extra + RAMP + _whole_end(config, problem.product.out.bytes)
+    useful = problem.m * problem.n * k_tiles / TENSOR_TILE / sms
+    activity = min(1.0, useful / cycles)
+
+    bytes_per_cycle = (config.tile_m + config.tile_n) * TILE_K_BYTES / tensor
+    clock = _clock(activity * _narrow(config.tile_n), bytes_per_cycle, config.ctas)
+    time = cycles / clock
+    memory = problem.bytes / problem.count / MEMORY
+    bound = "memory" if memory > time else "fill" if step > tensor else "tensor cores"
+    efficiency = (m * n) / (waves * clusters * rows * columns)
+    return Estimate(
+        max(time, memory) + 0.3 * min(time, memory) * (bound == "memory"), waves, efficiency, activity,
+        filled / step, (waves * end) / cycles, clock, bound,
+    )  # fmt: skip
+
+
+def _waves(tiles: int, clusters: int, config: Config) -> tuple[float, float]:
+    """Rounds of tiles, and cycles that a split tail adds."""
+    full, rest = divmod(tiles, clusters)
+    if config.split_tail and rest and full and rest <= clusters // 2:
+        return full + 0.5, TAIL_EXTRA
+    return float(full + (rest > 0)), 0.0
+
+
+def _narrow(tile_n: int) -> float:
+    """How much longer a wgmma takes than its products, for it reads 64 rows of A however few columns it has."""
+    return max(1.0, (64 + tile_n) * 32 / SMEM_BYTES / (tile_n / 2))
+
+
+def _whole_end(config: Config, out_bytes: int) -> float:
+    """Cycles to convert and store a consumer's part."""
+    return END_FIXED + END_EACH * config.rows * config.tile_n / 128 * max(1.0, out_bytes / 2)
+
+
+def _end(config: Config, out_bytes: int, main: float) -> float:
+    """Cycles of a tile's end in which its multiprocessor does not multiply."""
+    whole = _whole_end(config, out_bytes)
+    if config.form == "ping_pong":
+        return PING_PONG_END + max(0.0, whole - main)
+    return whole * STAGGERED_SHARE if config.form == "staggered" else whole
+
+
+def _clock(activity: float, bytes_per_cycle: float, ctas: int) -> float:
+    """MHz inside the kernel, at the power limit or below the highest clock."""
+    ratio = bytes_per_cycle / REFERENCE_FILL - 1
+    energy = 1 + (FILL_ABOVE if ratio > 0 else FILL_BELOW) * ratio + (0 if ctas == 2 else MULTICAST_SAVES)
+    return min(MOST_MHZ, BASE_MHZ * (BASE_ACTIVITY / (max(activity, 0.05) * energy)) ** CLOCK_POWER)
+
+
+def estimate_decode(config: DecodeConfig, problem: Problem, sms: int) -> Estimate:
+    """The small-M kernel: memory's time, what the multiprocessors that have a tile can take, and the hand-over."""
+    tiles = config.tiles(problem.m, problem.n) * config.split
+    places = sms * config.ctas_per_sm
+    waves = -(-tiles // places)
+    bytes_ = problem.bytes / problem.count
+    whole = config.tiles(problem.m, problem.n) * config.stage_bytes / config.k_tiles
+    filled = whole * -(-problem.k // problem.product.tile_k)
+    memory = bytes_ / min(DECODE_MEMORY, min(tiles, sms) * SM_MEMORY)
+    fill = filled / (min(tiles, sms) * FILL_BYTES * MOST_MHZ)
+    tensor = filled / (config.rows + config.tokens) / TILE_K_BYTES * config.rows * config.tokens / TENSOR_TILE
+    tensor *= max(1.0, (64 + config.tokens) * 32 / SMEM_BYTES / (config.tokens / 2))
+    tensor /= min(tiles, sms) * MOST_MHZ
+    busy = max(memory, fill, tensor)
+    partial = waves * places / tiles if waves > 1 else 1.0
+    time = busy * (1 + DECODE_TURNOVER * (partial - 1)) + DECODE_RAMP_US + (DECODE_SPLIT_US if config.split > 1 else 0)
+    bound = "memory" if busy == memory else "fill" if busy == fill else "tensor cores"
+    return Estimate(
+        time, float(waves), tiles / (waves * places), tensor / time, filled / (time * MOST_MHZ) / min(tiles, sms), 0.0,
+        MOST_MHZ, bound,
+    )  # fmt: skip
+
+
+def ranked(configs: list[AnyConfig], problem: Problem, sms: int = 132) -> list[tuple[AnyConfig, Estimate]]:
+    """Configurations with their estimates, the fastest first; equals by name, so that the order is the same always."""
+    timed = [(config, estimate(config, problem, sms)) for config in configs]
+    return sorted(timed, key=lambda pair: (pair[1].time_us, pair[0].name()))

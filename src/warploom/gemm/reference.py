@@ -1,0 +1,112 @@
+"""What `matmul` means, in plain array operations: the reference of the tests, and the end of a product without k.
+
+    x = alpha * scale_a * scale_b * (A B);  x += bias;  x = activation(x);  x *= gate;  x += beta * C
+    D = x * scale_out
+
+On NumPy arrays, in float64 unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..runtime.arrays import ArrayView, view
+from .views import new_array, to_array
+
+if TYPE_CHECKING:
+    from .request import Request
+
+SQRT_HALF = math.sqrt(0.5)
+TANH_FACTOR = math.sqrt(2 / math.pi)
+
+
+def activate(x: np.ndarray, activation: str | None) -> np.ndarray:
+    """relu, gelu (by erf), gelu_tanh or silu of a NumPy array."""
+    if activation is None:
+        return x
+    if activation == "relu":
+        return np.maximum(x, 0)
+    if activation == "silu":
+        return x / (1 + np.exp(-x))
+    if activation == "gelu_tanh":
+        return 0.5 * x * (1 + np.tanh(TANH_FACTOR * (x + 0.044715 * x**3)))
+    erf = np.vectorize(math.erf, otypes=[np.float64])
+    return 0.5 * x * (1 + erf(x * SQRT_HALF)) if x.size else x
+
+
+def finish(
+    x: np.ndarray, *, bias: Any = None, activation: str | None = None, gate: Any = None, c: Any = None,
+    beta: float = 1.0, scale_out: Any = None,
+) -> np.ndarray:  # fmt: skip
+    """What follows the product: bias (N,) or (M, 1), activation, gate, beta C, scale of the output."""
+    if bias is not None:
+        x = x + np.asarray(bias, x.dtype)
+    x = activate(x, activation)
+    if gate is not None:
+        x = x * np.asarray(gate, x.dtype)
+    if c is not None and beta != 0:
+        x = x + beta * np.asarray(c, x.dtype)
+    if scale_out is not None:
+        x = x * np.asarray(scale_out, x.dtype)
+    return x
+
+
+def matmul(
+    a: np.ndarray, b: np.ndarray, *, alpha: float = 1.0, scale_a: Any = None, scale_b: Any = None,
+    dtype: Any = np.float64, **end: Any,
+) -> np.ndarray:  # fmt: skip
+    """The exact product of NumPy arrays in `dtype`, with the fused end, not rounded to an output type.
+
+    Scales: one number each; (M, 1) and (1, N); or (M, K/128) and (K/128, N/128) for blocks.
+    """
+    left, right = np.asarray(a).astype(dtype), np.asarray(b).astype(dtype)
+    if (
+        scale_a is not None
+        and np.ndim(scale_a) == 2
+        and np.shape(scale_a)[1] > 1
+        and np.shape(scale_a)[1] < a.shape[-1]
+    ):
+        left = left * _spread(scale_a, left.shape, (1, 128))
+        right = right * _spread(scale_b, right.shape, (128, 128))
+        scale_a = scale_b = None
+    x = alpha * (left @ right)
+    for scale in (scale_a, scale_b):
+        if scale is not None:
+            x = x * np.asarray(scale, dtype)
+    return finish(x, **end)
+
+
+def _spread(scale: Any, shape: tuple[int, ...], block: tuple[int, int]) -> np.ndarray:
+    """Each scale at all elements of its block."""
+    wide = np.repeat(np.repeat(np.asarray(scale, np.float64), block[0], 0), block[1], 1)
+    return wide[: shape[0], : shape[1]]
+
+
+def without_product(request: Request, out: Any) -> Any:
+    """The result of a product over no k: zeros, and what follows them."""
+    problem = request.problem
+    result = out if out is not None else new_array(request.a, request.shape, problem.product.out)
+    target = request.out if request.out is not None else view(result, "out")
+    shape = (*problem.batch, problem.m, problem.n)
+    parts = {name: _numbers(getattr(request, name)) for name in ("bias", "c", "gate", "scale_out")}
+    if problem.fusion.bias == "row" and parts["bias"] is not None:
+        parts["bias"] = parts["bias"][:, None]
+    x = finish(np.zeros(shape), activation=problem.fusion.activation, beta=request.beta, **parts)
+    if target.host is not None:
+        target.host[...] = x.reshape(target.shape).astype(target.host.dtype)
+        return result
+    import torch
+
+    place = to_array(target)
+    place.copy_(torch.from_numpy(x.reshape(target.shape)).to(place.device, place.dtype))
+    return result
+
+
+def _numbers(array: ArrayView | None) -> np.ndarray | None:
+    """An argument's values in float64."""
+    if array is None:
+        return None
+    return to_array(array).float().cpu().numpy() if array.host is None else array.host.astype(np.float64)

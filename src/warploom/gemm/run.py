@@ -1,0 +1,326 @@
+"""One checked call on its way to the kernel: copies where they must be, the choice, one launch for each product.
+
+On a GPU it leaves behind what a second call of the same kind needs (`launches`); in host memory the emulator runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import warnings
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArgumentError, CopyWarning
+from ..isa.dtypes import DType, f32, u32
+from ..runtime import on_cpu, on_gpu
+from ..runtime.arrays import ArrayView, view
+from ..runtime.bind import Shape
+from ..runtime.dispatch import Call
+from ..settings import config as settings
+from . import reference
+from .choice import EMULATED, Choice, Gpu, choose, gpu_of, kernel_of
+from .problem import Problem
+from .request import Request
+from .views import (
+    broadcast,
+    copy_into,
+    item,
+    misfit,
+    new_array,
+    padded_like,
+    restrided,
+    rows_addressable,
+    stored,
+    to_array,
+    transposed,
+    with_rows,
+)  # fmt: skip
+
+if TYPE_CHECKING:
+    from ..driver.launch import PreparedLaunch
+    from ..runtime.program import ArraySpec, Program
+
+HOPPER, AMPERE = 90, 80
+
+
+@dataclass(frozen=True)
+class Launched:
+    """One launch on a GPU, with what is needed to launch it again on other memory.
+
+    Attributes:
+        program: what was launched.
+        launch: ready to be repeated.
+        arrays: for each array of the program, the call's argument it is a view of, by name; None for a buffer of ours.
+        views: the views.
+    """
+
+    program: Program
+    launch: PreparedLaunch
+    arrays: tuple[str | None, ...]
+    views: tuple[ArrayView, ...]
+
+
+@dataclass
+class Outcome:
+    """What a call gives back.
+
+    Attributes:
+        result: the array, in the caller's framework.
+        launches: what ran on the GPU; None where something was copied, so that a launch alone does not repeat it.
+    """
+
+    result: Any
+    launches: list[Launched] | None = None
+
+
+def run(request: Request, out: Any, stream: Any = None) -> Outcome:
+    """Compute. `out`: the caller's array, or None for a new one."""
+    problem = request.problem
+    model = request.a
+    if 0 in request.shape:
+        return Outcome(out if out is not None else new_array(model, request.shape, problem.product.out))
+    if problem.k == 0:
+        return Outcome(reference.without_product(request, out))
+    gpu = EMULATED if model.device == "cpu" else gpu_of(model.index)
+    if gpu.number < AMPERE:
+        raise ArgumentError(
+            "matmul runs on GPUs of compute capability 8.0 (Ampere) and later",
+            expected="sm_80 or later",
+            got=f"{gpu.name}, {gpu.arch}",
+            hint="the emulator runs it on CPU tensors",
+        )
+    if gpu.number // 10 != HOPPER // 10:
+        from .ampere import run_ampere
+
+        return Outcome(run_ampere(request, out, stream))
+    return Hopper(request, gpu, stream).run(out)
+
+
+class Hopper:
+    """A call on sm_90, or in the emulator."""
+
+    def __init__(self, request: Request, gpu: Gpu, stream: Any) -> None:
+        self.request, self.gpu, self.stream = request, gpu, stream
+        self.copied = False
+        self.launched: list[Launched] = []
+
+    def run(self, result: Any) -> Outcome:
+        """All products of the call."""
+        request = self.request
+        problem = request.problem
+        choice = choose(problem, self.gpu, request.config)
+        if request.out is not None:
+            target = request.out
+        else:
+            result = new_array(request.a, request.shape, problem.product.out)
+            target = _as_problem(replace(view(result, "out"), writable=True), problem)
+        kernel = kernel_of(problem, choice.config)
+        a = broadcast(request.a, problem.batch)
+        b = transposed(broadcast(request.b, problem.batch))
+        copies: dict[tuple[str, int], ArrayView] = {}
+        for index in itertools.product(*map(range, problem.batch)):
+            self._one(kernel, choice, item(a, index), item(b, index), item(target, index), index, copies)
+        return Outcome(result, None if self.copied or not self.launched else self.launched)
+
+    def _one(
+        self, kernel: Any, choice: Choice, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...],
+        copies: dict[tuple[str, int], ArrayView],
+    ) -> None:  # fmt: skip
+        """One product. a: (M, K), b: (N, K), out: (M, N), each where it lies."""
+        request, product = self.request, self.request.problem.product
+        given: dict[str, ArrayView] = {
+            "a": self._operand(a, "a", product.a_major, copies),
+            "b": self._operand(b, "b", product.b_major, copies),
+        }
+        program = kernel.program()
+        specs = {ALIASES.get(spec.name, spec.name.lower()): spec for spec in program.arrays}
+        mapped = {parameter.source for parameter in program.parameters if parameter.kind == "tensor_map"}
+        for name in ("c", "gate"):
+            array = getattr(request, name)
+            if array is not None:
+                given[name] = self._matrix(item(array, index), name, specs[name], specs[name].name in mapped)
+        for name in ("bias", "scale_a", "scale_b", "scale_out", "amax"):
+            array = getattr(request, name)
+            if array is not None:
+                given[name] = self._vector(array, name)
+        target = self._matrix(out, "out", specs["out"], specs["out"].name in mapped)
+        self._launch(program, given, target, choice)
+        if target.pointer != out.pointer:
+            copy_into(out, target)
+
+    def _launch(self, program: Program, given: dict[str, ArrayView], target: ArrayView, choice: Choice) -> None:
+        request = self.request
+        arrays: list[ArrayView] = []
+        names: list[str | None] = []
+        for spec in program.arrays:
+            name = ALIASES.get(spec.name, spec.name.lower())
+            ours = name in ("workspace", "counters")
+            if ours:
+                arrays.append(workspace(name, choice, request, self.stream))
+            else:
+                arrays.append(target if name == "out" else given[name])
+            names.append(None if ours else name)
+        numbers = {parameter.source: number(request, parameter.source) for parameter in program.scalars}
+        call = Call(program, tuple(arrays), numbers)
+        if request.a.device == "cpu":
+            options = settings.emulator
+            report = on_cpu.run(
+                call, list(arrays), Shape(), None, check=options.check, schedule=options.schedule, seed=options.seed,
+                max_steps=None,
+            )  # fmt: skip
+            if options.check:
+                report.raise_on_findings()
+            return
+        prepared, _ = on_gpu.run(call, list(arrays), Shape(), self.stream)
+        self.launched.append(Launched(program, prepared, tuple(names), tuple(arrays)))
+
+    def _operand(
+        self, operand: ArrayView, name: str, major: str, copies: dict[tuple[str, int], ArrayView]
+    ) -> ArrayView:
+        """An operand, seen as (rows, K), as the kernel takes it; copied where TMA cannot read it."""
+        source = operand if major == "K" else transposed(operand)
+        if rows_addressable(source):
+            return with_rows(source)
+        key = (name, source.pointer)
+        if key not in copies:
+            self._warn(name, stored(operand, operand.dtype.bits == 16).copy or misfit(source), operand)
+            copies[key] = padded_like(source, source.shape, source.dtype)
+            copy_into(copies[key], source)
+        return with_rows(copies[key])
+
+    def _matrix(self, array: ArrayView, name: str, spec: ArraySpec, mapped: bool) -> ArrayView:
+        """An (M, N) array as the kernel takes it: itself, or one beside it (a copy, unless it is the output)."""
+        plain = array.contiguous or spec.order != "C"
+        if plain and (not mapped or rows_addressable(array)):
+            return with_rows(array) if mapped else array
+        why = "it is not contiguous" if not mapped else misfit(array)
+        self._warn(name, why, array)
+        if mapped:
+            copy = padded_like(array, array.shape, array.dtype)
+        else:
+            copy = replace(view(new_array(array, array.shape, array.dtype), name), writable=True)
+        if name != "out":
+            copy_into(copy, array)
+        return copy
+
+    def _vector(self, array: ArrayView, name: str) -> ArrayView:
+        if array.contiguous:
+            return array
+        copy = replace(view(new_array(array, array.shape, array.dtype), name), writable=True)
+        copy_into(copy, array)
+        self.copied = True
+        return copy
+
+    def _warn(self, name: str, why: str, array: ArrayView) -> None:
+        """Say once what is copied, why, and what it costs."""
+        self.copied = True
+        bytes_ = array.size * array.dtype.bytes
+        if warned().first((name, why, array.dtype)):
+            warnings.warn(
+                f"matmul copies `{name}`: {why}. Each such call reads and writes {bytes_:,} bytes more and needs as "
+                f"much memory for the while; got {array.describe()}, strides {array.strides} bytes. Rows that begin at "
+                "multiples of 16 bytes, in memory of the right order, avoid it.",
+                CopyWarning,
+                stacklevel=outside(),
+            )
+
+
+ALIASES = {"D": "out", "W": "b", "A": "a", "B": "b", "C": "c"}
+"""What kernels call their arrays, as `matmul` calls them."""
+
+
+def _as_problem(target: ArrayView, problem: Problem) -> ArrayView:
+    """A new result seen as the problem has it, its leading dimensions merged where the operands' are."""
+    shape = (*problem.batch, problem.m, problem.n)
+    if target.shape == shape:
+        return target
+    width = target.dtype.bytes
+    return restrided(target, shape, (problem.n * width, width))
+
+
+def number(request: Request, name: str) -> float:
+    """The value of a scalar parameter."""
+    return {"alpha": request.alpha, "beta": request.beta}[name]
+
+
+# -- memory of ours ------------------------------------------------------------------------------------------------
+
+
+class Warned:
+    """Which copies were spoken of already."""
+
+    def __init__(self) -> None:
+        self._seen: set[Any] = set()
+
+    def first(self, what: Any) -> bool:
+        """Whether this is the first time."""
+        if what in self._seen:
+            return False
+        self._seen.add(what)
+        return True
+
+    def clear(self) -> None:
+        """Speak of all of them again."""
+        self._seen.clear()
+
+
+def outside() -> int:
+    """The stacklevel at which `warnings.warn` in the calling function names the caller of this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("warploom."):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+@lru_cache(maxsize=1)
+def warned() -> Warned:
+    """The process's record."""
+    return Warned()
+
+
+class Workspaces:
+    """What split-K kernels add up in: sums, and counters that are zero between calls. Calls in different streams
+    never share them."""
+
+    def __init__(self) -> None:
+        self._held: dict[Any, ArrayView] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Any, shape: tuple[int, ...], dtype: DType, model: ArrayView) -> ArrayView:
+        """A buffer of at least that shape, zeros when it is new."""
+        with self._lock:
+            held = self._held.get(key)
+            if held is None or any(have < need for have, need in zip(held.shape, shape, strict=True)):
+                array = new_array(model, shape, dtype)
+                held = replace(view(array, "workspace"), writable=True)
+                _fill_zero(held)
+                self._held[key] = held
+            return held
+
+
+def _fill_zero(array: ArrayView) -> None:
+    if array.host is not None:
+        array.host[...] = 0
+    else:
+        to_array(array)[...] = 0
+
+
+@lru_cache(maxsize=1)
+def workspaces() -> Workspaces:
+    """The process's buffers."""
+    return Workspaces()
+
+
+def workspace(name: str, choice: Choice, request: Request, stream: Any) -> ArrayView:
+    """The workspace or the counters of a kernel whose last CTA adds up."""
+    config: Any = choice.config
+    sums, counters = config.workspace(request.problem.m, request.problem.n)
+    model = request.a
+    handle = 0
+    if model.device == "cuda":
+        handle = on_gpu.stream_handle(stream) if stream is not None else on_gpu.current_stream([model], model.index)
+    shape, dtype = (sums, f32) if name == "workspace" else ((counters,), u32)
+    return workspaces().get((name, shape[1:], model.device, model.index, handle), shape, dtype, model)

@@ -1,0 +1,1 @@
+"""Plugs for frameworks, each loaded when it is named: `warploom.torch`, `warploom.jax`."""

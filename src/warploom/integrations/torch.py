@@ -1,0 +1,404 @@
+"""PyTorch: gradients, `torch.compile`, autocast, and layers that take the place of `nn.Linear`.
+
+    import warploom.torch
+    y = warploom.torch.linear(x, weight, bias, activation="silu")     # or warploom.linear, the same
+    model = warploom.torch.convert(model)                             # every nn.Linear that can be
+
+Three ways lead to one kernel. An eager call without a gradient goes straight to `warploom.gemm`, which knows the
+tensors by their addresses. With a gradient it goes through an `autograd.Function`; both gradients are products of the
+same library. Under `torch.compile` it is the operator `warploom::matmul`, which has a fake implementation and a formula
+for its gradient, so that nothing breaks the graph.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..gemm import calls
+from ..isa import dtypes
+
+__all__ = ["ConversionWarning", "Linear", "convert", "converted", "linear", "matmul"]
+
+# -- gradients -----------------------------------------------------------------------------------------------------
+
+TANH_FACTOR = 0.7978845608028654
+SQRT_HALF, DENSITY = 0.7071067811865476, 0.3989422804014327
+
+
+def slope(z: Tensor, activation: str) -> Tensor:
+    """The derivative of an activation, in f32."""
+    z = z.float()
+    if activation == "relu":
+        return (z > 0).float()
+    if activation == "silu":
+        s = torch.sigmoid(z)
+        return s * (1 + z * (1 - s))
+    if activation == "gelu":
+        return 0.5 * (1 + torch.erf(z * SQRT_HALF)) + z * DENSITY * torch.exp(-0.5 * z * z)
+    inner = TANH_FACTOR * (z + 0.044715 * z**3)
+    t = torch.tanh(inner)
+    return 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * TANH_FACTOR * (1 + 3 * 0.044715 * z * z)
+
+
+def activated(z: Tensor, activation: str) -> Tensor:
+    """An activation, in f32."""
+    functions = torch.nn.functional
+    z = z.float()
+    if activation == "gelu_tanh":
+        return functions.gelu(z, approximate="tanh")
+    return {"relu": functions.relu, "silu": functions.silu, "gelu": functions.gelu}[activation](z)
+
+
+def gradients(
+    needed: tuple[bool, bool, bool, bool, bool], grad: Tensor, a: Tensor, b: Tensor, bias: Tensor | None,
+    c: Tensor | None, gate: Tensor | None, alpha: float, beta: float, activation: str | None,
+) -> tuple[Tensor | None, ...]:  # fmt: skip
+    """The gradients of a, b, bias, c and gate where they are `needed`.
+
+    What came before the activation is not kept: it is computed again, one product more, where there is an activation or
+    a gate that wants a gradient. dA = alpha dZ Bᵀ and dB = alpha Aᵀ dZ, both through this library.
+    """
+    need_a, need_b, need_bias, need_c, need_gate = needed
+    inner = grad
+    gate_grad = None
+    if activation is not None or (gate is not None and need_gate):
+        z = product(a, b, alpha=alpha, bias=None if bias is None else bias.float(), out_dtype=torch.float32)
+        if need_gate and gate is not None:
+            y = activated(z, activation) if activation is not None else z
+            gate_grad = (grad.float() * y).to(gate.dtype)
+        if gate is not None:
+            inner = grad.float() * gate.float()
+        if activation is not None:
+            inner = inner.float() * slope(z, activation)
+        inner = inner.to(grad.dtype)
+    elif gate is not None:
+        inner = (grad.float() * gate.float()).to(grad.dtype)
+    inner = inner.to(a.dtype)
+    if 0 in inner.stride():  # of a sum, say: one number everywhere
+        inner = inner.contiguous()
+    a_grad = fit(product(inner, b.mT, alpha=alpha, out_dtype=a.dtype), a) if need_a else None
+    b_grad = None
+    if need_b:
+        left, right = (a, inner) if b.ndim > 2 else (flat(a), flat(inner))
+        if b.stride(-2) == 1:  # a weight's transpose: its gradient is made in the weight's own order
+            b_grad = fit(product(right.mT, left, alpha=alpha, out_dtype=b.dtype).mT, b)
+        else:
+            b_grad = fit(product(left.mT, right, alpha=alpha, out_dtype=b.dtype), b)
+    bias_grad = None
+    if need_bias and bias is not None:
+        bias_grad = sum_to(inner.float(), bias)
+    c_grad = (grad.float() * beta).to(c.dtype) if need_c and c is not None else None
+    return a_grad, b_grad, bias_grad, c_grad, gate_grad
+
+
+def flat(x: Tensor) -> Tensor:
+    """(…, M, K) as a matrix."""
+    return x.reshape(-1, x.shape[-1]) if x.ndim > 2 else x
+
+
+def fit(grad: Tensor, like: Tensor) -> Tensor:
+    """A gradient summed over the leading dimensions along which its tensor was broadcast."""
+    return grad if grad.shape == like.shape else grad.sum_to_size(like.shape).to(like.dtype)
+
+
+def sum_to(grad: Tensor, bias: Tensor) -> Tensor:
+    """The gradient of a bias of the columns (N,) or of the rows (M, 1)."""
+    if bias.ndim == 2 and bias.shape[1] == 1 and bias.shape[0] == grad.shape[-2]:
+        return flat(grad.sum(-1, keepdim=True)).reshape(-1, *bias.shape).sum(0).to(bias.dtype)
+    return flat(grad).sum(0).reshape(bias.shape).to(bias.dtype)
+
+
+def product(a: Tensor, b: Tensor, **options: Any) -> Tensor:
+    """A product without gradient: the operator where somebody traces, the library itself elsewhere."""
+    if torch.compiler.is_compiling() or traced(a) or traced(b):
+        return operator(a, b, options)
+    with torch.no_grad():
+        return calls.matmul(a, b, **options)
+
+
+def traced(tensor: Tensor) -> bool:
+    """Whether a tensor has no memory of its own to be computed with: fake, functional, of a tracing mode."""
+    return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
+
+
+class Product(torch.autograd.Function):
+    """D = activation(alpha A B + bias) * gate + beta C, with its gradients."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, gate: Tensor | None,
+        options: dict[str, Any],
+    ) -> Tensor:  # fmt: skip
+        """`options`: alpha, beta, activation, out_dtype, config, accumulate."""
+        ctx.save_for_backward(a, b, bias, c, gate)
+        ctx.options = options
+        tensors = {"bias": bias, "c": c, "gate": gate}
+        given = {name: tensor.detach() for name, tensor in tensors.items() if tensor is not None}
+        return calls.matmul(a.detach(), b.detach(), **given, **options)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        """See `gradients`."""
+        a, b, bias, c, gate = ctx.saved_tensors
+        options = ctx.options
+        found = gradients(
+            ctx.needs_input_grad[:5], grad, a, b, bias, c, gate, options.get("alpha", 1.0), options.get("beta", 0.0),
+            options.get("activation"),
+        )  # fmt: skip
+        return (*found, None)
+
+
+# -- the operator --------------------------------------------------------------------------------------------------
+
+SCHEMA = (
+    "matmul(Tensor a, Tensor b, Tensor? bias=None, Tensor? c=None, Tensor? gate=None, Tensor? scale_a=None, "
+    "Tensor? scale_b=None, *, float alpha=1.0, float beta=0.0, str? activation=None, ScalarType? out_dtype=None, "
+    "str accumulate='default') -> Tensor"
+)
+OUT_SCHEMA = (
+    SCHEMA.replace("matmul(", "matmul_out(").replace("*, ", "*, Tensor(a!) out, ").replace("-> Tensor", "-> ()")
+)
+"""Tensors are positional: torch registers a gradient for no other operators."""
+TENSORS = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "amax")
+
+
+def operator(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
+    """A call of `warploom::matmul`; the operators know no pinned configuration."""
+    given = {name: value for name, value in options.items() if value is not None and name != "config"}
+    if given.get("residual") is not None:
+        given["c"], given["beta"] = given.pop("residual"), 1.0
+    if "out_dtype" in given and not isinstance(given["out_dtype"], torch.dtype):
+        given["out_dtype"] = getattr(torch, dtypes.torch_name(dtypes.of(given["out_dtype"])))
+    out = given.pop("out", None)
+    if out is not None:
+        torch.ops.warploom.matmul_out(a, b, out=out, **given)
+        return out
+    return torch.ops.warploom.matmul(a, b, **given)
+
+
+POSITIONAL = ("bias", "c", "gate", "scale_a", "scale_b")
+
+
+def _run(a: Tensor, b: Tensor, *tensors: Tensor | None, **options: Any) -> Tensor:
+    everything = {**dict(zip(POSITIONAL, tensors, strict=False)), **options}
+    return calls.matmul(a, b, **{name: value for name, value in everything.items() if value is not None})
+
+
+def _run_out(a: Tensor, b: Tensor, *tensors: Tensor | None, **options: Any) -> None:
+    _run(a, b, *tensors, **options)
+
+
+def _fake(a: Tensor, b: Tensor, *rest: Any, out_dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    """Shape and type of the result; the checks that need no memory."""
+    if a.shape[-1] != b.shape[-2]:
+        raise ArgumentError(
+            "the inner sizes of `a` and `b` differ", expected=f"b of shape (…, {a.shape[-1]}, N)", got=tuple(b.shape)
+        )
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    return a.new_empty((*batch, a.shape[-2], b.shape[-1]), dtype=out_dtype or result_type(a))
+
+
+def result_type(a: Tensor) -> torch.dtype:
+    """The type of a product of tensors of a's type."""
+    if a.dtype is torch.int8:
+        return torch.int32
+    return torch.bfloat16 if a.element_size() == 1 else a.dtype
+
+
+def _fake_out(a: Tensor, b: Tensor, *rest: Any, out: Tensor, **options: Any) -> None:
+    return None
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
+    given = keyword_only_inputs
+    *tensors, scale_a, scale_b = inputs
+    if scale_a is not None or scale_b is not None:
+        raise no_gradient_of_fp8()
+    ctx.save_for_backward(*tensors)
+    ctx.options = given["alpha"], given["beta"], given["activation"]
+
+
+def _backward(ctx: Any, grad: Tensor) -> Any:
+    a, b, bias, c, gate = ctx.saved_tensors
+    passed = len(ctx.needs_input_grad)  # arguments at the end that were left out are not counted
+    needed = (*ctx.needs_input_grad, False, False, False)[:5]
+    found = gradients(needed, grad, a, b, bias, c, gate, *ctx.options)
+    return (*found, None, None)[:passed]
+
+
+def no_gradient_of_fp8() -> ArgumentTypeError:
+    """The error of a gradient through eight-bit operands."""
+    return ArgumentTypeError(
+        "a product of scaled eight-bit operands has no gradient here",
+        expected="tensors without requires_grad",
+        hint="call it under torch.no_grad(), or multiply bf16",
+    )
+
+
+def _register() -> Any:
+    """Define the operators; the library object must stay."""
+    library = torch.library.Library("warploom", "DEF")
+    library.define(SCHEMA)
+    library.define(OUT_SCHEMA)
+    for key in ("CPU", "CUDA"):
+        library.impl("matmul", _run, key)
+        library.impl("matmul_out", _run_out, key)
+    torch.library.register_fake("warploom::matmul", _fake, lib=library)
+    torch.library.register_fake("warploom::matmul_out", _fake_out, lib=library)
+    torch.library.register_autograd("warploom::matmul", _backward, setup_context=_setup, lib=library)
+    return library
+
+
+_LIBRARY = _register()
+
+
+# -- calls ---------------------------------------------------------------------------------------------------------
+
+
+def dispatch(what: str, a: Tensor, b: Tensor, out: Tensor | None, options: dict[str, Any]) -> Tensor:
+    """A call of "matmul" or "linear" that wants more than a product: a gradient, autocast, or a tracer.
+
+    Raises ArgumentError for `out` where a gradient is wanted.
+    """
+    options = {name: value for name, value in options.items() if value is not None}
+    a, b, options = cast(a, b, options)
+    vector = False
+    if what == "linear":
+        vector = a.ndim == 1
+        a, b = a[None] if vector else a, b.mT
+    tensors = [a, b, *(options[name] for name in TENSORS if isinstance(options.get(name), Tensor))]
+    wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, out) if tensor is not None)
+    if wanted and out is not None:
+        raise ArgumentError(
+            "a product that wants a gradient cannot be written into `out`",
+            expected="no out=, or tensors without requires_grad",
+            hint="call it under torch.no_grad()",
+        )
+    if out is not None and vector:
+        out = out[None]
+    if any(map(traced, tensors)):
+        result = operator(a, b, {**options, "out": out})
+    elif wanted:
+        result = with_gradient(a, b, options)
+    else:
+        result = calls.compute("matmul", {"a": a, "b": b}, out, options)
+    return result[0] if vector else result
+
+
+def with_gradient(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
+    """An eager product with its gradients."""
+    given = dict(options)
+    if isinstance(given.get("scale_a"), Tensor) or a.element_size() == 1:
+        raise no_gradient_of_fp8()
+    if given.get("scale_out") is not None or given.get("amax") is not None:
+        raise ArgumentTypeError("an eight-bit output has no gradient here", expected="no scale_out=, amax=")
+    if "residual" in given:
+        given["c"], given["beta"] = given.pop("residual"), 1.0
+    bias, c, gate = (given.pop(name, None) for name in ("bias", "c", "gate"))
+    return Product.apply(a, b, bias, c, gate, given)
+
+
+def cast(a: Tensor, b: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """Under autocast, f32 operands become the type it asks for, and what is added or multiplied follows the result."""
+    kind = a.device.type
+    if not torch.is_autocast_enabled(kind):
+        return a, b, options
+    wanted = torch.get_autocast_dtype(kind)
+    a, b = (tensor.to(wanted) if tensor.dtype is torch.float32 else tensor for tensor in (a, b))
+    if a.dtype is not b.dtype and {a.dtype, b.dtype} <= {torch.float16, torch.bfloat16}:
+        a, b = a.to(wanted), b.to(wanted)
+    if options.get("out_dtype") is None:
+        changed = {
+            name: options[name].to(result_type(a))
+            for name in ("c", "gate", "residual")
+            if options.get(name) is not None
+        }
+        options = {**options, **changed}
+    return a, b, options
+
+
+def traced_matmul(a: Tensor, b: Tensor, *, out: Tensor | None = None, **options: Any) -> Tensor:
+    """`warploom.matmul` as torch.compile sees it: one operator."""
+    a, b, options = cast(a, b, options)
+    return operator(a, b, {**options, "out": out})
+
+
+def traced_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, **options: Any
+) -> Tensor:
+    """`warploom.linear` as torch.compile sees it."""
+    if x.ndim == 1:
+        return traced_matmul(x[None], weight.mT, bias=bias, out=None if out is None else out[None], **options)[0]
+    return traced_matmul(x, weight.mT, bias=bias, out=out, **options)
+
+
+matmul, linear = calls.matmul, calls.linear
+# Dynamo follows this attribute instead of the function's own text, whose tables of addresses it could not trace; an
+# eager call does not see it.
+matmul._torchdynamo_inline = traced_matmul  # type: ignore[attr-defined]
+linear._torchdynamo_inline = traced_linear  # type: ignore[attr-defined]
+
+
+# -- layers --------------------------------------------------------------------------------------------------------
+
+
+class Linear(torch.nn.Linear):
+    """`nn.Linear` by this library: the same parameters, names and state dict.
+
+    Shapes and types as `warploom.linear`; bf16 and f16, and f32 as tf32.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(…, in_features) to (…, out_features)."""
+        return linear(input, self.weight, self.bias)
+
+
+class ConversionWarning(UserWarning):
+    """Layers that `convert` left as they are, with the reason of each."""
+
+
+def convert(model: torch.nn.Module, *, skip: Callable[[str, torch.nn.Linear], bool] | None = None) -> torch.nn.Module:
+    """Make every `nn.Linear` of a model a `Linear` of this library, in place; gives back the model.
+
+    Parameters, hooks and names stay, so optimizers and state dicts do too. `skip(name, layer)` may keep a layer. What
+    is left out, and why, is said in one ConversionWarning; `converted(model)` lists what was replaced.
+    """
+    kept = {}
+    for name, module in model.named_modules():
+        if not isinstance(module, torch.nn.Linear) or isinstance(module, Linear):
+            continue
+        reason = "skip= says so" if skip is not None and skip(name, module) else unfit(module)
+        if reason:
+            kept[name or "the model itself"] = reason
+        else:
+            module.__class__ = Linear
+    if kept:
+        listing = "\n".join(f"  {name}: {reason}" for name, reason in kept.items())
+        warnings.warn(
+            f"convert left {len(kept)} linear layers as they are:\n{listing}", ConversionWarning, stacklevel=2
+        )
+    return model
+
+
+def converted(model: torch.nn.Module) -> list[str]:
+    """Names of the layers that are this library's."""
+    return [name for name, module in model.named_modules() if isinstance(module, Linear)]
+
+
+def unfit(module: torch.nn.Linear) -> str:
+    """Why a layer is better left as it is; "" where nothing speaks against it."""
+    if type(module) is not torch.nn.Linear:
+        return f"it is a {type(module).__name__}, which may do more than multiply"
+    weight = module.weight
+    if weight.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        return f"its weight is {weight.dtype}"
+    if module.in_features * weight.element_size() % 16:
+        return f"rows of {module.in_features} x {weight.dtype} are no multiple of 16 bytes: each call would copy them"
+    return ""
