@@ -1,6 +1,7 @@
 """Which instructions depend on a changed one: where a finding must point.
 
 group waits, commits, fences, barriers   what lies between the one of its kind before it and the one behind it
+arrivals on named barriers               whoever waits there
 operations on mbarriers                  all operations on the same barriers, and what their waits let pass
 addresses and descriptors                whoever uses them
 cluster barriers                         whatever reaches another CTA
@@ -26,7 +27,6 @@ AROUND = {
     "drop-wgmma-fence": ("wgmma.fence",),
     "drop-fence": ("fence", "membar"),
     "drop-barrier": ("bar.sync", "barrier.sync"),
-    "drop-turn": ("bar.arrive",),
 }
 GROUPS = ("drop-commit", "drop-wgmma-wait", "drop-copy-wait", "drop-store-wait", "wait-for-less", "wait-before-commit",
           "commit-too-early", "release-before-wait", "wait-for-reads-only")  # fmt: skip
@@ -57,6 +57,9 @@ class Sites:
         if mutant.kind in AROUND:
             same = AROUND[mutant.kind]
             return self._around(at, lambda i: i.opcode.startswith(same), _accesses_and_waits, _accesses_and_waits)
+        if mutant.kind == "drop-turn":
+            number = mutant.instruction.operands[:1]
+            return self._where(lambda i: i.opcode.startswith(("bar.", "barrier.")) and i.operands[:1] == number)
         if mutant.kind.startswith("drop-cluster") or mutant.kind == "drop-init-fence":
             return self._where(lambda i: _remote(i) or i.opcode.startswith(("mbarrier", "barrier.cluster")))
         if mutant.kind in ("change-swizzle", "next-stage", "ring-length"):
