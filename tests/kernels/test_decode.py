@@ -100,11 +100,21 @@ def test_streamed_tiles_are_shared_by_as_many_as_have_stages_of_them(m: int, n: 
         np.testing.assert_array_equal(result, a @ w.T)
 
 
-@pytest.mark.parametrize("tokens", [64, 128, 256])
-def test_many_tokens(tokens: int):
-    config = replace(SMALL, tokens=tokens, split=2)
-    result, a, w = run(config, tokens - 3, 64, 136)
-    np.testing.assert_array_equal(result, a @ w.T)
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("tokens", [40, 128, 256])
+def test_many_tokens(tokens: int, wide: bool):
+    for config in (replace(SMALL, tokens=tokens, wide=wide), replace(SMALL, tokens=tokens, split=2, wide=wide)):
+        result, a, w = run(config, tokens - 3, 72, 136)
+        np.testing.assert_array_equal(result, a @ w.T)
+
+
+@pytest.mark.parametrize("config", [replace(SMALL, rows=128), replace(SMALL, split_by="stream"),
+                                    replace(SMALL, split=4)], ids=DecodeConfig.name)  # fmt: skip
+def test_wide_stores_are_right_under_every_schedule(config: DecodeConfig):
+    for schedule, seed in SCHEDULES:
+        wide = replace(config, tokens=24, wide=True)
+        result, a, w = run(wide, 21, 136, 200, Product(out=f16), schedule=schedule, seed=seed)
+        np.testing.assert_array_equal(result, a @ w.T)
 
 
 def test_the_parts_are_added_in_one_order_whoever_adds_them():
@@ -204,6 +214,13 @@ def test_products_that_cannot_be_are_refused(product: Product):
 def test_fusions_that_cannot_be_are_refused(fusion: Fusion):
     with pytest.raises(ArgumentError):
         build(Product(), SMALL, fusion)
+
+
+def test_wide_stores_of_what_is_not_wide_are_refused():
+    with pytest.raises(ArgumentError, match="wide stores"):
+        build(Product(out=f32), replace(SMALL, wide=True))
+    with pytest.raises(ArgumentError):
+        run(replace(SMALL, wide=True), 4, 68, 64)
 
 
 def test_rows_that_tma_cannot_address_and_a_workspace_that_is_too_small_are_refused():

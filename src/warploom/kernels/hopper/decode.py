@@ -16,9 +16,11 @@ Barriers   full[s]    1 arrival + bytes of the stage         producer -> consume
            bar 0      all threads: the barriers are there; the producer comes when its first weights are under way
            cluster    split by a cluster: arrived at behind bar 0, waited for before the first sums are sent
            received   split by a cluster, 1 arrival + bytes, for each consumer: sums of the other parts of K
-           bar 1, 2   split by the last arriver, streamed: 128 threads of a consumer, around its counting
+           bar 1, 2   128 threads of a consumer: around its counting (last arriver, streamed), before it turns its sums
 Buffers    the ring: W rows x k_tiles x 128 bytes and A tokens x k_tiles x 128 bytes, for each stage
            sums (cluster): what the other parts send; arrived (last arriver): what the counter said
+           turned (wide): two places of 16 tokens x 16 columns for each warp; in the ring's first stage, or, streamed,
+           of its own
 Grid       x: tiles of W, times the parts of K, which are neighbours; or, streamed, as many as fit the machine at once
            y: tiles of tokens
 Limits     any M and N; K a multiple of 16 bytes' worth; W is (N, K), K-major
@@ -37,6 +39,7 @@ from ...collective.k_ranges import PartOfTile, StreamK
 from ...collective.roles import producer_warp
 from ...collective.split_k import LastArriver, PushedSums, StreamedSums, WholeSums
 from ...collective.tma_pipeline import Stage, State
+from ...collective.transposed_store import TransposedStore
 from ...errors import ArgumentError
 from ...isa.dtypes import b64, f32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
@@ -88,7 +91,7 @@ def build(
     )
     return kernel(
         in_specs=tuple(names.values()),
-        out_specs=(Tile("M", "N", product.out),),
+        out_specs=(Tile("M", "N", product.out, multiple=(1, 8) if config.wide else ()),),
         grid=grid(product, config),
         block=config.threads,
         cluster=(config.split if config.clustered else 1, 1, 1),
@@ -181,6 +184,7 @@ class Parts:
     ring: TmaPipeline
     work: PartOfTile | StreamK
     exchange: WholeSums | PushedSums | LastArriver | StreamedSums
+    turned: TransposedStore | None
 
     @staticmethod
     def make(given: Mapping[str, Any], product: Product, config: DecodeConfig) -> Parts:
@@ -193,18 +197,22 @@ class Parts:
             a=smem.wgmma_tile(product.b, (config.rows, tile_k), stages=config.stages, name="ring.w"),
             b=smem.wgmma_tile(product.a, (config.tokens, tile_k), stages=config.stages, name="ring.a"),
         )
+        turned = None
+        if config.wide:
+            over = None if config.streamed else ring.tiles["a"][0]
+            turned = TransposedStore(given["D"], config.groups, over)
         stages = k_tiles(A, tile_k)
         if config.streamed:
             stream = StreamK(stages, (W.shape[0] + (config.rows - 1)) // config.rows)
             streamed = StreamedSums(given["workspace"], given["counters"], stream, config.groups)
-            return Parts(config, A, W, ring, stream, streamed)
+            return Parts(config, A, W, ring, stream, streamed, turned)
         work = PartOfTile(stages, config.split)
         exchange: WholeSums | PushedSums | LastArriver = WholeSums()
         if config.clustered:
             exchange = PushedSums(config.tokens // 2, config.groups, config.split)
         elif config.by_last:
             exchange = LastArriver(given["workspace"], given["counters"], work, config.groups)
-        return Parts(config, A, W, ring, work, exchange)
+        return Parts(config, A, W, ring, work, exchange, turned)
 
     def load_weights(self, number: Register, stage: Stage, policy: Register) -> None:
         """The weights of this CTA's n-th stage."""
@@ -287,7 +295,7 @@ def multiply(parts: Parts, given: Mapping[str, Any], fusion: Fusion, me: int) ->
     state = parts.ring.consumer_state()
     for segment in parts.work.segments():
         column = segment.tile * config.rows + me * GROUP_ROWS
-        epilogue = DecodeEpilogue(given["D"], given, fusion, parts.token(), column, config.tokens)
+        epilogue = DecodeEpilogue(given["D"], given, fusion, parts.token(), column, config.tokens, parts.turned, me)
         multiply_tiles(parts.ring, state, [acc], me * GROUP_ROWS, segment.count, overwrite=config.streamed)
         parts.exchange.ready()
         for complete in parts.exchange.combine(acc, me, segment):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...collective.split_k import exchange_width, owned
+from ...collective.transposed_store import BYTES as TURNED_BYTES
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
 from .description import SHARED_BYTES, TILE_K_BYTES, Product
@@ -27,6 +28,8 @@ BARRIER_BYTES = 512
 TRIGGERS = ("off", "end", "start", "loads")
 SPLITS = ("cluster", "last", "stream")
 MOST_STAGES = 24
+LEAST_WIDE = 32
+"""Tokens from which on turning D in shared memory is less work than storing it by elements."""
 SMS = 132
 
 
@@ -49,6 +52,7 @@ class DecodeConfig:
             when it "end"s.
         constant_weights: the caller's promise that no kernel still running writes the weights: they are loaded before
             the kernel before this one has ended.
+        wide: D is stored 16 bytes at a time: it has 16-bit elements and N is a multiple of 8. Pays from some 32 tokens.
     """
 
     tokens: int = 16
@@ -60,6 +64,7 @@ class DecodeConfig:
     ctas_per_sm: int = 1
     trigger: str = "start"
     constant_weights: bool = False
+    wide: bool = False
 
     @property
     def groups(self) -> int:
@@ -113,7 +118,13 @@ class DecodeConfig:
 
     def shared_bytes(self) -> int:
         """Bytes of shared memory of a CTA, barriers rounded up."""
-        return self.stages * self.stage_bytes + self.exchange_bytes + BARRIER_BYTES
+        return self.stages * self.stage_bytes + self._fixed_bytes
+
+    @property
+    def _fixed_bytes(self) -> int:
+        """All but the stages."""
+        turned = TURNED_BYTES * self.groups if self.wide and self.streamed else 0
+        return self.exchange_bytes + turned + BARRIER_BYTES
 
     def tiles(self, m: int, n: int) -> int:
         """Tiles of D."""
@@ -136,14 +147,15 @@ class DecodeConfig:
         split = "_stream" if self.streamed else f"_S{self.split}{self.split_by[0]}" if self.split > 1 else ""
         twice = f"_o{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
         constant = "_cw" if self.constant_weights else ""
+        wide = "_wide" if self.wide else ""
         return (
             f"n{self.tokens}_w{self.rows}k{self.k_tiles}s{self.stages}{split}{twice}"
-            f"{'' if self.trigger == 'off' else '_' + self.trigger}{constant}"
+            f"{'' if self.trigger == 'off' else '_' + self.trigger}{constant}{wide}"
         )
 
     def filled(self) -> DecodeConfig:
         """The same with as many stages as shared memory holds."""
-        room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED) - BARRIER_BYTES - self.exchange_bytes
+        room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED) - self._fixed_bytes
         return replace(self, stages=max(1, min(MOST_STAGES, room // self.stage_bytes)))
 
     def check(self, product: Product) -> None:
@@ -172,6 +184,7 @@ class DecodeConfig:
              (str(product.a), str(product.b))),
             (product.a == product.b or product.a.bits == product.b.bits == 8, "its operands",
              "one type, or two of eight bits", (str(product.a), str(product.b))),
+            (not self.wide or product.out.bits == 16, "its wide stores", "an output of 16 bits", str(product.out)),
             (product.out in OUTPUTS, "its output", ", ".join(map(str, OUTPUTS)), str(product.out)),
             ((product.a_major, product.b_major) == ("K", "K"), "its layouts", "both operands contiguous in k",
              (product.a_major, product.b_major)),
@@ -196,5 +209,6 @@ def choose(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS)
     depth = max(1, -(-k // stage_k) // 4)
     split = max(1, min(sms // tiles, depth, 8)) if tiles <= sms // 2 else 1
     split_by = "cluster" if split == 2 else "last"
-    config = DecodeConfig(tokens=tokens, rows=rows, k_tiles=k_tiles, split=split, split_by=split_by)
+    config = DecodeConfig(tokens=tokens, rows=rows, k_tiles=k_tiles, split=split, split_by=split_by,
+                          wide=tokens >= LEAST_WIDE and n % 8 == 0 and product.out.bits == 16)  # fmt: skip
     return config.filled()

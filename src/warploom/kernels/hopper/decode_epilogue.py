@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...collective.activations import FUNCTIONS
+from ...collective.epilogue import packed
+from ...collective.transposed_store import TransposedStore
 from ...isa.dtypes import f32, u64
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
@@ -33,15 +35,20 @@ class DecodeEpilogue:
         fusion: what is done.
         token, column: where the tile begins in D, in tokens and in columns (of this consumer).
         tokens: of the tile.
+        turned: stores 16 bytes at a time; None: elements one by one.
+        me: the consumer.
     """
 
     def __init__(
-        self, D: ArrayHandle, given: Mapping[str, Any], fusion: Fusion, token: Register, column: Register, tokens: int
-    ) -> None:
-        self.D, self.given, self.fusion, self.tokens = D, given, fusion, tokens
+        self, D: ArrayHandle, given: Mapping[str, Any], fusion: Fusion, token: Register, column: Register, tokens: int,
+        turned: TransposedStore | None = None, me: int = 0,
+    ) -> None:  # fmt: skip
+        self.D, self.given, self.fusion, self.tokens, self.turned = D, given, fusion, tokens, turned
+        self.me = me
         self.m, self.n = D.shape
         lane, warp = ptx.special.tid.x() & 31, (ptx.special.tid.x() & 127) >> 5
-        self.column = column + (warp << 4) + (lane >> 2)
+        self.first_token, self.first_column = token, column + (warp << 4)
+        self.column = self.first_column + (lane >> 2)
         self.token = token + ((lane & 3) << 1)
         self.inside = [self.column + half * _HALF < self.n for half in range(2)]
         self._load()
@@ -97,6 +104,10 @@ class DecodeEpilogue:
 
     def store(self, acc: RegisterArray, complete: range) -> None:
         """Finish and store some of the accumulators: `complete` are their indices."""
+        whole = complete.start % 4 == 0 and complete.stop % 4 == 0
+        if self.turned is not None and whole and not self.fusion.gate and not self.fusion.addend:
+            self._store_turned(self.turned, acc, range(complete.start // 4, complete.stop // 4))
+            return
         offset = self.token.to(u64) * self.n + self.column
         for group in range(complete.start // 4, -(-complete.stop // 4)):
             for odd in range(2):
@@ -105,11 +116,23 @@ class DecodeEpilogue:
                 for half in range(2):
                     index = 4 * group + 2 * half + odd
                     if index in complete:
-                        self._element(acc[index], place, half, group, odd, exists & self.inside[half])
+                        value = self._finished(acc[index], half, group, odd)
+                        self._element(value, place, half, exists & self.inside[half])
 
-    def _element(self, value: Register, place: Register, half: int, group: int, odd: int, inside: Predicate) -> None:
-        """One element of D; `place` counts elements from D's first."""
-        fusion = self.fusion
+    def _store_turned(self, turned: TransposedStore, acc: RegisterArray, groups: range) -> None:
+        """Two groups of 8 tokens at a time."""
+        turned.begin(self.me)
+        for turn, first in enumerate(groups[::2]):
+            words = [
+                packed([self._finished(acc[4 * group + 2 * half + odd], half, group, odd) for odd in range(2)],
+                       self.D.dtype)
+                for group in groups[2 * turn : 2 * turn + 2]
+                for half in range(2)
+            ]  # fmt: skip
+            turned.store(words, self.me, turn, self.first_token + first * _GROUP, self.first_column)
+
+    def _finished(self, value: Register, half: int, group: int, odd: int) -> Register:
+        """Scales, bias and activation."""
         if self.factor is not None:
             value = value * self.factor
         if self.column_scale:
@@ -118,11 +141,15 @@ class DecodeEpilogue:
             value = value + self.column_bias[half]
         if self.token_bias:
             value = value + self.token_bias[group, odd]
-        if fusion.activation is not None:
-            value = FUNCTIONS[fusion.activation](value)
-        if fusion.gate:
+        if self.fusion.activation is not None:
+            value = FUNCTIONS[self.fusion.activation](value)
+        return value
+
+    def _element(self, value: Register, place: Register, half: int, inside: Predicate) -> None:
+        """Gate, addend, and the store of one element of D; `place` counts elements from D's first."""
+        if self.fusion.gate:
             value = value * self._beside(self.given["gate"], place, half, inside)
-        if fusion.addend:
+        if self.fusion.addend:
             value = value + self.given["beta"] * self._beside(self.given["C"], place, half, inside)
         size = self.D.dtype.bytes
         target = ptx.addr(self.D.pointer() + place * size, half * _HALF * size)
