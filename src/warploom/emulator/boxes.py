@@ -39,10 +39,14 @@ H200 (tests/golden/conformance.npz); in no document."""
 
 @dataclass(frozen=True)
 class Box:
-    """One copy's box: the map and the coordinates of its first element, innermost first."""
+    """One copy's box: the map and the coordinates of its first element, innermost first.
+
+    `map_place`: region and offset of the map itself, where it lies in global memory.
+    """
 
     bound: BoundMap
     coordinates: tuple[int, ...]
+    map_place: tuple[Region, int] | None = None
 
     @property
     def spec(self) -> TensorMapSpec:

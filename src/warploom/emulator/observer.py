@@ -85,6 +85,11 @@ class Observer:
     def wgmma_waited(self, frame: Frame, newest: int) -> None:
         """wgmma.wait_group passed: at most the `newest` latest groups are pending."""
 
+    # -- tensor maps -----------------------------------------------------------------------------------------------
+
+    def map_written(self, frame: Frame, lane: int, region: Region, start: int) -> None:
+        """A tensor map in global memory was written (tensormap.replace, tensormap.cp_fenceproxy)."""
+
     # -- synchronisation -------------------------------------------------------------------------------------------
 
     def fence(self, frame: Frame, key: str, modifiers: Mapping[str, str | None], places: object = None) -> None:

@@ -22,7 +22,7 @@ from ..frame import Frame
 from ..groups import note_store
 from ..handlers import Handlers, Step
 from ..lanes import lane_value
-from ..memory import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE
+from ..memory import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE, Region
 from ..reductions import combine
 
 HANDLERS = Handlers()
@@ -74,6 +74,20 @@ def map_bytes(frame: Frame, space: str, address: int, lane: int, writes: bool = 
     return view
 
 
+def global_place(frame: Frame, address: int) -> tuple[Region, int] | None:
+    """Region and offset of a map in global memory; None for one that a parameter or shared memory holds."""
+    found = frame.machine.memory.find(address)
+    return None if found is None else (found.region, address - found.base)
+
+
+def _tell_written(frame: Frame, address: int, lane: int) -> None:
+    """Tell a checker that a map in global memory was written."""
+    observer = frame.machine.observer
+    place = global_place(frame, address)
+    if observer is not None and place is not None:
+        observer.map_written(frame, lane, *place)
+
+
 def _box(frame: Frame, map_address: AddressOperand, address: int, coordinates: np.ndarray, lane: int) -> Box:
     """The box a lane asks for, the map checked."""
     if map_address.space == "generic" and SHARED_WINDOW <= address < SHARED_WINDOW + WINDOW_SIZE:
@@ -85,7 +99,7 @@ def _box(frame: Frame, map_address: AddressOperand, address: int, coordinates: n
         )
     raw = map_bytes(frame, map_address.space, address, lane).tobytes()
     bound = tma.check(tma.decode(raw), len(coordinates), Issuer.of(frame, lane))
-    box = Box(bound, tuple(int(at) for at in coordinates))
+    box = Box(bound, tuple(int(at) for at in coordinates), global_place(frame, address))
     offset = box.coordinates[0] * bound.spec.dtype.bytes
     if offset % COORDINATE_ALIGNMENT:
         frame.error(
@@ -290,6 +304,7 @@ def replace(d: Decode) -> Step:
                     expected="a tensor map at the address, and a value its field can hold",
                 )
             view[...] = np.frombuffer(replaced, np.uint8)
+            _tell_written(frame, int(places[lane]), lane)
         frame.machine.progress()
 
     return step
@@ -307,6 +322,7 @@ def copy_map(d: Decode) -> Step:
         origin = map_bytes(frame, source.space, int(source.compute(frame)[lane]), lane)
         into = map_bytes(frame, target.space, int(target.compute(frame)[lane]), lane, writes=True)
         into[...] = origin
+        _tell_written(frame, int(target.compute(frame)[lane]), lane)
         observer = frame.machine.observer
         if observer is not None:
             observer.fence(frame, "tensormap.cp_fenceproxy", modifiers)

@@ -129,6 +129,7 @@ class WarpClock:
 
     __slots__ = (
         "c",
+        "after_grid",
         "carried",
         "far",
         "floor",
@@ -165,6 +166,8 @@ class WarpClock:
         self.published_scope = ""
         self.pending: Released | None = None
         """What relaxed loads and atomics have seen: an acquire fence makes it known."""
+        self.after_grid = False
+        """Whether it is known that a griddepcontrol.wait has passed."""
         self.settled: set[int] = set()
         """Accesses of global memory that were found to happen before what the warp does now."""
 
@@ -257,6 +260,10 @@ class WarpClock:
         """Begin a new epoch, if anything happened in this one."""
         if self.lanes:
             self._step()
+
+    def begin_epoch(self) -> None:
+        """What comes now is told apart from what came before."""
+        self._step()
 
     def suspect(self, weak: list[int]) -> None:
         """Something tells that others got so far, without ordering their accesses."""

@@ -47,6 +47,30 @@ class GlobalRaces(Core):
         self._global_granule = narrowest_store(machine)
         self._flags = Flags()
 
+    awaits_grid = False
+    """Whether the kernel has a griddepcontrol.wait."""
+
+    def check_grid_order(
+        self, state: ClusterState, clock: WarpClock, cta: Cta, code: Operation, region: Region
+    ) -> None:
+        """Whether an access of global memory may come before the grid in front is done."""
+
+    def check_started(self, state: ClusterState, clock: WarpClock, cta: Cta, target: Cta, code: Operation) -> None:
+        """Whoever reaches into another CTA must know that it has started: by the cluster's barrier."""
+        first = target.rank * state.per_cta
+        if any(clock.weak[first : first + state.per_cta]) or self.findings.seen("cta-may-not-have-started", (code,)):
+            return
+        warp = clock.me % state.per_cta
+        self.findings.add(
+            "cta-may-not-have-started",
+            f"{actor(cta, warp)} reaches CTA rank {target.rank} of its cluster with {at(code)}, and nothing that this "
+            f"warp "
+            "waited for says that the CTA has started",
+            (code,),
+            cta,
+            warp,
+        )
+
     def buffer(self, region: Region) -> GlobalShadow:
         found = self._buffers.get(region)
         if found is None:
@@ -84,6 +108,8 @@ class GlobalRaces(Core):
             numbers = np.asarray(packed, np.int64)[lanes >> 5]
         for clock in clocks:
             clock.fresh = True
+            if self.awaits_grid:
+                self.check_grid_order(state, clock, frame.cta, code, region)
         if writes:
             self._wrote(shadow)
             shadow.last[granules] = numbers
@@ -187,10 +213,11 @@ class GlobalRaces(Core):
         shadow = self.buffer(region)
         operation = flight.operation
         code = operation.issuer.operation
+        if self.awaits_grid:
+            self.check_grid_order(state, clock, flight.cta, code, region)
         level = 3 if "reduce" in code.instruction.opcode.split(".") else 0
-        number = pack(
-            state.number * state.count + clock.me + 1, flight.read.bit_length() - 1 >> 1, code.pc, level, asynchronous=True
-        )  # fmt: skip
+        me = state.number * state.count + clock.me + 1
+        number = pack(me, flight.number, code.pc, level, asynchronous=True)
         if not writes and not shadow.written:
             shadow.log_read(place, number, self.machine, state.count)
             return

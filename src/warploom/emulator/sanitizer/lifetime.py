@@ -111,9 +111,8 @@ class Lifetime(Multiplies):
     def stands_still(self) -> None:
         """The machine has stopped with an error: what can be said about why."""
         for cluster in self.machine.resident:
-            if cluster not in self._states:
-                continue
             for cta in cluster.ctas:
+                self._check_registers(cta)
                 if self.machine.engine.in_flight == 0:
                     self._check_bytes(cta, "when nothing can go on")
 
@@ -174,6 +173,23 @@ class Lifetime(Multiplies):
                 frame.first_warp,
             )
         self._counts.setdefault(frame.cta, {})[frame.first_warp] = (count, code)
+
+    def _check_registers(self, cta: Cta) -> None:
+        """Whether a warp waits for registers that nobody will give back."""
+        for warp in cta.warps:
+            for fragment in warp.fragments:
+                if fragment.wait is not None and fragment.wait.kind == "registers":
+                    code = self.machine.code.operations[fragment.pc]
+                    if code.instruction.opcode.split(".")[0] != "setmaxnreg":
+                        code = self.machine.code.operations[fragment.pc - 1]
+                    if not self.findings.seen("setmaxnreg-budget", (code,)):
+                        self.findings.add(
+                            "setmaxnreg-budget",
+                            f"{actor(cta, warp.index)} waits at {at(code)} for ever: {fragment.wait.describe()}",
+                            (code,),
+                            cta,
+                            warp.index,
+                        )
 
     def _register_counts(self, cta: Cta) -> None:
         counts = self._counts.pop(cta, {})

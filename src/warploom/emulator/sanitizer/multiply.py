@@ -19,7 +19,7 @@ from ..ops.wgmma import owner_of
 from .clocks import WarpClock, later
 from .core import actor
 from .findings import at
-from .operations import Operations
+from .maps import Maps
 from .state import Flight, Groups
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class WarpRegisters:
         return frozenset().union(*self.owned)
 
 
-class Multiplies(Operations):
+class Multiplies(Maps):
     """The part of the sanitizer that follows wgmma."""
 
     def __init__(self, machine: Machine) -> None:

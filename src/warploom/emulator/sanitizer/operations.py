@@ -9,7 +9,7 @@ import numpy as np
 from ..boxes import SharedBox
 from ..bulk import Bytes, Scattered
 from ..ops.async_copy import WarpCopies
-from .clocks import Released, View
+from .clocks import Released, View, WarpClock
 from .edges import Edges
 from .findings import at
 from .races import Granules
@@ -51,6 +51,7 @@ class Operations(Edges):
         operation.clock = flight
         self._note_phase(state, operation, flight)
         view = View.of(clock)
+        self.note_map_use(state, operation, flight, clock)
         for source in operation.sources:
             region = getattr(source, "region", None)
             if region in state.shadows:
@@ -82,6 +83,9 @@ class Operations(Edges):
         owner = state.owners[region]
         if owner is not flight.cta:
             self.note_remote_copy(state, flight, owner.rank)
+            issuer = flight.operation.issuer
+            clock = state.clocks[state.me(flight.cta, flight.warp)]
+            self.check_started(state, clock, flight.cta, owner, issuer.operation)
         self.tag(state, state.shadows[region], target, flight)
 
     @staticmethod
@@ -172,6 +176,7 @@ class Operations(Edges):
                 continue
             flight = state.flight(operation, frame.cta, frame.first_warp + at_warp)
             view = View.of(clock)
+            self._copy_reads(frame, operation, at_warp)
             for target in operation.targets:
                 if isinstance(target, Scattered) and target.region in state.shadows:
                     chosen = target.lanes >> 5 == at_warp
@@ -183,6 +188,19 @@ class Operations(Edges):
             book = state.copies.setdefault(clock.me, WarpCopies())
             book.open.append((flight, mine.copy()))  # type: ignore[arg-type]
             state.copied[clock.me] = state.copied.get(clock.me, 0) | flight.all
+
+    def _copy_reads(self, frame: Frame, operation: AsyncOperation, at_warp: int) -> None:
+        """cp.async reads global memory as ld does."""
+        for target in operation.targets:
+            if at_warp or not isinstance(target, Scattered) or target.origins is None or not target.origins.any():
+                continue
+            whole = target.origins != 0
+            addresses = target.origins[whole].astype(np.int64)
+            found = self.machine.memory.find(int(addresses.min()))
+            if found is not None and int(addresses.max()) < found.end:
+                width = min(target.size, 8)
+                index, count = (addresses - found.base) // width, target.size // width
+                self.global_access(frame, found.region, index, width, count, target.lanes[whole], writes=False)
 
     @staticmethod
     def _copies_before(state: ClusterState, operation: AsyncOperation) -> Released:
@@ -220,6 +238,9 @@ class Operations(Edges):
 
     def note_origins(self, shadow: Shadow, target: Scattered, chosen: np.ndarray, access: int) -> None:
         """Note where in global memory the chunks of a cp.async come from."""
+
+    def note_map_use(self, state: ClusterState, operation: AsyncOperation, flight: Flight, clock: WarpClock) -> None:
+        """A copy with a tensor map is issued."""
 
     def note_remote_copy(self, state: ClusterState, flight: Flight, rank: int) -> None:
         """A copy goes into another CTA's shared memory."""

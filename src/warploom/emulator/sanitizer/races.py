@@ -125,6 +125,7 @@ class Races(GlobalRaces):
             for clock, mask in zip(clocks, masks, strict=True):
                 if mask:
                     state.note_remote(clock, state.owners[region], code)
+                    self.check_started(state, clock, frame.cta, state.owners[region], code)
         if strong:
             self._synchronise(state, frame, region, index * size, lanes, writes or atomic, atomic)
 

@@ -48,6 +48,11 @@ class Flight:
     def all(self) -> int:
         return self.read | self.done
 
+    @property
+    def number(self) -> int:
+        """Counted from 0 within its cluster."""
+        return (self.read.bit_length() - 1) // 2
+
 
 @dataclass(eq=False)
 class Groups:
@@ -114,6 +119,8 @@ class ClusterState:
         self.waits: dict[tuple[Cta, int, int], Waited] = {}
         self.exits: dict[int, Released] = {}
         self.remote: dict[tuple[int, int], tuple[int, Operation]] = {}
+        self.waited_for_grid: dict[int, int] = {}
+        """Warps that passed griddepcontrol.wait -> the epoch behind it."""
         self.remote_copies: list[tuple[int, Flight]] = []
         self.unfenced: dict[int, list[BarrierClock]] = {}
         self.places: dict[tuple[Region, int], Released] = {}

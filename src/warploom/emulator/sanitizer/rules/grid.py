@@ -48,6 +48,34 @@ mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
 """
 
 
+_MAP = """
+@%first mbarrier.init.shared::cta.b64 [bar], 1;
+bar.sync 0;
+@!%first bra done;
+add.u64 %d3, %data, 4096;
+add.u64 %d4, %data, 1024;
+ZEROS
+tensormap.replace.tile.global_address.global.b1024.b64 [%d4], %d3;
+tensormap.replace.tile.rank.global.b1024.b32 [%d4], 0;
+tensormap.replace.tile.box_dim.global.b1024.b32 [%d4], 0, 64;
+tensormap.replace.tile.global_dim.global.b1024.b32 [%d4], 0, 64;
+tensormap.replace.tile.element_stride.global.b1024.b32 [%d4], 0, 1;
+tensormap.replace.tile.elemtype.global.b1024.b32 [%d4], 2;
+FENCES
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256;
+cp.async.bulk.tensor.1d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [tile], [%d4, {0}], [bar];
+wait_0:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+@!%p0 bra wait_0;
+done:
+""".replace("ZEROS", "\n".join(f"st.global.u64 [%d4+{8 * word}], 0;" for word in range(16)))
+_MAP_FENCES = """
+fence.proxy.tensormap::generic.release.gpu;
+fence.proxy.tensormap::generic.acquire.gpu [%d4], 128;
+"""
+_REWRITE = "@%first tensormap.replace.tile.global_address.global.b1024.b64 [%d4], %d3;\n"
+
+
 def _stored(wait: str) -> str:
     return (
         FILL
@@ -121,6 +149,47 @@ RULES = (
         "flag",
         Example(_LOAD.replace("FENCE", "")),
         Example(_LOAD.replace("FENCE", "fence.proxy.async.global;")),
+    ),
+    Rule(
+        "tensor-map-fence",
+        "R14",
+        ERROR,
+        "A copy uses a tensor map that the kernel has written, without the fences of the tensormap proxy",
+        "TMA reads maps through a proxy of its own. The writer publishes the map, the user acquires it by its "
+        "address, and a "
+        "barrier or a flag stands between the two if they are not one thread.",
+        "9.7.13.4, 9.7.13.16",
+        "fence.proxy.tensormap::generic.release.gpu behind the write, fence.proxy.tensormap::generic.acquire.gpu "
+        "[map], 128 "
+        "in front of the copy",
+        Example(_MAP.replace("FENCES", "")),
+        Example(_MAP.replace("FENCES", _MAP_FENCES)),
+    ),
+    Rule(
+        "tensor-map-in-use",
+        "R14",
+        ERROR,
+        "A tensor map is rewritten while a copy may still read it",
+        "A copy reads its map some time after its issue, like its data.",
+        "9.7.9.25.1",
+        "wait for the copies that use the map before it is rewritten",
+        Example(_MAP.replace("FENCES", _MAP_FENCES).replace("wait_0:", _REWRITE + "wait_0:")),
+        Example(_MAP.replace("FENCES", _MAP_FENCES) + _REWRITE),
+    ),
+    Rule(
+        "before-grid-wait",
+        "R22",
+        WARNING,
+        "Global memory is touched before griddepcontrol.wait",
+        "With dependent launch the grid in front may still be running: what it writes is not there yet, and what it "
+        "reads "
+        "must not be overwritten. What it does not touch (weights, say) may be read before the wait, so it is a "
+        "warning.",
+        "9.7.13.13",
+        "griddepcontrol.wait in front of the access, in this thread or in one that it synchronises with behind the "
+        "wait",
+        Example(_MINE + "ld.global.u32 %r3, [%d2];\ngriddepcontrol.wait;"),
+        Example(_MINE + "griddepcontrol.wait;\nld.global.u32 %r3, [%d2];"),
     ),
     Rule(
         "copy-to-global-not-complete",

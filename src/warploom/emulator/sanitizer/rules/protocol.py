@@ -122,6 +122,27 @@ RULES = (
         Example(INIT + load(512) + wait()),
     ),
     Rule(
+        "cta-may-not-have-started",
+        "M13",
+        ERROR,
+        "A CTA reaches into another that may not have started",
+        "The shared memory of another CTA of the cluster is there once that CTA has started. The cluster's barrier at "
+        "the "
+        "kernel's start tells; its arrivals may be relaxed for that.",
+        "9.7.13.3, 5.1.6",
+        "barrier.cluster.arrive and wait before the first access to another CTA",
+        Example(
+            "mov.u32 %r5, tile;\nxor.b32 %r4, %rank, 1;\nmapa.shared::cluster.u32 %r5, %r5, %r4;\n"
+            "@%first st.shared::cluster.u32 [%r5], %tid;" + CLUSTER_SYNC,
+            cluster=2,
+        ),
+        Example(
+            CLUSTER_SYNC + "mov.u32 %r5, tile;\nxor.b32 %r4, %rank, 1;\nmapa.shared::cluster.u32 %r5, %r5, %r4;\n"
+            "@%first st.shared::cluster.u32 [%r5], %tid;" + CLUSTER_SYNC,
+            cluster=2,
+        ),
+    ),
+    Rule(
         "cta-may-have-exited",
         "M13",
         ERROR,

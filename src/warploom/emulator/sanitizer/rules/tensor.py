@@ -106,6 +106,24 @@ RULES = (
         Example("setmaxnreg.dec.sync.aligned.u32 40;", directives=".maxnreg 168"),
     ),
     Rule(
+        "setmaxnreg-budget",
+        "L9",
+        ERROR,
+        "setmaxnreg asks for more registers than the CTA has",
+        "A CTA has what it was launched with: threads times registers. An increase takes from what decreases gave "
+        "back, and "
+        "blocks until there is enough.",
+        "9.7.19.5",
+        "let the sum over all warps stay within threads times registers at launch: 384 x 168 = 128 x (40 + 2 x 232)",
+        Example("setmaxnreg.inc.sync.aligned.u32 232;", directives=".maxnreg 168"),
+        Example(
+            "setp.lt.u32 %p2, %tid, 128;\n@%p2 bra less;\nsetmaxnreg.inc.sync.aligned.u32 232;\nbra done;\nless:\n"
+            "setmaxnreg.dec.sync.aligned.u32 104;\ndone:",
+            threads=256,
+            directives=".maxnreg 168",
+        ),
+    ),
+    Rule(
         "setmaxnreg-not-by-warpgroup",
         "L9",
         ERROR,
