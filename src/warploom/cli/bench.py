@@ -51,7 +51,7 @@ def bench(
     def finish(results: lab.Results, ended: str = "") -> dict[str, Any]:
         head: dict[str, Any] = evidence.header(plan.suite.file, gpu=stage.name, driver=stage.driver)
         head |= {**meter.header(), "data": plan.data, "seconds": plan.seconds, "missing": results.missing,
-                 "failed": results.failed, "summary": results.summary(plan.mine)}  # fmt: skip
+                 "failed": results.failed, "summary": results.summary()}  # fmt: skip
         if ended:
             head["ended"] = ended
         whole = {**head, "rows": results.rows}
@@ -116,10 +116,11 @@ def _show(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json: 
         return
     for protocol in dict.fromkeys(row["protocol"] for row in rows):
         say_table(table(whole, [row for row in rows if row["protocol"] == protocol], protocol), "config")
-    for protocol, others in whole["summary"].items():
-        for other, figures in others.items():
-            say(f"  {protocol}: {figures['geomean']:.3f} of {other} over {figures['shapes']} shapes, least "
-                f"{figures['min']:.3f}")  # fmt: skip
+    for each in whole["summary"]:
+        say(
+            f"  {each['provider']}, {each['problems']}, {each['protocol']}, {each['launch']}: {each['geomean']:.3f} of "
+            f"{each['against']} over {each['count']} problems, least {each['min']:.3f}"
+        )
     if out is not None:
         say(f"wrote {out}")
     else:

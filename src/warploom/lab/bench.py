@@ -54,11 +54,6 @@ class Plan:
     seconds: float = 2.0
     launch: str = "graph"
 
-    @property
-    def mine(self) -> str:
-        """Name of our first contender."""
-        return next((each.name for each in self.contenders if isinstance(each, Warploom)), "warploom")
-
 
 def plan(
     suite: str,
@@ -87,7 +82,7 @@ def plan(
     names = [word.strip() for word in against.split(",") if word.strip()] or list(chosen.against)
     others = [] if names == ["none"] else [known.find(name) for name in names if name != "warploom"]
     problems = parse_shapes(shapes, chosen.problems[0]) if shapes else chosen.problems
-    mine = [Warploom(config) for config in configs] or [Warploom()]
+    mine = [Warploom(config) for config in configs or chosen.configs]
     return Plan(chosen, problems, (*mine, *others), wanted, data, seconds, launch or chosen.launch)
 
 
@@ -134,20 +129,21 @@ class Results:
     missing: list[dict[str, str]] = field(default_factory=list)
     failed: list[dict[str, str]] = field(default_factory=list)
 
-    def summary(self, mine: str) -> dict[str, Any]:
-        """Our ratios to each other contender, by protocol: geometric mean and least."""
-        found: dict[str, dict[str, list[float]]] = {}
+    def summary(self) -> list[dict[str, Any]]:
+        """Our ratios to each other contender over all problems of a type: geometric mean and least."""
+        found: dict[tuple[str, ...], list[float]] = {}
         for row in self.rows:
-            if row["provider"] == mine and not row.get("launch", "").startswith("pdl"):
+            if row["provider"].startswith("warploom"):
+                kind = " ".join(filter(None, (row["dtype"], row.get("scales", ""), row.get("kind", ""))))
                 for other, ratio in row["ratio_to"].items():
-                    found.setdefault(row["protocol"], {}).setdefault(other, []).append(ratio)
-        return {
-            protocol: {
-                other: {"geomean": round(geomean(ratios), 4), "min": min(ratios), "shapes": len(ratios)}
-                for other, ratios in others.items()
-            }
-            for protocol, others in found.items()
-        }
+                    key = (row["provider"], kind, row["protocol"], row["launch"], other)
+                    found.setdefault(key, []).append(ratio)
+        names = ("provider", "problems", "protocol", "launch", "against")
+        return [
+            {**dict(zip(names, key, strict=True)), "geomean": round(geomean(ratios), 4), "min": min(ratios),
+             "count": len(ratios)}
+            for key, ratios in found.items()
+        ]  # fmt: skip
 
 
 def geomean(values: Sequence[float]) -> float:

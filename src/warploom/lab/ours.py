@@ -1,10 +1,11 @@
 """Our own contender: what `warploom.matmul` runs, a pinned configuration of the Hopper GEMM, or a rung of the ladder.
 
-""                                   what the library chooses
-"rung:19"                            a rung
-"ping_pong_128x192x5_2b_g8"          a configuration by the name that tables show
-"cooperative_256x192x3_2a_g8,slots=3"    the same, with fields set
-"form=ping_pong,tile_n=192,stages=5"     by fields alone
+(nothing)                              what the library chooses
+constant-weights                       the same, promising that B is not written while it is read (small M)
+rung:19                                a rung
+ping_pong_128x192x5_2b_g8              a configuration by the name that tables show
+cooperative_256x192x3_2a_g8,slots=3    the same, with fields set
+form=ping_pong,tile_n=192,stages=5     by fields alone
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from .recipe import recipe
 _NAME = re.compile(
     r"(cooperative|ping_pong|staggered)_(\d+)x(\d+)x(\d+)(?:_(\d)([ab]))?_g(\d+)(_tail)?", re.ASCII
 )  # fmt: skip
+CONSTANT_WEIGHTS = "constant-weights"
 _BOOLS = {"0": False, "1": True, "false": False, "true": True}
 
 
@@ -115,10 +117,11 @@ class Warploom(Contender):
         """config: see the module. pdl: programmatic dependent launch on or off; None: as the configuration says."""
         self.config, self.pdl = config, pdl
         self.name = f"warploom:{config}" if config else "warploom"
-        if config and not config.startswith("rung:"):
-            parse_config(config)
-        elif config:
+        self._through_library = config in ("", CONSTANT_WEIGHTS)
+        if config.startswith("rung:"):
             self._rung()
+        elif not self._through_library:
+            parse_config(config)
 
     def _rung(self) -> Any:
         from ..kernels.ladder import find
@@ -127,7 +130,7 @@ class Warploom(Contender):
 
     def missing(self, problem: Problem | None = None) -> str | None:
         reason = super().missing(problem)
-        if reason is None and problem is not None and (self.config or not library_there()):
+        if reason is None and problem is not None and not (self._through_library and library_there()):
             if problem.kind != "gemm" or problem.scales:
                 return "a pinned kernel is a plain product" if self.config else "the library is not there yet"
         return reason
@@ -142,11 +145,13 @@ class Warploom(Contender):
             if self.pdl is not None:
                 config = dataclasses.replace(config, pdl=self.pdl)
             return self._pinned(rung.build, (config,), rung.module, "its own", sets)
-        if not self.config and self.pdl is None and library_there():
-            return self._library(problem, sets)
+        if self._through_library and library_there():
+            from . import through_library
+
+            return through_library.prepare(problem, sets, self.pdl, self.config == CONSTANT_WEIGHTS)
         from ..kernels.hopper import gemm
 
-        chosen = parse_config(self.config) if self.config else default_config(problem)
+        chosen = default_config(problem) if self._through_library else parse_config(self.config)
         if self.pdl is not None:
             chosen = dataclasses.replace(chosen, pdl=self.pdl)
         return self._pinned(gemm.build, (product_of(problem), chosen), f"hopper_{chosen.form}", chosen.name(), sets)
@@ -158,11 +163,6 @@ class Warploom(Contender):
         calls = [_call(kernel, o) for o in sets]
         return Prepared(calls, name, config, facts(kernel, recipe(build, *arguments)), kernel.program(),
                         [((o.a, o.b), o.out) for o in sets])  # fmt: skip
-
-    def _library(self, problem: Problem, sets: Sequence[Operands]) -> Prepared:
-        from . import through_library
-
-        return through_library.prepare(problem, sets)
 
 
 def _call(kernel: Kernel, o: Operands) -> Callable[[], object]:

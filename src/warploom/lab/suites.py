@@ -21,6 +21,7 @@ class Suite:
         protocols: unless others are asked for.
         method: "products" (device time of a call), "launch" (a chain of calls, by several ways to launch it) or
             "host" (host time of a call).
+        configs: of ours, as `--config` takes them; "" is the library's choice.
         launch: how calls reach the GPU: "graph" replays or "stream" launches.
     """
 
@@ -31,6 +32,7 @@ class Suite:
     protocols: tuple[str, ...] = ("interleaved",)
     method: str = "products"
     launch: str = "graph"
+    configs: tuple[str, ...] = ("",)
 
 
 def _bf16(*shapes: tuple[int, int, int]) -> tuple[Problem, ...]:
@@ -75,7 +77,7 @@ SUITES: dict[str, Suite] = {
               ("alone", "interleaved")),
         Suite("launch", "launch", _bf16(*LAUNCH), ("cublas",), method="launch", launch="stream"),
         Suite("decode", "decode", (*_bf16(*DECODE), *_fp8(DECODE, "tensor"), *_fp8(DECODE, "row")),
-              ("cublas", "scaled-mm", "scaled-mm-row")),
+              ("cublas", "scaled-mm", "scaled-mm-row"), configs=("", "constant-weights")),
         Suite("fp8", "fp8", (*_fp8(FP8, "tensor"), *_fp8(FP8, "row"), *_fp8(FP8, "block128")),
               ("scaled-mm", "scaled-mm-row", "scaled-mm-block", "cublaslt-best", "triton", "deepgemm"),
               ("alone", "interleaved")),

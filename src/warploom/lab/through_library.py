@@ -6,12 +6,16 @@ What was chosen is asked of the library, so that an evidence row can name it and
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from .. import gemm
 from ..errors import ArgumentError, WarploomError
 from ..gemm import choice
 from ..isa import dtypes
+from ..kernels.hopper import decode
+from ..kernels.hopper import gemm as large
+from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Fusion
 from .contenders import Prepared
 from .operands import Operands
@@ -20,29 +24,48 @@ from .problem import Problem
 from .recipe import recipe
 
 
-def prepare(problem: Problem, sets: Sequence[Operands]) -> Prepared:
-    """Calls through the library. Raises what the library raises."""
-    calls = [call_of(problem, o) for o in sets]
+def prepare(
+    problem: Problem, sets: Sequence[Operands], pdl: bool | None = None, constant_weights: bool = False
+) -> Prepared:
+    """Calls through the library. Raises what the library raises.
+
+    pdl: dependent launch on or off; constant_weights: promise that B is not written while it is read. Both change the
+    configuration that the library chose, which the calls then name.
+    """
+    changed = pdl is not None or constant_weights
     try:
-        chosen, found, program = chosen_for(problem)
+        config = changed_config(chosen_config(problem), pdl, constant_weights)
+        found, program = built(problem, config)
     except WarploomError:  # it may run, by a path of more than one kernel; then there is no text to name
-        return Prepared(calls, "matmul")
+        if changed:
+            raise
+        return Prepared([call_of(problem, o) for o in sets], "matmul")
+    calls = [call_of(problem, o, config if changed else None) for o in sets]
     plain = problem.kind == "gemm" and not problem.scales
     arguments = [((o.a, o.b), o.out) for o in sets] if plain else []
-    kernel = f"hopper_{getattr(chosen, 'form', 'decode')}"
-    return Prepared(calls, kernel, chosen.name(), found, program if plain else None, arguments)
+    kernel = f"hopper_{getattr(config, 'form', 'decode')}"
+    return Prepared(calls, kernel, config.name(), found, program if plain else None, arguments)
 
 
-def chosen_for(problem: Problem) -> tuple[Any, dict[str, Any], Any]:
-    """(configuration, facts of its kernel, its program) that the library runs for a problem on this GPU."""
+def chosen_config(problem: Problem) -> Any:
+    """The configuration that the library runs for a problem on this GPU."""
+    return gemm.choose(library_problem(problem), choice.gpu_of(0)).config
+
+
+def changed_config(config: Any, pdl: bool | None, constant_weights: bool) -> Any:
+    """The configuration with dependent launch as asked, and with the promise where it takes one."""
+    small = isinstance(config, DecodeConfig)
+    if pdl is not None:
+        config = replace(config, trigger="start" if pdl else "off") if small else replace(config, pdl=pdl)
+    return replace(config, constant_weights=True) if small and constant_weights else config
+
+
+def built(problem: Problem, config: Any) -> tuple[dict[str, Any], Any]:
+    """(facts of the kernel of a configuration, its program)."""
     asked = library_problem(problem)
-    config = gemm.choose(asked, choice.gpu_of(0)).config
     kernel = choice.kernel_of(asked, config)
-    from ..kernels.hopper import decode
-    from ..kernels.hopper import gemm as large
-
-    build = decode.build if isinstance(config, decode.DecodeConfig) else large.build
-    return config, facts(kernel, recipe(build, asked.product, config, asked.fusion)), kernel.program()
+    build = decode.build if isinstance(config, DecodeConfig) else large.build
+    return facts(kernel, recipe(build, asked.product, config, asked.fusion)), kernel.program()
 
 
 def library_problem(problem: Problem) -> gemm.Problem:
@@ -58,14 +81,16 @@ def library_problem(problem: Problem) -> gemm.Problem:
     return gemm.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out, fusion=fusion)
 
 
-def call_of(problem: Problem, o: Operands) -> Callable[[], object]:
-    """One call of the public function that does this problem."""
+def call_of(problem: Problem, o: Operands, config: Any = None) -> Callable[[], object]:
+    """One call of the public function that does this problem; config: instead of what the library chooses."""
     if problem.kind == "gemm":
         b = o.b.T
+        if config is not None and not problem.scales:
+            return lambda: gemm.matmul(o.a, b, out=o.out, config=config)
         if not problem.scales:
             return lambda: gemm.matmul(o.a, b, out=o.out)
         scale_b = o.scale_b if problem.scales == "tensor" else o.scale_b.T
-        return lambda: gemm.matmul(o.a, b, out=o.out, scale_a=o.scale_a, scale_b=scale_b)
+        return lambda: gemm.matmul(o.a, b, out=o.out, scale_a=o.scale_a, scale_b=scale_b, config=config)
     if problem.kind == "gelu":
         return lambda: gemm.linear(o.a, o.b, o.bias, activation="gelu", out=o.out)
     if problem.kind == "swiglu":
