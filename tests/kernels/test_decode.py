@@ -194,7 +194,7 @@ def test_activations_are_those_of_their_names(name: str):
 @pytest.mark.parametrize(
     "change",
     [{"tokens": 12}, {"tokens": 264}, {"rows": 96}, {"k_tiles": 3}, {"stages": 1}, {"stages": 40}, {"split": 0},
-     {"split": 5}, {"split_by": "hope"}, {"split_by": "stream", "split": 2}, {"ctas_per_sm": 3}, {"trigger": "now"}],
+     {"split": 5}, {"split_by": "hope"}, {"split_by": "stream", "split": 2}, {"ctas_per_sm": 5}, {"trigger": "now"}],
     ids=str,
 )  # fmt: skip
 def test_configurations_that_cannot_be_are_refused_with_a_sentence(change: dict):

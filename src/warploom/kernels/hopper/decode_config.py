@@ -46,7 +46,7 @@ class DecodeConfig:
         split_by: who adds the parts up. "cluster": the CTAs of a cluster, each some of the tokens, which the others
             send it. "last": the last of them to arrive, from a workspace in global memory. "stream": as "last", but
             all tiles together are cut into as many pieces as there are CTAs (stream-K), and `split` is 1.
-        ctas_per_sm: how many CTAs are to fit a multiprocessor, 1 or 2.
+        ctas_per_sm: how many CTAs are to fit a multiprocessor, 1 to 4. Those of the next kernel count too.
         trigger: "off": an ordinary launch. Else the kernel starts while the one before it in the stream ends
             (programmatic dependent launch), and lets the next one start when it "start"s, after its last "loads", or
             when it "end"s.
@@ -178,7 +178,7 @@ class DecodeConfig:
              f"at least 1, in a cluster at most {min(8, self.tokens // 2)}", self.split),
             (not self.streamed or self.split == 1, "its parts of K", "1 where tiles are streamed", self.split),
             (self.split_by in SPLITS, "how its parts are added up", " or ".join(SPLITS), self.split_by),
-            (self.ctas_per_sm in (1, 2), "its CTAs on a multiprocessor", "1 or 2", self.ctas_per_sm),
+            (self.ctas_per_sm in (1, 2, 3, 4), "its CTAs on a multiprocessor", "1 to 4", self.ctas_per_sm),
             (self.trigger in TRIGGERS, "its trigger", ", ".join(TRIGGERS), self.trigger),
             (product.a in OPERANDS and product.b in OPERANDS, "its operands", ", ".join(map(str, OPERANDS)),
              (str(product.a), str(product.b))),
