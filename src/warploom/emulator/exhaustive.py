@@ -55,7 +55,8 @@ class Interleavings:
     def __str__(self) -> str:
         if self.findings:
             shown = "\n".join(f"  {number}. {step}" for number, step in enumerate(self.steps, 1))
-            return f"a bad interleaving of {len(self.steps)} choices, the shortest there is:\n{shown}" + (
+            choices = f"{len(self.steps)} choice{'s' if len(self.steps) != 1 else ''}"
+            return f"a bad interleaving of {choices}, the shortest there is:\n{shown}" + (
                 "" if self.complete else f"\n  (the shortest of those that {self.runs} runs met)"
             )
         runs = f"{self.states} states, {self.runs} run{'s' if self.runs != 1 else ''}"

@@ -20,7 +20,7 @@ from .engine import AsyncOperation
 from .machine import Cluster, Cta, Machine, Warp
 from .policy import Policy
 from .scheduler import Group, Scheduler
-from .spinning import SpinWatch
+from .spinning import LoopWatch, SpinWatch
 
 Choose = Callable[[Machine, "list[Move]"], int]
 """Given the moves that are possible, the number of the one to make."""
@@ -144,6 +144,7 @@ class Guided(Scheduler):
 
     def _make(self, move: Move) -> None:
         if isinstance(move.what, Group):
+            self._loops = LoopWatch()  # who waits in a loop is told by the wait, not by the loop
             self._go(move.what, 1)
         else:
             self.machine.engine.take_effect(move.what)
