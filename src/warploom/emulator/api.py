@@ -26,6 +26,7 @@ from .guided import Choose, Guided
 from .machine import Machine, Model
 from .memory import Allocation, GlobalMemory, Region
 from .names import SharedPart, WarpRole
+from .observer import Observer
 from .ops import HANDLERS
 from .policy import make_policy
 from .report import Report
@@ -58,6 +59,7 @@ def run(
     shared_parts: Sequence[SharedPart] = (),
     roles: Sequence[WarpRole] = (),
     names: Mapping[str, str] = NO_NAMES,
+    watch: Callable[[Machine], Observer] | None = None,
     choose: Choose | None = None,
 ) -> Report:
     """Emulate one launch.
@@ -74,11 +76,14 @@ def run(
         max_clusters: run only the first clusters of the grid (for estimates).
         shared_parts, roles, names: the author's names for parts of shared variables, for warps, and for the buffers
             behind parameters (by the parameter's name), for messages.
+        watch: makes the observer that sees the run's events; instead of the sanitizer, so without `check`.
         choose: makes every choice of the machine, in place of the schedule; see `guided`.
 
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
     started = time.perf_counter()
+    if check and watch is not None:
+        raise ArgumentError("a machine has one observer: the sanitizer, or the one that watches", hint="check=False")
     function = find_entry(module, entry)
     block = block or _required(function, ("reqntid", "maxntid")) or (1, 1, 1)
     cluster = cluster or _required(function, ("reqnctapercluster",)) or (1, 1, 1)
@@ -103,7 +108,7 @@ def run(
         machine.tensor_maps = maps
         machine.numerics = numerics
         sanitizer = Sanitizer(machine) if check else None
-        machine.observer = sanitizer
+        machine.observer = sanitizer if watch is None else watch(machine)
         scheduler = (
             Scheduler(machine, make_policy(schedule, seed), max_steps, on_progress)
             if choose is None

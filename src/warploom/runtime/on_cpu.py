@@ -26,6 +26,8 @@ from .validate import whole
 if TYPE_CHECKING:
     from ..asm.nodes import Module
     from ..emulator.guided import Choose
+    from ..emulator.machine import Machine as EmulatedMachine
+    from ..emulator.observer import Observer
     from ..emulator.report import Report
 
 NUMERICS = ("exact", "hardware")
@@ -47,6 +49,7 @@ def emulate(
     max_steps: int | None = None,
     machine: Machine | None = None,
     numerics: str = "exact",
+    watch: Callable[[EmulatedMachine], Observer] | None = None,
     bound: int | None = None,
     **scalars: Any,
 ) -> Report:
@@ -66,6 +69,7 @@ def emulate(
         max_steps: most warp instructions; None: `config.emulator.max_steps`.
         machine: the GPU to be, `H200(sms=4)`; None: the usual one of the program's target.
         numerics: "exact", or "hardware" for the tensor cores' own rounding.
+        watch: makes an `emulator.observer.Observer` that sees the run's events; with check=False.
 
     The report's `outputs` are the out arrays of a kernel, in the caller's framework; of a text, its arrays. Raises
     ArgumentError, ArgumentTypeError for a wrong call, CostLimitError for one that would take too long, and
@@ -86,6 +90,7 @@ def emulate(
         )
     return run(
         call, views, shape, machine, check=check, schedule=schedule, seed=seed, max_steps=max_steps, numerics=numerics,
+        watch=watch,
         runs=bound,
     )  # fmt: skip
 
@@ -101,6 +106,7 @@ def run(
     seed: int,
     max_steps: int | None,
     numerics: str = "exact",
+    watch: Callable[[EmulatedMachine], Observer] | None = None,
     runs: int | None = None,
 ) -> Report:
     """Emulate a call that has been looked at."""
@@ -131,6 +137,7 @@ def run(
         on_progress: Callable[[int, int], None] | None,
         clusters: int | None,
         pair: tuple[str, int],
+        watch: Callable[[EmulatedMachine], Observer] | None = None,
         choose: Choose | None = None,
     ) -> Report:
         return api.run(
@@ -153,6 +160,7 @@ def run(
             roles=program.roles,
             choose=choose,
             names={parameter.name: parameter.source for parameter in program.parameters},
+            watch=watch,
         )
 
     usual = ("lazy", seed) if schedule in (EXPLORE, EXHAUSTIVE) else (schedule, seed)
@@ -178,7 +186,7 @@ def run(
         interleavings = None
         if schedule == EXHAUSTIVE:
             interleavings = exhaustive.search(
-                lambda choose: launch(_values(bound, copy=True), most, None, None, usual, choose),
+                lambda choose: launch(_values(bound, copy=True), most, None, None, usual, choose=choose),
                 exhaustive.BOUND if runs is None else whole(runs, "bound"),
             )
             if not interleavings.ok:
@@ -187,7 +195,7 @@ def run(
                     interleavings=interleavings,
                 )  # fmt: skip
         try:
-            report = launch(_values(bound), most, bar, None, pair)
+            report = launch(_values(bound), most, bar, None, pair, watch)
         except EmulationError as error:
             error.add_note(f"  replay with schedule={pair[0]!r}, seed={pair[1]}")
             error.replay, error.explored = pair, tried

@@ -6,7 +6,8 @@ pictures say who waits for whom, not how long.
 
     tensor core        the H200's 4096 FLOP per clock and SM (`roofline.FLOP_PER_CLOCK`)
     copies             700 clocks until the first byte, then 64 bytes per clock and SM, one after the other
-    threads' stores    128 bytes per clock to shared memory, 32 to global memory
+    threads' stores    a warpgroup writes 32 bytes per clock to shared memory, 16 to global memory (half of a sector),
+                       conversion and addresses included
     barriers           30 clocks from the last arrival to the first waiter; 300 across CTAs
 """
 
@@ -17,12 +18,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from ..roofline import FLOP_PER_CLOCK
-from .trace import Action, Actor, Trace
+from .trace import Action, Actor, Phase, Trace
 
 TENSOR = FLOP_PER_CLOCK["sm_90a"]["bf16"]
 LATENCY = 700
 COPY_BYTES = 64
-THREAD_BYTES = {"shared": 128, "global": 32}
+THREAD_BYTES = {"shared": 32, "global": 16}
 BARRIER = 30
 REMOTE = 300
 
@@ -43,6 +44,25 @@ class Span:
 
 
 @dataclass
+class Filling:
+    """One use of a stage: a phase of the barrier that counts its bytes.
+
+    Attributes:
+        cta, stage: where; stages of a CTA are numbered in the order of their first use.
+        number: of the k-tile, in the CTA's order of loading.
+        asked: the first copy starts; arrived: the last byte is there.
+        read: first and last clock of the products that read it.
+    """
+
+    cta: int
+    stage: int
+    number: int
+    asked: float
+    arrived: float = 0.0
+    read: tuple[float, float] | None = None
+
+
+@dataclass
 class _Running:
     actor: Actor
     actions: list[Action]
@@ -52,17 +72,20 @@ class _Running:
     groups: list[float] = field(default_factory=list)
     stores: list[tuple[float, float]] = field(default_factory=list)
     handed: list[tuple[float, float]] = field(default_factory=list)
+    reading: Filling | None = None
 
 
 class Replay:
-    """See the module's docstring. `spans` is the result; `end` the last clock."""
+    """See the module's docstring. `spans` and `fillings` are the result; `end` is the last clock."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.spans: list[Span] = []
+        self.fillings: dict[Hashable, Filling] = {}
         self._came: dict[Hashable, list[float]] = defaultdict(list)
         self._free: dict[Hashable, float] = defaultdict(float)
         self._numbers: dict[Hashable, int] = defaultdict(int)
+        self._stages: dict[int, dict[int, int]] = {}
         running = [_Running(actor, trace.actions[actor]) for actor in trace.actors]
         while unfinished := [each for each in running if each.at < len(each.actions)]:
             ready = [each for each in unfinished if self._can(each)]
@@ -90,6 +113,7 @@ class Replay:
         me.at += 1
         cta = me.actor.cta
         if action.what == "wait":
+            me.reading = self.fillings.get(action.key, me.reading)
             reached = max(self._came[action.key]) + BARRIER
             if reached > me.clock:
                 self._add(("wait", me.actor, action.key), me.clock, reached)  # type: ignore[arg-type]
@@ -103,6 +127,9 @@ class Replay:
             done = start + action.amount / TENSOR
             self._free["tensor", cta] = done
             self._add(("tensor", me.actor, action.detail), start, done)
+            if me.reading is not None:
+                before = me.reading.read or (start, done)
+                me.reading.read = (min(before[0], start), max(before[1], done))
             me.open.append(done)
         elif action.what == "commit":
             me.groups.append(max(me.open, default=me.clock))
@@ -134,8 +161,18 @@ class Replay:
             self._add(unit, start, done if action.detail == "load" else moved)
             if action.detail == "store":
                 me.stores.append((moved, done))
-        for key in self.trace.signals.get(action.key, ()):  # type: ignore[call-overload]
+        for key in self.trace.signals.get(action.key, []):  # type: ignore[call-overload]
             self._came[key].append(done)
+            if action.detail == "load":
+                self._fill(key, start, done)
+
+    def _fill(self, key: Phase, start: float, done: float) -> None:
+        filling = self.fillings.get(key)
+        if filling is None:
+            number = sum(each.cta == key.cta for each in self.fillings.values())
+            known = self._stages.setdefault(key.cta, {})
+            filling = self.fillings[key] = Filling(key.cta, known.setdefault(key.offset, len(known)), number, start)
+        filling.asked, filling.arrived = min(filling.asked, start), max(filling.arrived, done)
 
     def _add(self, lane: tuple[Hashable, ...], start: float, end: float) -> None:
         self.spans.append(Span(lane, start, end, self._numbers[lane]))

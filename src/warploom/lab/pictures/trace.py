@@ -52,6 +52,15 @@ class Action:
     detail: Hashable = None
 
 
+@dataclass(frozen=True)
+class Phase:
+    """A phase of an mbarrier: number of its CTA, offset in shared memory, number of the phase."""
+
+    cta: int
+    offset: int
+    phase: int
+
+
 @dataclass
 class Trace:
     """A recorded run.
@@ -60,11 +69,10 @@ class Trace:
         actions: of each actor, in order.
         signals: what a copy signals when it is done: phases of barriers, one for each signal.
         needed: how many signals and arrivals each phase had.
-        names: of barriers in phases' keys, by the author.
     """
 
     actions: dict[Actor, list[Action]] = field(default_factory=lambda: defaultdict(list))
-    signals: dict[int, list[Hashable]] = field(default_factory=lambda: defaultdict(list))
+    signals: dict[int, list[Phase]] = field(default_factory=lambda: defaultdict(list))
     needed: dict[Hashable, int] = field(default_factory=lambda: defaultdict(int))
 
     @property
@@ -106,9 +114,8 @@ class Recorder(Observer):
     def _note(self, actor: Actor, action: Action) -> None:
         self.trace.actions[actor].append(action)
 
-    @staticmethod
-    def _phase(barrier: MBarrier, phase: int) -> Hashable:
-        return (barrier.name, id(barrier), phase)
+    def _phase(self, barrier: MBarrier, phase: int) -> Phase:
+        return Phase(self._cta(barrier.cta), barrier.offset, phase)
 
     # -- mbarriers -----------------------------------------------------------------------------------------------------
 
