@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import WarploomError
-from . import bench, check, demo, explain, info, ladder, look, rules
+from . import bench, check, demo, evidence, explain, info, ladder, look, rules
 from .output import exit_code, say, say_error
 
 
@@ -60,6 +60,7 @@ app.command("rules")(rules.rules)
 app.command("bench")(bench.bench)
 app.command("ladder")(ladder.ladder)
 app.command("explain")(explain.explain)
+app.command("evidence")(evidence.evidence)
 
 
 def run() -> None:
