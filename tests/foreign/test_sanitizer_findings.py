@@ -16,17 +16,20 @@ from warploom.runtime import emulate, launch_file
 
 TRITON = Path(__file__).parent / "triton"
 SCHEDULES = ("lazy", "eager", "random")
-PEER, WARP = "remote-arrival-scope", "warp-synchronous"
+PEER, WARP, GRID = "remote-arrival-scope", "warp-synchronous", "before-grid-wait"
 REFERENCE: dict[str, set[tuple[str, int]]] = {
-    "bf16_cooperative_128x256": {(PEER, line) for line in (215, 223, 391, 399)},
-    "bf16_decode_m16": set(),
-    "bf16_decode_m8_splitk2": set(),
+    "bf16_cooperative_128x256": {(PEER, line) for line in (215, 223, 391, 399)}
+    | {(GRID, line) for line in (160, 172, 348)},
+    "bf16_decode_m16": {(GRID, line) for line in (47, 49)},
+    "bf16_decode_m8_splitk2": {(GRID, line) for line in (42, 44)},
     "bf16_pingpong_128x192": {(PEER, line) for line in (240, 249, 509, 518)},
     "bf16_staggered_256x128": {(PEER, line) for line in (239, 277, 358, 462, 470, 829, 867, 948, 1052, 1060)},
     "bf16_staggered_256x192": {(PEER, line) for line in (237, 275, 378, 504, 512, 959, 997, 1100, 1226, 1234)},
     "fp8_block128_192x128": {(WARP, line) for line in (133, 240, 468, 695)},
-    "fp8_pingpong_128x192": {(PEER, line) for line in (245, 254, 514, 523)},
-    "fp8_staggered_256x128": {(PEER, line) for line in (244, 282, 363, 467, 475, 834, 872, 953, 1057, 1065)},
+    "fp8_pingpong_128x192": {(PEER, line) for line in (245, 254, 514, 523)}
+    | {(GRID, line) for line in (163, 170, 437)},
+    "fp8_staggered_256x128": {(PEER, line) for line in (244, 282, 363, 467, 475, 834, 872, 953, 1057, 1065)}
+    | {(GRID, line) for line in (161, 168, 174, 764)},
 }
 """Rules and the lines they name, all of them warnings."""
 
