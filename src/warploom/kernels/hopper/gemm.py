@@ -128,9 +128,9 @@ def operand_b(product: Product, config: Config) -> Tile:
     return Tile.wgmma_b("N", "K", product.b, major="K", tile_n=rows, tile_k=product.tile_k, ragged=True)
 
 
-def result(product: Product, config: Config) -> Tile:
-    """D (M, N), stored by TMA in boxes of 128 bytes by 64 rows; its rows are multiples of 16 bytes."""
-    return Tile("M", "N", product.out, multiple=(1, 16 // product.out.bytes), box=(64, 64), swizzle="128B")
+def result(product: Product, config: Config, rows: str = "M") -> Tile:
+    """D (M, N), stored by TMA in boxes of 128 bytes by 64 rows; its rows begin at multiples of 16 bytes."""
+    return Tile(rows, "N", product.out, box=(64, 64), swizzle="128B", order="rows")
 
 
 def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, name: str) -> smem.WgmmaTile:
