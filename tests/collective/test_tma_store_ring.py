@@ -20,3 +20,16 @@ def test_a_box_waits_for_the_store_that_used_it_last(slots: int, total: int):
             pending = committed[len(committed) - allowed :] if allowed else []
             assert slot not in pending
             committed.append(slot)
+
+
+@pytest.mark.parametrize("slots", range(1, 6))
+def test_tiles_of_different_numbers_of_boxes_may_follow_each_other(slots: int):
+    """A staggered consumer stores half a tile at a time, and a whole one at the end."""
+    ring = TmaStore.__new__(TmaStore)
+    ring.slots, ring._totals = slots, {3, 4, 6}
+    committed: list[int] = []
+    for total in (3, 3, 6, 4, 3, 4, 6, 6, 3, 4):
+        for number in range(total):
+            allowed, slot = ring._allowed(number, total), number % slots
+            assert slot not in (committed[len(committed) - allowed :] if allowed else [])
+            committed.append(slot)

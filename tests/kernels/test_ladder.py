@@ -10,7 +10,7 @@ import pytest
 
 from warploom import runtime
 from warploom.driver import toolchain
-from warploom.errors import ArgumentError, TraceError
+from warploom.errors import ArgumentError
 from warploom.kernels.ladder import RUNGS, Rung, find
 from warploom.runtime.machine import H200
 from warploom.types import bf16, f32
@@ -321,7 +321,10 @@ def test_sharing_the_larger_operand_fetches_less():
     assert beside.tma_fetch_bytes * (256 + 192 // 2) == below.tma_fetch_bytes * (256 // 2 + 192)
 
 
-def test_a_tile_that_is_no_whole_number_of_boxes_is_refused():
-    rung = find("tma_store")
-    with pytest.raises(TraceError, match="multiples of 64"):
-        rung.build(rung.load().Config(tile_n=96)).ptx()
+@pytest.mark.parametrize("which", ["tma_store", "stmatrix"])
+def test_a_tile_may_be_no_whole_number_of_boxes(which: str):
+    rung = find(which)
+    a, b = operands(rung, 100, 192, 64, whole=True)
+    report = rung.build(rung.load().Config(tile_n=96)).emulate(a, b, machine=H200(sms=SMS))
+    assert report.ok, report.findings
+    np.testing.assert_array_equal(report.outputs[0], reference(rung, a, b).astype(report.outputs[0].dtype))

@@ -59,7 +59,7 @@ def store_groups(
             ptx.store(ptx.addr(place, index * _COLUMNS_PER_GROUP * size), value, cache=cache, pred=inside)
 
 
-def packed(pair: RegisterArray, dtype: DType) -> Register:
+def packed(pair: Sequence[Register] | RegisterArray, dtype: DType) -> Register:
     """Two f32 accumulators as one register of two 16-bit floats, as they lie in memory (cvt.rn)."""
     result = reg.scalar(b32)
     ptx.inst(f"cvt.rn.{dtype}x2.f32", result, pair[1], pair[0])

@@ -1,0 +1,117 @@
+"""Boxes of a result in shared memory, and how a warpgroup's accumulators get into them.
+
+A box is 64 rows of 128 bytes, swizzled: 64 columns of 16 bits, 32 of 32 or 128 of 8. Where a tile is no multiple of
+that wide, its last box is narrower: fewer columns of the same rows, so that places are the same, and a tensor map of
+its own, so that nothing beside the tile is written.
+
+    bits  accumulators become                            a warp writes                              bank conflicts
+    16    bf16x2 or f16x2, two columns of a row          16 rows x 16 columns with one stmatrix     none
+    16    the same, `matrices=False`                     8 rows x 8 columns with one st.b32         none
+    32    f32 or s32 as they are                         8 rows x 8 columns with one st.v2          two-way
+    8     e4m3x2 or e5m2x2 in 16 bits                    8 rows x 8 columns with one st.b16         none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..isa.dtypes import DType, b16, bf16, e4m3, e5m2, f16, f32, s32
+from ..isa.swizzle import Swizzle
+from ..lang import Tile, ptx, reg
+from ..lang.values import Register
+from .epilogue import packed
+from .roles import WARPGROUP
+from .swizzling import CHUNK, swizzled
+
+if TYPE_CHECKING:
+    from ..lang.tile import Dimension
+
+BOX_ROWS = 64
+BOX_BYTES = 128
+"""Bytes of a row of a box: the span of its swizzle."""
+SWIZZLE = Swizzle.B128
+GROUP = 8
+"""Columns that one instruction of the tensor core spreads over four lanes: 4 accumulators of a thread."""
+PER_GROUP = 4
+TYPES = (bf16, f16, f32, s32, e4m3, e5m2)
+_LEAST_BYTES = 16
+_HALF_ROWS = 8 * BOX_BYTES
+
+
+def box_columns(dtype: DType) -> int:
+    """Columns of a whole box."""
+    return BOX_BYTES // dtype.bytes
+
+
+def result_tile(rows: Dimension, columns: Dimension, dtype: DType, *, order: str = "C") -> Tile:
+    """The Tile of a rows x columns array that `TmaStore` writes; its rows are multiples of 16 bytes."""
+    multiple = (1, _LEAST_BYTES // dtype.bytes)
+    box = (box_columns(dtype), BOX_ROWS)
+    return Tile(rows, columns, dtype, multiple=multiple, box=box, swizzle=SWIZZLE.value, order=order)
+
+
+def boxes_of(columns: int, dtype: DType) -> list[tuple[int, int]]:
+    """First column and width of the boxes of a row of a tile."""
+    width = box_columns(dtype)
+    return [(first, min(width, columns - first)) for first in range(0, columns, width)]
+
+
+def fits(columns: int, dtype: DType) -> bool:
+    """Whether a tile of so many columns can be stored: whole groups, and a last box of whole 16 bytes."""
+    return columns % GROUP == 0 and columns * dtype.bytes % _LEAST_BYTES == 0
+
+
+class BoxWriter:
+    """How threads of a warpgroup write one type. `step`: groups of 8 columns that are best written together."""
+
+    def __init__(self, dtype: DType, *, matrices: bool = True) -> None:
+        self.dtype, self.matrices = dtype, matrices and dtype.bits == 16
+        self.step = 2 if self.matrices else 1
+
+    def place(self, thread: Register) -> Register:
+        """Where a thread begins to write in a box: with stmatrix, the row it points at; else its own two columns."""
+        lane, warp_row = thread & 31, (thread >> 5) << 4
+        if self.matrices:
+            row, inside = warp_row + (lane & 15), (lane >> 4) * CHUNK
+        else:
+            row, inside = warp_row + (lane >> 2), (lane & 3) * (2 * self.dtype.bytes)
+        return swizzled((row << (BOX_BYTES.bit_length() - 1)) + inside, SWIZZLE)
+
+    def write(self, start: Register, first: int, values: Sequence[Register]) -> None:
+        """Write groups of 8 columns, from group `first` of the box on, four registers each, f32 (s32 for s32).
+
+        `start`: the box's address plus `place`. A group's bytes go into the swizzled place by XOR.
+        """
+        words = [self._word(values[i], values[i + 1]) for i in range(0, len(values), 2)]
+        if self.matrices:
+            for i in range(0, len(words), 4):
+                ptx.stmatrix(ptx.addr(self._moved(start, first * GROUP + 4 * i)), words[i : i + 4])
+            return
+        for i in range(0, len(words), 2):
+            column = first * GROUP + 4 * i
+            inside = column * self.dtype.bytes % CHUNK  # the swizzle moves chunks, never what is inside of one
+            target = self._moved(start, column - inside // self.dtype.bytes)
+            ptx.store(ptx.addr(target, inside), words[i], space="shared")
+            ptx.store(ptx.addr(target, inside + _HALF_ROWS), words[i + 1], space="shared")
+
+    def _moved(self, start: Register, column: int) -> Register:
+        return start ^ (column * self.dtype.bytes) if column else start
+
+    def _word(self, left: Register, right: Register) -> Any:
+        """Two neighbouring columns as they lie in memory."""
+        if self.dtype is s32:
+            return [left, right]
+        left, right = left.to(f32), right.to(f32)
+        if self.dtype is f32:
+            return [left, right]
+        if self.dtype.bits == 16:
+            return packed([left, right], self.dtype)
+        word = reg.scalar(b16)
+        ptx.inst(f"cvt.rn.satfinite.{self.dtype}x2.f32", word, right, left)
+        return word
+
+
+def own_thread() -> Register:
+    """Number of this thread in its warpgroup."""
+    return ptx.special.tid.x() & (WARPGROUP - 1)

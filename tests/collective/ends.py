@@ -1,0 +1,167 @@
+"""A kernel that only has an end: accumulators come from an array, and leave through TmaStore.
+
+And what should come out of it, in float64, with the bound on the error that the arithmetic allows.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tests.collective.test_activations import exact
+from warploom.collective import WARPGROUP, TmaStore
+from warploom.collective.activations import ERRORS
+from warploom.collective.fused_end import SPARE, FusedEnd
+from warploom.collective.fusion import Fusion, fused_arguments
+from warploom.collective.store_boxes import BOX_ROWS, result_tile
+from warploom.lang import Kernel, Scalar, Tile, kernel, ptx, reg, tiles
+from warploom.types import DType, f32, s32, u64
+
+NOTHING = Fusion()
+ROUNDING = 2.0**-24
+"""Half an ulp of f32, relative."""
+STEEPEST = 1.13
+"""No activation is steeper: gelu at sqrt(2)."""
+
+
+@cache
+def ending(
+    out: DType, tile_n: int, fusion: Fusion = NOTHING, *, blocks: int = 1, slots: int = 2, matrices: bool = True,
+    spare: int = SPARE, accumulator: DType = f32,
+) -> Kernel:  # fmt: skip
+    """D = the end of X (M, N): a warpgroup stores two tiles of 64 * blocks x tile_n, one below the other."""
+    names = fused_arguments(fusion, out)
+
+    def end(X: Any, *others: Any) -> None:
+        given = dict(zip((*names, "D"), others, strict=True))
+        D = given["D"]
+        transform = None if fusion.empty else FusedEnd(fusion, D, given, spare=spare)
+        store = TmaStore(D, 1, slots=slots, matrices=matrices, transform=transform)
+        first, column = ptx.special.ctaid.y() * (2 * BOX_ROWS * blocks), ptx.special.ctaid.x() * tile_n
+        store.begin()
+        for row in (first, first + BOX_ROWS * blocks):
+            acc = [accumulators(X, row + block * BOX_ROWS, column, tile_n) for block in range(blocks)]
+            store.store(acc, 0, row, column)
+        store.finish()
+
+    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in ("X", *names, "D")]
+    end.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return kernel(
+        in_specs=(Tile("M", "N", accumulator), *names.values()), out_specs=(result_tile("M", "N", out),),
+        grid=(tiles("N", tile_n), tiles("M", 2 * BOX_ROWS * blocks)), block=WARPGROUP, arch="sm_90a",
+    )(end)  # fmt: skip
+
+
+def accumulators(X: Any, row: Any, column: Any, tile_n: int) -> Any:
+    """The 64 x tile_n block as wgmma leaves it; 0 outside of X."""
+    thread = ptx.special.tid.x()
+    mine, first = row + ((thread >> 5) << 4) + ((thread & 31) >> 2), column + ((thread & 3) << 1)
+    acc = reg.array(X.dtype, tile_n // 2, init=0)
+    rows, columns = X.shape
+    for index, register in enumerate(acc):
+        at_row, at_column = mine + index // 2 % 2 * 8, first + (index // 4 * 8 + index % 2)
+        inside = (at_row < rows) & (at_column < columns)
+        place = X.pointer() + (at_row.to(u64) * columns + at_column) * 4
+        ptx.inst(f"ld.global.{X.dtype}", register, ptx.addr(place), pred=inside)
+    return acc
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments of a kernel of `ending`, and what is expected."""
+
+    x: np.ndarray
+    given: Mapping[str, Any]
+    names: tuple[str, ...]
+
+    def run(self, kernel: Kernel, out: DType, **options: Any) -> np.ndarray:
+        """D, from the emulator with the sanitizer on."""
+        d = np.full(self.x.shape, 77, out.numpy)
+        report = kernel.emulate(self.x, *self.given.values(), out=d, **options)
+        report.raise_on_findings()
+        return report.outputs[0]
+
+
+def call(fusion: Fusion, out: DType, m: int, n: int, seed: int = 0) -> Call:
+    """Random arguments, of size 1; accumulators larger where they are scaled."""
+    random = np.random.default_rng(seed)
+    names = fused_arguments(fusion, out)
+    given: dict[str, Any] = {}
+    for name, spec in names.items():
+        if isinstance(spec, Scalar):
+            given[name] = np.float32(random.uniform(0.5, 2))
+        elif name == "amax":
+            given[name] = np.zeros(1, np.float32)
+        else:
+            shape = tuple({"M": m, "N": n}.get(extent, extent) for extent in spec.shape)
+            values = random.standard_normal(shape)
+            given[name] = (np.exp(values) if "scale" in name else values).astype(spec.dtype.numpy)
+    return Call(random.standard_normal((m, n)).astype(np.float32), given, tuple(names))
+
+
+def expected(fusion: Fusion, of: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What D is before it is rounded to its type, the bound on the error of f32, and the largest size before scale_out.
+
+    Every product and sum adds half an ulp of its result; what came before goes through the step.
+    """
+    given = {name: np.asarray(value, np.float64) for name, value in of.given.items()}
+    y = of.x.astype(np.float64)
+    error = np.zeros_like(y)
+
+    def times(factor: np.ndarray) -> None:
+        nonlocal y, error
+        y = y * factor
+        error = error * np.abs(factor) + np.abs(y) * ROUNDING
+
+    def plus(term: np.ndarray) -> None:
+        nonlocal y, error
+        y = y + term
+        error = error + (np.abs(y) + np.abs(term)) * ROUNDING
+
+    if fusion.alpha:
+        times(given["alpha"])
+    if fusion.scales is not None:
+        row = fusion.scales == "row"
+        times(given["scale_a"][:, None] if row else given["scale_a"])
+        times(given["scale_b"])
+    if fusion.bias is not None:
+        plus(given["bias"][:, None] if fusion.bias == "row" else given["bias"])
+    if fusion.activation is not None:
+        relative, absolute = ERRORS[fusion.activation]
+        y = exact(fusion.activation, y)
+        error = STEEPEST * error + relative * np.abs(y) + absolute
+    if fusion.gate:
+        times(given["gate"])
+    if fusion.addend:
+        plus(given["beta"] * given["C"])
+    largest = np.abs(y).max(), error[np.unravel_index(np.abs(y).argmax(), y.shape)]
+    if fusion.scale_out:
+        times(given["scale_out"])
+    return y, error, np.array(largest)
+
+
+def half_ulp(y: np.ndarray, out: DType) -> np.ndarray:
+    """Half the distance of neighbouring numbers of a type around y."""
+    facts = ml_dtypes.finfo(out.numpy)
+    exponent = np.maximum(np.floor(np.log2(np.maximum(np.abs(y), 1e-300))), facts.minexp)
+    return 2.0 ** (exponent - facts.nmant - 1)
+
+
+def assert_rounded(d: np.ndarray, y: np.ndarray, error: np.ndarray, out: DType) -> None:
+    """D is y, off by no more than the f32 steps before it and its own rounding; eight bits are clipped."""
+    if out is s32:
+        np.testing.assert_array_equal(d, y)
+        return
+    if out.bits == 8:
+        most = float(ml_dtypes.finfo(out.numpy).max)
+        y = np.clip(y, -most, most)
+    off = np.abs(d.astype(np.float64) - y)
+    bound = error + half_ulp(np.abs(y) + error, out) * (out is not f32)
+    bad = np.argwhere(~(off <= bound))
+    assert not len(bad), f"{len(bad)} of {d.size}, first at {bad[0]}: {d[tuple(bad[0])]} for {y[tuple(bad[0])]}"
