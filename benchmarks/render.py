@@ -1,6 +1,8 @@
-"""Put the figures of benchmarks/results into docs/measured-facts.md, between its markers.
+"""Put the figures of benchmarks/results into docs/measured-facts.md and README.md, behind their markers.
 
-python benchmarks/render.py [--check]        --check: exit 1 if the document differs, write nothing
+    python benchmarks/render.py [--check]        --check: exit 1 if a document differs, write nothing
+
+In the README a row whose kernel has another text by now is marked as stale: figures there are of what ships.
 """
 
 from __future__ import annotations
@@ -8,12 +10,17 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-DOCUMENT = ROOT / "docs" / "measured-facts.md"
+sys.path.insert(0, str(ROOT / "src"))  # the package of this checkout, whatever is installed
+
+from warploom.kernels.ladder import find  # noqa: E402
+from warploom.lab import climb, staleness  # noqa: E402
+from warploom.lab.bench import geomean  # noqa: E402
 
 
 def emulator_speed(result: dict[str, Any]) -> list[str]:
@@ -53,6 +60,7 @@ def eager_call(result: dict[str, Any]) -> list[str]:
 
 
 def ladder(result: dict[str, Any]) -> list[str]:
+    """The whole ladder, both protocols; for docs/measured-facts.md."""
     lines = [
         "| rung | registers | TFLOP/s alone | of torch.mm | interleaved | of torch.mm |",
         "|---|---|---|---|---|---|",
@@ -65,34 +73,131 @@ def ladder(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+# -- README --------------------------------------------------------------------------------------------------------
+
+STALE = " (stale)"
+"""Marks a row whose kernel has another text now; `warploom evidence` names the reason."""
+
+
+def mark(rows: Iterable[dict[str, Any]]) -> str:
+    """STALE where any of the rows is of a text that the package does not make any more."""
+    return STALE if any(staleness.judge(row)[0] for row in rows) else ""
+
+
+def ladder_short(result: dict[str, Any]) -> list[str]:
+    """One line for each rung, each alone, beside the seed's figure."""
+    ours = [row for row in result["rows"] if row["provider"] == "warploom" and row["protocol"] == "alone"]
+    size = ours[0]["m"]
+    lines = [
+        f"| rung | TFLOP/s at {size} x {size} x {size} | of cuBLAS | of the peak at its clock | gain | seed |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in climb.with_gains([{"rung": find(row["kernel"]).number, **row} for row in ours], "tflops"):
+        rung = find(row["kernel"])
+        share = f"{row['tensor_activity']:.0%}" if "tensor_activity" in row else ""
+        gain = f"{row['gain']:.2f}" if "gain" in row else ""
+        seed = f"{rung.seed.tflops:g} ({rung.seed.gpu}, {rung.seed.size})" if rung.seed else ""
+        lines.append(
+            f"| {rung.number} {rung.idea}{mark([row])} | {row['tflops']['median']:.1f} "
+            f"| {row['ratio_to']['cublas']:.3f} | {share} | {gain} | {seed} |"
+        )
+    return lines
+
+
+PROTOCOLS = ("alone", "interleaved", "burst")
+
+
+def comparison(result: dict[str, Any]) -> list[str]:
+    """A line for each problem: TFLOP/s alone (or under the first protocol there is), ratios under each, the others."""
+    rows = result["rows"]
+    protocols = [name for name in PROTOCOLS if any(row["protocol"] == name for row in rows)]
+    first = protocols[0]
+    others = [name for name in dict.fromkeys(row["provider"] for row in rows) if not name.startswith("warploom")]
+    base, rest = others[0], others[1:]
+    head = ["M x N x K", "kernel", f"TFLOP/s, {first}", f"{base}", *(f"of {base}, {name}" for name in protocols)]
+    head += [f"of {name}, {first}" for name in rest]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    factors: dict[int, list[float]] = {}
+    shapes = dict.fromkeys((row["m"], row["n"], row["k"]) for row in rows)
+    for shape in shapes:
+        here = {
+            (row["provider"], row["protocol"]): row for row in rows if (row["m"], row["n"], row["k"]) == shape
+        }  # fmt: skip
+        ours = [here[key] for key in here if key[0] == "warploom"]
+        if not ours:
+            continue
+        mine, theirs = here.get(("warploom", first)), here.get((base, first))
+        cells = [" x ".join(map(str, shape)) + mark(ours), (mine or ours[0])["config"]]
+        cells += [f"{row['tflops']['median']:.0f}" if row else "" for row in (mine, theirs)]
+        ratios = [here.get(("warploom", name), {}).get("ratio_to", {}).get(base) for name in protocols]
+        ratios += [(mine or {}).get("ratio_to", {}).get(name) for name in rest]
+        for column, ratio in enumerate(ratios):
+            cells.append("" if ratio is None else f"{ratio:.3f}")
+            if ratio is not None:
+                factors.setdefault(column, []).append(ratio)
+        lines.append(f"| {' | '.join(cells)} |")
+    means = [f"{geomean(factors[column]):.3f}" if column in factors else "" for column in range(len(head) - 4)]
+    lines.append(f"| geometric mean | | | | {' | '.join(means)} |")
+    return lines
+
+
+H200 = RESULTS / "nvidia-h200"
+FACTS, README = ROOT / "docs" / "measured-facts.md", ROOT / "README.md"
 TABLES = {
-    "ladder": (ladder, RESULTS / "nvidia-h200" / "ladder.json"),
-    "first-light": (first_light, RESULTS / "nvidia-h200" / "first-light.json"),
-    "eager-call": (eager_call, RESULTS / "nvidia-h200" / "first-light.json"),
-    "emulator-speed": (emulator_speed, RESULTS / "cpu-x86_64-2-cores" / "emulator-speed.json"),
-    "download-size": (download_size, RESULTS / "download_size.json"),
+    FACTS: {
+        "ladder": (ladder, H200 / "ladder.json"),
+        "first-light": (first_light, H200 / "first-light.json"),
+        "eager-call": (eager_call, H200 / "first-light.json"),
+        "emulator-speed": (emulator_speed, RESULTS / "cpu-x86_64-2-cores" / "emulator-speed.json"),
+        "download-size": (download_size, RESULTS / "download_size.json"),
+    },
+    README: {
+        "ladder": (ladder_short, H200 / "ladder.json"),
+        "square-bf16": (comparison, H200 / "square-bf16.json"),
+        "llm-bf16": (comparison, H200 / "llm-bf16.json"),
+        "small-k-bf16": (comparison, H200 / "small-k-bf16.json"),
+    },
 }
 
 
-def rendered(text: str) -> str:
-    """The document with each marked table made anew."""
-    for name, (table, path) in TABLES.items():
-        if not path.exists():
-            continue
+def rendered(text: str, tables: dict[str, tuple[Callable[[dict[str, Any]], list[str]], Path]]) -> str:
+    """The document with each marked table made anew; one whose file is not there is left out."""
+    for name, (table, path) in tables.items():
         marker = f"<!-- {name} -->"
-        body = "\n".join(table(json.loads(path.read_text())))
+        if marker not in text:
+            continue
+        body = "".join(f"{line}\n" for line in table(json.loads(path.read_text()))) if path.exists() else ""
         # A table stands right behind its marker; it ends where its lines do.
-        text = re.sub(re.escape(marker) + r"\n(?:\|[^\n]*\n)*", lambda _, new=f"{marker}\n{body}\n": new, text)
+        text = re.sub(re.escape(marker) + r"\n(?:\|[^\n]*\n)*", lambda _, new=f"{marker}\n{body}": new, text)
     return text
 
 
+def says_less(text: str, new: str) -> bool:
+    """Whether a document shows other figures than `new`, or a stale row that is not marked as one.
+
+    A mark too many is no lie: the row was measured with a text that the package did not make for a while.
+    """
+    old_lines, new_lines = text.splitlines(), new.splitlines()
+    if [line.replace(STALE, "") for line in old_lines] != [line.replace(STALE, "") for line in new_lines]:
+        return True
+    return any(STALE in now and STALE not in was for was, now in zip(old_lines, new_lines, strict=True))
+
+
 def main() -> int:
-    text = DOCUMENT.read_text()
-    new = rendered(text)
-    if "--check" in sys.argv:
-        return int(new != text)
-    DOCUMENT.write_text(new)
-    return 0
+    """Make the tables, or say which document differs."""
+    differ = 0
+    for document, tables in TABLES.items():
+        text = document.read_text()
+        new = rendered(text, tables)
+        if "--check" in sys.argv:
+            if says_less(text, new):
+                print(
+                    f"{document.relative_to(ROOT)} does not show what the files say, or a stale row as if it were not"
+                )
+                differ = 1
+        elif new != text:
+            document.write_text(new)
+    return differ
 
 
 if __name__ == "__main__":
