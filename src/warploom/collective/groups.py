@@ -132,9 +132,10 @@ def _store_above(out: TmaStore, block: RegisterArray, row: Register, column: Reg
     fused = None if transform is None else transform.block(row, column)
     places = [array.pointer() + ((mine + half * 8).to(u64) * width + first) * array.dtype.bytes for half in range(2)]
     for group in range(len(block) // PER_GROUP):
-        values: Sequence[Register] = block[group * PER_GROUP : (group + 1) * PER_GROUP]
+        own = block[group * PER_GROUP : (group + 1) * PER_GROUP]
+        values: Sequence[Register] = own.elements
         if fused is not None:
-            values = fused.apply(fused.load(group, 1)[0], block[group * PER_GROUP : (group + 1) * PER_GROUP])
+            values = fused.apply(fused.load(group, 1)[0], own)
         for half in range(2):
             inside = (mine + half * 8 < end) & (column + group * GROUP < width)
             pair = list(values[2 * half : 2 * half + 2])
