@@ -3,7 +3,9 @@
     python benchmarks/emulator_speed.py [--quick]
 
 Each row is measured in a process of its own (so that peak memory is its own) and repeated; the median counts.
-Emulations run with `check=False`. Writes benchmarks/results/<machine>/emulator-speed.json.
+Emulations run with `check=False`, except where a row says "checked": those run the kernel with and without the
+sanitizer in turns, and `ratio` is the shortest time with it over the shortest without. Writes
+benchmarks/results/<machine>/emulator-speed.json.
 """
 
 from __future__ import annotations
@@ -177,6 +179,55 @@ def warp_specialised_512() -> dict[str, float]:
     return {"seconds": seconds, "relative_error": error(report.outputs[0], a.astype(float) @ b.astype(float).T)}
 
 
+def with_and_without_checks(kernel: Any, a: Any, b: Any, runs: int = 3) -> dict[str, float]:
+    """The shortest checked emulation of several, and how much longer it is than the shortest unchecked one."""
+    shortest: dict[bool, float] = {}
+    kernel.ptx()
+    for _ in range(runs):
+        for check in (False, True):
+            started = time.perf_counter()
+            report = kernel.emulate(a, b, check=check)
+            shortest[check] = min(shortest.get(check, float("inf")), time.perf_counter() - started)
+            if not report.ok:
+                raise SystemExit(f"{kernel.name}: {report.findings[0]}")
+    return {"seconds": shortest[True], "ratio": round(shortest[True] / shortest[False], 2)}
+
+
+def checked_warp_specialised_512() -> dict[str, float]:
+    from warploom.kernels.warp_specialised import build
+
+    return with_and_without_checks(build(), *matrices(512, 512, 512, transposed=True))
+
+
+def checked_walkthrough_256() -> dict[str, float]:
+    from warploom.kernels.walkthrough import build_gemm_m64n64
+
+    return with_and_without_checks(build_gemm_m64n64(256, 256, 256), *matrices(256, 256, 256))
+
+
+def checked_rung(number: int) -> dict[str, float]:
+    from warploom.kernels import ladder
+
+    return with_and_without_checks(ladder.find(number).build(), *matrices(512, 768, 512, transposed=True))
+
+
+def explored_large_tiles() -> dict[str, float]:
+    """Eight schedules of the kernel with the largest tile, 2 x 2 of them."""
+    from warploom.kernels import ladder
+
+    rung = ladder.find("large_tiles")
+    config = rung.load().Config()
+    kernel = rung.build()
+    a, b = matrices(2 * config.tile_m, 2 * config.tile_n, 1024, transposed=True)
+    kernel.ptx()
+    started = time.perf_counter()
+    report = kernel.emulate(a, b, schedule="explore")
+    seconds = time.perf_counter() - started
+    if not report.ok or len(report.explored) != 8:
+        raise SystemExit(f"explored {report.explored}: {report.findings}")
+    return {"seconds": seconds}
+
+
 ROWS: dict[str, tuple[Callable[[], dict[str, float]], float, str]] = {
     "import warploom": (import_time, 0.3, "no torch"),
     "import warploom, every public name": (import_all, 0.0, "no torch"),
@@ -186,6 +237,11 @@ ROWS: dict[str, tuple[Callable[[], dict[str, float]], float, str]] = {
     "emulated walkthrough 256 x 256 x 256 bf16": (walkthrough_256, 2.0, "tile_k 16"),
     "emulated naive fp32 256 x 256 x 256": (naive_256, 10.0, "one thread per element"),
     "emulated warp-specialised 512 x 512 x 512 bf16": (warp_specialised_512, 5.0, "128 x 128 x 64 tiles; also < 1 GiB"),
+    "checked warp-specialised 512 x 512 x 512 bf16": (checked_warp_specialised_512, 10.0, "also < 2 GiB, ratio <= 5"),
+    "checked walkthrough 256 x 256 x 256 bf16": (checked_walkthrough_256, 0.0, "ratio <= 5"),
+    "checked rung 5 (mma.sync, cp.async) 512 x 768 x 512 bf16": (lambda: checked_rung(5), 0.0, "ratio <= 5"),
+    "checked rung 21 (256 x 192 tiles, clusters) 512 x 768 x 512 bf16": (lambda: checked_rung(21), 0.0, "ratio <= 5"),
+    "explored (8 schedules) rung 21, 2 x 2 tiles, K = 1024": (explored_large_tiles, 60.0, "512 x 384 x 1024 bf16"),
 }
 
 
@@ -231,6 +287,8 @@ def main() -> None:
             row["target_seconds"] = target
         if "relative_error" in runs[0]:
             row["relative_error"] = runs[0]["relative_error"]
+        if "ratio" in runs[0]:
+            row["ratio"] = statistics.median(run["ratio"] for run in runs)
         rows.append(row)
         print(f"{name}: {row['seconds']['median']} s (target {target or '-'} s), {row['peak_mib']} MiB", flush=True)
     if not options.quick:

@@ -30,8 +30,28 @@ def emulator_speed(result: dict[str, Any]) -> list[str]:
         target = row.get("target_seconds", "")
         miss = " **missed**" if target and seconds["median"] > target else ""
         spread = f"{seconds['min']} - {seconds['max']}"
-        lines.append(f"| {row['what']} | {seconds['median']}{miss} | {spread} | {target} | {row['peak_mib']} |")
+        what = row["what"] + (f", {row['ratio']} times as long as unchecked" if "ratio" in row else "")
+        lines.append(f"| {what} | {seconds['median']}{miss} | {spread} | {target} | {row['peak_mib']} |")
     return lines
+
+
+def mutant_zoo(result: dict[str, Any]) -> list[str]:
+    total = result["total"]
+    lines = ["| kernel | mutants | found | equivalent | missed |", "|---|---|---|---|---|"]
+    for row in (*(row for row in result["rows"] if row["mutants"]), {"kernel": "**all**", **total}):
+        lines.append("| " + " | ".join(str(row[key]) for key in ("kernel", "mutants", *OUTCOMES)) + " |")
+    return lines
+
+
+def mutant_kinds(result: dict[str, Any]) -> list[str]:
+    lines = ["| mutation | mutants | found | equivalent | missed |", "|---|---|---|---|---|"]
+    for kind in sorted({kind for row in result["rows"] for kind in row["kinds"]}):
+        count = [sum(row["kinds"].get(kind, {}).get(outcome, 0) for row in result["rows"]) for outcome in OUTCOMES]
+        lines.append(f"| {kind} | {sum(count)} | " + " | ".join(map(str, count)) + " |")
+    return lines
+
+
+OUTCOMES = ("found", "equivalent", "missed")
 
 
 def download_size(result: dict[str, Any]) -> list[str]:
@@ -149,6 +169,8 @@ TABLES = {
         "first-light": (first_light, H200 / "first-light.json"),
         "eager-call": (eager_call, H200 / "first-light.json"),
         "emulator-speed": (emulator_speed, RESULTS / "cpu-x86_64-2-cores" / "emulator-speed.json"),
+        "mutant-zoo": (mutant_zoo, RESULTS / "cpu-x86_64-2-cores" / "mutant-zoo.json"),
+        "mutant-kinds": (mutant_kinds, RESULTS / "cpu-x86_64-2-cores" / "mutant-zoo.json"),
         "download-size": (download_size, RESULTS / "download_size.json"),
     },
     README: {

@@ -8,9 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks.zoo import subjects
 from tests.sanitizer.running import SCHEDULES
 from warploom.cli import find
 from warploom.cli.check import examples
+from warploom.emulator.sanitizer import EXPLORED
 from warploom.kernels import ladder, walkthrough, warp_specialised
 from warploom.runtime import emulate, launch_file
 
@@ -56,6 +58,15 @@ def test_the_ladder(rung: ladder.Rung):
     b = normal(k, n, dtype=dtype) if rung.layout == "NN" else normal(n, k, dtype=dtype)
     for schedule, seed in [("lazy", 0), ("eager", 0), ("random", 0)][: 1 if rung.number < 5 else 3]:
         assert errors(rung.build(), normal(m, k, dtype=dtype), b, schedule=schedule, seed=seed) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", subjects())
+def test_every_kernel_under_every_pair_of_explore(name: str):
+    """With several tiles for each CTA and a ring that turns over, unlike above."""
+    for schedule, seed in EXPLORED:
+        report = subjects()[name].run(schedule, seed)
+        assert [finding for finding in report.findings if finding.severity == "error"] == []
 
 
 @pytest.mark.parametrize("launch", FOREIGN, ids=lambda path: path.name.removesuffix(".launch.toml"))
