@@ -63,7 +63,7 @@ CONFIGURATIONS = [
     SMALL,
     replace(SMALL, tokens=16, k_tiles=2),
     replace(SMALL, k_tiles=4, stages=3, constant_weights=False),
-    replace(SMALL, rows=128, trigger="loads"),
+    replace(SMALL, rows=128, trigger="loads", constant_weights=False, prefetch=3),
     replace(SMALL, rows=128, tokens=24, split=2, trigger="off"),
     replace(SMALL, rows=128, split=3, split_by="last", trigger="end"),
     replace(SMALL, split_by="stream"),

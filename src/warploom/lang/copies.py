@@ -239,6 +239,16 @@ class Tma:
         """One box to global memory: cp.async.bulk.tensor store, part of the thread's current bulk group."""
         CopyAsync.bulk.tensor_store(dst, src, coord, pred=pred)
 
+    def prefetch(self, dst: TileSlice, src: TensorMap, coord: Sequence[Coordinate]) -> None:
+        """What `load` with the same arguments reads is brought into L2, and nowhere else: a hint, without completion.
+
+        cp.async.bulk.prefetch.tensor.2d.L2.global.tile for each box of the tile's layout.
+        """
+        trace = Trace.current()
+        for box in dst.layout.boxes:
+            place = [_moved(c, d) for c, d in zip(coord, box.coordinates, strict=True)]
+            issue("cp.async.bulk.prefetch.tensor.2d.L2.global.tile", tensor_address(src, place), trace=trace)
+
     def prefetch_descriptor(self, tensor_map: TensorMap, pred: Predicate | None = None) -> None:
         """prefetch.tensormap: bring the 128-byte map itself close."""
         issue("prefetch.tensormap", tensor_map, pred=pred)

@@ -256,6 +256,8 @@ def begin(parts: Parts) -> None:
         ptx.griddepcontrol.launch_dependents()
     if parts.early:
         load_weights_ahead(parts)
+    elif parts.config.pdl and parts.config.prefetch:
+        prefetch_weights(parts)
 
 
 def load_weights_ahead(parts: Parts) -> None:
@@ -265,6 +267,15 @@ def load_weights_ahead(parts: Parts) -> None:
         stage = ring.stage(State(number, number))
         ptx.mbarrier.arrive_expect_tx(stage.full, ring.stage_bytes)
         parts.load_weights(number, stage, policy)
+
+
+def prefetch_weights(parts: Parts) -> None:
+    """Weights that may still be written are only brought into L2: what is written there later replaces them there."""
+    most = parts.config.prefetch
+    for number in ptx.range(ptx.select(parts.work.total < most, parts.work.total, most), unroll=False):
+        tile, k = parts.work.place(number)
+        stage = parts.ring.tiles["a"][0]
+        ptx.tma.prefetch(stage, parts.W.tma_desc(), (k * stage.layout.k, tile * parts.config.rows))
 
 
 def load(parts: Parts) -> None:

@@ -52,6 +52,7 @@ class DecodeConfig:
             when it "end"s.
         constant_weights: the caller's promise that no kernel still running writes the weights: they are loaded before
             the kernel before this one has ended.
+        prefetch: without that promise, the weights of so many stages are brought into L2 instead; 0 for none.
         wide: D is stored 16 bytes at a time: it has 16-bit elements and N is a multiple of 8. Pays from some 32 tokens.
     """
 
@@ -64,6 +65,7 @@ class DecodeConfig:
     ctas_per_sm: int = 1
     trigger: str = "start"
     constant_weights: bool = False
+    prefetch: int = 0
     wide: bool = False
 
     @property
@@ -148,9 +150,10 @@ class DecodeConfig:
         twice = f"_o{self.ctas_per_sm}" if self.ctas_per_sm > 1 else ""
         constant = "_cw" if self.constant_weights else ""
         wide = "_wide" if self.wide else ""
+        prefetch = f"_p{self.prefetch}" if self.prefetch and self.pdl and not self.constant_weights else ""
         return (
             f"n{self.tokens}_w{self.rows}k{self.k_tiles}s{self.stages}{split}{twice}"
-            f"{'' if self.trigger == 'off' else '_' + self.trigger}{constant}{wide}"
+            f"{'' if self.trigger == 'off' else '_' + self.trigger}{constant}{prefetch}{wide}"
         )
 
     def filled(self) -> DecodeConfig:
@@ -173,6 +176,7 @@ class DecodeConfig:
              self.tokens),
             (self.rows in (64, 128), "its rows of weights", "64 or 128", self.rows),
             (self.k_tiles in (1, 2, 4), "its pieces of k in a stage", "1, 2 or 4", self.k_tiles),
+            (self.prefetch >= 0, "what it prefetches", "a number of stages", self.prefetch),
             (self.stages >= 2, "its ring", "at least 2 stages", self.stages),
             (self.split >= 1 and (not self.clustered or self.split <= min(8, self.tokens // 2)), "its parts of K",
              f"at least 1, in a cluster at most {min(8, self.tokens // 2)}", self.split),
