@@ -126,8 +126,10 @@ class Probe:
     def __init__(self, program: Program) -> None:
         from ..runtime import Caller
 
-        # what is added may cost a register too many; then the figure is another kernel's, so it is refused
-        self.program = replace(program, text=instrumented(program.text, program.entry), allow_spills=False)
+        # A register too many would make it another kernel, so spills are refused. Launched dependently, a CTA could
+        # begin while the one of its number in the launch before still runs, on another SM with another count.
+        text = instrumented(program.text, program.entry)
+        self.program = replace(program, text=text, allow_spills=False, pdl=False)
         self.call = Caller(self.program)
 
     def zero(self) -> None:

@@ -1,0 +1,245 @@
+"""Evidence: recipes, stale rows, files put together, the clock read inside a kernel, pictures, README's tables."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from warploom import emulate, runtime
+from warploom.driver import toolchain
+from warploom.errors import ArgumentError
+from warploom.isa.dtypes import bf16, e4m3
+from warploom.kernels.hopper import gemm
+from warploom.kernels.hopper.description import Config, Fusion, Product
+from warploom.kernels.ladder import RUNGS, find
+from warploom.lab import charts, clock, evidence, recipe, staleness
+
+ROOT = Path(__file__).resolve().parents[2]
+PING_PONG = Config("ping_pong", 64, 128, stages=4, slots=1)
+
+
+def row_of(**more: Any) -> dict[str, Any]:
+    kernel = gemm.build(Product(), PING_PONG)
+    return {
+        "m": 64, "n": 64, "k": 64, "dtype": "bf16", "provider": "warploom", "kernel": "hopper_ping_pong",
+        "config": PING_PONG.name(), "protocol": "alone", "tflops": {"median": 1.0}, "ratio_to": {"cublas": 1.0},
+        "relative_error": 1e-3, "ptx_sha256": evidence.ptx_sha256(kernel.ptx()),
+        "build": recipe.recipe(gemm.build, Product(), PING_PONG), **more,
+    }  # fmt: skip
+
+
+# -- recipes -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Product(e4m3, e4m3, bf16), PING_PONG, Fusion(scales="row", bias="column", bias_dtype=bf16), (1, "a", None)],
+)
+def test_a_recipe_survives_json(value: Any) -> None:
+    assert recipe.decode(json.loads(json.dumps(recipe.encode(value)))) == value
+
+
+def test_a_recipe_has_only_what_differs_from_the_defaults() -> None:
+    data = recipe.encode(Config("ping_pong"))
+    assert data == {"class": "warploom.kernels.hopper.description:Config", "form": "ping_pong"}
+
+
+def test_a_kernel_is_built_again_from_its_recipe() -> None:
+    data = json.loads(json.dumps(recipe.recipe(gemm.build, Product(), PING_PONG)))
+    assert recipe.rebuild(data).ptx() == gemm.build(Product(), PING_PONG).ptx()
+
+
+@pytest.mark.parametrize(
+    "data, says",
+    [
+        ({"builder": "os:system", "arguments": ["true"]}, "outside of the package"),
+        ({"builder": "warploom.kernels.gone:build", "arguments": []}, "no longer fits"),
+        ({"builder": "warploom.kernels.hopper.gemm:build", "arguments": [
+            {"class": "warploom.kernels.hopper.description:Product", "colour": "blue"}]}, "no longer fits"),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_cannot_be_followed_says_why(data: dict[str, Any], says: str) -> None:
+    with pytest.raises(ArgumentError, match=says):
+        recipe.rebuild(data)
+
+
+def test_what_is_no_data_is_no_part_of_a_recipe() -> None:
+    with pytest.raises(ArgumentError, match="cannot be part"):
+        recipe.encode(lambda: None)
+
+
+# -- stale rows ----------------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_fresh_while_its_text_is_what_the_package_makes() -> None:
+    assert staleness.judge(row_of()) == ("", True)
+
+
+def test_a_row_of_another_text_or_of_no_kernel_any_more_is_stale() -> None:
+    assert staleness.judge(row_of(ptx_sha256="0" * 64)) == ("the kernel's text has changed since", True)
+    gone = {"builder": "warploom.kernels.gone:build", "arguments": []}
+    assert "no longer fits" in staleness.judge(row_of(build=gone))[0]
+
+
+def test_rows_from_before_recipes_are_known_by_their_kernels_and_others_cannot_be_told() -> None:
+    rung = find(4)
+    row = {"kernel": rung.module, "ptx_sha256": evidence.ptx_sha256(rung.build().ptx())}
+    assert staleness.judge(row) == ("", True)
+    assert staleness.judge({"kernel": "mystery", "ptx_sha256": "0" * 64}) == ("", False)
+    assert staleness.judge({"kernel": "torch.mm"}) == ("", True), "others have no text"
+
+
+def test_the_evidence_of_gpus_is_found_and_all_of_it_can_be_judged() -> None:
+    files = staleness.evidence_files(ROOT / "benchmarks" / "results")
+    assert {path.name for path in files} >= {"ladder.json", "first-light.json"}
+    assert all(judged.known for judged in staleness.survey(files))
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+HEAD = {"suite": "square-bf16", "gpu": "NVIDIA H200", "date": "2026-11-21"}
+
+
+def test_a_second_run_adds_rows_and_takes_the_place_of_those_about_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "square-bf16.json"
+    evidence.write(path, HEAD, [row_of(tflops={"median": 1.0}), row_of(protocol="burst")])
+
+    first = {**HEAD, "rows": [row_of(tflops={"median": 1.0}), row_of(protocol="burst")]}
+    both = evidence.added(first, {**HEAD, "date": "2026-11-22"}, [row_of(tflops={"median": 2.0}), row_of(m=128)])
+    assert [(row["run"], row["protocol"], row["m"], row["tflops"]["median"]) for row in both["rows"]] == [
+        (0, "burst", 64, 1.0), (1, "alone", 64, 2.0), (1, "alone", 128, 1.0),
+    ]  # fmt: skip
+    assert [run["date"] for run in both["runs"]] == ["2026-11-21", "2026-11-22"]
+    third = evidence.added(both, {**HEAD, "date": "2026-11-23"}, [row_of(m=256)])
+    assert [row["run"] for row in third["rows"]] == [0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("other", [{"gpu": "NVIDIA H100"}, {"suite": "llm-bf16"}])
+def test_runs_of_another_gpu_or_suite_do_not_go_into_one_file(other: dict[str, str]) -> None:
+    with pytest.raises(ArgumentError, match="differ in"):
+        evidence.added({**HEAD, "rows": []}, {**HEAD, **other}, [])
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"rows": 1, "suite": "x"}', '{"rows": []}'])
+def test_a_file_that_is_no_evidence_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(ArgumentError, match=r"x\.json"):
+        evidence.read(path)
+
+
+# -- the clock -----------------------------------------------------------------------------------------------------
+
+CLOCKED = [*((rung.module, rung.build) for rung in RUNGS if rung.number in (1, 4, 8, 14, 19, 20)),
+           ("ping_pong", lambda: gemm.build(Product(), PING_PONG))]  # fmt: skip
+
+
+@pytest.mark.parametrize("build", [build for _, build in CLOCKED], ids=[name for name, _ in CLOCKED])
+def test_a_text_with_the_clock_read_in_it_computes_the_same_and_does_not_spill(build: Any) -> None:
+    program = build().program()
+    text = clock.instrumented(program.text, program.entry)
+    assert text.count("%globaltimer") == 1 + program.text.count("ret;")
+    probe = replace(program, text=text, pdl=False)
+    draw = np.random.default_rng(0)
+    dtype = program.arrays[0].dtype.numpy
+    a, b = (draw.standard_normal((64, 64), np.float32).astype(dtype) for _ in range(2))
+    plain, clocked = (emulate(each, a, b, check=True) for each in (program, probe))
+    assert plain.ok and clocked.ok, clocked.findings
+    np.testing.assert_array_equal(plain.outputs[0], clocked.outputs[0])
+    if toolchain.ptxas() is not None:
+        used = runtime.build(probe).resources[program.entry]
+        assert (used.spills, used.notes) == (0, ())
+
+
+def test_a_return_under_a_condition_counts_only_where_it_happens() -> None:
+    text = ".version 8.0\n.target sm_90a\n.visible .entry f(.param .u32 n)\n{\n    @!%p1 ret;\n    ret;\n}\n"
+    lines = clock.instrumented(text, "f").splitlines()
+    at = next(number for number, line in enumerate(lines) if line.strip() == "@!%p1 ret;")
+    before = "\n".join(lines[:at])
+    assert "not.pred %wlcp1, %p1;" in before and "and.pred %wlcp0, %wlcp0, %wlcp1;" in before
+
+
+def test_a_text_without_the_entry_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="no entry `g`"):
+        clock.instrumented(".entry f() { ret; }", "g")
+
+
+def test_the_clock_is_cycles_over_nanoseconds_and_the_share_is_taken_at_it() -> None:
+    reading = clock.ClockReading(cycles=1330, nanoseconds=1000)
+    assert reading.megahertz == 1330
+    assert reading.share(683.1, 132, "bf16", "sm_90a") == pytest.approx(0.95, abs=0.001)
+
+
+# -- pictures and tables -------------------------------------------------------------------------------------------
+
+
+def test_pictures_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = [row_of(provider=name, m=m, tflops={"median": 500.0}) for name in ("warploom", "cublas") for m in (64, 128)]
+    charts.bars(rows, tmp_path / "bars.png", "bars")
+    charts.roofline(rows, tmp_path / "roofline.png", "roofline")
+    charts.steps(rows, tmp_path / "steps.png", "steps", "tflops", "TFLOP/s")
+    for name in ("bars", "roofline", "steps"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(charts.ChartError, match="needs matplotlib") as caught:
+        charts.pyplot()
+    assert "warploom[lab]" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def render() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("render", ROOT / "benchmarks" / "render.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compared(**more: Any) -> dict[str, Any]:
+    """An evidence file with one problem, two protocols, two others."""
+    rows = []
+    for protocol, ratio in (("alone", 1.04), ("interleaved", 1.02)):
+        rows += [
+            row_of(protocol=protocol, tflops={"median": 700.4}, ratio_to={"cublas": ratio, "triton": 1.1}, **more),
+            {**row_of(protocol=protocol, provider="cublas", tflops={"median": 670.0}), "kernel": "torch.mm"},
+            {**row_of(protocol=protocol, provider="triton", tflops={"median": 640.0}), "kernel": "triton"},
+        ]
+    for row in rows:
+        if row["provider"] != "warploom":
+            del row["ptx_sha256"], row["build"]
+    return {**HEAD, "rows": rows}
+
+
+def test_readmes_table_has_a_line_for_each_problem_and_the_geometric_means(render: ModuleType) -> None:
+    head, _, line, means = render.comparison(compared())
+    names = ["M x N x K", "kernel", "TFLOP/s, alone", "cublas"]
+    names += ["of cublas, alone", "of cublas, interleaved", "of triton, alone"]
+    assert head == f"| {' | '.join(names)} |"
+    assert line == f"| 64 x 64 x 64 | {PING_PONG.name()} | 700 | 670 | 1.040 | 1.020 | 1.100 |"
+    assert means == "| geometric mean | | | | 1.040 | 1.020 | 1.100 |"
+
+
+def test_a_stale_row_is_marked_in_the_readme(render: ModuleType) -> None:
+    _, _, line, _ = render.comparison(compared(ptx_sha256="0" * 64))
+    assert line.startswith("| 64 x 64 x 64 (stale) |")
+
+
+def test_the_check_fails_for_a_stale_row_without_its_mark_and_for_another_figure_only(render: ModuleType) -> None:
+    fresh, stale = "| 64 | 1.040 |\n", "| 64 (stale) | 1.040 |\n"
+    assert not render.says_less(fresh, fresh)
+    assert render.says_less(fresh, stale), "stale, and not marked"
+    assert not render.says_less(stale, fresh), "marked, and fresh again"
+    assert render.says_less("| 64 | 1.050 |\n", fresh)
