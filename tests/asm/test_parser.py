@@ -326,3 +326,11 @@ def test_a_kernel_cut_in_half_is_a_syntax_error():
     for end in range(start, text.rindex("}")):
         with pytest.raises(PtxSyntaxError):
             asm.parse(text[:end])
+
+
+@pytest.mark.parametrize("number", ["0f437C0p00", "0d3FF000000000000p", "0f3F_80000", "0x1_0"])
+def test_what_only_looks_like_a_number_is_refused(number: str) -> None:
+    head = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+    text = f"{head}.visible .entry k()\n{{\n.reg .f32 %f<2>;\nmov.f32 %f1, {number};\nret;\n}}\n"
+    with pytest.raises(PtxSyntaxError):
+        asm.parse(text)

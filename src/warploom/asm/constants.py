@@ -13,12 +13,14 @@ _LIMIT = 1 << 64
 def read_number(text: str) -> Integer | Float | None:
     """The constant a number token stands for, or None where it is no PTX number or does not fit 64 bits."""
     prefix = text[:2].lower()
-    if prefix == "0f":
-        return Float(int(text[2:], 16), 32, text) if len(text) == 10 else None
-    if prefix == "0d":
-        return Float(int(text[2:], 16), 64, text) if len(text) == 18 else None
+    if not text.isascii() or "_" in text:
+        return None  # Python's numbers may have them, PTX's may not
     digits = text[:-1] if text.endswith("U") else text
     try:
+        if prefix == "0f":
+            return Float(int(text[2:], 16), 32, text) if len(text) == 10 else None
+        if prefix == "0d":
+            return Float(int(text[2:], 16), 64, text) if len(text) == 18 else None
         if prefix == "0x":
             value = int(digits[2:], 16)
         elif prefix == "0b":

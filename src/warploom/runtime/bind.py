@@ -208,6 +208,14 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
             raise ArgumentError(
                 f"argument `{name}` of {title} is empty", expected="at least one element", got=f"shape {array.shape}"
             )
+        if array.pointer % array.dtype.bytes:
+            raise ArgumentError(
+                f"argument `{name}` of {title} is misaligned",
+                expected=f"an address that is a multiple of {array.dtype.bytes}, the bytes of a {array.dtype}",
+                got=f"{array.pointer % array.dtype.bytes} bytes past one",
+                consequence="the kernel's first access fails on the GPU",
+                hint="copy it: np.array(…)",
+            )
         if parameter.writes:
             check_writable(program, name, array)
         return array

@@ -287,6 +287,8 @@ class Races(GlobalRaces):
         shadow.read_async = True
         before = shadow.readers[granules]
         numbers = distinct(before)
+        if not numbers:
+            return  # a copy of no bytes
         if len(numbers) == 1:
             shadow.readers[granules] = self._joined(state, numbers[0], number)
         else:
