@@ -265,12 +265,12 @@ PROBLEMS = [(m, n, k) for m in (1, 16, 64, 128) for n, k in ((8192, 8192), (2867
 def test_every_choice_fits_the_machine_and_fills_it(dtype: DType):
     product = Product(dtype, dtype)
     for m, n, k in [*PROBLEMS, (3, 1, 8192), (100, 700, 64), (300, 9000, 512)]:
-        config = choose(m, n, k, product)
+        config = choose(m, n, k, product, constant_weights=True)
         config.check(product)
         assert config.tokens * -(-m // config.tokens) < m + 8 or m > 128
-        in_flight = config.stages * config.rows * config.k_tiles * 128
+        in_flight = config.ctas_per_sm * config.stages * config.rows * config.k_tiles * 128
         assert in_flight >= 64 << 10 or m > 128, "too few bytes of weights in flight"
-        assert config.tiles(m, n) * config.split <= 132 or config.split == 1
+        assert config.split == 1 or config.tiles(m, n) * config.split <= 132 * config.ctas_per_sm
 
 
 @pytest.mark.parametrize("m, n, k", [(1, 512, 1024), (20, 200, 264), (40, 100, 2048)])
@@ -286,8 +286,8 @@ def test_chosen_kernels_assemble_without_spills_and_remarks(dtype: DType):
         pytest.skip("no ptxas here")
     product = Product(dtype, dtype)
     fusion = Fusion(scales="row", bias="column") if dtype is e4m3 else Fusion()
-    for config in {choose(*problem, product) for problem in PROBLEMS}:
-        kernel = build(product, replace(config, constant_weights=True), fusion)
+    for config in {choose(*problem, product, constant_weights=True) for problem in PROBLEMS}:
+        kernel = build(product, config, fusion)
         resources = runtime.build(kernel.program()).resources[kernel.name]
         assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
 

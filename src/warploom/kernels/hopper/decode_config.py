@@ -28,8 +28,12 @@ BARRIER_BYTES = 512
 TRIGGERS = ("off", "end", "start", "loads")
 SPLITS = ("cluster", "last", "stream")
 MOST_STAGES = 24
-LEAST_WIDE = 32
-"""Tokens from which on turning D in shared memory is less work than storing it by elements."""
+FEW_TOKENS = 32
+"""Tokens up to which a stage is little more than its weights, and D little enough to be stored by elements."""
+LEAST_STAGES = 4
+"""Of each part where K is cut into many."""
+MOST_PARTS = 8
+"""With few tokens; half as many with more, for the last to arrive reads the sums of all."""
 SMS = 132
 
 
@@ -53,7 +57,7 @@ class DecodeConfig:
         constant_weights: the caller's promise that no kernel still running writes the weights: they are loaded before
             the kernel before this one has ended.
         prefetch: without that promise, the weights of so many stages are brought into L2 instead; 0 for none.
-        wide: D is stored 16 bytes at a time: it has 16-bit elements and N is a multiple of 8. Pays from some 32 tokens.
+        wide: D is stored 16 bytes at a time: it has 16-bit elements, and N is a multiple of 8. Pays if tokens are many.
     """
 
     tokens: int = 16
@@ -197,22 +201,45 @@ class DecodeConfig:
         return next(((what, expected, got) for right, what, expected, got in checks if not right), None)
 
 
-def choose(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> DecodeConfig:  # noqa: B008
-    """The configuration for a problem, by a rule; without `constant_weights`, which is the caller's to say.
+def choose(
+    m: int, n: int, k: int, product: Product = Product(), sms: int = SMS, *,  # noqa: B008 - frozen
+    constant_weights: bool = False,
+) -> DecodeConfig:  # fmt: skip
+    """The configuration for a problem, by a rule.
 
-    64 rows of weights and all of shared memory in flight; K split in two where the tiles would leave half of the
-    multiprocessors idle, and further, by the last arriver, where they are fewer still; 128 rows where tokens are many
-    and tiles enough.
+    All of shared memory is in flight, as the stages of one CTA on each multiprocessor or of two. By tiles of 64 rows of
+    weights, with few tokens (up to 32):
+
+        no more than half as many as multiprocessors   K in two parts, or, where they are fewer still, in more
+        no more than multiprocessors                   K in two parts, two CTAs on each multiprocessor
+        more                                           two CTAs on each multiprocessor
+
+    With more tokens, two CTAs have too few stages each, and every tile brings its own copy of the tokens: tiles of 128
+    rows where these are enough for all multiprocessors, else 64 rows as above with one CTA on each.
+
+    Args:
+        m, n, k: sizes of D and of the sum.
+        sms: multiprocessors.
+        constant_weights: the caller's promise (see `DecodeConfig`); without it the launch is an ordinary one.
     """
     tokens = min(-(-m // 8) * 8, MOST_TOKENS if m > 128 else 128)
-    token_tiles = -(-m // tokens)
-    rows = 128 if tokens >= GROUP_ROWS and n >= 128 * sms * 0.95 else GROUP_ROWS
-    tiles = -(-n // rows) * token_tiles
+    few, across = tokens <= FEW_TOKENS, -(-m // tokens)
+    tiles = -(-n // GROUP_ROWS) * across
+    rows, per_sm, split, split_by = GROUP_ROWS, 1, 1, "cluster"
     k_tiles = 2 if tokens <= 64 else 1
-    stage_k = k_tiles * product.tile_k
-    depth = max(1, -(-k // stage_k) // 4)
-    split = max(1, min(sms // tiles, depth, 8)) if tiles <= sms // 2 else 1
-    split_by = "cluster" if split == 2 else "last"
-    config = DecodeConfig(tokens=tokens, rows=rows, k_tiles=k_tiles, split=split, split_by=split_by,
-                          wide=tokens >= LEAST_WIDE and n % 8 == 0 and product.out.bits == 16)  # fmt: skip
+    if tiles <= sms // 2:
+        depth = max(1, -(-k // (k_tiles * product.tile_k)) // LEAST_STAGES)
+        split = max(1, min(sms // tiles, depth, MOST_PARTS if few else MOST_PARTS // 2))
+        split_by = "cluster" if split == 2 else "last"
+    elif few:
+        split, per_sm = (2 if tiles <= sms else 1), 2
+    elif -(-n // 128) * across >= sms * 0.95:
+        rows, k_tiles = 128, 1
+    elif tokens > 64 and product.a.bits == 16 and tiles <= sms:
+        rows, split = 128, 2
+    config = DecodeConfig(
+        tokens=tokens, rows=rows, k_tiles=k_tiles, split=split, split_by=split_by, ctas_per_sm=per_sm,
+        trigger="start" if constant_weights else "off", constant_weights=constant_weights,
+        wide=not few and n % 8 == 0 and product.out.bits == 16,
+    )  # fmt: skip
     return config.filled()
