@@ -19,7 +19,11 @@ from .problem import Problem
 
 @dataclass(frozen=True)
 class Config:
-    """A tile, its ring, and the height of a raster band in tiles; `flat`: the tiles' loops are one pipeline."""
+    """A tile, its ring, and the height of a raster band in tiles.
+
+    `flat`: the loops over tiles and over k are one pipeline. `halves`: D is stored in two halves, through half the
+    shared memory, which leaves room for another stage.
+    """
 
     m: int
     n: int
@@ -28,13 +32,17 @@ class Config:
     warps: int = 8
     group: int = 8
     flat: bool = True
+    halves: bool = False
 
     def name(self) -> str:
-        return f"{self.m}x{self.n}x{self.stages}_w{self.warps}_g{self.group}" + ("_flat" if self.flat else "")
+        return f"{self.m}x{self.n}x{self.stages}_w{self.warps}_g{self.group}" + (
+            ("_flat" if self.flat else "") + ("_halves" if self.halves else "")
+        )
 
 
 CONFIGS = (
-    Config(128, 256, stages=3), Config(128, 256, stages=4, flat=False), Config(256, 128, stages=3),
+    Config(128, 256, stages=4, halves=True), Config(128, 256, stages=4, halves=True, flat=False),
+    Config(128, 256, stages=3), Config(256, 128, stages=4, halves=True), Config(256, 128, stages=3, flat=False),
     Config(128, 128, stages=4, warps=4), Config(128, 128, stages=5),
     Config(64, 256, stages=4, warps=4), Config(64, 128, stages=6, warps=4),
 )  # fmt: skip
@@ -48,7 +56,7 @@ SMALL_CONFIGS = (
 def product(
     a_map, b_map, d_map, scale_a, scale_b, m, n, k,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, GROUP: tl.constexpr, PROGRAMS: tl.constexpr,
-    FLAT: tl.constexpr, SCALED: tl.constexpr, OUT: tl.constexpr,
+    FLAT: tl.constexpr, HALVES: tl.constexpr, SCALED: tl.constexpr, OUT: tl.constexpr,
 ):  # fmt: skip
     """D (M, N) = A (M, K) B (N, K)ᵀ: each program takes every PROGRAMS-th tile, in bands of GROUP rows of tiles."""
     rows, columns = tl.cdiv(m, TILE_M), tl.cdiv(n, TILE_N)
@@ -66,7 +74,13 @@ def product(
             total = tl.dot(a, b.T, total)
         if SCALED:
             total = total * (tl.load(scale_a) * tl.load(scale_b))
-        d_map.store([row, column], total.to(OUT))
+        if HALVES:
+            pair = tl.permute(tl.reshape(total, (TILE_M, 2, TILE_N // 2)), (0, 2, 1))
+            left, right = tl.split(pair)
+            d_map.store([row, column], left.to(OUT))
+            d_map.store([row, column + TILE_N // 2], right.to(OUT))
+        else:
+            d_map.store([row, column], total.to(OUT))
 
 
 def configs(problem: Problem) -> tuple[Config, ...]:
@@ -80,7 +94,7 @@ def caller(problem: Problem, operands: Operands, config: Config, sms: int) -> Ca
     maps = [
         TensorDescriptor.from_tensor(operands.a, [config.m, tile_k]),
         TensorDescriptor.from_tensor(operands.b, [config.n, tile_k]),
-        TensorDescriptor.from_tensor(operands.out, [config.m, config.n]),
+        TensorDescriptor.from_tensor(operands.out, [config.m, config.n // (2 if config.halves else 1)]),
     ]
     tiles = triton.cdiv(problem.m, config.m) * triton.cdiv(problem.n, config.n)
     resident = sms * (2 if config.warps == 4 and config.m * config.n <= 128 * 64 else 1)
@@ -92,8 +106,8 @@ def caller(problem: Problem, operands: Operands, config: Config, sms: int) -> Ca
     def call() -> Any:
         return product[(programs,)](
             *maps, scale_a, scale_b, problem.m, problem.n, problem.k, TILE_M=config.m, TILE_N=config.n, TILE_K=tile_k,
-            GROUP=config.group, PROGRAMS=programs, FLAT=config.flat, SCALED=scaled, OUT=out, num_warps=config.warps,
-            num_stages=config.stages,
+            GROUP=config.group, PROGRAMS=programs, FLAT=config.flat, HALVES=config.halves, SCALED=scaled, OUT=out,
+            num_warps=config.warps, num_stages=config.stages,
         )  # fmt: skip
 
     return call
