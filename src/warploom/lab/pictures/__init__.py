@@ -1,1 +1,23 @@
-"""The pictures of docs/ladder, drawn from the package itself: kernels, layouts, emulated runs and evidence files."""
+"""The pictures of docs/ladder, drawn from the package itself: kernels, layouts, emulated runs and evidence files.
+
+`pictures(results)` names them all; each is a function that gives SVG text. `benchmarks/pictures.py` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+
+def pictures(results: Path) -> dict[str, Callable[[], str]]:
+    """Every picture of the book by name. results: the folder of evidence files, benchmarks/results."""
+    from . import layouts, measured, tiles, timelines
+
+    return {
+        "roofs": measured.roofs,
+        **{name: partial(draw, results) for name, draw in measured.PICTURES.items()},
+        **layouts.PICTURES,
+        **tiles.PICTURES,
+        **{name: partial(timelines.draw, name) for name in timelines.RUNS},
+    }

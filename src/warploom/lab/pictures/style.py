@@ -31,7 +31,7 @@ def figure(width: float, height: float, rows: int = 1, columns: int = 1, **optio
     plt = pyplot()
     plt.rcParams.update({
         "svg.fonttype": "none", "svg.hashsalt": "warploom", "font.family": "sans-serif", "path.simplify": False,
-        "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"], "font.size": 8,
+        "font.sans-serif": ["DejaVu Sans", "sans-serif"], "font.size": 8,
     })  # fmt: skip
     return plt.subplots(rows, columns, figsize=(width, height), layout="constrained", **options)
 

@@ -1,0 +1,236 @@
+"""Pictures of layouts: which lane touches what, in global memory, in shared memory and in the tensor core's registers.
+
+Swizzles come from `isa.swizzle`, fragments from `isa.fragments`; who reads and writes what is read off emulated runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...emulator.frame import Frame
+from ...emulator.machine import Machine
+from ...emulator.memory import Region
+from ...emulator.observer import Observer
+from ...isa import fragments
+from ...isa.fragments import Fragment
+from ...isa.swizzle import Swizzle
+from ...kernels.ladder import find
+from ...lang import Kernel
+from .style import ACCENT, FAINT, GROUPS, PALE, TILES, bare, cells, figure, plain, svg
+
+LINE, CHUNK = 128, 16
+BANKS, BANK_BYTES, SECTOR = 32, 4, 32
+
+
+def swizzles() -> str:
+    """Eight lines of shared memory under three swizzles; a column of the tile is outlined."""
+    shown = (("rows of 128 bytes as they come", None, 128), ("64B: rows of 64", Swizzle.B64, 64),
+             ("128B: rows of 128", Swizzle.B128, 128))  # fmt: skip
+    drawn, axes = figure(7.6, 2.75, 1, 3)
+    for each, (name, swizzle, span) in zip(axes, shown, strict=True):
+        colours, labels = [], []
+        groups: set[int] = set()
+        for line in range(8):
+            places = range(line * LINE, (line + 1) * LINE, CHUNK)
+            held = [swizzle.apply(place) if swizzle is not None else place for place in places]
+            colours.append([GROUPS[at % span // CHUNK] for at in held])
+            labels.append([f"{at // span}.{at % span // CHUNK}" for at in held])
+            for column, at in enumerate(held):
+                if at % span < CHUNK and at // span < 8:
+                    groups.add(column)
+        cells(each, colours, labels, 6)
+        bare(each, name)
+        each.set_xlabel(
+            f"chunk 0 of rows 0-7: {len(groups)} group{'s' if len(groups) > 1 else ''} of banks", fontsize=7
+        )
+    axes[0].set_ylabel("lines of 128 bytes", fontsize=7)
+    return svg(drawn)
+
+
+def owners() -> str:
+    """Which lane holds which element: one matrix of ldmatrix, A and C of mma.sync, the accumulator of wgmma."""
+    import numpy as np
+
+    drawn, axes = figure(7.6, 3.1, 1, 4, gridspec_kw={"width_ratios": [8, 16, 8, 11]})
+    shown = (
+        ("ldmatrix\n8 x 8, 16 bits", fragments.matrix_b16()),
+        ("A of mma.sync\n16 x 16, 16 bits", fragments.mma_a(16, 16, 16)),
+        ("C of mma.sync\n16 x 8, f32", fragments.mma_c(16)),
+    )  # fmt: skip
+    for each, (name, fragment) in zip(axes, shown, strict=False):
+        lanes = _thread_of(fragment)
+        cells(each, [[GROUPS[t // 4] for t in row] for row in lanes], [[str(t) for t in row] for row in lanes], 5.5)
+        bare(each, name)
+    threads = np.array(_thread_of(fragments.wgmma_d(16)))
+    mark, each = 37, axes[3]
+    _warps(each, threads // 32)
+    rows, columns = np.nonzero(threads == mark)
+    each.plot(columns + 0.5, rows + 0.5, "s", color=ACCENT, markersize=3)
+    bare(each, "D of wgmma\n64 x 16, f32")
+    each.set_xlabel(f"a colour for each warp;\nred: thread {mark}", fontsize=7)
+    return svg(drawn)
+
+
+def _thread_of(fragment: Fragment) -> list[list[int]]:
+    """The thread that holds each element, by row and column."""
+    return [[int(place) // fragment.per_register % fragment.threads for place in row] for row in fragment.owner]
+
+
+# -- read off runs -------------------------------------------------------------------------------------------------
+
+
+class Accesses(Observer):
+    """Bytes that lanes touch: (what, space, warp, lane numbers, byte offsets, bytes, region), in order."""
+
+    def __init__(self, keep: Callable[[str, str, int], bool]) -> None:
+        self.keep = keep
+        self.found: list[tuple[str, str, int, Any, Any, int, Region]] = []
+
+    def generic_read(
+        self, frame: Frame, space: str, region: Region, index: Any, size: int, count: int, lanes: Any
+    ) -> None:
+        self._note("read", frame, space, region, index, size, count, lanes)
+
+    def generic_write(
+        self, frame: Frame, space: str, region: Region, index: Any, size: int, count: int, lanes: Any, values: Any
+    ) -> None:
+        self._note("write", frame, space, region, index, size, count, lanes)
+
+    def _note(
+        self, what: str, frame: Frame, space: str, region: Region, index: Any, size: int, count: int, lanes: Any
+    ) -> None:
+        for part in range(frame.warps):
+            mine = lanes // 32 == part
+            if self.keep(what, space, frame.first_warp + part) and mine.any():
+                self.found.append((what, space, frame.first_warp + part, lanes[mine] % 32, index[mine] * size,
+                                   size * count, region))  # fmt: skip
+
+
+def observed(kernel: Kernel, keep: Callable[[str, str, int], bool], *arrays: Any) -> Accesses:
+    """The accesses of an emulated run that `keep(what, space, warp)` asks for."""
+    seen: list[Accesses] = []
+
+    def watch(machine: Machine) -> Accesses:
+        seen.append(Accesses(keep))
+        return seen[-1]
+
+    kernel.emulate(*arrays, check=False, watch=watch)
+    return seen[-1]
+
+
+def coalescing(side: int = 32) -> str:
+    """What warp 0 of rungs 1 and 2 touches in its first step: one element of A or 32, in how many sectors."""
+    import numpy as np
+
+    drawn, axes = figure(7.6, 4.9, 2, 3)
+    zeros = np.zeros((side, side), np.float32)
+    for line, number in zip(axes, (1, 2), strict=True):
+        found = observed(find(number).build(), lambda what, space, warp: space == "global" and warp == 0, zeros, zeros)
+        reads = [each for each in found.found if each[0] == "read"][:2]
+        (write,) = [each for each in found.found if each[0] == "write"][:1]
+        for each, name, access in zip(line, "ABC", (*reads, write), strict=True):
+            sectors = {int(at) // SECTOR for at in access[4]}
+            wide = SECTOR // zeros.itemsize
+            from matplotlib.patches import Rectangle
+
+            each.add_patch(Rectangle((0, 0), side, side, facecolor=FAINT))
+            for sector in sorted(sectors):
+                row, column = divmod(sector * wide, side)
+                each.add_patch(Rectangle((column, row), wide, 1, facecolor=PALE[1], edgecolor="white", linewidth=0.3))
+            places = sorted({divmod(int(at) // zeros.itemsize, side) for at in access[4]})
+            each.plot([c + 0.5 for _, c in places], [r + 0.5 for r, _ in places], "s", color=TILES[0], markersize=2)
+            each.set_xlim(0, side)
+            each.set_ylim(side, 0)
+            each.set_aspect("equal")
+            verb = "stores" if name == "C" else "reads"
+            bare(each, f"rung {number} {verb} {name}")
+            many = f"{len(places)} element{'s' if len(places) > 1 else ''}"
+            each.set_xlabel(f"{many}, {len(sectors)} sector{'s' if len(sectors) > 1 else ''}", fontsize=8)
+    return svg(drawn)
+
+
+def results() -> str:
+    """Which warp computes which part of a CTA's tile of C, and one thread's elements, on four rungs."""
+    import ml_dtypes
+    import numpy as np
+
+    shown = ((1, 32, 32, np.float32), (4, 128, 128, np.float32), (5, 128, 128, ml_dtypes.bfloat16),
+             (8, 64, 64, ml_dtypes.bfloat16))  # fmt: skip
+    drawn, axes = figure(7.6, 2.45, 1, len(shown))
+    for each, (number, m, n, dtype) in zip(axes, shown, strict=True):
+        a, b = np.zeros((m, 32), dtype), np.zeros((n, 32), dtype)
+        b = np.zeros((32, n), dtype) if find(number).layout == "NN" else b
+        found = observed(find(number).build(), lambda what, space, warp: (what, space) == ("write", "global"), a, b)
+        size = np.dtype(dtype).itemsize
+        warps = np.zeros((m, n), int)
+        mine: set[tuple[int, int]] = set()
+        for _, _, warp, lanes, at, width, _ in found.found:
+            for lane, start in zip(lanes, at, strict=True):
+                for place in range(int(start) // size, (int(start) + width) // size):
+                    warps[divmod(place, n)] = warp
+                    if (warp, int(lane)) == (0, 5):
+                        mine.add(divmod(place, n))
+        _warps(each, warps)
+        each.plot([c + 0.5 for _, c in sorted(mine)], [r + 0.5 for r, _ in sorted(mine)], "s", color=ACCENT,
+                  markersize=108 / n * 0.9 if n > 32 else 3)  # fmt: skip
+        bare(each, f"rung {number}: {m} x {n}")
+        each.set_xlabel(f"thread 5 holds {len(mine)}", fontsize=8)
+    return svg(drawn)
+
+
+def _warps(axes: Any, warps: Any) -> None:
+    """Stretches of a row that belong to one warp, as rectangles of as many equal rows as there are."""
+    from matplotlib.patches import Rectangle
+
+    rows, columns = warps.shape
+    row = 0
+    while row < rows:
+        high = row + 1
+        while high < rows and (warps[high] == warps[row]).all():
+            high += 1
+        column = 0
+        while column < columns:
+            wide = column + 1
+            while wide < columns and warps[row][wide] == warps[row][column]:
+                wide += 1
+            colour = PALE[int(warps[row][column]) % len(PALE)]
+            axes.add_patch(Rectangle((column, row), wide - column, high - row, facecolor=colour, edgecolor="white",
+                                     linewidth=0.4))  # fmt: skip
+            column = wide
+        row = high
+    axes.set_xlim(0, columns)
+    axes.set_ylim(rows, 0)
+    axes.set_aspect("equal")
+
+
+def banks() -> str:
+    """The banks that warp 0 of rung 4 meets when it writes four k's of eight rows; and without the rotation."""
+    import numpy as np
+
+    from ...kernels.ladder import r04_warp_tiling as rung
+
+    zeros = np.zeros((rung.WARP * 2, rung.TILE_K), np.float32)
+    found = observed(
+        rung.build(), lambda what, space, warp: what == "write" and "shared" in space and warp == 0, zeros, zeros
+    )
+    lanes, at = found.found[0][3], found.found[0][4]
+    start = int(min(each[4].min() for each in found.found))
+    words = (at - start) // BANK_BYTES
+    line, place = words // (rung.WARP * 2), words % (rung.WARP * 2)
+    plainly = place ^ (line // rung.VECTOR * rung.SWIZZLE)
+    drawn, axes = figure(7.6, 2.4, 1, 2, sharey=True)
+    for each, columns, name in ((axes[0], plainly, "without: element (k, row) at row"),
+                                (axes[1], place, "as it is: at row ^ (k / 4 * 8)")):  # fmt: skip
+        met = [int(column) % BANKS for column in columns]
+        most = max(met.count(bank) for bank in met)
+        each.plot(met, list(lanes), "s", color=TILES[0] if most == 1 else ACCENT, markersize=4)
+        plain(each, f"{name}: {most} lane{'s' if most > 1 else ''} in a bank", "bank", "lane")
+        each.set_xlim(-1, BANKS)
+        each.set_ylim(BANKS, -1)
+    return svg(drawn)
+
+
+PICTURES = {
+    "swizzles": swizzles, "owners": owners, "coalescing": coalescing, "results": results, "banks": banks,
+}  # fmt: skip

@@ -1,0 +1,124 @@
+"""Pictures of evidence files: each rung's speed beside the seed's, and speed over bytes; and the roofs themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .. import evidence
+from ..roofline import MEMORY_BANDWIDTH, Roofline, intensity
+from .style import ACCENT, INK, TILES, figure, plain, svg
+
+LADDER = Path("nvidia-h200") / "ladder.json"
+COUNTERS = Path("emulator") / "ladder.json"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A rung as an evidence file has it.
+
+    Attributes:
+        number, name: of the rung.
+        tflops: its median under the protocol alone; of_cublas: its ratio to cuBLAS beside it.
+        dtype: of its operands.
+        row: all that the file says.
+    """
+
+    number: int
+    name: str
+    tflops: float
+    of_cublas: float
+    dtype: str
+    row: Mapping[str, Any]
+
+
+def steps(results: Path) -> list[Step]:
+    """The rungs of the ladder's evidence file, in order."""
+    found = []
+    for row in evidence.read(results / LADDER)["rows"]:
+        if row["provider"] == "warploom" and row["protocol"] == "alone" and row.get("data", "normal") == "normal":
+            number, name = row["kernel"].split("_", 1)
+            found.append(
+                Step(int(number[1:]), name, row["tflops"]["median"], row["ratio_to"]["cublas"], row["dtype"], row)
+            )
+    return sorted(found, key=lambda step: step.number)
+
+
+def gains(results: Path) -> str:
+    """TFLOP/s of each rung, the seed's figure as a tick beside it; fp32 and bf16 apart."""
+    from ...kernels.ladder import find
+
+    measured = steps(results)
+    groups = [[step for step in measured if (step.dtype == "f32") == single] for single in (True, False)]
+    drawn, axes = figure(7.6, 0.17 * len(measured) + 1.0, 2, 1,
+                         gridspec_kw={"height_ratios": [max(len(group), 1) + 1 for group in groups]})  # fmt: skip
+    for each, group, kind in zip(axes, groups, ("fp32, no tensor cores", "bf16, tensor cores"), strict=True):
+        for at, step in enumerate(group):
+            rung = find(step.number)
+            each.barh(at, step.tflops, 0.7, color=TILES[0] if rung.shows is None else TILES[1], zorder=2)
+            each.text(step.tflops, at, f" {step.tflops:.3g}", va="center", fontsize=7, color=INK)
+            if rung.seed is not None:
+                each.plot([rung.seed.tflops] * 2, [at - 0.42, at + 0.42], color=ACCENT, linewidth=1.6, zorder=3)
+        each.set_yticks(range(len(group)), [f"{step.number} {step.name}" for step in group], fontsize=7)
+        each.set_ylim(len(group) - 0.4, -0.6)
+        plain(each, kind)
+        each.tick_params(axis="y", labelsize=7, length=0)
+        each.grid(axis="y", visible=False)
+    size = measured[0].row["m"] if measured else 0
+    told = "Red: the seed's figure (its own GPU and size).   Ochre: counterexamples."
+    axes[1].set_xlabel(f"TFLOP/s, {size} x {size} x {size}, H200, each alone.   {told}", fontsize=7)
+    return svg(drawn)
+
+
+def reach(results: Path) -> str:
+    """Speed over the work done for each byte that comes in from L2: measured, over counted in the emulator."""
+    counted = {row["rung"]: row for row in evidence.read(results / COUNTERS)["rows"]}
+    drawn, axes = figure(7.6, 3.1)
+    together: dict[float, list[Step]] = {}
+    for step in steps(results):
+        if step.number in counted:
+            together.setdefault(2000 / counted[step.number]["global_per_kfma"], []).append(step)
+    for flop_per_byte, group in together.items():
+        colour = TILES[1] if group[0].dtype == "f32" else TILES[0]
+        axes.plot(
+            [flop_per_byte] * len(group), [step.tflops for step in group], "o", color=colour, markersize=4, zorder=3
+        )
+        label = "\n".join(str(step.number) for step in group)
+        lowest = min(step.tflops for step in group)
+        axes.annotate(label, (flop_per_byte, lowest), xytext=(0, -5), textcoords="offset points", fontsize=6, color=INK,
+                      ha="center", va="top")  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_ylim(bottom=0.2)
+    title = "Rungs by bytes: ochre fp32, green bf16"
+    plain(axes, title, "FLOP for each byte between L2 and the multiprocessors (emulated)", "TFLOP/s (measured)")
+    return svg(drawn)
+
+
+def roofs(machine: str = "H200") -> str:
+    """The roofs of a GPU for two types, with products of growing size under them."""
+    drawn, axes = figure(7.6, 3.1)
+    for dtype, colour, size, below in (("bf16", TILES[0], 2, False), ("f32", TILES[1], 4, True)):
+        roof = Roofline.of(machine, dtype)
+        corners = [0.5, roof.ridge, 8192]
+        axes.plot(corners, [roof.attainable(x) / 1e12 for x in corners], color=colour, linewidth=1.2)
+        told = f"{dtype}: {roof.peak / 1e12:.0f} TFLOP/s, ridge at {roof.ridge:.0f}"
+        axes.text(8192, roof.peak / 1e12 * 1.5, told, fontsize=7, color=INK, ha="right")
+        shapes = [(side, side, side) for side in (64, 256, 1024, 4096)]
+        for m, n, k in shapes if below else [*shapes, (16, 4096, 4096)]:
+            at = intensity(m, n, k, size, size)
+            axes.plot(at, roof.attainable(at) / 1e12, "o", color=colour, markersize=4)
+            label = f"{m} cubed" if m == n else f"{m} x {n} x {k}"
+            place = {"xytext": (3, -9)} if below else {"xytext": (-4, 3), "ha": "right"}
+            axes.annotate(label, (at, roof.attainable(at) / 1e12), textcoords="offset points", fontsize=6, **place)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    bandwidth = MEMORY_BANDWIDTH[machine] / 1e12
+    axes.set_ylim(top=3500)
+    plain(axes, f"The roofs of an {machine}", f"FLOP for each byte of HBM ({bandwidth:.1f} TB/s)", "TFLOP/s at most")
+    return svg(drawn)
+
+
+PICTURES = {"gains": gains, "reach": reach}
