@@ -84,8 +84,6 @@ class GlobalRaces(Core):
         atomic: bool = False,
     ) -> None:  # fmt: skip
         """Lanes touch global memory by ld, st, atom or red."""
-        if atomic:
-            self.storing = None
         state = self.state(frame.cta)
         shadow = self.buffer(region)
         code = frame.operation
@@ -95,6 +93,8 @@ class GlobalRaces(Core):
         granules = shadow.granules(index, size, count)
         base = state.number * state.count + clocks[0].me + 1
         mine = base if frame.warps == 1 else base + (lanes >> 5)
+        if writes:
+            self._wrote(shadow)
         if shadow.written:
             self._compare(state, shadow, frame, granules, lanes, mine, shadow.last, True, writes, level)
         if writes and shadow.was_read:
@@ -111,7 +111,6 @@ class GlobalRaces(Core):
             if self.awaits_grid:
                 self.check_grid_order(state, clock, frame.cta, code, region)
         if writes:
-            self._wrote(shadow)
             shadow.last[granules] = numbers
             if frame.warps > 1 and not strong:
                 self._check_same(state, shadow, frame, granules, numbers)  # type: ignore[arg-type]
@@ -154,7 +153,13 @@ class GlobalRaces(Core):
                     if deed.level and self._flags.observed(shadow.region, offset, clock, state, deed.actor, deed.epoch):
                         continue
                     now = (frame.cta, frame.first_warp + at_warp, frame.operation)
-                    if writes and earlier_writes and missing == NO_ORDER and self.storing is not None:
+                    if (
+                        writes
+                        and earlier_writes
+                        and missing == NO_ORDER
+                        and not deed.level
+                        and self.storing is not None
+                    ):
                         touched = np.broadcast_to(granules, hits.shape)[hits]
                         if self.storing.changes_nothing(touched, shadow.granule):
                             missing = "same value"

@@ -81,6 +81,7 @@ class Races(GlobalRaces):
 
     def atomic(self, frame: Frame, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray) -> None:
         state = self.state(frame.cta)
+        self.storing = None
         if region in state.shadows:
             self._generic(frame, region, index, size, count, lanes, writes=True, atomic=True)
         else:
@@ -382,12 +383,8 @@ class Races(GlobalRaces):
         self, state: ClusterState, shadow: Shadow, granules: Granules, hits: np.ndarray,
         earlier: Access, now: Access, missing: str, view: View,
     ) -> None:  # fmt: skip
-        if (
-            now.writes
-            and earlier.writes
-            and missing not in ("pending", "copy fence", "fence")
-            and self.storing is not None
-        ):
+        both_store = now.writes and earlier.writes and now.proxy == earlier.proxy == GENERIC and not earlier.strong
+        if both_store and self.storing is not None and self.storing.region is shadow.region:
             where = np.arange(granules.start, granules.stop) if isinstance(granules, slice) else granules
             if self.storing.changes_nothing(np.broadcast_to(where, hits.shape)[hits], shadow.granule):
                 missing = "same value"

@@ -1,0 +1,266 @@
+"""Global memory: what orders accesses of different CTAs, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sanitizer.running import SCHEDULES, rules
+from warploom.emulator.sanitizer.rules import Example
+
+schedules = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}-{seed}" for name, seed in SCHEDULES])
+RACES = {"global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete"}
+CTA = "mov.u32 %r6, %ctaid.x;\n"
+OWN_WORD = """
+shl.b32 %r0, %tid, 2;
+cvt.u64.u32 %d2, %r0;
+add.u64 %d2, %d2, %data;
+"""
+OWN_WORD_OF_THE_GRID = """
+mad.lo.u32 %r0, %r6, 128, %tid;
+shl.b32 %r0, %r0, 2;
+cvt.u64.u32 %d2, %r0;
+add.u64 %d2, %d2, %data;
+"""
+STORE = "st.global.u32 [%d2], %tid;\n"
+
+
+def hand_over(release: str, acquire: str, read: str = "ld.global.u32 %r3, [%data];") -> Example:
+    """Thread 0 of CTA 0 writes a word and raises a flag; thread 0 of CTA 1 spins on the flag and reads the word."""
+    return Example(
+        f"""
+        @!%first bra done;
+        {CTA}
+        setp.eq.u32 %p2, %r6, 0;
+        @!%p2 bra reader;
+        st.global.u32 [%data], 7;
+        {release}
+        bra done;
+        reader:
+        {acquire}
+        setp.ne.u32 %p3, %r2, 77;
+        @%p3 bra reader;
+        FENCE
+        {read}
+        done:
+        """.replace("FENCE", ""),
+        grid=2,
+    )
+
+
+RELEASE, ACQUIRE = "st.release.gpu.global.u32 [%data+512], 77;", "ld.acquire.gpu.global.u32 %r2, [%data+512];"
+RELAXED_STORE, RELAXED_LOAD = RELEASE.replace("release", "relaxed"), ACQUIRE.replace("acquire", "relaxed")
+FENCE = "fence.acq_rel.gpu;\n"
+
+
+@schedules
+@pytest.mark.parametrize(
+    ("release", "acquire", "read"),
+    [
+        (RELEASE, ACQUIRE, ""),
+        (FENCE + RELAXED_STORE, RELAXED_LOAD, FENCE),
+        (
+            "membar.gl;\nst.volatile.global.u32 [%data+512], 77;",
+            "ld.volatile.global.u32 %r2, [%data+512];",
+            "membar.gl;\n",
+        ),
+        (FENCE + "red.relaxed.gpu.global.max.u32 [%data+512], 77;", ACQUIRE, ""),
+        (
+            "atom.release.gpu.global.exch.b32 %r4, [%data+512], 77;",
+            "atom.acquire.gpu.global.cas.b32 %r2, [%data+512], 77, 77;",
+            "",
+        ),
+    ],
+    ids=["release-acquire", "fences", "membar and volatile", "a reduction behind a fence", "atomics"],
+)
+def test_a_flag_hands_over(release: str, acquire: str, read: str, schedule: str, seed: int):
+    example = hand_over(release, acquire, read + "ld.global.u32 %r3, [%data];")
+    assert not rules(example, schedule, seed) & RACES
+
+
+@pytest.mark.parametrize(
+    ("release", "acquire", "read"),
+    [
+        (RELAXED_STORE, ACQUIRE, ""),
+        (RELEASE, RELAXED_LOAD, ""),
+        (RELEASE.replace("gpu", "cta"), ACQUIRE, ""),
+        (RELEASE, ACQUIRE.replace("gpu", "cluster"), ""),
+        ("fence.acq_rel.cta;\n" + RELAXED_STORE, RELAXED_LOAD, FENCE),
+        (FENCE + RELAXED_STORE, RELAXED_LOAD, "fence.acq_rel.cta;\n"),
+    ],
+    ids=[
+        "relaxed store",
+        "relaxed load",
+        "narrow release",
+        "narrow acquire",
+        "narrow release fence",
+        "narrow acquire fence",
+    ],
+)
+def test_a_flag_with_too_little_is_named_as_such(release: str, acquire: str, read: str):
+    assert "global-hand-off" in rules(hand_over(release, acquire, read + "ld.global.u32 %r3, [%data];"))
+
+
+def test_a_plain_flag_races_itself():
+    found = rules(hand_over("st.global.u32 [%data+512], 77;", "ld.global.u32 %r2, [%data+512];"), "random", 1)
+    assert "global-data-race" in found
+
+
+def test_what_a_barrier_gathered_is_released_with_it():
+    """All threads of CTA 0 write, meet, and thread 0 raises the flag; all of CTA 1 read behind their own barrier."""
+    body = f"""
+    {CTA}{OWN_WORD}
+    setp.eq.u32 %p2, %r6, 0;
+    @!%p2 bra reader;
+    {STORE}
+    bar.sync 0;
+    @%first {RELEASE}
+    bra done;
+    reader:
+    @!%first bra meet;
+    look:
+    {ACQUIRE}
+    setp.ne.u32 %p3, %r2, 77;
+    @%p3 bra look;
+    meet:
+    MEET
+    ld.global.u32 %r3, [%d2];
+    done:
+    """
+    assert not rules(Example(body.replace("MEET", "bar.sync 0;"), grid=2)) & RACES
+    assert "global-data-race" in rules(Example(body.replace("MEET", ""), grid=2))
+
+
+LAST_BLOCK = f"""
+{CTA}{OWN_WORD_OF_THE_GRID}
+add.u64 %d2, %d2, 1024;
+{STORE}
+FENCE
+bar.sync 0;
+@!%first bra done;
+atom.global.add.u32 %r2, [%data], 1;
+setp.ne.u32 %p3, %r2, LAST;
+@%p3 bra done;
+FENCE
+ld.global.u32 %r3, [%data+1024];
+ld.global.u32 %r3, [%data+1536];
+ld.global.u32 %r3, [%data+2048];
+st.global.u32 [%data], 0;
+done:
+"""
+
+
+@schedules
+def test_the_last_cta_reads_what_all_have_written_and_resets_the_counter(schedule: str, seed: int):
+    """The counter starts at 0 (the first word of the example's data is 0)."""
+    body = LAST_BLOCK.replace("LAST", "2").replace("FENCE", "fence.acq_rel.gpu;")
+    assert not rules(Example(body, grid=3), schedule, seed) & RACES
+
+
+def test_without_fences_the_last_cta_does_not():
+    assert rules(Example(LAST_BLOCK.replace("LAST", "2").replace("FENCE", ""), grid=3)) & RACES
+
+
+def test_ctas_that_write_the_same_words_race_and_those_that_write_their_own_do_not():
+    assert "global-data-race" in rules(Example(CTA + OWN_WORD + "st.global.u32 [%d2], %r6;", grid=2))
+    assert not rules(Example(CTA + OWN_WORD_OF_THE_GRID + STORE, grid=2)) & RACES
+
+
+def test_a_write_behind_the_reads_of_two_other_ctas_is_compared_with_both():
+    body = f"""
+    {CTA}{OWN_WORD}
+    setp.eq.u32 %p2, %r6, 2;
+    @%p2 bra writer;
+    ld.global.u32 %r3, [%d2];
+    bra done;
+    writer:
+    {STORE}
+    done:
+    """
+    assert "global-data-race" in rules(Example(body, grid=3))
+
+
+def test_reductions_of_all_ctas_do_not_race():
+    assert not rules(Example(OWN_WORD + "red.global.add.u32 [%d2], 1;", grid=3)) & RACES
+    narrow = OWN_WORD + "red.relaxed.cta.global.add.u32 [%d2], 1;"
+    assert "global-hand-off" in rules(Example(narrow, grid=2))
+    assert not rules(Example(narrow)) & RACES
+
+
+def test_an_atomic_and_a_plain_access_race():
+    body = CTA + "setp.eq.u32 %p2, %r6, 0;\n@!%first bra done;\n@%p2 red.global.add.u32 [%data], 1;\n"
+    assert "global-data-race" in rules(Example(body + "@!%p2 st.global.u32 [%data], 1;\ndone:", grid=2))
+
+
+REDUCED = (
+    OWN_WORD.replace("%d2", "%d5")
+    + """
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+st.shared.u32 [%r1], 1;
+fence.proxy.async;
+bar.sync 0;
+@%first COPY [%data], [tile], 512;
+@%first cp.async.bulk.commit_group;
+@%first cp.async.bulk.wait_group 0;
+"""
+)
+
+
+def test_bulk_reductions_of_all_ctas_do_not_race_and_bulk_stores_do():
+    reduce = REDUCED.replace("COPY", "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32")
+    assert not rules(Example(reduce, grid=3)) & RACES
+    store = REDUCED.replace("COPY", "cp.async.bulk.global.shared::cta.bulk_group")
+    assert rules(Example(store, grid=2)) & RACES
+
+
+@pytest.mark.parametrize(("fence", "clean"), [
+    ("fence.proxy.async;", True), ("fence.proxy.async.global;", True), ("fence.proxy.async.shared::cta;", False),
+])  # fmt: skip
+def test_a_proxy_fence_covers_the_space_it_names(fence: str, clean: bool):
+    body = f"""
+    @%first mbarrier.init.shared::cta.b64 [bar], 1;
+    {OWN_WORD}{STORE}
+    {fence}
+    bar.sync 0;
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 512;
+    @%first cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 512, [bar];
+    wait_0:
+    mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+    @!%p0 bra wait_0;
+    """
+    assert ("global-proxy-fence" in rules(Example(body))) is not clean
+
+
+def test_what_a_copy_has_read_may_be_overwritten_once_it_was_waited_for():
+    body = """
+    @%first mbarrier.init.shared::cta.b64 [bar], 1;
+    bar.sync 0;
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 512;
+    @%first cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 512, [bar];
+    EARLY
+    wait_0:
+    mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+    @!%p0 bra wait_0;
+    LATE
+    """
+    write = "@%first st.global.u32 [%data], 1;"
+    assert rules(Example(body.replace("EARLY", "").replace("LATE", write))) == set()
+    assert "copy-to-global-not-complete" in rules(Example(body.replace("EARLY", write).replace("LATE", "")))
+
+
+def test_a_cluster_barrier_orders_global_memory_of_the_cluster_only():
+    body = (
+        "@%first st.global.u32 [%d3], 1;\nbarrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;\n"
+        "ld.global.u32 %r3, [%d4];"
+    )
+    rank = (
+        "mul.wide.u32 %d3, %rank, 256;\nadd.u64 %d3, %d3, %data;\nxor.b32 %r4, %rank, 1;\nmul.wide.u32 %d4, %r4, 256;\n"
+    )
+    rank += "add.u64 %d4, %d4, %data;\n"
+    assert not rules(Example(rank + body, cluster=2)) & RACES
+    assert "global-data-race" in rules(Example(rank + body, cluster=2, grid=4))
+
+
+def test_narrow_stores_side_by_side_are_no_race():
+    body = CTA + "shl.b32 %r0, %tid, 2;\nshl.b32 %r7, %r6, 1;\nadd.u32 %r0, %r0, %r7;\ncvt.u64.u32 %d2, %r0;\n"
+    assert not rules(Example(body + "add.u64 %d2, %d2, %data;\nst.global.u16 [%d2], 0;", grid=2)) & RACES
