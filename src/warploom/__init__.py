@@ -54,7 +54,9 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES or name in _PLUGS:
         return import_module(f".{name}", __name__)
     if name in _HOME_OF:
-        return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+        found = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+        globals()[name] = found  # this function is asked once for each name: a call of `matmul` costs microseconds
+        return found
     raise AttributeError(f"module 'warploom' has no attribute {name!r}")
 
 

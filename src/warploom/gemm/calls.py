@@ -5,9 +5,10 @@ A call of a kind that was seen before goes from its arguments to the driver by `
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 from ..runtime.arrays import view
 from .eager import launches
 from .frameworks import front
@@ -16,32 +17,29 @@ from .run import run
 from .views import restrided, transposed
 
 _LAUNCHES = launches()
-_ENTRIES = _LAUNCHES.entries
-_PLAIN, _LINEAR = ("matmul",), ("linear",)
+_QUICK, _QUICK_LINEAR, _QUICK_BIASED = (_LAUNCHES.quick[name] for name in ("matmul", "linear", "biased"))
+_FREE, _FREE_LINEAR, _FREE_BIASED = (_LAUNCHES.free[name] for name in ("matmul", "linear", "biased"))
 NAMES = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "amax")
 """Arguments that may be arrays, beside a, b and out."""
 
 
-def matmul(
-    a: Any,
-    b: Any,
-    *,
-    out: Any = None,
-    out_dtype: Any = None,
-    c: Any = None,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    bias: Any = None,
-    activation: str | None = None,
-    residual: Any = None,
-    gate: Any = None,
-    scale_a: Any = None,
-    scale_b: Any = None,
-    scale_out: Any = None,
-    amax: Any = None,
-    accumulate: str = "default",
-    config: Any = None,
-) -> Any:
+def _arguments(
+    a: Any, b: Any, *, out: Any = None, out_dtype: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
+    bias: Any = None, activation: str | None = None, residual: Any = None, gate: Any = None, scale_a: Any = None,
+    scale_b: Any = None, scale_out: Any = None, amax: Any = None, accumulate: str = "default", config: Any = None,
+) -> Any:  # fmt: skip
+    """The signature of `matmul`, which takes what is seldom given in one dictionary: that is cheaper to call."""
+
+
+SIGNATURE = inspect.signature(_arguments)
+DEFAULTS = {
+    name: parameter.default
+    for name, parameter in SIGNATURE.parameters.items()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "out"
+}
+
+
+def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
     """D = A B, and what follows it, in one kernel.
 
         x = alpha * scale_a * scale_b * (A B)
@@ -73,37 +71,28 @@ def matmul(
     emulation that would take too long, DriverError, CompilationError. Tensors that require grad get a result with a
     gradient (`warploom.torch`); with `out=` they are refused.
     """
-    if (
-        bias is None and activation is None and scale_a is None and out_dtype is None and c is None and gate is None
-        and residual is None and scale_b is None and alpha == 1.0 and config is None and scale_out is None
-        and amax is None and accumulate == "default"
-    ):  # fmt: skip
-        try:  # the plain product of tensors that came before, written out: this is what a call costs
-            entry = _ENTRIES.get((_PLAIN, (a.data_ptr(), b.data_ptr())))
-            if (
-                entry is not None
-                and entry.facts
-                == (
-                    (a.shape, a.dtype, a.is_contiguous() or a.stride()),
-                    (b.shape, b.dtype, b.is_contiguous() or b.stride()),
-                )
-                and not ((a.requires_grad or b.requires_grad) and _LAUNCHES.grad_enabled())
-            ):
-                result = _LAUNCHES.run(entry, out)
-                if result is not None:
-                    return result
-        except (AttributeError, RuntimeError):
+    if not options:
+        try:  # the plain product of tensors that came before, written out: this is all that such a call costs
+            if out is not None:
+                check, ready, device, launch = _QUICK[a.data_ptr(), b.data_ptr(), out.data_ptr()]
+                if check(a, b, out):
+                    stream = _LAUNCHES.raw_stream(device)
+                    if status := ready[stream]():
+                        launch.check(status, stream)
+                    return out
+            else:
+                same, entry = _FREE[a.data_ptr(), b.data_ptr()]
+                if same(a, b):
+                    result = _LAUNCHES.run(entry, None)
+                    if result is not None:
+                        return result
+        except (AttributeError, KeyError, RuntimeError):  # no tensors, or none that came before
             pass
-        return _slowly(_PLAIN, {"a": a, "b": b}, out, {})
-    options = {
-        "out_dtype": out_dtype, "c": c, "alpha": alpha, "beta": beta, "bias": bias, "activation": activation,
-        "residual": residual, "gate": gate, "scale_a": scale_a, "scale_b": scale_b, "scale_out": scale_out,
-        "amax": amax, "accumulate": accumulate, "config": config,
-    }  # fmt: skip
+        return _slowly(("matmul",), {"a": a, "b": b}, out, {})
     return _with_options("matmul", a, b, out, options)
 
 
-def linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options: Any) -> Any:
+def _linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options: Any) -> Any:
     """x Wᵀ + bias, as `torch.nn.functional.linear`, and whatever else `matmul` fuses.
 
     Args:
@@ -115,25 +104,52 @@ def linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options:
 
     A vector x (K,) gives a vector (N,). Raises as `matmul` does.
     """
-    if not options and bias is None:
+    if not options:
         try:
-            entry = _ENTRIES.get((_LINEAR, (x.data_ptr(), weight.data_ptr())))
-            if (
-                entry is not None
-                and entry.facts
-                == (
-                    (x.shape, x.dtype, x.is_contiguous() or x.stride()),
-                    (weight.shape, weight.dtype, weight.is_contiguous() or weight.stride()),
-                )
-                and not ((x.requires_grad or weight.requires_grad) and _LAUNCHES.grad_enabled())
-            ):
-                result = _LAUNCHES.run(entry, out)
-                if result is not None:
-                    return result
-        except (AttributeError, RuntimeError):
+            if bias is None:
+                if out is None:
+                    same, entry = _FREE_LINEAR[x.data_ptr(), weight.data_ptr()]
+                    if same(x, weight):
+                        result = _LAUNCHES.run(entry, None)
+                        if result is not None:
+                            return result
+                else:
+                    check, ready, device, launch = _QUICK_LINEAR[x.data_ptr(), weight.data_ptr(), out.data_ptr()]
+                    if check(x, weight, out):
+                        stream = _LAUNCHES.raw_stream(device)
+                        if status := ready[stream]():
+                            launch.check(status, stream)
+                        return out
+            elif out is None:
+                same, entry = _FREE_BIASED[x.data_ptr(), weight.data_ptr(), bias.data_ptr()]
+                if same(x, weight, bias):
+                    result = _LAUNCHES.run(entry, None)
+                    if result is not None:
+                        return result
+            else:
+                key = x.data_ptr(), weight.data_ptr(), bias.data_ptr(), out.data_ptr()
+                check, ready, device, launch = _QUICK_BIASED[key]
+                if check(x, weight, bias, out):
+                    stream = _LAUNCHES.raw_stream(device)
+                    if status := ready[stream]():
+                        launch.check(status, stream)
+                    return out
+        except (AttributeError, KeyError, RuntimeError):
             pass
-        return _slowly(_LINEAR, {"a": x, "b": weight}, out, {})
+        if bias is None:
+            return _slowly(("linear",), {"a": x, "b": weight}, out, {})
     return _with_options("linear", x, weight, out, {"bias": bias, **options})
+
+
+if TYPE_CHECKING:
+    matmul = _arguments
+
+    def linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options: Any) -> Any: ...
+else:
+    matmul, linear = _matmul, _linear
+    matmul.__name__ = matmul.__qualname__ = "matmul"
+    linear.__name__ = linear.__qualname__ = "linear"
+    matmul.__signature__ = SIGNATURE
 
 
 def _with_options(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
@@ -141,7 +157,9 @@ def _with_options(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) 
     tensors: dict[str, Any] = {"a": a, "b": b}
     static: list[Any] = [what]
     for name, value in options.items():
-        if value is None:
+        if name not in DEFAULTS:
+            raise ArgumentTypeError(f"{what} has no argument `{name}`", expected=", ".join(DEFAULTS), got=f"{name}=")
+        if value is None or value is DEFAULTS[name]:
             continue
         if name in NAMES and not isinstance(value, (int, float)):
             tensors[name] = value
@@ -149,6 +167,8 @@ def _with_options(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) 
         else:
             static.append((name, value))
     key = tuple(static)
+    if len(key) == 1:
+        return _slowly(key, tensors, out, {})
     try:
         result = _LAUNCHES.again(key, tuple(tensors.values()), out)
     except TypeError:  # an option that cannot be hashed: the checks will say what is wrong with it

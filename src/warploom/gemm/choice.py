@@ -41,13 +41,13 @@ class Gpu:
         name: as the driver says it.
         arch: target of its own instructions.
         sms: multiprocessors.
-        driver: version of the CUDA driver; 0 where there is none.
+        driver: version of the CUDA driver; "" where there is none.
     """
 
     name: str = "NVIDIA H200"
     arch: str = "sm_90a"
     sms: int = 132
-    driver: int = 0
+    driver: str = ""
 
     @property
     def number(self) -> int:
@@ -85,7 +85,7 @@ def gpu_of(index: int) -> Gpu:
 
     loaded = library.load()
     device = loaded.device(index)
-    return Gpu(device.name, device.arch, device.sms, int(getattr(loaded, "version", 0) or 0))
+    return Gpu(device.name, device.arch, device.sms, str(loaded.version))
 
 
 def key_of(problem: Problem) -> str:

@@ -1,11 +1,13 @@
 """The short way of a call that came before: from the tensors' addresses to the driver, in about a microsecond.
 
-    addresses   ->  Entry   what was checked for tensors at these addresses: shapes, strides, types; launches by output
-    kind        ->  Kind    what is the same for tensors of one kind at any address: how their launch is made anew
+    quick       ->  Hit     plain calls: the addresses of all tensors; one check of theirs, the driver's call
+    entries     ->  Entry   any calls: what was checked for tensors at these addresses; launches by output
+    kinds       ->  Kind    what is the same for tensors of one kind at any address: how their launch is made anew
 
-A hit in the first table costs reading the key, two look-ups and the driver's call. A hit in the second (new memory, the
-same kind of tensors) encodes the tensor maps that moved. Only torch tensors on a GPU come here; everything that was
-checked once depends on nothing but what the keys hold.
+A hit in the first table costs reading addresses, one look-up, torch's own guard (shapes, strides, types, device,
+gradients, in one call of C++) and the driver's call. A hit in the last (new memory, the same kind of tensors) encodes
+the tensor maps that moved. Only torch tensors on a GPU come here; everything that was checked once depends on nothing
+but what the keys and the guard hold.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..driver.launch import PreparedLaunch
 from ..isa.tensor_map import TensorMapSpec
@@ -24,8 +26,10 @@ KEPT = 8192
 """Entries, and kinds, that are remembered; then the older half is forgotten."""
 OUTPUTS_KEPT = 512
 """Outputs of one entry."""
-ADDRESS_CLASS = 128
-"""Two addresses are of one kind if they are equal modulo this."""
+ADDRESS_CLASS = 16
+"""Two addresses are of one kind if they are equal modulo this: what TMA, and the widest loads, ask of an address."""
+QUICK = {("matmul",): "matmul", ("linear",): "linear", ("linear", "bias"): "biased"}
+"""Calls without any other argument, by the tables they are in."""
 WRAPPED = frozenset({"Tensor", "Parameter"})
 
 
@@ -96,7 +100,7 @@ class Kind:
     Attributes:
         templates: the launches of such a call.
         spans: for each tensor, output last, the bytes from its first element to behind its last.
-        out_facts: shape, dtype and strides of the output.
+        out_facts: shape, dtype, strides and device of the output.
         make: makes an output.
         device: of the tensors.
     """
@@ -141,6 +145,36 @@ class Entry:
         return launch
 
 
+Hit: TypeAlias = "tuple[Callable[..., bool], dict[int, Callable[[], Any]], int, Any]"
+"""Guard of a, b and out; the driver's calls by stream; device; the launch."""
+
+
+def guard(*tensors: Any) -> Callable[..., bool]:
+    """A function that says of as many tensors whether they are as these: type, shape, strides, dtype, device, and
+    whether a gradient is wanted. torch.compile's own guard, where this torch has it."""
+    torch = sys.modules["torch"]
+    try:
+        made = torch._C._dynamo.guards.TensorGuards(
+            *tensors, dynamic_dims_sizes=[list(tensor.shape) for tensor in tensors],
+            dynamic_dims_strides=[list(tensor.stride()) for tensor in tensors],
+        )  # fmt: skip
+        other = tensors[0].as_strided((*tensors[0].shape, 1), (*tensors[0].stride(), 1))
+        if made.check(*tensors) and not made.check(other, *tensors[1:]):
+            return made.check
+    except (AttributeError, TypeError, RuntimeError):
+        pass
+    return partial(_same, tuple(map(_all_of, tensors)))
+
+
+def _all_of(tensor: Any) -> tuple[Any, ...]:
+    wanted = tensor.requires_grad and sys.modules["torch"].is_grad_enabled()
+    return type(tensor), tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device(), wanted
+
+
+def _same(facts: tuple[Any, ...], *tensors: Any) -> bool:
+    return tuple(map(_all_of, tensors)) == facts
+
+
 def facts_of(tensor: Any) -> tuple[Any, ...]:
     """All of a tensor, but its address, that a check depends on."""
     return tensor.shape, tensor.dtype, tensor.is_contiguous() or tensor.stride()
@@ -152,14 +186,16 @@ class Launches:
     def __init__(self) -> None:
         self.entries: dict[tuple[Any, ...], Entry] = {}
         self.kinds: dict[tuple[Any, ...], Kind] = {}
+        self.quick: dict[str, dict[tuple[int, ...], Hit]] = {"matmul": {}, "linear": {}, "biased": {}}
+        self.free: dict[str, dict[tuple[int, ...], tuple[Any, Entry]]] = {"matmul": {}, "linear": {}, "biased": {}}
         self.raw_stream: Callable[[int], int] = int
         self.grad_enabled: Callable[[], bool] = bool
         self._lock = threading.Lock()
 
     def clear(self) -> None:
         """Forget everything."""
-        self.entries.clear()
-        self.kinds.clear()
+        for table in (self.entries, self.kinds, *self.quick.values(), *self.free.values()):
+            table.clear()  # type: ignore[attr-defined]
 
     # -- finding ---------------------------------------------------------------------------------------------------
 
@@ -180,7 +216,27 @@ class Launches:
             entry = self.moved(static, tensors, pointers, facts)
             if entry is None:
                 return None
-        return self.run(entry, out)
+        result = self.run(entry, out)
+        if result is not None:
+            self.hasten(static, pointers, tensors, out, entry)
+        return result
+
+    def hasten(
+        self, static: tuple[Any, ...], pointers: tuple[int, ...], tensors: tuple[Any, ...], out: Any, entry: Entry
+    ) -> None:
+        """Put a plain call into the tables that are asked first."""
+        name = QUICK.get(static)
+        if name is None:
+            return
+        if out is None:
+            made = guard(*tensors), entry
+            with self._lock:
+                bounded(self.free[name])[pointers] = made
+            return
+        launch = entry.launches[out.data_ptr()]
+        hit = guard(*tensors, out), launch.calls, entry.device, launch
+        with self._lock:
+            bounded(self.quick[name])[(*pointers, out.data_ptr())] = hit
 
     def moved(
         self, static: tuple[Any, ...], tensors: tuple[Any, ...], pointers: tuple[int, ...], facts: tuple[Any, ...]
@@ -198,8 +254,8 @@ class Launches:
         """Launch; the output, or None where the long way must decide."""
         if out is None:
             out = entry.make()
-        elif (out.shape, out.dtype, out.is_contiguous() or out.stride()) != entry.out_facts or (
-            out.get_device() != entry.device or (out.requires_grad and self.grad_enabled())
+        elif (out.shape, out.dtype, out.is_contiguous() or out.stride(), out.get_device()) != entry.out_facts or (
+            out.requires_grad and self.grad_enabled()
         ):
             return None
         launch = entry.launch_to(out.data_ptr())
@@ -236,7 +292,7 @@ class Launches:
         device = launched[0].views[0].index
         shape, dtype = tuple(result.shape), result.dtype
         kind = Kind(
-            templates, tuple(span_of(tensor) for tensor in everything), facts_of(result),
+            templates, tuple(span_of(tensor) for tensor in everything), (*facts_of(result), result.get_device()),
             partial(torch.empty, shape, dtype=dtype, device=result.device), device,
         )  # fmt: skip
         launch = templates[0].launch if len(templates) == 1 else Several(tuple(each.launch for each in templates))

@@ -1,0 +1,152 @@
+"""A call of a kind that came before goes straight to the driver; one that only looks alike does not."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("needs_ptxas")
+
+
+def launches(log: list[str]) -> list[str]:
+    return [line for line in log if line.startswith("launch")]
+
+
+def test_a_second_call_only_launches(on_gpu):
+    log = on_gpu("""
+a, b, out = bf16(256, 128), bf16(192, 128), bf16(256, 192)
+for _ in range(3):
+    assert warploom.matmul(a, b.T, out=out) is out
+    with open(__import__("os").environ["FAKE_CUDA_LOG"], "a") as log: log.write("call\\n")
+""")
+    first, second, third = "\n".join(log).split("call")[:3]
+    assert "load ELF" in first and "launch" in first
+    assert [line.split(" ")[0] for line in second.strip().splitlines()] == ["launch"]
+    assert second.strip() == third.strip()
+
+
+def test_new_memory_of_the_same_kind_needs_no_checks_but_its_own_maps(on_gpu):
+    log = on_gpu("""
+from warploom.gemm import calls
+a, c, b, out, d = bf16(256, 128), bf16(256, 128), bf16(128, 192), bf16(256, 192), bf16(256, 192)
+warploom.matmul(a, b, out=out)
+calls.compute = None                         # the long way would fail now
+assert warploom.matmul(c, b, out=d) is d
+assert warploom.matmul(c, b, out=out) is out
+made = warploom.matmul(c, b)
+assert made.shape == (256, 192) and made.dtype == torch.bfloat16
+""")
+    lines = launches(log)
+    assert len(lines) == 4
+    maps = [at for at, line in enumerate(log) if line.startswith("map ")]
+    second, third, fourth = [at for at, line in enumerate(log) if line.startswith("launch")][1:]
+    assert sum(at < second for at in maps) == 5, "three maps, then those of what moved: `a` and the output"
+    assert not any(second < at < third for at in maps), "an output that came before has its map"
+    assert sum(third < at < fourth for at in maps) == 1
+
+
+def test_the_same_addresses_with_other_shapes_strides_or_types_are_another_call(on_gpu):
+    on_gpu("""
+from warploom.gemm import calls
+a, b, out = bf16(256, 128), bf16(128, 256), bf16(256, 256)
+warploom.matmul(a, b, out=out)
+seen = []
+real = calls.compute
+calls.compute = lambda *arguments: seen.append(1) or real(*arguments)
+warploom.matmul(a, b, out=out)
+assert not seen
+for x, y, z in [
+    (a[:128], b, out[:128]),
+    (a, b.view(256, 128).T, out),
+    (a.view(torch.float16), b.view(torch.float16), out.view(torch.float16)),
+    (a, b, out.T),
+    (a, b[:, :128], out.view(-1)[: 256 * 128].view(256, 128)),
+]:
+    before = len(seen)
+    warploom.matmul(x, y, out=z)
+    assert len(seen) == before + 1
+    assert warploom.matmul(x, y, out=z) is z
+""")
+
+
+def test_every_stream_gets_its_own_launch_and_a_capture_finds_the_kernel_loaded(on_gpu):
+    log = on_gpu("""
+import ctypes
+a, b, out = bf16(256, 128), bf16(128, 192), bf16(256, 192)
+for stream in (0x40, 0x50, 0x40):
+    warploom.matmul(a, b, out=out)
+ctypes.CDLL(None).setenv(b"FAKE_CUDA_CAPTURING", b"1", 1)
+stream = 0x70
+warploom.matmul(a, b, out=out)
+warploom.matmul(bf16(256, 128), b, out=out)
+""")
+    assert [line.split(" stream ")[1].split()[0] for line in launches(log)] == ["40", "50", "40", "70", "70"]
+    assert log.count("load ELF") == 1
+
+
+def test_an_output_that_overlaps_an_operand_is_refused_also_the_second_time(on_gpu):
+    on_gpu("""
+a, b = bf16(256, 256), bf16(256, 256)
+out = torch.empty_like(a)
+warploom.matmul(a, b, out=out)
+for wrong in (a, b):
+    with pytest.raises(errors.ArgumentError, match="overlap"):
+        warploom.matmul(a, b, out=wrong)
+""")
+
+
+def test_fused_calls_and_linear_are_remembered_too(on_gpu):
+    log = on_gpu("""
+from warploom.gemm import calls
+x, w, bias = bf16(16, 256), bf16(512, 256), bf16(512)
+scale = torch.ones(1)
+def call():
+    warploom.linear(x, w)
+    warploom.linear(x, w, bias)
+    warploom.linear(x, w, bias, activation="silu")
+    warploom.matmul(x, w.T, alpha=2.0)
+call()
+calls.compute = None
+call()
+""")
+    assert len(launches(log)) == 8
+
+
+def test_what_wants_a_gradient_never_takes_the_short_way(on_gpu):
+    on_gpu("""
+import warploom.torch
+x, w = bf16(16, 256), bf16(512, 256)
+y = warploom.linear(x, w)
+w.requires_grad_()
+seen = []
+warploom.torch.linear  # loaded
+from warploom.integrations import torch as plug
+plug.dispatch = lambda *a: seen.append(a) or "asked"
+assert warploom.linear(x, w) == "asked" and seen
+with torch.no_grad():
+    assert warploom.linear(x, w).shape == (16, 512)
+with pytest.raises(AssertionError):
+    assert warploom.linear(x, w, out=y) == "not asked"
+""")
+
+
+def test_the_batch_is_one_launch_for_each_matrix_and_remembered_as_one(on_gpu):
+    log = on_gpu("""
+from warploom.gemm import calls
+a, b, out = bf16(3, 256, 128), bf16(3, 128, 192), bf16(3, 256, 192)
+warploom.matmul(a, b, out=out)
+calls.compute = None
+warploom.matmul(a, b, out=out)
+warploom.matmul(a, b, out=out)
+""")
+    assert len(launches(log)) == 9
+
+
+def test_a_gpu_before_ampere_is_refused_in_a_sentence(on_gpu):
+    on_gpu("""
+from warploom.gemm import run
+from warploom.gemm.choice import Gpu
+run.gpu_of = lambda index: Gpu("Tesla V100", "sm_70", 80, 13000)
+with pytest.raises(errors.ArgumentError, match="compute capability 8.0") as caught:
+    warploom.matmul(bf16(256, 128), bf16(128, 192))
+assert "Tesla V100, sm_70" in str(caught.value)
+""")
