@@ -58,8 +58,9 @@ def path() -> str | None:
 class CublasLt:
     """A cublasLt handle. Raises DriverError with the function and its status where a call fails."""
 
-    def __init__(self, library: str) -> None:
-        self._native = ctypes.CDLL(library)
+    def __init__(self, library: str | Any) -> None:
+        """library: path of libcublasLt; or, for tests, an object with its functions."""
+        self._native = ctypes.CDLL(library) if isinstance(library, str) else library
         self.handle = ctypes.c_void_p()
         self.call("cublasLtCreate", ctypes.byref(self.handle))
 
@@ -84,6 +85,13 @@ class CublasLt:
         )  # fmt: skip
 
 
+def current_stream() -> int:
+    """Handle of torch's current stream."""
+    import torch
+
+    return int(torch.cuda.current_stream().cuda_stream)
+
+
 class Matmul:
     """One product: its description and the algorithms that cublasLt proposes for it, best guess first."""
 
@@ -105,7 +113,7 @@ class Matmul:
         self._a = library.layout(problem.dtype, k, n, k)
         self._b = library.layout(problem.dtype, k, m, k)
         self._d = library.layout(problem.out, n, m, n)
-        self._workspace = torch.empty(WORKSPACE, dtype=torch.uint8, device="cuda")
+        self._workspace = torch.empty(WORKSPACE, dtype=torch.uint8, device=operands.a.device)
         self._one, self._zero = ctypes.c_float(1.0), ctypes.c_float(0.0)
         self.proposals = self._propose()
 
@@ -128,8 +136,6 @@ class Matmul:
 
     def caller(self, operands: Operands, proposal: _Proposal) -> Callable[[], None]:
         """A call with one algorithm, on torch's current stream."""
-        import torch
-
         library, native = self._library, self._library._native.cublasLtMatmul
         a, b, d = (ctypes.c_void_p(t.data_ptr()) for t in (operands.b, operands.a, operands.out))
         one, zero, algorithm = ctypes.byref(self._one), ctypes.byref(self._zero), ctypes.byref(proposal.algorithm)
@@ -138,7 +144,7 @@ class Matmul:
         layouts = (self._a, self._b, self._d)
 
         def call() -> None:
-            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+            stream = ctypes.c_void_p(current_stream())
             status = native(
                 handle, description, one, a, layouts[0], b, layouts[1], zero, d, layouts[2], d, layouts[2], algorithm,
                 workspace, size, stream,

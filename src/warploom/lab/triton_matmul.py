@@ -89,7 +89,7 @@ def configs(problem: Problem) -> tuple[Config, ...]:
 
 
 def caller(problem: Problem, operands: Operands, config: Config, sms: int) -> Callable[[], Any]:
-    """A call of one configuration. `compiled` on it is Triton's handle of the kernel after the first call."""
+    """A call of one configuration; its first call compiles. sms: multiprocessors of the GPU."""
     tile_k = config.k_bytes // operands.a.element_size()
     maps = [
         TensorDescriptor.from_tensor(operands.a, [config.m, tile_k]),
