@@ -43,6 +43,7 @@ RIGHT: dict[str, set[str]] = {
     "drop-cluster-arrival": {DEADLOCK, "InvalidOperandError"},
     "drop-cluster-wait": {"mbarrier-init-not-visible", "cta-may-have-exited", "data-race", "InvalidOperandError"},
     "drop-cluster-barrier": {"mbarrier-init-not-visible", "cta-may-have-exited", "data-race"},
+    "drop-grid-wait": {"before-grid-wait"},
     "drop-arrival": {DEADLOCK},
     "drop-expect": {"byte-count-mismatch"},
     "drop-wait": {*ENTRY},

@@ -4,6 +4,7 @@ group waits, commits, fences, barriers   what lies between the one of its kind b
 arrivals on named barriers               whoever waits there
 operations on mbarriers                  all operations on the same barriers, and what their waits let pass
 addresses and descriptors                whoever uses them
+griddepcontrol.wait                      whatever touches global memory
 cluster barriers                         whatever reaches another CTA
 """
 
@@ -57,6 +58,8 @@ class Sites:
         if mutant.kind in AROUND:
             same = AROUND[mutant.kind]
             return self._around(at, lambda i: i.opcode.startswith(same), _accesses_and_waits, _accesses_and_waits)
+        if mutant.kind == "drop-grid-wait":
+            return self._where(lambda i: ".global" in i.opcode)
         if mutant.kind == "drop-turn":
             number = mutant.instruction.operands[:1]
             return self._where(lambda i: i.opcode.startswith(("bar.", "barrier.")) and i.operands[:1] == number)

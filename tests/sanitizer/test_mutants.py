@@ -62,3 +62,10 @@ def test_a_finding_at_another_place_does_not_count():
     stores = [i.ptx_line for i in sites.code if "global.shared" in i.opcode]
     assert stores[1] in sites.of(fences[1])
     assert stores[3] not in sites.of(fences[1])
+
+
+def test_a_dependent_launch_without_its_wait_is_found_though_the_text_does_not_speak_of_it():
+    subject = subjects()["walkthrough"]
+    (mutant,) = mutants(subject.module, ["drop-grid-wait"])
+    assert subject.program.pdl and "griddepcontrol" not in mutant.module.to_text()
+    assert judge(subject, mutant, Sites(subject), Healthy(subject)).rule == "before-grid-wait"

@@ -237,7 +237,9 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("drop-init-fence", _starts("fence.mbarrier_init"), _drop),
     Mutation("drop-wgmma-fence", _starts("wgmma.fence"), _drop),
     Mutation(
-        "drop-fence", _starts("fence.acq_rel", "fence.sc", "membar", "fence.proxy.tensormap", "fence.proxy.alias"), _drop
+        "drop-fence",
+        _starts("fence.acq_rel", "fence.sc", "membar", "fence.proxy.tensormap", "fence.proxy.alias"),
+        _drop,
     ),
     Mutation(
         "drop-commit", _starts("wgmma.commit_group", "cp.async.commit_group", "cp.async.bulk.commit_group"), _drop
@@ -249,6 +251,7 @@ MUTATIONS: tuple[Mutation, ...] = (
     Mutation("drop-turn", _starts("bar.arrive", "barrier.arrive"), _drop),
     Mutation("drop-cluster-arrival", _starts("barrier.cluster.arrive"), _drop),
     Mutation("drop-cluster-wait", _starts("barrier.cluster.wait"), _drop),
+    Mutation("drop-grid-wait", _starts("griddepcontrol.wait"), _drop),
     Mutation("drop-arrival", _is_arrival, _drop),
     Mutation("drop-expect", _starts("mbarrier.arrive.expect_tx"), _drop),
     Mutation("drop-wait", _starts("mbarrier.try_wait", "mbarrier.test_wait"), _pass_at_once),

@@ -61,6 +61,7 @@ def run(
     names: Mapping[str, str] = NO_NAMES,
     watch: Callable[[Machine], Observer] | None = None,
     choose: Choose | None = None,
+    dependent: bool = False,
 ) -> Report:
     """Emulate one launch.
 
@@ -78,6 +79,7 @@ def run(
             behind parameters (by the parameter's name), for messages.
         watch: makes the observer that sees the run's events; instead of the sanitizer, so without `check`.
         choose: makes every choice of the machine, in place of the schedule; see `guided`.
+        dependent: the launch may overlap the end of the grid in front (PTX ISA 9.7.13.13), for the sanitizer.
 
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
@@ -107,6 +109,7 @@ def run(
         )  # fmt: skip
         machine.tensor_maps = maps
         machine.numerics = numerics
+        machine.dependent = dependent
         sanitizer = Sanitizer(machine) if check else None
         machine.observer = sanitizer if watch is None else watch(machine)
         scheduler = (

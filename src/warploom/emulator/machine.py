@@ -265,6 +265,7 @@ class Machine:
         self.counters = Counters(detailed=check)
         self.observer: Observer | None = None
         self.numerics = "exact"
+        self.dependent = False
         self.tensor_maps: list[object] = []
         self.steps = 0
         self.progress_count = 0

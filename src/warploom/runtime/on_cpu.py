@@ -159,6 +159,7 @@ def run(
             shared_parts=program.shared_parts,
             roles=program.roles,
             choose=choose,
+            dependent=program.pdl,
             names={parameter.name: parameter.source for parameter in program.parameters},
             watch=watch,
         )

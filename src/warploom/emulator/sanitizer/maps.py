@@ -58,7 +58,7 @@ class Maps(Operations):
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self._maps: dict[tuple[Region, int], DeviceMap] = {}
-        self.awaits_grid = any(
+        self.awaits_grid = machine.dependent or any(
             operation.instruction.opcode == "griddepcontrol.wait" for operation in machine.code.operations
         )
 
