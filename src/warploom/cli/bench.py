@@ -13,11 +13,11 @@ from rich.table import Table
 
 from .output import console, say, say_error, say_json, say_table
 
-Names = "square, llm, small-k, launch, decode, fp8, grouped, fused, overhead"
+SUITE_NAMES = "square, llm, small-k, launch, decode, fp8, grouped, fused, overhead"
 
 
 def bench(
-    suite: Annotated[str, typer.Option(help=f"Which problems: {Names}.")] = "square",
+    suite: Annotated[str, typer.Option(help=f"Which problems: {SUITE_NAMES}.")] = "square",
     protocol: Annotated[str, typer.Option(help="alone, interleaved, burst, or several: alone,burst.")] = "",
     against: Annotated[str, typer.Option(help="Contenders, comma-separated; `none`: only ours.")] = "",
     config: Annotated[

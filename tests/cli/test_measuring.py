@@ -1,0 +1,237 @@
+"""The commands that measure and calculate, on a machine without a GPU: ladder, bench, explain, evidence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from warploom.cli.app import app
+from warploom.driver import library
+from warploom.lab import evidence, gpu_stage, recipe
+from warploom.lab.clock import ClockReading
+from warploom.lab.timing import Spread
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "available", lambda: False)
+
+
+@pytest.mark.parametrize("command", ["ladder", "bench", "explain", "evidence"])
+def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
+    result = run(command, "--help")
+    assert result.exit_code == 0
+    assert f"Example: warploom {command}" in " ".join(result.output.split())
+
+
+# -- ladder --------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_gpu_the_ladder_shows_counters(no_gpu: None) -> None:
+    result = run("ladder", "--rungs", "8,9", "--size", 128)
+    assert result.exit_code == 0
+    assert "The ladder in the emulator" in result.stdout and "No GPU was used" in result.stdout
+    eight, nine = (line for line in result.stdout.splitlines() if line.lstrip().startswith(("8 tma", "9 larger")))
+    assert "32 wgmma" in eight and "16 wgmma" in nine
+
+
+def test_the_ladder_as_json_as_a_file_and_as_a_picture(no_gpu: None, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    out, plot = tmp_path / "ladder.json", tmp_path / "ladder.png"
+    result = run("ladder", "--rungs", "8", "--size", 64, "--json", "--out", out, "--plot", plot)
+    told = json.loads(result.stdout)
+    (row,) = told["rows"]
+    assert (row["rung"], row["protocol"], row["findings"], row["seed"]["tflops"]) == (8, "emulated", 0, 317)
+    assert json.loads(out.read_text())["rows"] == told["rows"]
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    run("ladder", "--rungs", "9", "--size", 128, "--json", "--out", out, "--append")
+    assert [row["rung"] for row in json.loads(out.read_text())["rows"]] == [8, 9]
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        (("--rungs", "99"), "no rung '99'"),
+        (("--size", "-1"), "is positive"),
+        (("--rungs", "8", "--size", "100"), "N in multiples of 8"),
+        (("--data", "ones"), "no data 'ones'"),
+    ],
+)
+def test_a_ladder_that_cannot_be_climbed_says_why(arguments: tuple[str, ...], says: str, no_gpu: None) -> None:
+    result = run("ladder", *arguments)
+    assert result.exit_code == 2
+    assert says in result.stderr and "Traceback" not in result.output
+
+
+def test_a_gpu_below_hopper_asked_for_a_hopper_rung_says_which_it_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Old:
+        def device(self, index: int) -> library.Device:
+            return library.Device(0, "NVIDIA A100", "sm_80", (8, 0), 108, 80 << 30, 166912, 1_410_000)
+
+    monkeypatch.setattr(library, "available", lambda: True)
+    monkeypatch.setattr(library, "load", Old)
+    result = run("ladder", "--rungs", "20")
+    assert result.exit_code == 2
+    assert "NVIDIA A100 (sm_80) cannot run rung 20 ping_pong" in result.stderr
+    assert "it can run rungs 1, 2, 3, 4, 5, 6" in result.stderr
+
+
+# -- bench ---------------------------------------------------------------------------------------------------------
+
+
+class Stage:
+    """A GPU that is none, through which the command can be run."""
+
+    name, driver, uuid = "Pretended GPU", "1.0", ""
+    time = 0.0
+
+    def __init__(self) -> None:
+        self.timer = self
+
+    def timed(self, call: Any, launches: int) -> float:
+        Stage.time += 1e-3 * launches
+        return 1e-3
+
+    def now(self) -> float:
+        return Stage.time
+
+    def idle(self, seconds: float) -> None:
+        Stage.time += seconds
+
+    def operands(self, problem: Any, data: str) -> list[Any]:
+        return []
+
+    def check(self, problem: Any, sets: Any, prepared: Any) -> tuple[float, bool]:
+        return 1e-3, True
+
+    def ready(self, prepared: Any, launch: str, count: int) -> tuple[Any, int]:
+        return (lambda: None), 1
+
+    def clock(self, prepared: Any, seconds: float) -> tuple[ClockReading, float] | None:
+        return None
+
+    def host_us(self, prepared: Any) -> Spread:
+        return Spread([1.0])
+
+    def release(self) -> None:
+        pass
+
+
+def test_bench_prints_a_table_and_writes_evidence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(gpu_stage, "GpuStage", Stage)
+    out = tmp_path / "square-bf16.json"
+    arguments = ("bench", "--shapes", "256x128x64", "--config", "rung:8", "--against", "cublas,quack", "--out", out)
+    result = run(*arguments, "--protocol", "alone,burst", "--seconds", 0.1)
+    assert result.exit_code == 0, result.output
+    assert "square-bf16 on Pretended GPU, alone" in result.stdout and "r08_tma_wgmma" not in result.stderr
+    assert "quack takes no part: quack is not installed" in result.stderr
+    written = json.loads(out.read_text())
+    assert {"suite", "gpu", "driver", "source_sha256", "date", "command", "versions", "sm_clock_mhz", "power_w"} <= set(
+        written
+    )
+    assert written["missing"] == [{"provider": "quack", "reason": "quack is not installed"}]
+    ours = [row for row in written["rows"] if row["provider"] == "warploom:rung:8"]
+    assert [row["protocol"] for row in ours] == ["alone", "burst"]
+    assert ours[0]["ratio_to"] == {"cublas": 1.0}
+    assert evidence.ptx_sha256(recipe.rebuild(ours[0]["build"]).ptx()) == ours[0]["ptx_sha256"]
+
+
+@pytest.mark.parametrize("arguments", [("--suite", "round"), ("--protocol", "slow"), ("--shapes", "1x2")])
+def test_bench_called_wrongly_says_what_there_is(arguments: tuple[str, ...]) -> None:
+    result = run("bench", *arguments)
+    assert result.exit_code == 2 and "expected" in result.stderr
+
+
+def test_bench_without_a_gpu_says_what_can_be_done_without_one() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    result = run("bench")
+    assert result.exit_code == 1
+    assert "needs a GPU" in result.stderr and "warploom ladder" in result.stderr
+
+
+def test_every_suite_of_the_help_text_is_one() -> None:
+    from warploom.cli.bench import SUITE_NAMES
+    from warploom.lab.suites import SUITES
+
+    assert SUITE_NAMES.split(", ") == list(SUITES)
+
+
+# -- explain -------------------------------------------------------------------------------------------------------
+
+
+def test_explain_says_which_roof_is_lower() -> None:
+    large, small = (json.loads(run("explain", m, 8192, 8192, "--json").stdout) for m in (8192, 16))
+    assert (large["bound"], small["bound"]) == ("tensor cores", "memory")
+    assert large["intensity"] == round(8192 / 3, 2)
+    assert large["peak_tflops"] == 1070.5 and large["ridge"] == 223.03
+    assert small["least_us"] == round((16 * 8192 + 8192 * 8192 + 16 * 8192) * 2 / 4.8e12 * 1e6, 2)
+
+
+def test_explain_shows_tiles_waves_occupancy_and_traffic_of_a_pinned_configuration() -> None:
+    result = run("explain", 4096, 2112, 7168, "--config", "cooperative_128x256x4_2b_g8")
+    assert result.exit_code == 0
+    assert "32 x 9 = 288 tiles, 2.18 waves of 132" in result.stdout
+    assert "1 CTA on an SM" in result.stdout and "384 threads" in result.stdout
+    assert "grouped 8" in result.stdout and "hilbert" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [(0, 1, 1), (64, 64, 64, "--dtype", "f64"), (64, 64, 64, "--machine", "A100"),
+                  (64, 64, 64, "--config", "pingpong")]
+)  # fmt: skip
+def test_explain_called_wrongly_says_what_it_takes(arguments: tuple[object, ...]) -> None:
+    result = run("explain", *arguments)
+    assert result.exit_code == 2 and "expected" in result.stderr
+
+
+# -- evidence ------------------------------------------------------------------------------------------------------
+
+
+def write_rows(path: Path, sha: str | None = None) -> Path:
+    from warploom.kernels.ladder import find
+
+    rung = find(8)
+    config = rung.load().Config()
+    row = {"kernel": rung.module, "m": 64, "n": 64, "k": 64, "dtype": "bf16", "protocol": "alone",
+           "ptx_sha256": sha or evidence.ptx_sha256(rung.build().ptx()),
+           "build": recipe.recipe(rung.build, config)}  # fmt: skip
+    evidence.write(path, {"suite": "ladder", "gpu": "NVIDIA H200"}, [row])
+    return path
+
+
+def test_fresh_evidence_is_said_to_be_so(tmp_path: Path) -> None:
+    result = run("evidence", write_rows(tmp_path / "fresh.json"))
+    assert result.exit_code == 0
+    assert "1 rows with a text, 0 stale" in result.stdout and "nothing is stale" in result.stdout
+    assert run("evidence", "--check", tmp_path / "fresh.json").stdout == ""
+
+
+def test_a_stale_row_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:
+    result = run("evidence", "--check", write_rows(tmp_path / "old.json", sha="0" * 64))
+    assert result.exit_code == 1
+    assert "r08_tma_wgmma" in result.stdout and "has changed since" in result.stdout
+    told = json.loads(run("evidence", "--json", tmp_path / "old.json").stdout)
+    assert told[0]["stale"] and told[0]["known"]
+
+
+def test_where_there_is_no_evidence_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run("evidence")
+    assert result.exit_code == 2 and "benchmarks/results" in result.stderr
+    assert run("evidence", tmp_path / "none.json").exit_code == 2
