@@ -1,4 +1,4 @@
-"""Put the figures of benchmarks/results into docs/measured-facts.md and README.md, behind their markers.
+"""Put the figures of benchmarks/results into docs and README.md, behind their markers; docs/ladder by `book`.
 
     python benchmarks/render.py [--check]        --check: exit 1 if a document differs, write nothing
 
@@ -11,12 +11,15 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-sys.path.insert(0, str(ROOT / "src"))  # the package of this checkout, whatever is installed
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]  # the package of this checkout; its book
+
+import book  # noqa: E402
 
 from warploom.kernels.ladder import find  # noqa: E402
 from warploom.lab import climb, staleness  # noqa: E402
@@ -208,9 +211,10 @@ def says_less(text: str, new: str) -> bool:
 def main() -> int:
     """Make the tables, or say which document differs."""
     differ = 0
-    for document, tables in TABLES.items():
+    makers = {document: partial(rendered, tables=tables) for document, tables in TABLES.items()}
+    for document, make in {**makers, **{chapter: book.rendered for chapter in book.documents()}}.items():
         text = document.read_text()
-        new = rendered(text, tables)
+        new = make(text)
         if "--check" in sys.argv:
             if says_less(text, new):
                 print(
