@@ -78,7 +78,7 @@ def build(product: Product = Product(e4m3, e4m3), config: Config = CONFIG) -> Ke
             gemm.operand_a(product, config), gemm.operand_b(product, config),
             Tile("Blocks", "M", f32), Tile("ColumnBlocks", "Blocks", f32),
         ),
-        out_specs=(gemm.result(product, config),),
+        out_specs=(gemm.result(product),),
         grid=persistent_grid((config.tile_m, config.tile_n)),
         block=config.threads,
         arch="sm_90a",

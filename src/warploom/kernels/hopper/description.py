@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...collective.fusion import ACTIVATIONS, SCALES, Fusion
+from ...collective.store_boxes import fits
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f32, s32
 
@@ -21,8 +23,6 @@ SHARED_BYTES = 232448
 BOX = 64
 """Rows of a store box; its columns fill 128 bytes."""
 FORMS = ("cooperative", "ping_pong", "staggered")
-ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
-SCALES = ("tensor", "row")
 
 
 @dataclass(frozen=True)
@@ -51,44 +51,6 @@ class Product:
     def tile_k(self) -> int:
         """Elements of k in one stage: 128 bytes' worth."""
         return TILE_K_BYTES // self.a.bytes
-
-
-@dataclass(frozen=True)
-class Fusion:
-    """What is done to the accumulators, in this order, each step in f32.
-
-        x = alpha * scale_a * scale_b * acc      scales: one number each ("tensor"), or scale_a[row] * scale_b[column]
-        x = x + bias                             of the column (N,) or of the row (M,)
-        x = activation(x)
-        x = x * gate                             (M, N), of D's type
-        x = x + beta * C                         (M, N), of D's type (a residual is beta = 1)
-        D = x * scale_out                        one number, for eight-bit outputs
-
-    Attributes:
-        alpha: there is an `alpha` argument.
-        scales: None, "tensor" or "row".
-        bias: None, "column" or "row"; f32 or of D's type (`bias_dtype`).
-        activation: None, "relu", "gelu" (by erf), "gelu_tanh", "silu".
-        gate: there is a gate.
-        addend: there are `C` and `beta`.
-        scale_out: there is a factor of the output.
-        amax: the largest |x| before `scale_out` goes to a buffer of one f32, by atomic maximum.
-    """
-
-    alpha: bool = False
-    scales: str | None = None
-    bias: str | None = None
-    bias_dtype: DType | None = None
-    activation: str | None = None
-    gate: bool = False
-    addend: bool = False
-    scale_out: bool = False
-    amax: bool = False
-
-    @property
-    def empty(self) -> bool:
-        """Whether the accumulators are stored as they are."""
-        return self == Fusion()
 
 
 @dataclass(frozen=True)
@@ -128,6 +90,11 @@ class Config:
     def rows(self) -> int:
         """Rows of one consumer."""
         return self.tile_m if self.form == "ping_pong" else self.tile_m // self.consumers
+
+    @property
+    def accumulators(self) -> int:
+        """Registers of one thread for its part of the tile."""
+        return self.rows * self.tile_n // 128
 
     @property
     def threads(self) -> int:
@@ -173,13 +140,21 @@ class Config:
         shared_rows = self.tile_n if self.shared == "b" else self.tile_m
         if self.ctas not in (1, 2) or shared_rows % (8 * self.ctas):
             return "what is multicast is cut into slices of 8 rows", f"a multiple of {8 * self.ctas}", shared_rows
-        if self.rows * self.tile_n // 128 > 208:
-            return "its accumulators do not fit the registers", "at most 208 for each thread", (
-                self.rows * self.tile_n // 128)  # fmt: skip
+        if self.accumulators > 208:
+            return "its accumulators do not fit the registers", "at most 208 for each thread", self.accumulators
         if self.shared_bytes(product) > SHARED_BYTES:
             return "its shared memory", f"at most {SHARED_BYTES} bytes", self.shared_bytes(product)
+        if not fits(self.tile_n, product.out):
+            return (
+                "a row of its tile is stored in whole 16 bytes",
+                f"a multiple of {16 // product.out.bytes}",
+                self.tile_n,
+            )
         if self.stages < 2 or self.slots < 1:
             return "stages and slots", "at least 2 stages and 1 slot", (self.stages, self.slots)
         if "MN" in (product.a_major, product.b_major) and product.a.bits != 16:
             return "eight-bit and tf32 operands are contiguous in k", "K", (product.a_major, product.b_major)
         return None
+
+
+__all__ = ["ACTIVATIONS", "FORMS", "SCALES", "Config", "Fusion", "Product"]

@@ -26,9 +26,11 @@ Limits     any M, N, K that TMA can address: rows of A, B and D start at multipl
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Any
 
 from ...collective import (
     WGMMA_ROWS,
@@ -48,13 +50,15 @@ from ...collective import (
     warpgroup_index,
     wgmma_accumulators,
 )
+from ...collective.fused_end import FusedEnd
+from ...collective.fusion import fused_arguments
 from ...collective.raster import grouped
 from ...collective.split_tail import TailExchange
 from ...collective.staggered import LEAST, Staggered
+from ...collective.store_boxes import result_tile
 from ...isa.dtypes import DType
 from ...lang import Kernel, Tile, kernel, ptx, smem
 from ...lang.arrays import RegisterArray
-from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .description import Config, Fusion, Product
 
@@ -63,44 +67,56 @@ REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
 REGISTERS_LARGE = (24, 240)
 """The same for two consumers with more than this many accumulators each:"""
 LARGE = 192
+KEPT = 40
+"""Registers of a consumer that are neither accumulators nor free for what its end loads: addresses, counters."""
 
 
 @lru_cache(maxsize=256)
 def build(product: Product = Product(), config: Config = Config(), fusion: Fusion = Fusion()) -> Kernel:  # noqa: B008
     """D = A B, then what `fusion` says; see `description`.
 
-    Called as kernel(a, b, ..., out=d) with a (M, K) or, MN-major, (K, M); b (N, K) or (K, N); d (M, N).
+    Called as kernel(a, b, ..., out=d) with a (M, K) or, MN-major, (K, M); b (N, K) or (K, N); d (M, N); between them
+    what `fused_arguments` names: arrays, then numbers.
     Raises ArgumentError where the configuration does not fit.
     """
     config.check(product)
+    more = fused_arguments(fusion, product.out)
+    names = ("A", "B", *more, "D")
 
-    @kernel(
-        in_specs=(operand_a(product, config), operand_b(product, config)),
-        out_specs=(result(product, config),),
+    def gemm(*handles):
+        given = dict(zip(names, handles, strict=True))
+        parts = Parts.make(given, product, config, fusion)
+        warpgroup = warpgroup_index()
+        few, many = registers(config)
+        with producer(warpgroup, few):
+            produce(parts)
+        for me in each_consumer(warpgroup, config.consumers, many):
+            parts.out.begin()
+            CONSUME[config.form](parts, me)
+            parts.out.finish()
+        clusters.leave()
+
+    gemm.__signature__ = signature(names)  # type: ignore[attr-defined]
+    return kernel(
+        in_specs=(operand_a(product, config), operand_b(product, config), *more.values()),
+        out_specs=(result(product),),
         grid=persistent_grid((config.tile_m, config.tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
         pdl=config.pdl,
         name=config.form,
-    )
-    def gemm(A, B, D):
-        parts = Parts.make(A, B, D, product, config)
-        warpgroup = warpgroup_index()
-        few, many = registers(config)
-        with producer(warpgroup, few):
-            produce(parts, A, B)
-        for me in each_consumer(warpgroup, config.consumers, many):
-            CONSUME[config.form](parts, me)
-            parts.out.finish()
-        clusters.leave()
+    )(gemm)
 
-    return gemm
+
+def signature(names: Sequence[str]) -> inspect.Signature:
+    """Of a kernel's function whose arguments depend on what is fused into it."""
+    return inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])
 
 
 def registers(config: Config) -> tuple[int, int]:
     """Registers of a producer's and of a consumer's thread."""
-    if config.consumers == 2 and config.rows * config.tile_n // 128 > LARGE:
+    if config.consumers == 2 and config.accumulators > LARGE:
         return REGISTERS_LARGE
     return REGISTERS[config.consumers]
 
@@ -128,9 +144,9 @@ def operand_b(product: Product, config: Config) -> Tile:
     return Tile.wgmma_b("N", "K", product.b, major="K", tile_n=rows, tile_k=product.tile_k, ragged=True)
 
 
-def result(product: Product, config: Config, rows: str = "M") -> Tile:
-    """D (M, N), stored by TMA in boxes of 128 bytes by 64 rows; its rows begin at multiples of 16 bytes."""
-    return Tile(rows, "N", product.out, box=(64, 64), swizzle="128B", order="rows")
+def result(product: Product, rows: str = "M") -> Tile:
+    """D (M, N), stored by TMA; its rows begin at multiples of 16 bytes."""
+    return result_tile(rows, "N", product.out, order="rows")
 
 
 def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, name: str) -> smem.WgmmaTile:
@@ -151,11 +167,11 @@ class Parts:
     ring: TmaPipeline
     out: TmaStore
     exchange: TailExchange | None
-    arrays: tuple[ArrayHandle, ArrayHandle]
-    """A and D."""
+    given: Mapping[str, Any]
+    """The kernel's arguments by name."""
 
     @classmethod
-    def make(cls, A: ArrayHandle, B: ArrayHandle, D: ArrayHandle, product: Product, config: Config) -> Parts:
+    def make(cls, given: Mapping[str, Any], product: Product, config: Config, fusion: Fusion) -> Parts:
         """Allocate shared memory, initialise the barriers, and meet."""
         tile_k, stages = product.tile_k, config.stages
         ring = TmaPipeline(
@@ -166,22 +182,26 @@ class Parts:
             a=ring_tile(product.a, product.a_major, config.tile_m, tile_k, stages, "ring.a"),
             b=ring_tile(product.b, product.b_major, config.tile_n, tile_k, stages, "ring.b"),
         )
-        out = TmaStore(D, config.consumers, slots=config.slots)
-        exchange = TailExchange(ring, config.rows * config.tile_n // 128) if config.split_tail else None
+        end = None
+        if not fusion.empty:
+            spare = max(registers(config)[1] - config.accumulators - KEPT, 0)
+            end = FusedEnd(fusion, given["D"], given, spare=spare, pdl=config.pdl)
+        out = TmaStore(given["D"], config.consumers, slots=config.slots, transform=end)
+        exchange = TailExchange(ring, config.accumulators) if config.split_tail else None
         ring.initialise(exchange.initialise if exchange is not None else None)
-        return cls(config, product, ring, out, exchange, (A, D))
+        return cls(config, product, ring, out, exchange, given)
 
     def work(self) -> Persistent:
         """The CTA's tiles. Each role calculates them for itself, and the tail again: registers are scarce."""
         config = self.config
         return Persistent(
-            self.arrays[1], (config.tile_m, config.tile_n), grouped(config.group), config.ctas, config.shared,
+            self.given["D"], (config.tile_m, config.tile_n), grouped(config.group), config.ctas, config.shared,
             split_tail=config.split_tail,
         )  # fmt: skip
 
     def count(self) -> Register:
         """k-tiles of a tile."""
-        count = k_tiles(self.arrays[0], self.product.tile_k, self.product.a_major)
+        count = k_tiles(self.given["A"], self.product.tile_k, self.product.a_major)
         return ptx.select(count < LEAST, LEAST, count) if self.config.form == "staggered" else count
 
     def half(self) -> Register:
@@ -189,8 +209,9 @@ class Parts:
         return (self.count() + 1) // 2
 
 
-def produce(parts: Parts, A: ArrayHandle, B: ArrayHandle) -> None:
+def produce(parts: Parts) -> None:
     """One thread: the k-tiles of all tiles, in order."""
+    A, B = parts.given["A"], parts.given["B"]
     ring, work, count = parts.ring, parts.work(), parts.count()
     state = ring.producer_state()
     if parts.config.pdl:

@@ -68,7 +68,7 @@ def build(product: Product = Product(), config: Config = CONFIG) -> Kernel:  # n
             Tile.wgmma_b("AllN", "K", product.b, major="K", tile_n=tile_n, tile_k=product.tile_k, ragged=True),
             Tile("Groups", s32), Tile("Groups", s32),
         ),
-        out_specs=(gemm.result(product, config, rows="Rows"),),
+        out_specs=(gemm.result(product, rows="Rows"),),
         grid=lambda dims, machine: (machine.sms, 1, 1),
         block=config.threads,
         arch="sm_90a",
