@@ -45,7 +45,7 @@ lint: $(VENV)/.dev
 	$(ALIVE) $(BIN)/lint-imports
 
 pytest: $(VENV)/.dev
-	$(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS)
+	$(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
 
 # An environment is made once; packages are installed again only when pyproject.toml has changed.
 $(BIN)/python:

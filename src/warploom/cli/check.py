@@ -106,7 +106,8 @@ def _report(
     if path.is_dir():
         bad = sum(not one.ok for one in checked)
         static = sum(one.mode == "static" for one in checked)
-        say(f"{len(checked)} texts: {bad} with errors, {static} without a launch description")
+        texts = f"{len(checked)} text{'s' if len(checked) != 1 else ''}"
+        say(f"{texts}: {bad} with errors, {static} without a launch description")
 
 
 def _how_to_emulate(checked: Checked, path: Path) -> str:

@@ -181,6 +181,9 @@ def _hint(barriers: list[tuple[MBarrier, int | None]]) -> str | None:
             f"{' and '.join(list(fresh)[:2])} are in their first phase and nobody has come to either: one side must "
             "pass at first. Who waits for room waits with parity 1, which a fresh barrier lets through"
         )
+    for barrier, _ in barriers:
+        if barrier.pending and not barrier.log.get(barrier.phase):
+            return f"nobody has arrived on {_local(barrier)} in phase {barrier.phase}: look where those are who should"
     return None
 
 

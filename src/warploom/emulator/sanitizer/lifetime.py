@@ -95,7 +95,8 @@ class Lifetime(Multiplies):
             clocks: BarrierClock = barrier.clock  # type: ignore[assignment]
             if not barrier.tx:
                 continue
-            codes = tuple(clocks.current.codes[-1:])
+            said = [event.by.operation for event in barrier.log.get(barrier.phase, []) if event.what == "expect"]
+            codes = (*said[-1:], *clocks.current.codes[-1:])
             verb = f"{barrier.tx} bytes are expected that no copy brings"
             if barrier.tx < 0:
                 verb = f"copies have brought {-barrier.tx} bytes that nobody announced (expect_tx)"
