@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,6 +34,7 @@ def ladder(
     """
     from ..driver import library
     from ..lab import climb, evidence, operands
+    from ..lab.power import PowerMeter
 
     chosen = climb.chosen(rungs)
     if size is not None and size < 1:
@@ -52,7 +54,8 @@ def ladder(
     else:
         runs, gpu = climb.emulated(chosen, size), "emulator"
     rows: list[dict[str, Any]] = []
-    with progress(as_json) as (start, advance, tell):
+    meter = PowerMeter()
+    with meter if on_gpu else nullcontext(), progress(as_json) as (start, advance, tell):
         start(len(chosen))
         for rung in chosen:
             advance(f"rung {rung.number}: {rung.name}")
@@ -61,7 +64,7 @@ def ladder(
             tell(_line(found[0]))
     rows = _gains(rows, on_gpu)
     head = evidence.header("ladder", gpu=gpu, driver=_driver() if on_gpu else "")
-    head |= {"data": data, "seconds": seconds}
+    head |= {**meter.header(), "data": data, "seconds": seconds}
     kept = [row for row in rows if "failed" not in row]
     head["failed"] = [{"rung": row["rung"], "reason": row["failed"]} for row in rows if "failed" in row]
     whole: dict[str, Any] = {**head, "rows": kept}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ArgumentError, WarploomError
+from ..errors import ArgumentError, DriverError, WarploomError
 from .operands import Operands
 from .problem import Problem
 from .timing import CudaTimer
@@ -150,8 +150,11 @@ class CublasLtBest(Contender):
         def timed(at: int) -> float:
             beat(f"{self.name}, proposal {at}", 20.0)
             call = products[0].caller(sets[0], proposals[at])
-            timer.timed(call, 1)
-            return timer.timed(call, max(2, int(2e12 / problem.flops)))
+            try:
+                timer.timed(call, 1)
+                return timer.timed(call, max(2, int(2e12 / problem.flops)))
+            except DriverError:  # a proposal that does not run after all
+                return float("inf")
 
         best = cublaslt.fastest(proposals, timed)
         each = products if problem.scales else products * len(sets)

@@ -130,10 +130,13 @@ class Warploom(Contender):
 
     def missing(self, problem: Problem | None = None) -> str | None:
         reason = super().missing(problem)
-        if reason is None and problem is not None and not (self._through_library and library_there()):
-            if problem.kind != "gemm" or problem.scales:
-                return "a pinned kernel is a plain product" if self.config else "the library is not there yet"
-        return reason
+        if reason is not None or problem is None:
+            return reason
+        if self._through_library and library_there():
+            return "the library has no grouped product yet" if problem.kind == "grouped" else None
+        if problem.kind != "gemm" or problem.scales:
+            return "the library is not there yet" if self._through_library else "a pinned kernel is a plain product"
+        return None
 
     def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
         beat(f"{self.name}, building", COMPILE_S)

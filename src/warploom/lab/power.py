@@ -12,7 +12,8 @@ import threading
 from dataclasses import dataclass, field
 
 PERIOD_MS = 50
-_FIELDS = "clocks.sm,power.draw.instant"
+_FIELDS = ("clocks.sm,power.draw.instant", "clocks.sm,power.draw")
+"""What is asked for; older drivers know the second only, which is a mean over a second."""
 
 
 @dataclass
@@ -66,16 +67,27 @@ class PowerMeter:
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> PowerMeter:
-        query = ["nvidia-smi", "-i", self._device, f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"]
-        try:
-            self._process = subprocess.Popen(
-                [*query, "-lms", str(PERIOD_MS)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-            )
-        except OSError:
+        query = self._query()
+        if query is None:
             return self
+        self._process = subprocess.Popen(
+            [*query, "-lms", str(PERIOD_MS)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
         return self
+
+    def _query(self) -> list[str] | None:
+        """The command that answers here; None where none does."""
+        for device in dict.fromkeys((self._device, "0")):
+            for fields in _FIELDS:
+                query = ["nvidia-smi", "-i", device, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
+                try:
+                    if not subprocess.run(query, capture_output=True, check=False, timeout=20).returncode:
+                        return query
+                except (OSError, subprocess.TimeoutExpired):
+                    return None
+        return None
 
     def _read(self) -> None:
         for line in self._process.stdout:  # type: ignore[union-attr]
