@@ -4,12 +4,14 @@
 
 A mutant counts as found where a right rule points at a right place (`zoo/judge.py`, `zoo/sites.py`); one that is
 equivalent to its kernel is listed with the edge that makes it so (`zoo/equivalents.py`). With `--sample` a number of
-mutants drawn with a fixed seed. Writes benchmarks/results/<machine>/mutant-zoo.json when it runs all of them.
+mutants drawn with a fixed seed, and nothing is written; else each kernel's row goes into
+benchmarks/results/<machine>/mutant-zoo.json as it is done, in place of an older one.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import random
@@ -107,6 +109,8 @@ def main() -> int:
     picked = chosen(counts(options.kernel), options.sample)
     wanted, done, started = sum(map(len, picked.values())), 0, time.perf_counter()
     verdicts: dict[str, list[Verdict]] = {kernel: [] for kernel in picked}
+    machine = f"cpu-{platform.machine()}-{os.cpu_count()}-cores"
+    path = options.json or ROOT / "benchmarks" / "results" / machine / "mutant-zoo.json"
     with ProcessPoolExecutor(options.jobs) as pool:
         for kernel, some, seconds in pool.map(run, in_pieces(picked)):
             verdicts[kernel] += some
@@ -115,19 +119,30 @@ def main() -> int:
             print(f"{done}/{wanted} {kernel}: {len(some)} mutants, {len(missed)} missed, {seconds:.1f} s", flush=True)
             for verdict in missed:
                 print(f"    {verdict.kind} at {verdict.site} ({verdict.place}): {verdict.what}; {verdict.seen[:3]}")
+            if options.sample is None and len(verdicts[kernel]) == len(picked[kernel]):
+                write(path, summary(kernel, verdicts[kernel]))
 
     rows = [summary(kernel, verdicts[kernel]) for kernel in verdicts]
-    total = {name: sum(row[name] for row in rows) for name in ("mutants", "found", "equivalent", "missed")}
+    total = totals(rows)
     print(total, f"{time.perf_counter() - started:.0f} s")
-    whole = options.kernel == "*" and options.sample is None
-    machine = f"cpu-{platform.machine()}-{os.cpu_count()}-cores"
-    path = options.json or (ROOT / "benchmarks" / "results" / machine / "mutant-zoo.json" if whole else None)
-    if path is not None:
-        from warploom.lab import evidence
-
-        head = evidence.header("mutant-zoo", command="python benchmarks/mutant_zoo.py")
-        evidence.write(path, {**head, "total": total}, rows)
     return 1 if total["missed"] else 0
+
+
+def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
+    """The sums of all kernels."""
+    return {name: sum(row[name] for row in rows) for name in ("mutants", "found", "equivalent", "missed")}
+
+
+def write(path: Path, row: dict[str, Any]) -> None:
+    """Put a kernel's row into the evidence file."""
+    from warploom.lab import evidence
+
+    rows = {old["kernel"]: old for old in json.loads(path.read_text())["rows"]} if path.exists() else {}
+    text = subjects()[row["kernel"]].program.text
+    rows[row["kernel"]] = {**row, "ptx_sha256": evidence.ptx_sha256(text), "date": time.strftime("%Y-%m-%d")}
+    ordered = [rows[name] for name in subjects() if name in rows]
+    head = evidence.header("mutant-zoo", command="python benchmarks/mutant_zoo.py")
+    evidence.write(path, {**head, "total": totals(ordered)}, ordered)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,8 @@ def _operands(rung: ladder.Rung) -> tuple[Any, Any]:
     module = rung.load()
     config = module.Config() if hasattr(module, "Config") else None
     tile_m, tile_n, tile_k = (getattr(config, name, 16) for name in ("tile_m", "tile_n", "tile_k"))
-    m, n, k = tile_m, tile_n, tile_k * (getattr(config, "stages", 1) * 2 + 1)
+    stages = getattr(config, "stages", 1)  # of one tile all are used twice, of several together
+    m, n, k = tile_m, tile_n, tile_k * (2 * stages + 1 if rung.number < 13 else stages + 2)
     ctas, tiles = getattr(config, "ctas", 1), {13: 4, 14: 4, 20: 4}.get(rung.number, 2 if rung.number > 14 else 1)
     if getattr(config, "shared", "b") == "b":
         m, n = m * ctas, n * tiles
