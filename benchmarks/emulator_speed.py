@@ -1,6 +1,6 @@
 """How fast the package starts, traces, assembles and emulates on a CPU: the figures of docs/measured-facts.md.
 
-    python benchmarks/emulator_speed.py [--quick]
+    python benchmarks/emulator_speed.py [--quick] [--only PATTERN]
 
 Each row is measured in a process of its own (so that peak memory is its own) and repeated; the median counts.
 Emulations run with `check=False`, except where a row says "checked": those run the kernel with and without the
@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -260,14 +261,20 @@ def one(name: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one repetition instead of five, nothing written")
+    parser.add_argument("--only", default="*", help="measure the rows that fit the pattern; the others stay")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.row:
         return one(options.row)
     from warploom.lab import evidence
 
+    path = ROOT / "benchmarks" / "results" / f"cpu-{platform.machine()}-{os.cpu_count()}-cores" / "emulator-speed.json"
+    before = {row["what"]: row for row in json.loads(path.read_text())["rows"]} if path.exists() else {}
     rows = []
     for name, (_, target, note) in ROWS.items():
+        if not fnmatch(name, options.only):
+            rows += [before[name]] if name in before else []
+            continue
         runs = []
         for _ in range(1 if options.quick else 5):
             done = subprocess.run([sys.executable, __file__, "--row", name], capture_output=True, text=True)
@@ -281,6 +288,7 @@ def main() -> None:
         row: dict[str, Any] = {
             "what": name, "note": note, "repetitions": len(runs),
             "seconds": spread(seconds),
+            "date": time.strftime("%Y-%m-%d"), "load": round(os.getloadavg()[0], 1),
             "peak_mib": round(max(run["peak_bytes"] for run in runs) / 2**20, 1),
         }  # fmt: skip
         if target:
@@ -293,8 +301,7 @@ def main() -> None:
         print(f"{name}: {row['seconds']['median']} s (target {target or '-'} s), {row['peak_mib']} MiB", flush=True)
     if not options.quick:
         head = evidence.header("emulator-speed", command="python benchmarks/emulator_speed.py")
-        machine = f"cpu-{platform.machine()}-{os.cpu_count()}-cores"
-        evidence.write(ROOT / "benchmarks" / "results" / machine / "emulator-speed.json", head, rows)
+        evidence.write(path, head, rows)
     return None
 
 
