@@ -21,8 +21,10 @@ from .problem import TMA_BYTES
 def restrided(source: ArrayView, shape: Sequence[int], strides: Sequence[int]) -> ArrayView:
     """The same memory from the same address on, with another shape and other strides (bytes)."""
     host = source.host
-    if host is not None:
-        host = np.lib.stride_tricks.as_strided(host, tuple(shape), tuple(strides), writeable=host.flags.writeable)
+    if host is not None:  # by bits: as_strided does not know the eight-bit floats
+        bits = host.view(f"u{host.itemsize}")
+        bits = np.lib.stride_tricks.as_strided(bits, tuple(shape), tuple(strides), writeable=host.flags.writeable)
+        host = bits.view(host.dtype)
     return replace(source, shape=tuple(shape), strides=tuple(strides), host=host)
 
 

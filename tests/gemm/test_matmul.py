@@ -1,0 +1,304 @@
+"""matmul on the emulator: every type, layout, shape and fused end, against exact sums and within the arithmetic's bound.
+
+|D - exact| <= one unit of D's type + 2 (K / k_instr) 2^-23 (|A| |B|) before the end is fused; see docs/matmul.md.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import warploom
+from warploom.errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
+from warploom.gemm import reference
+from warploom.gemm.candidates import candidates
+from warploom.gemm.request import read
+from warploom.kernels.hopper.description import Config
+
+BF16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+INSTRUCTION_K = {2: 16, 4: 8, 1: 32}
+"""k of one tensor-core instruction, by bytes of an element."""
+LIPSCHITZ = {None: 1.0, "relu": 1.0, "silu": 1.1, "gelu": 1.13, "gelu_tanh": 1.13}
+"""How much an activation can stretch a difference."""
+STATED = {None: 0.0, "relu": 0.0, "silu": 2.0**-18, "gelu": 2.0**-18, "gelu_tanh": 2.0**-9}
+"""What the kernels' activations may be off by, for arguments of a few units (collective/activations.py)."""
+
+pytestmark = pytest.mark.filterwarnings("ignore::warploom.errors.CopyWarning")
+
+
+def draw(rng, shape, dtype):
+    """Random normal numbers of a type; small integers for s8."""
+    if dtype is np.int8:
+        return rng.integers(-8, 9, shape).astype(np.int8)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def laid_out(matrix: np.ndarray, layout: str) -> np.ndarray:
+    """The same matrix in another order of memory: rows, columns, rows with gaps, or anywhere in something larger."""
+    if layout == "rows":
+        return np.ascontiguousarray(matrix)
+    if layout == "columns":
+        return np.ascontiguousarray(matrix.T).T
+    rows, columns = matrix.shape
+    if layout == "gaps":
+        room = np.zeros((rows, -(-columns // 16) * 16 + 16), matrix.dtype)
+        room[:, :columns] = matrix
+        return room[:, :columns]
+    room = np.zeros((2 * rows, 2 * columns + 1), matrix.dtype)
+    room[::2, 1::2][:, :columns] = matrix
+    return room[::2, 1::2][:, :columns]
+
+
+def tf32(x: np.ndarray) -> np.ndarray:
+    """What the tensor core reads of f32: the upper 19 bits."""
+    return (x.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) if x.dtype == np.float32 else x
+
+
+def unit(x: np.ndarray, dtype) -> np.ndarray:
+    """One unit in the last place of a type at x."""
+    if np.dtype(dtype).kind in "iu":
+        return np.zeros(x.shape)
+    info = ml_dtypes.finfo(dtype)
+    exponent = np.floor(np.log2(np.maximum(np.abs(x), float(info.smallest_normal))))
+    return 2.0 ** (exponent - info.nmant)
+
+
+def assert_close(result, a, b, *, scale=1.0, **end):
+    """The bound of the module's docstring, carried through the fused end."""
+    a, b = tf32(np.ascontiguousarray(a)), tf32(np.ascontiguousarray(b))
+    exact = reference.matmul(a, b, alpha=scale, **end)
+    magnitude = abs(scale) * (np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64)))
+    steps = max(a.shape[1] / INSTRUCTION_K[a.dtype.itemsize], 1)
+    allowed = 2 * steps * 2.0**-23 * magnitude
+    activation = end.get("activation")
+    z = np.abs(reference.matmul(a, b, alpha=scale, bias=end.get("bias")))
+    allowed = allowed * LIPSCHITZ[activation] + STATED[activation] * np.maximum(z, 1) + 2.0**-22 * z
+    if end.get("gate") is not None:
+        allowed = allowed * np.abs(end["gate"].astype(np.float64))
+    if end.get("c") is not None:
+        allowed = allowed + 2.0**-22 * np.abs(end["c"].astype(np.float64) * end.get("beta", 1.0))
+    allowed = allowed + unit(np.abs(exact) + allowed, result.dtype)
+    worst = np.max(np.abs(result.astype(np.float64) - exact) / np.maximum(allowed, 1e-300), initial=0)
+    assert np.all(np.abs(result.astype(np.float64) - exact) <= allowed), f"worst: {worst:.2f} of what is allowed"
+
+
+# -- types, layouts, shapes ----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    types=st.sampled_from(
+        [
+            (BF16, BF16),
+            (np.float16, np.float16),
+            (np.float32, np.float32),
+            (E4M3, E4M3),
+            (E4M3, E5M2),
+            (np.int8, np.int8),
+        ]
+    ),
+    layouts=st.tuples(*[st.sampled_from(["rows", "columns", "gaps", "anywhere"])] * 2),
+    m=st.sampled_from([1, 3, 16, 65, 130, 300]),
+    n=st.sampled_from([1, 8, 17, 64, 136, 200]),
+    k=st.sampled_from([1, 7, 16, 100, 192]),
+    seed=st.integers(0, 1000),
+)
+def test_every_type_layout_and_shape_is_within_the_arithmetic_s_bound(types, layouts, m, n, k, seed):
+    rng = np.random.default_rng(seed)
+    a, b = laid_out(draw(rng, (m, k), types[0]), layouts[0]), laid_out(draw(rng, (k, n), types[1]), layouts[1])
+    assert_close(warploom.matmul(a, b), a, b)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    m=st.sampled_from([1, 16, 72, 300]),
+    n=st.sampled_from([8, 24, 136, 200]),
+    out=st.sampled_from([BF16, np.float16, np.float32]),
+    bias=st.sampled_from([None, "column", "row"]),
+    activation=st.sampled_from([None, "relu", "gelu", "gelu_tanh", "silu"]),
+    gate=st.booleans(),
+    addend=st.sampled_from([None, "residual", "c"]),
+    alpha=st.sampled_from([1.0, -0.5]),
+    seed=st.integers(0, 1000),
+)
+def test_every_fused_end_is_within_the_arithmetic_s_bound(m, n, out, bias, activation, gate, addend, alpha, seed):
+    rng = np.random.default_rng(seed)
+    a, b = draw(rng, (m, 96), BF16), draw(rng, (96, n), BF16)
+    a = (a.astype(np.float32) * 0.25).astype(BF16)
+    end = {"activation": activation}
+    if bias:
+        end["bias"] = draw(rng, (n,) if bias == "column" else (m, 1), out)
+    if gate:
+        end["gate"] = draw(rng, (m, n), out)
+    options, expected = dict(end, alpha=alpha, out_dtype=out), dict(end)
+    if addend:
+        expected["c"] = draw(rng, (m, n), out)
+        expected["beta"] = 1.0 if addend == "residual" else 0.75
+        options |= {"residual": expected["c"]} if addend == "residual" else {"c": expected["c"], "beta": 0.75}
+    assert_close(warploom.matmul(a, b, **options), a, b, scale=alpha, **expected)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "row"])
+@pytest.mark.parametrize("m", [8, 200])
+def test_eight_bit_products_are_scaled_as_torch_scales_them(kind, m):
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((m, 256)).astype(np.float32), rng.standard_normal((136, 256)).astype(np.float32)
+    (qx, sx), (qw, sw) = warploom.quantize(x, kind), warploom.quantize(w, kind)
+    result = warploom.matmul(qx, qw.T, scale_a=sx, scale_b=sw.T, out_dtype=np.float32)
+    exact = reference.matmul(qx, qw.T, scale_a=sx, scale_b=sw.T)
+    magnitude = reference.matmul(np.abs(qx), np.abs(qw.T), scale_a=sx, scale_b=sw.T)
+    assert np.all(np.abs(result - exact) <= (2 * 256 / 32 + 2) * 2.0**-23 * magnitude)
+    assert np.abs(result - x @ w.T).max() < 0.1 * np.abs(x @ w.T).max(), "eight bits are near the unquantized product"
+
+
+def test_two_runs_give_the_same_bits():
+    rng = np.random.default_rng(1)
+    a, b = draw(rng, (130, 192), BF16), draw(rng, (192, 72), BF16)
+    np.testing.assert_array_equal(warploom.matmul(a, b), warploom.matmul(a, b))
+
+
+def test_leading_dimensions_are_a_batch_or_more_rows():
+    rng = np.random.default_rng(2)
+    a, b = draw(rng, (2, 3, 16, 32), BF16), draw(rng, (3, 32, 24), BF16)
+    result = warploom.matmul(a, b)
+    assert result.shape == (2, 3, 16, 24)
+    for i in range(2):
+        for j in range(3):
+            assert_close(result[i, j], a[i, j], b[j])
+    flat = warploom.matmul(a, b[0])
+    assert flat.shape == (2, 3, 16, 24)
+    assert read(a, b[0], {}).problem.m == 2 * 3 * 16, "one product of all rows"
+    assert_close(flat.reshape(-1, 24), a.reshape(-1, 32), b[0])
+    turned = a.transpose(1, 0, 2, 3)
+    assert_close(warploom.matmul(turned, b[0]).reshape(-1, 24), turned.reshape(-1, 32), b[0])
+
+
+def test_linear_is_torch_s_linear():
+    rng = np.random.default_rng(3)
+    x, w, bias = draw(rng, (2, 5, 64), BF16), draw(rng, (24, 64), BF16), draw(rng, (24,), BF16)
+    assert_close(warploom.linear(x, w, bias).reshape(10, 24), x.reshape(10, 64), w.T, bias=bias)
+    vector = warploom.linear(x[0, 0], w)
+    assert vector.shape == (24,)
+    assert_close(vector[None], x[0, 0][None], w.T)
+
+
+@pytest.mark.parametrize("shape", [(0, 16, 8), (4, 16, 0), (0, 0, 0)])
+def test_no_rows_or_columns_give_an_empty_result(shape):
+    m, k, n = shape
+    assert warploom.matmul(np.zeros((m, k), BF16), np.zeros((k, n), BF16)).shape == (m, n)
+
+
+def test_a_product_over_nothing_is_the_end_of_zeros():
+    a, b = np.zeros((4, 0), BF16), np.zeros((0, 8), BF16)
+    assert np.all(warploom.matmul(a, b) == 0)
+    bias, c = np.arange(8, dtype=np.float32), np.ones((4, 8), BF16)
+    result = warploom.matmul(a, b, bias=bias, activation="relu", c=c, beta=2.0)
+    np.testing.assert_array_equal(result.astype(np.float32), np.broadcast_to(np.arange(8) + 2.0, (4, 8)))
+
+
+def test_an_output_keeps_what_lies_around_it():
+    rng = np.random.default_rng(4)
+    a, b = draw(rng, (20, 32), BF16), draw(rng, (32, 24), BF16)
+    room = np.full((24, 40), 7, BF16)
+    out = room[2:22, 8:32]
+    assert warploom.matmul(a, b, out=out) is out
+    assert_close(out, a, b)
+    out[...] = 7
+    assert np.all(room == 7)
+
+
+@pytest.mark.parametrize("shape", [(192, 136, 96), (520, 264, 72)])
+def test_every_candidate_of_a_problem_computes_it(shape):
+    m, n, k = shape
+    rng = np.random.default_rng(5)
+    a, b = draw(rng, (m, k), BF16), np.ascontiguousarray(draw(rng, (n, k), BF16)).T
+    found = candidates(read(a, b, {}).problem)
+    assert len(found) > 10
+    for config in found[:: max(1, len(found) // 12)]:
+        assert_close(warploom.matmul(a, b, config=config), a, b)
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+A, B = np.zeros((16, 32), BF16), np.zeros((32, 24), BF16)
+
+
+@pytest.mark.parametrize(
+    "options, error, words",
+    [
+        ({"a": A[:, :30]}, ArgumentError, ["inner sizes", "(…, 30, N)", "(32, 24)"]),
+        ({"b": B.T}, ArgumentError, ["inner sizes", "w.T"]),
+        ({"b": B.astype(np.float16)}, ArgumentTypeError, ["bf16 and f16", "same type twice"]),
+        ({"a": A.astype(E4M3)}, ArgumentTypeError, ["e4m3 and bf16"]),
+        ({"a": A.astype(np.float64), "b": B.astype(np.float64)}, ArgumentTypeError, ["f64", "does not multiply"]),
+        ({"out_dtype": np.int32}, ArgumentTypeError, ["bf16 x bf16 does not give s32"]),
+        ({"a": A[0]}, ArgumentError, ["`a` is no matrix", "x[None, :]"]),
+        ({"a": np.zeros((2, 16, 32), BF16), "b": np.zeros((3, 32, 24), BF16)}, ArgumentError, ["leading dimensions"]),
+        ({"out": np.zeros((16, 25), BF16)}, ArgumentError, ["`out` has the wrong shape", "(16, 24)", "(16, 25)"]),
+        ({"out": np.zeros((16, 24), np.float16), "out_dtype": BF16}, ArgumentTypeError, ["`out` has the wrong type"]),
+        ({"bias": np.zeros(23, BF16)}, ArgumentError, ["`bias` has the wrong length", "(24,)", "(23,)"]),
+        ({"bias": np.zeros(24, np.float16)}, ArgumentTypeError, ["`bias` has the wrong type"]),
+        ({"c": np.zeros((16, 24), BF16)}, ArgumentError, ["beta is 0", "beta=1"]),
+        ({"beta": 1.0}, ArgumentError, ["beta= is given without"]),
+        ({"c": A, "residual": A, "beta": 1.0}, ArgumentError, ["both given"]),
+        ({"gate": np.zeros((16, 25), BF16)}, ArgumentError, ["`gate` has another shape"]),
+        ({"residual": np.zeros((16, 24), np.float32)}, ArgumentTypeError, ["`residual` has another type"]),
+        ({"activation": "tanh"}, ArgumentError, ["no activation 'tanh'", "silu"]),
+        ({"alpha": "2"}, ArgumentTypeError, ["alpha= is no number"]),
+        ({"accumulate": "exact"}, ArgumentError, ["default, fast, precise"]),
+        ({"scale_a": np.ones(1, np.float32)}, ArgumentError, ["`scale_a` is an array and `scale_b` is not"]),
+        (
+            {"scale_a": np.ones((16, 1), np.float32), "scale_b": np.ones((24, 1), np.float32)},
+            ArgumentError,
+            ["(16, 1) and (1, 24)", "got       (16, 1) and (24, 1)"],
+        ),
+        ({"scale_a": np.ones(1), "scale_b": np.ones(1)}, ArgumentTypeError, ["`scale_a` has the wrong type", "f32"]),
+        ({"scale_out": 2.0}, ArgumentTypeError, ["eight-bit outputs"]),
+        ({"config": "fast"}, ArgumentTypeError, ["no configuration"]),
+        ({"config": Config(tile_m=256, tile_n=256)}, ArgumentError, ["cannot be built"]),
+        ({"colour": 1}, ArgumentTypeError, ["no argument `colour`"]),
+    ],
+)
+def test_wrong_arguments_are_refused_in_a_sentence(options, error, words):
+    arguments = {"a": A, "b": B} | options
+    with pytest.raises(error) as caught:
+        warploom.matmul(arguments.pop("a"), arguments.pop("b"), **arguments)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_an_output_that_lies_on_an_operand_is_refused():
+    square = np.zeros((32, 32), BF16)
+    with pytest.raises(ArgumentError, match="`out` and `a` overlap") as caught:
+        warploom.matmul(square, np.zeros((32, 32), BF16), out=square)
+    assert "already overwritten" in str(caught.value)
+
+
+def test_what_would_take_too_long_to_emulate_is_refused_with_the_estimate():
+    with (
+        warploom.config.override(emulator={"limit_s": 0.5}),
+        pytest.raises(CostLimitError, match="would take at least"),
+    ):
+        warploom.matmul(np.zeros((4096, 512), BF16), np.zeros((512, 4096), BF16))
+
+
+@pytest.mark.filterwarnings("default::warploom.errors.CopyWarning")
+def test_a_copy_is_said_once_with_its_reason_and_its_cost():
+    a, b = np.zeros((16, 33), BF16), np.zeros((33, 24), BF16)
+    with pytest.warns(CopyWarning) as caught:
+        warploom.matmul(a, b)
+        warploom.matmul(a, b)
+    (only,) = caught
+    for word in ("`a`", "do not begin at multiples of 16 bytes", "1,056 bytes", "(66, 2)"):
+        assert word in str(only.message)
+    assert only.filename == __file__
+
+
+def test_memory_that_tma_can_address_is_not_copied(recwarn):
+    a, b = np.zeros((16, 40), BF16), np.zeros((48, 64), BF16)
+    warploom.matmul(a[:, :33], b[:33, 8:32])
+    warploom.matmul(a.T[:33, :8].T, b.T[8:40, :33].T)
+    assert not recwarn.list
