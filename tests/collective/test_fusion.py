@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.collective.ends import assert_rounded, call, ending, expected
+from warploom.collective import TmaStore
 from warploom.collective.fused_end import FusedEnd
 from warploom.collective.fusion import ACTIVATIONS, Fusion, fused_arguments
 from warploom.collective.store_boxes import result_tile
@@ -60,6 +61,17 @@ def test_all_steps_for_every_width(tile_n: int):
     run(EVERYTHING, bf16, 70, tile_n + 8, tile_n)
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("slots", [1, 2, 3, 5])
+@pytest.mark.parametrize("schedule", ["random", "starve"])
+def test_boxes_beside_the_result_come_into_slots_that_are_free(slots: int, ahead: bool, schedule: str):
+    """Two boxes in each of four blocks; the first ones come before the accumulators are complete, or with them."""
+    fusion = Fusion(gate=True, addend=ahead)
+    subject = call(fusion, bf16, 200, 72)
+    d = subject.run(ending(bf16, 72, fusion, blocks=2, slots=slots, ahead=ahead), bf16, schedule=schedule)
+    assert_rounded(d, *expected(fusion, subject)[:2], bf16)
+
+
 @pytest.mark.parametrize("out", [bf16, f32, e4m3], ids=str)
 @pytest.mark.parametrize("spare", [0, 24, 200])
 def test_few_or_many_registers_for_what_is_loaded_make_no_difference(out, spare: int):
@@ -67,9 +79,9 @@ def test_few_or_many_registers_for_what_is_loaded_make_no_difference(out, spare:
     run(fusion, out, 64, 80, 80, spare=spare)
 
 
-@pytest.mark.parametrize("m, n", [(1, 8), (64, 64), (65, 72), (129, 8), (8, 136)])
+@pytest.mark.parametrize("m, n", [(1, 1), (64, 64), (65, 71), (129, 9), (7, 130)])
 def test_nothing_outside_of_the_arrays_is_read(m: int, n: int):
-    """The arrays end where the tiles go on; the emulator knows where."""
+    """The arrays end where the tiles go on, at any column; the emulator knows where."""
     run(EVERYTHING, bf16, m, n, 64, blocks=2)
     run(BY_TENSOR, f32, m, n, 64)
 
@@ -150,4 +162,16 @@ def test_an_end_that_was_not_begun_is_refused():
         FusedEnd(Fusion(amax=True), D, {}).block(reg.scalar(u32, init=0), reg.scalar(u32, init=0))
 
     with pytest.raises(TraceError, match="before it begins"):
+        subject.ptx()
+
+
+def test_an_array_beside_the_result_has_its_type_and_boxes():
+    @kernel(
+        in_specs=(result_tile("M", "N", f32),), out_specs=(result_tile("M", "N", bf16),), grid=(1,), block=128,
+        arch="sm_90a",
+    )  # fmt: skip
+    def subject(gate, D):
+        TmaStore(D, 1, transform=FusedEnd(Fusion(gate=True), D, {"gate": gate}))
+
+    with pytest.raises(TraceError, match="boxes of the result's type"):
         subject.ptx()

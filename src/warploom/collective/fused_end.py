@@ -1,8 +1,8 @@
 """From accumulators to what is stored: the steps of a `Fusion` in a thread's registers, on the way to `TmaStore`.
 
-What belongs to a row is loaded once for each block of 64 rows, what belongs to a column or an element batch by batch:
-as many groups of 8 columns as the registers beside the accumulators hold, before the thread waits for its store slot.
-A thread has two neighbouring columns of a group in two rows, so it loads pairs. Nothing outside of D is read.
+What belongs to a row is loaded once for each block of 64 rows, what belongs to a column batch by batch: as many groups
+of 8 columns as the registers beside the accumulators hold, before the thread waits for its store slot. What belongs to
+an element comes by TMA (`beside`). Nothing outside of D is read: vectors have no more elements than D rows or columns.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..isa.dtypes import DType, b16, b32, bf16, e4m3, e5m2, f16, f16x2, f32, u32
+from ..isa.dtypes import DType, f32, u32
 from ..lang import ptx, reg
 from ..lang.arrays import RegisterArray
 from ..lang.predicate import Predicate
@@ -24,7 +24,7 @@ from .store_boxes import GROUP, own_thread
 SPARE = 64
 """Registers for what is loaded ahead, where nothing else is said."""
 _ALL_LANES = -1
-_HALVES = range(2)
+_PAIR = range(2)
 _HALF = 8
 """Rows between a thread's two."""
 
@@ -49,6 +49,7 @@ class FusedEnd:
         self.scale_out: Register | None = None
         self.largest: Register | None = None
         self._begun = False
+        self.beside = [given[name] for name, there in (("gate", fusion.gate), ("C", fusion.addend)) if there]
 
     def begin(self) -> None:
         """Factors of the whole product, and the maximum so far."""
@@ -82,10 +83,8 @@ class FusedEnd:
 
     def registers_per_group(self) -> int:
         """Registers that take what one group of 8 columns needs."""
-        fusion, size = self.fusion, self.D.dtype.bytes
-        pairs = fusion.gate + fusion.addend
-        bias = fusion.bias_type(self.D.dtype).bytes // 2 if fusion.bias == "column" else 0
-        return 2 * (fusion.scales == "row") + bias + pairs * 2 * max(size // 2, 1)
+        vectors = (self.fusion.scales == "row") + (self.fusion.bias == "column")
+        return 2 * vectors + 2 * max(self.D.dtype.bytes // 2, 1) * len(self.beside)
 
     def finish(self) -> None:
         """The largest |x| of the warp goes to `amax`: of floats without sign the larger has the larger bits."""
@@ -99,19 +98,16 @@ class FusedEnd:
 
 @dataclass
 class Loaded:
-    """What one group of 8 columns needs; two columns of each row.
+    """What the two columns of a thread in one group need.
 
     Attributes:
         inside: whether the columns exist.
         scale, bias: of the columns.
-        gate, addend: by the thread's two rows.
     """
 
-    inside: Predicate | None = None
-    scale: Pair | None = None
-    bias: Pair | None = None
-    gate: list[Pair] = field(default_factory=list)
-    addend: list[Pair] = field(default_factory=list)
+    inside: list[Predicate] = field(default_factory=list)
+    scale: list[Register] = field(default_factory=list)
+    bias: list[Register] = field(default_factory=list)
 
 
 class FusedBlock:
@@ -122,9 +118,8 @@ class FusedBlock:
         self.rows, self.columns = end.D.shape
         thread = own_thread()
         lane = thread & 31
-        first = row + ((thread >> 5) << 4) + (lane >> 2)
-        self.row = [first, first + _HALF]
-        self.has_row = [mine < self.rows for mine in self.row]
+        self.row = row + ((thread >> 5) << 4) + (lane >> 2)
+        self.has_row = [self.row + half * _HALF < self.rows for half in _PAIR]
         self.column = column + ((lane & 3) << 1)
         fusion = self.fusion
         self.row_bias = self._of_rows("bias") if fusion.bias == "row" else []
@@ -137,129 +132,69 @@ class FusedBlock:
     def _of_rows(self, name: str) -> list[Register]:
         """One element of a vector for each of the thread's rows."""
         array: ArrayHandle = self.given[name]
-        place = _at(array.pointer(), self.row[0], array.dtype.bytes)
-        return [
-            _one(array.dtype, place, half * _HALF * array.dtype.bytes, self.has_row[half]) for half in _HALVES
-        ]  # fmt: skip
+        place = _at(array.pointer(), self.row, array.dtype.bytes)
+        return [_one(array.dtype, place, half * _HALF, inside) for half, inside in enumerate(self.has_row)]
 
     def load(self, first: int, groups: int) -> list[Loaded]:
         """Begin to load what the groups from the tile's group `first` on need."""
         fusion, offsets = self.fusion, [(first + group) * GROUP for group in range(groups)]
         result = [Loaded() for _ in offsets]
-        if not (fusion.amax or fusion.gate or fusion.addend or fusion.scales == "row" or fusion.bias == "column"):
-            return result
-        for loaded, offset in zip(result, offsets, strict=True):
-            loaded.inside = self.column + offset < self.columns if offset else self.column < self.columns
-        if fusion.scales == "row":
-            for loaded, pair in zip(result, self._of_columns("scale_b", offsets, result), strict=True):
-                loaded.scale = pair
-        if fusion.bias == "column":
-            for loaded, pair in zip(result, self._of_columns("bias", offsets, result), strict=True):
-                loaded.bias = pair
-        for name in ("gate", "addend"):
-            if getattr(fusion, name):
-                self._of_elements("C" if name == "addend" else name, offsets, result, name)
+        vectors = [
+            (name, what) for name, what, there in
+            (("scale_b", "scale", fusion.scales == "row"), ("bias", "bias", fusion.bias == "column")) if there
+        ]  # fmt: skip
+        if vectors or fusion.amax:
+            for loaded, offset in zip(result, offsets, strict=True):
+                loaded.inside = [self.column + (offset + j) < self.columns for j in _PAIR]
+        for name, what in vectors:
+            array: ArrayHandle = self.given[name]
+            place = _at(array.pointer(), self.column, array.dtype.bytes)
+            for loaded, offset in zip(result, offsets, strict=True):
+                elements = [_one(array.dtype, place, offset + j, inside) for j, inside in enumerate(loaded.inside)]
+                setattr(loaded, what, elements)
         return result
-
-    def _of_columns(self, name: str, offsets: Sequence[int], result: Sequence[Loaded]) -> list[Pair]:
-        array: ArrayHandle = self.given[name]
-        size = array.dtype.bytes
-        place = _at(array.pointer(), self.column, size)
-        return [
-            Pair.load(array.dtype, place, offset * size, loaded.inside)
-            for offset, loaded in zip(offsets, result, strict=True)
-        ]
-
-    def _of_elements(self, name: str, offsets: Sequence[int], result: Sequence[Loaded], what: str) -> None:
-        array: ArrayHandle = self.given[name]
-        size = array.dtype.bytes
-        pitch = self.columns * size
-        start = _at(array.pointer(), self.column, size)
-        for half in _HALVES:
-            place = _at(start, self.row[half], pitch)
-            for offset, loaded in zip(offsets, result, strict=True):
-                assert loaded.inside is not None
-                pair = Pair.load(array.dtype, place, offset * size, self.has_row[half] & loaded.inside)
-                getattr(loaded, what).append(pair)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
-    def apply(self, loaded: Loaded, values: RegisterArray) -> list[Register]:
+    def apply(self, loaded: Loaded, values: RegisterArray, beside: Sequence[Sequence[Register]] = ()) -> list[Register]:
         """The results of a group: two columns of the first row, two of the second."""
-        scale = loaded.scale.values() if loaded.scale is not None else (None, None)
-        bias = loaded.bias.values() if loaded.bias is not None else (None, None)
         results: list[Register] = []
-        for half in _HALVES:
-            gate = loaded.gate[half].values() if loaded.gate else (None, None)
-            addend = loaded.addend[half].values() if loaded.addend else (None, None)
-            for j in _HALVES:
-                factors = [factor for factor in (*self.row_factor[half : half + 1], scale[j]) if factor is not None]
-                sum_of = self.row_bias[half] if self.row_bias else bias[j]
-                x = self._element(values[2 * half + j].to(f32), factors, sum_of, gate[j], addend[j])
-                if self.end.largest is not None:
-                    assert loaded.inside is not None
-                    size = reg.scalar(f32)
-                    ptx.inst.abs.f32(size, x)
-                    most = self.end.largest
-                    ptx.inst.max.NaN.f32(most, most, size, pred=self.has_row[half] & loaded.inside)
-                results.append(x if self.end.scale_out is None else x * self.end.scale_out)
+        for at, accumulator in enumerate(values):
+            half, j = divmod(at, 2)
+            factors = [*self.row_factor[half : half + 1], *loaded.scale[j : j + 1]]
+            biases = [*self.row_bias[half : half + 1], *loaded.bias[j : j + 1]]
+            x = self._element(accumulator.to(f32), factors, biases, [elements[at] for elements in beside])
+            if self.end.largest is not None:
+                size, most = reg.scalar(f32), self.end.largest
+                ptx.inst.abs.f32(size, x)
+                ptx.inst.max.NaN.f32(most, most, size, pred=self.has_row[half] & loaded.inside[j])
+            results.append(x if self.end.scale_out is None else x * self.end.scale_out)
         return results
 
     def _element(
-        self, x: Register, factors: list[Register], bias: Register | None, gate: Register | None,
-        addend: Register | None,
+        self, x: Register, factors: list[Register], biases: list[Register], beside: list[Register]
     ) -> Register:  # fmt: skip
         """One element, up to the addend."""
-        last = factors.pop() if factors and bias is not None else None
+        last = factors.pop() if factors and biases else None
         for factor in factors:
             x = x * factor
-        if bias is not None:
+        for bias in biases:
             x = x + bias if last is None else _fma(x, last, bias)
         if self.fusion.activation is not None:
             x = FUNCTIONS[self.fusion.activation](x)
-        if gate is not None:
-            x = x * gate
-        if addend is not None:
-            x = _fma(addend, self.given["beta"], x)
+        if self.fusion.gate:
+            x = x * beside[0]
+        if self.fusion.addend:
+            x = _fma(beside[-1], self.given["beta"], x)
         return x
 
 
-# -- pairs of neighbouring elements ------------------------------------------------------------------------------------
+# -- elements ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Pair:
-    """Two neighbouring elements as they were loaded; they become f32 where they are used."""
-
-    dtype: DType
-    words: Any
-
-    @classmethod
-    def load(cls, dtype: DType, place: Register, offset: int, inside: Predicate | None) -> Pair:
-        """One load of both (ld.global.nc), where they exist."""
-        address = ptx.addr(place, offset)
-        if dtype is f32:
-            return cls(dtype, ptx.load(f32, address, vector=2, cache="nc", pred=inside))
-        return cls(dtype, ptx.load(b32 if dtype.bits == 16 else b16, address, cache="nc", pred=inside))
-
-    def values(self) -> tuple[Register, Register]:
-        """Both as f32."""
-        if self.dtype is f32:
-            return self.words[0], self.words[1]
-        if self.dtype is bf16:
-            return (self.words << 16).view(f32), (self.words & 0xFFFF0000).view(f32)
-        word = self.words
-        if self.dtype in (e4m3, e5m2):
-            word = reg.scalar(f16x2)
-            ptx.inst(f"cvt.rn.f16x2.{self.dtype}x2", word, self.words)
-        low, high = reg.scalar(f16), reg.scalar(f16)
-        ptx.inst.mov.b32([low, high], word)
-        return low.to(f32), high.to(f32)
-
-
-def _one(dtype: DType, place: Register, offset: int, inside: Predicate) -> Register:
-    """One element as f32, where it exists."""
-    return ptx.load(dtype, ptx.addr(place, offset), cache="nc", pred=inside).to(f32)
+def _one(dtype: DType, place: Register, index: int, inside: Predicate) -> Register:
+    """Element `index` behind an address as f32 (ld.global.nc), where it exists."""
+    return ptx.load(dtype, ptx.addr(place, index * dtype.bytes), cache="nc", pred=inside).to(f32)
 
 
 def _number(array: ArrayHandle) -> Register:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from ..errors import ArgumentError
 from ..isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
 from ..lang.tile import Scalar, Tile
+from .store_boxes import result_tile
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 SCALES = ("tensor", "row")
 BIASES = ("column", "row")
 BIAS_TYPES = (f32, bf16, f16)
-_ROW_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,8 @@ class Fusion:
 def fused_arguments(fusion: Fusion, out: DType) -> dict[str, Tile | Scalar]:
     """What a kernel takes beside its operands and D: arrays, then numbers, by name.
 
-    Scales, and `scale_out`, are f32 in global memory, where they were calculated; gate and C have D's type and rows of
-    whole 16 bytes; `amax` is read and written, and begins at 0.
+    Scales, and `scale_out`, are f32 in global memory, where they were calculated; gate and C have D's type, and their
+    rows begin at multiples of 16 bytes; `amax` is read and written, and begins at 0.
     """
     fusion.check(out)
     names: dict[str, Tile | Scalar] = {}
@@ -89,9 +89,9 @@ def fused_arguments(fusion: Fusion, out: DType) -> dict[str, Tile | Scalar]:
     if fusion.bias is not None:
         names["bias"] = Tile("N" if fusion.bias == "column" else "M", fusion.bias_type(out))
     if fusion.gate:
-        names["gate"] = Tile("M", "N", out, multiple=(1, _ROW_BYTES // out.bytes))
+        names["gate"] = result_tile("M", "N", out, order="rows")
     if fusion.addend:
-        names["C"] = Tile("M", "N", out, multiple=(1, _ROW_BYTES // out.bytes))
+        names["C"] = result_tile("M", "N", out, order="rows")
     if fusion.scale_out:
         names["scale_out"] = Tile(1, f32)
     if fusion.amax:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..isa.dtypes import DType, b16, bf16, e4m3, e5m2, f16, f32, s32
+from ..isa.dtypes import DType, b16, b32, bf16, e4m3, e5m2, f16, f16x2, f32, s32
 from ..isa.swizzle import Swizzle
 from ..lang import Tile, ptx, reg
 from ..lang.values import Register
@@ -45,8 +45,11 @@ def box_columns(dtype: DType) -> int:
 
 
 def result_tile(rows: Dimension, columns: Dimension, dtype: DType, *, order: str = "C") -> Tile:
-    """The Tile of a rows x columns array that `TmaStore` writes; its rows are multiples of 16 bytes."""
-    multiple = (1, _LEAST_BYTES // dtype.bytes)
+    """The Tile of a rows x columns array that `TmaStore` writes.
+
+    Its rows begin at multiples of 16 bytes: with order "C" they are as long, with "rows" as far apart.
+    """
+    multiple = (1, _LEAST_BYTES // dtype.bytes) if order == "C" else ()
     box = (box_columns(dtype), BOX_ROWS)
     return Tile(rows, columns, dtype, multiple=multiple, box=box, swizzle=SWIZZLE.value, order=order)
 
@@ -89,11 +92,51 @@ class BoxWriter:
                 ptx.stmatrix(ptx.addr(self._moved(start, first * GROUP + 4 * i)), words[i : i + 4])
             return
         for i in range(0, len(words), 2):
-            column = first * GROUP + 4 * i
-            inside = column * self.dtype.bytes % CHUNK  # the swizzle moves chunks, never what is inside of one
-            target = self._moved(start, column - inside // self.dtype.bytes)
+            target, inside = self._group(start, first + i // 2)
             ptx.store(ptx.addr(target, inside), words[i], space="shared")
             ptx.store(ptx.addr(target, inside + _HALF_ROWS), words[i + 1], space="shared")
+
+    def read(self, start: Register, first: int, groups: int) -> list[Any]:
+        """Begin to read groups of 8 columns as `write` writes them: two entries for each group, of two elements each.
+
+        `unpacked` makes them f32.
+        """
+        if self.matrices:
+            words: list[Any] = []
+            for group in range(0, groups, 2):
+                count = 2 * min(2, groups - group)
+                words += ptx.ldmatrix(ptx.addr(self._moved(start, (first + group) * GROUP)), count)
+            return words
+        return [
+            self._load(ptx.addr(target, inside + half))
+            for target, inside in (self._group(start, first + group) for group in range(groups))
+            for half in (0, _HALF_ROWS)
+        ]
+
+    def unpacked(self, word: Any) -> tuple[Register, Register]:
+        """Two neighbouring elements as f32."""
+        if self.dtype is f32:
+            return word[0], word[1]
+        if self.dtype is bf16:
+            return (word << 16).view(f32), (word & 0xFFFF0000).view(f32)
+        if self.dtype.bits == 8:
+            pair = reg.scalar(f16x2)
+            ptx.inst(f"cvt.rn.f16x2.{self.dtype}x2", pair, word)
+            word = pair
+        low, high = reg.scalar(f16), reg.scalar(f16)
+        ptx.inst.mov.b32([low, high], word)
+        return low.to(f32), high.to(f32)
+
+    def _load(self, address: Any) -> Any:
+        if self.dtype is f32:
+            return ptx.load(f32, address, space="shared", vector=2)
+        return ptx.load(b32 if self.dtype.bits == 16 else b16, address, space="shared")
+
+    def _group(self, start: Register, group: int) -> tuple[Register, int]:
+        """Where a thread's two columns of a group are: a register, and bytes from it."""
+        column = group * GROUP
+        inside = column * self.dtype.bytes % CHUNK  # the swizzle moves chunks, never what is inside of one
+        return self._moved(start, column - inside // self.dtype.bytes), inside
 
     def _moved(self, start: Register, column: int) -> Register:
         return start ^ (column * self.dtype.bytes) if column else start

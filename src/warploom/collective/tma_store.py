@@ -4,7 +4,11 @@
 
 Each consumer has slots, a named barrier and a storing thread of its own, so consumers do not wait for each other. The
 store is asynchronous: it goes on while the consumer multiplies its next tile. `store_boxes` has the boxes; what is done
-to the accumulators on the way, a `Transform`.
+to the accumulators on the way, a `Transform`. Where that needs boxes of other arrays (`beside`), they come into the
+slots first, and a full barrier takes the place of the wait for a free slot:
+
+    box comes: `slots` of them ahead | wait for it, read, write | fence, barrier | one thread starts the store, waits
+    until it has read the slot, and lets the next box come
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from ..lang import ptx, smem
 from ..lang.arrays import RegisterArray
 from ..lang.tile import ArrayHandle
 from ..lang.values import Register
+from .beside import Beside
 from .roles import WARPGROUP
 from .store_boxes import (
     BOX_ROWS,
@@ -40,12 +45,23 @@ class TransformBlock(Protocol):
     def load(self, first: int, groups: int) -> Sequence[Any]:
         """Begin to load what these groups need; one entry for each."""
 
-    def apply(self, loaded: Any, values: RegisterArray) -> Sequence[Register]:
-        """The four f32 results of a group: two columns of a row, two of the eighth row below."""
+    def apply(
+        self, loaded: Any, values: RegisterArray, beside: Sequence[Sequence[Register]] = ()
+    ) -> Sequence[Register]:
+        """The four f32 results of a group: two columns of a row, two of the eighth row below.
+
+        `beside`: the same four elements of each array that is loaded beside the result.
+        """
 
 
 class Transform(Protocol):
-    """What happens to accumulators before they are stored; `fused_end.FusedEnd`."""
+    """What happens to accumulators before they are stored; `fused_end.FusedEnd`.
+
+    Attributes:
+        beside: arrays of the result's shape and type of which it needs the elements.
+    """
+
+    beside: Sequence[ArrayHandle]
 
     def begin(self) -> None:
         """Once, by all threads of a consumer, before its first tile."""
@@ -69,7 +85,8 @@ class TmaStore:
         consumers: how many warpgroups store.
         slots: boxes of each that may be under way.
         matrices: write 16-bit types with stmatrix, 16 columns of a warp's 16 rows at a time, instead of 32-bit stores.
-        transform: what happens to the accumulators first. Then each consumer calls `begin` before its first tile.
+        transform: what happens to the accumulators first. Then each consumer calls `begin` before its first tile. Where
+            it has arrays `beside`, thread 0 initialises barriers here, so the CTA must meet before the first store.
     """
 
     def __init__(
@@ -93,39 +110,81 @@ class TmaStore:
             array.dtype, box[::-1], stages=consumers * slots, swizzle=SWIZZLE.value, name="boxes"
         )
         self.writer = BoxWriter(array.dtype, matrices=matrices)
+        others = () if transform is None else transform.beside
+        self.beside = Beside(others, self.boxes, slots) if others else None
         self._totals: set[int] = set()
 
     def begin(self) -> None:
         """Before a consumer's first tile, where there is a transform: it loads what all tiles need."""
         if self.transform is not None:
             self.transform.begin()
+        if self.beside is not None:
+            self.beside.begin()
 
-    def store(self, acc: list[RegisterArray], me: int, row: Register, column: Register) -> None:
-        """Store blocks of 64 rows at (row, column) of C; called by all threads of consumer `me`."""
+    def prefetch(self, acc: list[RegisterArray], me: int, row: Register, column: Register) -> None:
+        """Let the first boxes beside a result come, some time before its `store(..., ahead=True)`, with its arguments.
+
+        Called by all threads of consumer `me`; it stores nothing in between.
+        """
+        if self.beside is None:
+            return
+        boxes = self._boxes(acc)
+        with ptx.if_(own_thread() == 0):
+            ptx.cp.async_.bulk.wait_group_read(0)
+            for number in range(min(self.slots, len(boxes))):
+                self._come(boxes, number, me, row, column)
+
+    def store(self, acc: list[RegisterArray], me: int, row: Register, column: Register, *, ahead: bool = False) -> None:
+        """Store blocks of 64 rows at (row, column) of C; called by all threads of consumer `me`.
+
+        `ahead`: `prefetch` was called for it.
+        """
+        if not ahead:
+            self.prefetch(acc, me, row, column)
         thread = own_thread()
         leader, barrier = thread == 0, _FIRST_BARRIER + me
         place = self.writer.place(thread)
-        boxes = boxes_of(self._columns(acc), self.array.dtype)
-        total, number = len(acc) * len(boxes), 0
+        boxes = self._boxes(acc)
+        total = len(boxes)
         self._totals.add(total)
-        for index, values in enumerate(acc):
-            block = None if self.transform is None else self.transform.block(row + index * BOX_ROWS, column)
-            for first, width in boxes:
-                groups = (first // GROUP, width // GROUP)
-                batch = groups[1] if self.transform is None else self.transform.batch(groups[1], self.writer.step)
-                loaded = None if block is None else block.load(groups[0], batch)
-                box = self.boxes[me * self.slots + number % self.slots]
+        block: TransformBlock | None = None
+        for number, (index, first, width) in enumerate(boxes):
+            if self.transform is not None and first == 0:
+                block = self.transform.block(row + index * BOX_ROWS, column)
+            groups = (first // GROUP, width // GROUP)
+            batch = groups[1] if self.transform is None else self.transform.batch(groups[1], self.writer.step)
+            loaded = None if block is None else block.load(groups[0], batch)
+            slot = me * self.slots + number % self.slots
+            box = self.boxes[slot]
+            if self.beside is None:
                 with ptx.if_(leader):
                     ptx.cp.async_.bulk.wait_group_read(self._allowed(number, total))
                 ptx.bar.sync(barrier, WARPGROUP)
-                self._write((box + place).register(), values, groups, block, loaded, batch)
-                ptx.fence.proxy_async_shared_cta()
-                ptx.bar.sync(barrier, WARPGROUP)
-                with ptx.if_(leader):
-                    corner = (column + first, row + index * BOX_ROWS)
-                    ptx.tma.store(self.array.tma_desc((width, BOX_ROWS)), box, corner)
-                    ptx.cp.async_.bulk.commit_group()
-                number += 1
+            else:
+                self.beside.wait(slot)
+            start = (box + place).register()
+            others = [] if self.beside is None else self.beside.starts(slot, start, place)
+            self._write(start, acc[index], groups, block, loaded, batch, others)
+            ptx.fence.proxy_async_shared_cta()
+            ptx.bar.sync(barrier, WARPGROUP)
+            with ptx.if_(leader):
+                corner = (column + first, row + index * BOX_ROWS)
+                ptx.tma.store(self.array.tma_desc((width, BOX_ROWS)), box, corner)
+                ptx.cp.async_.bulk.commit_group()
+                if self.beside is not None and number + self.slots < total:
+                    ptx.cp.async_.bulk.wait_group_read(0)
+                    self._come(boxes, number + self.slots, me, row, column)
+
+    def _come(self, boxes: list[tuple[int, int, int]], number: int, me: int, row: Register, column: Register) -> None:
+        """By the leader: let the boxes beside box `number` come."""
+        assert self.beside is not None
+        index, first, width = boxes[number]
+        self.beside.load(me * self.slots + number % self.slots, (column + first, row + index * BOX_ROWS), width)
+
+    def _boxes(self, acc: list[RegisterArray]) -> list[tuple[int, int, int]]:
+        """The boxes of a tile in their order: block of 64 rows, first column, width."""
+        columns = self._columns(acc)
+        return [(index, *box) for index in range(len(acc)) for box in boxes_of(columns, self.array.dtype)]
 
     def finish(self) -> None:
         """Before the CTA ends: its stores have read their shared memory."""
@@ -136,21 +195,28 @@ class TmaStore:
 
     def _write(
         self, start: Register, values: RegisterArray, groups: tuple[int, int], block: TransformBlock | None,
-        loaded: Sequence[Any] | None, batch: int,
+        loaded: Sequence[Any] | None, batch: int, others: Sequence[Register],
     ) -> None:  # fmt: skip
         """The columns of a box, transformed in small steps so that few registers are needed between."""
         first, count = groups
         if block is None:
             self.writer.write(start, 0, values[first * PER_GROUP : (first + count) * PER_GROUP].elements)
             return
+        words: list[list[Any]] = []
         for begin in range(0, count, self.writer.step):
-            if begin and begin % batch == 0:
-                loaded = block.load(first + begin, min(batch, count - begin))
+            if begin % batch == 0:
+                some = min(batch, count - begin)
+                loaded = block.load(first + begin, some) if begin else loaded
+                words = [self.writer.read(other, begin, some) for other in others]
             results: list[Register] = []
             for group in range(begin, min(begin + self.writer.step, count)):
-                at = (first + group) * PER_GROUP
+                at, here = (first + group) * PER_GROUP, group % batch
                 assert loaded is not None
-                results += block.apply(loaded[group % batch], values[at : at + PER_GROUP])
+                beside = [
+                    [*self.writer.unpacked(read[2 * here]), *self.writer.unpacked(read[2 * here + 1])]
+                    for read in words
+                ]  # fmt: skip
+                results += block.apply(loaded[here], values[at : at + PER_GROUP], beside)
             self.writer.write(start, begin, results)
 
     def _columns(self, acc: list[RegisterArray]) -> int:

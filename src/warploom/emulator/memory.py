@@ -112,5 +112,5 @@ def byte_view(array: np.ndarray) -> np.ndarray:
 
 def _first_bytes(array: np.ndarray) -> np.ndarray:
     """A uint8 array that starts where `array` starts and keeps it alive; only its address is used."""
-    first = array[(slice(0, 1),) * array.ndim]
+    first = array[(slice(0, 1),) * array.ndim].view(f"V{array.itemsize}")  # as_strided does not know every float
     return np.lib.stride_tricks.as_strided(first, (1,), (array.itemsize,)).view(np.uint8)
