@@ -105,8 +105,8 @@ class Stage(Protocol):
     def clock(self, prepared: Prepared, seconds: float) -> tuple[ClockReading, float] | None:
         """The clock that our kernel counts while it runs for so long, and seconds of a call meanwhile."""
 
-    def share(self, reading: ClockReading, tflops: float, dtype: str) -> float:
-        """Share of the GPU's peak at that clock."""
+    def share(self, reading: ClockReading, tflops: float, dtype: str) -> float | None:
+        """Share of the GPU's peak at that clock; None where its peak is not known."""
 
     def host_us(self, prepared: Prepared) -> Spread:
         """Host microseconds of one call."""
@@ -309,7 +309,9 @@ class Bench:
             reading, seconds = found
             row["kernel_clock_mhz"] = round(reading.megahertz, 1)
             tflops = problem.flops / seconds / 1e12
-            row["tensor_activity"] = round(self.stage.share(reading, tflops, problem.dtype), 4)
+            share = self.stage.share(reading, tflops, problem.dtype)
+            if share is not None:
+                row["tensor_activity"] = round(share, 4)
 
     def _row(
         self, problem: Problem, name: str, prepared: Prepared, protocol: str, launch: str, spread: Spread

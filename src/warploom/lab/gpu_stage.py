@@ -15,6 +15,7 @@ from .clock import ClockReading, Probe
 from .contenders import Prepared, result
 from .operands import Operands, Reference, Rotation
 from .problem import Problem
+from .roofline import FLOP_PER_CLOCK
 from .timing import CudaTimer, Spread, launches_for
 
 UNIT_S = 0.003
@@ -108,7 +109,9 @@ class GpuStage:
         each = self.timer.timed(calls, launches)
         return probe.read(), each
 
-    def share(self, reading: ClockReading, tflops: float, dtype: str) -> float:
+    def share(self, reading: ClockReading, tflops: float, dtype: str) -> float | None:
+        if dtype not in FLOP_PER_CLOCK.get(self.arch, {}):
+            return None
         return reading.share(tflops, self.sms, dtype, self.arch)
 
     def host_us(self, prepared: Prepared) -> Spread:

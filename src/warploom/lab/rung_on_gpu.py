@@ -125,7 +125,8 @@ def clocked(stage: GpuStage, prepared: Prepared, problem: Problem) -> dict[str, 
         return {}
     reading, each = found
     share = stage.share(reading, problem.flops / each / 1e12, problem.dtype)
-    return {"kernel_clock_mhz": round(reading.megahertz, 1), "tensor_activity": round(share, 4)}
+    activity = {} if share is None else {"tensor_activity": round(share, 4)}
+    return {"kernel_clock_mhz": round(reading.megahertz, 1), **activity}
 
 
 def main() -> None:
