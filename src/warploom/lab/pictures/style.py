@@ -1,6 +1,6 @@
 """How the book's pictures look, and how they are saved: as SVG, the same bytes for the same content.
 
-Text stays text, so files are small and can be searched. Nothing in a file says when or where it was made.
+Text stays text, so files are small and can be searched. A file says which matplotlib drew it, and not when or where.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ PALE = ("#b9dccf", "#f0dcbd", "#cfdbe9", "#dccfe2")
 """The same tiles, pale: bytes on their way."""
 MIDDLE = ("#6fb39b", "#e0b981", "#9ab3d0", "#b294be")
 """The same, between: bytes that lie and wait."""
-WAIT = "#e4e4e4"
 ACCENT = "#a34747"
 GROUPS = (
     "#0b6e4f", "#5f7fa6", "#c98b3b", "#7d5a8c", "#a34747", "#4f9d8b", "#8a8a8a", "#d0b22c",
@@ -43,7 +42,14 @@ def svg(drawn: Any) -> str:
     drawn.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     plt.close(drawn)
     text = re.sub(r"<!-- .*? -->\n", "", buffer.getvalue())
-    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    return "\n".join(line.rstrip() for line in text.splitlines()) + f"\n<!-- drawn by {drawer()} -->\n"
+
+
+def drawer() -> str:
+    """Which matplotlib draws; another one may write other bytes for the same picture."""
+    import matplotlib
+
+    return f"matplotlib {matplotlib.__version__}"
 
 
 def bare(axes: Any, title: str = "") -> None:
@@ -96,6 +102,6 @@ def _dark(colour: str) -> bool:
 
 
 __all__ = [
-    "ACCENT", "FAINT", "GRID", "GROUPS", "INK", "MIDDLE", "PALE", "TILES", "WAIT", "bare", "cells", "figure", "plain",
+    "ACCENT", "FAINT", "GRID", "GROUPS", "INK", "MIDDLE", "PALE", "TILES", "bare", "cells", "drawer", "figure", "plain",
     "svg",
 ]  # fmt: skip
