@@ -73,7 +73,7 @@ def test_the_text_runs_where_nothing_is_wrong() -> None:
         (BLACKWELL.replace("ret;", FENCE), VerificationError, "sm_90a"),
         (COPY[: COPY.index(".visible")], ArgumentError, "has no kernel"),
         (TWO, ArgumentError, "several kernels"),
-        ("", ArgumentError, ""),
+        ("", ArgumentError, "cannot be read"),
     ],
 )  # fmt: skip
 def test_a_text_for_another_target_or_without_one_kernel(text: str, kind: type[WarploomError], said: str) -> None:

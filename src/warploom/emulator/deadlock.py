@@ -69,7 +69,7 @@ class _Line:
     """A line being put together: warps and their lanes by CTA."""
 
     warps: dict[Cta, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    barriers: list[tuple[MBarrier, int | None]] = field(default_factory=list)
+    waits: list[tuple[MBarrier, Cta, int]] = field(default_factory=list)
     text: str = ""
 
 
@@ -88,7 +88,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
         line = lines[(*words, location, operation.instruction.opcode if location else operation.text)]
         line.text = line.text or operation.text
         line.warps[cta][warp.index] = fragment.lanes
-        line.barriers += about
+        line.waits += [(barrier, cta, warp.index) for barrier, _ in about]
     blocked = [_blocked(key, line) for key, line in lines.items()]
     blocked.sort(key=lambda one: not (one.came and one.missing))  # who has part of what it needs is nearest the cause
     not_started = machine.clusters_in_grid[0] * machine.clusters_in_grid[1] * machine.clusters_in_grid[2]
@@ -100,7 +100,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
         where=f"{first.location or ''}  {first.text}" if first else None,
         blocked=tuple(map(str, blocked)) + tuple(f"in flight: {line}" for line in machine.engine.describe_pending()),
         consequence="the kernel hangs on hardware",
-        hint=_hint([pair for line in lines.values() for pair in line.barriers]),
+        hint=_hint([wait for line in lines.values() for wait in line.waits]),
     )
     error.waits = tuple(blocked)
     error.location = first.location if first else None
@@ -159,32 +159,44 @@ def _threads(warps: dict[int, int], cta: Cta) -> str:
     return ", ".join(parts)
 
 
-def _hint(barriers: list[tuple[MBarrier, int | None]]) -> str | None:
-    """What to look at, where the state of the barriers tells it."""
-    for barrier, _ in barriers:
+def _hint(waits: list[tuple[MBarrier, Cta, int]]) -> str | None:
+    """What to look at, where the state of the barriers tells it. `waits`: barriers, each with a warp that waits."""
+    for barrier, _, _ in waits:
         announced, brought = (_sum(barrier, what) for what in ("expect", "complete"))
         if barrier.pending == 0 and barrier.tx:
             return (
                 f"phase {barrier.phase} of {_local(barrier)} has {announced} bytes announced and {brought} brought: "
                 "announce the bytes of all its copies, no more and no less"
             )
-    for barrier, _ in barriers:
+    for barrier, cta, warp in waits:
+        if barrier.phase == 0 and not barrier.log.get(0):
+            others = {id(other): other for other, _, _ in waits if other is not barrier and other.phase == 0}
+            if others and not any(_came_to(other, cta, warp) for other in others.values()):
+                names = dict.fromkeys(_local(other) for other in (barrier, *others.values()))
+                return (
+                    f"{' and '.join(list(names)[:2])} are in their first phase, and each side waits for the other: one "
+                    "must pass at first. Who waits for room waits with parity 1, which a fresh barrier lets through"
+                )
+    for barrier, _, _ in waits:
         came = _sum(barrier, "arrive")
         if came and barrier.pending:
             return (
                 f"{_local(barrier)} is initialised for {barrier.expected} arrivals a phase and {came} came: let the "
                 "missing ones arrive, or change the count of mbarrier.init"
             )
-    fresh = {_local(barrier): barrier for barrier, _ in barriers if barrier.phase == 0 and not barrier.log.get(0)}
-    if len(fresh) > 1:
-        return (
-            f"{' and '.join(list(fresh)[:2])} are in their first phase and nobody has come to either: one side must "
-            "pass at first. Who waits for room waits with parity 1, which a fresh barrier lets through"
-        )
-    for barrier, _ in barriers:
+    for barrier, _, _ in waits:
         if barrier.pending and not barrier.log.get(barrier.phase):
             return f"nobody has arrived on {_local(barrier)} in phase {barrier.phase}: look where those are who should"
     return None
+
+
+def _came_to(barrier: MBarrier, cta: Cta, warp: int) -> bool:
+    """Whether a warp has done anything to a barrier in the phases that are remembered."""
+    return any(
+        event.by.frame.cta is cta and event.by.frame.first_warp + (event.by.lane or 0) // 32 == warp
+        for events in barrier.log.values()
+        for event in events
+    )
 
 
 def _local(barrier: MBarrier) -> str:
