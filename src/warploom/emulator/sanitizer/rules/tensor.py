@@ -22,6 +22,45 @@ from .schema import (
 _READY = ZERO + INIT + load(4096) + wait() + DESCRIPTORS
 _USE = "add.f32 %f8, %f0, %f1;\n"
 
+_SWIZZLED = (
+    ZERO
+    + """
+@%first mbarrier.init.shared::cta.b64 [bar], 1;
+bar.sync 0;
+@!%first bra loaded;
+add.u64 %d4, %data, 4096;
+"""
+    + "".join(f"st.global.u64 [%d4+{8 * word}], 0;\n" for word in range(16))
+    + "".join(
+        f"tensormap.replace.tile.{field}.global.b1024.{kind} [%d4], {value};\n"
+        for field, kind, value in (
+            ("global_address", "b64", "%data"),
+            ("rank", "b32", "1"),
+            ("box_dim", "b32", "0, 16"),
+            ("box_dim", "b32", "1, 64"),
+            ("global_dim", "b32", "0, 16"),
+            ("global_dim", "b32", "1, 64"),
+            ("global_stride", "b64", "0, 32"),
+            ("element_stride", "b32", "0, 1"),
+            ("element_stride", "b32", "1, 1"),
+            ("elemtype", "b32", "10"),
+            ("swizzle_mode", "b32", "1"),
+        )
+    )
+    + """
+fence.proxy.tensormap::generic.release.gpu;
+fence.proxy.tensormap::generic.acquire.gpu [%d4], 128;
+mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 4096;
+cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [tile], [%d4, {0, 0}], [bar];
+cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [tile+2048], [%d4, {0, 0}], [bar];
+loaded:
+"""
+    + wait()
+    + DESCRIPTORS
+)
+"""Two tiles of 64 rows of 16 bf16, written by TMA with the 32-byte swizzle; descriptors without a swizzle."""
+_MULTIPLIED = FENCE_WGMMA + multiply() + COMMIT + WAIT_WGMMA
+
 RULES = (
     Rule(
         "wgmma-register-in-flight",
@@ -93,6 +132,8 @@ RULES = (
         "of the layout.",
         "5.5.7, 9.7.15.5.1.2",
         "make box, swizzle and descriptor from one layout (isa.shared_layout)",
+        Example(_SWIZZLED + _MULTIPLIED),
+        Example(_SWIZZLED + "or.b64 %d0, %d0, 0xC000000000000000;\nadd.u64 %d1, %d0, 128;\n" + _MULTIPLIED),
     ),
     Rule(
         "setmaxnreg-without-cap",
