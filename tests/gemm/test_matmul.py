@@ -1,4 +1,4 @@
-"""matmul on the emulator: every type, layout, shape and fused end, against exact sums and within the arithmetic's bound.
+"""matmul on the emulator: every type, layout, shape and fused end, against exact sums, within the arithmetic's bound.
 
 |D - exact| <= one unit of D's type + 2 (K / k_instr) 2^-23 (|A| |B|) before the end is fused; see docs/matmul.md.
 """

@@ -192,7 +192,11 @@ def _slowly(static: tuple[Any, ...], tensors: dict[str, Any], out: Any, options:
 
 
 def compute(
-    what: str, tensors: dict[str, Any], out: Any, options: dict[str, Any], static: tuple[Any, ...] | None = None
+    what: str,
+    tensors: dict[str, Any],
+    out: Any,
+    options: dict[str, Any],
+    static: tuple[Any, ...] | None = None,
 ) -> Any:
     """Check, choose and run, whatever the framework would say to it. A plug-in ends here.
 

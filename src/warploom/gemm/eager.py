@@ -286,9 +286,9 @@ class Launches:
         self.raw_stream, self.grad_enabled = torch._C._cuda_getCurrentRawStream, torch.is_grad_enabled
         order = {name: at for at, name in enumerate((*named, "out"))}
         everything = (*tensors, result)
-        templates = tuple(template_of(each, order, everything) for each in launched)
-        facts = tuple(facts_of(tensor) for tensor in tensors)
         pointers = tuple(tensor.data_ptr() for tensor in tensors)
+        templates = tuple(template_of(each, order, (*pointers, result.data_ptr())) for each in launched)
+        facts = tuple(facts_of(tensor) for tensor in tensors)
         device = launched[0].views[0].index
         shape, dtype = tuple(result.shape), result.dtype
         kind = Kind(
@@ -317,8 +317,8 @@ def span_of(tensor: Any) -> int:
     return (last + 1) * tensor.element_size()
 
 
-def template_of(each: Any, order: dict[str, int], tensors: tuple[Any, ...]) -> Template:
-    """What of a launch depends on the addresses of the call's tensors."""
+def template_of(each: Any, order: dict[str, int], pointers: tuple[int, ...]) -> Template:
+    """What of a launch depends on addresses. order: which of the call's `pointers` an argument is, by its name."""
     position = {spec.name: at for at, spec in enumerate(each.program.arrays)}
     patches = []
     for number, parameter in enumerate(each.program.parameters):
@@ -327,7 +327,7 @@ def template_of(each: Any, order: dict[str, int], tensors: tuple[Any, ...]) -> T
         at = position[parameter.source]
         view, tensor = each.views[at], order[each.arrays[at]]
         spec = parameter.map(view.shape, view.strides, view.dtype) if parameter.kind == "tensor_map" else None
-        patches.append(Patch(number, tensor, view.pointer - tensors[tensor].data_ptr(), spec))
+        patches.append(Patch(number, tensor, view.pointer - pointers[tensor], spec))
     return Template(each.launch, tuple(patches))
 
 

@@ -1,0 +1,307 @@
+"""JAX: `warploom.jax.matmul` under `jit`, with gradients, through XLA's foreign function interface.
+
+    import warploom.jax
+    y = jax.jit(lambda x, w: warploom.jax.matmul(x, w, activation="silu"))(x, w)
+
+XLA calls a handler of Python by its C ABI (`xla_ffi`); nothing is compiled on the user's machine. On a GPU the kernel
+is launched on XLA's own stream; on the CPU the emulator runs it. The GPU way is **not run on GPU** yet: what is tested
+is the same handler on the CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..errors import ArgumentError
+from ..gemm.eager import Template, bounded, template_of
+from ..gemm.request import Request, read
+from ..gemm.run import run
+from ..gemm.views import transposed
+from ..isa import dtypes
+from ..isa.dtypes import bf16, f16
+from ..runtime.arrays import ArrayView, contiguous_strides
+from .xla_ffi import Call, Memory, handler
+
+__all__ = ["linear", "matmul"]
+
+TARGET = "warploom_matmul"
+ARRAYS = ("a", "b", "bias", "c", "gate", "scale_a", "scale_b")
+ALIGNED = 16
+"""Bytes that rows begin at multiples of; arrays are padded to it where they are not."""
+
+# -- the call ------------------------------------------------------------------------------------------------------
+
+
+def matmul(
+    a: Any, b: Any, *, out_dtype: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
+    activation: str | None = None, residual: Any = None, gate: Any = None, scale_a: Any = None, scale_b: Any = None,
+    accumulate: str = "default",
+) -> Any:  # fmt: skip
+    """As `warploom.matmul`, for JAX arrays and inside of `jit`, `grad` and `vmap`. Raises as it does, at trace time.
+
+    There is no `out=` (XLA owns memory; donate an argument for it) and no `config=`. Arrays are row-major to XLA: a b
+    of eight bits or f32 is transposed first, which costs nothing where it is a transpose itself (`w.T`).
+    """
+    if residual is not None:
+        if c is not None:
+            raise ArgumentError("`c` and `residual` are both given", expected="one of them")
+        c, beta = residual, 1.0
+    static = (
+        None if out_dtype is None else dtypes.of(out_dtype).name, float(alpha), float(beta), activation, accumulate,
+    )  # fmt: skip
+    arrays = {"a": a, "b": b, "bias": bias, "c": c, "gate": gate, "scale_a": scale_a, "scale_b": scale_b}
+    arrays = {name: jnp.asarray(array) for name, array in arrays.items() if array is not None}
+    checked(arrays, static)
+    return _product(static, arrays)
+
+
+def linear(x: Any, weight: Any, bias: Any = None, **options: Any) -> Any:
+    """x Wᵀ + bias with W (N, K); options as `matmul`'s."""
+    return matmul(x, jnp.swapaxes(weight, -1, -2), bias=bias, **options)
+
+
+def dispatch(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
+    """A call of `warploom.matmul` or `warploom.linear` with JAX arrays."""
+    if out is not None:
+        raise ArgumentError(
+            "JAX arrays are immutable", expected="no out=", hint="jit with donate_argnums reuses memory"
+        )
+    options = {name: value for name, value in options.items() if value is not None}
+    return linear(a, b, **options) if what == "linear" else matmul(a, b, **options)
+
+
+def options_of(static: tuple[Any, ...]) -> dict[str, Any]:
+    """The arguments that are no arrays, by name."""
+    out, alpha, beta, activation, accumulate = static
+    return {
+        "out_dtype": out, "alpha": alpha, "beta": beta, "activation": activation, "accumulate": accumulate,
+    }  # fmt: skip
+
+
+def checked(arrays: dict[str, Any], static: tuple[Any, ...]) -> Request:
+    """All checks that need no memory. Raises ArgumentError, ArgumentTypeError."""
+    views = {name: seen(Memory(0, array.shape, dtypes.of(array.dtype)), name) for name, array in arrays.items()}
+    return read(views.pop("a"), views.pop("b"), {**options_of(static), **views})
+
+
+# -- gradients -----------------------------------------------------------------------------------------------------
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _product(static: tuple[Any, ...], arrays: dict[str, Any]) -> Any:
+    return _call(static, arrays)
+
+
+def _forward(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    return _call(static, arrays), arrays
+
+
+def _backward(static: tuple[Any, ...], arrays: dict[str, Any], grad: Any) -> tuple[dict[str, Any]]:
+    """Gradients of all arrays; both products' by this library. What came before an activation is computed again."""
+    if "scale_a" in arrays:
+        raise ArgumentError("a product of scaled eight-bit operands has no gradient here", hint="multiply bf16")
+    _, alpha, beta, activation, accumulate = static
+    a, b = arrays["a"], arrays["b"]
+    found: dict[str, Any] = {}
+    if "c" in arrays:
+        found["c"] = (grad * beta).astype(arrays["c"].dtype)
+    inner = grad.astype(jnp.float32)
+    if activation is not None or "gate" in arrays:
+        given = {name: arrays[name].astype(jnp.float32) for name in ("bias",) if name in arrays}
+        z = _product(("f32", alpha, 0.0, None, accumulate), {"a": a, "b": b, **given})
+        y, pull = jax.vjp(lambda z: _activate(z, activation), z)
+        if "gate" in arrays:
+            found["gate"] = (inner * y).astype(arrays["gate"].dtype)
+            inner = inner * arrays["gate"].astype(jnp.float32)
+        (inner,) = pull(inner)
+    if "bias" in arrays:
+        found["bias"] = _summed(inner, arrays["bias"])
+    inner = inner.astype(a.dtype)
+    plain = (dtypes.of(a.dtype).name, alpha, 0.0, None, "default")
+    found["a"] = _fit(_product(plain, {"a": inner, "b": jnp.swapaxes(b, -1, -2)}), a)
+    if b.ndim == 2 and a.ndim > 2:
+        left, inner = a.reshape(-1, a.shape[-1]), inner.reshape(-1, inner.shape[-1])
+    else:
+        left = a
+    found["b"] = _fit(_product(plain, {"a": jnp.swapaxes(left, -1, -2), "b": inner}), b)
+    return (found,)
+
+
+_product.defvjp(_forward, _backward)
+
+
+def _activate(z: Any, activation: str | None) -> Any:
+    if activation is None:
+        return z
+    functions = {
+        "relu": jax.nn.relu, "silu": jax.nn.silu, "gelu": partial(jax.nn.gelu, approximate=False),
+        "gelu_tanh": partial(jax.nn.gelu, approximate=True),
+    }  # fmt: skip
+    return functions[activation](z)
+
+
+def _summed(inner: Any, bias: Any) -> Any:
+    flat = inner.reshape(-1, *inner.shape[-2:])
+    if bias.ndim == 2 and bias.shape[1] == 1 and bias.shape[0] == inner.shape[-2]:
+        return flat.sum((0, 2)).reshape(bias.shape).astype(bias.dtype)
+    return flat.sum((0, 1)).reshape(bias.shape).astype(bias.dtype)
+
+
+def _fit(grad: Any, like: Any) -> Any:
+    """Summed over the leading dimensions along which the array was broadcast."""
+    extra = grad.ndim - like.ndim
+    axes = tuple(range(extra)) + tuple(
+        extra + axis for axis, length in enumerate(like.shape) if length != grad.shape[extra + axis]
+    )
+    return grad.sum(axes, keepdims=True).reshape(like.shape).astype(like.dtype) if axes else grad
+
+
+# -- what XLA calls ------------------------------------------------------------------------------------------------
+
+
+def _call(static: tuple[Any, ...], arrays: dict[str, Any]) -> Any:
+    registered()
+    problem = checked(arrays, static).problem
+    a, b, out = arrays["a"], arrays["b"], problem.product.out
+    names = tuple(arrays)
+    by_rows = dtypes.of(b.dtype) not in (bf16, f16)
+    given = {**arrays, "b": jnp.swapaxes(b, -1, -2) if by_rows else b}
+    n, k = b.shape[-1], a.shape[-1]
+    wide = -n % (ALIGNED // out.bytes) if 0 not in (n, k) else 0
+    given = {name: _padded(array, name, n, wide, by_rows) for name, array in given.items()}
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = jax.ShapeDtypeStruct((*batch, a.shape[-2], n + wide), jnp.dtype(dtypes.torch_name(out)))
+    options = json.dumps({"names": names, "transposed": by_rows, "options": options_of(static)})
+    result = jax.ffi.ffi_call(TARGET, shape, vmap_method="sequential")(*given.values(), call=options)
+    return result[..., :n] if wide else result
+
+
+def _padded(array: Any, name: str, n: int, wide: int, by_rows: bool) -> Any:
+    """An array whose rows begin at multiples of 16 bytes: zeros behind K, and behind N where D needs them."""
+    if name in ("a", "b"):
+        step = ALIGNED // np.dtype(array.dtype).itemsize
+        k_axis = -1 if name == "a" or by_rows else -2
+        array = _pad(array, k_axis, -array.shape[k_axis] % step)
+        return _pad(array, -2 if by_rows else -1, wide) if name == "b" else array
+    if (
+        name in ("c", "gate")
+        or (name == "bias" and array.shape in ((n,), (1, n)))
+        or (name == "scale_b" and array.size > 1)
+    ):
+        return _pad(array, -1, wide)
+    return array
+
+
+def _pad(array: Any, axis: int, more: int) -> Any:
+    if not more:
+        return array
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, more)
+    return jnp.pad(array, widths)
+
+
+def seen(memory: Memory, name: str, device: str = "cuda", index: int = 0, writable: bool = False) -> ArrayView:
+    """XLA's memory as a view."""
+    host = None
+    if device == "cpu":
+        host = _host(memory)
+    strides = contiguous_strides(memory.shape, memory.dtype.bytes)
+    return ArrayView(
+        memory.pointer, memory.shape, strides, memory.dtype, device, index, writable, "xla", None, host
+    )  # fmt: skip
+
+
+def _host(memory: Memory) -> np.ndarray:
+    import ctypes
+
+    size = int(np.prod(memory.shape)) * memory.dtype.bytes
+    if not size:
+        return np.empty(memory.shape, memory.dtype.numpy)
+    raw: Any = (ctypes.c_uint8 * size).from_address(memory.pointer)
+    return np.frombuffer(raw, dtype=memory.dtype.numpy).reshape(memory.shape)
+
+
+class Handlers:
+    """The handlers of both platforms, and the launches they know."""
+
+    def __init__(self) -> None:
+        self._kept: list[Any] = []
+        self._launches: dict[Any, tuple[Template, ...]] = {}
+        self._ready: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+        for platform, function in (("cpu", self.on_cpu), ("CUDA", self.on_gpu)):
+            capsule, alive = handler(function)
+            self._kept += [capsule, alive]
+            jax.ffi.register_ffi_target(TARGET, capsule, platform=platform)
+
+    def on_cpu(self, call: Call) -> None:
+        """One call in the emulator."""
+        request, out = self.request(call, "cpu", 0)
+        run(request, out)
+
+    def on_gpu(self, call: Call) -> None:
+        """One call on XLA's stream. A call of a kind that came before only moves its launch to the new addresses."""
+        stream = call.stream()
+        memories = (*call.arguments, *call.results)
+        pointers = tuple(memory.pointer for memory in memories)
+        kind = call.text["call"], tuple((memory.shape, memory.pointer % ALIGNED) for memory in memories)
+        device = _device(pointers)
+        ready = self._ready.get((kind, device, pointers))
+        if ready is None:
+            ready = self.made(call, kind, device, pointers, stream)
+            if ready is None:
+                return
+        for launch in ready:
+            launch(stream)
+
+    def made(self, call: Call, kind: Any, device: int, pointers: tuple[int, ...], stream: int) -> Any:
+        """The launches for these addresses, or None where the call was run on the way."""
+        templates = self._launches.get((kind, device))
+        if templates is not None:
+            ready = tuple(template.at(pointers) for template in templates)
+            with self._lock:
+                bounded(self._ready)[kind, device, pointers] = ready
+            return ready
+        request, out = self.request(call, "cuda", device)
+        outcome = run(request, out, stream)
+        launched = outcome.launches
+        if launched and all(name is not None for each in launched for name in each.arrays):
+            names = json.loads(call.text["call"])["names"]
+            order = {name: at for at, name in enumerate((*names, "out"))}
+            with self._lock:
+                templates = tuple(template_of(each, order, pointers) for each in launched)
+                bounded(self._launches)[kind, device] = templates
+        return None
+
+    def request(self, call: Call, device: str, index: int) -> tuple[Request, ArrayView]:
+        """The call as `gemm` reads it, and its output."""
+        described = json.loads(call.text["call"])
+        views = {
+            name: seen(memory, name, device, index)
+            for name, memory in zip(described["names"], call.arguments, strict=True)
+        }
+        out = seen(call.results[0], "out", device, index, writable=True)
+        if described["transposed"]:
+            views["b"] = transposed(views["b"])
+        options = {name: value for name, value in described["options"].items() if value is not None}
+        options["out_dtype"] = out.dtype
+        return read(views.pop("a"), views.pop("b"), {**options, **views, "out": out}), out
+
+
+def _device(pointers: tuple[int, ...]) -> int:
+    from ..driver import library
+
+    return library.load().device_of_pointer(next(filter(None, pointers)))
+
+
+@lru_cache(maxsize=1)
+def registered() -> Handlers:
+    """The handlers, registered with XLA once a process."""
+    return Handlers()

@@ -1,0 +1,189 @@
+"""warploom.torch on the CPU: gradients, torch.compile, autocast, layers, against PyTorch's own."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import warploom  # noqa: E402
+import warploom.torch as wt  # noqa: E402
+from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
+
+F = torch.nn.functional
+ACTIVATIONS = {
+    None: lambda z: z, "relu": F.relu, "silu": F.silu, "gelu": F.gelu,
+    "gelu_tanh": lambda z: F.gelu(z, approximate="tanh"),
+}  # fmt: skip
+
+
+def normal(*shape, dtype=torch.bfloat16, grad=False, seed=0):
+    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape))).to(dtype)
+    return made.requires_grad_() if grad else made
+
+
+def close(ours, theirs, units=2):
+    """Within some units of bf16 at the largest value: both sides round, in another order."""
+    assert ours.shape == theirs.shape
+    largest = max(1.0, theirs.abs().max().item())
+    torch.testing.assert_close(ours.float(), theirs.float(), rtol=0, atol=units * 2.0**-8 * largest)
+
+
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+def test_gradients_are_those_of_the_same_formula_in_f32(activation):
+    given = dict(
+        x=normal(2, 8, 32, grad=True), w=normal(16, 32, grad=True), bias=normal(16, grad=True),
+        gate=normal(2, 8, 16, grad=True), c=normal(2, 8, 16, grad=True, seed=1),
+    )  # fmt: skip
+
+    def ours(x, w, bias, gate, c):
+        return warploom.linear(x, w, bias, alpha=0.5, activation=activation, gate=gate, c=c, beta=0.25)
+
+    def theirs(x, w, bias, gate, c):
+        return ACTIVATIONS[activation](0.5 * (x @ w.mT) + bias) * gate + 0.25 * c
+
+    result = ours(**given)
+    exact = {name: tensor.detach().float().requires_grad_() for name, tensor in given.items()}
+    expected = theirs(**exact)
+    close(result, expected)
+    weights = normal(2, 8, 16, seed=5)
+    result.backward(weights)
+    expected.backward(weights.float())
+    for name, tensor in given.items():
+        close(tensor.grad, exact[name].grad, units=4)
+    assert given["w"].grad.is_contiguous(), "the weight's gradient is made in the weight's order"
+
+
+def test_both_gradients_are_products_of_this_library(monkeypatch):
+    from warploom.gemm import calls
+
+    shapes = []
+    real = calls.compute
+    monkeypatch.setattr(
+        calls,
+        "compute",
+        lambda what, tensors, *rest: shapes.append(tuple(tensors["a"].shape)) or real(what, tensors, *rest),
+    )
+    x, w = normal(8, 32, grad=True), normal(16, 32, grad=True)
+    warploom.linear(x, w).sum().backward()
+    assert sorted(shapes) == [(8, 16), (8, 32), (16, 8)]
+
+
+def test_a_batch_that_shares_an_operand_sums_its_gradient():
+    a, b = normal(3, 8, 32, grad=True), normal(1, 32, 16, grad=True)
+    warploom.matmul(a, b).sum().backward()
+    close(b.grad, a.detach().float().sum((0, 1))[None, :, None].expand(1, 32, 16))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compiled_there_is_one_graph_and_the_same_result(dynamic):
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    def model(x, w, bias, residual):
+        hidden = warploom.linear(x, w, bias, activation="gelu_tanh")
+        return warploom.matmul(hidden, w, residual=residual).float() * 2
+
+    compiled = torch.compile(model, fullgraph=True, backend=backend, dynamic=dynamic)
+    for rows in (8, 16):
+        given = normal(rows, 32), normal(16, 32), normal(16), normal(rows, 32, seed=1)
+        close(compiled(*given), model(*given))
+    assert len(graphs) == 1 or not dynamic
+    assert "warploom.matmul" in graphs[0].code
+
+
+def test_compiled_with_gradients():
+    x, w, bias = normal(8, 32, grad=True), normal(16, 32, grad=True), normal(16, grad=True)
+    compiled = torch.compile(
+        lambda x, w, bias: torch.tanh(warploom.linear(x, w, bias, activation="silu")),
+        fullgraph=True,
+        backend="aot_eager",
+    )
+    compiled(x, w, bias).sum().backward()
+    exact = [tensor.detach().float().requires_grad_() for tensor in (x, w, bias)]
+    torch.tanh(F.silu(F.linear(*exact))).sum().backward()
+    for ours, theirs in zip((x, w, bias), exact, strict=True):
+        close(ours.grad, theirs.grad, units=4)
+
+
+def test_the_operator_is_what_torch_expects_of_one():
+    a, w, bias = normal(8, 32, grad=True), normal(16, 32, grad=True), normal(16, grad=True)
+    torch.library.opcheck(torch.ops.warploom.matmul.default, (a, w.mT, bias), {"activation": "relu"})
+    out = torch.empty(8, 16, dtype=torch.bfloat16)
+    torch.library.opcheck(torch.ops.warploom.matmul_out.default, (a.detach(), w.detach().mT), {"out": out})
+
+
+def test_autocast_multiplies_f32_in_the_type_it_asks_for():
+    x, w, bias = (
+        normal(8, 32, dtype=torch.float32),
+        normal(16, 32, dtype=torch.float32),
+        normal(16, dtype=torch.float32),
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours, theirs = warploom.linear(x, w, bias), F.linear(x, w, bias)
+        assert ours.dtype is theirs.dtype is torch.bfloat16
+        close(ours, theirs)
+        compiled = torch.compile(lambda x, w: warploom.linear(x, w), fullgraph=True, backend="eager")
+        assert compiled(x, w).dtype is torch.bfloat16
+    w.requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = warploom.linear(x, w, bias).float().sum()
+    loss.backward()
+    assert w.grad.dtype is torch.float32
+
+
+def test_out_and_a_gradient_exclude_each_other():
+    x, w, out = normal(8, 32, grad=True), normal(16, 32), torch.empty(8, 16, dtype=torch.bfloat16)
+    with pytest.raises(ArgumentError, match="cannot be written into `out`") as caught:
+        warploom.linear(x, w, out=out)
+    assert "no_grad" in str(caught.value)
+    with torch.no_grad():
+        assert warploom.linear(x, w, out=out) is out
+
+
+def test_scaled_eight_bit_operands_have_no_gradient():
+    x, s = warploom.quantize(normal(16, 32, dtype=torch.float32))
+    w, bias = warploom.quantize(normal(24, 32, dtype=torch.float32))[0], normal(24, grad=True)
+    assert warploom.matmul(x, w.T, scale_a=s.view(1), scale_b=s.view(1)).dtype is torch.bfloat16
+    with pytest.raises(ArgumentTypeError, match="no gradient"):
+        warploom.matmul(x, w.T, scale_a=s.view(1), scale_b=s.view(1), bias=bias)
+
+
+def test_convert_replaces_what_it_can_and_says_what_it_leaves():
+    class Own(torch.nn.Linear):
+        pass
+
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 32), torch.nn.ReLU(), Own(32, 32), torch.nn.Linear(32, 7), torch.nn.Linear(7, 8)
+    ).bfloat16()
+    x = normal(2, 5, 64)
+    before, parameters = model(x), [id(p) for p in model.parameters()]
+    with pytest.warns(wt.ConversionWarning) as caught:
+        assert wt.convert(model) is model
+    (warning,) = caught
+    assert "2: it is a Own" in str(warning.message) and "4: rows of 7" in str(warning.message)
+    assert wt.converted(model) == ["0", "3"]
+    assert parameters == [id(p) for p in model.parameters()] and isinstance(model[0], torch.nn.Linear)
+    close(model(x), before)
+    model(x).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_convert_leaves_what_it_is_told_to_and_converts_a_lone_layer():
+    layer = wt.convert(torch.nn.Linear(64, 32).bfloat16())
+    assert isinstance(layer, wt.Linear) and "Linear(in_features=64" in repr(layer)
+    model = torch.nn.ModuleDict({"head": torch.nn.Linear(64, 8), "body": torch.nn.Linear(64, 64)}).bfloat16()
+    with pytest.warns(wt.ConversionWarning, match="head: skip= says so"):
+        wt.convert(model, skip=lambda name, layer: name == "head")
+    assert wt.converted(model) == ["body"]
+
+
+def test_a_module_compiles_whole():
+    model = wt.convert(
+        torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.SiLU(), torch.nn.Linear(32, 16)).bfloat16()
+    )
+    x = normal(4, 64)
+    close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), model(x))
