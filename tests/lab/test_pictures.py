@@ -9,7 +9,9 @@ import pytest
 from warploom.emulator.observer import Observer
 from warploom.errors import ArgumentError
 from warploom.kernels.ladder import find
+from warploom.lab import roofline
 from warploom.lab.pictures.replay import TENSOR, Replay
+from warploom.lab.pictures.tiles import ORDERS, walk
 from warploom.lab.pictures.trace import Trace, record
 
 
@@ -58,3 +60,19 @@ def test_an_observer_and_the_sanitizer_do_not_watch_at_once():
     a = np.zeros((32, 32), np.float32)
     with pytest.raises(ArgumentError, match="one observer"):
         find(1).build().emulate(a, a, check=True, watch=lambda machine: Observer())
+
+
+@pytest.mark.parametrize("drawn, calculated", [("along rows", "along rows"), ("bands of 4", "grouped 4")])
+@pytest.mark.parametrize("rows, columns", [(8, 8), (6, 11), (1, 5)])
+def test_the_orders_that_are_drawn_are_those_the_calculator_knows(drawn, calculated, rows, columns):
+    assert walk(ORDERS[drawn], rows, columns) == list(roofline.ORDERS[calculated](rows, columns))
+
+
+def test_from_the_first_product_to_the_last_ping_pong_never_rests_and_the_cooperative_form_does():
+    def busy(rung: int, n: int) -> float:
+        replay = Replay(recorded(rung, 256, n, 384, sms=2))
+        spans = [(s.start, s.end) for s in replay.spans if s.lane[0] == "tensor" and s.lane[1].cta == 0]
+        return sum(end - start for start, end in spans) / (max(spans)[1] - min(spans)[0])
+
+    assert busy(20, 768) == pytest.approx(1)
+    assert busy(17, 1024) < 0.95

@@ -36,13 +36,13 @@ class Step:
 
 def steps(results: Path) -> list[Step]:
     """The rungs of the ladder's evidence file, in order."""
+    from ...kernels.ladder import find
+
     found = []
     for row in evidence.read(results / LADDER)["rows"]:
         if row["provider"] == "warploom" and row["protocol"] == "alone" and row.get("data", "normal") == "normal":
-            number, name = row["kernel"].split("_", 1)
-            found.append(
-                Step(int(number[1:]), name, row["tflops"]["median"], row["ratio_to"]["cublas"], row["dtype"], row)
-            )
+            rung, speed, ratio = find(row["kernel"]), row["tflops"]["median"], row["ratio_to"]["cublas"]
+            found.append(Step(rung.number, rung.name, speed, ratio, row["dtype"], row))
     return sorted(found, key=lambda step: step.number)
 
 
