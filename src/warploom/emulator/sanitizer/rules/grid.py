@@ -138,7 +138,7 @@ RULES = (
     ),
     Rule(
         "global-proxy-fence",
-        "R1, R2",
+        "R1",
         ERROR,
         "A copy touches global memory that threads have written, without a proxy fence",
         "TMA and bulk copies go to global memory through the async proxy, st and atom through the generic one. A "
