@@ -92,7 +92,7 @@ class Call:
         return d
 
 
-def padded(values: np.ndarray, dtype: DType, fill: float = np.nan) -> np.ndarray:
+def padded(values: np.ndarray, dtype: DType, fill: float = 96) -> np.ndarray:
     """A matrix whose rows begin at multiples of 16 bytes, as far apart as there is room for one such piece more."""
     step = 16 // dtype.bytes
     whole = np.full((len(values), (values.shape[1] + step - 1) // step * step + step), fill).astype(dtype.numpy)

@@ -49,7 +49,8 @@ class FusedEnd:
         self.scale_out: Register | None = None
         self.largest: Register | None = None
         self._begun = False
-        self.beside = [given[name] for name, there in (("gate", fusion.gate), ("C", fusion.addend)) if there]
+        elements = (("gate", fusion.gate), ("C", fusion.addend))
+        self.beside: Sequence[ArrayHandle] = [given[name] for name, there in elements if there]
 
     def begin(self) -> None:
         """Factors of the whole product, and the maximum so far."""
@@ -193,13 +194,19 @@ class FusedBlock:
 
 
 def _one(dtype: DType, place: Register, index: int, inside: Predicate) -> Register:
-    """Element `index` behind an address as f32 (ld.global.nc), where it exists."""
-    return ptx.load(dtype, ptx.addr(place, index * dtype.bytes), cache="nc", pred=inside).to(f32)
+    """Element `index` behind an address as f32; 0 where it does not exist.
+
+    It is 0 first: a register that is only written under a guard would live through the main loop.
+    """
+    value = reg.scalar(dtype, init=0.0)
+    kind = dtype.name if dtype is f32 else f"b{dtype.bits}"
+    ptx.inst(f"ld.global.{kind}", value, ptx.addr(place, index * dtype.bytes), pred=inside)
+    return value.to(f32)
 
 
 def _number(array: ArrayHandle) -> Register:
     """The one f32 of an array."""
-    return ptx.load(f32, ptx.addr(array.pointer()), cache="nc")
+    return ptx.load(f32, ptx.addr(array.pointer()))
 
 
 def _at(pointer: Register, index: Register, size: int | Register) -> Register:

@@ -232,12 +232,12 @@ def cooperative(parts: Parts, me: int) -> None:
     state, acc, first = ring.consumer_state(), accumulators(parts), me * config.rows
     count = parts.count()
 
-    def store(here: Place) -> None:
-        out.store(acc, me, here.row + first, here.column)
+    def store(here: Place, *, ahead: bool = False) -> None:
+        out.store(acc, me, here.row + first, here.column, ahead=ahead)
 
     for here in parts.work().tiles():
-        multiply_tiles(ring, state, acc, first, count, overwrite=True)
-        store(here)
+        multiply_tiles(ring, state, acc, first, count, overwrite=True, issued=beside(parts, acc, me, here, first))
+        store(here, ahead=True)
     tail(parts, me, state, acc, store)
 
 
@@ -277,9 +277,24 @@ def ping_pong(parts: Parts, me: int) -> None:
         ring.skip(state, count)
     for here in parts.work().tiles(first=me, every=parts.config.consumers):
         turns.wait(me)
-        multiply_tiles(ring, state, acc, 0, count, overwrite=True, issued=partial(turns.pass_on, me))
+        then = beside(parts, acc, me, here, 0)
+        multiply_tiles(ring, state, acc, 0, count, overwrite=True, issued=partial(pass_on, turns, me, then))
         ring.skip(state, count)
-        out.store(acc, me, here.row, here.column)
+        out.store(acc, me, here.row, here.column, ahead=True)
+
+
+def pass_on(turns: Turns, me: int, then: Callable[[], None] | None) -> None:
+    """The other consumer's turn begins; what comes then is this one's own."""
+    turns.pass_on(me)
+    if then is not None:
+        then()
+
+
+def beside(parts: Parts, acc: list[RegisterArray], me: int, here: Place, first: int) -> Callable[[], None] | None:
+    """What is done when a tile's last wgmmas are issued: boxes of a gate and an addend begin to come, if there are."""
+    if parts.out.beside is None:
+        return None
+    return lambda: parts.out.prefetch(acc, me, here.row + first, here.column)
 
 
 def accumulators(parts: Parts) -> list[RegisterArray]:
