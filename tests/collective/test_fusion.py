@@ -102,14 +102,17 @@ def test_the_largest_size_knows_signs_infinities_and_no_numbers(value: float, mo
     np.testing.assert_array_equal(subject.given["amax"], np.float32(most))
 
 
-def test_the_largest_size_keeps_what_was_there_and_counts_no_element_outside():
-    """Elements outside have no accumulator, but a bias and a gate of any value."""
-    fusion = Fusion(bias="row", amax=True)
+@pytest.mark.parametrize("bias", ["row", "column"])
+def test_the_largest_size_keeps_what_was_there_and_counts_no_element_outside(bias: str):
+    """A row's bias goes on beyond the last column, and a column's below the last row; elements inside are less."""
+    fusion = Fusion(bias=bias, amax=True)
     subject = call(fusion, bf16, 70, 40)
-    subject.x[:], subject.given["bias"][:] = 0, 2
-    subject.given["amax"][:] = 3
-    subject.run(ending(bf16, 64, fusion), bf16)
-    assert subject.given["amax"][0] == 3
+    subject.given["bias"][:] = 4
+    subject.x[:] = -2
+    for before, after in ((0, 2), (3, 3)):
+        subject.given["amax"][:] = before
+        subject.run(ending(bf16, 64, fusion), bf16)
+        assert subject.given["amax"][0] == after
 
 
 @pytest.mark.parametrize("activation", [None, *ACTIVATIONS])
