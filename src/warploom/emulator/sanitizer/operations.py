@@ -147,7 +147,8 @@ class Operations(Edges):
         """A CTA exits: which threads have waited for groups and never had one."""
         for (wait, threads), (warp, thread, code) in state.idle_waits.items():
             codes = (wait, code)
-            if wait in state.owners_wait:  # all threads execute it, the owner among them
+            place = wait.instruction.location or wait.pc  # one line of the author's may be code of several roles
+            if any(place == (owner.instruction.location or owner.pc) for owner in state.owners_wait):
                 continue
             if any((cta.rank, one) in state.bulk for one in threads) or self.findings.seen(
                 "wait-by-another-thread", codes
