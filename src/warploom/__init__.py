@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from . import torch as torch
     from . import types as types
     from .emulator.report import Report as Report
+    from .gemm import grouped_matmul as grouped_matmul
     from .gemm import linear as linear
     from .gemm import matmul as matmul
     from .gemm import quantize as quantize
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _HOME_OF = {
     **dict.fromkeys(("kernel", "reg", "smem", "ptx", "Tile", "Scalar", "tiles", "Kernel"), "lang"),
     **dict.fromkeys(("emulate", "launch", "TensorMap", "Program", "H200"), "runtime"),
-    **dict.fromkeys(("matmul", "linear", "quantize"), "gemm"),
+    **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize"), "gemm"),
     "Report": "emulator.report",
     "config": "settings",
 }

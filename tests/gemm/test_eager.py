@@ -83,6 +83,25 @@ warploom.matmul(bf16(256, 128), b, out=out)
     assert log.count("load ELF") == 1
 
 
+def test_a_kernel_with_memory_of_ours_is_remembered_for_its_stream_only(on_gpu):
+    log = on_gpu("""
+from warploom.gemm import calls, choice
+from warploom.gemm.request import read
+x, w, out = bf16(8, 2048), bf16(256, 2048), bf16(8, 256)
+assert choice.choose(read(x, w.T, {}).problem).config.by_last
+seen = []
+compute = calls.compute
+calls.compute = lambda *arguments: seen.append(1) or compute(*arguments)
+def call(): warploom.linear(x, w, out=out)
+call(), call(), call()
+assert len(seen) == 1
+stream = 0x50
+call(), call()
+assert len(seen) == 2
+""")
+    assert [line.split(" stream ")[1].split()[0] for line in launches(log)] == ["40"] * 3 + ["50"] * 2
+
+
 def test_an_output_that_overlaps_an_operand_is_refused_also_the_second_time(on_gpu):
     on_gpu("""
 a, b = bf16(256, 256), bf16(256, 256)

@@ -154,6 +154,23 @@ def test_eight_bit_products_are_scaled_as_torch_scales_them(kind, m):
     assert np.abs(result - x @ w.T).max() < 0.1 * np.abs(x @ w.T).max(), "eight bits are near the unquantized product"
 
 
+@pytest.mark.parametrize("m, n, k", [(40, 136, 256), (200, 264, 128)])
+def test_scales_of_blocks_and_precise_sums_are_exact_to_f32(m, n, k):
+    rng = np.random.default_rng(6)
+    x, w = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((n, k)).astype(np.float32)
+    (qx, sx), (qw, sw) = warploom.quantize(x, "block128"), warploom.quantize(w, "block128", block=(128, 128))
+    for scales in ({"scale_a": sx, "scale_b": sw.T}, {}, {"scale_a": 0.5, "scale_b": 3.0}):
+        if "scale_a" in scales and isinstance(scales["scale_a"], float):
+            with pytest.raises(ArgumentError, match="no fused end"):
+                warploom.matmul(qx, qw.T, accumulate="precise", **scales)
+            continue
+        result = warploom.matmul(qx, qw.T, out_dtype=np.float32, accumulate="precise", **scales)
+        magnitude = reference.matmul(np.abs(qx), np.abs(qw.T), **scales)
+        assert np.all(np.abs(result - reference.matmul(qx, qw.T, **scales)) <= (k / 32 + 4) * 2.0**-23 * magnitude)
+    with pytest.raises(ArgumentError, match="a multiple of 128"):
+        warploom.matmul(qx[:, :96], qw.T[:96], accumulate="precise")
+
+
 def test_two_runs_give_the_same_bits():
     rng = np.random.default_rng(1)
     a, b = draw(rng, (130, 192), BF16), draw(rng, (192, 72), BF16)

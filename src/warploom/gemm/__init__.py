@@ -5,7 +5,19 @@ from __future__ import annotations
 from .calls import linear, matmul
 from .choice import Choice, Gpu, choose
 from .explanation import Explanation, explain
+from .grouped import grouped_matmul
 from .problem import Problem
 from .quantization import quantize
 
-__all__ = ["Choice", "Explanation", "Gpu", "Problem", "choose", "explain", "linear", "matmul", "quantize"]
+__all__ = [
+    "Choice",
+    "Explanation",
+    "Gpu",
+    "Problem",
+    "choose",
+    "explain",
+    "grouped_matmul",
+    "linear",
+    "matmul",
+    "quantize",
+]

@@ -26,7 +26,8 @@ NAMES = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "am
 def _arguments(
     a: Any, b: Any, *, out: Any = None, out_dtype: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
     bias: Any = None, activation: str | None = None, residual: Any = None, gate: Any = None, scale_a: Any = None,
-    scale_b: Any = None, scale_out: Any = None, amax: Any = None, accumulate: str = "default", config: Any = None,
+    scale_b: Any = None, scale_out: Any = None, amax: Any = None, accumulate: str = "default",
+    constant_weights: bool = False, config: Any = None,
 ) -> Any:  # fmt: skip
     """The signature of `matmul`, which takes what is seldom given in one dictionary: that is cheaper to call."""
 
@@ -63,6 +64,8 @@ def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
             blocks of 128, (M, K/128) and (K/128, N/128).
         scale_out: one f32 that multiplies an eight-bit output; amax: one f32 that takes the largest |x| before it.
         accumulate: "default", "fast" (the tensor core's own sums) or "precise" (fp8: promoted to f32 every 128 of k).
+        constant_weights: your promise that no kernel that may still run writes `b`: a small-M kernel then loads it
+            while the kernel before it in the stream ends.
         config: a configuration instead of the chosen one; see `warploom.gemm.explain`.
 
     M or N of 0 gives an empty result; K = 0 gives the fused end of zeros.

@@ -48,12 +48,23 @@ SHAPES = (
 """Rows in the forms that the generator builds, columns in steps that a wave's tail can use."""
 
 
-def candidates(problem: Problem) -> list[AnyConfig]:
-    """All configurations for a problem on a GPU of sm_90, in no order. Every one of them can be built."""
-    found: list[AnyConfig] = list(decode(problem))
-    if problem.fusion.scales != "block128":
-        found += hopper(problem)
-    return found
+def candidates(problem: Problem, *, all_of_them: bool = False) -> list[AnyConfig]:
+    """Configurations for a problem on a GPU of sm_90, in no order. Every one of them can be built.
+
+    all_of_them: also small-M configurations beside the one that the kernel's rule gives, to be timed.
+    """
+    if problem.promoted:
+        return list(block_scaled(problem))
+    return [*decode(problem, all_of_them), *hopper(problem)]
+
+
+def block_scaled(problem: Problem) -> Iterator[Config]:
+    """Three consumers of 64 rows, or two of 128; one CTA each, for a drain at every block couples a cluster's CTAs."""
+    from ..kernels.hopper import block_scaled as kernel
+
+    for config in (kernel.CONFIG, kernel.LARGE_ROWS):
+        if config._problem(problem.product) is None:
+            yield replace(config, group=band(config))
 
 
 def hopper(problem: Problem) -> Iterator[Config]:
@@ -138,13 +149,18 @@ def with_stages(config: Config, product: Product) -> Config | None:
     return made if made._problem(product) is None else None
 
 
-def decode(problem: Problem) -> Iterator[DecodeConfig]:
-    """The small-M kernel's own rule, and what lies beside it."""
-    product, fusion = problem.product, problem.fusion
+def decode(problem: Problem, all_of_them: bool) -> Iterator[DecodeConfig]:
+    """The small-M kernel, where it can do what is asked."""
+    fusion = problem.fusion
     if problem.m > DECODE_ROWS or fusion.scale_out or fusion.amax or fusion.scales == "block128":
         return
-    chosen = choose_decode(problem.m, problem.n, problem.k, product)
-    seen = set()
+    yield from decode_variants(problem)[: None if all_of_them else 1]
+
+
+def decode_variants(problem: Problem) -> list[DecodeConfig]:
+    """The configuration of the kernel's own rule, which was made from readings, and those beside it."""
+    product, found = problem.product, []
+    chosen = choose_decode(problem.m, problem.n, problem.k, product, constant_weights=problem.constant_weights)
     for config in (
         chosen,
         replace(chosen, split=1, split_by="cluster").filled(),
@@ -154,9 +170,9 @@ def decode(problem: Problem) -> Iterator[DecodeConfig]:
     ):
         if config.split == 1:
             config = replace(config, split_by="cluster")
-        if config not in seen and config._problem(product) is None:
-            seen.add(config)
-            yield config
+        if config not in found and config._problem(product) is None:
+            found.append(config)
+    return found
 
 
 def check(config: Any, problem: Problem) -> None:

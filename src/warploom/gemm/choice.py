@@ -90,7 +90,8 @@ def gpu_of(index: int) -> Gpu:
 
 def key_of(problem: Problem) -> str:
     """A problem as the tables name it: sizes, types, layout and what is fused."""
-    return problem.describe() + ("" if problem.accumulate == "default" else f", {problem.accumulate}")
+    promise = ", constant weights" if problem.constant_weights else ""
+    return problem.describe() + ("" if problem.accumulate == "default" else f", {problem.accumulate}") + promise
 
 
 def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
@@ -215,7 +216,9 @@ def tables() -> Tables:
 
 def kernel_of(problem: Problem, config: AnyConfig) -> Any:
     """The kernel of a configuration, built once. Its module is loaded with the first one."""
-    from ..kernels.hopper import decode, gemm
+    from ..kernels.hopper import block_scaled, decode, gemm
 
+    if problem.promoted:
+        return block_scaled.build(problem.product, config)
     build = decode.build if isinstance(config, DecodeConfig) else gemm.build
     return build(problem.product, config, problem.fusion)

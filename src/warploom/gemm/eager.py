@@ -55,6 +55,29 @@ class Several:
         """Nothing is left to be checked: each launch did."""
 
 
+class OtherStream(KeyError):
+    """A launch with memory that belongs to one stream is asked for in another."""
+
+
+class OfOneStream:
+    """A launch with memory of ours in its arguments, which only calls in one stream may share."""
+
+    def __init__(self, launch: PreparedLaunch | Several, stream: int) -> None:
+        self.launch, self.stream = launch, stream
+        self.calls: dict[int, Callable[[], Any]] = {}
+
+    def __call__(self, stream: int) -> None:
+        """Enqueue it. Raises OtherStream."""
+        if stream != self.stream:
+            raise OtherStream(stream)
+        self.launch(stream)
+        self.calls[stream] = self.launch.calls[stream]
+
+    def check(self, status: int, stream: int) -> None:
+        """As the launch's."""
+        self.launch.check(status, stream)
+
+
 @dataclass(frozen=True)
 class Patch:
     """A parameter that names an address.
@@ -103,6 +126,7 @@ class Kind:
         out_facts: shape, dtype, strides and device of the output.
         make: makes an output.
         device: of the tensors.
+        stream: the only one in which such calls may run again, where they need memory of ours.
     """
 
     templates: tuple[Template, ...]
@@ -110,15 +134,21 @@ class Kind:
     out_facts: tuple[Any, ...]
     make: Callable[[], Any]
     device: int
+    stream: int | None = None
 
-    def at(self, pointers: tuple[int, ...]) -> PreparedLaunch | Several | None:
+    def at(self, pointers: tuple[int, ...]) -> PreparedLaunch | Several | OfOneStream | None:
         """The launch for tensors at these addresses; None where the output may overlap another."""
         start, end = pointers[-1], pointers[-1] + self.spans[-1]
         for pointer, span in zip(pointers[:-1], self.spans[:-1], strict=True):
             if pointer < end and start < pointer + span:
                 return None
-        made = tuple(template.at(pointers) for template in self.templates)
-        return made[0] if len(made) == 1 else Several(made)
+        return together(tuple(template.at(pointers) for template in self.templates), self.stream)
+
+
+def together(launches: tuple[PreparedLaunch, ...], stream: int | None) -> PreparedLaunch | Several | OfOneStream:
+    """The launches of a call as one; bound to a stream where one is given."""
+    one = launches[0] if len(launches) == 1 else Several(launches)
+    return one if stream is None else OfOneStream(one, stream)
 
 
 class Entry:
@@ -264,7 +294,10 @@ class Launches:
         handle = self.raw_stream(entry.device)
         call = launch.calls.get(handle)
         if call is None:
-            launch(handle)
+            try:
+                launch(handle)
+            except OtherStream:
+                return None
         elif status := call():
             launch.check(status, handle)
         return out
@@ -274,14 +307,11 @@ class Launches:
     def remember(self, static: tuple[Any, ...], named: dict[str, Any], result: Any, launched: list[Any]) -> None:
         """Keep what a call launched, for calls of its kind. named: its tensors, in the order of later keys.
 
-        Not kept: calls with arrays that are no plain torch tensors, and kernels with memory of ours in their arguments,
-        which belongs to one stream.
+        Not kept: calls with arrays that are no plain torch tensors.
         """
         torch = sys.modules.get("torch")
         tensors = tuple(named.values())
         if torch is None or {type(tensor) for tensor in (*tensors, result)} - {torch.Tensor, torch.nn.Parameter}:
-            return
-        if any(name is None for each in launched for name in each.arrays):
             return
         self.raw_stream, self.grad_enabled = torch._C._cuda_getCurrentRawStream, torch.is_grad_enabled
         order = {name: at for at, name in enumerate((*named, "out"))}
@@ -290,12 +320,14 @@ class Launches:
         templates = tuple(template_of(each, order, (*pointers, result.data_ptr())) for each in launched)
         facts = tuple(facts_of(tensor) for tensor in tensors)
         device = launched[0].views[0].index
+        ours = any(name is None for each in launched for name in each.arrays)
+        stream = self.raw_stream(device) if ours else None
         shape, dtype = tuple(result.shape), result.dtype
         kind = Kind(
             templates, tuple(span_of(tensor) for tensor in everything), (*facts_of(result), result.get_device()),
-            partial(torch.empty, shape, dtype=dtype, device=result.device), device,
+            partial(torch.empty, shape, dtype=dtype, device=result.device), device, stream,
         )  # fmt: skip
-        launch = templates[0].launch if len(templates) == 1 else Several(tuple(each.launch for each in templates))
+        launch = together(tuple(each.launch for each in templates), stream)
         entry = Entry(facts, pointers, kind)
         entry.launches[result.data_ptr()] = launch
         with self._lock:
@@ -325,6 +357,8 @@ def template_of(each: Any, order: dict[str, int], pointers: tuple[int, ...]) -> 
         if parameter.kind not in ("pointer", "tensor_map"):
             continue
         at = position[parameter.source]
+        if each.arrays[at] is None:
+            continue  # memory of ours stays where it is
         view, tensor = each.views[at], order[each.arrays[at]]
         spec = parameter.map(view.shape, view.strides, view.dtype) if parameter.kind == "tensor_map" else None
         patches.append(Patch(number, tensor, view.pointer - pointers[tensor], spec))

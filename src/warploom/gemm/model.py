@@ -36,6 +36,8 @@ BASE_MHZ, BASE_ACTIVITY, MOST_MHZ = 1335.0, 0.95, 1760.0
 CLOCK_POWER = 0.08
 REFERENCE_FILL = 48.0
 """Bytes per cycle that such a kernel fills without multicast."""
+PROMOTION = 1.6
+"""Cycles for each accumulator of a thread that is promoted and that no third consumer hides."""
 FILL_ABOVE, FILL_BELOW = 1.11, 0.24
 """What a share more, or less, of them adds to or takes from the energy of a product."""
 MULTICAST_SAVES = 0.02
@@ -98,6 +100,8 @@ def _large(config: Config, problem: Problem, sms: int) -> Estimate:
     shared = config.tile_n if config.shared == "b" else config.tile_m
     filled = (config.tile_m + config.tile_n - (shared / 2 if config.ctas == 2 else 0)) * TILE_K_BYTES
     step = max(tensor, filled / FILL_BYTES)
+    if problem.promoted:
+        step += PROMOTION * config.rows * config.tile_n / 128 / (config.consumers if config.consumers > 2 else 1)
     end = _end(config, problem.product.out.bytes, k_tiles * step)
     cycles = waves * (k_tiles * step + end) + extra + RAMP + _whole_end(config, problem.product.out.bytes)
     useful = problem.m * problem.n * k_tiles / TENSOR_TILE / sms

@@ -33,6 +33,7 @@ class Problem:
         fusion: what follows the product.
         batch: leading sizes; () for one product.
         accumulate: "default", "fast" (the tensor core's own, fewer bits for fp8) or "precise".
+        constant_weights: the promise that no kernel still running writes B.
     """
 
     m: int
@@ -42,6 +43,7 @@ class Problem:
     fusion: Fusion = Fusion()
     batch: tuple[int, ...] = ()
     accumulate: str = "default"
+    constant_weights: bool = False
 
     @classmethod
     def of(
@@ -74,6 +76,12 @@ class Problem:
     def count(self) -> int:
         """How many products."""
         return prod(self.batch)
+
+    @property
+    def promoted(self) -> bool:
+        """Whether eight-bit sums go to f32 registers at every 128 of k: block scales, or precise accumulation."""
+        eight = self.product.a in EIGHT_BIT_FLOATS
+        return self.fusion.scales == "block128" or (eight and self.accumulate == "precise")
 
     @property
     def flops(self) -> int:

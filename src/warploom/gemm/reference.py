@@ -63,12 +63,8 @@ def matmul(
     Scales: one number each; (M, 1) and (1, N); or (M, K/128) and (K/128, N/128) for blocks.
     """
     left, right = np.asarray(a).astype(dtype), np.asarray(b).astype(dtype)
-    if (
-        scale_a is not None
-        and np.ndim(scale_a) == 2
-        and np.shape(scale_a)[1] > 1
-        and np.shape(scale_a)[1] < a.shape[-1]
-    ):
+    by_rows = (left.shape[-2], 1), (1, right.shape[-1])
+    if np.ndim(scale_a) == 2 and np.size(scale_a) > 1 and (np.shape(scale_a), np.shape(scale_b)) != by_rows:
         left = left * _spread(scale_a, left.shape, (1, 128))
         right = right * _spread(scale_b, right.shape, (128, 128))
         scale_a = scale_b = None

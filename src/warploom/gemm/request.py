@@ -122,15 +122,28 @@ def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
     amax = _optional(options, "amax")
     if amax is not None and (amax.dtype is not f32 or amax.size != 1):
         raise ArgumentTypeError("amax= takes a buffer of one f32", got=amax.describe())
+    if scales == "block128" or (accumulate == "precise" and product.a in EIGHT_BIT_FLOATS):
+        scale_a, scale_b = _of_blocks(scale_a, scale_b, scales, m, n, k)
+        extra = [alpha != 1.0, along, activation, gate is not None, addend is not None, product.out.bits == 8]
+        if any(extra) or batch:
+            raise ArgumentError(
+                "the kernel that promotes eight-bit sums every 128 of k has no fused end and no batch",
+                expected="a, b, scale_a and scale_b, and a 16- or 32-bit result",
+                hint='accumulate="fast" has all of them, for scales of a tensor or of rows',
+            )
+        scales = "block128"
+    elif accumulate == "precise" and product.a.bits != 8:
+        accumulate = "default"  # the tensor core's sums of 16-bit products are f32's
     fusion = Fusion(
         alpha=alpha != 1.0, scales=scales, bias=along, bias_dtype=bias.dtype if bias is not None else None,
         activation=activation, gate=gate is not None, addend=addend is not None, scale_out=scale_out is not None,
         amax=amax is not None,
     )  # fmt: skip
     out = _out(out, shape, product.out)
+    promise = bool(options.get("constant_weights"))
     request = Request(
-        Problem(m, n, k, product, fusion, batch, accumulate), left, right, shape, out, addend, gate, bias, scale_a,
-        scale_b, scale_out, amax, alpha, beta, options.get("config"),
+        Problem(m, n, k, product, fusion, batch, accumulate, promise), left, right, shape, out, addend, gate, bias,
+        scale_a, scale_b, scale_out, amax, alpha, beta, options.get("config"),
     )  # fmt: skip
     _one_place(request)
     _no_aliasing(request)
@@ -307,6 +320,23 @@ def _scales(
         f"({blocks}, {-(-n // BLOCK)})",
         got=f"{a.shape} and {b.shape}",
     )
+
+
+def _of_blocks(
+    a: ArrayView | None, b: ArrayView | None, kind: str | None, m: int, n: int, k: int
+) -> tuple[ArrayView | None, ArrayView | None]:
+    """Scales for a kernel that has one for each block. Raises ArgumentError where they cannot be told by blocks."""
+    if kind == "row":
+        raise ArgumentError(
+            'accumulate="precise" takes one scale for a whole block of 128 columns of `b`',
+            expected="scales of the tensors, or of blocks of 128",
+            got="one scale for each row of a and each column of b",
+        )
+    if k % BLOCK:
+        raise ArgumentError(
+            f"sums are promoted every {BLOCK} of k", expected=f"K a multiple of {BLOCK}", got=k, hint="pad with zeros"
+        )
+    return a, b
 
 
 def _out(out: ArrayView | None, shape: tuple[int, ...], dtype: DType) -> ArrayView | None:

@@ -23,7 +23,7 @@ from ..settings import config as settings
 from . import reference
 from .choice import EMULATED, Choice, Gpu, choose, gpu_of, kernel_of
 from .problem import Problem
-from .request import Request
+from .request import BLOCK, Request
 from .views import (
     broadcast,
     copy_into,
@@ -142,9 +142,11 @@ class Hopper:
             array = getattr(request, name)
             if array is not None:
                 given[name] = self._matrix(item(array, index), name, specs[name], specs[name].name in mapped)
+        if request.problem.promoted:
+            given["scale_a"], given["scale_b"] = self._block_scales()
         for name in ("bias", "scale_a", "scale_b", "scale_out", "amax"):
             array = getattr(request, name)
-            if array is not None:
+            if array is not None and name not in given:
                 given[name] = self._vector(array, name)
         target = self._matrix(out, "out", specs["out"], specs["out"].name in mapped)
         self._launch(program, given, target, choice)
@@ -206,6 +208,22 @@ class Hopper:
             copy_into(copy, array)
         return copy
 
+    def _block_scales(self) -> tuple[ArrayView, ArrayView]:
+        """(K/128, M) and (N/128, K/128): the caller's, transposed, or one number everywhere."""
+        request, problem = self.request, self.request.problem
+        blocks = problem.k // BLOCK
+        found = []
+        for name, shape in (("scale_a", (problem.m, blocks)), ("scale_b", (blocks, -(-problem.n // BLOCK)))):
+            array = getattr(request, name)
+            if array is None or array.size == 1 != shape[0] * shape[1]:
+                wide = replace(view(new_array(request.a, shape[::-1], f32), name), writable=True)
+                fill(wide, array)
+                self.copied = True
+                found.append(wide)
+            else:
+                found.append(self._vector(transposed(array), name))
+        return found[0], found[1]
+
     def _vector(self, array: ArrayView, name: str) -> ArrayView:
         if array.contiguous:
             return array
@@ -228,7 +246,7 @@ class Hopper:
             )
 
 
-ALIASES = {"D": "out", "W": "b", "A": "a", "B": "b", "C": "c"}
+ALIASES = {"D": "out", "W": "b", "A": "a", "B": "b", "C": "c", "ScaleA": "scale_a", "ScaleB": "scale_b"}
 """What kernels call their arrays, as `matmul` calls them."""
 
 
@@ -296,16 +314,17 @@ class Workspaces:
             if held is None or any(have < need for have, need in zip(held.shape, shape, strict=True)):
                 array = new_array(model, shape, dtype)
                 held = replace(view(array, "workspace"), writable=True)
-                _fill_zero(held)
+                fill(held, number=0)
                 self._held[key] = held
             return held
 
 
-def _fill_zero(array: ArrayView) -> None:
+def fill(array: ArrayView, value: ArrayView | None = None, number: float = 1.0) -> None:
+    """Set all elements to the one element of `value`, or to a number."""
     if array.host is not None:
-        array.host[...] = 0
+        array.host[...] = number if value is None or value.host is None else value.host
     else:
-        to_array(array)[...] = 0
+        to_array(array)[...] = number if value is None else to_array(value)
 
 
 @lru_cache(maxsize=1)
