@@ -17,6 +17,7 @@ Forms      cooperative   the consumers share a tile, each with its rows; stores 
 Barriers   full[s]    1 arrival + bytes of the stage         producers of the cluster -> consumers
            empty[s]   1 arrival for each consumer that reads the stage, of each CTA    -> producers (remote, relaxed)
            bar 1..    128 threads of a consumer, twice for each of its store boxes
+           beside     where a gate or an addend is fused: 1 arrival + bytes of its boxes   TMA -> one consumer
            turns      ping-pong: two named barriers behind these, 128 wait and 128 arrive
            drained, received   the split tail's (`collective.split_tail`)
            cluster    before the first remote access, and at the end
