@@ -1,4 +1,7 @@
-"""The sanitizer has nothing against kernels that are right: the package's, the examples, compilers' texts."""
+"""The sanitizer has nothing against kernels that are right: the package's, the examples.
+
+Those of compilers and prototypes: tests/foreign/test_sanitizer_findings.py.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,10 @@ from warploom.cli import find
 from warploom.cli.check import examples
 from warploom.emulator.sanitizer import EXPLORED
 from warploom.kernels import ladder, walkthrough, warp_specialised
-from warploom.runtime import emulate, launch_file
+from warploom.runtime import emulate
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-FOREIGN = sorted((ROOT / "tests" / "foreign").glob("*/*.launch.toml"))
 schedules = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}-{seed}" for name, seed in SCHEDULES])
 
 
@@ -67,11 +69,3 @@ def test_every_kernel_under_every_pair_of_explore(name: str):
     for schedule, seed in EXPLORED:
         report = subjects()[name].run(schedule, seed)
         assert [finding for finding in report.findings if finding.severity == "error"] == []
-
-
-@pytest.mark.parametrize("launch", FOREIGN, ids=lambda path: path.name.removesuffix(".launch.toml"))
-def test_what_compilers_and_prototypes_wrote(launch: Path):
-    described = launch_file.read(launch)
-    text = launch.with_name(launch.name.replace(".launch.toml", ".ptx"))
-    program = described.program(text.read_text(), text.name)
-    assert errors(program, *described.arguments(program)) == []
