@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import WarploomError
-from . import bench, check, demo, evidence, explain, info, ladder, look, rules
+from . import bench, check, demo, evidence, explain, info, ladder, look, rules, tune
 from .output import exit_code, say, say_error
 
 
@@ -61,6 +61,7 @@ app.command("bench")(bench.bench)
 app.command("ladder")(ladder.ladder)
 app.command("explain")(explain.explain)
 app.command("evidence")(evidence.evidence)
+app.command("tune")(tune.tune)
 
 
 def run() -> None:

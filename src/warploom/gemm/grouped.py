@@ -113,8 +113,8 @@ def grouped_matmul(
         options = settings.emulator
         tiles = (rows // chosen.tile_m + groups) * -(-n // chosen.tile_n)
         report = on_cpu.run(
-            call, list(arrays), Shape(), H200(sms=min(132, tiles)), check=options.check, schedule=options.schedule, seed=options.seed,
-            max_steps=None,
+            call, list(arrays), Shape(), H200(sms=min(132, tiles)), check=options.check, schedule=options.schedule,
+            seed=options.seed, max_steps=None,
         )  # fmt: skip
         if options.check:
             report.raise_on_findings()

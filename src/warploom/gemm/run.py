@@ -111,7 +111,7 @@ class Hopper:
         """All products of the call."""
         request = self.request
         problem = request.problem
-        choice = choose(problem, self.gpu, request.config)
+        choice = self._choice()
         if request.out is not None:
             target = request.out
         else:
@@ -124,6 +124,20 @@ class Hopper:
         for index in itertools.product(*map(range, problem.batch)):
             self._one(kernel, choice, item(a, index), item(b, index), item(target, index), index, copies)
         return Outcome(result, None if self.copied or not self.launched else self.launched)
+
+    def _choice(self) -> Choice:
+        """The configuration; with `config.autotune`, timed first where nobody has timed the problem yet."""
+        request, level = self.request, settings.autotune
+        choice = choose(request.problem, self.gpu, request.config)
+        if not level or choice.source != "model" or request.a.framework != "torch" or request.a.device == "cpu":
+            return choice
+        from ..driver import library
+        from .tune import TOP, tune
+
+        stream = self.stream if self.stream is not None else on_gpu.current_stream([request.a], request.a.index)
+        if not library.load().is_capturing(on_gpu.stream_handle(stream)):
+            tune(request.problem, device=request.a.index, top=TOP if level == 1 else 1000)
+        return choose(request.problem, self.gpu)
 
     def _one(
         self, kernel: Any, choice: Choice, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...],

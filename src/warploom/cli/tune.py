@@ -1,0 +1,57 @@
+"""`tune`: time the library's candidates for a product on this GPU, and remember the fastest."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..errors import ArgumentError
+from .output import say, say_json
+
+
+def tune(
+    m: Annotated[int, typer.Argument(help="Rows of A and of the result.")],
+    n: Annotated[int, typer.Argument(help="Columns of the result.")],
+    k: Annotated[int, typer.Argument(help="What is summed over.")],
+    dtype: Annotated[str, typer.Option(help="bf16, f16, f32, e4m3, e5m2, s8.")] = "bf16",
+    out: Annotated[str, typer.Option(help="Type of the result; the usual one by default.")] = "",
+    layout: Annotated[str, typer.Option(help="tn, nn, nt or tt; tn is F.linear, tt is a @ b.")] = "tn",
+    scales: Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")] = "",
+    activation: Annotated[str, typer.Option(help="relu, gelu, gelu_tanh or silu.")] = "",
+    bias: Annotated[bool, typer.Option("--bias", help="A bias of the columns.")] = False,
+    gate: Annotated[bool, typer.Option("--gate", help="A gate.")] = False,
+    residual: Annotated[bool, typer.Option("--residual", help="Something is added.")] = False,
+    constant_weights: Annotated[bool, typer.Option("--constant-weights", help="B is promised not to change.")] = False,
+    top: Annotated[int, typer.Option(help="How many candidates are timed.")] = 10,
+    device: Annotated[int, typer.Option(help="Number of the GPU.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Time the best candidates for a product on this GPU; matmul runs the fastest from then on.
+
+    Example: warploom tune 4096 14336 4096 --bias --activation silu
+    """
+    from dataclasses import asdict, replace
+
+    from ..collective.fusion import Fusion
+    from ..gemm.problem import Problem
+    from ..gemm.tune import tune as tune_problem
+
+    if top < 1:
+        raise ArgumentError("nothing would be timed", expected="--top of at least 1", got=top)
+    plain = Problem.of(m, n, k, dtype, out=out or None, layout=layout)
+    fusion = Fusion(
+        scales=scales or None, bias="column" if bias else None, bias_dtype=plain.product.out if bias else None,
+        activation=activation or None, gate=gate, addend=residual,
+    )  # fmt: skip
+    problem = replace(plain, fusion=fusion, constant_weights=constant_weights)
+    found = tune_problem(problem, device=device, top=top)
+    if as_json:
+        say_json(
+            {
+                "problem": problem.describe(), "gpu": asdict(found.gpu), "before": found.before.name(),
+                "chosen": found.best.name(), "times_us": found.times_us, "failed": found.failed, "kept": found.kept,
+            }
+        )  # fmt: skip
+        return
+    say(found.text())

@@ -1,0 +1,200 @@
+"""Which configuration, and why: the model against readings, candidates that fit, tables on disk, tuning, explain."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.gemm.readings import READINGS, TILES
+from warploom import config
+from warploom.errors import ArgumentError, ArgumentTypeError
+from warploom.gemm import Gpu, Problem, choose, explain
+from warploom.gemm.candidates import candidates, hopper
+from warploom.gemm.choice import _chosen, from_data, key_of, ranking, tables, to_data
+from warploom.gemm.model import estimate
+from warploom.gemm.tune import tune
+from warploom.kernels.hopper.decode_config import DecodeConfig
+from warploom.kernels.hopper.description import Config, Fusion
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A cache folder of the test's own."""
+    with config.override(cache_dir=tmp_path):
+        yield tmp_path
+
+
+# -- the model -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", READINGS, ids=str)
+def test_the_model_s_pick_is_within_3_percent_of_the_best_reading(shape):
+    problem = Problem.of(*shape)
+    times = [estimate(tile, problem).time_us for tile in TILES]
+    readings = READINGS[shape]
+    assert readings[int(np.argmin(times))] >= 0.97 * max(readings)
+
+
+def test_over_all_readings_the_model_is_off_by_less_than_2_percent():
+    errors = []
+    for shape, readings in READINGS.items():
+        predicted = -np.log([estimate(tile, Problem.of(*shape)).time_us for tile in TILES])
+        measured = np.log(readings)
+        errors.append((predicted - predicted.mean()) - (measured - measured.mean()))
+    assert np.sqrt(np.mean(np.square(errors))) < 0.02
+
+
+def test_awkward_waves_get_columns_of_their_own():
+    for shape in ((4096, 2112, 7168), (2048, 7168, 4096)):
+        chosen = choose(Problem.of(*shape))
+        assert isinstance(chosen.config, Config)
+        best_usual = min(estimate(tile, Problem.of(*shape)).time_us for tile in TILES)
+        assert chosen.estimate.time_us < 0.98 * best_usual and chosen.estimate.wave_efficiency > 0.85
+
+
+@pytest.mark.parametrize("m", [1, 16, 64, 128])
+@pytest.mark.parametrize("n, k", [(8192, 8192), (28672, 8192), (4096, 14336)])
+def test_few_rows_are_the_small_m_kernel_s(m, n, k):
+    assert isinstance(choose(Problem.of(m, n, k)).config, DecodeConfig)
+
+
+# -- candidates ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(8192, 8192, 8192), (300, 72, 40), (1, 1, 1), (130, 8192, 512)])
+@pytest.mark.parametrize(
+    "dtype, out", [("bf16", "bf16"), ("bf16", "f32"), ("e4m3", "e4m3"), ("f32", "f32"), ("s8", "s32")]
+)
+def test_every_candidate_can_be_built(shape, dtype, out):
+    problem = Problem.of(*shape, dtype, out=out)
+    found = candidates(problem, all_of_them=True)
+    assert found and len(set(found)) == len(found)
+    for each in found:
+        each.check(problem.product)
+
+
+def test_only_layouts_that_are_read_along_k_are_multicast():
+    for each in hopper(Problem.of(4096, 4096, 4096, layout="tt")):
+        assert each.ctas == 1 or each.shared == "a"
+
+
+def test_a_split_tail_is_offered_where_the_last_wave_is_at_most_half_full():
+    tails = [each for each in hopper(Problem.of(4096, 2112, 7168)) if each.split_tail]
+    assert tails
+    for each in tails:
+        rows, columns = each.cluster_tile
+        rest = -(-4096 // rows) * -(-2112 // columns) % 66
+        assert 0 < rest <= 33
+
+
+# -- where a choice comes from -------------------------------------------------------------------------------------
+
+
+def test_what_somebody_pins_is_taken_and_must_fit():
+    problem = Problem.of(512, 512, 512)
+    pinned = Config("ping_pong", 128, 64, stages=4, slots=1)
+    assert choose(problem, pinned=pinned) == replace(choose(problem, pinned=pinned), config=pinned, source="pinned")
+    with pytest.raises(ArgumentError, match="cannot be built"):
+        choose(problem, pinned=replace(pinned, stages=40))
+    with pytest.raises(ArgumentTypeError, match="no configuration"):
+        choose(problem, pinned="ping_pong_128x64")
+
+
+@pytest.mark.parametrize("which", [Config("staggered", 256, 160, split_tail=True), DecodeConfig(tokens=24)])
+def test_a_configuration_survives_its_table(which):
+    assert from_data(json.loads(json.dumps(to_data(which)))) == which
+
+
+@pytest.mark.parametrize(
+    "data", [None, {}, {"kind": "large"}, {"kind": "other"}, {"kind": "large", "form": "x", "extra": 1}]
+)
+def test_rows_of_another_version_are_left_out(data):
+    assert from_data(data) is None
+
+
+def pretended(times):
+    """A timer that has the answers: by name, or much."""
+
+    def timer(problem, configs, device, rounds, step):
+        return {each: times.get(each.name(), 1000.0) for each in configs}, {}
+
+    return timer
+
+
+def test_what_was_tuned_is_chosen_from_then_on_for_this_gpu_driver_and_version(cache):
+    problem, gpu = Problem.of(4096, 4096, 4096), Gpu(driver="13.0")
+    before = choose(problem, gpu)
+    other = ranking(problem, gpu)[3][0]
+    found = tune(problem, gpu=gpu, progress=False, timer=pretended({other.name(): 10.0, before.config.name(): 20.0}))
+    assert (found.best, found.before) == (other, before.config)
+    assert list(found.times_us)[0] == other.name() and other.name() in found.text()
+    assert found.kept.startswith(str(cache)) and "nvidia-h200-driver-13-0" in found.kept.replace("13.0", "13-0")
+    assert (choose(problem, gpu).source, choose(problem, gpu).config) == ("tuned", other)
+    assert choose(problem, replace(gpu, driver="13.1")).source == "model"
+    assert choose(Problem.of(4096, 4096, 4097), gpu).source == "model"
+    tables.cache_clear()
+    _chosen.cache_clear()
+    assert choose(problem, gpu).config == other, "another process reads it"
+
+
+def test_a_gain_within_the_noise_changes_nothing(cache):
+    problem = Problem.of(2048, 2048, 2048)
+    before = choose(problem).config
+    other = ranking(problem)[1][0]
+    found = tune(problem, gpu=Gpu(), progress=False, timer=pretended({other.name(): 99.5, before.name(): 100.0}))
+    assert found.best == before
+
+
+def test_a_table_that_cannot_be_read_is_no_table(cache):
+    problem, gpu = Problem.of(1024, 1024, 1024), Gpu(driver="9")
+    path = tables().path(gpu, str(cache))
+    path.parent.mkdir(parents=True)
+    path.write_text("{ no json")
+    assert choose(problem, gpu).source == "model"
+
+
+def test_everything_that_changes_the_kernel_is_in_the_key():
+    plain = Problem.of(64, 64, 64)
+    others = [
+        Problem.of(64, 64, 65), Problem.of(64, 64, 64, out="f32"), Problem.of(64, 64, 64, layout="nt"),
+        replace(plain, fusion=Fusion(bias="column")), replace(plain, fusion=Fusion(activation="silu", gate=True)),
+        replace(plain, constant_weights=True), Problem.of(64, 64, 64, "e4m3"),
+        replace(Problem.of(64, 64, 64, "e4m3"), accumulate="precise"),
+    ]  # fmt: skip
+    assert len({key_of(problem) for problem in (plain, *others)}) == len(others) + 1
+
+
+# -- explain, tune: what is said -----------------------------------------------------------------------------------
+
+
+def test_explain_says_what_was_chosen_and_why_as_text_and_as_data():
+    found = explain(Problem.of(4096, 14336, 4096, fusion=Fusion(activation="silu", gate=True)))
+    text, data = found.text(), json.loads(json.dumps(found.data()))
+    for word in ("4096x14336x4096 bf16 x bf16 -> bf16, tn, fused: silu, gate", "chosen", "waves", "bound by"):
+        assert word in text
+    assert data["config"] == found.choice.config.name() == data["ranking"][0]["config"]
+    assert data["source"] == "model" and data["candidates"] > 20
+    times = [row["time_us"] for row in data["ranking"]]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["0", "8", "8"], "m is no size"),
+        (["8", "8", "8", "--layout", "xy"], "no such layout"),
+        (["8", "8", "8", "--dtype", "f64"], "does not multiply"),
+        (["8", "8", "8", "--top", "0"], "nothing would be timed"),
+    ],
+)
+def test_tune_on_the_command_line_refuses_in_a_sentence(arguments, words):
+    from warploom.cli.app import app
+
+    result = RUNNER.invoke(app, ["tune", *arguments])
+    assert result.exit_code != 0 and words in result.output + (result.stderr or "")
