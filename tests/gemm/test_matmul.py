@@ -257,7 +257,7 @@ A, B = np.zeros((16, 32), BF16), np.zeros((32, 24), BF16)
         ({"out": np.zeros((16, 25), BF16)}, ArgumentError, ["`out` has the wrong shape", "(16, 24)", "(16, 25)"]),
         ({"out": np.zeros((16, 24), np.float16), "out_dtype": BF16}, ArgumentTypeError, ["`out` has the wrong type"]),
         ({"bias": np.zeros(23, BF16)}, ArgumentError, ["`bias` has the wrong length", "(24,)", "(23,)"]),
-        ({"bias": np.zeros(24, np.float16)}, ArgumentTypeError, ["`bias` has the wrong type"]),
+        ({"bias": np.zeros(24, np.float64)}, ArgumentTypeError, ["`bias` has the wrong type"]),
         ({"c": np.zeros((16, 24), BF16)}, ArgumentError, ["beta is 0", "beta=1"]),
         ({"beta": 1.0}, ArgumentError, ["beta= is given without"]),
         ({"c": A, "residual": A, "beta": 1.0}, ArgumentError, ["both given"]),

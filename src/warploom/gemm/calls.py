@@ -57,7 +57,7 @@ def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
         c, beta: beta * c is added; c is shaped and typed as D.
         residual: the same with beta = 1.
         alpha: a number.
-        bias: (N,), or (M, 1) for one value a row; D's type or f32.
+        bias: (N,), or (M, 1) for one value a row; f32, bf16 or f16.
         activation: "relu", "gelu" (by erf), "gelu_tanh", "silu".
         gate: multiplies what the activation gives, (…, M, N), D's type: silu(a b) * gate is SwiGLU.
         scale_a, scale_b: as in torch._scaled_mm: f32, one number each (or Python numbers); (M, 1) and (1, N); or, for

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..collective.fusion import BIAS_TYPES
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType, f32, s8, tf32
@@ -96,7 +97,7 @@ def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
     what = "residual" if residual is not None else "c"
     addend = _matrix(addend, what, shape, product.out)
     gate = _matrix(_optional(options, "gate"), "gate", shape, product.out)
-    bias, along = _bias(_optional(options, "bias"), m, n, product.out)
+    bias, along = _bias(_optional(options, "bias"), m, n)
     activation = options.get("activation")
     if activation is not None and activation not in ACTIVATIONS:
         raise ArgumentError(
@@ -242,12 +243,12 @@ def _matrix(array: ArrayView | None, name: str, shape: tuple[int, ...], dtype: D
     return array
 
 
-def _bias(bias: ArrayView | None, m: int, n: int, out: DType) -> tuple[ArrayView | None, str | None]:
+def _bias(bias: ArrayView | None, m: int, n: int) -> tuple[ArrayView | None, str | None]:
     if bias is None:
         return None, None
-    if bias.dtype not in (out, f32):
+    if bias.dtype not in BIAS_TYPES:
         raise ArgumentTypeError(
-            "`bias` has the wrong type", expected=f"{out} as the result, or f32", got=bias.describe()
+            "`bias` has the wrong type", expected=", ".join(map(str, BIAS_TYPES)), got=bias.describe()
         )
     if bias.shape in ((n,), (1, n)):
         return restrided(bias, (n,), (bias.strides[-1],)), "column"

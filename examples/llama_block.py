@@ -1,0 +1,173 @@
+"""One transformer block of Llama-3-8B's shape in PyTorch, with `warploom.torch.convert`, against plain PyTorch.
+
+Idea       A model is made faster without being rewritten: `convert` lets every nn.Linear multiply by this library. The
+           same random weights, the same input, both models; the results must agree within what bf16 rounds.
+Shapes     hidden 4096, 32 heads of 128, 8 of keys and values, feed-forward 14336, as the 8B model has them
+Runs       prefill (many tokens at once) and decode (one new token for each sequence), eager and as CUDA graphs
+
+    python examples/llama_block.py                     on a GPU: the real shape; without one: a 1/32 of it, emulated
+    python examples/llama_block.py --sequences 16 --prompt 2048
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+import warploom.torch
+
+F = nn.functional
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a block."""
+
+    hidden: int = 4096
+    heads: int = 32
+    groups: int = 8
+    """Heads of keys and values."""
+    inner: int = 14336
+    """Of the feed-forward part."""
+
+    @property
+    def head(self) -> int:
+        """Elements of a head."""
+        return self.hidden // self.heads
+
+
+LLAMA_3_8B = Shape()
+SMALL = Shape(hidden=128, heads=4, groups=1, inner=448)
+"""A 1/32 of it, for the emulator."""
+
+
+class Block(nn.Module):
+    """Attention with a cache of keys and values, and the gated feed-forward part, each behind a norm."""
+
+    def __init__(self, shape: Shape, sequences: int, length: int) -> None:
+        super().__init__()
+        self.shape = shape
+        head, kv = shape.head, shape.groups * shape.head
+        self.norm, self.norm_inner = nn.RMSNorm(shape.hidden, eps=1e-5), nn.RMSNorm(shape.hidden, eps=1e-5)
+        self.query = nn.Linear(shape.hidden, shape.hidden, bias=False)
+        self.key, self.value = nn.Linear(shape.hidden, kv, bias=False), nn.Linear(shape.hidden, kv, bias=False)
+        self.project = nn.Linear(shape.hidden, shape.hidden, bias=False)
+        self.gate, self.up = (nn.Linear(shape.hidden, shape.inner, bias=False) for _ in range(2))
+        self.down = nn.Linear(shape.inner, shape.hidden, bias=False)
+        angles = torch.outer(torch.arange(length), 500000.0 ** (-torch.arange(0, head, 2) / head))
+        self.register_buffer("cos", angles.cos().repeat(1, 2))
+        self.register_buffer("sin", angles.sin().repeat(1, 2))
+        for name in ("keys", "values"):
+            self.register_buffer(name, torch.zeros(sequences, shape.groups, length, head))
+
+    def forward(self, x: Tensor, position: int) -> Tensor:
+        """x: (sequences, tokens, hidden), the tokens from `position` on."""
+        x = x + self.attend(self.norm(x), position)
+        y = self.norm_inner(x)
+        return x + self.down(F.silu(self.gate(y)) * self.up(y))
+
+    def attend(self, x: Tensor, position: int) -> Tensor:
+        """Attention to all tokens up to each one's own."""
+        sequences, tokens, hidden = x.shape
+        end, shape = position + tokens, self.shape
+        query, key, value = (
+            layer(x).view(sequences, tokens, -1, shape.head).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        self.keys[:, :, position:end] = self.turned(key, position, end)
+        self.values[:, :, position:end] = value
+        mixed = F.scaled_dot_product_attention(
+            self.turned(query, position, end), self.keys[:, :, :end], self.values[:, :, :end],
+            is_causal=tokens > 1, enable_gqa=True,
+        )  # fmt: skip
+        return self.project(mixed.transpose(1, 2).reshape(sequences, tokens, hidden))
+
+    def turned(self, x: Tensor, position: int, end: int) -> Tensor:
+        """Rotary embedding."""
+        low, high = x.chunk(2, dim=-1)
+        return x * self.cos[position:end] + torch.cat([-high, low], -1) * self.sin[position:end]
+
+
+def per_second(call: Callable[[], object], tokens: int, device: torch.device) -> float:
+    """Tokens a second, the best of three windows."""
+    calls, best = (20, 0.0) if device.type == "cuda" else (1, 0.0)
+    for _ in range(3 if device.type == "cuda" else 1):
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        best = max(best, calls * tokens / (time.perf_counter() - start))
+    return best
+
+
+def captured(call: Callable[[], Tensor]) -> Callable[[], None]:
+    """The call as a CUDA graph; it was warmed up before, so that its kernels are loaded."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def compare(plain: Block, ours: Block, x: Tensor, position: int) -> float:
+    """The largest difference, in parts of the largest element. Raises AssertionError above what bf16 rounds."""
+    expected, found = plain(x, position).float(), ours(x, position).float()
+    difference = ((expected - found).abs().max() / expected.abs().max()).item()
+    assert difference < 2.0**-6, f"the two models differ by {difference:.4f} of the largest element"
+    return difference
+
+
+@torch.no_grad()
+def run(shape: Shape, sequences: int, prompt: int, device: torch.device) -> dict[str, dict[str, float]]:
+    """Both models through prefill and decode: their tokens a second, and how far they differ."""
+    torch.manual_seed(0)
+    plain = Block(shape, sequences, prompt + 1).to(device, torch.bfloat16).eval()
+    ours = warploom.torch.convert(copy.deepcopy(plain))
+    print(f"converted: {', '.join(warploom.torch.converted(ours))}")
+    found: dict[str, dict[str, float]] = {}
+    for phase, tokens, position in (("prefill", prompt, 0), ("decode", 1, prompt)):
+        x = torch.randn(sequences, tokens, shape.hidden, device=device).bfloat16()
+        row = {"difference": compare(plain, ours, x, position)}
+        for name, model in (("torch", plain), ("warploom", ours)):
+            call = partial(model, x, position)
+            row[f"{name} eager"] = per_second(call, sequences * tokens, device)
+            if device.type == "cuda":
+                row[f"{name} graph"] = per_second(captured(call), sequences * tokens, device)
+        found[phase] = row
+    return found
+
+
+def main() -> None:
+    """Read the arguments, run, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    on_gpu = torch.cuda.is_available()
+    parser.add_argument("--sequences", type=int, default=16 if on_gpu else 2)
+    parser.add_argument("--prompt", type=int, default=1024 if on_gpu else 12, help="tokens of each sequence")
+    options = parser.parse_args()
+    device = torch.device("cuda" if on_gpu else "cpu")
+    shape = LLAMA_3_8B if on_gpu else SMALL
+    where = torch.cuda.get_device_name() if on_gpu else "the CPU, emulated: its speed says nothing"
+    print(f"{shape}\n{options.sequences} sequences of {options.prompt} tokens, bf16, on {where}")
+    for phase, row in run(shape, options.sequences, options.prompt, device).items():
+        print(f"{phase}: the models differ by {row.pop('difference'):.5f} of the largest element")
+        for name, rate in row.items():
+            print(f"  {name:16} {rate:14,.0f} tokens/s")
+
+
+if __name__ == "__main__":
+    main()
