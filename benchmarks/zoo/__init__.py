@@ -1,4 +1,4 @@
-"""The mutant zoo: every kernel of the package, every mutation, and whether the sanitizer names what is wrong."""
+"""The mutant zoo: kernels of the package, every mutation of each, and whether the sanitizer names what is wrong."""
 
 from .judge import Healthy, Verdict, judge
 from .kernels import Subject, subjects
