@@ -1,4 +1,4 @@
-"""Whether the sanitizer finds what is wrong: all mutants of the kernels in `zoo/kernels.py`, and which it names rightly.
+"""Whether the sanitizer finds what is wrong: all mutants of `zoo/kernels.py`, and which of them it names rightly.
 
     python benchmarks/mutant_zoo.py [--kernel PATTERN] [--sample N] [--jobs N] [--json FILE]
 
