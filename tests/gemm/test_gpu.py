@@ -122,10 +122,8 @@ def test_scaled_products_are_torch_s(kind, m):
     x, w = normal(m, 4096, dtype=torch.float32), normal(2048, 4096, dtype=torch.float32)
     (qx, sx), (qw, sw) = warploom.quantize(x, kind), warploom.quantize(w, kind)
     ours = warploom.matmul(qx, qw.T, scale_a=sx.reshape(-1, 1), scale_b=sw.reshape(1, -1))
-    theirs = torch._scaled_mm(
-        qx, qw.T, scale_a=sx.reshape(-1, 1) if kind == "row" else sx, scale_b=sw.reshape(1, -1) if kind == "row" else sw,
-        out_dtype=torch.bfloat16, use_fast_accum=True,
-    )  # fmt: skip
+    scales = (sx, sw) if kind == "tensor" else (sx.reshape(-1, 1), sw.reshape(1, -1))
+    theirs = torch._scaled_mm(qx, qw.T, *scales, out_dtype=torch.bfloat16, use_fast_accum=True)
     assert (ours.float() - theirs.float()).abs().max() <= 2.0**-7 * theirs.float().abs().max()
 
 
