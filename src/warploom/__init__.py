@@ -46,9 +46,10 @@ _HOME_OF = {
     "config": "settings",
 }
 _MODULES = ("asm", "errors", "types")
-_PLUGS = ("torch", "jax")
+_PLUGS = ("torch", "jax")  # not in __all__: naming one imports its framework
 
-__all__ = ["__version__", *_HOME_OF, *_MODULES, *_PLUGS]
+# The plugs are no part of `from warploom import *`: they need their framework, and would hide a module of that name.
+__all__ = ["__version__", *_HOME_OF, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
@@ -62,4 +63,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_PLUGS])
