@@ -53,6 +53,8 @@ class Settings:
 
     cache_dir: Path | None = None
     """Where built cubins and tuned choices are kept; None switches the cache off."""
+    cache_mb: float = 512.0
+    """Most megabytes (10^6 bytes) of built cubins to keep; what was not used for longest goes first."""
     dump_dir: Path | None = None
     """Where the texts named in `keep` are written."""
     keep: tuple[str, ...] = ()
@@ -70,6 +72,10 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not isinstance(value, Path):
                 raise ArgumentError(f"config.{name} is no path", expected="a str, a Path or None", got=repr(value))
+        size = self.cache_mb
+        if not isinstance(size, (int, float)) or isinstance(size, bool) or not 0 < size < float("inf"):
+            raise ArgumentError("config.cache_mb is no number of megabytes above 0", got=repr(size),
+                                hint="cache_dir=None (WARPLOOM_CACHE_DIR=off) keeps nothing")  # fmt: skip
         if not isinstance(self.keep, (tuple, list)) or not set(self.keep) <= set(KEEPABLE):
             raise ArgumentError("config.keep is no choice of what can be kept", expected=KEEPABLE, got=repr(self.keep))
         if not isinstance(self.emulator, EmulatorSettings):
@@ -103,6 +109,7 @@ def from_environment(environment: dict[str, str] | None = None) -> Settings:
         raise ArgumentError(f"WARPLOOM_KEEP names {unknown[0]!r}", expected=f"a comma-separated choice of {KEEPABLE}")
     return Settings(
         cache_dir=None if cache.lower() in ("0", "off") else Path(cache or base / "warploom").expanduser(),
+        cache_mb=number("CACHE_MB", 512.0, float),
         dump_dir=Path(read("DUMP_DIR", "")).expanduser() if read("DUMP_DIR", "") else None,
         keep=keep,
         line_info=flag("LINEINFO", True),

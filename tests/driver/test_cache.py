@@ -7,15 +7,17 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from pathlib import Path
 
 import pytest
 
-from warploom.driver import cache
+from warploom.driver import cache, turns
 from warploom.driver import compile as compiler
-from warploom.errors import CacheWarning
-from warploom.settings import config
+from warploom.driver.turns import turn
+from warploom.errors import ArgumentError, CacheWarning
+from warploom.settings import config, from_environment
 
 pytestmark = pytest.mark.usefixtures("needs_ptxas")
 SOURCE = Path(__file__).parents[2] / "src"
@@ -171,17 +173,23 @@ def test_threads_that_want_the_same_text_build_it_once(cache_dir, compilations, 
     assert len(compilations) == 1
 
 
-def test_two_processes_may_build_the_same_text(tmp_path, add_text):
-    script = (
-        "import sys; from pathlib import Path; from warploom.driver import compile as c\n"
-        "from warploom.settings import config\n"
-        "text = sys.stdin.read()\n"
-        "for i in range(4):\n"
-        "    with config.override(cache_dir=Path(sys.argv[1])): print(len(c.build(text + '\\n' * i).cubin))\n"
-    )
+BUILDER = """
+import sys; from pathlib import Path; from warploom.driver import compile as c
+from warploom.settings import config
+text = sys.stdin.read()
+for i in range(4):
+    with config.override(cache_dir=Path(sys.argv[1])): print(c.build(text + '\\n' * i).source or "built")
+"""
+
+
+def start(script: str, *arguments: object) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONWARNINGS": "error"}
-    start = [sys.executable, "-c", script, str(tmp_path / "both")]
-    both = [subprocess.Popen(start, env=environment, stdin=-1, stdout=-1, stderr=-1, text=True) for _ in range(2)]
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.Popen(command, env=environment, stdin=-1, stdout=-1, stderr=-1, text=True)
+
+
+def test_of_two_processes_that_want_the_same_text_one_builds_it(tmp_path, add_text):
+    both = [start(BUILDER, tmp_path / "both") for _ in range(2)]
     for process in both:
         process.stdin.write(add_text)
         process.stdin.close()
@@ -189,5 +197,100 @@ def test_two_processes_may_build_the_same_text(tmp_path, add_text):
     for process in both:
         process.stdout.close(), process.stderr.close()
     assert [status for _, _, status in outputs] == [0, 0], outputs
-    assert outputs[0][0] == outputs[1][0]
+    sources = [sorted(pair) for pair in zip(*(out.split() for out, _, _ in outputs), strict=True)]
+    assert sources == [["built", "disk"]] * 4
     assert len(files(tmp_path / "both")) == 4, "no temporary file is left"
+
+
+HOLDER = """
+import sys, time; from pathlib import Path; from warploom.driver.turns import turn
+with turn(Path(sys.argv[1])) as held: print(held, flush=True); time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """A process that holds the lock of a folder."""
+    process = start(HOLDER, tmp_path)
+    assert process.stdout.readline() == "True\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_lock_is_waited_for_and_broken_when_its_holder_hangs(tmp_path, holder):
+    began = time.monotonic()
+    with turn(tmp_path, patience_s=0.2) as held:
+        assert not held and time.monotonic() - began >= 0.2
+    assert holder.poll() is None
+
+
+def test_a_lock_whose_holder_was_killed_is_free(tmp_path, holder):
+    holder.kill()
+    holder.wait()
+    with turn(tmp_path, patience_s=0) as held:
+        assert held
+
+
+def test_a_lock_goes_from_one_to_the_next_also_after_an_error(tmp_path):
+    with pytest.raises(KeyError), turn(tmp_path, patience_s=0):
+        with turn(tmp_path, patience_s=0) as second:
+            assert not second
+        raise KeyError
+    with turn(tmp_path, patience_s=0) as held:
+        assert held
+
+
+def test_where_there_are_no_locks_one_builds_without(cache_dir, compilations, add_text, monkeypatch):
+    monkeypatch.setattr(turns, "fcntl", None)
+    assert compiler.build(add_text).source == "" and len(files(cache_dir)) == 1
+
+
+def test_what_was_not_used_for_longest_goes_when_the_cache_is_full(cache_dir, add_text):
+    texts = [add_text + "\n" * i for i in range(6)]
+    size = 0.0
+    for text in texts[:4]:
+        key = compiler.build(text).key
+        size += (cache_dir / "cubin" / key[:2] / key).stat().st_size / 1e6
+        assert len(files(cache_dir)) <= 4
+    ages = dict(enumerate((30, 20, 10, 5)))  # in minutes; then the first one is used again
+    for at, text in enumerate(texts[:4]):
+        key = compiler.build(text).key
+        then = time.time() - 60 * ages[at]
+        os.utime(cache_dir / "cubin" / key[:2] / key, (then, then))
+    forget()
+    assert compiler.build(texts[0]).source == "disk"
+    with config.override(cache_mb=size):
+        compiler.build(texts[4])
+    forget()
+    left = {at for at, text in enumerate(texts[:5]) if compiler.build(text).source == "disk"}
+    assert {0, 4} <= left and not {1, 2} & left, "a tenth is left free: two went"
+
+
+def test_a_cubin_larger_than_the_whole_cache_is_kept_until_the_next(cache_dir, add_text):
+    with config.override(cache_mb=1e-6):
+        first, second = compiler.build(add_text).key, compiler.build(add_text + "\n").key
+    assert [path.name for path in files(cache_dir)] == [second] and first != second
+
+
+def test_what_a_killed_process_left_half_written_goes(cache_dir, add_text):
+    compiler.build(add_text)
+    (path,) = files(cache_dir)
+    fresh, old = path.parent / ".aaaa-fresh", path.parent / ".aaaa-old"
+    fresh.write_text("half"), old.write_text("half")
+    os.utime(old, (time.time() - 7200,) * 2)
+    forget()
+    compiler.build(add_text + "\n")
+    assert fresh.exists() and not old.exists()
+
+
+@pytest.mark.parametrize("size", [0, -1, float("nan"), float("inf"), "64", True])
+def test_a_size_that_is_none_is_refused(size):
+    with pytest.raises(ArgumentError, match="config.cache_mb"), config.override(cache_mb=size):
+        pass
+
+
+def test_the_size_comes_from_the_environment():
+    assert from_environment({"WARPLOOM_CACHE_MB": "64"}).cache_mb == 64
+    with pytest.raises(ArgumentError, match="WARPLOOM_CACHE_MB"):
+        from_environment({"WARPLOOM_CACHE_MB": "much"})

@@ -2,7 +2,8 @@
 
 A file's name is the hash of everything the build depends on; its first line is the hash of the rest, so a file that
 was cut short or changed is seen, thrown away and built anew. It is written under another name and renamed, so that
-no reader ever meets half a file and two processes may build the same thing. The folder belongs to the user alone
+no reader ever meets half a file. Of processes that want the same thing one builds and the others wait (`turns`). What
+was not used for longest goes where the folder grows beyond `config.cache_mb`. The folder belongs to the user alone
 (0700): a cubin is code. Whatever is wrong with the disk is a CacheWarning; the build goes on without it.
 """
 
@@ -14,18 +15,25 @@ import os
 import stat
 import tempfile
 import threading
+import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import CacheWarning
+from ..settings import config
+from . import turns
 from .once import once
 
 _MAGIC = b"warploom-cubin-1 "
 _MEMORY_ENTRIES = 1024
+_KEPT_SHARE = 0.9
+"""How full the folder is left when something had to go, so that not every build has to look through it."""
+_ABANDONED_S = 3600
+"""A temporary file of this age belongs to a process that was killed while it wrote."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,7 @@ class DiskCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "cubin"
         self._warned: set[str] = set()
+        self._bytes: int | None = None
 
     def read(self, key: str) -> Entry | None:
         """The entry of that key, or None: not there, not ours, or damaged (then it is removed)."""
@@ -71,18 +80,30 @@ class DiskCache:
             warnings.warn(f"the cached build {path} is damaged; it is built anew", CacheWarning, stacklevel=2)
             with suppress(OSError):
                 path.unlink()
+        else:
+            with suppress(OSError):  # the time of its last use; on a disk that is only read it stays as it is
+                os.utime(path)
         return entry
+
+    @contextmanager
+    def turn(self, key: str) -> Iterator[None]:
+        """Inside the `with` no other process builds what has this key (or one of the few that share its folder)."""
+        try:
+            ready = self._prepared(key)
+        except OSError:  # `write` says what is wrong
+            ready = False
+        if not ready:
+            yield
+            return
+        with turns.turn(self._path(key).parent):
+            yield
 
     def write(self, key: str, entry: Entry) -> None:
         """Keep an entry. Atomic; another process that writes the same key does no harm."""
         try:
-            self.folder.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                self.folder.mkdir(mode=0o700)
-            if not self._trusted():
+            if not self._prepared(key):
                 return
             path = self._path(key)
-            path.parent.mkdir(mode=0o700, exist_ok=True)
             handle, temporary = tempfile.mkstemp(prefix=f".{key[:8]}-", dir=path.parent)
             try:
                 _write_all(handle, pack(entry, key))
@@ -95,8 +116,45 @@ class DiskCache:
                 with suppress(OSError):
                     os.unlink(temporary)
                 raise
+            self._shrink(path)
         except OSError as error:
             self._warn("write", f"the cache in {self.folder} cannot be written: {error.strerror or error}")
+
+    def _shrink(self, newest: Path) -> None:
+        """Throw away what was not used for longest where the folder is larger than it may be; never the newest."""
+        limit = int(config.cache_mb * 1e6)
+        if self._bytes is not None:  # what others wrote since is seen the next time somebody looks
+            self._bytes += newest.stat().st_size
+            if self._bytes <= limit:
+                return
+        found: list[tuple[float, int, Path]] = []
+        for path in self.folder.glob("*/*"):
+            with suppress(OSError):  # somebody else threw it away
+                status = path.stat()
+                if path.name.startswith(".") and status.st_mtime < time.time() - _ABANDONED_S:
+                    path.unlink()
+                elif not path.name.startswith("."):
+                    found.append((status.st_mtime, status.st_size, path))
+        total = sum(size for _, size, _ in found)
+        if total > limit:
+            for _, size, path in sorted(found):
+                if total <= limit * _KEPT_SHARE:
+                    break
+                if path != newest:
+                    with suppress(OSError):
+                        path.unlink()
+                    total -= size
+        self._bytes = total
+
+    def _prepared(self, key: str) -> bool:
+        """Make the folders of a key. Whether they are to be trusted."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            self.folder.mkdir(mode=0o700)
+        if not self._trusted():
+            return False
+        self._path(key).parent.mkdir(mode=0o700, exist_ok=True)
+        return True
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key
@@ -156,7 +214,7 @@ def unpack(data: bytes, key: str) -> Entry | None:
 
 
 class BuildCache:
-    """Memory in front of a disk. Threads that want the same key wait for the first one's build."""
+    """Memory in front of a disk. Threads and processes that want the same key wait for the first one's build."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[str, Entry] = OrderedDict()
@@ -176,18 +234,24 @@ class BuildCache:
                 found = self._remembered(key)
                 if found is not None:
                     return found, "memory"
-                disk = self._disk(folder) if folder is not None else None
-                entry = disk.read(key) if disk else None
-                source = "disk" if entry else ""
-                if entry is None:
-                    entry = build()
-                    if disk:
-                        disk.write(key, entry)
+                entry, source = self._from_disk(key, self._disk(folder), build) if folder else (build(), "")
                 self._remember(key, entry)
                 return entry, source
         finally:
             with self._lock:
                 self._building.pop(key, None)
+
+    @staticmethod
+    def _from_disk(key: str, disk: DiskCache, build: Callable[[], Entry]) -> tuple[Entry, str]:
+        """What the disk has, else what is built and put there: by one process, when several want it."""
+        if (entry := disk.read(key)) is not None:
+            return entry, "disk"
+        with disk.turn(key):
+            if (entry := disk.read(key)) is not None:
+                return entry, "disk"
+            entry = build()
+            disk.write(key, entry)
+            return entry, ""
 
     def clear(self) -> None:
         """Forget what is in memory; the disk stays."""
