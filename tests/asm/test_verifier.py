@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from tests.asm.ptx_texts import FOREIGN, kernel
+from tests.isa.assembling import find_ptxas
 from warploom import asm
 from warploom.errors import SourceLocation, VerificationError
+from warploom.isa import arch
 from warploom.isa.instructions import examples, table
 
 
@@ -82,6 +86,31 @@ def test_an_unknown_target_is_refused_with_the_known_ones():
     found = findings(kernel("", "sm_12345"))
     assert "sm_12345 is no known target" in found[0].what
     assert "sm_90a" in found[0].expected
+
+
+@pytest.mark.parametrize("version", ["99.0", "8.9", "8.10", "9.99"])
+def test_a_version_that_there_never_was_is_refused_with_those_there_have_been(version):
+    found = findings(kernel("    ret;", version=version))[0]
+    assert f"there is no PTX {version}" in str(found) and "7.0 to 7.8" in str(found)
+
+
+@pytest.mark.skipif(find_ptxas() is None, reason="needs ptxas")
+def test_the_versions_up_to_that_of_ptxas_are_those_it_takes(tmp_path):
+    oldest = arch.get("sm_75").ptx  # of the targets of today's ptxas
+    path = tmp_path / "empty.ptx"
+    taken = set()
+    for version in ((major, minor) for major in range(6, 11) for minor in range(10) if (major, minor) >= oldest):
+        path.write_text(f".version {version[0]}.{version[1]}\n.target sm_75\n.address_size 64\n.entry k() {{ ret; }}\n")
+        done = subprocess.run(
+            [find_ptxas(), "-arch=sm_75", "-o", str(tmp_path / "cubin"), str(path)], capture_output=True
+        )
+        if done.returncode == 0:
+            taken.add(version)
+    assert taken == {version for version in arch.PTX_VERSIONS if oldest <= version <= max(taken)}
+
+
+def test_a_version_that_no_ptxas_here_knows_yet_is_taken():
+    assert not asm.verify(asm.parse(kernel("    ret;", version="9.2")))
 
 
 def test_a_version_older_than_the_target_is_refused():

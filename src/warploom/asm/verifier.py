@@ -91,7 +91,13 @@ class _Verifier:
         except ArgumentError as error:
             self._note(f".target {name} is no known target", expected=_text(error.expected), got=name)
             return
-        if self.module.version < self.target.ptx:
+        if self.module.version not in isa_arch.PTX_VERSIONS:
+            self._note(
+                f"there is no PTX {_version(self.module.version)}",
+                expected=f".version {isa_arch.KNOWN_VERSIONS}",
+                got=f".version {_version(self.module.version)}",
+            )
+        elif self.module.version < self.target.ptx:
             self._note(
                 f"PTX {_version(self.module.version)} does not know the target {name}",
                 expected=f".version {_version(self.target.ptx)} or later",

@@ -126,6 +126,14 @@ _GENERATIONS: dict[int, tuple[int, int, int, int, tuple[int, int]]] = {
 _SUFFIX_PTX: dict[str, tuple[int, int]] = {
     "sm_90a": (8, 0), "sm_100f": (8, 8), "sm_101f": (8, 8), "sm_103f": (8, 8), "sm_120f": (8, 8), "sm_121f": (8, 8),
 }  # fmt: skip
+
+_MINORS = {1: 5, 2: 3, 3: 2, 4: 3, 5: 0, 6: 5, 7: 8, 8: 8, 9: 2}
+PTX_VERSIONS = frozenset((major, minor) for major, last in _MINORS.items() for minor in range(last + 1))
+"""The versions of PTX there have been (PTX ISA, "Release Notes": 1.0 to 1.5, 2.0 to 2.3, …). A ptxas knows those up to
+its own."""
+KNOWN_VERSIONS = ", ".join(f"{major}.0" + (f" to {major}.{last}" if last else "") for major, last in _MINORS.items())
+"""The same for messages."""
+
 _NAME = re.compile(r"sm_(\d+)([af]?)")
 
 
