@@ -76,7 +76,7 @@ def test_every_public_name_is_there() -> None:
 
     for name in warploom.__all__:
         assert getattr(warploom, name) is not None, name
-    assert set(warploom.__all__) == set(dir(warploom))
+    assert set(dir(warploom)) == {*warploom.__all__, "torch", "jax"}, "a plug is there, but no star import loads it"
     with pytest.raises(AttributeError, match="no attribute 'kernal'"):
         _ = warploom.kernal
 
