@@ -208,6 +208,7 @@ class Device:
 class Tensor:
     __module__ = "torch"
     layout, device = "torch.strided", Device()
+    requires_grad = False
     def __init__(self, array): self.array = array
     dtype = property(lambda self: self.array.dtype)
     shape = property(lambda self: self.array.shape)
@@ -223,6 +224,8 @@ def empty(shape, dtype, device):
     return made[-1]
 torch = types.ModuleType("torch")
 torch.Tensor, torch.empty, torch.float32 = Tensor, empty, np.dtype(np.float32)
+gradients = [True]
+torch.is_grad_enabled = lambda: gradients[0]
 torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0xA0 + index)
 sys.modules["torch"] = torch
 
@@ -276,6 +279,25 @@ with pytest.raises(errors.ArgumentError, match="different devices"):
 assert call(a, out=c) is c
 """
     )
+
+
+def test_an_output_that_wants_a_gradient_is_refused_also_where_the_call_is_known(pretend):
+    log = pretend(
+        TORCH
+        + """
+a, c = sets[0]
+for known in (False, True):
+    c.requires_grad = True
+    for arguments in (((a,), {"out": c}), ((a, c), {})):
+        with pytest.raises(errors.ArgumentError, match="wants a gradient"):
+            call(*arguments[0], **arguments[1])
+    a.requires_grad, c.requires_grad = True, False  # that of an input is the caller's own affair
+    assert call(a, out=c) is c and call(a, c) is c
+gradients[0], c.requires_grad = False, True
+assert call(a, out=c) is c
+"""
+    )
+    assert len(launches(log)) == 5
 
 
 def test_outputs_that_are_left_out_are_made_by_torch_each_time(pretend):

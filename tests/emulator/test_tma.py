@@ -417,7 +417,8 @@ def test_a_store_whose_source_is_reused_without_waiting_writes_the_wrong_bytes()
 
 def test_a_deadlock_for_lack_of_bytes_names_the_loads_that_came():
     array = np.zeros((16, 64), np.uint16)
-    with pytest.raises(DeadlockError, match=r"(?s)1024 bytes missing.*completed 2048 bytes: TMA load of box \(64, 16\)"):
+    words = r"(?s)1024 bytes missing.*completed 2048 bytes: TMA load of box \(64, 16\)"
+    with pytest.raises(DeadlockError, match=words):
         emulate(init(1) + load(size=3072) + wait(0), argument(array, (64, 16)), *ZERO)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,18 @@ def test_torch_tensors_on_the_cpu_give_a_torch_tensor():
     torch = pytest.importorskip("torch")
     result = Caller(PROGRAM)(torch.from_numpy(A), torch.from_numpy(B), 3.0)
     assert isinstance(result, torch.Tensor) and result.tolist() == WANTED.tolist()
+
+
+@pytest.mark.parametrize("call", [Caller(PROGRAM), partial(emulate, PROGRAM)], ids=["called", "emulated"])
+def test_an_output_that_wants_a_gradient_is_refused(call):
+    torch = pytest.importorskip("torch")
+    a, b, out = torch.from_numpy(A), torch.from_numpy(B), torch.zeros(N, requires_grad=True)
+    with pytest.raises(ArgumentError, match="(?s)`c`.* wants a gradient.*no_grad"):
+        call(a, b, 3.0, out=out)
+    assert not out.detach().any(), "nothing was written"
+    with torch.no_grad():
+        call(a, b, 3.0, out=out)
+    assert out.tolist() == WANTED.tolist()
 
 
 def test_emulate_reports_outputs_and_counters():

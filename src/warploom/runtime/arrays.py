@@ -203,6 +203,13 @@ def _torch_view(tensor: Any, name: str) -> ArrayView:
     )
 
 
+def wants_gradient(value: Any) -> bool:
+    """Whether autograd would want to know of a write into this torch tensor."""
+    import torch
+
+    return bool(getattr(value, "requires_grad", False)) and torch.is_grad_enabled()
+
+
 def _torch_to_numpy(tensor: Any, dtype: DType) -> np.ndarray:
     """The NumPy array on a CPU tensor's memory; types NumPy lacks go through integers of the same width."""
     plain = tensor.detach()

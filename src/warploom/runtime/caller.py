@@ -121,16 +121,22 @@ class Caller:
                 made = self._outputs[addresses, facts].make()
                 return self.run(args, made, stream, numbers)
             if plan is not None:
+                result = plan.result
+                if type(result) is int:
+                    back = everything[result]
+                    refused = back.requires_grad
+                else:
+                    back = result if result is None else tuple(everything[at] for at in result)  # type: ignore[union-attr]
+                    refused = any([tensor.requires_grad for tensor in back or ()])
+                if refused and sys.modules["torch"].is_grad_enabled():
+                    return self._slow(args, out, stream, numbers)  # says why
                 handle = self._raw_stream(plan.device) if stream is None else on_gpu.stream_handle(stream)
                 call = plan.calls.get(handle)
                 if call is None:
                     plan.launch(handle)
                 elif status := call():
                     plan.launch.check(status, handle)
-                result = plan.result
-                if type(result) is int:
-                    return everything[result]
-                return result if result is None else tuple(everything[at] for at in result)  # type: ignore[union-attr]
+                return back
         return self._slow(args, out, stream, numbers)
 
     def _key(self, positional: int, values: tuple[Any, ...]) -> Key:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import arch as arches
-from .arrays import ArrayView
+from .arrays import ArrayView, wants_gradient
 from .program import ArraySpec, Program
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
@@ -132,7 +132,7 @@ def _check_layout(program: Program, spec: ArraySpec, array: ArrayView) -> None:
 
 
 def check_writable(program: Program, name: str, array: ArrayView) -> None:
-    """An array that is written must be writable and have each element once."""
+    """An array that is written must be writable, have each element once, and be nothing autograd keeps a record of."""
     if not array.writable:
         why = (
             "JAX arrays are immutable; leave the output away and it is made"
@@ -140,6 +140,14 @@ def check_writable(program: Program, name: str, array: ArrayView) -> None:
             else "it is read-only"
         )
         raise ArgumentError(f"argument `{name}` of {program.title} is written by the kernel, but cannot be", got=why)
+    if array.framework == "torch" and wants_gradient(array.owner):
+        raise ArgumentError(
+            f"argument `{name}` of {program.title} is written by the kernel, but wants a gradient",
+            expected="a tensor without requires_grad",
+            got="requires_grad=True while gradients are on",
+            consequence="autograd knows nothing of a kernel, so its gradient would be silently wrong",
+            hint="pass out.detach(), or call it under torch.no_grad()",
+        )
     for length, stride in zip(array.shape, array.strides, strict=True):
         if stride == 0 and length > 1:
             raise ArgumentError(
@@ -156,10 +164,12 @@ def _check_aliasing(program: Program, views: Sequence[ArrayView]) -> None:
         for other_at, (other_spec, other) in enumerate(zip(program.arrays, views, strict=True)):
             if other_at == at or (other_spec.may_alias and other_spec.writes) or not overlap(array, other):
                 continue
+            if spec.over and spec.over == other_spec.name and same_memory(array, other):
+                continue
             raise ArgumentError(
                 f"arguments `{spec.name}` and `{other_spec.name}` of {program.title} overlap in memory, "
                 f"and `{spec.name}` is written",
-                expected="arrays of their own",
+                expected="arrays of their own" + (", or both the very same" if spec.over == other_spec.name else ""),
                 got=f"{array.place}, bytes {_span(array)} and {_span(other)}",
                 consequence="the kernel reads values it has already overwritten",
                 hint=f"pass another array for `{spec.name}`",
@@ -169,6 +179,13 @@ def _check_aliasing(program: Program, views: Sequence[ArrayView]) -> None:
 def _span(array: ArrayView) -> str:
     low, high = array.span
     return f"{low:#x}..{high:#x}"
+
+
+def same_memory(a: ArrayView, b: ArrayView) -> bool:
+    """Whether every element of one array is the other's at the same place."""
+    return (a.device, a.index, a.pointer, a.shape, a.strides, a.dtype) == (
+        b.device, b.index, b.pointer, b.shape, b.strides, b.dtype,
+    )  # fmt: skip
 
 
 def overlap(a: ArrayView, b: ArrayView) -> bool:
