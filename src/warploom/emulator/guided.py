@@ -17,9 +17,10 @@ import numpy as np
 from .code import PLAIN, Operation
 from .deadlock import report_deadlock
 from .engine import AsyncOperation
+from .fragments import Group
 from .machine import Cluster, Cta, Machine, Warp
 from .policy import Policy
-from .scheduler import Group, Scheduler
+from .scheduler import Scheduler
 from .spinning import LoopWatch, SpinWatch
 
 Choose = Callable[[Machine, "list[Move]"], int]
@@ -140,11 +141,11 @@ class Guided(Scheduler):
 
     def _go(self, group: Group, count: int) -> None:
         self.steps.budget = count
-        self._run_group(group)
+        self.runner.run(group)
 
     def _make(self, move: Move) -> None:
         if isinstance(move.what, Group):
-            self._loops = LoopWatch()  # who waits in a loop is told by the wait, not by the loop
+            self.runner.loops = LoopWatch()  # who waits in a loop is told by the wait, not by the loop
             self._go(move.what, 1)
         else:
             self.machine.engine.take_effect(move.what)
