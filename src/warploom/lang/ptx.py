@@ -22,6 +22,6 @@ sink = Sink()
 
 __all__ = [
     "addr", "bar", "break_", "cluster", "continue_", "cp", "do_while", "elif_", "else_", "fence", "global_ptrs",
-    "griddepcontrol", "if_", "inst", "ldmatrix", "load", "mbarrier", "mma_sync", "pair", "range", "select", "setmaxnreg", "sink",
-    "special", "stmatrix", "store", "tensor_address", "tma", "wgmma", "while_",
+    "griddepcontrol", "if_", "inst", "ldmatrix", "load", "mbarrier", "mma_sync", "pair", "range", "select",
+    "setmaxnreg", "sink", "special", "stmatrix", "store", "tensor_address", "tma", "wgmma", "while_",
 ]  # fmt: skip
