@@ -126,7 +126,10 @@ def test_large_tiles_are_built_without_spills_and_remarks(config: Config):
     ({"form": "diagonal"}, "no such form"), ({"tile_n": 260}, "tile"), ({"tile_m": 96}, "tile"),
     ({"tile_m": 256, "tile_n": 256}, "registers"), ({"stages": 5}, "shared memory"), ({"stages": 1}, "stages"),
     ({"tile_n": 72}, "slices"), ({"form": "staggered"}, "two blocks"), ({"ctas": 4}, "slices"),
-    ({"form": "ping_pong", "consumers": 3, "tile_n": 64}, "by two"),
+    ({"form": "ping_pong", "consumers": 3, "tile_n": 64}, "by two"), ({"ctas": 1, "split_tail": True}, "tail"),
+    ({"form": "ping_pong", "tile_n": 64, "split_tail": True}, "tail"),
+    ({"tile_m": 192, "tile_n": 64, "consumers": 3, "split_tail": True}, "tail"),
+    ({"tile_m": 256, "tile_n": 192, "stages": 2, "split_tail": True}, "ring"),
 ])  # fmt: skip
 def test_what_cannot_be_built_is_said(change: dict, words: str):
     with pytest.raises(ArgumentError, match=words):
