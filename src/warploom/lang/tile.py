@@ -35,11 +35,14 @@ class Tile:
         multiple: per dimension, what the size must be divisible by; all ones by default.
         order: "C" demands a contiguous array, "rows" lets all but the innermost stride be free (what TMA can address).
         inout: an input that the kernel also writes: it must be writable and overlap nothing else.
+        over: of an output, the name of an input whose very memory it may be (same address, shape and strides): whoever
+            writes an element has read that input's before, and nobody else reads it.
     """
 
     def __init__(
         self, *shape_and_dtype: Dimension | DType, box: tuple[int, ...] | None = None, swizzle: str = "NONE",
         multiple: tuple[int, ...] = (), order: str = "C", layout: SharedLayout | None = None, inout: bool = False,
+        over: str = "",
     ) -> None:  # fmt: skip
         if len(shape_and_dtype) < 2:
             raise TraceError("a Tile needs its extents and its type", expected="Tile(M, N, f32)", got=shape_and_dtype)
@@ -59,6 +62,7 @@ class Tile:
         self.order = order
         self.layout = layout
         self.inout = inout
+        self.over = over
         for extent, divisor in zip(self.shape, self.multiple, strict=False):
             if isinstance(extent, int) and extent % divisor:
                 raise ArgumentError(

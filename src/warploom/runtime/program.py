@@ -83,6 +83,7 @@ class ArraySpec:
             address: innermost dimension contiguous); "any" leaves all to the kernel.
         align: bytes the address must be divisible by.
         may_alias: whether an out array may overlap an in array.
+        over: name of the in array whose very memory an out array may be: same address, shape and strides.
     """
 
     name: str
@@ -93,6 +94,7 @@ class ArraySpec:
     order: str = "C"
     align: int = 1
     may_alias: bool = False
+    over: str = ""
 
     @property
     def writes(self) -> bool:
