@@ -129,7 +129,6 @@ def test_large_tiles_are_built_without_spills_and_remarks(config: Config):
     ({"form": "ping_pong", "consumers": 3, "tile_n": 64}, "by two"), ({"ctas": 1, "split_tail": True}, "tail"),
     ({"form": "ping_pong", "tile_n": 64, "split_tail": True}, "tail"),
     ({"tile_m": 192, "tile_n": 64, "consumers": 3, "split_tail": True}, "tail"),
-    ({"tile_m": 256, "tile_n": 192, "stages": 2, "split_tail": True}, "ring"),
 ])  # fmt: skip
 def test_what_cannot_be_built_is_said(change: dict, words: str):
     with pytest.raises(ArgumentError, match=words):

@@ -138,8 +138,6 @@ class Config:
         if self.split_tail and (self.form == "ping_pong" or (self.ctas, self.consumers) != (2, 2)):
             return "its tail is split between two CTAs of two consumers that share a tile", "2 CTAs, 2 consumers", (
                 self.form, self.ctas, self.consumers)  # fmt: skip
-        if self.split_tail and self.accumulators * 512 > self.stages * (self.tile_m + self.tile_n) * TILE_K_BYTES:
-            return "the sums of a split tile travel through the ring", "more stages", self.stages
         if self.form == "ping_pong" and self.consumers != 2:
             return "ping-pong is played by two", "2 consumers", self.consumers
         shared_rows = self.tile_n if self.shared == "b" else self.tile_m
