@@ -245,6 +245,77 @@ def test_a_reduction_combines_every_element_inside(operation, dtype, rule):
     assert np.array_equal(result[2:], rule(old[2:], new[:4]).astype(kind))
 
 
+STORED = {
+    "f32": {4: 3, 5: 7, 7: 7, 8: 7, 13: 15, 29: 31},
+    "bf16": {8: 7, 9: 15, 13: 15, 16: 15, 29: 31, 57: 63, 77: 79},
+}
+"""Innermost extent -> the last column that an H200 writes (benchmarks/tensor_store_edges.py)."""
+KINDS = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def written(operation: str, array: np.ndarray, box: tuple[int, ...], value: float = 5.0) -> None:
+    """Store or reduce a box full of one value at the array's first element."""
+    tile = np.full(TILE_BYTES // array.itemsize, value, array.dtype).view(np.uint8)
+    rank = array.ndim
+    zeros = ", ".join(["%r1"] * rank)
+    opcode = "cp.async.bulk.tensor" if operation == "store" else "cp.reduce.async.bulk.tensor"
+    middle = "" if operation == "store" else f".{operation}"
+    emulate(
+        fill("%a1", TILE_BYTES)
+        + f"""
+        mov.u32 %r1, 0;
+        @%first {opcode}.{rank}d.global.shared::cta{middle}.bulk_group [%a0, {{{zeros}}}], [tile];
+        @%first cp.async.bulk.commit_group;
+        @%first cp.async.bulk.wait_group 0;
+        """,
+        argument(array, box), tile,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", ["store", "add"])
+@pytest.mark.parametrize("kind, extent", [(kind, extent) for kind in STORED for extent in STORED[kind]])
+def test_a_store_writes_rows_in_whole_pieces_of_16_bytes(kind: str, extent: int, operation: str):
+    whole = np.full((8, 96), 96, KINDS[kind])
+    box = (80, 8)
+    written(operation, whole[:6, :extent], box)
+    changed = np.argwhere(whole != 96)
+    last = STORED[kind][extent]
+    assert changed[:, 1].max() == last
+    assert (whole[:6, : last + 1] == (5 if operation == "store" else 101)).all()
+    assert (whole[6:] == 96).all()  # the outer extent is exact
+
+
+@pytest.mark.parametrize("operation", ["store", "xor"])
+@pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
+def test_rows_of_every_rank_are_written_in_whole_pieces(rank: int, operation: str):
+    extents, box = (1, 2, 2, 1, 5)[-rank:], (8, 1, 3, 3, 2)[:rank]
+    whole = np.zeros((2, 3, 4, 3, 12)[-rank:], np.uint32)
+    view = whole[tuple(slice(extent) for extent in extents)]
+    written(operation, view, box, 5)
+    wanted = np.zeros_like(whole)
+    reached = (*(min(extent, most) for extent, most in zip(extents[:-1], box[:0:-1], strict=True)), 8)
+    wanted[tuple(slice(extent) for extent in reached)] = 5
+    assert np.array_equal(whole, wanted)
+
+
+def test_a_box_that_ends_with_its_row_does_not_write_behind_it():
+    whole = np.full((4, 96), 96, np.float32)
+    written("store", whole[:, :29], (28, 4))
+    assert (whole[:, :28] == 5).all() and (whole[:, 28:] == 96).all()
+
+
+def test_a_store_behind_the_buffer_is_out_of_bounds():
+    with pytest.raises(OutOfBoundsError, match="writes 12 bytes behind the innermost extent"):
+        written("store", np.zeros(13, np.float32), (16,))
+
+
+def test_a_load_is_exact():
+    whole = np.full((4, 96), 96, np.float32)
+    spec = TensorMapSpec.tiled((4, 29), whole.strides, "f32", (32, 4))
+    tile = loaded(whole[:, :29], spec, (0, 0))[: spec.box_bytes].view(np.float32).reshape(4, 32)
+    assert (tile[:, :29] == 96).all() and (tile[:, 29:] == 0).all()
+
+
 def test_a_reduction_the_type_does_not_have_is_an_error():
     with pytest.raises(InvalidOperandError, match="TMA cannot min elements of type f32"):
         emulate(

@@ -2,6 +2,10 @@
 
 The part of a box inside its tensor is itself a box, so a copy is one strided assignment; in shared memory rows are
 moved as 16-byte chunks at swizzled places. PTX ISA 5.5 (tensors, swizzling), 9.7.9.27 (tensor copies).
+
+Loads read exactly the tensor. Stores and reductions write rows in whole 16-byte pieces: where the innermost extent is
+no multiple of 16 bytes, they also write what lies behind it in its last piece. Outer dimensions are exact. In no
+document; measured on an H200 (docs/measured-facts.md).
 """
 
 from __future__ import annotations
@@ -57,12 +61,14 @@ class Box:
         """Elements moved along each dimension, outermost first."""
         return self.spec.counts[::-1]
 
-    def valid(self) -> tuple[slice, ...] | None:
-        """The part of the box inside the tensor, outermost first; None where there is none."""
+    def valid(self, writes: bool = False) -> tuple[slice, ...] | None:
+        """The part of the box inside the tensor, outermost first; None where there is none.
+
+        `writes`: the part that a store writes, whole 16-byte pieces of each row.
+        """
         parts = []
-        for extent, count, step, at in zip(
-            self.spec.dims, self.spec.counts, self.spec.steps, self.coordinates, strict=True
-        ):
+        dims = (whole_pieces(self.spec), *self.spec.dims[1:]) if writes else self.spec.dims
+        for extent, count, step, at in zip(dims, self.spec.counts, self.spec.steps, self.coordinates, strict=True):
             low = -(at // step) if at < 0 else 0
             high = min(count, -(-(extent - at) // step))
             if low >= high:
@@ -73,9 +79,10 @@ class Box:
     def window(self, memory: GlobalMemory, by: Issuer, writes: bool) -> tuple[tuple[slice, ...], np.ndarray] | None:
         """The valid part and a strided view of it in global memory, as unsigned integers of the element's size.
 
-        Raises OutOfBoundsError where the tensor is not in a buffer.
+        `writes`: the part that a store writes. Raises OutOfBoundsError where the tensor, or what a store writes behind
+        its rows, is not in a buffer.
         """
-        valid = self.valid()
+        valid = self.valid(writes)
         if valid is None:
             return None
         spec = self.spec
@@ -93,7 +100,7 @@ class Box:
         view: np.ndarray = np.ndarray(
             tuple(part.stop - part.start for part in valid),
             np.dtype(f"u{size}"),
-            allocation.region.data,
+            allocation.bytes if writes and self.overhang() else allocation.region.data,
             start - allocation.base,
             tuple(steps[::-1]),
         )
@@ -101,7 +108,18 @@ class Box:
 
     def _allocation(self, memory: GlobalMemory, start: int, size: int, by: Issuer, writes: bool) -> Allocation:
         allocation = memory.find(start)
-        if allocation is None or start + size > allocation.end:
+        behind = self.overhang() * self.spec.dtype.bytes if writes else 0
+        if allocation is not None and start + size - behind <= allocation.end < start + size - allocation.room:
+            by.error(
+                OutOfBoundsError,
+                f"the store writes {behind} bytes behind the innermost extent, to the end of the last 16, and the "
+                f"buffer `{allocation.region.name}` ends before them",
+                expected="an innermost extent of whole 16 bytes, or memory behind it",
+                got=f"dims {self.spec.dims} of {self.spec.dtype}",
+                consequence="a GPU overwrites what lies behind the array",
+                hint="docs/measured-facts.md has what was measured",
+            )
+        if allocation is None or start + size - behind > allocation.end:
             by.error(
                 OutOfBoundsError,
                 f"the tensor map reaches global bytes {start:#x} to {start + size:#x}, which are in no buffer",
@@ -110,6 +128,13 @@ class Box:
         if writes and not allocation.writable:
             by.error(InvalidOperandError, f"{allocation.region.name} is read-only and is written here")
         return allocation
+
+    def overhang(self) -> int:
+        """Elements of each row that a store of this box writes behind the innermost extent."""
+        if whole_pieces(self.spec) == self.spec.dims[0]:
+            return 0
+        written, inside = self.valid(writes=True), self.valid()
+        return written[-1].stop - inside[-1].stop if written is not None and inside is not None else 0
 
     def gather(self, memory: GlobalMemory, by: Issuer) -> np.ndarray:
         """The box's elements, `shape`, those outside the tensor filled."""
@@ -125,6 +150,12 @@ class Box:
 
     def describe(self) -> str:
         return f"box {self.spec.box} at {self.coordinates}"
+
+
+def whole_pieces(spec: TensorMapSpec) -> int:
+    """The innermost extent as stores see it: up to the end of its last 16-byte piece."""
+    size = spec.dtype.bytes
+    return -(-spec.dims[0] * size // CHUNK) * CHUNK // size
 
 
 # -- boxes in shared memory --------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ PARAM_WINDOW = 0x7C00_0000_0000
 WINDOW_SIZE = 1 << 32
 RANK_SHIFT = 24
 OFFSET_MASK = (1 << RANK_SHIFT) - 1
+OVERHANG = 15
+"""Most bytes that a tensor store writes behind a row (`boxes`)."""
 _GUARD = 64 * 1024
 _ALIGN = 512
 
@@ -49,15 +51,30 @@ class Region:
 
 @dataclass
 class Allocation:
-    """A buffer in global memory."""
+    """A buffer in global memory.
+
+    Attributes:
+        region: what the array spans.
+        room: bytes behind it that belong to the array it is a view of. Nothing may address them, but a tensor store may
+            reach the first few (`boxes`).
+        overhang: whether the caller says that nobody else uses what lies behind its rows, up to whole 16 bytes.
+    """
 
     base: int
     region: Region
     writable: bool = True
+    room: int = 0
+    overhang: bool = False
 
     @property
     def end(self) -> int:
         return self.base + self.region.size
+
+    @property
+    def bytes(self) -> np.ndarray:
+        """The region's bytes, and those of `room` that a tensor store can reach."""
+        length = self.region.size + min(self.room, OVERHANG)
+        return np.lib.stride_tricks.as_strided(self.region.data, (length,), (1,))
 
 
 @dataclass
@@ -70,7 +87,7 @@ class GlobalMemory:
 
     def allocate(self, data: np.ndarray, name: str, writable: bool = True) -> Allocation:
         """Give a buffer (any array whose bytes are contiguous in memory, strided views by their span) an address."""
-        allocation = Allocation(self._next, Region(byte_view(data), name), writable)
+        allocation = Allocation(self._next, Region(byte_view(data), name), writable, room_behind(data))
         self.allocations.append(allocation)
         self._bases.append(allocation.base)
         span = allocation.region.size + _GUARD
@@ -114,3 +131,27 @@ def _first_bytes(array: np.ndarray) -> np.ndarray:
     """A uint8 array that starts where `array` starts and keeps it alive; only its address is used."""
     first = array[(slice(0, 1),) * array.ndim].view(f"V{array.itemsize}")  # as_strided does not know every float
     return np.lib.stride_tricks.as_strided(first, (1,), (array.itemsize,)).view(np.uint8)
+
+
+def room_behind(array: np.ndarray) -> int:
+    """Bytes behind an array's last element that belong to what it is a view of: an array, or a tensor's storage."""
+    if array.size == 0:
+        return 0
+    root: np.ndarray = array
+    while True:
+        base = getattr(root, "base", None)
+        held = base if isinstance(base, np.ndarray) else getattr(base, "base", None)  # as_strided puts one between
+        if not isinstance(held, np.ndarray):
+            break
+        root = held
+    end = _behind(root)
+    storage = getattr(root.base, "untyped_storage", None)  # of a CPU tensor of PyTorch
+    if storage is not None:
+        end = max(end, storage().data_ptr() + storage().nbytes())
+    return max(end - _behind(array), 0)
+
+
+def _behind(array: np.ndarray) -> int:
+    """The address behind an array's last byte."""
+    reach = sum((length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True) if stride > 0)
+    return int(array.__array_interface__["data"][0]) + reach + array.itemsize

@@ -267,8 +267,11 @@ def _host(array: ArrayView, copy: bool) -> np.ndarray:
         host = host.reshape(1)
     if not copy:
         return host
+    from ..emulator.memory import OVERHANG, room_behind
+
     low, high = array.span
-    raw = np.empty(high - low, np.uint8)  # same strides, so that the copy's address arithmetic is the original's
+    room = min(room_behind(host), OVERHANG + 1)  # as far as it can matter
+    raw = np.empty(high - low + room, np.uint8)  # same strides, so that the copy's address arithmetic is the original's
     twin: np.ndarray = np.ndarray(host.shape, host.dtype, raw, 0, host.strides)
     twin[...] = host
     return twin
