@@ -1,0 +1,141 @@
+"""Configurations of the generated GEMM against each other on the suites' shapes: what the choice of one rests on.
+
+    python benchmarks/sweep.py --shapes 8192x8192x8192 --configs ping_pong_128x192x5_2b_g8,staggered_256x128x4_2a_g8
+        [--out benchmarks/results/nvidia-h200/sweep-bf16.json]
+
+bf16, A (M, K) times B (N, K), random normal data, buffers rotated beyond L2; interleaved and alone, each beside
+torch.mm in the same process. Without --shapes and --configs: the pairs that the file has now, again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from warploom.kernels.hopper.description import SHARED_BYTES, Config, Product
+from warploom.kernels.hopper.gemm import build
+from warploom.lab import evidence, timing
+from warploom.lab.power import PowerMeter
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT = ROOT / "benchmarks/results/nvidia-h200/sweep-bf16.json"
+L2_BYTES = 260e6
+SMALL_FLOP = 5e10
+"""Below this a kernel is not limited by power, and is not timed alone."""
+NAME = re.compile(r"(\w+?)_(\d+)x(\d+)x(\d+)(?:_(\d)([ab]))?_g(\d+)(_tail)?")
+
+Shape = tuple[int, int, int]
+
+
+def config_of(name: str) -> Config:
+    """The configuration of a name as `Config.name` gives it; as many store boxes as fit, up to a whole half tile."""
+    found = NAME.fullmatch(name)
+    if found is None:
+        raise SystemExit(f"{name} is no name of a configuration, like staggered_256x192x3_2b_g8_tail")
+    form, rows, columns, stages, ctas, shared, group, tail = found.groups()
+    tile_m, tile_n = int(rows), int(columns)
+    slots = -(-tile_n // 64) if form == "staggered" else 1 if form == "ping_pong" and tile_n > 160 else 2
+    config = Config(
+        form, tile_m, tile_n, 3 if tile_m == 192 else 2, int(stages), slots, int(ctas or 1), shared or "b", int(group),
+        True, bool(tail),
+    )  # fmt: skip
+    while config.shared_bytes(Product()) > SHARED_BYTES and config.slots > 1:
+        config = replace(config, slots=config.slots - 1)
+    return config
+
+
+def contenders(shape: Shape, configs: list[Config]) -> Mapping[str, Callable[[], object]]:
+    """torch.mm and a call for each configuration, over rotating sets of buffers."""
+    import torch
+
+    m, n, k = shape
+    sets = max(1, min(8, int(L2_BYTES / (2 * (m * k + n * k + m * n))) + 1))
+    buffers = [
+        tuple(torch.randn(size, device="cuda").bfloat16() for size in ((m, k), (n, k), (m, n))) for _ in range(sets)
+    ]
+
+    def rotated(call: Callable[..., object]) -> Callable[[], object]:
+        at = [0]
+
+        def go() -> object:
+            at[0] = (at[0] + 1) % sets
+            return call(*buffers[at[0]])
+
+        return go
+
+    calls = {"torch.mm": rotated(lambda a, b, d: torch.mm(a, b.T, out=d))}
+    for config in configs:
+        kernel = build(Product(), config)
+        calls[config.name()] = rotated(lambda a, b, d, kernel=kernel: kernel(a, b, out=d))
+    return calls
+
+
+def rows_of(shape: Shape, configs: list[Config]) -> list[dict[str, Any]]:
+    """Rows of one shape, one for each configuration and protocol."""
+    m, n, k = shape
+    calls = contenders(shape, configs)
+    found = {"interleaved": timing.interleaved(calls, rounds=9, slice_ms=12)}
+    if 2 * m * n * k > SMALL_FLOP:
+        found["alone"] = timing.alone(calls, block_s=0.3)
+    return [
+        row(shape, name, protocol, 2 * m * n * k / spread.median / 1e12, times["torch.mm"].median / spread.median)
+        for protocol, times in found.items() for name, spread in times.items()
+    ]  # fmt: skip
+
+
+def row(shape: Shape, name: str, protocol: str, tflops: float, ratio: float) -> dict[str, Any]:
+    """One row of the evidence file."""
+    m, n, k = shape
+    ours = name != "torch.mm"
+    result: dict[str, Any] = {
+        "m": m, "n": n, "k": k, "dtype": "bf16", "layout": "tn", "provider": "warploom" if ours else "cublas",
+        "kernel": name, "protocol": protocol, "tflops": {"median": round(tflops, 1)},
+        "ratio_to": {"cublas": round(ratio, 4)},
+    }  # fmt: skip
+    if ours:
+        result["ptx_sha256"] = evidence.ptx_sha256(build(Product(), config_of(name)).ptx())
+    return result
+
+
+def pairs(shapes: str, configs: str, out: Path) -> dict[Shape, list[Config]]:
+    """What to time: as asked for, or what the file has."""
+    if shapes and configs:
+        chosen = [config_of(name) for name in configs.split(",")]
+        return {tuple(map(int, shape.split("x"))): chosen for shape in shapes.split(",")}  # type: ignore[misc]
+    found: dict[Shape, list[Config]] = {}
+    for known in json.loads(out.read_text())["rows"]:
+        listed = found.setdefault((known["m"], known["n"], known["k"]), [])
+        if known["provider"] == "warploom" and known["protocol"] == "interleaved":
+            listed.append(config_of(known["kernel"]))
+    return found
+
+
+def main() -> None:
+    import torch
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", default="")
+    parser.add_argument("--configs", default="")
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with PowerMeter() as meter:
+        for shape, configs in pairs(options.shapes, options.configs, options.out).items():
+            rows += rows_of(shape, configs)
+            best = max((r for r in rows if r["provider"] == "warploom"), key=lambda r: r["ratio_to"]["cublas"])
+            print(shape, best["kernel"], best["protocol"], best["ratio_to"], flush=True)
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    driver = subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip()
+    head = evidence.header("sweep-bf16", gpu=torch.cuda.get_device_name(), driver=driver)
+    head["power_w"] = meter.power.as_dict() if meter.power.samples else {}
+    evidence.write(options.out, head, rows)
+
+
+if __name__ == "__main__":
+    main()
