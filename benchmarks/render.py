@@ -54,6 +54,31 @@ def mutant_kinds(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def sweep(result: dict[str, Any]) -> list[str]:
+    """The best configuration of each shape alone and interleaved, and how the plain 128 x 256 one does there."""
+    lines = ["| M x N x K | best alone | of torch.mm | best interleaved | of torch.mm |", "|---|---|---|---|---|"]
+    shapes = dict.fromkeys((row["m"], row["n"], row["k"]) for row in result["rows"])
+    for shape in shapes:
+        cells = []
+        for protocol in ("alone", "interleaved"):
+            rows = [
+                row for row in result["rows"]
+                if (row["m"], row["n"], row["k"]) == shape and row["protocol"] == protocol and "ptx_sha256" in row
+            ]  # fmt: skip
+            best = max(rows, key=lambda row: row["ratio_to"]["cublas"], default=None)
+            cells += ["", ""] if best is None else [best["kernel"], str(best["ratio_to"]["cublas"])]
+        lines.append(f"| {' x '.join(map(str, shape))} | {' | '.join(cells)} |")
+    return lines
+
+
+def remote_arrival(result: dict[str, Any]) -> list[str]:
+    lines = ["| M = N, K | arrival on `empty` of the other CTA | TFLOP/s | of relaxed |", "|---|---|---|---|"]
+    for row in result["rows"]:
+        ratio = row["ratio_to"]["relaxed.cluster"]
+        lines.append(f"| {row['m']}, {row['k']} | {row['arrival']} | {row['tflops']['median']} | {ratio} |")
+    return lines
+
+
 OUTCOMES = ("found", "equivalent", "missed")
 
 
@@ -171,6 +196,8 @@ TABLES = {
         "ladder": (ladder, H200 / "ladder.json"),
         "first-light": (first_light, H200 / "first-light.json"),
         "eager-call": (eager_call, H200 / "first-light.json"),
+        "sweep-bf16": (sweep, H200 / "sweep-bf16.json"),
+        "remote-arrival": (remote_arrival, H200 / "remote-arrival.json"),
         "emulator-speed": (emulator_speed, RESULTS / "cpu-x86_64-2-cores" / "emulator-speed.json"),
         "mutant-zoo": (mutant_zoo, RESULTS / "cpu-x86_64-2-cores" / "mutant-zoo.json"),
         "mutant-kinds": (mutant_kinds, RESULTS / "cpu-x86_64-2-cores" / "mutant-zoo.json"),
