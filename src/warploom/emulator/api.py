@@ -267,6 +267,7 @@ def _bind(
         name = names.get(parameter.node.name, parameter.node.name)
         if isinstance(argument, TensorMapArgument):
             raw = bind_tensor_map(argument, place(argument.array, name), maps)
+            placed[id(argument.array)].overhang |= argument.overhang
             arrays.append(argument.array)
         elif isinstance(argument, np.ndarray) and argument.ndim > 0:
             raw = np.array([place(argument, name)], np.uint64).view(np.uint8)

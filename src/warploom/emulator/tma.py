@@ -31,10 +31,14 @@ _DTYPE_NAMES = tuple(dtypes.ALL)
 
 @dataclass(frozen=True)
 class TensorMapArgument:
-    """A tensor map as a kernel's argument: the map and the array it lies over (updated in place by stores)."""
+    """A tensor map as a kernel's argument: the map and the array it lies over (updated in place by stores).
+
+    overhang: nobody else uses what lies behind the array's rows, up to whole 16 bytes; stores write it.
+    """
 
     spec: TensorMapSpec
     array: np.ndarray
+    overhang: bool = False
 
 
 @dataclass(frozen=True)

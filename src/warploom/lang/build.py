@@ -209,7 +209,9 @@ def _array_spec(trace: Trace, handle: ArrayHandle, is_output: bool) -> ArraySpec
     order = spec.order if "pointer" not in handle.uses else "C"
     align = max(spec.dtype.bytes, trace.aligned.get(handle.name, 1), 16 if "map" in handle.uses else 1)
     role = "out" if is_output else "inout" if handle.name in trace.written else "in"
-    return ArraySpec(handle.name, spec.shape, spec.dtype, role, spec.multiple, order, align, over=spec.over)
+    return ArraySpec(
+        handle.name, spec.shape, spec.dtype, role, spec.multiple, order, align, over=spec.over, overhang=spec.overhang
+    )  # fmt: skip
 
 
 def _grid(kernel: Kernel) -> Any:

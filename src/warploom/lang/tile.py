@@ -37,12 +37,14 @@ class Tile:
         inout: an input that the kernel also writes: it must be writable and overlap nothing else.
         over: of an output, the name of an input whose very memory it may be (same address, shape and strides): whoever
             writes an element has read that input's before, and nobody else reads it.
+        overhang: whoever calls sees to it that nobody else uses what lies behind a row, up to whole 16 bytes: tensor
+            stores write it (docs/measured-facts.md).
     """
 
     def __init__(
         self, *shape_and_dtype: Dimension | DType, box: tuple[int, ...] | None = None, swizzle: str = "NONE",
         multiple: tuple[int, ...] = (), order: str = "C", layout: SharedLayout | None = None, inout: bool = False,
-        over: str = "",
+        over: str = "", overhang: bool = False,
     ) -> None:  # fmt: skip
         if len(shape_and_dtype) < 2:
             raise TraceError("a Tile needs its extents and its type", expected="Tile(M, N, f32)", got=shape_and_dtype)
@@ -63,6 +65,7 @@ class Tile:
         self.layout = layout
         self.inout = inout
         self.over = over
+        self.overhang = overhang
         for extent, divisor in zip(self.shape, self.multiple, strict=False):
             if isinstance(extent, int) and extent % divisor:
                 raise ArgumentError(

@@ -245,6 +245,8 @@ def _values(bound: Bound, copy: bool = False) -> list[Any]:
     from ..emulator.tma import TensorMapArgument
 
     written = {spec.name for spec in bound.program.arrays if spec.writes} if bound.program.arrays else set(bound.names)
+    overhanging = {spec.name for spec in bound.program.arrays if spec.overhang}
+    padded = {id(array) for name, array in zip(bound.names, bound.views, strict=True) if name in overhanging}
     hosts: dict[int, np.ndarray] = {}
     for name, array in zip(bound.names, bound.views, strict=True):
         hosts[id(array)] = _host(array, copy and name in written)
@@ -253,7 +255,7 @@ def _values(bound: Bound, copy: bool = False) -> list[Any]:
         if isinstance(value, ArrayView):
             return hosts[id(value)]
         if isinstance(value, TensorMap):
-            return TensorMapArgument(value.spec, hosts[id(value.array)])
+            return TensorMapArgument(value.spec, hosts[id(value.array)], id(value.array) in padded)
         return value
 
     return [convert(value) for value in bound.values]

@@ -84,6 +84,8 @@ class ArraySpec:
         align: bytes the address must be divisible by.
         may_alias: whether an out array may overlap an in array.
         over: name of the in array whose very memory an out array may be: same address, shape and strides.
+        overhang: nobody else uses what lies behind a row, up to whole 16 bytes. Tensor stores write it (rule
+            `tensor-store-overhang`).
     """
 
     name: str
@@ -95,6 +97,7 @@ class ArraySpec:
     align: int = 1
     may_alias: bool = False
     over: str = ""
+    overhang: bool = False
 
     @property
     def writes(self) -> bool:

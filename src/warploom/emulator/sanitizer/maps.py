@@ -5,6 +5,8 @@ fence.proxy.tensormap::generic.release (or tensormap.cp_fenceproxy), whoever use
 and nobody rewrites it while a copy may still read it. PTX ISA 9.7.13.4, 9.7.13.16, 9.7.9.25.1. Maps that the host
 passes need nothing.
 
+A store through a map may write behind the innermost extent (`boxes`): whose memory that is, is asked here.
+
 With dependent launch (9.7.13.13) a grid starts before the one in front of it is done; griddepcontrol.wait waits for it.
 """
 
@@ -14,12 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..boxes import Box
+from ..boxes import Box, whole_pieces
 from .clocks import WarpClock
 from .core import actor
 from .findings import at
 from .flags import knows
 from .operations import Operations
+from .rules import WARNING
 from .state import ClusterState, Flight, lane_masks
 
 if TYPE_CHECKING:
@@ -116,7 +119,10 @@ class Maps(Operations):
                 device_map.acquired.append((state.number * state.count + clock.me + 1, clock.epoch))
 
     def note_map_use(self, state: ClusterState, operation: AsyncOperation, flight: Flight, clock: WarpClock) -> None:
-        """A copy is issued: whether its map is ready for it."""
+        """A copy is issued: whether its map is ready for it, and whether it writes only the tensor."""
+        for target in operation.targets:
+            if isinstance(target, Box) and target.overhang():
+                self._check_overhang(target, flight, operation.issuer.operation)
         for place in (*operation.sources, *operation.targets):
             device_map = self._maps.get(place.map_place) if isinstance(place, Box) and place.map_place else None
             if device_map is None or device_map.written is None or device_map.writer is None:
@@ -142,6 +148,38 @@ class Maps(Operations):
                     flight.cta,
                     flight.warp,
                 )
+
+    def _check_overhang(self, box: Box, flight: Flight, code: Operation) -> None:
+        """A store writes behind its rows: an error where that is somebody else's memory."""
+        spec = box.spec
+        found = self.machine.memory.find(box.bound.address)
+        if found is None or found.overhang or self.findings.seen("tensor-store-overhang", (code,)):
+            return
+        extent, end = spec.dims[0], whole_pieces(spec)
+        row = end * spec.dtype.bytes
+        if any(length > 1 for length in spec.dims[1:]):
+            foreign = spec.strides[0] > row
+            why = f"its rows are {spec.strides[0]} bytes apart"
+        else:
+            rest = found.end + found.room - box.bound.address
+            foreign = rest > row
+            why = f"it lies in a buffer that goes on for {rest} bytes from its first"
+        elements = f"element {extent}" if end == extent + 1 else f"elements {extent} to {end - 1}"
+        whose = (
+            f"{why}, so that memory is somebody else's"
+            if foreign
+            else "that is right only if nobody else uses the memory there"
+        )
+        self.findings.add(
+            "tensor-store-overhang",
+            f"{actor(flight.cta, flight.warp)} stores to `{found.region.name}` with {at(code)}, whose innermost extent "
+            f"is {extent} elements of {spec.dtype}, {extent * spec.dtype.bytes} bytes: no multiple of 16, so "
+            f"{elements} of its rows are written too, with what the box holds there; {whose}",
+            (code,),
+            flight.cta,
+            flight.warp,
+            None if foreign else WARNING,
+        )
 
     def _of_lane(self, frame: Frame, lane: int) -> tuple[ClusterState, WarpClock]:
         state = self.state(frame.cta)

@@ -76,6 +76,32 @@ fence.proxy.tensormap::generic.acquire.gpu [%d4], 128;
 _REWRITE = "@%first tensormap.replace.tile.global_address.global.b1024.b64 [%d4], %d3;\n"
 
 
+def _overhanging(extent: int) -> str:
+    """A tensor store of 8 rows of f32, 128 bytes apart, that end at `extent`."""
+    fields = (
+        ("global_address", "b64", "%data"),
+        ("rank", "b32", "1"),
+        ("box_dim", "b32", "0, 16"),
+        ("box_dim", "b32", "1, 8"),
+        ("global_dim", "b32", f"0, {extent}"),
+        ("global_dim", "b32", "1, 8"),
+        ("global_stride", "b64", "0, 128"),
+        ("element_stride", "b32", "0, 1"),
+        ("element_stride", "b32", "1, 1"),
+        ("elemtype", "b32", "7"),
+    )
+    lines = [f"st.global.u64 [%d4+{8 * word}], 0;" for word in range(16)]
+    lines += [f"tensormap.replace.tile.{field}.global.b1024.{kind} [%d4], {value};" for field, kind, value in fields]
+    return (
+        FILL
+        + "fence.proxy.async;\nbar.sync 0;\n@!%first bra done;\nadd.u64 %d4, %data, 4096;\n"
+        + "\n".join(lines)
+        + _MAP_FENCES
+        + "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%d4, {0, 0}], [tile];\n"
+        + "cp.async.bulk.commit_group;\ncp.async.bulk.wait_group 0;\ndone:\n"
+    )
+
+
 def _stored(wait: str) -> str:
     return (
         FILL
@@ -175,6 +201,21 @@ RULES = (
         "wait for the copies that use the map before it is rewritten",
         Example(_MAP.replace("FENCES", _MAP_FENCES).replace("wait_0:", _REWRITE + "wait_0:")),
         Example(_MAP.replace("FENCES", _MAP_FENCES) + _REWRITE),
+    ),
+    Rule(
+        "tensor-store-overhang",
+        "L5",
+        ERROR,
+        "A tensor store writes behind the innermost extent",
+        "Tensor stores and reductions write rows in whole 16-byte pieces. Where the innermost extent is no multiple of "
+        "16 bytes, the elements behind it, up to the next multiple, are written too, with what the box holds there. "
+        "Loads and the other dimensions are exact. Measured on an H200; the PTX ISA and the driver's API do not say "
+        "it. It is a warning where that memory is only what fills the rows up to 16 bytes.",
+        "9.7.9.27.1.2",
+        "an innermost extent of whole 16 bytes, or memory behind it that nobody else uses "
+        "(Tile(..., overhang=True) says so)",
+        Example(_overhanging(13)),
+        Example(_overhanging(12)),
     ),
     Rule(
         "before-grid-wait",
