@@ -108,15 +108,21 @@ def load(place: str) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    other = sys.modules.get(path.stem)
+    taken = other is not None and getattr(other, "__file__", None) != str(path)
+    spec = importlib.util.spec_from_file_location(f"{path.stem} in {path.parent}" if taken else path.stem, path)
     if spec is None or spec.loader is None:
         raise ArgumentError("this is no Python file", got=str(path))
     module = importlib.util.module_from_spec(spec)
     beside = str(path.resolve().parent)
     sys.path.insert(0, beside)
+    sys.modules[spec.name] = module  # a dataclass looks its module up there
     try:
         with running(str(path), "cannot be loaded"):
             spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(spec.name, None)
+        raise
     finally:
         sys.path.remove(beside)
     return module
