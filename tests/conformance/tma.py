@@ -45,6 +45,7 @@ def cases() -> Iterator[Case]:
     yield from _spellings()
     yield from _reductions()
     yield from _maps()
+    yield from _ragged()
 
 
 def tensor(kind: str, dims: Sequence[int]) -> np.ndarray:
@@ -233,3 +234,107 @@ def _maps() -> Iterator[Case]:
             ),
             ("map", "array", "array", "array"), threads=32,
         )  # fmt: skip
+
+
+# -- rows that are no whole 16-byte pieces -------------------------------------------------------------------------
+
+_ROW_BYTES = 256
+"""From row to row of a ragged tensor: what lies behind its rows is there to be seen, changed or not."""
+
+
+def _ragged() -> Iterator[Case]:
+    """Inner extents that end in the first, the middle and the last elements of a 16-byte piece."""
+    for kind in ("u8", "u16", "f32", "u64"):
+        yield _ragged_load(kind)
+    yield _ragged_load("f32", oob_fill="NAN")
+    for kind in ("u8", "u16", "bf16", "u32", "f32", "u64", "f64"):
+        yield _ragged_store("store", kind)
+    for rank in (1, 3, 4, 5):
+        yield _ragged_load("u16", rank)
+        yield _ragged_store("store", "u16", rank)
+        yield _ragged_store("add", "u32", rank)
+    for swizzle in ("32B", "64B", "128B"):
+        yield _ragged_load("u16", swizzle=swizzle)
+        yield _ragged_store("store", "u16", swizzle=swizzle)
+    for operation, kinds in _REDUCED.items():
+        for kind in kinds.split():
+            yield _ragged_store(operation, kind)
+
+
+def _ragged_extents(kind: str) -> tuple[int, ...]:
+    piece = 128 // values.width_of(kind)
+    return piece + 1, 3 * piece - 1, 5 * piece + piece // 2
+
+
+def _ragged_maps(kind: str, rank: int, swizzle: str, **options: object) -> tuple[tuple[int, ...], list[TensorMapSpec]]:
+    """Dimensions of a whole array, innermost first, and a map of a part of it for each extent."""
+    size = values.width_of(kind) // 8
+    whole = (_ROW_BYTES // size, 6, 3, 3, 2)[:rank]
+    strides, step = [], size
+    for length in whole:
+        strides.append(step)
+        step *= length
+    box = (_WIDTHS[swizzle] // size, 4, 2, 2, 1)[:rank]
+    specs = [
+        TensorMapSpec.tiled(
+            (extent, 5, 2, 2, 2)[:rank][::-1], tuple(strides[::-1]), kind, box, swizzle=swizzle,
+            **options,  # type: ignore[arg-type]
+        )
+        for extent in _ragged_extents(kind)
+    ]  # fmt: skip
+    return whole, specs
+
+
+def _ragged_places(kind: str, rank: int) -> list[tuple[int, ...]]:
+    """At the beginning; behind one piece, across the outer edges; behind three; behind the end of all extents."""
+    piece = 128 // values.width_of(kind)
+    places = ((0, 0, 0, 0, 0), (piece, 3, 1, 1, 1), (3 * piece, 1, 0, 1, 0), (6 * piece, 0, 0, 0, 0))
+    return [place[:rank] for place in places]
+
+
+def _ragged_load(kind: str, rank: int = 2, swizzle: str = "NONE", **options: object) -> Case:
+    """Boxes of each map, one after the other, each into a freshly painted tile."""
+    whole, specs = _ragged_maps(kind, rank, swizzle, **options)
+    size = -(-_region(specs[0]) // 128) * 128
+    result, places = len(specs), _ragged_places(kind, rank)
+    body = Body(THREADS).init(1)
+    for at, (number, place) in enumerate((number, place) for number in range(len(specs)) for place in places):
+        lines, coordinates = _coordinates(place)
+        body.paint(size).do(*lines).expect(specs[number].box_bytes)
+        body.first(f"{_LOAD.format(rank)} [%r60], [%a{number}, {coordinates}], [%r61];")
+        body.wait(at % 2).dump(f"%a{result}", size, offset=size * at)
+    labels = tuple(f"extent {spec.dims[0]} at {place}" for spec in specs for place in places)
+    name = " ".join(["tma/ragged load", kind, f"{rank}d", swizzle, *map(str, options.values())])
+    return Case(
+        name, ("tensor.load",), body.text(),
+        lambda: (
+            *(Map(tensor(kind, whole), spec) for spec in specs), output((len(labels), size // 4), np.uint32),
+        ),
+        (*["map"] * len(specs), "array"), threads=THREADS, labels=labels,
+    )  # fmt: skip
+
+
+def _ragged_store(operation: str, kind: str, rank: int = 2, swizzle: str = "NONE") -> Case:
+    """Boxes stored to (or reduced into) each map, one after the other, out of a tile of edge values and random ones."""
+    whole, specs = _ragged_maps(kind, rank, swizzle)
+    size, width = -(-_region(specs[0]) // 128) * 128, values.width_of(kind) // 8
+    source, count = len(specs), int(np.prod(whole))
+    opcode, row = _STORE.format(rank), "tensor.store"
+    if operation != "store":
+        opcode, row = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{operation}.bulk_group", "tensor.reduce"
+    body = Body(THREADS).fill(f"%a{source}", size)
+    for number in range(len(specs)):
+        for place in _ragged_places(kind, rank):
+            lines, coordinates = _coordinates(place)
+            body.do(*lines).first(f"{opcode} [%a{number}, {coordinates}], [%r60];", "cp.async.bulk.commit_group;")
+            body.first("cp.async.bulk.wait_group 0;")
+
+    def arguments() -> tuple[Argument, ...]:
+        new, old = values.operands(Source(f"tma/ragged {kind}"), [kind, kind], count + size // width)
+        old = old[:count].reshape(whole[::-1])
+        return (*(Map(old.copy(), spec, output=True) for spec in specs), Array(new[-(size // width) :].copy()))
+
+    return Case(
+        f"tma/ragged {operation} {kind} {rank}d {swizzle}", (row, "bulk.commit_group", "bulk.wait_group"), body.text(),
+        arguments, (*["map"] * len(specs), "array"), threads=THREADS,
+    )  # fmt: skip
