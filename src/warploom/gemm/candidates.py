@@ -11,19 +11,16 @@ from typing import Any, TypeAlias
 
 from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.decode_config import choose as choose_decode
-from ..kernels.hopper.description import BOX, SHARED_BYTES, TILE_K_BYTES, Config, Product
+from ..kernels.hopper.description import SHARED_BYTES, TILE_K_BYTES, Config, Fusion, Product
 from .problem import Problem
 from .views import round_up
 
 AnyConfig: TypeAlias = Config | DecodeConfig
 
-BARRIER_BYTES = 1024
 MOST_STAGES = 8
-MOST_ACCUMULATORS = 208
-"""Accumulators of one thread that two consumers have room for; with three consumers, 128."""
-MOST_OF_THREE = 128
 DECODE_ROWS = 256
 """More rows of A than this are no case for the small-M kernels."""
+_PLAIN = Fusion()
 
 
 @dataclass(frozen=True)
@@ -41,9 +38,9 @@ SHAPES = (
     Shape("ping_pong", 64, 2, (64, 96, 128, 160, 192, 256), 1),
     Shape("ping_pong", 128, 2, (64, 96, 128, 144, 160, 176, 192, 208), 1),
     Shape("cooperative", 128, 2, (64, 96, 128, 144, 160, 176, 192, 208, 224, 240, 256), 2),
-    Shape("cooperative", 192, 3, (128, 160, 192, 256), 1),
+    Shape("cooperative", 192, 3, (128, 160, 176, 192), 1),
     Shape("cooperative", 256, 2, (64, 96, 112, 128, 144, 160, 176, 192, 208), 2),
-    Shape("staggered", 256, 2, (96, 128, 160, 192), 2),
+    Shape("staggered", 256, 2, (96, 112, 128, 144, 160, 176, 192), 2),
 )
 """Rows in the forms that the generator builds, columns in steps that a wave's tail can use."""
 
@@ -63,13 +60,12 @@ def block_scaled(problem: Problem) -> Iterator[Config]:
     from ..kernels.hopper import block_scaled as kernel
 
     for config in (kernel.CONFIG, kernel.LARGE_ROWS):
-        if config._problem(problem.product) is None:
+        if fits(config, problem.product, problem.fusion):
             yield replace(config, group=band(config))
 
 
 def hopper(problem: Problem) -> Iterator[Config]:
     """Tiles, clusters and rings of the large-product kernels."""
-    product = problem.product
     for shape in SHAPES:
         if shape.tile_m >= 2 * round_up(problem.m, 64):
             continue  # half of the tile would multiply nothing
@@ -84,29 +80,32 @@ def hopper(problem: Problem) -> Iterator[Config]:
                 ctas=1,
             )
             for config in clustered(plain, problem):
-                filled = with_stages(config, product)
+                filled = with_stages(config, problem.product, problem.fusion)
                 if filled is not None:
                     yield filled
 
 
 def clustered(config: Config, problem: Problem) -> Iterator[Config]:
-    """One CTA, and two that share the longer operand tile; not where the second would have nothing to do."""
+    """One CTA, and two that share the longer operand tile (either, where the last wave's tiles are split: that changes
+    how many are left); not where the second would have nothing to do."""
     yield replace(config, ctas=1, shared="b", group=band(config))
     # a tile that is read MN-major is loaded whole, by each CTA: it is not cut for the multicast
     product = problem.product
     majors = {"a": product.a_major, "b": product.b_major}
-    shared = "b" if config.tile_n >= config.tile_m else "a"
-    for operand in (shared, "a" if shared == "b" else "b"):
+    longer = "b" if config.tile_n >= config.tile_m else "a"
+    shared = False
+    for operand in (longer, "a" if longer == "b" else "b"):
         across = problem.m > config.tile_m if operand == "b" else problem.n > config.tile_n
         rows = config.tile_n if operand == "b" else config.tile_m
         if not across or majors[operand] != "K" or rows % 16:
             continue
         pair = replace(config, ctas=2, shared=operand)
         pair = replace(pair, group=band(pair))
-        yield pair
-        if config.form != "ping_pong" and has_tail(pair, problem):
+        if not shared:
+            yield pair
+            shared = True
+        if config.form != "ping_pong" and config.consumers == 2 and has_tail(pair, problem):
             yield replace(pair, split_tail=True)
-        break
 
 
 def has_tail(config: Config, problem: Problem, sms: int = 132) -> bool:
@@ -132,21 +131,30 @@ def round_log2(value: float) -> int:
     return power
 
 
-def with_stages(config: Config, product: Product) -> Config | None:
-    """The configuration with as many stages as shared memory holds, or None where there is no room for two."""
-    most = MOST_ACCUMULATORS if config.consumers < 3 else MOST_OF_THREE
-    if config.rows * config.tile_n // 128 > most:
-        return None
+def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Config | None:
+    """The configuration with as many stages as shared memory holds, or None where there is no room for what its form
+    needs. Fewer store boxes are taken where the stages would be too few."""
     wanted = 2 if config.form == "ping_pong" else 3
-    boxes = config.slots * config.consumers * BOX * TILE_K_BYTES
     stage = (config.tile_m + config.tile_n) * TILE_K_BYTES
-    stages = min(MOST_STAGES, (SHARED_BYTES - BARRIER_BYTES - boxes) // stage)
-    if stages < wanted:
+    for slots in range(config.slots, 0, -1):
+        room = SHARED_BYTES - replace(config, slots=slots, stages=0).shared_bytes(product, fusion)
+        stages = min(MOST_STAGES, room // stage)
+        if stages >= wanted:
+            break
+    else:
         return None
-    spare = SHARED_BYTES - BARRIER_BYTES - boxes - stages * stage
-    more = min(2, spare // (config.consumers * BOX * TILE_K_BYTES)) if stages < MOST_STAGES else 0
-    made = replace(config, stages=stages, slots=config.slots + more)
-    return made if made._problem(product) is None else None
+    made = replace(config, slots=slots, stages=stages)
+    for more in (2, 1):
+        wider = replace(made, slots=slots + more)
+        if stages < MOST_STAGES and wider.shared_bytes(product, fusion) <= SHARED_BYTES:
+            made = wider
+            break
+    return made if fits(made, product, fusion) else None
+
+
+def fits(config: AnyConfig, product: Product, fusion: Fusion) -> bool:
+    """Whether a kernel can be built from a configuration, without spills."""
+    return config._problem(product, fusion) is None and config.fits_registers(fusion)
 
 
 def decode(problem: Problem, all_of_them: bool) -> Iterator[DecodeConfig]:
@@ -170,7 +178,7 @@ def decode_variants(problem: Problem) -> list[DecodeConfig]:
     ):
         if config.split == 1:
             config = replace(config, split_by="cluster")
-        if config not in found and config._problem(product) is None:
+        if config not in found and fits(config, product, problem.fusion):
             found.append(config)
     return found
 
@@ -185,4 +193,4 @@ def check(config: Any, problem: Problem) -> None:
             expected="warploom.kernels.hopper.description.Config or decode_config.DecodeConfig, or None",
             got=repr(config),
         )
-    config.check(problem.product)
+    config.check(problem.product, problem.fusion)

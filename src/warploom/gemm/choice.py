@@ -25,7 +25,7 @@ from ..errors import ArgumentError
 from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Config
 from ..settings import config as settings
-from .candidates import AnyConfig, candidates, check
+from .candidates import AnyConfig, candidates, check, fits
 from .model import Estimate, estimate, ranked
 from .problem import Problem
 
@@ -111,7 +111,7 @@ def _chosen(problem: Problem, gpu: Gpu, folder: str, version: int) -> Choice:
     known = tables()
     for source, table in (("tuned", known.tuned(gpu, folder)), ("shipped", known.shipped(gpu))):
         found = table.get(key_of(problem))
-        if found is not None and found._problem(problem.product) is None:
+        if found is not None and fits(found, problem.product, problem.fusion):
             return Choice(found, source, estimate(found, problem, gpu.sms))
     order = ranking(problem, gpu)
     return Choice(order[0][0], "model", order[0][1])

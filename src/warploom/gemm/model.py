@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..kernels.hopper.decode_config import DecodeConfig
-from ..kernels.hopper.description import TILE_K_BYTES, Config
+from ..kernels.hopper.description import TILE_K_BYTES, Config, Fusion
 from .candidates import AnyConfig
 from .problem import Problem
 
@@ -26,6 +26,11 @@ SMEM_BYTES = 128
 """Bytes per cycle that wgmma reads from shared memory."""
 END_FIXED, END_EACH = 450.0, 12.8
 """Cycles of a tile's end: fixed, and for each accumulator of a thread (16-bit output)."""
+FUSED = {"relu": 4.0, "gelu": 75.0, "gelu_tanh": 75.0, "silu": 65.0}
+"""What an activation adds to END_EACH. gelu was read, with a bias: 27 us in four waves of 256 x 128 tiles; the
+others go by their instructions, of which the exponential and the reciprocal take 8 cycles for a warp."""
+FUSED_VECTOR, FUSED_ARRAY, FUSED_FACTOR = 20.0, 25.0, 2.0
+"""The same for a vector along the columns (its loads are waited for box by box), for a gate or C, and for a factor."""
 STAGGERED_SHARE, PING_PONG_END = 0.71, 150.0
 RAMP = 3900.0
 """Cycles before the first tile is multiplied and after the last is stored, that no form hides."""
@@ -36,11 +41,13 @@ BASE_MHZ, BASE_ACTIVITY, MOST_MHZ = 1335.0, 0.95, 1760.0
 CLOCK_POWER = 0.08
 REFERENCE_FILL = 48.0
 """Bytes per cycle that such a kernel fills without multicast."""
-PROMOTION = 1.6
+PROMOTION = 0.5
 """Cycles for each accumulator of a thread that is promoted and that no third consumer hides."""
 FILL_ABOVE, FILL_BELOW = 1.11, 0.24
 """What a share more, or less, of them adds to or takes from the energy of a product."""
 MULTICAST_SAVES = 0.02
+ALONE = 1.015
+"""CTAs without a partner read each operand for themselves; the readings are of pairs, so they must promise more."""
 MEMORY = 4.2e6
 """Bytes per microsecond that a product reads and writes at best."""
 DECODE_MEMORY, DECODE_RAMP_US = 4.35e6, 2.2
@@ -104,14 +111,14 @@ def _large(config: Config, problem: Problem, sms: int) -> Estimate:
     step = max(tensor, filled / FILL_BYTES)
     if problem.promoted:
         step += PROMOTION * config.rows * config.tile_n / 128 / (config.consumers if config.consumers > 2 else 1)
-    end = _end(config, problem.product.out.bytes, k_tiles * step)
-    cycles = waves * (k_tiles * step + end) + extra + RAMP + _whole_end(config, problem.product.out.bytes)
+    end = _end(config, problem, k_tiles * step)
+    cycles = waves * (k_tiles * step + end) + extra + RAMP + _whole_end(config, problem)
     useful = problem.m * problem.n * k_tiles / TENSOR_TILE / sms
     activity = min(1.0, useful / cycles)
 
     bytes_per_cycle = (config.tile_m + config.tile_n) * TILE_K_BYTES / tensor
     clock = _clock(activity * _narrow(config.tile_n), bytes_per_cycle, config.ctas)
-    time = cycles / clock
+    time = cycles / clock * (1.0 if config.ctas == 2 else ALONE)
     memory = problem.bytes / problem.count / MEMORY
     bound = "memory" if memory > time else "fill" if step > tensor else "tensor cores"
     efficiency = (m * n) / (waves * clusters * rows * columns)
@@ -134,14 +141,24 @@ def _narrow(tile_n: int) -> float:
     return max(1.0, (64 + tile_n) * 32 / SMEM_BYTES / (tile_n / 2))
 
 
-def _whole_end(config: Config, out_bytes: int) -> float:
-    """Cycles to convert and store a consumer's part."""
-    return END_FIXED + END_EACH * config.rows * config.tile_n / 128 * max(1.0, out_bytes / 2)
+def _whole_end(config: Config, problem: Problem) -> float:
+    """Cycles to convert, transform and store a consumer's part."""
+    each = END_EACH * max(1.0, problem.product.out.bytes / 2) + fused_cycles(problem.fusion)
+    return END_FIXED + each * config.accumulators
 
 
-def _end(config: Config, out_bytes: int, main: float) -> float:
+def fused_cycles(fusion: Fusion) -> float:
+    """Cycles that a fused end adds for each accumulator of a thread, two consumers at work."""
+    vectors = (fusion.scales == "row") + (fusion.bias == "column")
+    factors = fusion.alpha + (fusion.scales == "tensor") + (fusion.bias == "row") + fusion.scale_out + 2 * fusion.amax
+    activation = FUSED[fusion.activation] if fusion.activation else 0.0
+    arrays = fusion.gate + fusion.addend
+    return activation + FUSED_VECTOR * vectors + FUSED_ARRAY * arrays + FUSED_FACTOR * factors
+
+
+def _end(config: Config, problem: Problem, main: float) -> float:
     """Cycles of a tile's end in which its multiprocessor does not multiply."""
-    whole = _whole_end(config, out_bytes)
+    whole = _whole_end(config, problem)
     if config.form == "ping_pong":
         return PING_PONG_END + max(0.0, whole - main)
     return whole * STAGGERED_SHARE if config.form == "staggered" else whole

@@ -90,11 +90,12 @@ class Problem:
 
     @property
     def bytes(self) -> int:
-        """Bytes of A, B and D, each once."""
+        """Bytes of A, B, D, and a fused gate and C, each once."""
+        results = 1 + self.fusion.gate + self.fusion.addend
         return self.count * (
             self.m * self.k * self.product.a.bytes
             + self.n * self.k * self.product.b.bytes
-            + self.m * self.n * self.product.out.bytes
+            + self.m * self.n * self.product.out.bytes * results
         )
 
     @property

@@ -13,7 +13,7 @@ from ...collective.split_k import exchange_width, owned
 from ...collective.transposed_store import BYTES as TURNED_BYTES
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
-from .description import SHARED_BYTES, TILE_K_BYTES, Product
+from .description import SHARED_BYTES, TILE_K_BYTES, Fusion, Product
 
 OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 OUTPUTS: tuple[DType, ...] = (bf16, f16, f32)
@@ -170,15 +170,19 @@ class DecodeConfig:
         room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED) - self._fixed_bytes
         return replace(self, stages=max(1, min(MOST_STAGES, room // self.stage_bytes)))
 
-    def check(self, product: Product) -> None:
+    def fits_registers(self, fusion: Fusion | None = None) -> bool:
+        """Always: its accumulators are few enough for any end that it has."""
+        return True
+
+    def check(self, product: Product, fusion: Fusion | None = None) -> None:
         """Raise ArgumentError where no kernel can be built from this."""
-        problem = self._problem(product)
+        problem = self._problem(product, fusion)
         if problem is not None:
             what, expected, got = problem
             raise ArgumentError(f"the decode configuration {self.name()} cannot be built: {what}", expected=expected,
                                 got=got)  # fmt: skip
 
-    def _problem(self, product: Product) -> tuple[str, str, object] | None:
+    def _problem(self, product: Product, fusion: Fusion | None = None) -> tuple[str, str, object] | None:
         room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED)
         checks: list[tuple[bool, str, str, object]] = [
             (self.tokens % 8 == 0 and 8 <= self.tokens <= MOST_TOKENS, "its tokens", "a multiple of 8 to 256",

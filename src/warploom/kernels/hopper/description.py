@@ -23,6 +23,21 @@ SHARED_BYTES = 232448
 BOX = 64
 """Rows of a store box; its columns fill 128 bytes."""
 FORMS = ("cooperative", "ping_pong", "staggered")
+RING_BARRIERS = 1024
+"""Bytes up to the store boxes, which are aligned, that the ring's barriers take."""
+MOST_ACCUMULATORS = 208
+"""Of a thread of two consumers."""
+MOST_OF_FUSED = {
+    ("cooperative", False): (208, 192), ("cooperative", True): (176, 176), ("ping_pong", False): (208, 192),
+    ("staggered", False): (208, 208), ("staggered", True): (192, 176),
+}  # fmt: skip
+"""The same where something is fused, by form and split tail (its end stands in the text twice): with little, and with
+two vectors along the columns, a gate, C or the maximum. Tried with ptxas 13.0: `tests/kernels/test_hopper_fusion.py`.
+A staggered consumer with a gate or C spills at any size: its stores stand between wgmmas that are in flight."""
+MOST_OF_THREE = 96
+"""Of a thread of three consumers: ptxas gives 512 threads 128 registers each."""
+_TAIL_BARRIERS = 2
+_PLAIN = Fusion()
 
 
 @dataclass(frozen=True)
@@ -114,20 +129,35 @@ class Config:
         cluster = f"_{self.ctas}{self.shared}" if self.ctas > 1 else ""
         return f"{self.form}_{self.tile_m}x{self.tile_n}x{self.stages}{cluster}_g{self.group}{tail}"
 
-    def shared_bytes(self, product: Product) -> int:
-        """Bytes of shared memory: the ring, the store boxes, the barriers (rounded up)."""
+    def shared_bytes(self, product: Product, fusion: Fusion = _PLAIN) -> int:
+        """Bytes of shared memory: the ring and its barriers (rounded up), the store boxes, a second array's boxes where
+        a gate and C come beside the result, and the barriers behind them."""
         ring = self.stages * (self.tile_m + self.tile_n) * TILE_K_BYTES
-        boxes = self.consumers * self.slots * BOX * TILE_K_BYTES
-        return ring + boxes + 1024
+        beside = fusion.gate + fusion.addend
+        slots = self.consumers * self.slots
+        boxes = slots * BOX * TILE_K_BYTES * max(1, beside)
+        behind = (slots if beside else 0) + (_TAIL_BARRIERS if self.split_tail else 0)
+        return ring + RING_BARRIERS + boxes + behind * 8
 
-    def check(self, product: Product) -> None:
+    def fits_registers(self, fusion: Fusion = _PLAIN) -> bool:
+        """Whether ptxas is known to spill nothing of this with such an end; see `MOST_OF_FUSED`. What is pinned may try
+        more: the build says if it spills."""
+        if fusion.empty:
+            return True
+        vectors, beside = (fusion.scales == "row") + (fusion.bias == "column"), fusion.gate or fusion.addend
+        light, heavy = MOST_OF_FUSED[self.form, self.split_tail]
+        if self.form == "staggered" and beside:
+            return False
+        return self.accumulators <= (heavy if vectors > 1 or beside or fusion.amax else light)
+
+    def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError where no kernel can be built from this."""
-        problem = self._problem(product)
+        problem = self._problem(product, fusion)
         if problem is not None:
             what, expected, got = problem
             raise ArgumentError(f"the configuration {self.name()} cannot be built: {what}", expected=expected, got=got)
 
-    def _problem(self, product: Product) -> tuple[str, str, object] | None:
+    def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
         if self.form not in FORMS:
             return "there is no such form", ", ".join(FORMS), self.form
         if self.rows % 64 or not self.rows or self.tile_n % 8 or not 8 <= self.tile_n <= 256:
@@ -143,10 +173,11 @@ class Config:
         shared_rows = self.tile_n if self.shared == "b" else self.tile_m
         if self.ctas not in (1, 2) or shared_rows % (8 * self.ctas):
             return "what is multicast is cut into slices of 8 rows", f"a multiple of {8 * self.ctas}", shared_rows
-        if self.accumulators > 208:
-            return "its accumulators do not fit the registers", "at most 208 for each thread", self.accumulators
-        if self.shared_bytes(product) > SHARED_BYTES:
-            return "its shared memory", f"at most {SHARED_BYTES} bytes", self.shared_bytes(product)
+        most = MOST_ACCUMULATORS if self.consumers < 3 else MOST_OF_THREE
+        if self.accumulators > most:
+            return "its accumulators do not fit the registers", f"at most {most} for each thread", self.accumulators
+        if self.shared_bytes(product, fusion) > SHARED_BYTES:
+            return "its shared memory", f"at most {SHARED_BYTES} bytes", self.shared_bytes(product, fusion)
         if not fits(self.tile_n, product.out):
             return (
                 "a row of its tile is stored in whole 16 bytes",

@@ -66,8 +66,9 @@ from .description import Config, Fusion, Product
 REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
 """Registers of a producer's and a consumer's thread, by the number of consumers."""
 REGISTERS_LARGE = (24, 240)
-"""The same for two consumers with more than this many accumulators each:"""
+"""The same for two consumers with more than this many accumulators each, or, where something is fused into the end:"""
 LARGE = 192
+LARGE_FUSED = 144
 KEPT = 40
 """Registers of a consumer that are neither accumulators nor free for what its end loads: addresses, counters."""
 
@@ -80,7 +81,7 @@ def build(product: Product = Product(), config: Config = Config(), fusion: Fusio
     what `fused_arguments` names: arrays, then numbers.
     Raises ArgumentError where the configuration does not fit.
     """
-    config.check(product)
+    config.check(product, fusion)
     more = fused_arguments(fusion, product.out)
     names = ("A", "B", *more, "D")
 
@@ -88,7 +89,7 @@ def build(product: Product = Product(), config: Config = Config(), fusion: Fusio
         given = dict(zip(names, handles, strict=True))
         parts = Parts.make(given, product, config, fusion)
         warpgroup = warpgroup_index()
-        few, many = registers(config)
+        few, many = registers(config, not fusion.empty)
         with producer(warpgroup, few):
             produce(parts)
         for me in each_consumer(warpgroup, config.consumers, many):
@@ -115,9 +116,9 @@ def signature(names: Sequence[str]) -> inspect.Signature:
     return inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])
 
 
-def registers(config: Config) -> tuple[int, int]:
+def registers(config: Config, fused: bool = False) -> tuple[int, int]:
     """Registers of a producer's and of a consumer's thread."""
-    if config.consumers == 2 and config.accumulators > LARGE:
+    if config.consumers == 2 and config.accumulators > (LARGE_FUSED if fused else LARGE):
         return REGISTERS_LARGE
     return REGISTERS[config.consumers]
 
@@ -185,7 +186,7 @@ class Parts:
         )
         end = None
         if not fusion.empty:
-            spare = max(registers(config)[1] - config.accumulators - KEPT, 0)
+            spare = max(registers(config, True)[1] - config.accumulators - KEPT, 0)
             end = FusedEnd(fusion, given["D"], given, spare=spare, pdl=config.pdl)
         out = TmaStore(given["D"], config.consumers, slots=config.slots, transform=end)
         exchange = TailExchange(ring, config.accumulators) if config.split_tail else None
