@@ -7,6 +7,7 @@ from .mainloop import k_tiles, load_tiles, multiply_tiles
 from .operand_copy import OperandCopy
 from .operands import row_block
 from .roles import WARPGROUP, consumers, each_consumer, producer, warpgroup_index
+from .scaling import Scaled, Scaling
 from .schedule import OneTile, Persistent, Place, persistent_grid
 from .swizzling import swizzled
 from .tma_pipeline import Stage, State, TmaPipeline
@@ -16,8 +17,9 @@ from .warp_mma import WarpMma, warp_place
 from .wgmma_mainloop import WGMMA_ROWS, set_zero, store_accumulators, wgmma_accumulators, wgmma_stage
 
 __all__ = [
-    "WARPGROUP", "WGMMA_ROWS", "CpAsyncPipeline", "OneTile", "OperandCopy", "Persistent", "Place", "Stage", "State",
-    "TmaPipeline", "TmaStore", "Turns", "WarpMma", "clusters", "consumers", "each_consumer", "k_tiles", "load_tiles",
-    "multiply_tiles", "packed", "persistent_grid", "producer", "row_block", "set_zero", "store_accumulators",
-    "store_fragment", "store_groups", "swizzled", "warp_place", "warpgroup_index", "wgmma_accumulators", "wgmma_stage",
+    "WARPGROUP", "WGMMA_ROWS", "CpAsyncPipeline", "OneTile", "OperandCopy", "Persistent", "Place", "Scaled",
+    "Scaling", "Stage", "State", "TmaPipeline", "TmaStore", "Turns", "WarpMma", "clusters", "consumers",
+    "each_consumer", "k_tiles", "load_tiles", "multiply_tiles", "packed", "persistent_grid", "producer",
+    "row_block", "set_zero", "store_accumulators", "store_fragment", "store_groups", "swizzled", "warp_place",
+    "warpgroup_index", "wgmma_accumulators", "wgmma_stage",
 ]  # fmt: skip

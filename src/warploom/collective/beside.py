@@ -11,7 +11,7 @@ A slot is filled again when TMA has read the result that was in it. Elements out
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ..isa.dtypes import u32
 from ..lang import ptx, reg, smem
@@ -28,12 +28,16 @@ class Beside:
         arrays: of the result's type, their Tiles as `store_boxes.result_tile` makes them.
         boxes: the result's slots.
         slots: of each consumer.
+        first_row: called as first_row(array, row), gives the row from which an array's box at `row` is taken.
 
     Thread 0 initialises the barriers here; the CTA meets before they are used.
     """
 
-    def __init__(self, arrays: Sequence[ArrayHandle], boxes: WgmmaTile, slots: int) -> None:
-        self.arrays, self.slots = arrays, slots
+    def __init__(
+        self, arrays: Sequence[ArrayHandle], boxes: WgmmaTile, slots: int,
+        first_row: Callable[[ArrayHandle, Register], Register],
+    ) -> None:  # fmt: skip
+        self.arrays, self.slots, self.first_row = arrays, slots, first_row
         box = (box_columns(boxes.dtype), BOX_ROWS)
         self.rings = [boxes]
         for array in arrays:
@@ -64,7 +68,8 @@ class Beside:
         for array, ring in zip(self.arrays, self.rings, strict=True):
             box = ring[slot]
             map_ = array.tma_desc((width, BOX_ROWS))
-            ptx.cp.async_.bulk.tensor_2d(box + 0, map_, corner, barrier)
+            column, row = corner
+            ptx.cp.async_.bulk.tensor_2d(box + 0, map_, (column, self.first_row(array, row)), barrier)
 
     def wait(self, slot: int) -> None:
         """By all threads of the consumer: until the slot's boxes have come."""

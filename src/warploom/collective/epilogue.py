@@ -2,61 +2,127 @@
 
 mma.sync and wgmma spread a result over lanes in the same way: of each 8 columns, lane l holds columns 2(l % 4) and the
 next, of rows l / 4 and l / 4 + 8 (`isa.fragments`; PTX ISA 9.7.14.5.8, 9.7.15.5.1.1). A store instruction of a warp
-so touches eight rows, 8 bytes (f32) or 4 (bf16) from each lane.
+so touches eight rows, 8 bytes (f32) or 4 (bf16) from each lane. Where rows have an odd number of elements, every other
+one begins at no multiple of two of them: then each element is stored by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from ..isa.dtypes import DType, b32, f32, u64
+from ..isa.dtypes import DType, b32, bf16, f16, f32, u64
 from ..lang import ptx, reg
 from ..lang.arrays import RegisterArray
+from ..lang.predicate import Predicate
 from ..lang.tile import ArrayHandle
 from ..lang.values import Register
 from .roles import WARPGROUP
 
+if TYPE_CHECKING:
+    from .scaling import Scaled
+
 _REGISTERS_PER_GROUP = 4
 _COLUMNS_PER_GROUP = 8
 _HALF_ROWS = 8
+_PAIR = 2
+_BATCH = 4
+"""Groups of 8 columns whose addends are read together, before the first of them is stored."""
 
 
 def store_fragment(
-    acc: RegisterArray, array: ArrayHandle, row: Register, column: Register, *, ragged: bool = False, cache: str = ""
-) -> None:
+    acc: RegisterArray, array: ArrayHandle, row: Register, column: Register, *, ragged: bool = False, cache: str = "",
+    scaled: Scaled | None = None,
+) -> None:  # fmt: skip
     """Store a warpgroup's 64 x n f32 accumulators of a wgmma at (row, column) of a row-major array.
 
     Args:
         acc: the thread's n/2 accumulators.
         array: f32, or a 16-bit float type to which they are rounded to nearest even.
         row, column: of the block; the thread's own place is added here.
-        ragged: keep to the array's extent; its columns are a multiple of 8 then.
+        ragged: keep to the array's extent, which may be any; else its columns are a multiple of 2.
         cache: cache operator of the store, such as "cs".
+        scaled: what is done to them first.
     """
     warp = (ptx.special.tid.x() & (WARPGROUP - 1)) >> 5
     groups = [acc[i : i + _REGISTERS_PER_GROUP] for i in range(0, len(acc), _REGISTERS_PER_GROUP)]
-    store_groups(groups, array, row + (warp << 4), column, ragged=ragged, cache=cache)
+    store_groups(groups, array, row + (warp << 4), column, ragged=ragged, cache=cache, scaled=scaled)
 
 
 def store_groups(
     groups: Sequence[RegisterArray], array: ArrayHandle, row: Register, column: Register, *, ragged: bool = False,
-    cache: str = "",
+    cache: str = "", scaled: Scaled | None = None,
 ) -> None:  # fmt: skip
     """Store a warp's 16 rows of neighbouring groups of 8 columns, four registers each. Else as `store_fragment`."""
     lane = ptx.special.tid.x() & 31
     first_row = row + (lane >> 2)
     first_column = column + ((lane & 3) << 1)
+
+    def store(count: int) -> None:
+        for half in range(2):
+            rows = first_row + half * _HALF_ROWS if half else first_row
+            line = [group[_PAIR * half : _PAIR * half + _PAIR] for group in groups]
+            _store_row(line, array, rows, first_column, count, ragged, cache, scaled)
+
+    if ragged:
+        by_alignment(array.shape[1], _PAIR, store)
+    else:
+        store(_PAIR)
+
+
+def by_alignment(width: Register | int, count: int, store: Callable[[int], None]) -> None:
+    """store(count) where all rows of an array begin at multiples of `count` elements, else store(1).
+
+    One branch, the same way for all threads. `count`: a power of two; `width`: elements of a row.
+    """
+    if isinstance(width, int):
+        store(1 if width % count else count)
+        return
+    with ptx.if_((width & (count - 1)) == 0):
+        store(count)
+    with ptx.else_():
+        store(1)
+
+
+def columns_left(array: ArrayHandle, row: Register, column: Register) -> Register:
+    """How many elements an array has from (row, column) to the end of the row; 0 outside of it."""
     rows, width = array.shape
+    return ptx.select((row < rows) & (column < width), width - column, 0)
+
+
+def _store_row(
+    line: Sequence[RegisterArray], array: ArrayHandle, row: Register, column: Register, count: int, ragged: bool,
+    cache: str, scaled: Scaled | None,
+) -> None:  # fmt: skip
+    """A thread's pairs of one row, 8 columns from each to the next, in accesses of `count` elements."""
+    _, width = array.shape
     size = array.dtype.bytes
-    for half in range(2):
-        mine = first_row + half * _HALF_ROWS if half else first_row
-        place = array.pointer() + (mine.to(u64) * width + first_column) * size
-        above = mine < rows if ragged else None
-        for index, group in enumerate(groups):
-            inside = above & (column + index * _COLUMNS_PER_GROUP < width) if above is not None else None
-            pair = group[2 * half : 2 * half + 2]
-            value = pair if array.dtype is f32 else packed(pair, array.dtype)
-            ptx.store(ptx.addr(place, index * _COLUMNS_PER_GROUP * size), value, cache=cache, pred=inside)
+    start = array.pointer()
+    offset = (row.to(u64) * width + column) * size
+    place = start + offset
+    left = columns_left(array, row, column) if ragged else None
+
+    def inside(at: int) -> Predicate | None:
+        return left > at if left is not None else None
+
+    for first in range(0, len(line), _BATCH):
+        pieces = [
+            (index * _COLUMNS_PER_GROUP + j, line[index][j : j + count])
+            for index in range(first, min(first + _BATCH, len(line)))
+            for j in range(0, _PAIR, count)
+        ]  # fmt: skip
+        addends = [] if scaled is None else [scaled.read(offset, count, inside(at), at) for at, _ in pieces]
+        for number, (at, values) in enumerate(pieces):
+            guard = inside(at)
+            results = values if scaled is None else scaled.apply(values, addends[number])
+            ptx.store(ptx.addr(place, at * size), _word(results, array.dtype), cache=cache, pred=guard)
+
+
+def _word(values: Sequence[Register] | RegisterArray, dtype: DType) -> Any:
+    """One element, or two neighbouring ones, as they lie in memory."""
+    if len(values) == 1:
+        return values[0].to(dtype)
+    return values if dtype is f32 else packed(values, dtype)
 
 
 def packed(pair: Sequence[Register] | RegisterArray, dtype: DType) -> Register:
@@ -64,3 +130,12 @@ def packed(pair: Sequence[Register] | RegisterArray, dtype: DType) -> Register:
     result = reg.scalar(b32)
     ptx.inst(f"cvt.rn.{dtype}x2.f32", result, pair[1], pair[0])
     return result
+
+
+def unpacked(word: Register, dtype: DType) -> tuple[Register, Register]:
+    """The two 16-bit floats of a register as f32: the inverse of `packed`."""
+    if dtype is bf16:
+        return (word << 16).view(f32), (word & 0xFFFF0000).view(f32)
+    low, high = reg.scalar(f16), reg.scalar(f16)
+    ptx.inst.mov.b32([low, high], word)
+    return low.to(f32), high.to(f32)

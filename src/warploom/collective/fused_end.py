@@ -87,6 +87,12 @@ class FusedEnd:
         vectors = (self.fusion.scales == "row") + (self.fusion.bias == "column")
         return 2 * vectors + 2 * max(self.D.dtype.bytes // 2, 1) * len(self.beside)
 
+    def first_row(self, array: ArrayHandle, row: Register) -> Register:
+        """Where the rows of a gate or of C begin: as in D; where beta is 0, those of C behind its last one."""
+        if not self.fusion.addend or array is not self.given["C"]:
+            return row
+        return ptx.select(self.given["beta"] == 0.0, self.D.shape[0], row)
+
     def finish(self) -> None:
         """The largest |x| of the warp goes to `amax`: of floats without sign the larger has the larger bits."""
         if self.largest is None:

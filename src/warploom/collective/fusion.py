@@ -23,7 +23,7 @@ class Fusion:
         x = x + bias                             of the column (N,) or of the row (M,)
         x = activation(x)
         x = x * gate                             (M, N), of D's type
-        x = x + beta * C                         (M, N), of D's type (a residual is beta = 1)
+        x = x + beta * C                         (M, N), of D's type (a residual is beta = 1); not read where beta is 0
         D = x * scale_out                        one number, for eight-bit outputs
 
     The factors of a row are multiplied first, and a factor and the sum behind it are one fma.
@@ -89,9 +89,9 @@ def fused_arguments(fusion: Fusion, out: DType) -> dict[str, Tile | Scalar]:
     if fusion.bias is not None:
         names["bias"] = Tile("N" if fusion.bias == "column" else "M", fusion.bias_type(out))
     if fusion.gate:
-        names["gate"] = result_tile("M", "N", out, order="rows")
+        names["gate"] = result_tile("M", "N", out, order="rows", stored=False)
     if fusion.addend:
-        names["C"] = result_tile("M", "N", out, order="rows")
+        names["C"] = result_tile("M", "N", out, order="rows", stored=False)
     if fusion.scale_out:
         names["scale_out"] = Tile(1, f32)
     if fusion.amax:

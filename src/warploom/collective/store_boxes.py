@@ -20,7 +20,7 @@ from ..isa.dtypes import DType, b16, b32, bf16, e4m3, e5m2, f16, f16x2, f32, s32
 from ..isa.swizzle import Swizzle
 from ..lang import Tile, ptx, reg
 from ..lang.values import Register
-from .epilogue import packed
+from .epilogue import packed, unpacked
 from .roles import WARPGROUP
 from .swizzling import CHUNK, swizzled
 
@@ -44,14 +44,20 @@ def box_columns(dtype: DType) -> int:
     return BOX_BYTES // dtype.bytes
 
 
-def result_tile(rows: Dimension, columns: Dimension, dtype: DType, *, order: str = "C") -> Tile:
-    """The Tile of a rows x columns array that `TmaStore` writes.
+def result_tile(
+    rows: Dimension, columns: Dimension, dtype: DType, *, order: str = "C", stored: bool = True, overhang: bool = False
+) -> Tile:  # fmt: skip
+    """The Tile of a rows x columns array that `TmaStore` writes, or of one beside it.
 
-    Its rows begin at multiples of 16 bytes: with order "C" they are as long, with "rows" as far apart.
+    Its rows begin at multiples of 16 bytes, and are whole 16-byte pieces, for TMA stores no less: behind a last piece
+    that is shorter it would write what is not the array's (docs/measured-facts.md). They need not be where the array is
+    only read (`stored` false), nor with `overhang`, where nobody else uses what lies behind them.
     """
-    multiple = (1, _LEAST_BYTES // dtype.bytes) if order == "C" else ()
+    multiple = (1, _LEAST_BYTES // dtype.bytes) if order == "C" or (stored and not overhang) else ()
     box = (box_columns(dtype), BOX_ROWS)
-    return Tile(rows, columns, dtype, multiple=multiple, box=box, swizzle=SWIZZLE.value, order=order)
+    return Tile(
+        rows, columns, dtype, multiple=multiple, box=box, swizzle=SWIZZLE.value, order=order, overhang=overhang
+    )  # fmt: skip
 
 
 def boxes_of(columns: int, dtype: DType) -> list[tuple[int, int]]:
@@ -117,15 +123,11 @@ class BoxWriter:
         """Two neighbouring elements as f32."""
         if self.dtype is f32:
             return word[0], word[1]
-        if self.dtype is bf16:
-            return (word << 16).view(f32), (word & 0xFFFF0000).view(f32)
-        if self.dtype.bits == 8:
-            pair = reg.scalar(f16x2)
-            ptx.inst(f"cvt.rn.f16x2.{self.dtype}x2", pair, word)
-            word = pair
-        low, high = reg.scalar(f16), reg.scalar(f16)
-        ptx.inst.mov.b32([low, high], word)
-        return low.to(f32), high.to(f32)
+        if self.dtype.bits == 16:
+            return unpacked(word, self.dtype)
+        pair = reg.scalar(f16x2)
+        ptx.inst(f"cvt.rn.f16x2.{self.dtype}x2", pair, word)
+        return unpacked(pair, f16)
 
     def _load(self, address: Any) -> Any:
         if self.dtype is f32:

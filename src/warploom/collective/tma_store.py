@@ -72,6 +72,10 @@ class Transform(Protocol):
     def batch(self, groups: int, step: int) -> int:
         """How many groups, of those of a box, are loaded together: a multiple of `step`, or all of them."""
 
+    def first_row(self, array: ArrayHandle, row: Register) -> Register:
+        """Where the rows of an array beside the result's `row` begin: there, or behind its last one, where it is not
+        read: TMA then writes zeros."""
+
     def finish(self) -> None:
         """Once, by all threads of a consumer, after its last tile."""
 
@@ -81,7 +85,7 @@ class TmaStore:
 
     Args:
         array: C, of one of `store_boxes.TYPES`, its Tile as `store_boxes.result_tile` makes it. Parts of a box outside
-            of it are not written.
+            of it are not written, but where its rows are no whole 16-byte pieces (`Tile`'s overhang).
         consumers: how many warpgroups store.
         slots: boxes of each that may be under way.
         matrices: write 16-bit types with stmatrix, 16 columns of a warp's 16 rows at a time, instead of 32-bit stores.
@@ -110,8 +114,9 @@ class TmaStore:
             array.dtype, box[::-1], stages=consumers * slots, swizzle=SWIZZLE.value, name="boxes"
         )
         self.writer = BoxWriter(array.dtype, matrices=matrices)
-        others = () if transform is None else transform.beside
-        self.beside = Beside(others, self.boxes, slots) if others else None
+        self.beside: Beside | None = None
+        if transform is not None and transform.beside:
+            self.beside = Beside(transform.beside, self.boxes, slots, transform.first_row)
         self._totals: set[int] = set()
 
     def begin(self) -> None:

@@ -12,6 +12,7 @@ from ..lang.trace import Trace
 from ..lang.values import Register
 from .epilogue import store_fragment
 from .roles import WARPGROUP
+from .scaling import Scaled
 
 WGMMA_ROWS = 64
 """Rows of every wgmma."""
@@ -64,9 +65,10 @@ def wgmma_block(block: RegisterArray, a: TileSlice, b: TileSlice, *, keep: bool 
 
 
 def store_accumulators(
-    acc: list[RegisterArray], array: ArrayHandle, row: Register, column: Register, *, cache: str = ""
-) -> None:
+    acc: list[RegisterArray], array: ArrayHandle, row: Register, column: Register, scaled: Scaled | None = None, *,
+    cache: str = "",
+) -> None:  # fmt: skip
     """Store a warpgroup's blocks of 64 rows at (row, column) of an array of any extent; see `store_fragment`."""
     for index, block in enumerate(acc):
         below = row + index * WGMMA_ROWS if index else row
-        store_fragment(block, array, below, column, ragged=True, cache=cache)
+        store_fragment(block, array, below, column, ragged=True, cache=cache, scaled=scaled)

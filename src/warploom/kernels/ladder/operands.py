@@ -1,7 +1,8 @@
-"""What the Hopper rungs say about their arrays: bf16 operands in TMA tiles, any M, N and K a multiple of 8."""
+"""What the Hopper rungs say about their arrays: bf16 operands in TMA tiles, any M and N, K a multiple of 8."""
 
 from __future__ import annotations
 
+from ...collective.store_boxes import result_tile
 from ...isa.dtypes import DType, bf16
 from ...lang import Tile
 
@@ -19,10 +20,10 @@ def operands(tile_m: int, tile_n: int, tile_k: int, slices: int = 1, shared: str
 
 
 def result(out: DType) -> Tile:
-    """C (M, N), stored by threads: pieces of 8 columns are whole."""
-    return Tile("M", "N", out, multiple=(1, 8))
+    """C (M, N), stored by threads."""
+    return Tile("M", "N", out)
 
 
 def result_in_boxes() -> Tile:
-    """C (M, N) bf16, stored by TMA in boxes of 64 x 64; its rows are multiples of 16 bytes."""
-    return Tile("M", "N", bf16, multiple=(1, 8), box=(64, 64), swizzle="128B")
+    """C (M, N) bf16, stored by TMA in boxes of 64 x 64; its rows begin at multiples of 16 bytes."""
+    return result_tile("M", "N", bf16, order="rows")

@@ -14,34 +14,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...collective import Scaling
 from ...isa.dtypes import f32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg, tiles
 
 
 @dataclass(frozen=True)
 class Config:
-    """Side of the square of C that a CTA computes, in elements."""
+    """Side of the square of C that a CTA computes, in elements; whether there are C, alpha and beta."""
 
     side: int = 32
+    scaled: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ B with A (M, K), B (K, N), C (M, N), all f32 and row-major."""
-    return naive("naive", config.side, coalesced=True)
+    return naive("naive", config, coalesced=True)
 
 
-def naive(name: str, side: int, *, coalesced: bool) -> Kernel:
+def naive(name: str, config: Config, *, coalesced: bool) -> Kernel:
     """The kernel of rungs 1 and 2: which of the thread's two indices is the column decides what a warp reads."""
+    side, end = config.side, Scaling(config.scaled, Tile("M", "N", f32))
 
     @kernel(
-        in_specs=(Tile("M", "K", f32), Tile("K", "N", f32)),
-        out_specs=(Tile("M", "N", f32),),
+        in_specs=(Tile("M", "K", f32), Tile("K", "N", f32), *end.inputs),
+        out_specs=(end.output,),
         grid=(tiles("N", side), tiles("M", side)),
         block=side * side,
         arch="sm_80",
         name=name,
     )
-    def gemm(A, B, C):
+    @end.arguments
+    def gemm(A, B, *rest):
+        C, scaled = end.of(rest)
         (rows, depth), (_, columns) = A.shape, B.shape
         slow, fast = ptx.special.tid.x() // side, ptx.special.tid.x() % side
         down, across = (slow, fast) if coalesced else (fast, slow)
@@ -57,6 +62,7 @@ def naive(name: str, side: int, *, coalesced: bool) -> Kernel:
                 ptx.inst.fma.rn.f32(total, ptx.load(f32, ptx.addr(a)), ptx.load(f32, ptx.addr(b)), total)
                 a += f32.bytes
                 b += next_row
-            ptx.store(ptx.addr(c + (row.to(u64) * columns + column) * f32.bytes), total)
+            offset = (row.to(u64) * columns + column) * f32.bytes
+            ptx.store(ptx.addr(c + offset), *scaled.apply([total], scaled.read(offset)))
 
     return gemm

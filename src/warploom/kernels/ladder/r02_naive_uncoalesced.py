@@ -18,4 +18,4 @@ from .r01_naive import Config, naive
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ B with A (M, K), B (K, N), C (M, N), all f32 and row-major."""
-    return naive("naive_uncoalesced", config.side, coalesced=False)
+    return naive("naive_uncoalesced", config, coalesced=False)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...collective import Scaling
 from ...isa.dtypes import f32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
 
@@ -29,24 +30,27 @@ PADDING = 1
 
 @dataclass(frozen=True)
 class Config:
-    """Side of the square tiles, in elements."""
+    """Side of the square tiles, in elements; whether there are C, alpha and beta."""
 
     side: int = 32
+    scaled: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K), B (N, K), C (M, N), all f32 and row-major."""
-    side = config.side
+    side, end = config.side, Scaling(config.scaled, Tile("M", "N", f32))
 
     @kernel(
-        in_specs=(Tile("M", "K", f32), Tile("N", "K", f32)),
-        out_specs=(Tile("M", "N", f32),),
+        in_specs=(Tile("M", "K", f32), Tile("N", "K", f32), *end.inputs),
+        out_specs=(end.output,),
         grid=(tiles("N", side), tiles("M", side)),
         block=side * side,
         arch="sm_80",
         name="shared_memory",
     )
-    def gemm(A, B, C):
+    @end.arguments
+    def gemm(A, B, *rest):
+        C, scaled = end.of(rest)
         tile_a = smem.array(f32, (side, side + PADDING))
         tile_b = smem.array(f32, (side, side + PADDING))
         (rows, depth), (columns, _) = A.shape, B.shape
@@ -75,6 +79,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
         row, column = top + down, left + across
         with ptx.if_((row < rows) & (column < columns)):
-            ptx.store(ptx.addr(c + (row.to(u64) * columns + column) * f32.bytes), total)
+            offset = (row.to(u64) * columns + column) * f32.bytes
+            ptx.store(ptx.addr(c + offset), *scaled.apply([total], scaled.read(offset)))
 
     return gemm

@@ -15,14 +15,17 @@ Staging    The next tile travels to registers while this one is multiplied: load
 Roles      128 threads, four warps
 Barriers   bar 0, twice for each tile: read before it is overwritten, written before it is read
 Buffers    A and B 16 x 128 f32 transposed, 16 KiB
-Limits     any M; N and K multiples of 4 (128-bit accesses); B is (N, K)
+Limits     any M, N (stored one by one where N is no multiple of 4); K a multiple of 4; B is (N, K)
 Seed       32 TFLOP/s, where the seed's list of Hopper steps starts (seeds/004; H100)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
+from ...collective import Scaled, Scaling
+from ...collective.epilogue import by_alignment, columns_left
 from ...errors import ArgumentError
 from ...isa.dtypes import f32, u32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
@@ -47,10 +50,14 @@ SWIZZLE = 8
 
 @dataclass(frozen=True)
 class Config:
-    """The CTA's tile in elements: tile_m and tile_n are multiples of 64, for at least four warps together."""
+    """The CTA's tile in elements: tile_m and tile_n are multiples of 64, for at least four warps together.
+
+    `scaled`: whether there are C, alpha and beta.
+    """
 
     tile_m: int = 128
     tile_n: int = 128
+    scaled: bool = False
 
     def __post_init__(self) -> None:
         if self.tile_m % WARP or self.tile_n % WARP or not 128 <= self.threads <= 1024:
@@ -69,16 +76,19 @@ class Config:
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K), B (N, K), C (M, N), all f32 and row-major."""
     tile_m, tile_n = config.tile_m, config.tile_n
+    end = Scaling(config.scaled, Tile("M", "N", f32))
 
     @kernel(
-        in_specs=(Tile("M", "K", f32, multiple=(1, VECTOR)), Tile("N", "K", f32, multiple=(1, VECTOR))),
-        out_specs=(Tile("M", "N", f32, multiple=(1, VECTOR)),),
+        in_specs=(Tile("M", "K", f32, multiple=(1, VECTOR)), Tile("N", "K", f32, multiple=(1, VECTOR)), *end.inputs),
+        out_specs=(end.output,),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=config.threads,
         arch="sm_80",
         name="warp_tiling",
     )
-    def gemm(A, B, C):
+    @end.arguments
+    def gemm(A, B, *rest):
+        C, scaled = end.of(rest)
         thread = ptx.special.tid.x()
         top, left = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
         a = Transposing(A, top, smem.array(f32, (TILE_K, tile_m), name="a"), config.threads)
@@ -98,7 +108,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             a.load(start + TILE_K)
             b.load(start + TILE_K)
             multiply(acc, a.tile, b.tile, down, across)
-        store(acc, C, top + down, left + across)
+        by_alignment(C.shape[1], VECTOR, partial(store, acc, C, top + down, left + across, scaled))
 
     return gemm
 
@@ -161,11 +171,15 @@ def _vectors(place: SharedAddress, offsets: list[int]) -> list[Register]:
     return [value for offset in offsets for value in ptx.load(f32, place + offset * f32.bytes, vector=VECTOR)]
 
 
-def store(acc: list[RegisterArray], C: ArrayHandle, row: Register, column: Register) -> None:
-    """A thread's 8 x 16 elements, four at a time, those inside of the array."""
-    rows, columns = C.shape
+def store(
+    acc: list[RegisterArray], C: ArrayHandle, row: Register, column: Register, scaled: Scaled, count: int
+) -> None:
+    """A thread's 8 x 16 elements, four at a time or one by one, those inside of the array."""
     for i, line in enumerate(acc):
-        place = C.pointer() + ((row + i).to(u64) * columns + column) * f32.bytes
-        for s in range(WARP // SLICE):
-            inside = (row + i < rows) & (column + s * SLICE < columns)
-            ptx.store(ptx.addr(place, s * SLICE * f32.bytes), line[s * VECTOR : (s + 1) * VECTOR], pred=inside)
+        left = columns_left(C, row + i, column)
+        offset = ((row + i).to(u64) * C.shape[1] + column) * f32.bytes
+        place = C.pointer() + offset
+        for at in range(0, COLUMNS, count):
+            right = at // VECTOR * SLICE + at % VECTOR
+            values = scaled.apply(line[at : at + count], scaled.read(offset, count, left > right, right))
+            ptx.store(ptx.addr(place, right * f32.bytes), values if count > 1 else values[0], pred=left > right)

@@ -13,7 +13,7 @@ Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128; two CTAs on a
            other stores its result
 Barriers   bar 0, once for each k-tile: its copies have arrived, and the stage before it is free
 Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
 Seed       no figure; the main loop is seed 000's "speed of light Ampere mainloop"
 """
 
@@ -21,14 +21,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import CpAsyncPipeline, OperandCopy, WarpMma, store_groups, warp_place
+from ...collective import CpAsyncPipeline, OperandCopy, Scaling, WarpMma, store_groups, warp_place
 from ...isa.dtypes import DType, bf16
 from ...lang import Kernel, Tile, kernel, ptx, smem, tiles
 
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, stages, warps over the tile (each warp's part a multiple of 16 x 16), type of C."""
+    """Tile in elements, stages, warps over the tile (each warp's part a multiple of 16 x 16), type of C.
+
+    `scaled`: whether there are C, alpha and beta.
+    """
 
     tile_m: int = 128
     tile_n: int = 128
@@ -36,6 +39,7 @@ class Config:
     stages: int = 3
     warps: tuple[int, int] = (2, 2)
     out: DType = bf16
+    scaled: bool = False
 
     @property
     def threads(self) -> int:
@@ -47,15 +51,19 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
 
+    end = Scaling(config.scaled, Tile("M", "N", config.out))
+
     @kernel(
-        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8))),
-        out_specs=(Tile("M", "N", config.out, multiple=(1, 8)),),
+        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8)), *end.inputs),
+        out_specs=(end.output,),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=config.threads,
         arch="sm_80",
         name="ampere_multistage",
     )
-    def gemm(A, B, C):
+    @end.arguments
+    def gemm(A, B, *rest):
+        C, scaled = end.of(rest)
         row, column = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
         tile_a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=config.stages)
         tile_b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=config.stages)
@@ -83,6 +91,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         ring.drain()
 
         for i, line in enumerate(warp.acc):
-            store_groups(line, C, row + down + i * 16, column + across, ragged=True)
+            store_groups(line, C, row + down + i * 16, column + across, ragged=True, scaled=scaled)
 
     return gemm

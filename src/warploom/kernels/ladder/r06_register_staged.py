@@ -9,7 +9,7 @@ Idea       A counterexample. Before cp.async a load from global memory could onl
 Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128
 Barriers   bar 0, once for each k-tile: the other buffer is written, and this one is read
 Buffers    2 stages of A 128 x 32 and B 128 x 32 bf16, 32 KiB
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
 Seed       no figure; seed 003 describes the scheme and its price in registers
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import OperandCopy, WarpMma, store_groups, warp_place
+from ...collective import OperandCopy, Scaling, WarpMma, store_groups, warp_place
 from ...isa.dtypes import DType, bf16, u32
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
 
@@ -26,13 +26,14 @@ STAGES = 2
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, warps over the tile, type of C."""
+    """Tile in elements, warps over the tile, type of C, whether there are C, alpha and beta."""
 
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 32
     warps: tuple[int, int] = (2, 2)
     out: DType = bf16
+    scaled: bool = False
 
     @property
     def threads(self) -> int:
@@ -44,15 +45,19 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
 
+    end = Scaling(config.scaled, Tile("M", "N", config.out))
+
     @kernel(
-        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8))),
-        out_specs=(Tile("M", "N", config.out, multiple=(1, 8)),),
+        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8)), *end.inputs),
+        out_specs=(end.output,),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=config.threads,
         arch="sm_80",
         name="register_staged",
     )
-    def gemm(A, B, C):
+    @end.arguments
+    def gemm(A, B, *rest):
+        C, scaled = end.of(rest)
         row, column = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
         tile_a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=STAGES)
         tile_b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=STAGES)
@@ -85,6 +90,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             put(stage)
 
         for i, line in enumerate(warp.acc):
-            store_groups(line, C, row + down + i * 16, column + across, ragged=True)
+            store_groups(line, C, row + down + i * 16, column + across, ragged=True, scaled=scaled)
 
     return gemm

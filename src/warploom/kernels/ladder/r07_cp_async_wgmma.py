@@ -11,7 +11,7 @@ Idea       wgmma reads both operands from shared memory by itself: no ldmatrix, 
 Roles      one warpgroup of 128 threads copies and multiplies
 Barriers   bar 0, once for each k-tile: its copies have arrived and are fenced, and wgmmas before it have read theirs
 Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit an SM
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
 Seed       no figure; seed 000 names it the step that "would get no extra performance at all"
 """
 
@@ -19,35 +19,48 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import WARPGROUP, CpAsyncPipeline, OperandCopy, store_accumulators, wgmma_accumulators, wgmma_stage
+from ...collective import (
+    WARPGROUP,
+    CpAsyncPipeline,
+    OperandCopy,
+    Scaling,
+    store_accumulators,
+    wgmma_accumulators,
+    wgmma_stage,
+)
 from ...isa.dtypes import DType, bf16
 from ...lang import Kernel, Tile, kernel, ptx, smem, tiles
 
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements (tile_m a multiple of 64), stages, type of C."""
+    """Tile in elements (tile_m a multiple of 64), stages, type of C, whether there are C, alpha and beta."""
 
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 64
     stages: int = 3
     out: DType = bf16
+    scaled: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
 
+    end = Scaling(config.scaled, Tile("M", "N", config.out))
+
     @kernel(
-        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8))),
-        out_specs=(Tile("M", "N", config.out, multiple=(1, 8)),),
+        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8)), *end.inputs),
+        out_specs=(end.output,),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=WARPGROUP,
         arch="sm_90a",
         name="cp_async_wgmma",
     )
-    def gemm(A, B, C):
+    @end.arguments
+    def gemm(A, B, *rest):
+        C, scaled = end.of(rest)
         row, column = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
         ring = CpAsyncPipeline(
             stages=config.stages,
@@ -67,6 +80,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             ring.advance()
             ptx.wgmma.wait_group(0)
         ring.drain()
-        store_accumulators(acc, C, row, column)
+        store_accumulators(acc, C, row, column, scaled)
 
     return gemm

@@ -11,7 +11,7 @@ Barriers   full[s]    1 arrival + bytes of both tiles    TMA -> all threads
            bar 0      once for each k-tile: all warps are done with the stage before, which is filled next
 Ring       3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit an SM
 Buffers    the ring
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
 Seed       no figure of its own; seed 003 names it beside warp specialisation, the seed's next figure is rung 11's
 """
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import WARPGROUP, k_tiles, store_accumulators, wgmma_accumulators, wgmma_stage
+from ...collective import WARPGROUP, Scaling, k_tiles, store_accumulators, wgmma_accumulators, wgmma_stage
 from ...isa.dtypes import DType, bf16, u32
 from ...lang import Kernel, kernel, ptx, reg, smem, tiles
 from .operands import operands, result
@@ -27,28 +27,32 @@ from .operands import operands, result
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements (tile_m a multiple of 64), stages, type of C."""
+    """Tile in elements (tile_m a multiple of 64), stages, type of C, whether there are C, alpha, beta."""
 
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 64
     stages: int = 3
     out: DType = bf16
+    scaled: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
+    end = Scaling(config.scaled, result(config.out))
 
     @kernel(
-        in_specs=operands(tile_m, tile_n, tile_k),
-        out_specs=(result(config.out),),
+        in_specs=(*operands(tile_m, tile_n, tile_k), *end.inputs),
+        out_specs=(end.output,),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=WARPGROUP,
         arch="sm_90a",
         name="multistage",
     )
-    def gemm(A, B, C):
+    @end.arguments
+    def gemm(A, B, *rest):
+        C, scaled = end.of(rest)
         a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages)
         b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages)
         full = smem.mbarrier(stages)
@@ -84,6 +88,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             phase.set(ptx.select(around, phase ^ 1, phase))
             stage.set(ptx.select(around, 0, stage))
             ptx.wgmma.wait_group(0)
-        store_accumulators(acc, C, row, column)
+        store_accumulators(acc, C, row, column, scaled)
 
     return gemm

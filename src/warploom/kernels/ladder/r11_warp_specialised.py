@@ -14,7 +14,7 @@ Barriers   full[s]    1 + 128 arrivals + bytes     producer -> consumer
            (as in a first version in CUDA C++, where every thread arrives; rung 14 does with one)
 Ring       5 stages of A 128 x 64 and B 128 x 64 bf16, 160 KiB
 Buffers    the ring
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
 Seed       498 TFLOP/s, from 423 (seeds/004; H100)
 """
 
@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from ...collective import (
     WARPGROUP,
     OneTile,
+    Scaling,
     TmaPipeline,
     each_consumer,
     k_tiles,
@@ -42,7 +43,10 @@ from .operands import operands, result
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, stages of the ring, consumer warpgroups (each tile_m / consumers rows), type of C."""
+    """Tile in elements, stages of the ring, consumer warpgroups (each tile_m / consumers rows), type of C.
+
+    `scaled`: whether there are C, alpha and beta.
+    """
 
     tile_m: int = 128
     tile_n: int = 128
@@ -50,6 +54,7 @@ class Config:
     stages: int = 5
     consumers: int = 1
     out: DType = bf16
+    scaled: bool = False
 
     @property
     def threads(self) -> int:
@@ -70,16 +75,19 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 def specialised(name: str, config: Config) -> Kernel:
     """The kernel of rungs 11 and 12."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
+    end = Scaling(config.scaled, result(config.out))
 
     @kernel(
-        in_specs=operands(tile_m, tile_n, tile_k),
-        out_specs=(result(config.out),),
+        in_specs=(*operands(tile_m, tile_n, tile_k), *end.inputs),
+        out_specs=(end.output,),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=config.threads,
         arch="sm_90a",
         name=name,
     )
-    def gemm(A, B, C):
+    @end.arguments
+    def gemm(A, B, *rest):
+        C, scaled = end.of(rest)
         ring = TmaPipeline(
             stages=stages,
             consumers=config.consumers,
@@ -98,6 +106,6 @@ def specialised(name: str, config: Config) -> Kernel:
             acc = wgmma_accumulators(rows, tile_n, zero=True)
             for here in work.tiles():
                 multiply_tiles(ring, state, acc, me * rows, count)
-                store_accumulators(acc, C, here.row + me * rows, here.column)
+                store_accumulators(acc, C, here.row + me * rows, here.column, scaled)
 
     return gemm

@@ -15,7 +15,7 @@ Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' prod
            cluster    before the first remote access, and at the end
 Ring       4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB
 Buffers    the ring
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
 Seed       734 TFLOP/s, from 704 (seeds/004; H100)
 """
 
@@ -25,6 +25,7 @@ from dataclasses import dataclass
 
 from ...collective import (
     Persistent,
+    Scaling,
     TmaPipeline,
     clusters,
     each_consumer,
@@ -60,17 +61,20 @@ class Config(r13_persistent.Config):
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
+    end = Scaling(config.scaled, result(config.out))
 
     @kernel(
-        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared),
-        out_specs=(result(config.out),),
+        in_specs=(*operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared), *end.inputs),
+        out_specs=(end.output,),
         grid=persistent_grid((tile_m, tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
         name="multicast",
     )
-    def gemm(A, B, C):
+    @end.arguments
+    def gemm(A, B, *rest):
+        C, scaled = end.of(rest)
         ring = TmaPipeline(
             stages=stages,
             consumers=config.consumers,
@@ -92,7 +96,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             for here in work.tiles():
                 set_zero(acc)
                 multiply_tiles(ring, state, acc, me * rows, count)
-                store_accumulators(acc, C, here.row + me * rows, here.column)
+                store_accumulators(acc, C, here.row + me * rows, here.column, scaled)
         clusters.leave()
 
     return gemm

@@ -16,7 +16,7 @@ Barriers   as on rung 17, and
            drained    2 arrivals, the other CTA's consumers: their ring may be written to
            received   128 arrivals of the other CTA's sender: the sums are here
 Buffers    as on rung 21; the sums travel into the ring, which is empty by then
-Limits     any M; N and K multiples of 8; B is (N, K)
+Limits     any M and N, rows of C at multiples of 16 bytes; K a multiple of 8; B is (N, K)
 Seed       none
 """
 
@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...collective.fusion import Fusion
+from ...collective.scaling import SCALED
 from ...lang import Kernel
 from ..hopper import description, gemm
 
@@ -37,8 +39,9 @@ class Config(description.Config):
     stages: int = 3
     slots: int = 3
     split_tail: bool = True
+    scaled: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """D = A @ Bᵀ with A (M, K) and B (N, K) bf16, D (M, N) bf16, all row-major."""
-    return gemm.build(config=config)
+    return gemm.build(config=config, fusion=SCALED if config.scaled else Fusion())
