@@ -1,10 +1,18 @@
-"""What a prototype of the large-product kernels read on one H200: ratios to cuBLAS, random order in 50 ms slices.
+"""What large-product kernels read on H200s, as ratios to cuBLAS: to hold the model to, whose constants they gave.
 
-The prototype's tiles were those of `TILES`, all with dependent launch or near enough, and its figures are good to about
-1.5 %. They are here to hold the model to: its constants were fitted to them.
+`READINGS` are of a prototype, random order in 50 ms slices. Its tiles were those of `TILES`, all with dependent launch
+or near enough, and its figures are good to about 1.5 %. `readings()` are of the finished kernels.
 """
 
-from warploom.kernels.hopper.description import Config
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from warploom.gemm import Problem
+from warploom.kernels.hopper.description import Config, Fusion
+from warploom.lab.ours import parse_config
 
 TILES = (
     Config("cooperative", 128, 256, stages=4, slots=2, ctas=2, shared="b"),
@@ -34,3 +42,42 @@ READINGS = {
     (8192, 10240, 8192): (1.020, 1.026, 1.000, 1.038, 1.013, 0.980, 0.959),
     (16384, 16384, 16384): (1.013, 1.010, 0.975, 0.954, 0.992, 1.035, 1.001),
 }
+
+
+FILE = Path(__file__).with_name("readings_h200.json")
+"""What the finished kernels read on an H200, as ratios to cuBLAS (to torch._scaled_mm with the same scales, for eight
+bits): each configuration's [interleaved] or [interleaved, alone], means over up to four runs."""
+
+
+@dataclass(frozen=True)
+class Readings:
+    """One shape's configurations, and their readings by name."""
+
+    problem: Problem
+    configs: dict[str, Config]
+    interleaved: dict[str, float]
+    alone: dict[str, float]
+
+    def share_of_best(self, name: str) -> float:
+        """How a configuration did: the mean of both protocols beside the best such mean, where it was timed by both;
+        else interleaved beside the best of that."""
+        both = {each: (self.interleaved[each] + alone) / 2 for each, alone in self.alone.items()}
+        scores = both if name in both else self.interleaved
+        return scores[name] / max(scores.values())
+
+
+def readings() -> list[Readings]:
+    """All of the file."""
+    found = []
+    for row in json.loads(FILE.read_text()):
+        fusion = Fusion(scales=row["scales"] or None)
+        read = row["readings"]
+        found.append(
+            Readings(
+                Problem.of(*row["shape"], row["dtype"], fusion=fusion),
+                {name: parse_config(name) for name in read},
+                {name: each[0] for name, each in read.items()},
+                {name: each[1] for name, each in read.items() if len(each) > 1},
+            )
+        )
+    return found

@@ -33,7 +33,8 @@ MOST_OF_FUSED = {
 }  # fmt: skip
 """The same where something is fused, by form and split tail (its end stands in the text twice): with little, and with
 two vectors along the columns, a gate, C or the maximum. Tried with ptxas 13.0: `tests/kernels/test_hopper_fusion.py`.
-A staggered consumer with a gate or C spills at any size: its stores stand between wgmmas that are in flight."""
+A staggered consumer with a gate or C spills at any size, for its stores stand between wgmmas that are in flight; the
+maximum with a split tail spills too."""
 MOST_OF_THREE = 96
 """Of a thread of three consumers: ptxas gives 512 threads 128 registers each."""
 _TAIL_BARRIERS = 2
@@ -146,7 +147,7 @@ class Config:
             return True
         vectors, beside = (fusion.scales == "row") + (fusion.bias == "column"), fusion.gate or fusion.addend
         light, heavy = MOST_OF_FUSED[self.form, self.split_tail]
-        if self.form == "staggered" and beside:
+        if (self.form == "staggered" and beside) or (self.split_tail and fusion.amax):
             return False
         return self.accumulators <= (heavy if vectors > 1 or beside or fusion.amax else light)
 
