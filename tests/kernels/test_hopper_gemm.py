@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.thinning import SLOW, crossed, thinned
 from warploom.driver import toolchain
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.description import Config, Product
@@ -61,28 +62,34 @@ def run(config: Config, m: int, n: int, k: int, product: Product = Product(), **
 
 
 @FORMS
-@pytest.mark.parametrize(("m", "n", "k"), [(64, 64, 64), (1, 8, 8), (700, 200, 200), (1300, 136, 328)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(64, 64, 64), (1, 8, 8), (700, 200, 200), pytest.param(1300, 136, 328, marks=SLOW)]
+)
 def test_it_is_right_and_clean(config: Config, m: int, n: int, k: int):
     assert run(config, m, n, k)[1] < BOUND
 
 
-@FORMS
-def test_schedules_do_not_change_a_bit(config: Config):
-    results = [run(config, 900, 136, 264, schedule=s, seed=seed)[0] for s, seed in (("eager", 0), ("random", 3))]
+@pytest.mark.parametrize("form", thinned(SMALL, 4))
+def test_schedules_do_not_change_a_bit(form: str):
+    """The first, the fifth and the ninth: a pair that shares a tile, turns, and a tail behind staggered ends."""
+    results = [run(SMALL[form], 900, 136, 264, schedule=s, seed=seed)[0] for s, seed in (("eager", 0), ("random", 3))]
     np.testing.assert_array_equal(results[0], results[1])
 
 
-@pytest.mark.parametrize("form", ["tail", "staggered tail"])
-@pytest.mark.parametrize("tiles", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("k", [64, 72, 330 // 8 * 8])
+@pytest.mark.parametrize(
+    ("form", "tiles", "k"), crossed(["tail", "staggered tail"], [1, 2, 3, 4, 5], [64, 72, 328], step=4)
+)
 def test_the_tail_is_split_for_any_number_of_tiles(form: str, tiles: int, k: int):
     config = SMALL[form]
     assert run(config, tiles * config.cluster_tile[0], 64, k)[1] < BOUND
 
 
-@pytest.mark.parametrize("form", ["cooperative", "a shared", "ping_pong", "staggered", "tail"])
-@pytest.mark.parametrize(("a_major", "b_major"), [("MN", "K"), ("K", "MN"), ("MN", "MN")])
-def test_operands_may_be_contiguous_in_either_dimension(form: str, a_major: str, b_major: str):
+@pytest.mark.parametrize(
+    ("form", "majors"),
+    crossed(["cooperative", "a shared", "ping_pong", "staggered", "tail"], ["MN K", "K MN", "MN MN"], step=2),
+)
+def test_operands_may_be_contiguous_in_either_dimension(form: str, majors: str):
+    a_major, b_major = majors.split()
     assert run(SMALL[form], 600, 136, 136, Product(a_major=a_major, b_major=b_major))[1] < BOUND
 
 
@@ -97,7 +104,7 @@ def test_every_type_the_tensor_core_has(form: str, types: tuple[DType, DType]):
     form=st.sampled_from(sorted(SMALL)), m=st.integers(1, 700), n=st.integers(1, 40), k=st.integers(1, 40),
     group=st.integers(1, 5), seed=st.integers(0, 9),
 )  # fmt: skip
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_any_sizes_and_raster(form: str, m: int, n: int, k: int, group: int, seed: int):
     config = SMALL[form]
     config = Config(**{**config.__dict__, "group": group})

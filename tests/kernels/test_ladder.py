@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.thinning import crossed
 from warploom import runtime
 from warploom.driver import toolchain
 from warploom.errors import ArgumentError
@@ -131,7 +132,9 @@ OTHER_CONFIGURATIONS = [
 def test_other_tiles_stages_and_clusters_are_right_and_assemble_too(which: str, options: dict):
     rung = find(which)
     kernel = rung.build(rung.load().Config(**options))
-    a, b = operands(rung, 264, 392, 200)
+    # Threads that multiply by themselves take long to emulate: few k there, and each tile of the sizes still cut off.
+    sizes = (136, 264, 40) if rung.number < 5 else (136, 264, 200) if rung.number < 8 else (264, 392, 200)
+    a, b = operands(rung, *sizes)
     report = kernel.emulate(a, b, schedule="random", seed=3, machine=H200(sms=4))
     assert report.ok, report.findings
     exact = reference(rung, a, b)
@@ -151,8 +154,9 @@ def test_hopper_rungs_do_the_smallest_and_the_oddest_sizes(m: int, n: int, k: in
             np.testing.assert_array_equal(result, reference(rung, a, b).astype(result.dtype), err_msg=rung.module)
 
 
-@pytest.mark.parametrize("which", ["two_consumers", "multicast", "stmatrix", "ping_pong"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("which", "seed"), crossed(["two_consumers", "multicast", "stmatrix", "ping_pong"], range(3), step=2)
+)
 def test_holding_back_any_one_engine_or_warp_changes_nothing(which: str, seed: int):
     rung = find(which)
     a, b = operands(rung, 264, 520, 200)
