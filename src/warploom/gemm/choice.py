@@ -27,7 +27,7 @@ from ..kernels.hopper.description import Config
 from ..settings import config as settings
 from .candidates import AnyConfig, candidates, check, fits
 from .model import Estimate, estimate, ranked
-from .problem import Problem
+from .problem import TMA_BYTES, Problem
 
 KINDS: dict[str, type] = {"large": Config, "decode": DecodeConfig}
 SHIPPED = Path(__file__).parent / "tables"
@@ -215,10 +215,15 @@ def tables() -> Tables:
 
 
 def kernel_of(problem: Problem, config: AnyConfig) -> Any:
-    """The kernel of a configuration, built once. Its module is loaded with the first one."""
+    """The kernel of a configuration, built once. Its module is loaded with the first one.
+
+    Where rows of D are no whole 16-byte pieces, it is one that writes behind them: `run` gives it rows of its own.
+    """
     from ..kernels.hopper import block_scaled, decode, gemm
 
+    more = {"overhang": True} if problem.n * problem.product.out.bytes % TMA_BYTES else {}
     if problem.promoted:
-        return block_scaled.build(problem.product, config)
-    build = decode.build if isinstance(config, DecodeConfig) else gemm.build
-    return build(problem.product, config, problem.fusion)
+        return block_scaled.build(problem.product, config, **more)
+    if isinstance(config, DecodeConfig):
+        return decode.build(problem.product, config, problem.fusion)
+    return gemm.build(problem.product, config, problem.fusion, **more)

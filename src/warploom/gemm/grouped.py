@@ -25,7 +25,17 @@ from ..runtime.dispatch import Call
 from ..runtime.machine import H200
 from ..settings import config as settings
 from .problem import product_of
-from .views import copy_into, new_array, padded_like, restrided, rows_addressable, to_array, transposed, with_rows
+from .views import (
+    copy_into,
+    new_array,
+    padded_like,
+    restrided,
+    rows_addressable,
+    rows_storable,
+    to_array,
+    transposed,
+    with_rows,
+)
 
 FEW_ROWS = 64
 """Groups of no more rows than this on average get the smaller tile."""
@@ -102,9 +112,9 @@ def grouped_matmul(
     operand = _rows(restrided(left, (rows, k), left.strides[-2:]) if rank == 2 else _flat(left, "a"), "a")
     weights = _rows(_flat(transposed(right), "b"), "b")
     stored = target if rank == 2 else _flat(target, "out")
-    if not rows_addressable(stored):
+    if not rows_storable(stored):
         raise ArgumentError(
-            "the rows of the result do not begin at multiples of 16 bytes",
+            "the rows of the result are no whole 16-byte pieces, which are what TMA stores",
             expected=f"N a multiple of {16 // product.out.bytes}", got=f"N = {n}",
         )  # fmt: skip
     arrays = (operand, weights, begins, ends, with_rows(stored))

@@ -22,7 +22,7 @@ from ..runtime.dispatch import Call
 from ..settings import config as settings
 from . import reference
 from .choice import EMULATED, Choice, Gpu, choose, gpu_of, kernel_of
-from .problem import Problem
+from .problem import TMA_BYTES, Problem
 from .request import BLOCK, Request
 from .views import (
     broadcast,
@@ -33,6 +33,7 @@ from .views import (
     padded_like,
     restrided,
     rows_addressable,
+    rows_storable,
     stored,
     to_array,
     transposed,
@@ -210,9 +211,12 @@ class Hopper:
     def _matrix(self, array: ArrayView, name: str, spec: ArraySpec, mapped: bool) -> ArrayView:
         """An (M, N) array as the kernel takes it: itself, or one beside it (a copy, unless it is the output)."""
         plain = array.contiguous or spec.order != "C"
-        if plain and (not mapped or rows_addressable(array)):
+        fits = rows_storable if name == "out" else rows_addressable
+        if plain and (not mapped or fits(array)):
             return with_rows(array) if mapped else array
         why = "it is not contiguous" if not mapped else misfit(array)
+        if mapped and rows_addressable(array):
+            why = f"its rows are no whole {TMA_BYTES}-byte pieces, which are what TMA stores"
         self._warn(name, why, array)
         if mapped:
             copy = padded_like(array, array.shape, array.dtype)

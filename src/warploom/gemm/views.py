@@ -93,6 +93,12 @@ def rows_addressable(source: ArrayView) -> bool:
     return aligned(source)
 
 
+def rows_storable(source: ArrayView) -> bool:
+    """Whether TMA stores to a 2-D view and to nothing else: it stores rows in whole 16-byte pieces, and would write
+    behind those of another length (docs/measured-facts.md)."""
+    return rows_addressable(source) and source.shape[1] * source.dtype.bytes % TMA_BYTES == 0
+
+
 def with_rows(source: ArrayView) -> ArrayView:
     """A view that `rows_addressable` accepted, its strides made plain where a dimension has one element."""
     rows, columns = source.shape

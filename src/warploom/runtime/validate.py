@@ -18,6 +18,8 @@ from .program import ArraySpec, Program
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
+PIECE = 16
+"""Bytes that wide stores and tensor stores write at a time."""
 
 
 def dims_of(program: Program, views: Sequence[ArrayView]) -> dict[str, int]:
@@ -85,11 +87,20 @@ def _check_shape(
             dims[wanted] = got
             from_[wanted] = spec.name
         if got % multiple:
+            name, padded = f"argument `{spec.name}` of {program.title}: {label}", -(-got // multiple) * multiple
+            if spec.writes and axis == len(spec.shape) - 1 and multiple * spec.dtype.bytes == PIECE:
+                raise ArgumentError(
+                    f"{name}, is {got}, so that its rows are no whole {PIECE}-byte pieces",
+                    expected=f"a multiple of {multiple} elements of {spec.dtype}",
+                    got=f"shape {array.shape}",
+                    consequence="they are stored in such pieces: what lies behind each row would be overwritten",
+                    hint=f"make the rows {padded} long and take a part of them; warploom.matmul pads",
+                )
             raise ArgumentError(
-                f"argument `{spec.name}` of {program.title}: {label}, is {got}, no multiple of the tile",
+                f"{name}, is {got}, no multiple of the tile",
                 expected=f"a multiple of {multiple}",
                 got=f"shape {array.shape}",
-                hint=f"pad it to {-(-got // multiple) * multiple}, or use a kernel with a smaller tile",
+                hint=f"pad it to {padded}, or use a kernel with a smaller tile",
             )
 
 

@@ -16,7 +16,7 @@ Barriers   full[s]    1 arrival + bytes of the stage                  producer -
            empty[s]   1 arrival for each consumer                     -> producer
            bar 1..    128 threads of a consumer, twice for each store box
 Scales     read from global memory one block of k ahead: two rows' for each 64 rows of a thread, one for the columns
-Limits     any M; N a multiple of 8; K a multiple of 128; tile_n divides 128
+Limits     any M; N of whole 16-byte pieces of D; K a multiple of 128; tile_n divides 128
 """
 
 from __future__ import annotations
@@ -59,10 +59,15 @@ LARGE_ROWS = Config(tile_m=256, tile_n=128, stages=4, slots=2, ctas=1)
 
 
 @lru_cache(maxsize=64)
-def build(product: Product = Product(e4m3, e4m3), config: Config = CONFIG) -> Kernel:  # noqa: B008 - frozen
+def build(
+    product: Product = Product(e4m3, e4m3),  # noqa: B008 - frozen
+    config: Config = CONFIG,
+    overhang: bool = False,
+) -> Kernel:
     """The kernel; called as kernel(a, b, scale_a, scale_b, out=d).
 
     a (M, K), b (N, K); scale_a (K / 128, M) and scale_b (N / 128 rounded up, K / 128), f32, contiguous; d (M, N).
+    `overhang`: as of `gemm.build`.
     Raises ArgumentError where the configuration does not fit.
     """
     config.check(product)
@@ -78,7 +83,7 @@ def build(product: Product = Product(e4m3, e4m3), config: Config = CONFIG) -> Ke
             gemm.operand_a(product, config), gemm.operand_b(product, config),
             Tile("Blocks", "M", f32), Tile("ColumnBlocks", "Blocks", f32),
         ),
-        out_specs=(gemm.result(product),),
+        out_specs=(gemm.result(product, overhang=overhang),),
         grid=persistent_grid((config.tile_m, config.tile_n)),
         block=config.threads,
         arch="sm_90a",

@@ -22,7 +22,8 @@ Barriers   full[s]    1 arrival + bytes of the stage         producers of the cl
            drained, received   the split tail's (`collective.split_tail`)
            cluster    before the first remote access, and at the end
 Ring       `stages` stages of A tile_m x 128 bytes and B tile_n x 128 bytes
-Limits     any M, N, K that TMA can address: rows of A, B and D start at multiples of 16 bytes
+Limits     any M, N, K that TMA can address: rows of A, B and D start at multiples of 16 bytes, those of D are whole
+           16-byte pieces (`overhang`: or what lies behind them is nobody else's)
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ from ...collective import (
 from ...collective.fused_end import FusedEnd
 from ...collective.fusion import fused_arguments
 from ...collective.raster import grouped
+from ...collective.scaling import in_place
 from ...collective.split_tail import TailExchange
 from ...collective.staggered import LEAST, Staggered
 from ...collective.store_boxes import result_tile
@@ -61,6 +63,7 @@ from ...isa.dtypes import DType
 from ...lang import Kernel, Tile, kernel, ptx, smem
 from ...lang.arrays import RegisterArray
 from ...lang.values import Register
+from ..other_gpus import other_rungs
 from .description import Config, Fusion, Product
 
 REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
@@ -74,11 +77,18 @@ KEPT = 40
 
 
 @lru_cache(maxsize=256)
-def build(product: Product = Product(), config: Config = Config(), fusion: Fusion = Fusion()) -> Kernel:  # noqa: B008
+def build(
+    product: Product = Product(),  # noqa: B008 - frozen
+    config: Config = Config(),  # noqa: B008
+    fusion: Fusion = Fusion(),  # noqa: B008
+    overhang: bool = False,
+) -> Kernel:
     """D = A B, then what `fusion` says; see `description`.
 
     Called as kernel(a, b, ..., out=d) with a (M, K) or, MN-major, (K, M); b (N, K) or (K, N); d (M, N); between them
     what `fused_arguments` names: arrays, then numbers.
+    `overhang`: the caller sees to it that nobody else uses what lies behind a row of d, up to whole 16 bytes, which is
+    written too; N may then be any. The text is the same.
     Raises ArgumentError where the configuration does not fit.
     """
     config.check(product, fusion)
@@ -99,13 +109,15 @@ def build(product: Product = Product(), config: Config = Config(), fusion: Fusio
         clusters.leave()
 
     gemm.__signature__ = signature(names)  # type: ignore[attr-defined]
+    stored = result(product, overhang=overhang)
     return kernel(
         in_specs=(operand_a(product, config), operand_b(product, config), *more.values()),
-        out_specs=(result(product),),
+        out_specs=(in_place(stored) if fusion.addend else stored,),
         grid=persistent_grid((config.tile_m, config.tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
+        elsewhere=other_rungs,
         pdl=config.pdl,
         name=config.form,
     )(gemm)
@@ -146,9 +158,9 @@ def operand_b(product: Product, config: Config) -> Tile:
     return Tile.wgmma_b("N", "K", product.b, major="K", tile_n=rows, tile_k=product.tile_k, ragged=True)
 
 
-def result(product: Product, rows: str = "M") -> Tile:
-    """D (M, N), stored by TMA; its rows begin at multiples of 16 bytes."""
-    return result_tile(rows, "N", product.out, order="rows")
+def result(product: Product, rows: str = "M", overhang: bool = False) -> Tile:
+    """D (M, N), stored by TMA in whole 16-byte pieces of its rows, which begin at multiples of 16 bytes."""
+    return result_tile(rows, "N", product.out, order="rows", overhang=overhang)
 
 
 def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, name: str) -> smem.WgmmaTile:
