@@ -36,8 +36,8 @@ CUresult cuDeviceGetName(char *name, int length, CUdevice device) { strncpy(name
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) { *bytes = 1 << 20; return 0; }
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device) {
     switch ((int)attribute) {
-        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
-        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = setting("FAKE_CUDA_CAPABILITY", 90) / 10; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = setting("FAKE_CUDA_CAPABILITY", 90) % 10; break;
         case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 132; break;
         default: *value = 232448;
     }

@@ -328,3 +328,26 @@ assert not failures, failures
 """
     )
     assert len(launches(log)) == 4 * 50 * 3 and log.count("load ELF") == 1
+
+
+@pytest.mark.parametrize(("capability", "words"), [
+    (80, "it can run rungs 1, 2, 3, 4, 5, 6 of the ladder"), (100, "it can run rungs 1, 2, 3, 4, 5, 6 of the ladder"),
+    (75, "it can run none of the ladder's rungs"),
+])  # fmt: skip
+def test_another_gpu_that_is_asked_for_a_hopper_rung_says_which_it_can_run(pretend, capability, words):
+    """Also where clusters, which begin with Hopper, would be refused."""
+    log = pretend(
+        f"""
+from warploom.kernels.ladder import RUNGS
+a, b, c = (Cuda(np.zeros((64, 64), np.uint16)) for _ in range(3))
+for rung in RUNGS[6:]:
+    kernel = rung.build()
+    with pytest.raises(errors.ArgumentError) as caught:
+        kernel(a, b, out=c)
+    text = str(caught.value)
+    for part in (kernel.name, "is for sm_90a, and this GPU is sm_{capability}", {words!r}, "warploom.emulate"):
+        assert part in text, (part, text)
+""",
+        FAKE_CUDA_CAPABILITY=capability,
+    )
+    assert not launches(log)

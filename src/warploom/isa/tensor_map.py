@@ -274,7 +274,8 @@ class TensorMapSpec:
                     f"is {stride} bytes",
                     expected=f"a multiple of {multiple} from 0 to 2^40 - {multiple}",
                     got=stride,
-                    hint=f"pad the rows of the array to a multiple of {multiple // self.dtype.bytes or 1} elements",
+                    hint=f"pad the rows of the array to a multiple of {multiple // self.dtype.bytes or 1} elements and "
+                    "pass the part of them that counts; warploom.matmul pads by itself",
                 )
         self._validate_inner()
 

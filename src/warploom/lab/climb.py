@@ -16,6 +16,7 @@ from ..errors import ArgumentError
 from ..isa import arch as arches
 from ..kernels.hopper.description import TILE_K_BYTES
 from ..kernels.ladder import RUNGS, Rung, find
+from ..kernels.other_gpus import other_rungs
 
 GPU_SIZE = 8192
 TIMEOUT_S = 240
@@ -50,14 +51,12 @@ def runnable(rungs: Sequence[Rung], arch: str, gpu: str, asked: bool) -> tuple[t
     unable = tuple(rung for rung in rungs if rung not in able)
     if unable and (asked or not able):
         needs = sorted({rung.arch for rung in unable})
-        others = [str(rung.number) for rung in RUNGS if device.supports(rung.arch)]
         raise ArgumentError(
             f"{gpu} ({arch}) cannot run rung{'s' if len(unable) > 1 else ''} "
             f"{', '.join(f'{rung.number} {rung.name}' for rung in unable)}",
             expected=f"a GPU of {' or '.join(needs)}",
             got=arch,
-            hint=(f"it can run rungs {', '.join(others)}" if others else "it can run none of them")
-            + "; `warploom ladder --emulate` shows the counters of all",
+            hint=f"{other_rungs(arch)}; `warploom ladder --emulate` shows the counters of all",
         )
     return able, unable
 

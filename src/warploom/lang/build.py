@@ -262,6 +262,7 @@ def _program(
         allow_spills=kernel.allow_spills,
         pdl=kernel.pdl,
         check_dims=kernel.check_dims,
+        elsewhere=kernel.elsewhere,
         location=f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}",
         shared_parts=tuple(
             SharedPart(smem.SYMBOL, b.name, b.offset, b.size, b.count, b.row_bytes, b.rows, b.swizzle)

@@ -63,6 +63,7 @@ class Kernel:
         constants: Mapping[str, Any] | None = None,
         check_dims: Callable[[Mapping[str, int]], None] | None = None,
         example: Callable[..., Any] | None = None,
+        elsewhere: Callable[[str], str] | None = None,
     ) -> None:
         _check_function(function)
         self.function = function
@@ -79,6 +80,7 @@ class Kernel:
         self.constants = dict(constants or {})
         self.check_dims = check_dims
         self.example = example
+        self.elsewhere = elsewhere
         self.__doc__ = function.__doc__
         self.__name__ = self.name
         self._lock = threading.RLock()
@@ -144,7 +146,7 @@ class Kernel:
             self.function, in_specs=self.in_specs, out_specs=self.out_specs, grid=self.grid, block=self.block,
             cluster=self.cluster, arch=self.arch, registers=self.registers, allow_spills=self.allow_spills,
             pdl=self.pdl, name=self.name, constants={**self.constants, **constants}, check_dims=self.check_dims,
-            example=self.example,
+            example=self.example, elsewhere=self.elsewhere,
         )  # fmt: skip
 
     # -- what it becomes -----------------------------------------------------------------------------------------
@@ -310,6 +312,7 @@ def kernel(
     name: str | None = None,
     check_dims: Callable[[Mapping[str, int]], None] | None = None,
     example: Callable[..., Any] | None = None,
+    elsewhere: Callable[[str], str] | None = None,
 ) -> Callable[[Callable[..., None]], Kernel]:
     """Make a kernel of a Python function.
 
@@ -326,6 +329,7 @@ def kernel(
         name: entry name; the function's by default.
         check_dims: called with the sizes of a call; raises ArgumentError for those the kernel cannot do.
         example: yields arguments for `warploom check`.
+        elsewhere: gives, for the target of a GPU that cannot run it, words on what can be done there instead.
 
     Raises TraceError for launch shapes beyond the target's limits, ArgumentError for an unknown target.
     """
@@ -334,6 +338,7 @@ def kernel(
         return Kernel(
             function, in_specs=in_specs, out_specs=out_specs, grid=grid, block=block, cluster=cluster, arch=arch,
             registers=registers, allow_spills=allow_spills, pdl=pdl, name=name, check_dims=check_dims, example=example,
+            elsewhere=elsewhere,
         )  # fmt: skip
 
     return decorate

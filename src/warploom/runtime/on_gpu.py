@@ -80,6 +80,7 @@ def run(call: Call, views: list[ArrayView | None], shape: Shape, stream: Any) ->
     with driver.activated(index):
         arguments, outs = complete(call, views)
         device = driver.device(index)
+        target_for(program, device.arch)  # before all that may fail because of it
         bound = bind(program, arguments, Machine(device.name, device.arch, device.sms), shape)
         _wait_for_producers(bound, handle)
         prepared = prepare(program, bound, index, handle)
@@ -143,7 +144,8 @@ def target_for(program: Program, device_arch: str) -> str:
         f"{program.title} is for {text}, and this GPU is {device}",
         expected=f"a GPU of {text}" + ("" if text.suffix else " or later"),
         got=device.name,
-        hint="the emulator runs it: warploom.emulate",
+        hint=(f"{program.elsewhere(device.name)}; " if program.elsewhere is not None else "")
+        + "the emulator runs it: warploom.emulate",
     )
 
 

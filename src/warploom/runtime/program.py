@@ -154,6 +154,7 @@ class Program:
         check_dims: called with the sizes of a call; raises ArgumentError for sizes the kernel cannot do.
         location: file and line of the kernel, for messages.
         dims: sizes that are fixed by the text, beside those the arrays show.
+        elsewhere: what a GPU that cannot run it can do instead, for the refusal: its target ("sm_80") -> words.
         shared_parts, roles: what the author calls the parts of shared memory and its warps, for messages.
     """
 
@@ -172,6 +173,7 @@ class Program:
     check_dims: Callable[[Dims], None] | None = None
     location: str = ""
     dims: tuple[tuple[str, int], ...] = ()
+    elsewhere: Callable[[str], str] | None = None
     shared_parts: tuple[SharedPart, ...] = ()
     roles: tuple[WarpRole, ...] = ()
 

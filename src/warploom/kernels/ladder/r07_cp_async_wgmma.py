@@ -30,6 +30,7 @@ from ...collective import (
 )
 from ...isa.dtypes import DType, bf16
 from ...lang import Kernel, Tile, kernel, ptx, smem, tiles
+from ..other_gpus import other_rungs
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=WARPGROUP,
         arch="sm_90a",
+        elsewhere=other_rungs,
         name="cp_async_wgmma",
     )
     @end.arguments

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from ...collective import WARPGROUP, Scaling, k_tiles, store_accumulators, wgmma_accumulators, wgmma_stage
 from ...isa.dtypes import DType, bf16, u32
 from ...lang import Kernel, kernel, ptx, reg, smem, tiles
+from ..other_gpus import other_rungs
 from .operands import operands, result
 
 
@@ -51,6 +52,7 @@ def synchronous(name: str, config: Config) -> Kernel:
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=WARPGROUP,
         arch="sm_90a",
+        elsewhere=other_rungs,
         name=name,
     )
     @end.arguments

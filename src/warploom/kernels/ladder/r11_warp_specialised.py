@@ -38,6 +38,7 @@ from ...collective import (
 )
 from ...isa.dtypes import DType, bf16
 from ...lang import Kernel, kernel, smem, tiles
+from ..other_gpus import other_rungs
 from .operands import operands, result
 
 
@@ -83,6 +84,7 @@ def specialised(name: str, config: Config) -> Kernel:
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=config.threads,
         arch="sm_90a",
+        elsewhere=other_rungs,
         name=name,
     )
     @end.arguments

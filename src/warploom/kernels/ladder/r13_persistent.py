@@ -37,6 +37,7 @@ from ...collective import (
 from ...collective.raster import grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, kernel, smem
+from ..other_gpus import other_rungs
 from . import r12_two_consumers
 from .operands import operands, result
 
@@ -64,6 +65,7 @@ def persistent(name: str, config: Config, *, every_thread: bool) -> Kernel:
         grid=persistent_grid((tile_m, tile_n)),
         block=config.threads,
         arch="sm_90a",
+        elsewhere=other_rungs,
         name=name,
     )
     @end.arguments

@@ -42,6 +42,7 @@ from ...collective import (
 from ...collective.raster import grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, kernel, smem
+from ..other_gpus import other_rungs
 from . import r13_persistent
 from .operands import operands, result
 
@@ -70,6 +71,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
+        elsewhere=other_rungs,
         name="multicast",
     )
     @end.arguments

@@ -37,6 +37,7 @@ from ...collective import (
 from ...collective.raster import grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, kernel, smem
+from ..other_gpus import other_rungs
 from . import r15_multicast
 from .operands import operands, result
 
@@ -61,6 +62,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
+        elsewhere=other_rungs,
         name="registers",
     )
     @end.arguments

@@ -39,6 +39,7 @@ from ...collective import (
 from ...collective.raster import Order, grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, kernel, ptx, smem
+from ..other_gpus import other_rungs
 from . import r16_registers
 from .operands import operands, result_in_boxes
 
@@ -72,6 +73,7 @@ def cooperative(name: str, config: Config, order: Order, *, matrices: bool) -> K
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
+        elsewhere=other_rungs,
         pdl=config.pdl,
         name=name,
     )

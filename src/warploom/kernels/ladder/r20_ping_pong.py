@@ -46,6 +46,7 @@ from ...collective import (
 from ...collective.raster import grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, kernel, ptx, smem
+from ..other_gpus import other_rungs
 from . import r17_tma_store
 from .operands import operands, result_in_boxes
 
@@ -75,6 +76,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
+        elsewhere=other_rungs,
         pdl=config.pdl,
         name="ping_pong",
     )

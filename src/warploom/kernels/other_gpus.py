@@ -1,0 +1,14 @@
+"""What a GPU that a kernel is not for can run instead."""
+
+from __future__ import annotations
+
+from ..isa import arch as arches
+
+
+def other_rungs(arch: str) -> str:
+    """Which rungs of the ladder a GPU of that target ("sm_80") can run, in words."""
+    from .ladder import RUNGS
+
+    device = arches.get(arch)
+    able = [str(rung.number) for rung in RUNGS if device.supports(rung.arch)]
+    return f"it can run rungs {', '.join(able)} of the ladder" if able else "it can run none of the ladder's rungs"
