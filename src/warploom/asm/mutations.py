@@ -10,13 +10,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from .nodes import Address, Block, Instruction, Integer, Operand, Register, RegisterDeclaration, Statement
+from .nodes import (
+    Address,
+    Block,
+    Instruction,
+    Integer,
+    Label,
+    Operand,
+    Register,
+    RegisterDeclaration,
+    Statement,
+)
 
 Rewrite: TypeAlias = "tuple[Statement, ...]"
 """What stands in an instruction's place."""
 TEMPORARY = "%mutant"
 BYTES = 16
 """By how much a byte count is wrong: the smallest amount that a bulk copy can move."""
+LOOP = 12
+"""Statements of a loop around a wait, at most."""
 
 
 # -- where values go ---------------------------------------------------------------------------------------------
@@ -326,6 +338,22 @@ def _commit_too_early(body: tuple[Statement, ...], at: int) -> tuple[Statement, 
     return None
 
 
+def _drop_wait_loop(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
+    """The branch back to a try_wait that has not succeeded, left out."""
+    wait = body[at]
+    assert isinstance(wait, Instruction)
+    if not wait.opcode.startswith(("mbarrier.try_wait", "mbarrier.test_wait")):
+        return None
+    above = {statement.name for statement in body[max(at - LOOP, 0) : at] if isinstance(statement, Label)}
+    for later in range(at + 1, min(at + LOOP, len(body))):
+        statement = body[later]
+        if isinstance(statement, Instruction) and statement.opcode.startswith("bra"):
+            target = statement.operands[0]
+            if isinstance(target, Register) and target.name in above:
+                return (*body[:later], *body[later + 1 :])
+    return None
+
+
 def _drop_cluster_barrier(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
     """A cluster barrier's arrival and the wait behind it, left out."""
     arrive = body[at]
@@ -344,6 +372,7 @@ ORDERS: dict[str, tuple[str, Reorder]] = {
     "release-before-wait": ("the arrival comes before the wait", _release_before_wait),
     "wait-before-commit": ("the wait comes before the commit", _wait_before_commit),
     "commit-too-early": ("the commit comes before the last operation it was to cover", _commit_too_early),
+    "drop-wait-loop": ("asked once, whatever the answer", _drop_wait_loop),
     "drop-cluster-barrier": ("arrival and wait left out", _drop_cluster_barrier),
 }
 """Mutations of several instructions: words, and a function of a body and the place of the first of them."""

@@ -97,7 +97,7 @@ class AsyncOperation:
         after: operations that must be done before this one starts.
         bytes: how many it moves.
         sources, targets: what it reads and writes, for the sanitizer: `tma.Box`, `tma.SharedBox`, `Bytes`.
-        barrier: CTA and offset of the mbarrier it signals with its bytes, for the sanitizer.
+        barrier: CTA and offset of the mbarrier that gets its bytes or its arrival, for the sanitizer.
         rank: of the CTA in the cluster whose barrier it arrives on, for the sanitizer.
         read_done: the sources may be overwritten; done: all is visible.
     """

@@ -272,6 +272,7 @@ def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: Callable[[MBa
         f"arrival on the mbarrier of CTA rank {cta.rank}",
         signal=signal,
         after=tuple(queue[-1:]),
+        barrier=place,
         rank=cta.rank,
     )
     queue.append(operation)

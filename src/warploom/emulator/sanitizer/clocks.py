@@ -17,13 +17,15 @@ cluster that was heard of. Most kernels hear of none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 
 FULL = 0xFFFFFFFF
+LANES = 32
 
 
 def later(first: list[int], second: list[int]) -> list[int]:
@@ -47,6 +49,35 @@ class Reach:
     def join(self, other: Reach) -> Reach:
         return Reach(later(self.c, other.c), later(self.q, other.q), self.known | other.known)
 
+
+@dataclass(frozen=True)
+class Part:
+    """A release by some lanes of a warp.
+
+    Attributes:
+        lanes: who released, as a mask; epoch: in which; p: what was carried of the warp's own accesses.
+        touched: accesses of the warp since its threads last met, as the masks of lanes that made them -> latest epoch.
+    """
+
+    lanes: int
+    epoch: int
+    p: int
+    touched: dict[int, int]
+
+    def covered(self, parts: Sequence[Part]) -> bool:
+        """Whether those who made these accesses have all released since, each for itself."""
+        for lanes, epoch in self.touched.items():
+            for part in parts:
+                if part.epoch >= epoch:
+                    lanes &= ~part.lanes
+            if lanes:
+                return False
+        return True
+
+
+Parts: TypeAlias = "Mapping[int, tuple[Part, ...]]"
+"""By the component of the warp; only of warps whose threads released apart. Never changed in place."""
+WHOLE: Parts = MappingProxyType({})
 
 Far = Mapping[int, Reach]
 """Clusters by number. Never changed in place: it is shared by all who know it."""
@@ -74,6 +105,7 @@ class Released:
     Attributes:
         c, p, q, known, carried, far: see the module's docstring.
         weak: as c, without regard to scope and lanes.
+        parts: of warps whose threads released apart, what each of them did.
     """
 
     c: list[int]
@@ -83,6 +115,7 @@ class Released:
     known: int = 0
     carried: int = 0
     far: Far = field(default_factory=lambda: NOBODY)
+    parts: Parts = field(default_factory=lambda: WHOLE)
 
     @classmethod
     def nothing(cls, warps: int) -> Released:
@@ -96,10 +129,23 @@ class Released:
         self.known |= other.known
         self.carried |= other.carried
         self.far = join_far(self.far, other.far)
+        if other.parts:
+            self._put_together(other.parts)
+
+    def _put_together(self, more: Parts) -> None:
+        """Threads of a warp that released apart: where each has, all that the warp did is released."""
+        parts = dict(self.parts)
+        for me, theirs in more.items():
+            parts[me] = (*parts.get(me, ()), *theirs)[-LANES:]
+            for part in theirs:
+                if part.covered(parts[me]):
+                    self.c[me] = max(self.c[me], part.epoch)
+                    self.p[me] = max(self.p[me], part.p)
+        self.parts = parts
 
     def copy(self) -> Released:
         return Released(
-            list(self.c), list(self.p), list(self.q), list(self.weak), self.known, self.carried, self.far
+            list(self.c), list(self.p), list(self.q), list(self.weak), self.known, self.carried, self.far, self.parts
         )  # fmt: skip
 
     def reach(self) -> Reach:
@@ -123,6 +169,8 @@ class WarpClock:
     Attributes:
         me: its component.
         lanes: lanes that accessed memory since the warp's threads last met; floor: the epoch in which they met.
+        touched: these accesses, as the masks of lanes that made them -> latest epoch.
+        fenced: lanes that executed a fence.proxy.async (for shared memory) and have accessed nothing since.
         fresh: whether the warp accessed memory since its last proxy fence.
         version: grows with every change.
     """
@@ -132,6 +180,7 @@ class WarpClock:
         "after_grid",
         "carried",
         "far",
+        "fenced",
         "floor",
         "fresh",
         "known",
@@ -143,6 +192,7 @@ class WarpClock:
         "published_scope",
         "q",
         "settled",
+        "touched",
         "version",
         "weak",
     )
@@ -158,6 +208,8 @@ class WarpClock:
         self.known = 0
         self.carried = 0
         self.lanes = 0
+        self.touched: dict[int, int] = {}
+        self.fenced = 0
         self.floor = 1
         self.fresh = False
         self.version = 0
@@ -178,24 +230,30 @@ class WarpClock:
     def touch(self, lanes: int) -> None:
         """These lanes access memory."""
         self.lanes |= lanes
+        self.touched[lanes] = self.c[self.me]
+        self.fenced &= ~lanes
         self.fresh = True
 
     def meet(self) -> None:
         """All threads of the warp have met: accesses of each happen before what the others do next."""
         if self.lanes:
             self._step()
-            self.lanes = 0
+            self.lanes = self.fenced = 0
+            self.touched = {}
         self.floor = self.c[self.me]
 
     def snapshot(self, lanes: int) -> Released:
         """What a release by these lanes carries: not what the warp's other lanes did since they last met."""
-        c = self.c
-        if self.lanes & ~lanes:
-            c = list(c)
-            c[self.me] = self.floor - 1
+        me, c, p = self.me, list(self.c), list(self.p)
         weak = list(self.weak)
-        weak[self.me] = self.c[self.me]
-        return Released(list(c), list(self.p), list(self.q), weak, self.known, self.carried, self.far)
+        weak[me] = c[me]
+        released = Released(c, p, list(self.q), weak, self.known, self.carried, self.far)
+        if lanes != FULL and self.lanes:
+            released.parts = {me: (Part(lanes, c[me], p[me], dict(self.touched)),)}
+        if self.lanes & ~lanes:
+            c[me] = self.floor - 1
+            p[me] = min(p[me], c[me])
+        return released
 
     def release(self, lanes: int) -> Released:
         """A snapshot, after which a new epoch begins."""
@@ -237,6 +295,9 @@ class WarpClock:
         """fence.proxy.async by these lanes, for one state space or ("") for all."""
         reached = self.snapshot(lanes)
         if space != "global":
+            self.fenced |= lanes
+            if not self.lanes & ~self.fenced:  # each lane for itself
+                reached.c[self.me] = self.c[self.me]
             self.p = later(self.p, reached.c)
             self.carried |= self.known
             self.fresh = False

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .. import shared
+from ..mbarrier import mbarriers_of
 from ..phases import history
 from .clocks import Released, WarpClock
 from .core import actor
 from .findings import at
 from .races import Races
+from .results import unheeded
 from .shadow import BARRIER, Access
 from .state import ClusterState, Flight, Waited, lane_masks, scope_of, semantics
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from ..code import Operation
     from ..engine import AsyncOperation, Issuer
     from ..frame import Frame
-    from ..machine import Cta
+    from ..machine import Cta, Machine
     from ..mbarrier import Event, MBarrier
     from ..observer import Meeting
 
@@ -75,6 +77,10 @@ class Edges(Races):
 
     signalling: AsyncOperation | None = None
     """The operation whose signal is being delivered."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._unheeded = unheeded(machine.code)
 
     # -- fences ----------------------------------------------------------------------------------------------------
 
@@ -178,7 +184,8 @@ class Edges(Races):
             if operation is not None:
                 self._bytes_arrive(state, barrier, phase, operation, event.amount)
             return
-        self._check_initialised(state, barrier, clocks, by)
+        if operation is None or operation.barrier is None:  # else it was looked at when it was issued
+            self._check_initialised(state, barrier, clocks, by)
         if event.what != "arrive":
             return
         self._check_phase_seen(barrier, clocks, by)
@@ -238,6 +245,16 @@ class Edges(Races):
                     history=history(barrier),
                 )
 
+    def check_signalled(self, operation: AsyncOperation) -> None:
+        """Whoever issues an operation must know that the barrier which it will signal has been initialised."""
+        assert operation.barrier is not None
+        cta, offset = operation.barrier
+        barrier = mbarriers_of(cta).get(offset)
+        if barrier is None:
+            self.barrier_missing(cta, offset, operation.issuer)
+        else:
+            self._check_initialised(self.state(cta), barrier, barrier.clock, operation.issuer)  # type: ignore[arg-type]
+
     def _check_initialised(self, state: ClusterState, barrier: MBarrier, clocks: BarrierClock, by: Issuer) -> None:
         """Whoever uses a barrier must know that it has been initialised."""
         init = state.accesses[clocks.access]
@@ -275,6 +292,11 @@ class Edges(Races):
         rule = "mbarrier-used-when-invalid" if invalidated else "mbarrier-init-not-visible"
         how = "after its mbarrier.inval" if invalidated else "before any thread has initialised it"
         warp = by.frame.first_warp + (by.lane or 0) // 32
+        if cta is not by.frame.cta:
+            state = self.state(by.frame.cta)
+            self.check_started(state, self._clock_of(state, by), by.frame.cta, cta, by.operation)
+        if self.findings.seen(rule, (by.operation,)):
+            return
         self.findings.add(
             rule,
             f"{actor(by.frame.cta, warp)} uses the mbarrier at `{shared.name(cta, offset)}` with "
@@ -313,8 +335,11 @@ class Edges(Races):
             if not mask:
                 continue
             init = state.accesses[clocks.access]
-            if barrier.phase == 0 and not clocks.visible_to(clock, init):
+            if not clocks.visible_to(clock, init):
                 self._check_waiter_initialised(state, barrier, frame, init.code)
+            if code.pc in self._unheeded:  # it may have been false as well
+                state.glances[clock.me] = code
+                continue
             if barrier.phase > 0:
                 phase.seen = True
                 if sem != "relaxed":

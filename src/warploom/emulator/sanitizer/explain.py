@@ -138,6 +138,11 @@ def history_of(conflict: Conflict) -> tuple[str, ...]:
         keys.append((cta, offset))
     else:
         lines = [f"{who(now)} has waited for no mbarrier so far"] if keys else []
+    if now.me in state.glances:
+        lines.append(
+            f"{who(now)} executed {at(state.glances[now.me])}, and nobody looks at its result: it may be false, and "
+            "then it has waited for nothing"
+        )
     for cta, offset in dict.fromkeys(keys):
         barrier = mbarriers_of(cta).get(offset)
         if barrier is not None:

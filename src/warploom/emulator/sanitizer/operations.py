@@ -42,10 +42,14 @@ class Operations(Edges):
         lane = issuer.lane or 0
         warp = issuer.frame.first_warp + lane // 32
         clock = state.clocks[state.me(cta, warp)]
+        if operation.barrier is not None:
+            self.check_signalled(operation)
         if not operation.targets:  # an arrival on another CTA's barrier
             masks = lane_masks(issuer.frame, issuer.frame.active_lanes)
             operation.clock = clock.release(masks[lane // 32])
             self._remote_arrival(state, operation, clock.me)
+            if operation.rank >= 0:
+                self.check_started(state, clock, cta, cta.cluster.ctas[operation.rank], issuer.operation)
             return
         flight = state.flight(operation, cta, warp)
         operation.clock = flight

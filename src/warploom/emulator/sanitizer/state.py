@@ -95,6 +95,7 @@ class ClusterState:
         number: of the cluster, in the order in which clusters were first seen.
         exits: the clock of each warp when it exited.
         waits: (CTA, offset of a barrier, warp) -> what it waited for last.
+        glances: warp -> the last wait it executed whose result nobody looks at.
         unfenced: barriers a warp has initialised since its last fence.mbarrier_init.
         remote: (target CTA's rank, warp) -> (epoch, instruction) of the latest access to another CTA.
     """
@@ -117,6 +118,7 @@ class ClusterState:
         self.copied: dict[int, int] = {}
         self.wgmma: dict[int, Groups] = {}
         self.waits: dict[tuple[Cta, int, int], Waited] = {}
+        self.glances: dict[int, Operation] = {}
         self.exits: dict[int, Released] = {}
         self.remote: dict[tuple[int, int], tuple[int, Operation]] = {}
         self.waited_for_grid: dict[int, int] = {}

@@ -26,7 +26,7 @@ def undefined_reads(code: Code) -> list[tuple[Operation, str]]:
     numbers: dict[Row, int] = {}
     uses, writes = [], []
     for operation in code.operations:
-        read, written = _read_and_written(operation)
+        read, written = read_and_written(operation)
         uses.append(read)
         mask = 0
         for row in written:
@@ -62,7 +62,7 @@ def _reaching(code: Code, writes: list[int]) -> list[int | None]:
         defined = at_entry[start]
         for pc in range(start, ends[start]):
             defined |= writes[pc]
-        for target in _successors(operations[ends[start] - 1], len(operations)):
+        for target in successors(operations[ends[start] - 1], len(operations)):
             before = at_entry.get(target)
             if before is None or defined & ~before:
                 at_entry[target] = defined | (before or 0)
@@ -75,14 +75,15 @@ def _reaching(code: Code, writes: list[int]) -> list[int | None]:
     return reached
 
 
-def _successors(operation: Operation, count: int) -> Iterator[int]:
+def successors(operation: Operation, count: int) -> Iterator[int]:
+    """Where an operation goes on, in a kernel of so many operations."""
     falls = operation.kind not in (BRANCH, EXIT, INDEXED_BRANCH) or operation.guard >= 0
     if falls and operation.pc + 1 < count:
         yield operation.pc + 1
     yield from operation.targets
 
 
-def _read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[Row]]:
+def read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[Row]]:
     """Registers an operation reads, with their names, and those it writes."""
     instruction, scope = operation.instruction, operation.scope
     read: list[tuple[Row, str]] = []
