@@ -63,6 +63,7 @@ from ...isa.dtypes import DType
 from ...lang import Kernel, Tile, kernel, ptx, smem
 from ...lang.arrays import RegisterArray
 from ...lang.values import Register
+from ..other_gpus import other_rungs
 from .description import Config, Fusion, Product
 
 REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
@@ -116,6 +117,7 @@ def build(
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
+        elsewhere=other_rungs,
         pdl=config.pdl,
         name=config.form,
     )(gemm)
