@@ -159,7 +159,7 @@ def test_a_timed_configuration_that_spills_with_this_end_is_passed_over(cache):
         tables().keep(gpu, str(cache), problem, spills, {})
     assert choose(plain, gpu).config == spills
     chosen = choose(fused, gpu)
-    assert chosen.source == "model" and chosen.config.fits_registers(fused.fusion)
+    assert chosen.source == "model" and chosen.config.fits_registers(fused.product, fused.fusion)
 
 
 def test_what_was_tuned_is_chosen_from_then_on_for_this_gpu_driver_and_version(cache):

@@ -154,7 +154,7 @@ def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Co
 
 def fits(config: AnyConfig, product: Product, fusion: Fusion) -> bool:
     """Whether a kernel can be built from a configuration, without spills."""
-    return config._problem(product, fusion) is None and config.fits_registers(fusion)
+    return config._problem(product, fusion) is None and config.fits_registers(product, fusion)
 
 
 def decode(problem: Problem, all_of_them: bool) -> Iterator[DecodeConfig]:

@@ -170,7 +170,7 @@ class DecodeConfig:
         room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED) - self._fixed_bytes
         return replace(self, stages=max(1, min(MOST_STAGES, room // self.stage_bytes)))
 
-    def fits_registers(self, fusion: Fusion | None = None) -> bool:
+    def fits_registers(self, product: Product, fusion: Fusion | None = None) -> bool:
         """Always: its accumulators are few enough for any end that it has."""
         return True
 

@@ -28,13 +28,13 @@ RING_BARRIERS = 1024
 MOST_ACCUMULATORS = 208
 """Of a thread of two consumers."""
 MOST_OF_FUSED = {
-    ("cooperative", False): (208, 192), ("cooperative", True): (176, 176), ("ping_pong", False): (208, 192),
-    ("staggered", False): (208, 208), ("staggered", True): (192, 176),
+    ("cooperative", False): (208, 192), ("cooperative", True): (176, 160), ("ping_pong", False): (208, 192),
+    ("staggered", False): (208, 192), ("staggered", True): (192, 160),
 }  # fmt: skip
 """The same where something is fused, by form and split tail (its end stands in the text twice): with little, and with
-two vectors along the columns, a gate, C or the maximum. Tried with ptxas 13.0: `tests/kernels/test_hopper_fusion.py`.
-A staggered consumer with a gate or C spills at any size, for its stores stand between wgmmas that are in flight; the
-maximum with a split tail spills too."""
+two vectors along the columns, a gate, C or the maximum (160 then for an eight-bit D). A staggered consumer with a gate
+or C spills at any size, for its stores stand between wgmmas that are in flight; so do a gate, C or the maximum with a
+split tail. Tried with ptxas 13.0: `tests/gemm/test_fits.py`."""
 MOST_OF_THREE = 96
 """Of a thread of three consumers: ptxas gives 512 threads 128 registers each."""
 _TAIL_BARRIERS = 2
@@ -140,16 +140,18 @@ class Config:
         behind = (slots if beside else 0) + (_TAIL_BARRIERS if self.split_tail else 0)
         return ring + RING_BARRIERS + boxes + behind * 8
 
-    def fits_registers(self, fusion: Fusion = _PLAIN) -> bool:
+    def fits_registers(self, product: Product, fusion: Fusion = _PLAIN) -> bool:
         """Whether ptxas is known to spill nothing of this with such an end; see `MOST_OF_FUSED`. What is pinned may try
         more: the build says if it spills."""
         if fusion.empty:
             return True
         vectors, beside = (fusion.scales == "row") + (fusion.bias == "column"), fusion.gate or fusion.addend
         light, heavy = MOST_OF_FUSED[self.form, self.split_tail]
-        if (self.form == "staggered" and beside) or (self.split_tail and fusion.amax):
+        if (self.form == "staggered" and beside) or (self.split_tail and (beside or fusion.amax)):
             return False
-        return self.accumulators <= (heavy if vectors > 1 or beside or fusion.amax else light)
+        if vectors > 1 or beside or fusion.amax:
+            return self.accumulators <= (min(heavy, 160) if product.out.bits == 8 else heavy)
+        return self.accumulators <= light
 
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError where no kernel can be built from this."""
