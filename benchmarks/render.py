@@ -155,30 +155,42 @@ def ladder_short(result: dict[str, Any]) -> list[str]:
 PROTOCOLS = ("alone", "interleaved", "burst")
 
 
+def named(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], str]:
+    """What calls a row's problem: its sizes, and what else tells the problems of a file apart."""
+    several = {key for key in ("dtype", "kind", "scales") if len({row.get(key, "") for row in rows}) > 1}
+
+    def name(row: dict[str, Any]) -> str:
+        words = [str(row[key]) for key in ("dtype", "kind", "scales") if key in several and row.get(key)]
+        if "rows" in row:
+            words.append(f"{len(row['rows'])} experts" + (", skewed" if len(set(row["rows"])) > 1 else ""))
+        return " ".join([" x ".join(str(row[key]) for key in "mnk"), *words])
+
+    return name
+
+
 def comparison(result: dict[str, Any]) -> list[str]:
     """A line for each problem: TFLOP/s alone (or under the first protocol there is), ratios under each, the others."""
     rows = result["rows"]
     protocols = [name for name in PROTOCOLS if any(row["protocol"] == name for row in rows)]
     first = protocols[0]
-    others = [name for name in dict.fromkeys(row["provider"] for row in rows) if not name.startswith("warploom")]
-    base, rest = others[0], others[1:]
+    providers = list(dict.fromkeys(row["provider"] for row in rows))
+    others = [name for name in providers if not name.startswith("warploom")]
+    base, rest, several = others[0], others[1:], len(providers) - len(others) > 1
     head = ["M x N x K", "kernel", f"TFLOP/s, {first}", f"{base}", *(f"of {base}, {name}" for name in protocols)]
     head += [f"of {name}, {first}" for name in rest]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     factors: dict[int, list[float]] = {}
-    shapes = dict.fromkeys((row["m"], row["n"], row["k"]) for row in rows)
-    for shape in shapes:
-        here = {
-            (row["provider"], row["protocol"]): row for row in rows if (row["m"], row["n"], row["k"]) == shape
-        }  # fmt: skip
-        ours = [here[key] for key in here if key[0] == "warploom"]
-        if not ours:
-            continue
-        mine, theirs = here.get(("warploom", first)), here.get((base, first))
-        cells = [" x ".join(map(str, shape)) + mark(ours), (mine or ours[0])["config"]]
+    name = named(rows)
+    here = {(name(row), row["provider"], row["protocol"]): row for row in rows}
+    for problem, ours in dict.fromkeys((name(row), row["provider"]) for row in rows if row["provider"] not in others):
+        mine, theirs = here.get((problem, ours, first)), here.get((problem, base, first))
+        under = {protocol: here.get((problem, ours, protocol)) for protocol in protocols}
+        found = [row for row in under.values() if row]
+        pinned = f", {ours.partition(':')[2]}" if several and ":" in ours else ""
+        cells = [problem + mark(found), (mine or found[0])["config"] + pinned]
         cells += [f"{row['tflops']['median']:.0f}" if row else "" for row in (mine, theirs)]
-        ratios = [here.get(("warploom", name), {}).get("ratio_to", {}).get(base) for name in protocols]
-        ratios += [(mine or {}).get("ratio_to", {}).get(name) for name in rest]
+        ratios = [(under[protocol] or {}).get("ratio_to", {}).get(base) for protocol in protocols]
+        ratios += [(mine or {}).get("ratio_to", {}).get(other) for other in rest]
         for column, ratio in enumerate(ratios):
             cells.append("" if ratio is None else f"{ratio:.3f}")
             if ratio is not None:
@@ -189,6 +201,20 @@ def comparison(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def host_time(result: dict[str, Any]) -> list[str]:
+    """What a call costs the host: ours, and the others'."""
+    lines = ["| M x N x K | call | median us | min - max | times as fast as |", "|---|---|---|---|---|"]
+    name = named(result["rows"])
+    for row in result["rows"]:
+        spread, stale = row["us"], mark([row]) if row["provider"].startswith("warploom") else ""
+        others = {other: ratio for other, ratio in row["ratio_to"].items() if other != row["provider"]}
+        ratios = ", ".join(f"{other} {ratio:.2f}" for other, ratio in others.items())
+        cells = [name(row) + stale, row["provider"], spread["median"], f"{spread['min']} - {spread['max']}", ratios]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
+MISSING = "Not measured yet.\n"
 H200 = RESULTS / "nvidia-h200"
 FACTS, README = ROOT / "docs" / "measured-facts.md", ROOT / "README.md"
 TABLES = {
@@ -208,19 +234,25 @@ TABLES = {
         "square-bf16": (comparison, H200 / "square-bf16.json"),
         "llm-bf16": (comparison, H200 / "llm-bf16.json"),
         "small-k-bf16": (comparison, H200 / "small-k-bf16.json"),
+        "fp8": (comparison, H200 / "fp8.json"),
+        "fused": (comparison, H200 / "fused.json"),
+        "grouped": (comparison, H200 / "grouped.json"),
+        "decode": (comparison, H200 / "decode.json"),
+        "overhead": (host_time, H200 / "overhead.json"),
     },
 }
 
 
 def rendered(text: str, tables: dict[str, tuple[Callable[[dict[str, Any]], list[str]], Path]]) -> str:
-    """The document with each marked table made anew; one whose file is not there is left out."""
+    """The document with each marked table made anew; where its file is not there, it says so."""
     for name, (table, path) in tables.items():
         marker = f"<!-- {name} -->"
         if marker not in text:
             continue
-        body = "".join(f"{line}\n" for line in table(json.loads(path.read_text()))) if path.exists() else ""
+        body = "".join(f"{line}\n" for line in table(json.loads(path.read_text()))) if path.exists() else MISSING
         # A table stands right behind its marker; it ends where its lines do.
-        text = re.sub(re.escape(marker) + r"\n(?:\|[^\n]*\n)*", lambda _, new=f"{marker}\n{body}": new, text)
+        table_there = re.escape(marker) + rf"\n(?:\|[^\n]*\n|{re.escape(MISSING)})*"
+        text = re.sub(table_there, lambda _, new=f"{marker}\n{body}": new, text)
     return text
 
 

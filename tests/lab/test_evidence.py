@@ -35,6 +35,15 @@ def row_of(**more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def render() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("render", ROOT / "benchmarks" / "render.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 # -- recipes -------------------------------------------------------------------------------------------------------
 
 
@@ -96,10 +105,11 @@ def test_rows_from_before_recipes_are_known_by_their_kernels_and_others_cannot_b
     assert staleness.judge({"kernel": "torch.mm"}) == ("", True), "others have no text"
 
 
-def test_the_evidence_of_gpus_is_found_and_all_of_it_can_be_judged() -> None:
+def test_the_evidence_of_gpus_is_found_and_all_that_readme_shows_of_it_can_be_judged(render: ModuleType) -> None:
     files = staleness.evidence_files(ROOT / "benchmarks" / "results")
     assert {path.name for path in files} >= {"ladder.json", "first-light.json"}
-    assert all(judged.known for judged in staleness.survey(files))
+    shown = {path for _, path in render.TABLES[render.README].values()}
+    assert all(judged.known for judged in staleness.survey([path for path in files if path in shown]))
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -199,15 +209,6 @@ def test_without_matplotlib_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) 
     assert "warploom[lab]" in str(caught.value)
 
 
-@pytest.fixture(scope="module")
-def render() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("render", ROOT / "benchmarks" / "render.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def compared(**more: Any) -> dict[str, Any]:
     """An evidence file with one problem, two protocols, two others."""
     rows = []
@@ -230,6 +231,36 @@ def test_readmes_table_has_a_line_for_each_problem_and_the_geometric_means(rende
     assert head == f"| {' | '.join(names)} |"
     assert line == f"| 64 x 64 x 64 | {PING_PONG.name()} | 700 | 670 | 1.040 | 1.020 | 1.100 |"
     assert means == "| geometric mean | | | | 1.040 | 1.020 | 1.100 |"
+
+
+def test_problems_of_one_size_and_several_types_have_a_line_each(render: ModuleType) -> None:
+    every = [
+        row_of(provider=name, dtype=dtype, scales=scales, ratio_to={"cublas": ratio, "scaled-mm": ratio})
+        for dtype, scales, ratio in (("bf16", "", 1.25), ("e4m3", "row", 1.5))
+        for name in ("warploom", "warploom:constant-weights", "cublas", "scaled-mm")
+    ]
+    _, _, *lines, _ = render.comparison({**HEAD, "rows": every})
+    named = [line.split(" | ")[:2] for line in lines]
+    assert [line[0] for line in named] == ["| 64 x 64 x 64 bf16"] * 2 + ["| 64 x 64 x 64 e4m3 row"] * 2
+    assert [line[1] for line in named] == [PING_PONG.name(), f"{PING_PONG.name()}, constant-weights"] * 2
+    assert "1.250 | 1.250" in lines[0] and "1.500 | 1.500" in lines[2]
+
+
+def test_the_host_s_time_has_a_line_for_each_call(render: ModuleType) -> None:
+    spread = {"median": 3.5, "min": 3.25, "max": 4.0}
+    rows = [row_of(us=spread, ratio_to={"cublas": 2.5}), row_of(provider="cublas", us=spread, ratio_to={"cublas": 1.0})]
+    _, _, ours, theirs = render.host_time({**HEAD, "rows": rows})
+    assert ours == "| 64 x 64 x 64 | warploom | 3.5 | 3.25 - 4.0 | cublas 2.50 |"
+    assert theirs == "| 64 x 64 x 64 | cublas | 3.5 | 3.25 - 4.0 |  |"
+
+
+def test_a_table_that_nobody_measured_says_so_until_somebody_has(render: ModuleType, tmp_path: Path) -> None:
+    text, path = "before\n\n<!-- host -->\n\nbehind\n", tmp_path / "host.json"
+    tables = {"host": (lambda result: ["| a |", "|---|", f"| {result} |"], path)}
+    missing = render.rendered(text, tables)
+    assert missing == "before\n\n<!-- host -->\nNot measured yet.\n\nbehind\n" == render.rendered(missing, tables)
+    path.write_text("7")
+    assert render.rendered(missing, tables) == "before\n\n<!-- host -->\n| a |\n|---|\n| 7 |\n\nbehind\n"
 
 
 def test_a_stale_row_is_marked_in_the_readme(render: ModuleType) -> None:
