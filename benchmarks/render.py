@@ -79,6 +79,25 @@ def remote_arrival(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+SHOWN_EXTENTS = (4, 5, 7, 8, 9, 13, 16, 29, 57, 77)
+
+
+def tensor_store_edges(result: dict[str, Any]) -> list[str]:
+    """A line for each operation and type: the last column for some extents, and for how many it is whole 16 bytes."""
+    names = [f"extent {extent}" for extent in SHOWN_EXTENTS]
+    lines = [f"| last column | {' | '.join(names)} | measured | whole 16 bytes | exact |"]
+    lines.append("|" + "---|" * (len(names) + 4))
+    for operation, dtype in dict.fromkeys((row["operation"], row["dtype"]) for row in result["rows"]):
+        rows = [row for row in result["rows"] if (row["operation"], row["dtype"]) == (operation, dtype)]
+        piece = {"f32": 4, "bf16": 8, "e4m3": 16}[dtype]
+        last = {row["extent"]: row["last_column"] for row in rows if row["all_of_them"]}
+        pieces = sum(column == -(-extent // piece) * piece - 1 for extent, column in last.items())
+        exact = sum(column == extent - 1 for extent, column in last.items())
+        cells = [str(last.get(extent, "other")) for extent in SHOWN_EXTENTS]
+        lines.append(f"| {operation}, {dtype} | {' | '.join(cells)} | {len(rows)} | {pieces} | {exact} |")
+    return lines
+
+
 OUTCOMES = ("found", "equivalent", "missed")
 
 
@@ -224,6 +243,7 @@ TABLES = {
         "eager-call": (eager_call, H200 / "first-light.json"),
         "sweep-bf16": (sweep, H200 / "sweep-bf16.json"),
         "remote-arrival": (remote_arrival, H200 / "remote-arrival.json"),
+        "tensor-store-edges": (tensor_store_edges, H200 / "tensor-store-edges.json"),
         "emulator-speed": (emulator_speed, RESULTS / "cpu-x86_64-2-cores" / "emulator-speed.json"),
         "mutant-zoo": (mutant_zoo, RESULTS / "cpu-x86_64-2-cores" / "mutant-zoo.json"),
         "mutant-kinds": (mutant_kinds, RESULTS / "cpu-x86_64-2-cores" / "mutant-zoo.json"),
