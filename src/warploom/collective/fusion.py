@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..errors import ArgumentError
 from ..isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
-from ..lang.tile import Scalar, Tile
-from .store_boxes import result_tile
+
+if TYPE_CHECKING:
+    from ..lang.tile import Scalar, Tile
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 SCALES = ("tensor", "row")
@@ -80,6 +82,9 @@ def fused_arguments(fusion: Fusion, out: DType) -> dict[str, Tile | Scalar]:
     Scales, and `scale_out`, are f32 in global memory, where they were calculated; gate and C have D's type, and their
     rows begin at multiples of 16 bytes; `amax` is read and written, and begins at 0.
     """
+    from ..lang.tile import Scalar, Tile
+    from .store_boxes import result_tile
+
     fusion.check(out)
     names: dict[str, Tile | Scalar] = {}
     if fusion.scales is not None:

@@ -6,15 +6,15 @@ tiles in the same order to all of them, calculated from the CTA's number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 from ..lang import ptx
 from ..lang.tile import ArrayHandle
 from ..lang.values import Register
 from .raster import Order
+from .sizes import cluster_tile
 
 
 @dataclass
@@ -108,21 +108,3 @@ class Persistent:
         elif part is not None:
             column = column * self.ctas + part
         return Place(row * self.tile[0], column * self.tile[1])
-
-
-def cluster_tile(tile: tuple[int, int], ctas: int, shared: str) -> tuple[int, int]:
-    """What the CTAs of a cluster compute together: rows, columns."""
-    return (tile[0] * ctas, tile[1]) if shared == "b" else (tile[0], tile[1] * ctas)
-
-
-def persistent_grid(
-    tile: tuple[int, int], ctas: int = 1, shared: str = "b"
-) -> Callable[[Mapping[str, int], Any], tuple[int, int, int]]:
-    """The grid rule of `Persistent` with one CTA on each multiprocessor, for a C of named sizes "M" and "N"."""
-
-    def grid(dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
-        height, width = cluster_tile(tile, ctas, shared)
-        clusters = -(-dims["M"] // height) * -(-dims["N"] // width)
-        return (max(1, min(clusters, machine.sms // ctas)) * ctas, 1, 1)
-
-    return grid

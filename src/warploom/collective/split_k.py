@@ -32,19 +32,10 @@ from ..lang.trace import Trace
 from ..lang.values import Register
 from .k_ranges import PartOfTile, Segment, StreamK
 from .roles import WARPGROUP
+from .sizes import exchange_width, owned
 
 _F32 = 4
 _VECTOR = 4
-
-
-def exchange_width(accumulators: int, parts: int) -> int:
-    """Accumulators of a thread that are sent together: as many as a 16-byte store takes, if every part gets some."""
-    return next((width for width in (4, 2) if accumulators // width >= parts), 1)
-
-
-def owned(pieces: int, parts: int, rank: int) -> range:
-    """The pieces that part `rank` adds up."""
-    return range(pieces * rank // parts, pieces * (rank + 1) // parts)
 
 
 class WholeSums:

@@ -22,6 +22,7 @@ from ..lang import Tile, ptx, reg
 from ..lang.values import Register
 from .epilogue import packed, unpacked
 from .roles import WARPGROUP
+from .sizes import GROUP, LEAST_BYTES
 from .swizzling import CHUNK, swizzled
 
 if TYPE_CHECKING:
@@ -31,11 +32,8 @@ BOX_ROWS = 64
 BOX_BYTES = 128
 """Bytes of a row of a box: the span of its swizzle."""
 SWIZZLE = Swizzle.B128
-GROUP = 8
-"""Columns that one instruction of the tensor core spreads over four lanes: 4 accumulators of a thread."""
 PER_GROUP = 4
 TYPES = (bf16, f16, f32, s32, e4m3, e5m2)
-_LEAST_BYTES = 16
 _HALF_ROWS = 8 * BOX_BYTES
 
 
@@ -53,7 +51,7 @@ def result_tile(
     that is shorter it would write what is not the array's (docs/measured-facts.md). They need not be where the array is
     only read (`stored` false), nor with `overhang`, where nobody else uses what lies behind them.
     """
-    multiple = (1, _LEAST_BYTES // dtype.bytes) if order == "C" or (stored and not overhang) else ()
+    multiple = (1, LEAST_BYTES // dtype.bytes) if order == "C" or (stored and not overhang) else ()
     box = (box_columns(dtype), BOX_ROWS)
     return Tile(
         rows, columns, dtype, multiple=multiple, box=box, swizzle=SWIZZLE.value, order=order, overhang=overhang
@@ -64,11 +62,6 @@ def boxes_of(columns: int, dtype: DType) -> list[tuple[int, int]]:
     """First column and width of the boxes of a row of a tile."""
     width = box_columns(dtype)
     return [(first, min(width, columns - first)) for first in range(0, columns, width)]
-
-
-def fits(columns: int, dtype: DType) -> bool:
-    """Whether a tile of so many columns can be stored: whole groups, and a last box of whole 16 bytes."""
-    return columns % GROUP == 0 and columns * dtype.bytes % _LEAST_BYTES == 0
 
 
 class BoxWriter:

@@ -23,6 +23,7 @@ from ..lang.tile import ArrayHandle
 from ..lang.values import Register
 from .beside import Beside
 from .roles import WARPGROUP
+from .sizes import fits
 from .store_boxes import (
     BOX_ROWS,
     GROUP,
@@ -32,7 +33,6 @@ from .store_boxes import (
     BoxWriter,
     box_columns,
     boxes_of,
-    fits,
     own_thread,
 )
 

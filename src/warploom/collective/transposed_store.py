@@ -20,20 +20,15 @@ from ..lang.operand_tile import TileSlice
 from ..lang.tile import ArrayHandle
 from ..lang.values import Register
 from .roles import WARPGROUP
+from .sizes import TURNED_BYTES as BYTES
+from .sizes import TURNED_PITCH as _PITCH
+from .sizes import TURNED_PLACES as _PLACES
+from .sizes import TURNED_ROWS as ROWS
 from .wgmma_mainloop import WGMMA_ROWS
 
-ROWS = 16
-"""Rows of a warp in a wgmma, which are 32 bytes of the result."""
 COLUMNS = 8
 """Columns of a matrix of stmatrix."""
-_PITCH = 24
-"""Elements from row to row of a place: 48 bytes, so that eight rows of 16 bytes lie in different banks."""
-_PLACES = 2
-
-
 _PLACE_BYTES = ROWS * _PITCH * 2
-BYTES = WARPGROUP // 32 * _PLACES * _PLACE_BYTES
-"""Shared memory for each consumer warpgroup."""
 
 
 class TransposedStore:

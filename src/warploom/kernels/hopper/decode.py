@@ -29,7 +29,7 @@ Limits     any M and N; K a multiple of 16 bytes' worth; W is (N, K), K-major
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -45,7 +45,7 @@ from ...isa.dtypes import b64, f32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from .decode_config import GROUP_ROWS, DecodeConfig, choose
+from .decode_config import GROUP_ROWS, DecodeConfig, DecodeGrid, choose
 from .decode_epilogue import DecodeEpilogue
 from .description import ACTIVATIONS, SCALES, Fusion, Product
 
@@ -92,7 +92,7 @@ def build(
     return kernel(
         in_specs=tuple(names.values()),
         out_specs=(Tile("M", "N", product.out, multiple=(1, 8) if config.wide else ()),),
-        grid=grid(product, config),
+        grid=DecodeGrid(product, config),
         block=config.threads,
         cluster=(config.split if config.clustered else 1, 1, 1),
         arch="sm_90a",
@@ -141,34 +141,6 @@ def arguments(product: Product, config: DecodeConfig, fusion: Fusion) -> Mapping
     if fusion.addend:
         names["beta"] = Scalar(f32)
     return names
-
-
-def grid(product: Product, config: DecodeConfig) -> Callable[[Mapping[str, int], Any], tuple[int, int, int]]:
-    """One CTA for each tile and part of K; where tiles are streamed, as many as the machine holds."""
-
-    def rule(dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
-        m, n = dims["M"], dims["N"]
-        if config.shared_workspace:
-            (blocks, _), counters = config.workspace(m, n, machine.sms)
-            for what, needed in (("blocks", blocks), ("places", counters)):
-                if dims[what] < needed:
-                    raise ArgumentError(
-                        f"the {'workspace' if what == 'blocks' else 'counters'} of {config.name()} are too few",
-                        expected=f"at least {needed} for M = {m}, N = {n} (DecodeConfig.workspace)",
-                        got=dims[what],
-                    )
-        ctas = config.ctas(n, machine.sms)
-        stages = -(-dims["K"] // (config.k_tiles * product.tile_k)) * -(-n // config.rows)
-        if config.streamed and stages * ctas >= 1 << 32:
-            raise ArgumentError(
-                f"{config.name()} counts its stages in 32 bits",
-                expected="fewer than 2^32 stages times CTAs",
-                got=stages * ctas,
-                hint='use another split_by than "stream" for weights of this size',
-            )
-        return (ctas, -(-m // config.tokens), 1)
-
-    return rule
 
 
 # -- what the roles share ------------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ split in two where there are not enough tiles for all multiprocessors; wider til
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ...collective.split_k import exchange_width, owned
-from ...collective.transposed_store import BYTES as TURNED_BYTES
+from ...collective.sizes import TURNED_BYTES, exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
 from .description import SHARED_BYTES, TILE_K_BYTES, Fusion, Product
@@ -208,6 +209,37 @@ class DecodeConfig:
             (self.shared_bytes() <= room, "its shared memory", f"at most {room} bytes", self.shared_bytes()),
         ]  # fmt: skip
         return next(((what, expected, got) for right, what, expected, got in checks if not right), None)
+
+
+@dataclass(frozen=True)
+class DecodeGrid:
+    """The grid rule: one CTA for each tile and part of K; where tiles are streamed, as many as the machine holds."""
+
+    product: Product
+    config: DecodeConfig
+
+    def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
+        """CTAs along x, y, z. Raises ArgumentError for a workspace that is too small, or too many stages."""
+        config, m, n = self.config, dims["M"], dims["N"]
+        if config.shared_workspace:
+            (blocks, _), counters = config.workspace(m, n, machine.sms)
+            for what, needed in (("blocks", blocks), ("places", counters)):
+                if dims[what] < needed:
+                    raise ArgumentError(
+                        f"the {'workspace' if what == 'blocks' else 'counters'} of {config.name()} are too few",
+                        expected=f"at least {needed} for M = {m}, N = {n} (DecodeConfig.workspace)",
+                        got=dims[what],
+                    )
+        ctas = config.ctas(n, machine.sms)
+        stages = -(-dims["K"] // (config.k_tiles * self.product.tile_k)) * -(-n // config.rows)
+        if config.streamed and stages * ctas >= 1 << 32:
+            raise ArgumentError(
+                f"{config.name()} counts its stages in 32 bits",
+                expected="fewer than 2^32 stages times CTAs",
+                got=stages * ctas,
+                hint='use another split_by than "stream" for weights of this size',
+            )
+        return (ctas, -(-m // config.tokens), 1)
 
 
 def choose(

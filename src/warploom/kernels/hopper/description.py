@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...collective.fusion import ACTIVATIONS, SCALES, Fusion
-from ...collective.store_boxes import fits
+from ...collective.sizes import cluster_tile, fits
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f32, s32
 
@@ -120,9 +120,7 @@ class Config:
     @property
     def cluster_tile(self) -> tuple[int, int]:
         """Rows and columns that the CTAs of a cluster compute at one time."""
-        if self.shared == "b":
-            return self.tile_m * self.ctas, self.tile_n
-        return self.tile_m, self.tile_n * self.ctas
+        return cluster_tile((self.tile_m, self.tile_n), self.ctas, self.shared)
 
     def name(self) -> str:
         """Short name, as tables show it: "ping_pong_128x192x5_2b_g8"."""
