@@ -3,6 +3,7 @@
 #   make demo       the Hopper GEMM: in the emulator, and on the GPU where there is one
 #   make test       linters, types, layers, tests; without torch, jax, triton
 #   make test-all   the same with torch and jax on the CPU (README has the download sizes)
+#   make test-slow  what is too long for `make test`: exhaustive sweeps, all mutants, long fuzzing
 #   make lint       only the linters
 #   make clean      remove the environment and all caches of this folder
 #
@@ -26,10 +27,10 @@ DEV_EXTRA := [dev$(if $(GPU),$(COMMA)gpu)]
 ALIVE := $(BIN)/python tools/alive.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint pytest clean
+.PHONY: help demo test test-all test-slow lint pytest clean
 
 help:
-	@sed -n '3,10s/^#   /  /p' Makefile
+	@sed -n '3,9s/^#   /  /p' Makefile
 
 demo: $(VENV)/.base
 	@$(BIN)/python -m warploom demo
@@ -46,6 +47,9 @@ lint: $(VENV)/.dev
 
 pytest: $(VENV)/.dev
 	$(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
+
+test-slow: $(VENV)/.dev
+	$(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS) -m slow
 
 # An environment is made once; packages are installed again only when pyproject.toml has changed.
 $(BIN)/python:
