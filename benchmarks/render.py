@@ -126,13 +126,18 @@ def eager_call(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def rungs_of(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rows of our rungs from the bottom up, whenever they were measured."""
+    return sorted((row for row in result["rows"] if row["provider"] == "warploom"), key=lambda row: row["kernel"])
+
+
 def ladder(result: dict[str, Any]) -> list[str]:
     """The whole ladder, both protocols; for docs/measured-facts.md."""
     lines = [
         "| rung | registers | TFLOP/s alone | of torch.mm | interleaved | of torch.mm |",
         "|---|---|---|---|---|---|",
     ]
-    ours = [row for row in result["rows"] if row["provider"] == "warploom"]
+    ours = rungs_of(result)
     for row in (row for row in ours if row["protocol"] == "alone"):
         other = next(r for r in ours if r["kernel"] == row["kernel"] and r["protocol"] == "interleaved")
         speeds = [f"{r['tflops']['median']} | {r['ratio_to']['cublas']}" for r in (row, other)]
@@ -153,7 +158,7 @@ def mark(rows: Iterable[dict[str, Any]]) -> str:
 
 def ladder_short(result: dict[str, Any]) -> list[str]:
     """One line for each rung, each alone, beside the seed's figure."""
-    ours = [row for row in result["rows"] if row["provider"] == "warploom" and row["protocol"] == "alone"]
+    ours = [row for row in rungs_of(result) if row["protocol"] == "alone"]
     size = ours[0]["m"]
     lines = [
         f"| rung | TFLOP/s at {size} x {size} x {size} | of cuBLAS | of the peak at its clock | gain | seed |",
