@@ -54,7 +54,7 @@ class Scaling:
 
     def __init__(self, scaled: bool, result: Tile) -> None:
         self.scaled = scaled
-        self.inputs: tuple[Tile | Scalar, ...] = (result, Scalar(f32), Scalar(f32)) if scaled else ()
+        self.inputs: tuple[Tile | Scalar, ...] = (addend(result), Scalar(f32), Scalar(f32)) if scaled else ()
         self.output = in_place(result) if scaled else result
 
     def arguments(self, gemm: Function) -> Function:
@@ -68,6 +68,13 @@ class Scaling:
         """The result, and what is done to an element on its way there."""
         *others, result = rest
         return result, Scaled(*others)
+
+
+def addend(result: Tile) -> Tile:
+    """The Tile of an array like the result that is only read: what lies behind its rows is nobody's business."""
+    found = copy(result)
+    found.multiple, found.overhang = (), False
+    return found
 
 
 def in_place(result: Tile) -> Tile:

@@ -24,6 +24,9 @@ def result(out: DType) -> Tile:
     return Tile("M", "N", out)
 
 
-def result_in_boxes() -> Tile:
-    """C (M, N) bf16, stored by TMA in boxes of 64 x 64; its rows begin at multiples of 16 bytes."""
-    return result_tile("M", "N", bf16, order="rows")
+def result_in_boxes(overhang: bool) -> Tile:
+    """C (M, N) bf16, stored by TMA in boxes of 64 x 64; its rows begin at multiples of 16 bytes.
+
+    They are as long, or, with `overhang`, what lies behind them up to whole 16 bytes is written too.
+    """
+    return result_tile("M", "N", bf16, order="rows", overhang=overhang)
