@@ -5,7 +5,8 @@
 A mutant counts as found where a right rule points at a right place (`zoo/judge.py`, `zoo/sites.py`); one that is
 equivalent to its kernel is listed with the edge that makes it so (`zoo/equivalents.py`). With `--sample` a number of
 mutants drawn with a fixed seed, and nothing is written; else each kernel's row goes into
-benchmarks/results/<machine>/mutant-zoo.json as it is done, in place of an older one.
+benchmarks/results/<machine>/mutant-zoo.json as it is done, in place of an older one. Of the kernels in `zoo/hopper.py`
+a sample drawn with the same seed is judged; their rows say of how many (`of`).
 """
 
 from __future__ import annotations
@@ -42,14 +43,22 @@ def counts(pattern: str = "*") -> dict[str, int]:
 
 
 def chosen(have: dict[str, int], sample: int | None) -> dict[str, list[int]]:
-    """Numbers of the mutants to run, by kernel: all, or some drawn with a fixed seed."""
+    """Numbers of the mutants to run, by kernel: all but of kernels with a sample of their own, or so many together."""
+    if sample is None:
+        return {kernel: _own(subjects()[kernel].sample, count) for kernel, count in have.items()}
     every = [(kernel, number) for kernel, count in have.items() for number in range(count)]
-    if sample is not None:
-        every = random.Random(SEED).sample(every, min(sample, len(every)))
+    every = random.Random(SEED).sample(every, min(sample, len(every)))
     picked: dict[str, list[int]] = {kernel: [] for kernel in have}
     for kernel, number in every:
         picked[kernel].append(number)
     return {kernel: sorted(numbers) for kernel, numbers in picked.items()}
+
+
+def _own(sample: int | None, count: int) -> list[int]:
+    """Numbers of one kernel's mutants: all, or some drawn with a fixed seed."""
+    return (
+        list(range(count)) if sample is None else sorted(random.Random(SEED).sample(range(count), min(sample, count)))
+    )
 
 
 def run(task: tuple[str, list[int]]) -> tuple[str, list[Verdict], float]:
@@ -75,8 +84,8 @@ def in_pieces(picked: dict[str, list[int]], size: int = 40) -> Iterator[tuple[st
             yield kernel, numbers[at : at + size]
 
 
-def summary(kernel: str, verdicts: list[Verdict]) -> dict[str, Any]:
-    """One kernel's row."""
+def summary(kernel: str, verdicts: list[Verdict], of: int) -> dict[str, Any]:
+    """One kernel's row; `of` is how many mutants it has."""
     kinds: dict[str, Counter[str]] = {}
     for verdict in verdicts:
         kinds.setdefault(verdict.kind, Counter())[verdict.outcome] += 1
@@ -90,8 +99,9 @@ def summary(kernel: str, verdicts: list[Verdict]) -> dict[str, Any]:
         for outcome in ("equivalent", "missed")
     }
     return {
-        "kernel": kernel, "mutants": len(verdicts), "found": total["found"], "equivalent": total["equivalent"],
-        "missed": total["missed"], "kinds": {kind: dict(count) for kind, count in sorted(kinds.items())},
+        "kernel": kernel, "mutants": len(verdicts), "of": of, "seed": SEED, "found": total["found"],
+        "equivalent": total["equivalent"], "missed": total["missed"],
+        "kinds": {kind: dict(count) for kind, count in sorted(kinds.items())},
         "rules": dict(Counter(verdict.rule for verdict in verdicts if verdict.rule).most_common()),
         "schedules": dict(Counter(f"{v.schedule[0]} {v.schedule[1]}" for v in verdicts if v.schedule).most_common()),
         "equivalents": listed["equivalent"], "misses": listed["missed"],
@@ -106,7 +116,8 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="write the evidence there")
     options = parser.parse_args()
 
-    picked = chosen(counts(options.kernel), options.sample)
+    have = counts(options.kernel)
+    picked = chosen(have, options.sample)
     wanted, done, started = sum(map(len, picked.values())), 0, time.perf_counter()
     verdicts: dict[str, list[Verdict]] = {kernel: [] for kernel in picked}
     machine = f"cpu-{platform.machine()}-{os.cpu_count()}-cores"
@@ -120,9 +131,9 @@ def main() -> int:
             for verdict in missed:
                 print(f"    {verdict.kind} at {verdict.site} ({verdict.place}): {verdict.what}; {verdict.seen[:3]}")
             if options.sample is None and len(verdicts[kernel]) == len(picked[kernel]):
-                write(path, summary(kernel, verdicts[kernel]))
+                write(path, summary(kernel, verdicts[kernel], have[kernel]))
 
-    rows = [summary(kernel, verdicts[kernel]) for kernel in verdicts]
+    rows = [summary(kernel, verdicts[kernel], have[kernel]) for kernel in verdicts]
     total = totals(rows)
     print(total, f"{time.perf_counter() - started:.0f} s")
     return 1 if total["missed"] else 0

@@ -27,6 +27,14 @@ CLUSTER = "barrier.cluster.arrive.release orders the initialisation by itself"
 LAST = "one tile for each CTA: behind the loop nobody fills the stage again, so nobody waits for its release"
 READ = "the exit needs the sources to have been read, and nobody in the kernel reads C"
 ALL_HERE = "each CTA has waited for the bytes of both halves, so no copy is on its way to one that exits"
+GRID_KNOWN = (
+    "the consumers touch global memory only behind the last full barrier, whose producer has arrived there after its "
+    "own griddepcontrol.wait: what the grid in front wrote is visible to the whole grid by then (PTX ISA 9.7.13.13)"
+)
+BYTES = (
+    "nothing but the bytes of st.async is behind the wait, and their complete_tx releases at cluster scope whatever "
+    "the wait's scope (PTX ISA 9.7.9.12), as all multicast kernels rely on"
+)
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("walkthrough*", "drop-proxy-fence", FENCE, GENERIC),
@@ -48,6 +56,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("r12_*", "drop-arrival", "mbarrier.arrive.shared::cta.b64#[25]", LAST),
     ("r1[789]_*", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
     ("r2[01]_*", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
+    ("decode_last", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("decode_streamed", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("decode_*", "drop-grid-wait", "griddepcontrol.wait#1", GRID_KNOWN),
+    ("decode_[cl]*", "drop-arrival", "mbarrier.arrive.shared::cta.b64#1", LAST),
+    ("decode_[cl]*", "release-before-wait", f"{GROUP}#1", LAST),
+    ("decode_cluster", "narrow-scope", "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64#1", BYTES),
 )  # fmt: skip
 """(kernel, kind, site, reason); kernel and site may be patterns."""
 

@@ -27,6 +27,9 @@ ENTRY = {"operand-overwritten", "copy-not-waited", "overlapping-copies", "stale-
 """A stage that two use at once, seen from either side."""
 PROTOCOL = {DEADLOCK, "byte-count-mismatch", "bytes-in-later-phase", "phase-not-observed", *ENTRY}
 """What a barrier whose counts do not add up leads to."""
+GLOBAL = {"global-data-race", "global-hand-off"}
+MEETING = {"mbarrier-init-not-visible", "cta-may-not-have-started", "cta-may-have-exited", "data-race"}
+"""What happens where CTAs of a cluster have not met before they reach each other, or before they exit."""
 RIGHT: dict[str, set[str]] = {
     "drop-proxy-fence": UNORDERED - {"data-race"} | {"generic-access-before-async-write", "cp-async-before-wgmma"},
     "drop-init-fence": {"mbarrier-init-not-visible"},
@@ -37,16 +40,17 @@ RIGHT: dict[str, set[str]] = {
     "drop-wgmma-wait": {"operand-overwritten", "wgmma-register-in-flight"},
     "drop-copy-wait": {"cp-async-not-waited", "exit-with-pending-work"},
     "drop-store-wait": {"store-source-overwritten", "exit-with-pending-work"},
-    "drop-barrier": {*UNORDERED, "mbarrier-init-not-visible", "store-source-overwritten", "operand-overwritten",
-                     "cp-async-not-waited", "warp-synchronous"},
+    "drop-barrier": {*UNORDERED, *GLOBAL, "mbarrier-init-not-visible", "store-source-overwritten",
+                     "operand-overwritten", "cp-async-not-waited", "warp-synchronous"},
     "drop-turn": {DEADLOCK},
     "drop-cluster-arrival": {DEADLOCK, "InvalidOperandError"},
-    "drop-cluster-wait": {"mbarrier-init-not-visible", "cta-may-have-exited", "data-race", "InvalidOperandError"},
-    "drop-cluster-barrier": {"mbarrier-init-not-visible", "cta-may-have-exited", "data-race"},
+    "drop-cluster-wait": {*MEETING, "InvalidOperandError"},
+    "drop-cluster-barrier": {*MEETING, "InvalidOperandError"},
     "drop-grid-wait": {"before-grid-wait"},
     "drop-arrival": {DEADLOCK},
     "drop-expect": {"byte-count-mismatch"},
     "drop-wait": {*ENTRY},
+    "drop-wait-loop": {*ENTRY},
     "flip-phase": {*ENTRY, DEADLOCK},
     "change-bytes": {"byte-count-mismatch", "bytes-in-later-phase"},
     "change-count": {DEADLOCK, "phase-not-observed", *ENTRY},

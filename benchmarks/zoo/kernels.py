@@ -18,11 +18,13 @@ import numpy as np
 from warploom import asm
 from warploom.cli import find
 from warploom.kernels import ladder, walkthrough, warp_specialised
-from warploom.runtime import H200, Program, emulate
+from warploom.runtime import H200, Machine, Program, emulate
+
+from . import hopper
 
 ROOT = Path(__file__).resolve().parents[2]
 LAST_RUNG = 21
-"""The rungs behind it are configurations of `kernels.hopper`, not yet in the zoo."""
+"""The rungs behind it are configurations of `kernels.hopper`: `hopper` has them."""
 MACHINE = H200(sms=2)
 """Few places, so that a persistent CTA has several tiles and its buffers are used again."""
 
@@ -34,6 +36,7 @@ class Subject:
     Attributes:
         program: its text has no line information: places are lines of the PTX text.
         lines: PTX line -> place in the author's Python file.
+        sample: how many of its mutants a run for evidence judges; None for all.
     """
 
     name: str
@@ -41,19 +44,21 @@ class Subject:
     module: asm.nodes.Module
     lines: dict[int, str]
     arguments: Callable[[], tuple[Any, ...]]
+    machine: Machine = MACHINE
+    sample: int | None = None
 
     def run(self, schedule: str, seed: int, module: asm.nodes.Module | None = None, **options: Any) -> Any:
         """Emulate the kernel, or a mutant of it, with checking. Places are lines of the kernel's own text."""
         text = (module or self.module).to_text(line_info=True)
         return emulate(
             replace(self.program, text=text), *self.arguments(),
-            check=True, schedule=schedule, seed=seed, machine=MACHINE, **options,
+            check=True, schedule=schedule, seed=seed, machine=self.machine, **options,
         )  # fmt: skip
 
 
 @lru_cache(maxsize=1)
 def subjects() -> dict[str, Subject]:
-    """The walkthrough, the warp-specialised kernel, the ladder's rungs up to LAST_RUNG, the examples, by name."""
+    """The walkthrough, the warp-specialised kernel, the ladder's rungs, the examples, the Hopper kernels."""
     return {subject.name: subject for subject in _subjects()}
 
 
@@ -65,6 +70,8 @@ def _subjects() -> Iterator[Subject]:
         yield _subject(rung.module, rung.build(), lambda rung=rung: _operands(rung))
     for path in sorted((ROOT / "examples").glob("*.py")):
         yield from _of_example(path)
+    for name, kernel, arguments, machine in hopper.kernels():
+        yield replace(_subject(name, kernel, arguments), machine=machine, sample=hopper.SAMPLE)
 
 
 def _operands(rung: ladder.Rung) -> tuple[Any, Any]:

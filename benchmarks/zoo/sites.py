@@ -21,6 +21,7 @@ ACCESSES = (
     "cp.async.", "cp.reduce.", "wgmma.mma_async", "ld.shared", "st.shared", "ldmatrix", "stmatrix", "atom.shared",
     "red.shared",
 )  # fmt: skip
+GLOBAL = ("ld.global", "st.global", "atom.", "red.")
 NO_ACCESS = ("commit_group", "wait_group", "wait_all")
 WAITS = ("mbarrier.try_wait", "mbarrier.test_wait")
 AROUND = {
@@ -57,7 +58,8 @@ class Sites:
             return self._of_group(at, opcode)
         if mutant.kind in AROUND:
             same = AROUND[mutant.kind]
-            return self._around(at, lambda i: i.opcode.startswith(same), _accesses_and_waits, _accesses_and_waits)
+            wanted = _all_accesses_and_waits if mutant.kind == "drop-barrier" else _accesses_and_waits
+            return self._around(at, lambda i: i.opcode.startswith(same), wanted, wanted)
         if mutant.kind == "drop-grid-wait":
             return self._where(lambda i: ".global" in i.opcode)
         if mutant.kind == "drop-turn":
@@ -205,6 +207,10 @@ def _accesses(instruction: Instruction) -> bool:
 
 def _accesses_and_waits(instruction: Instruction) -> bool:
     return _accesses(instruction) or instruction.opcode.startswith("mbarrier.")
+
+
+def _all_accesses_and_waits(instruction: Instruction) -> bool:
+    return _accesses_and_waits(instruction) or instruction.opcode.startswith(GLOBAL)
 
 
 def _remote(instruction: Instruction) -> bool:

@@ -171,6 +171,7 @@ class WarpClock:
         lanes: lanes that accessed memory since the warp's threads last met; floor: the epoch in which they met.
         touched: these accesses, as the masks of lanes that made them -> latest epoch.
         fenced: lanes that executed a fence.proxy.async (for shared memory) and have accessed nothing since.
+        used: the epoch of its latest access.
         fresh: whether the warp accessed memory since its last proxy fence.
         version: grows with every change.
     """
@@ -193,6 +194,7 @@ class WarpClock:
         "q",
         "settled",
         "touched",
+        "used",
         "version",
         "weak",
     )
@@ -210,6 +212,7 @@ class WarpClock:
         self.lanes = 0
         self.touched: dict[int, int] = {}
         self.fenced = 0
+        self.used = 0
         self.floor = 1
         self.fresh = False
         self.version = 0
@@ -230,8 +233,13 @@ class WarpClock:
     def touch(self, lanes: int) -> None:
         """These lanes access memory."""
         self.lanes |= lanes
-        self.touched[lanes] = self.c[self.me]
+        self.touched[lanes] = self.used = self.c[self.me]
         self.fenced &= ~lanes
+        self.fresh = True
+
+    def touch_global(self) -> None:
+        """The warp accesses global memory, where its lanes are not told apart."""
+        self.used = self.c[self.me]
         self.fresh = True
 
     def meet(self) -> None:
@@ -317,10 +325,14 @@ class WarpClock:
         self.known |= operations
         self.version += 1
 
-    def mark(self) -> None:
-        """Begin a new epoch, if anything happened in this one."""
-        if self.lanes:
+    def mark(self) -> list[int]:
+        """What has happened so far, without regard to lanes; what comes now is told apart from it."""
+        weak = list(self.weak)
+        if self.used == self.c[self.me]:
             self._step()
+        else:
+            weak[self.me] = self.c[self.me] - 1  # nothing happened in this epoch yet
+        return weak
 
     def begin_epoch(self) -> None:
         """What comes now is told apart from what came before."""

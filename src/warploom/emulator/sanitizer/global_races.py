@@ -107,7 +107,7 @@ class GlobalRaces(Core):
             packed = [pack(base + number, clock.epoch, code.pc, level) for number, clock in enumerate(clocks)]
             numbers = np.asarray(packed, np.int64)[lanes >> 5]
         for clock in clocks:
-            clock.fresh = True
+            clock.touch_global()
             if self.awaits_grid:
                 self.check_grid_order(state, clock, frame.cta, code, region)
         if writes:

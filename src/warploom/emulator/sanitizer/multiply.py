@@ -162,10 +162,9 @@ class Multiplies(Maps):
         """What happened before the four warps issued a wgmma: it has happened when the wgmma is done, but for how much
         later the accesses themselves are done there is no promise.
         """
-        reached = clocks[0].weak
-        for clock in clocks:
-            reached = later(reached, clock.weak)
-            clock.mark()
+        reached = clocks[0].mark()
+        for clock in clocks[1:]:
+            reached = later(reached, clock.mark())
         return reached
 
     def _check_fenced(

@@ -1,0 +1,82 @@
+"""The finished Hopper kernels of the zoo, in small configurations that still have everything happen.
+
+The split tail takes four multiprocessors: five pairs of tiles for two clusters, so one pair is left over after two
+waves, and each of its tiles is a cluster's. Rungs 22 and 23 are configurations of the same kernel, and stand here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from warploom.kernels import ladder
+from warploom.kernels.hopper import block_scaled, decode, gemm, grouped
+from warploom.kernels.hopper.decode import DecodeConfig
+from warploom.kernels.hopper.description import Config, Fusion, Product
+from warploom.runtime import H200
+from warploom.types import e4m3
+
+Given = tuple[str, Any, Callable[[], tuple[Any, ...]], Any]
+"""Name, kernel, what makes its arguments, machine."""
+SAMPLE = 60
+"""Mutants of each of these that a run for evidence judges, drawn with a fixed seed: they take longer than others."""
+TAIL = H200(sms=4)
+FEW = H200(sms=2)
+BESIDE = Fusion(bias="column", activation="gelu", addend=True)
+
+
+def kernels() -> Iterator[Given]:
+    """All of them."""
+    for number in (22, 23):
+        rung = ladder.RUNGS[number - 1]
+        config = rung.load().Config(tile_n=64, stages=2, slots=1)
+        yield rung.module, rung.load().build(config), tail_operands, TAIL
+    cluster = DecodeConfig(tokens=8, k_tiles=1, stages=2, split=2, constant_weights=True)
+    yield "decode_cluster", decode.build(config=cluster), lambda: normal((8, 640), (64, 640)), FEW
+    for name, config in (
+        ("decode_last", DecodeConfig(tokens=8, k_tiles=1, stages=2, split=2, split_by="last")),
+        ("decode_streamed", DecodeConfig(tokens=8, k_tiles=1, stages=2, split_by="stream")),
+    ):
+        yield name, decode.build(config=config), lambda config=config: with_workspace(config), FEW
+    small = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=2)
+    yield "grouped", grouped.build(config=small), groups, FEW
+    scaled = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=2)
+    yield "block_scaled", block_scaled.build(Product(e4m3, e4m3), scaled), scales, FEW
+    yield "fused", gemm.build(config=small, fusion=BESIDE), fused, FEW
+    turns = Config("ping_pong", tile_m=64, tile_n=64, ctas=1, slots=1, stages=3)
+    yield "ping_pong", gemm.build(config=turns), lambda: normal((128, 256), (256, 256)), FEW
+
+
+def normal(*shapes: tuple[int, ...], dtype: Any = ml_dtypes.bfloat16) -> tuple[np.ndarray, ...]:
+    draw = np.random.default_rng(0)
+    return tuple(draw.standard_normal(shape).astype(dtype) for shape in shapes)
+
+
+def tail_operands() -> tuple[np.ndarray, ...]:
+    return normal((512, 192), (320, 192))
+
+
+def with_workspace(config: DecodeConfig) -> tuple[np.ndarray, ...]:
+    a, w = normal((8, 640), (192, 640))
+    shape, counters = config.workspace(8, 192, FEW.sms)
+    return a, w, np.zeros(shape, np.float32), np.zeros(counters, np.uint32)
+
+
+def groups() -> tuple[np.ndarray, ...]:
+    """Three groups: one of two tiles, one without rows, one whose last rows are stored one by one."""
+    a, b = normal((260, 192), (3 * 64, 192))
+    d = np.zeros((260, 64), ml_dtypes.bfloat16)
+    return a, b, np.array([0, 160, 160], np.int32), np.array([160, 160, 250], np.int32), d
+
+
+def scales() -> tuple[np.ndarray, ...]:
+    a, b = normal((256, 384), (128, 384), dtype=ml_dtypes.float8_e4m3fn)
+    return a, b, *normal((3, 256), (1, 3), dtype=np.float32)
+
+
+def fused() -> tuple[Any, ...]:
+    a, b, bias, residual = normal((256, 256), (128, 256), (128,), (256, 128))
+    return a, b, bias, residual, 1.0
