@@ -10,37 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.testing.texts import COPY
 from warploom.cli.app import app
 
 WALKTHROUGH = "warploom.kernels.walkthrough:build_gemm_m64n64"
 SIZES = ("M=64", "N=64", "K=64")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-
-COPY = """\
-.version 8.0
-.target sm_90a
-.address_size 64
-.visible .entry copy(.param .u64 from, .param .u64 to, .param .u32 n)
-{
-    .reg .pred %p<2>;
-    .reg .b32 %r<3>;
-    .reg .b64 %rd<4>;
-    .reg .f32 %f<2>;
-    ld.param.u64 %rd1, [from];
-    ld.param.u64 %rd2, [to];
-    ld.param.u32 %r1, [n];
-    mov.u32 %r2, %tid.x;
-    setp.ge.u32 %p1, %r2, %r1;
-    @%p1 bra done;
-    mul.wide.u32 %rd3, %r2, 4;
-    add.u64 %rd1, %rd1, %rd3;
-    add.u64 %rd2, %rd2, %rd3;
-    ld.global.f32 %f1, [%rd1];
-    st.global.f32 [%rd2], %f1;
-done:
-    ret;
-}
-"""
 
 LAUNCH = """\
 grid = [1]
