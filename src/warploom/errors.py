@@ -121,6 +121,10 @@ class CacheWarning(UserWarning):
     """The cache on disk cannot be used (read-only, full, damaged); the build goes on without it."""
 
 
+class OtherKernelWarning(UserWarning):
+    """A chosen configuration does not build, and another one runs in its place."""
+
+
 class CopyWarning(UserWarning):
     """An operand or the result is copied, because the hardware cannot address it where it lies. Said once for each
     argument and reason; the text has what it costs."""

@@ -21,8 +21,9 @@ from ..runtime.bind import Shape
 from ..runtime.dispatch import Call
 from ..settings import config as settings
 from . import reference
-from .choice import EMULATED, Choice, Gpu, choose, gpu_of, kernel_of
+from .choice import EMULATED, Choice, Gpu, choose, gpu_of
 from .problem import TMA_BYTES, Problem
+from .programs import ready
 from .request import BLOCK, Request
 from .views import (
     broadcast,
@@ -112,18 +113,18 @@ class Hopper:
         """All products of the call."""
         request = self.request
         problem = request.problem
-        choice = self._choice()
+        device = None if request.a.device == "cpu" else request.a.index
+        choice, program = ready(problem, self.gpu, self._choice(), device)
         if request.out is not None:
             target = request.out
         else:
             result = new_array(request.a, request.shape, problem.product.out)
             target = _as_problem(replace(view(result, "out"), writable=True), problem)
-        kernel = kernel_of(problem, choice.config)
         a = broadcast(request.a, problem.batch)
         b = transposed(broadcast(request.b, problem.batch))
         copies: dict[tuple[str, int], ArrayView] = {}
         for index in itertools.product(*map(range, problem.batch)):
-            self._one(kernel, choice, item(a, index), item(b, index), item(target, index), index, copies)
+            self._one(program, choice, item(a, index), item(b, index), item(target, index), index, copies)
         return Outcome(result, None if self.copied or not self.launched else self.launched)
 
     def _choice(self) -> Choice:
@@ -141,7 +142,7 @@ class Hopper:
         return choose(request.problem, self.gpu)
 
     def _one(
-        self, kernel: Any, choice: Choice, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...],
+        self, program: Program, choice: Choice, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...],
         copies: dict[tuple[str, int], ArrayView],
     ) -> None:  # fmt: skip
         """One product. a: (M, K), b: (N, K), out: (M, N), each where it lies."""
@@ -150,7 +151,6 @@ class Hopper:
             "a": self._operand(a, "a", product.a_major, copies),
             "b": self._operand(b, "b", product.b_major, copies),
         }
-        program = kernel.program()
         specs = {ALIASES.get(spec.name, spec.name.lower()): spec for spec in program.arrays}
         mapped = {parameter.source for parameter in program.parameters if parameter.kind == "tensor_map"}
         for name in ("c", "gate"):
