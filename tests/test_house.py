@@ -209,6 +209,14 @@ def test_without_a_gpu_the_ladder_counts_and_the_other_commands_say_so(line: str
         assert done.returncode == 1 and "GPU" in done.stderr, done.stdout + done.stderr
 
 
+def test_the_readme_names_every_variable_that_is_read() -> None:
+    from warploom import settings
+
+    text = Path(settings.__file__).read_text()
+    read = set(re.findall(r'(?:read|flag|number)\("([A-Z_]+)"', text))
+    assert {f"WARPLOOM_{name}" for name in read} == set(re.findall(r"`(WARPLOOM_[A-Z_]+)`", README))
+
+
 def test_the_readme_names_every_command() -> None:
     from warploom.cli.app import app
 
