@@ -27,6 +27,7 @@ CLUSTER = "barrier.cluster.arrive.release orders the initialisation by itself"
 LAST = "one tile for each CTA: behind the loop nobody fills the stage again, so nobody waits for its release"
 READ = "the exit needs the sources to have been read, and nobody in the kernel reads C"
 ALL_HERE = "each CTA has waited for the bytes of both halves, so no copy is on its way to one that exits"
+ALONE = "a cluster of one CTA: nobody reaches into it, and it reaches nobody"
 GRID_KNOWN = (
     "the consumers touch global memory only behind the last full barrier, whose producer has arrived there after its "
     "own griddepcontrol.wait: what the grid in front wrote is visible to the whole grid by then (PTX ISA 9.7.13.13)"
@@ -56,6 +57,19 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("r12_*", "drop-arrival", "mbarrier.arrive.shared::cta.b64#[25]", LAST),
     ("r1[789]_*", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
     ("r2[01]_*", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
+    ("grouped", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("block_scaled", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("fused", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("ping_pong", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("ping_pong", "drop-cluster-barrier", "barrier.cluster.arrive.release.aligned#0", ALONE),
+    ("ping_pong", "drop-cluster-wait", "barrier.cluster.wait.acquire.aligned#0", ALONE),
+    ("fused", "drop-cluster-barrier", "barrier.cluster.arrive.release.aligned#0", ALONE),
+    ("fused", "drop-cluster-wait", "barrier.cluster.wait.acquire.aligned#0", ALONE),
+    ("ping_pong", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
+    ("fused", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
+    ("grouped", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
+    ("block_scaled", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
+    ("r2[23]_*", "wait-for-reads-only", "cp.async.bulk.wait_group#*", READ),
     ("decode_last", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("decode_streamed", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("decode_*", "drop-grid-wait", "griddepcontrol.wait#1", GRID_KNOWN),

@@ -66,10 +66,10 @@ def with_workspace(config: DecodeConfig) -> tuple[np.ndarray, ...]:
 
 
 def groups() -> tuple[np.ndarray, ...]:
-    """Three groups: one of two tiles, one without rows, one whose last rows are stored one by one."""
-    a, b = normal((260, 192), (3 * 64, 192))
-    d = np.zeros((260, 64), ml_dtypes.bfloat16)
-    return a, b, np.array([0, 160, 160], np.int32), np.array([160, 160, 250], np.int32), d
+    """Three groups: one of three whole tiles and a rest, one without rows, one that is less than a tile."""
+    a, b = normal((520, 128), (3 * 64, 128))
+    d = np.zeros((520, 64), ml_dtypes.bfloat16)
+    return a, b, np.array([0, 428, 428], np.int32), np.array([428, 428, 518], np.int32), d
 
 
 def scales() -> tuple[np.ndarray, ...]:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.sanitizer.running import SCHEDULES, rules
 from warploom.emulator.sanitizer.rules import Example
+from warploom.emulator.sanitizer.rules.schema import COMMIT, DESCRIPTORS, FENCE_WGMMA, WAIT_WGMMA, ZERO, multiply
 
 schedules = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}-{seed}" for name, seed in SCHEDULES])
 RACES = {"global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete"}
@@ -264,3 +265,13 @@ def test_a_cluster_barrier_orders_global_memory_of_the_cluster_only():
 def test_narrow_stores_side_by_side_are_no_race():
     body = CTA + "shl.b32 %r0, %tid, 2;\nshl.b32 %r7, %r6, 1;\nadd.u32 %r0, %r0, %r7;\ncvt.u64.u32 %d2, %r0;\n"
     assert not rules(Example(body + "add.u64 %d2, %d2, %data;\nst.global.u16 [%d2], 0;", grid=2)) & RACES
+
+
+@schedules
+def test_that_a_wgmma_is_done_says_nothing_about_stores_behind_it(schedule: str, seed: int):
+    """All four warps have issued it, so what they did before has begun; what they store later has not."""
+    multiplied = DESCRIPTORS + ZERO + FENCE_WGMMA + multiply(adds=0) + COMMIT + WAIT_WGMMA
+    other = "xor.b32 %r0, %r0, 256;\ncvt.u64.u32 %d2, %r0;\nadd.u64 %d2, %d2, %data;\nld.global.u32 %r3, [%d2];"
+    body = multiplied + OWN_WORD + STORE + "MEET" + other
+    assert "global-data-race" in rules(Example(body.replace("MEET", "")), schedule, seed)
+    assert not RACES & rules(Example(body.replace("MEET", "bar.sync 0;\n")), schedule, seed)
