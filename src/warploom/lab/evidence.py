@@ -20,6 +20,7 @@ from typing import Any
 
 from ..driver import toolchain
 from ..errors import ArgumentError
+from ..lang import Kernel
 
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|^[ \t]*\.(?:loc|file)\b[^\n]*$", re.MULTILINE | re.DOTALL)
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -30,6 +31,20 @@ def ptx_sha256(text: str) -> str:
     """Hash of a PTX text without `.file`, `.loc`, comments and blank lines."""
     lines = (line.strip() for line in _NOISE.sub("", text).splitlines())
     return hashlib.sha256("\n".join(line for line in lines if line).encode()).hexdigest()
+
+
+def facts(kernel: Kernel, how: dict[str, Any] | None = None) -> dict[str, Any]:
+    """What an evidence row says of a kernel: what it takes, its text's hash, how it is built."""
+    used = kernel.resources()
+    found: dict[str, Any] = {
+        "registers": used.registers,
+        "spill_bytes": used.spills,
+        "shared_bytes": used.static_shared + kernel.program().dynamic_smem,
+        "ptx_sha256": ptx_sha256(kernel.ptx()),
+    }
+    if how is not None:
+        found["build"] = how
+    return found
 
 
 def source_sha256() -> str:

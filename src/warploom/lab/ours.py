@@ -21,8 +21,8 @@ from ..errors import ArgumentError
 from ..isa import dtypes
 from ..kernels.hopper.description import Config, Product
 from ..lang import Kernel
-from . import evidence
 from .contenders import COMPILE_S, Beat, Contender, Prepared
+from .evidence import facts
 from .operands import Operands
 from .problem import Problem
 from .recipe import recipe
@@ -90,20 +90,6 @@ def product_of(problem: Problem) -> Product:
 def library_there() -> bool:
     """Whether the package has `matmul`, which chooses kernels."""
     return callable(getattr(import_module(__name__.partition(".")[0] + ".gemm"), "matmul", None))
-
-
-def facts(kernel: Kernel, how: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What an evidence row says of a kernel: what it takes, its text's hash, how it is built."""
-    used = kernel.resources()
-    found: dict[str, Any] = {
-        "registers": used.registers,
-        "spill_bytes": used.spills,
-        "shared_bytes": used.static_shared + kernel.program().dynamic_smem,
-        "ptx_sha256": evidence.ptx_sha256(kernel.ptx()),
-    }
-    if how is not None:
-        found["build"] = how
-    return found
 
 
 class Warploom(Contender):

@@ -16,9 +16,9 @@ from . import operands, timing
 from .bench import CLOCK_S, ratios
 from .climb import facts_of
 from .contenders import Prepared
+from .evidence import facts
 from .gpu_stage import GpuStage
 from .operands import Operands
-from .ours import facts
 from .power import PowerMeter
 from .problem import Problem
 from .recipe import recipe

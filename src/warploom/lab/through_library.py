@@ -18,8 +18,8 @@ from ..kernels.hopper import gemm as large
 from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Fusion
 from .contenders import Prepared
+from .evidence import facts
 from .operands import Operands
-from .ours import facts
 from .problem import Problem
 from .recipe import recipe
 
