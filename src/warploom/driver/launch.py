@@ -125,7 +125,9 @@ class PreparedLaunch:
             ctypes.cast(attributes, ctypes.POINTER(LaunchAttribute)),
             len(attributes),
         )
-        return ctypes.byref(config), ctypes.c_void_p(self.kernel.function), self._parameters, None
+        # as ctypes passes them on: anything else it would convert at each call, which costs more than the call
+        function = ctypes.c_void_p.from_param(self.kernel.function)
+        return ctypes.byref(config), function, ctypes.byref(self._parameters), None
 
     def _attributes(self) -> ctypes.Array[LaunchAttribute]:
         wanted: list[tuple[int, tuple[int, ...]]] = []
