@@ -28,6 +28,10 @@ LAST = "one tile for each CTA: behind the loop nobody fills the stage again, so 
 READ = "the exit needs the sources to have been read, and nobody in the kernel reads C"
 ALL_HERE = "each CTA has waited for the bytes of both halves, so no copy is on its way to one that exits"
 ALONE = "a cluster of one CTA: nobody reaches into it, and it reaches nobody"
+ITSELF = (
+    "each thread has waited for the box by itself and reads only what it will overwrite: nothing passes between the "
+    "threads of the warp here, it only brings them together"
+)
 GRID_KNOWN = (
     "the consumers touch global memory only behind the last full barrier, whose producer has arrived there after its "
     "own griddepcontrol.wait: what the grid in front wrote is visible to the whole grid by then (PTX ISA 9.7.13.13)"
@@ -61,6 +65,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("block_scaled", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("fused", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("ping_pong", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("fused", "drop-barrier", "bar.warp.sync#[01]", ITSELF),
+    ("fused", "drop-grid-wait", "griddepcontrol.wait#[12]", GRID_KNOWN),
     ("ping_pong", "drop-cluster-barrier", "barrier.cluster.arrive.release.aligned#0", ALONE),
     ("ping_pong", "drop-cluster-wait", "barrier.cluster.wait.acquire.aligned#0", ALONE),
     ("fused", "drop-cluster-barrier", "barrier.cluster.arrive.release.aligned#0", ALONE),
