@@ -35,7 +35,7 @@ def matrix(rung: Rung, values: np.ndarray) -> np.ndarray:
 
 def built(rung: Rung, **options: Any) -> Kernel:
     """A kernel for rows of any length."""
-    return rung.build(rung.load().Config(**({"overhang": True} if rung in BY_TMA else {}), **options))
+    return rung.build(rung.load().Config(**({} if rung.number <= 3 else {"any_n": True}), **options))
 
 
 def scaled(rung: Rung, **options: Any) -> Kernel:
@@ -95,6 +95,18 @@ def test_rows_that_tma_cannot_store_are_refused_and_what_to_do_is_said(rung: Run
     with pytest.raises(ArgumentError, match="no whole 16-byte pieces") as caught:
         rung.build().emulate(a, b, out=matrix(rung, np.zeros((64, 75))))
     for part in ("a multiple of 8", "80 long", "warploom.matmul"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("which", ["warp_tiling", "register_staged", "cp_async_wgmma", "tma_wgmma", "staggered"])
+def test_an_odd_k_is_refused_and_what_to_do_is_said(which: str):
+    rung = find(which)
+    with pytest.raises(ArgumentError) as caught:
+        rung.build().emulate(*operands(rung, 64, 64, 63))
+    for part in (
+        f"a multiple of {'4' if which == 'warp_tiling' else '8' if rung.number < 8 else '16'}",
+        "warploom.matmul",
+    ):
         assert part in str(caught.value)
 
 

@@ -2,13 +2,14 @@
 
 mma.sync and wgmma spread a result over lanes in the same way: of each 8 columns, lane l holds columns 2(l % 4) and the
 next, of rows l / 4 and l / 4 + 8 (`isa.fragments`; PTX ISA 9.7.14.5.8, 9.7.15.5.1.1). A store instruction of a warp
-so touches eight rows, 8 bytes (f32) or 4 (bf16) from each lane. Where rows have an odd number of elements, every other
-one begins at no multiple of two of them: then each element is stored by itself.
+so touches eight rows, 8 bytes (f32) or 4 (bf16) from each lane. Where rows may have an odd number of elements (the
+array's Tile demands no multiple), every other one begins at no multiple of two: then elements are stored one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..isa.dtypes import DType, b32, bf16, f16, f32, u64
@@ -40,7 +41,8 @@ def store_fragment(
         acc: the thread's n/2 accumulators.
         array: f32, or a 16-bit float type to which they are rounded to nearest even.
         row, column: of the block; the thread's own place is added here.
-        ragged: keep to the array's extent, which may be any; else its columns are a multiple of 2.
+        ragged: keep to the array's extent. Its Tile says whether it has whole groups of 8 columns (`multiple`); else
+            it may have any number. Without `ragged`, tiles are whole.
         cache: cache operator of the store, such as "cs".
         scaled: what is done to them first.
     """
@@ -58,13 +60,16 @@ def store_groups(
     first_row = row + (lane >> 2)
     first_column = column + ((lane & 3) << 1)
 
+    whole = bool(array.spec.multiple) and array.spec.multiple[-1] % _COLUMNS_PER_GROUP == 0
+    guard = _unguarded if not ragged else partial(_whole_groups, column) if whole else _elements
+
     def store(count: int) -> None:
         for half in range(2):
             rows = first_row + half * _HALF_ROWS if half else first_row
             line = [group[_PAIR * half : _PAIR * half + _PAIR] for group in groups]
-            _store_row(line, array, rows, first_column, count, ragged, cache, scaled)
+            _store_row(line, array, rows, first_column, count, guard, cache, scaled)
 
-    if ragged:
+    if ragged and not whole:
         by_alignment(array.shape[1], _PAIR, store)
     else:
         store(_PAIR)
@@ -90,8 +95,30 @@ def columns_left(array: ArrayHandle, row: Register, column: Register) -> Registe
     return ptx.select((row < rows) & (column < width), width - column, 0)
 
 
+_Guard = Callable[[ArrayHandle, Register, Register], Callable[[int], "Predicate | None"]]
+"""For a thread's row and first column: whether the elements so many columns further on exist."""
+
+
+def _unguarded(array: ArrayHandle, row: Register, column: Register) -> Callable[[int], Predicate | None]:
+    return lambda at: None
+
+
+def _whole_groups(
+    tile_column: Register, array: ArrayHandle, row: Register, column: Register
+) -> Callable[[int], Predicate | None]:
+    """Groups of 8 columns exist or not, the same for all lanes of a row."""
+    rows, width = array.shape
+    above = row < rows
+    return lambda at: above & (tile_column + at < width)
+
+
+def _elements(array: ArrayHandle, row: Register, column: Register) -> Callable[[int], Predicate | None]:
+    left = columns_left(array, row, column)
+    return lambda at: left > at
+
+
 def _store_row(
-    line: Sequence[RegisterArray], array: ArrayHandle, row: Register, column: Register, count: int, ragged: bool,
+    line: Sequence[RegisterArray], array: ArrayHandle, row: Register, column: Register, count: int, guard: _Guard,
     cache: str, scaled: Scaled | None,
 ) -> None:  # fmt: skip
     """A thread's pairs of one row, 8 columns from each to the next, in accesses of `count` elements."""
@@ -100,22 +127,19 @@ def _store_row(
     start = array.pointer()
     offset = (row.to(u64) * width + column) * size
     place = start + offset
-    left = columns_left(array, row, column) if ragged else None
-
-    def inside(at: int) -> Predicate | None:
-        return left > at if left is not None else None
-
+    inside = guard(array, row, column)
+    scaled = None if scaled is None or scaled.C is None else scaled
     for first in range(0, len(line), _BATCH):
         pieces = [
             (index * _COLUMNS_PER_GROUP + j, line[index][j : j + count])
             for index in range(first, min(first + _BATCH, len(line)))
             for j in range(0, _PAIR, count)
         ]  # fmt: skip
-        addends = [] if scaled is None else [scaled.read(offset, count, inside(at), at) for at, _ in pieces]
+        addends = [scaled.read(offset, count, inside(at), at) for at, _ in pieces] if scaled is not None else []
         for number, (at, values) in enumerate(pieces):
-            guard = inside(at)
-            results = values if scaled is None else scaled.apply(values, addends[number])
-            ptx.store(ptx.addr(place, at * size), _word(results, array.dtype), cache=cache, pred=guard)
+            there = inside(at)
+            results = scaled.apply(values, addends[number]) if scaled is not None else values
+            ptx.store(ptx.addr(place, at * size), _word(results, array.dtype), cache=cache, pred=there)
 
 
 def _word(values: Sequence[Register] | RegisterArray, dtype: DType) -> Any:

@@ -100,7 +100,7 @@ def _check_shape(
                 f"{name}, is {got}, no multiple of the tile",
                 expected=f"a multiple of {multiple}",
                 got=f"shape {array.shape}",
-                hint=f"pad it to {padded}, or use a kernel with a smaller tile",
+                hint=f"pad it to {padded}, or use a kernel with a smaller tile; warploom.matmul pads by itself",
             )
 
 

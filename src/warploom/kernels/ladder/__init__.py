@@ -11,15 +11,13 @@ from ...errors import ArgumentError
 from ...isa.dtypes import bf16, f32
 from .rung import Rung, Seed
 
-_BY_TMA = 17
-"""The first rung whose C leaves by TMA: its rows begin at multiples of 16 bytes."""
 _POST = "seed 004, Inside NVIDIA GPUs: anatomy of high performance matmul kernels"
 
 
 def _hopper(number: int, module: str, idea: str, tflops: float | None = None) -> Rung:
     """A rung on TMA and wgmma. The seed quotes its figures from a work log (fast.cu), which took them at 4096³."""
     seed = Seed(tflops, 4096, "H100", _POST) if tflops is not None else None
-    return Rung(number, module, idea, "sm_90a", bf16, bf16, (1, 1 if number < _BY_TMA else 8, 8), seed=seed)
+    return Rung(number, module, idea, "sm_90a", bf16, bf16, (1, 8, 8), seed=seed)
 
 
 RUNGS: tuple[Rung, ...] = (
@@ -33,18 +31,18 @@ RUNGS: tuple[Rung, ...] = (
     ),
     Rung(3, "r03_shared_memory", "tiles in shared memory: 32 uses of each element fetched", "sm_80", f32, f32),
     Rung(
-        4, "r04_warp_tiling", "128 elements of C in the registers of each thread", "sm_80", f32, f32, (1, 1, 4),
+        4, "r04_warp_tiling", "128 elements of C in the registers of each thread", "sm_80", f32, f32, (1, 4, 4),
         seed=Seed(32.0, 4096, "H100", _POST),
     ),
     Rung(
         5, "r05_ampere_multistage", "tensor cores (mma.sync), fed by cp.async and ldmatrix", "sm_80", bf16, bf16,
-        (1, 1, 8),
+        (1, 8, 8),
     ),
     Rung(
-        6, "r06_register_staged", "without cp.async: tiles pass through registers", "sm_80", bf16, bf16, (1, 1, 8),
+        6, "r06_register_staged", "without cp.async: tiles pass through registers", "sm_80", bf16, bf16, (1, 8, 8),
         shows=5,
     ),
-    Rung(7, "r07_cp_async_wgmma", "wgmma, still fed by cp.async", "sm_90a", bf16, bf16, (1, 1, 8)),
+    Rung(7, "r07_cp_async_wgmma", "wgmma, still fed by cp.async", "sm_90a", bf16, bf16, (1, 8, 8)),
     _hopper(8, "r08_tma_wgmma", "TMA brings the tiles; load and multiply take turns", 317),
     _hopper(9, "r09_larger_tile", "128 x 128 instead of 64 x 64: each byte is used twice as often", 423),
     _hopper(10, "r10_multistage", "a ring of stages: later tiles travel while this one is multiplied"),

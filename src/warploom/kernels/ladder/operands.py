@@ -1,4 +1,7 @@
-"""What the Hopper rungs say about their arrays: bf16 operands in TMA tiles, any M and N, K a multiple of 8."""
+"""What the Hopper rungs say about their arrays: bf16 operands in TMA tiles, any M; N and K multiples of 8.
+
+N may be any where that is asked for (`any_n`).
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ def operands(tile_m: int, tile_n: int, tile_k: int, slices: int = 1, shared: str
     )
 
 
-def result(out: DType) -> Tile:
-    """C (M, N), stored by threads."""
-    return Tile("M", "N", out)
+def result(out: DType, any_n: bool) -> Tile:
+    """C (M, N), stored by threads: whole groups of 8 columns, unless N may be any."""
+    return Tile("M", "N", out, multiple=() if any_n else (1, 8))
 
 
-def result_in_boxes(overhang: bool) -> Tile:
+def result_in_boxes(any_n: bool) -> Tile:
     """C (M, N) bf16, stored by TMA in boxes of 64 x 64; its rows begin at multiples of 16 bytes.
 
-    They are as long, or, with `overhang`, what lies behind them up to whole 16 bytes is written too.
+    They are as long, unless N may be any: then what lies behind them, up to whole 16 bytes, is written too.
     """
-    return result_tile("M", "N", bf16, order="rows", overhang=overhang)
+    return result_tile("M", "N", bf16, order="rows", overhang=any_n)

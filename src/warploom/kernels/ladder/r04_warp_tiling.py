@@ -15,7 +15,7 @@ Staging    The next tile travels to registers while this one is multiplied: load
 Roles      128 threads, four warps
 Barriers   bar 0, twice for each tile: read before it is overwritten, written before it is read
 Buffers    A and B 16 x 128 f32 transposed, 16 KiB
-Limits     any M, N (stored one by one where N is no multiple of 4); K a multiple of 4; B is (N, K)
+Limits     any M; N and K multiples of 4 (128-bit accesses; any N with `any_n`); B is (N, K)
 Seed       32 TFLOP/s, where the seed's list of Hopper steps starts (seeds/004; H100)
 """
 
@@ -52,12 +52,13 @@ SWIZZLE = 8
 class Config:
     """The CTA's tile in elements: tile_m and tile_n are multiples of 64, for at least four warps together.
 
-    `scaled`: whether there are C, alpha and beta.
+    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
     """
 
     tile_m: int = 128
     tile_n: int = 128
     scaled: bool = False
+    any_n: bool = False
 
     def __post_init__(self) -> None:
         if self.tile_m % WARP or self.tile_n % WARP or not 128 <= self.threads <= 1024:
@@ -76,7 +77,7 @@ class Config:
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K), B (N, K), C (M, N), all f32 and row-major."""
     tile_m, tile_n = config.tile_m, config.tile_n
-    end = Scaling(config.scaled, Tile("M", "N", f32))
+    end = Scaling(config.scaled, Tile("M", "N", f32, multiple=() if config.any_n else (1, VECTOR)))
 
     @kernel(
         in_specs=(Tile("M", "K", f32, multiple=(1, VECTOR)), Tile("N", "K", f32, multiple=(1, VECTOR)), *end.inputs),
@@ -108,7 +109,11 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             a.load(start + TILE_K)
             b.load(start + TILE_K)
             multiply(acc, a.tile, b.tile, down, across)
-        by_alignment(C.shape[1], VECTOR, partial(store, acc, C, top + down, left + across, scaled))
+        row, column = top + down, left + across
+        if config.any_n:
+            by_alignment(C.shape[1], VECTOR, partial(store_elements, acc, C, row, column, scaled))
+        else:
+            store(acc, C, row, column, scaled)
 
     return gemm
 
@@ -171,10 +176,24 @@ def _vectors(place: SharedAddress, offsets: list[int]) -> list[Register]:
     return [value for offset in offsets for value in ptx.load(f32, place + offset * f32.bytes, vector=VECTOR)]
 
 
-def store(
+def store(acc: list[RegisterArray], C: ArrayHandle, row: Register, column: Register, scaled: Scaled) -> None:
+    """A thread's 8 x 16 elements, four at a time, those inside of the array."""
+    rows, columns = C.shape
+    for i, line in enumerate(acc):
+        start = C.pointer()
+        offset = ((row + i).to(u64) * columns + column) * f32.bytes
+        place = start + offset
+        for s in range(WARP // SLICE):
+            inside = (row + i < rows) & (column + s * SLICE < columns)
+            values = line[s * VECTOR : (s + 1) * VECTOR]
+            results = scaled.apply(values, scaled.read(offset, VECTOR, inside, s * SLICE))
+            ptx.store(ptx.addr(place, s * SLICE * f32.bytes), results, pred=inside)
+
+
+def store_elements(
     acc: list[RegisterArray], C: ArrayHandle, row: Register, column: Register, scaled: Scaled, count: int
 ) -> None:
-    """A thread's 8 x 16 elements, four at a time or one by one, those inside of the array."""
+    """The same for rows of any length, `count` at a time: four where they begin at multiples of four, else one."""
     for i, line in enumerate(acc):
         left = columns_left(C, row + i, column)
         offset = ((row + i).to(u64) * C.shape[1] + column) * f32.bytes

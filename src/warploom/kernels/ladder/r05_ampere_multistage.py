@@ -13,7 +13,7 @@ Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128; two CTAs on a
            other stores its result
 Barriers   bar 0, once for each k-tile: its copies have arrived, and the stage before it is free
 Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB
-Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
 Seed       no figure; the main loop is seed 000's "speed of light Ampere mainloop"
 """
 
@@ -24,13 +24,14 @@ from dataclasses import dataclass
 from ...collective import CpAsyncPipeline, OperandCopy, Scaling, WarpMma, store_groups, warp_place
 from ...isa.dtypes import DType, bf16
 from ...lang import Kernel, Tile, kernel, ptx, smem, tiles
+from .operands import result
 
 
 @dataclass(frozen=True)
 class Config:
     """Tile in elements, stages, warps over the tile (each warp's part a multiple of 16 x 16), type of C.
 
-    `scaled`: whether there are C, alpha and beta.
+    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
     """
 
     tile_m: int = 128
@@ -40,6 +41,7 @@ class Config:
     warps: tuple[int, int] = (2, 2)
     out: DType = bf16
     scaled: bool = False
+    any_n: bool = False
 
     @property
     def threads(self) -> int:
@@ -51,7 +53,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
 
-    end = Scaling(config.scaled, Tile("M", "N", config.out))
+    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
         in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8)), *end.inputs),

@@ -9,7 +9,7 @@ Idea       A counterexample. Before cp.async a load from global memory could onl
 Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128
 Barriers   bar 0, once for each k-tile: the other buffer is written, and this one is read
 Buffers    2 stages of A 128 x 32 and B 128 x 32 bf16, 32 KiB
-Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
 Seed       no figure; seed 003 describes the scheme and its price in registers
 """
 
@@ -20,13 +20,17 @@ from dataclasses import dataclass
 from ...collective import OperandCopy, Scaling, WarpMma, store_groups, warp_place
 from ...isa.dtypes import DType, bf16, u32
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
+from .operands import result
 
 STAGES = 2
 
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, warps over the tile, type of C, whether there are C, alpha and beta."""
+    """Tile in elements, warps over the tile, type of C.
+
+    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
+    """
 
     tile_m: int = 128
     tile_n: int = 128
@@ -34,6 +38,7 @@ class Config:
     warps: tuple[int, int] = (2, 2)
     out: DType = bf16
     scaled: bool = False
+    any_n: bool = False
 
     @property
     def threads(self) -> int:
@@ -45,7 +50,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
 
-    end = Scaling(config.scaled, Tile("M", "N", config.out))
+    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
         in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8)), *end.inputs),

@@ -11,7 +11,7 @@ Idea       wgmma reads both operands from shared memory by itself: no ldmatrix, 
 Roles      one warpgroup of 128 threads copies and multiplies
 Barriers   bar 0, once for each k-tile: its copies have arrived and are fenced, and wgmmas before it have read theirs
 Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit an SM
-Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
 Seed       no figure; seed 000 names it the step that "would get no extra performance at all"
 """
 
@@ -31,11 +31,15 @@ from ...collective import (
 from ...isa.dtypes import DType, bf16
 from ...lang import Kernel, Tile, kernel, ptx, smem, tiles
 from ..other_gpus import other_rungs
+from .operands import result
 
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements (tile_m a multiple of 64), stages, type of C, whether there are C, alpha and beta."""
+    """Tile in elements (tile_m a multiple of 64), stages, type of C.
+
+    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
+    """
 
     tile_m: int = 128
     tile_n: int = 128
@@ -43,13 +47,14 @@ class Config:
     stages: int = 3
     out: DType = bf16
     scaled: bool = False
+    any_n: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
 
-    end = Scaling(config.scaled, Tile("M", "N", config.out))
+    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
         in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8)), *end.inputs),

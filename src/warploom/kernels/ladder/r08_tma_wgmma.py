@@ -10,7 +10,7 @@ Roles      one warpgroup of 128 threads; thread 0 also starts the copies
 Barriers   full       1 arrival + bytes of both tiles    TMA -> all threads
            bar 0      once for each k-tile: all warps' wgmmas have read the tiles
 Buffers    A 64 x 64 and B 64 x 64 bf16, 16 KiB
-Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
 Seed       317 TFLOP/s, from 32 for warp-tiling (seeds/004; H100)
 """
 
@@ -27,13 +27,17 @@ from .operands import operands, result
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements (tile_m a multiple of 64), type of C, whether there are C, alpha, beta."""
+    """Tile in elements (tile_m a multiple of 64), type of C.
+
+    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
+    """
 
     tile_m: int = 64
     tile_n: int = 64
     tile_k: int = 64
     out: DType = bf16
     scaled: bool = False
+    any_n: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -44,7 +48,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 def synchronous(name: str, config: Config) -> Kernel:
     """The kernel of rungs 8 and 9."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
-    end = Scaling(config.scaled, result(config.out))
+    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
         in_specs=(*operands(tile_m, tile_n, tile_k), *end.inputs),

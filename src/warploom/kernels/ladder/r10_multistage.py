@@ -11,7 +11,7 @@ Barriers   full[s]    1 arrival + bytes of both tiles    TMA -> all threads
            bar 0      once for each k-tile: all warps are done with the stage before, which is filled next
 Ring       3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit an SM
 Buffers    the ring
-Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
 Seed       no figure of its own; seed 003 names it beside warp specialisation, the seed's next figure is rung 11's
 """
 
@@ -28,7 +28,10 @@ from .operands import operands, result
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements (tile_m a multiple of 64), stages, type of C, whether there are C, alpha, beta."""
+    """Tile in elements (tile_m a multiple of 64), stages, type of C.
+
+    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
+    """
 
     tile_m: int = 128
     tile_n: int = 128
@@ -36,12 +39,13 @@ class Config:
     stages: int = 3
     out: DType = bf16
     scaled: bool = False
+    any_n: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
-    end = Scaling(config.scaled, result(config.out))
+    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
         in_specs=(*operands(tile_m, tile_n, tile_k), *end.inputs),

@@ -14,7 +14,7 @@ Barriers   full[s]    1 + 128 arrivals + bytes     producer -> consumer
            (as in a first version in CUDA C++, where every thread arrives; rung 14 does with one)
 Ring       5 stages of A 128 x 64 and B 128 x 64 bf16, 160 KiB
 Buffers    the ring
-Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
 Seed       498 TFLOP/s, from 423 (seeds/004; H100)
 """
 
@@ -46,7 +46,7 @@ from .operands import operands, result
 class Config:
     """Tile in elements, stages of the ring, consumer warpgroups (each tile_m / consumers rows), type of C.
 
-    `scaled`: whether there are C, alpha and beta.
+    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
     """
 
     tile_m: int = 128
@@ -56,6 +56,7 @@ class Config:
     consumers: int = 1
     out: DType = bf16
     scaled: bool = False
+    any_n: bool = False
 
     @property
     def threads(self) -> int:
@@ -76,7 +77,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 def specialised(name: str, config: Config) -> Kernel:
     """The kernel of rungs 11 and 12."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
-    end = Scaling(config.scaled, result(config.out))
+    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
         in_specs=(*operands(tile_m, tile_n, tile_k), *end.inputs),

@@ -11,7 +11,7 @@ Roles      as on rung 12
 Barriers   as on rung 12; the phases run on from tile to tile
 Buffers    as on rung 12
 Order      bands of 8 tile rows, column by column: the tiles computed at one time share their rows of A and of B
-Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
 Seed       660 TFLOP/s, from 610 (seeds/004; H100)
 """
 
@@ -57,7 +57,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 def persistent(name: str, config: Config, *, every_thread: bool) -> Kernel:
     """The kernel of rungs 13 and 14."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
-    end = Scaling(config.scaled, result(config.out))
+    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
         in_specs=(*operands(tile_m, tile_n, tile_k), *end.inputs),

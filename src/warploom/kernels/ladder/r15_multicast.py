@@ -15,7 +15,7 @@ Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' prod
            cluster    before the first remote access, and at the end
 Ring       4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB
 Buffers    the ring
-Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
 Seed       734 TFLOP/s, from 704 (seeds/004; H100)
 """
 
@@ -62,7 +62,7 @@ class Config(r13_persistent.Config):
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
-    end = Scaling(config.scaled, result(config.out))
+    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
         in_specs=(*operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared), *end.inputs),

@@ -11,7 +11,7 @@ Roles      producer   warpgroup 0, one thread, 40 registers
            consumer   warpgroups 1, 2, 232 registers: 64 x 256 each
 Barriers   as on rung 15
 Buffers    as on rung 15
-Limits     any M and N; K a multiple of 8; B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
 Seed       747 TFLOP/s, from 734 (seeds/004; H100)
 """
 
@@ -53,7 +53,7 @@ class Config(r15_multicast.Config):
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
-    end = Scaling(config.scaled, result(config.out))
+    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
         in_specs=(*operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared), *end.inputs),

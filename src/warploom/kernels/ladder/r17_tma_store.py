@@ -13,7 +13,7 @@ Roles      as on rung 16; one thread of each consumer starts its stores
 Barriers   as on rung 16, and
            bar 1, 2   128 threads of a consumer, twice for each box: the slot is free; the box is written
 Buffers    the ring, 192 KiB; 2 x 2 boxes of 64 x 64 bf16, 32 KiB
-Limits     any M; N and K multiples of 8 (any N with `overhang`); B is (N, K); C is bf16
+Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16
 Seed       758 TFLOP/s, from 747 (seeds/004; H100)
 """
 
@@ -50,12 +50,11 @@ class Config(r16_registers.Config):
 
     `pdl`: the kernel may start while the one before it in the stream ends (programmatic dependent launch): it sets
     itself up, waits before its first load, and lets the next one start after its last.
-    `overhang`: nobody else uses what lies behind a row of C, up to whole 16 bytes: TMA writes it too, so N may be any.
+    `any_n`: N may be any, and nobody else uses what lies behind a row of C, up to whole 16 bytes: TMA writes it too.
     """
 
     slots: int = 2
     pdl: bool = False
-    overhang: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -66,7 +65,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 def cooperative(name: str, config: Config, order: Order, *, matrices: bool) -> Kernel:
     """The kernel of rungs 17 to 19: the order of the tiles, and how a box is written, are theirs."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
-    end = Scaling(config.scaled, result_in_boxes(config.overhang))
+    end = Scaling(config.scaled, result_in_boxes(config.any_n))
 
     @kernel(
         in_specs=(*operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared), *end.inputs),

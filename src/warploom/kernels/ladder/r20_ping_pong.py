@@ -18,7 +18,7 @@ Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' prod
            cluster    before the first remote access, and at the end
 Ring       5 stages of A 128 x 64 and B 192 x 64 bf16, 200 KiB
 Buffers    the ring; 2 boxes of 64 x 64 bf16, one for each consumer, 16 KiB: nobody waits for a store that is hidden
-Limits     any M; N and K multiples of 8 (any N with `overhang`); B is (N, K); C is bf16
+Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16
 Seed       no figure in TFLOP/s; seeds 000 and 001 describe the schedule (CUTLASS Ping-Pong)
 """
 
@@ -67,7 +67,7 @@ class Config(r17_tma_store.Config):
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16, all row-major."""
     tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
-    end = Scaling(config.scaled, result_in_boxes(config.overhang))
+    end = Scaling(config.scaled, result_in_boxes(config.any_n))
 
     @kernel(
         in_specs=(*operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared), *end.inputs),
