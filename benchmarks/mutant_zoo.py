@@ -43,10 +43,11 @@ def counts(pattern: str = "*") -> dict[str, int]:
 
 
 def chosen(have: dict[str, int], sample: int | None) -> dict[str, list[int]]:
-    """Numbers of the mutants to run, by kernel: all but of kernels with a sample of their own, or so many together."""
+    """Numbers of the mutants to run, by kernel: what a run for evidence judges, or so many of these."""
+    evidence = {kernel: _own(subjects()[kernel].sample, count) for kernel, count in have.items()}
     if sample is None:
-        return {kernel: _own(subjects()[kernel].sample, count) for kernel, count in have.items()}
-    every = [(kernel, number) for kernel, count in have.items() for number in range(count)]
+        return evidence
+    every = [(kernel, number) for kernel, numbers in evidence.items() for number in numbers]
     every = random.Random(SEED).sample(every, min(sample, len(every)))
     picked: dict[str, list[int]] = {kernel: [] for kernel in have}
     for kernel, number in every:

@@ -42,7 +42,10 @@ def mutant_zoo(result: dict[str, Any]) -> list[str]:
     total = result["total"]
     lines = ["| kernel | mutants | found | equivalent | missed |", "|---|---|---|---|---|"]
     for row in (*(row for row in result["rows"] if row["mutants"]), {"kernel": "**all**", **total}):
-        lines.append("| " + " | ".join(str(row[key]) for key in ("kernel", "mutants", *OUTCOMES)) + " |")
+        judged = row["mutants"]
+        if row.get("of", judged) != judged:
+            judged = f"{judged} of {row['of']}"
+        lines.append(f"| {row['kernel']} | {judged} | " + " | ".join(str(row[key]) for key in OUTCOMES) + " |")
     return lines
 
 
