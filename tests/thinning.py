@@ -20,3 +20,13 @@ def thinned(cases: Iterable[Any], step: int) -> list[Any]:
 def crossed(*axes: Iterable[Any], step: int) -> list[Any]:
     """All combinations, thinned. A step that shares no factor with the axes' lengths meets every value of each."""
     return thinned(product(*axes), step)
+
+
+SCHEDULES = [
+    *(pytest.param(*pair, id="-".join(map(str, pair))) for pair in (("eager", 0), ("random", 1), ("starve", 0))),
+    *(
+        pytest.param(*pair, id="-".join(map(str, pair)), marks=SLOW)
+        for pair in (("random", 2), ("random", 3), ("starve", 1), ("starve", 5))
+    ),
+]
+"""(schedule, seed) beside the default: one of each kind, and more under slow."""

@@ -10,18 +10,10 @@ import pytest
 
 from tests.foreign.compile_cuda import TARGETS, compiled, find_nvcc
 from tests.foreign.cuda_texts import run, targets_of, text
+from tests.thinning import SCHEDULES
 from warploom.runtime.tensor_map import TensorMap
 
-RANDOM_SCHEDULES = [
-    ("eager", 0),
-    ("random", 1),
-    ("random", 2),
-    ("random", 3),
-    ("starve", 0),
-    ("starve", 1),
-    ("starve", 5),
-]
-schedules = pytest.mark.parametrize("schedule, seed", [("lazy", 0), *RANDOM_SCHEDULES])
+schedules = pytest.mark.parametrize("schedule, seed", [("lazy", 0), *SCHEDULES])
 
 
 @pytest.mark.slow

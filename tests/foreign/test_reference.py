@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.foreign.reference_kernels import DECODE, FOLDER, LARGE, Decode, Large, Problem, block_scaled
+from tests.thinning import SCHEDULES
 from warploom.errors import DeadlockError
 from warploom.runtime import emulate, launch_file
 
@@ -16,7 +17,6 @@ HALF_UNIT = 2.0**-8
 """Half a unit in the last place of bf16, relative."""
 SUM_ERROR = 2.0**-16
 """Of the largest output: what summing in float32 may add."""
-SCHEDULES = [("eager", 0), *(("random", seed) for seed in (1, 2, 3)), *(("starve", seed) for seed in (0, 1, 5))]
 
 
 def run(kernel: Large | Decode, problem: Problem, schedule: str = "lazy", seed: int = 0) -> np.ndarray:

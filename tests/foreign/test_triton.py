@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.thinning import SCHEDULES
 from warploom.runtime import TensorMap, emulate, launch_file
 
 FOLDER = Path(__file__).parent / "triton"
 TEXTS = sorted(path.stem for path in FOLDER.glob("*.ptx"))
-SCHEDULES = [("eager", 0), *(("random", seed) for seed in (1, 2, 3)), *(("starve", seed) for seed in (0, 1, 5))]
 OF_BF16, OF_F16, OF_F32 = 2.0**-8, 2.0**-11, 2.0**-18
 
 
