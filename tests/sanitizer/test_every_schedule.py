@@ -66,7 +66,7 @@ def test_a_wait_without_a_meeting_behind_the_initialisation(schedule: str, seed:
     (TRY + "selp.u32 %r9, 1, 0, %p0;\nsetp.eq.u32 %p4, %r9, 0;\n", False),
     ("again:\n" + TRY + "selp.u32 %r9, 1, 0, %p0;\nsetp.eq.u32 %p4, %r9, 0;\n@%p4 bra again;\n", True),
     (TRY + wait(), True),
-], ids=["loop", "no loop", "branch to what follows", "copied and left", "loop over a copy", "tried before"])  # fmt: skip
+], ids=["loop", "no loop", "branch on", "copied and left", "loop over a copy", "tried before"])  # fmt: skip
 def test_a_wait_whose_result_nobody_looks_at_has_waited_for_nothing(asked: str, heeded: bool, schedule: str, seed: int):
     found = rules(Example(INIT + load() + asked + READ), schedule, seed)
     assert (found == set()) if heeded else ("copy-not-waited" in found)
