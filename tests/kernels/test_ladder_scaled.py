@@ -139,3 +139,27 @@ def test_it_assembles_without_spills_and_remarks(rung: Rung):
         pytest.skip("no ptxas here")
     resources = scaled(rung).resources()
     assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
+
+
+# -- on a GPU -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("m, n, k", [SIZES, (1000, 1047, 520), (1000, 1050, 520)])
+@EVERY_RUNG
+def test_on_a_gpu_in_place_and_where_c_is_not_read(rung: Rung, m: int, n: int, k: int):
+    torch = pytest.importorskip("torch")
+    dtype = torch.bfloat16 if rung.out is not f32 else torch.float32
+    a, b = (torch.from_numpy(x.astype(np.float32)).to("cuda", dtype) for x in operands(rung, m, n, k, whole=True))
+    exact = a.double() @ (b.T if rung.layout == "TN" else b).double()
+    pitch = -(-n // 8) * 8 + 8 if rung in BY_TMA else n
+    kernel, memory = scaled(rung), torch.full((m + 8, pitch), 7.0, device="cuda", dtype=dtype)
+    c = memory[:m, :n]
+    c.copy_(torch.from_numpy(whole((m, n))))
+    before = c.double()
+    kernel(a, b, c, alpha=1.5, beta=-0.5, out=c)
+    assert torch.equal(c, (1.5 * exact - 0.5 * before).to(dtype))
+    assert bool((memory[m:] == 7.0).all()) and bool((memory[:m, -(-n // 8) * 8 :] == 7.0).all())
+    nothing = torch.full((m, pitch), float("nan"), device="cuda", dtype=dtype)[:, :n]
+    kernel(a, b, nothing, alpha=2.0, beta=0.0, out=c)
+    assert torch.equal(c, (2 * exact).to(dtype))
