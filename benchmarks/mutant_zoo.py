@@ -1,12 +1,13 @@
 """Whether the sanitizer finds what is wrong: all mutants of `zoo/kernels.py`, and which of them it names rightly.
 
-    python benchmarks/mutant_zoo.py [--kernel PATTERN] [--sample N] [--jobs N] [--json FILE]
+    python benchmarks/mutant_zoo.py [--kernel PATTERN] [--kind KIND] [--sample N] [--jobs N] [--json FILE]
 
 A mutant counts as found where a right rule points at a right place (`zoo/judge.py`, `zoo/sites.py`); one that is
 equivalent to its kernel is listed with the edge that makes it so (`zoo/equivalents.py`). With `--sample` a number of
 mutants drawn with a fixed seed, and nothing is written; else each kernel's row goes into
 benchmarks/results/<machine>/mutant-zoo.json as it is done, in place of an older one. Of the kernels in `zoo/hopper.py`
-a sample drawn with the same seed is judged; their rows say of how many (`of`).
+a sample drawn with the same seed is judged; their rows say of how many (`of`). With `--kind` only mutants of that kind
+are judged, and added to the rows of the other kernels, which must not have the kind yet.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from benchmarks.zoo import Healthy, Sites, Verdict, judge, subjects  # noqa: E40
 from warploom.asm.mutate import mutants  # noqa: E402
 
 SEED = 0
+OUTCOMES = ("found", "equivalent", "missed")
 
 
 def counts(pattern: str = "*") -> dict[str, int]:
@@ -60,6 +62,16 @@ def _own(sample: int | None, count: int) -> list[int]:
     return (
         list(range(count)) if sample is None else sorted(random.Random(SEED).sample(range(count), min(sample, count)))
     )
+
+
+def of_kind(picked: dict[str, list[int]], kind: str) -> dict[str, list[int]]:
+    """Those of one kind, of kernels all of whose mutants are judged."""
+    whole = {name: subject for name, subject in subjects().items() if name in picked and subject.sample is None}
+    numbers = {
+        name: [number for number, mutant in enumerate(mutants(subject.module)) if mutant.kind == kind]
+        for name, subject in whole.items()
+    }
+    return {name: some for name, some in numbers.items() if some}
 
 
 def run(task: tuple[str, list[int]]) -> tuple[str, list[Verdict], float]:
@@ -112,6 +124,7 @@ def summary(kernel: str, verdicts: list[Verdict], of: int) -> dict[str, Any]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kernel", default="*", help="only kernels whose name fits the pattern")
+    parser.add_argument("--kind", help="only mutants of that kind, to be added to the rows that there are")
     parser.add_argument("--sample", type=int, help="so many mutants instead of all")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--json", type=Path, help="write the evidence there")
@@ -119,6 +132,8 @@ def main() -> int:
 
     have = counts(options.kernel)
     picked = chosen(have, options.sample)
+    if options.kind is not None:
+        picked = of_kind(picked, options.kind)
     wanted, done, started = sum(map(len, picked.values())), 0, time.perf_counter()
     verdicts: dict[str, list[Verdict]] = {kernel: [] for kernel in picked}
     machine = f"cpu-{platform.machine()}-{os.cpu_count()}-cores"
@@ -132,7 +147,7 @@ def main() -> int:
             for verdict in missed:
                 print(f"    {verdict.kind} at {verdict.site} ({verdict.place}): {verdict.what}; {verdict.seen[:3]}")
             if options.sample is None and len(verdicts[kernel]) == len(picked[kernel]):
-                write(path, summary(kernel, verdicts[kernel], have[kernel]))
+                write(path, summary(kernel, verdicts[kernel], have[kernel]), options.kind)
 
     rows = [summary(kernel, verdicts[kernel], have[kernel]) for kernel in verdicts]
     total = totals(rows)
@@ -142,16 +157,31 @@ def main() -> int:
 
 def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
     """The sums of all kernels."""
-    return {name: sum(row[name] for row in rows) for name in ("mutants", "found", "equivalent", "missed")}
+    return {name: sum(row[name] for row in rows) for name in ("mutants", *OUTCOMES)}
 
 
-def write(path: Path, row: dict[str, Any]) -> None:
-    """Put a kernel's row into the evidence file."""
+def added(old: dict[str, Any], row: dict[str, Any], kind: str) -> dict[str, Any]:
+    """A kernel's row with the verdicts of one more kind; `added` says when they came."""
+    if kind in old["kinds"]:
+        raise SystemExit(f"the row of {row['kernel']} has {kind} already: judge all its mutants anew")
+    counts = ("mutants", *OUTCOMES)
+    by_name = {name: dict((Counter(old[name]) + Counter(row[name])).most_common()) for name in ("rules", "schedules")}
+    return {
+        **old, **{name: old[name] + row[name] for name in counts}, **by_name, "of": row["of"],
+        "kinds": dict(sorted({**old["kinds"], **row["kinds"]}.items())),
+        "equivalents": old["equivalents"] + row["equivalents"], "misses": old["misses"] + row["misses"],
+        "added": {**old.get("added", {}), kind: time.strftime("%Y-%m-%d")},
+    }  # fmt: skip
+
+
+def write(path: Path, row: dict[str, Any], kind: str | None = None) -> None:
+    """Put a kernel's row, or what it has of one kind, into the evidence file."""
     from warploom.lab import evidence
 
     rows = {old["kernel"]: old for old in json.loads(path.read_text())["rows"]} if path.exists() else {}
     text = subjects()[row["kernel"]].program.text
-    rows[row["kernel"]] = {**row, "ptx_sha256": evidence.ptx_sha256(text), "date": time.strftime("%Y-%m-%d")}
+    made = {**row, "ptx_sha256": evidence.ptx_sha256(text), "date": time.strftime("%Y-%m-%d")}
+    rows[row["kernel"]] = made if kind is None else added(rows[row["kernel"]], row, kind)
     ordered = [rows[name] for name in subjects() if name in rows]
     head = evidence.header("mutant-zoo", command="python benchmarks/mutant_zoo.py")
     evidence.write(path, {**head, "total": totals(ordered)}, ordered)

@@ -25,6 +25,7 @@ OWN_WAIT = (
 IN_CTA = "only threads of the CTA use the barriers before they meet again: bar.sync orders their initialisation"
 CLUSTER = "barrier.cluster.arrive.release orders the initialisation by itself"
 LAST = "one tile for each CTA: behind the loop nobody fills the stage again, so nobody waits for its release"
+LAST_TAIL = "behind the split tail nobody fills a stage again, so nobody waits for its release"
 READ = "the exit needs the sources to have been read, and nobody in the kernel reads C"
 ALL_HERE = "each CTA has waited for the bytes of both halves, so no copy is on its way to one that exits"
 ALONE = "a cluster of one CTA: nobody reaches into it, and it reaches nobody"
@@ -75,6 +76,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("fused", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
     ("grouped", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
     ("block_scaled", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
+    ("r22_*", "release-before-wait", f"{GROUP}#7", LAST_TAIL),
     ("r2[23]_*", "wait-for-reads-only", "cp.async.bulk.wait_group#*", READ),
     ("decode_last", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("decode_streamed", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
