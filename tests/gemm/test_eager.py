@@ -160,6 +160,19 @@ warploom.matmul(a, b, out=out)
     assert len(launches(log)) == 9
 
 
+def test_a_grouped_call_that_came_before_only_launches(on_gpu):
+    log = on_gpu("""
+from warploom.gemm import grouped
+a, w, ends, out = bf16(96, 128), bf16(3, 64, 128), torch.tensor([9, 9, 96], dtype=torch.int32), bf16(96, 64)
+def call(): assert warploom.grouped_matmul(a, w.mT, offsets=ends, out=out) is out
+call()
+grouped.read = None                         # the long way would fail now
+call()
+""")
+    first, second = launches(log)
+    assert first == second
+
+
 def test_a_gpu_before_ampere_is_refused_in_a_sentence(on_gpu):
     on_gpu("""
 from warploom.gemm import run

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.thinning import crossed
 from warploom.driver import toolchain
 from warploom.errors import ArgumentError
-from warploom.kernels.hopper.description import Config, Product
-from warploom.kernels.hopper.grouped import CONFIG, SMALL_GROUPS, build
+from warploom.kernels.hopper.description import Config, Fusion, Product
+from warploom.kernels.hopper.grouped import CONFIG, MEDIUM_GROUPS, SMALL_GROUPS, build
 from warploom.runtime.machine import H200
 from warploom.types import e4m3
 
@@ -79,6 +79,16 @@ def test_it_is_built_without_spills_and_remarks(config: Config):
         pytest.skip("no ptxas here")
     for product in (Product(), Product(e4m3, e4m3)):
         resources = build(product, config).resources()
+        assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
+
+
+@pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
+@pytest.mark.parametrize(
+    "config", [SMALL_GROUPS, pytest.param(CONFIG, marks=pytest.mark.slow), MEDIUM_GROUPS], ids=Config.name
+)
+def test_with_scales_it_is_built_without_spills_and_remarks(config: Config):
+    for fusion in (Fusion(scales="row"), Fusion(scales="row", bias="column", activation="gelu")):
+        resources = build(Product(e4m3, e4m3), config, fusion, "offsets").resources()
         assert (resources.spills, resources.stack, resources.notes) == (0, 0, ())
 
 

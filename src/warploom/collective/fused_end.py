@@ -47,6 +47,8 @@ class FusedEnd:
         self.fusion, self.D, self.given, self.spare, self.pdl = fusion, D, given, spare, pdl
         self.factor: Register | None = None
         self.scale_out: Register | None = None
+        self.vectors_from: Register | None = None
+        """Where the vectors along the columns begin, in elements: those of a group, of a grouped product."""
         self.largest: Register | None = None
         self._begun = False
         elements = (("gate", fusion.gate), ("C", fusion.addend))
@@ -155,7 +157,9 @@ class FusedBlock:
                 loaded.inside = [self.column + (offset + j) < self.columns for j in _PAIR]
         for name, what in vectors:
             array: ArrayHandle = self.given[name]
-            place = _at(array.pointer(), self.column, array.dtype.bytes)
+            begin = self.end.vectors_from
+            column = self.column if begin is None else self.column + begin
+            place = _at(array.pointer(), column, array.dtype.bytes)
             for loaded, offset in zip(result, offsets, strict=True):
                 elements = [_one(array.dtype, place, offset + j, inside) for j, inside in enumerate(loaded.inside)]
                 setattr(loaded, what, elements)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ..isa.dtypes import s32, u32, u64
 from ..lang import ptx, reg, smem
@@ -40,18 +41,92 @@ class GroupPlace:
     group: Register
 
 
+class Limits(Protocol):
+    """Which rows are whose."""
+
+    @property
+    def count(self) -> Register:
+        """Groups; at most `LIMIT`."""
+
+    def of(self, group: Register) -> tuple[Register, Register]:
+        """First row of a group and the one behind its last, s32, whatever the arrays hold."""
+
+
+@dataclass
+class Bounds:
+    """Both are told: `begins` and `ends`, s32, one entry for each group."""
+
+    begins: ArrayHandle
+    ends: ArrayHandle
+
+    @property
+    def count(self) -> Register:
+        """Groups."""
+        return self.begins.shape[0]
+
+    def of(self, group: Register) -> tuple[Register, Register]:
+        """As told."""
+        return _entry(self.begins, group), _entry(self.ends, group)
+
+
+@dataclass
+class Offsets:
+    """Groups behind each other: `ends` (s32) says where each ends."""
+
+    ends: ArrayHandle
+
+    @property
+    def count(self) -> Register:
+        """Groups."""
+        return self.ends.shape[0]
+
+    def of(self, group: Register) -> tuple[Register, Register]:
+        """From the end of the group before."""
+        before = _entry(self.ends, ptx.select(group == 0, 0, group - 1))
+        return ptx.select(group == 0, 0, before), _entry(self.ends, group)
+
+
+@dataclass
+class Sizes:
+    """Every group has the same room of `rows` / groups; the first `sizes` (s32) rows of it are filled."""
+
+    sizes: ArrayHandle
+    rows: Register
+
+    @property
+    def count(self) -> Register:
+        """Groups."""
+        return self.sizes.shape[0]
+
+    @property
+    def room(self) -> Register:
+        """Rows of each group."""
+        return self.rows // self.count
+
+    def of(self, group: Register) -> tuple[Register, Register]:
+        """As much as is filled, and no more than there is room."""
+        room, filled = self.room, _entry(self.sizes, group)
+        most = room.view(s32)
+        begin = (group * room).view(s32)
+        return begin, begin + ptx.select(filled < most, filled, most)
+
+
+def _entry(array: ArrayHandle, group: Register) -> Register:
+    return ptx.load(s32, ptx.addr(array.pointer() + group.to(u64) * s32.bytes))
+
+
 class Groups:
     """See the module's docstring.
 
     Args:
-        begins, ends: s32 arrays of one entry for each group, rows of A and D; at most `LIMIT` groups.
+        limits: which rows of A and D are whose.
         D: its columns are those of every group.
         tile: (m, n) of a CTA.
     """
 
-    def __init__(self, begins: ArrayHandle, ends: ArrayHandle, D: ArrayHandle, tile: tuple[int, int]) -> None:
-        self.begins, self.ends, self.tile = begins, ends, tile
-        self.count = begins.shape[0]
+    def __init__(self, limits: Limits, D: ArrayHandle, tile: tuple[int, int]) -> None:
+        self.limits, self.tile, self.height = limits, tile, D.shape[0].view(s32)
+        self.count = limits.count
         self.columns = (D.shape[1] + (tile[1] - 1)) // tile[1]
         self.before = smem.array(u32, LIMIT + 1, name="rows_before")
 
@@ -83,8 +158,9 @@ class Groups:
         return rows
 
     def _bounds(self, group: Register) -> tuple[Register, Register]:
-        offset = group.to(u64) * s32.bytes
-        return tuple(ptx.load(s32, ptx.addr(a.pointer() + offset)) for a in (self.begins, self.ends))  # type: ignore
+        """A group's rows, none of them outside of D."""
+        begin, end = self.limits.of(group)
+        return ptx.select(begin > 0, begin, 0), ptx.select(end < self.height, end, self.height)
 
     def tiles(self) -> Iterator[GroupPlace]:
         """This CTA's tiles, every n-th of them all."""

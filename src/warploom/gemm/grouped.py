@@ -5,26 +5,32 @@ Two ways to say which rows are whose, as `torch._grouped_mm` and its peers have 
     contiguous   a (Rows, K), offsets (Groups,): rows up to offsets[g] that no earlier group has are group g's
     masked       a (Groups, Room, K), sizes (Groups,): the first sizes[g] rows of a[g] are group g's
 
-Offsets and sizes lie on the GPU and are read there: nothing waits for them.
+Offsets and sizes lie on the GPU and are read there: nothing waits for them, and the tile is chosen by the average.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
-from ..isa.dtypes import s32, s64
+from ..isa.dtypes import DType, f32, s8, s32, s64
+from ..kernels.hopper.description import ACTIVATIONS, Config, Fusion, Product
+from ..kernels.hopper.grouped_config import SMS, choose
 from ..runtime import on_cpu, on_gpu
 from ..runtime.arrays import ArrayView, view
 from ..runtime.bind import Shape
 from ..runtime.dispatch import Call
 from ..runtime.machine import H200
 from ..settings import config as settings
+from .eager import launches
 from .problem import product_of
+from .request import BIAS_TYPES
+from .run import Launched
 from .views import (
     copy_into,
     new_array,
@@ -37,9 +43,6 @@ from .views import (
     with_rows,
 )
 
-FEW_ROWS = 64
-"""Groups of no more rows than this on average get the smaller tile."""
-
 
 def grouped_matmul(
     a: Any,
@@ -49,9 +52,13 @@ def grouped_matmul(
     sizes: Any = None,
     out: Any = None,
     out_dtype: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    bias: Any = None,
+    activation: str | None = None,
     config: Any = None,
 ) -> Any:
-    """D[rows of g] = A[rows of g] B[g], for every group g, in one launch.
+    """D[rows of g] = activation(scale_a scale_b (A[rows of g] B[g]) + bias[g]), for every group g, in one launch.
 
     Args:
         a: (Rows, K) with `offsets`, (Groups, Room, K) with `sizes`.
@@ -60,14 +67,65 @@ def grouped_matmul(
         sizes: (Groups,) s32, how many rows of each group's room are filled.
         out: (Rows, N) or (Groups, Room, N). Rows of no group are not written.
         out_dtype: as matmul's.
-        config: a configuration of kernels.hopper.grouped.
+        scale_a, scale_b: f32, one number each; or one for each row of `a`, (Rows, 1) or (Groups, Room, 1), and one for
+            each column of each matrix of `b`, (Groups, 1, N).
+        bias: (Groups, N), f32, bf16 or f16.
+        activation: as matmul's.
+        config: a cooperative configuration of one CTA; see `kernels.hopper.grouped`.
 
     bf16, f16, e4m3 and e5m2, s8, f32 as tf32. Raises ArgumentError, ArgumentTypeError.
     """
-    left, right = view(a, "a"), view(b, "b")
     if (offsets is None) == (sizes is None):
         raise ArgumentError("grouped_matmul takes either offsets= or sizes=", expected="one of them")
-    rank = 2 if sizes is None else 3
+    what, marks = ("offsets", offsets) if sizes is None else ("sizes", sizes)
+    named = {"a": a, "b": b, "marks": marks, "scale_a": scale_a, "scale_b": scale_b, "bias": bias}
+    tensors = {name: value for name, value in named.items() if value is not None}
+    static = ("grouped", what, out_dtype, activation, config, *tensors)
+    if out is not None:
+        found = launches().again(static, tuple(tensors.values()), out)
+        if found is not None:
+            return found
+    group = read(tensors, what, out, out_dtype, activation)
+    result = out if out is not None else _zeros(group.views["a"], group.shape, group.product.out)
+    target = replace(view(result, "out"), writable=True)
+    if target.shape != group.shape or target.dtype is not group.product.out:
+        raise ArgumentError(
+            "`out` has the wrong shape or type", expected=f"{group.shape} {group.product.out}", got=target.describe()
+        )
+    if 0 in (*group.shape, group.k, group.groups):
+        return result
+    launched = run(group, target, config or choose(group.rows, group.groups, group.n))
+    if launched is not None and out is not None:
+        launches().remember(static, tensors, result, [launched])
+    return result
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A call whose arguments were checked.
+
+    Attributes:
+        views: of its arrays, by name; "marks" are the offsets or the sizes, as `what` says.
+        rows, groups, k, n: rows of all rooms together.
+        shape: of the result.
+    """
+
+    views: dict[str, ArrayView]
+    what: str
+    product: Product
+    fusion: Fusion
+    rows: int
+    groups: int
+    k: int
+    n: int
+    shape: tuple[int, ...]
+
+
+def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activation: str | None) -> Grouped:
+    """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
+    views = {name: view(value, what if name == "marks" else name) for name, value in tensors.items()}
+    left, right, marks = views["a"], views["b"], views["marks"]
+    rank = 2 if what == "offsets" else 3
     if len(left.shape) != rank or len(right.shape) != 3:
         form = "(Rows, K)" if rank == 2 else "(Groups, Room, K)"
         raise ArgumentError(
@@ -83,54 +141,109 @@ def grouped_matmul(
         )  # fmt: skip
     wanted = None if out_dtype is None else dtypes.of(out_dtype)
     product = product_of(left.dtype, right.dtype, wanted or (view(out, "out").dtype if out is not None else None))
-    marks = view(offsets if sizes is None else sizes, "offsets" if sizes is None else "sizes")
-    _check_marks(marks, "offsets" if sizes is None else "sizes", groups)
-    if len({(each.device, each.index) for each in (left, right, marks)}) > 1:
+    _check_marks(marks, what, groups)
+    if len({(each.device, each.index) for each in views.values()}) > 1:
         raise ArgumentError(
             "the arguments of grouped_matmul are on different devices",
             expected="all on one GPU, or all on the CPU",
             got=f"`a` on {left.place}, `b` on {right.place}, the groups on {marks.place}",
         )
-    room = 0 if sizes is None else left.shape[1]
-    if sizes is not None and left.shape[0] != groups:
+    if rank == 3 and left.shape[0] != groups:
         raise ArgumentError("`a` has another number of groups than `b`", expected=groups, got=left.shape[0])
-    shape = (*left.shape[:-1], n)
-    result = out if out is not None else _zeros(left, shape, product.out)
-    target = replace(view(result, "out"), writable=True)
-    if target.shape != shape or target.dtype is not product.out:
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ArgumentError(f"there is no activation {activation!r}", expected=", ".join(ACTIVATIONS), got=activation)
+    scales = _scales(views, product, left, groups, n)
+    bias = views.get("bias")
+    if bias is not None and (bias.shape != (groups, n) or bias.dtype not in BIAS_TYPES):
         raise ArgumentError(
-            "`out` has the wrong shape or type", expected=f"{shape} {product.out}", got=target.describe()
+            "`bias` has the wrong shape or type", expected=f"({groups}, {n}) f32, bf16 or f16", got=bias.describe()
         )
-    if 0 in (*shape, k, groups):
-        return result
-    begins, ends = _limits(marks, groups, room)
-    from ..kernels.hopper import grouped as kernels
+    fusion = Fusion(
+        scales=scales, bias=None if bias is None else "column", bias_dtype=None if bias is None else bias.dtype,
+        activation=activation,
+    )  # fmt: skip
+    if product.a is s8 and not fusion.empty:
+        raise ArgumentTypeError("s8 x s8 gives exact s32 sums, and nothing is fused into them", expected="only a and b")
+    rows = left.size // k if k else 0
+    return Grouped(views, what, product, fusion, rows, groups, k, n, (*left.shape[:-1], n))
 
-    rows = left.size // k
-    chosen = config or (kernels.SMALL_GROUPS if rows <= groups * FEW_ROWS else kernels.CONFIG)
-    kernel = kernels.build(product, chosen)
-    operand = _rows(restrided(left, (rows, k), left.strides[-2:]) if rank == 2 else _flat(left, "a"), "a")
-    weights = _rows(_flat(transposed(right), "b"), "b")
+
+def _scales(views: dict[str, ArrayView], product: Product, left: ArrayView, groups: int, n: int) -> str | None:
+    """Their kind; what `views` has of them becomes as the kernel takes it."""
+    given = [views[name] for name in ("scale_a", "scale_b") if name in views]
+    if not given:
+        return None
+    rows = (*left.shape[:-1], 1)
+    if len(given) == 2 and all(each.dtype is f32 for each in given):
+        a, b = given
+        if a.size == b.size == 1 and (a.shape != rows or b.shape != (groups, 1, n)):
+            return "tensor"
+        if a.shape in (rows, rows[:-1]) and b.shape in ((groups, 1, n), (groups, n)):
+            return "row"
+    raise ArgumentError(
+        "`scale_a` and `scale_b` do not go with the operands",
+        expected=f"two f32 arrays: one number each, or {rows} and {(groups, 1, n)}",
+        got=", ".join(each.describe() for each in given),
+    )
+
+
+@lru_cache(maxsize=64)
+def _program(product: Product, config: Config, fusion: Fusion, what: str) -> Any:
+    from ..kernels.hopper import grouped
+
+    return grouped.build(product, config, fusion, what).program()
+
+
+def run(group: Grouped, target: ArrayView, config: Config) -> Launched | None:
+    """One launch; what is needed to repeat it, on a GPU and where nothing was copied."""
+    views, rank = group.views, len(group.shape)
+    program = _program(group.product, config, group.fusion, group.what)
+    copied: list[str] = []
+
+    def kept(name: str, made: ArrayView, source: ArrayView) -> ArrayView:
+        if made.pointer != source.pointer:
+            copied.append(name)
+        return made
+
+    left, right = views["a"], transposed(views["b"])
+    flat = restrided(left, (group.rows, group.k), left.strides[-2:]) if rank == 2 else _flat(left, "a")
     stored = target if rank == 2 else _flat(target, "out")
     if not rows_storable(stored):
         raise ArgumentError(
             "the rows of the result are no whole 16-byte pieces, which are what TMA stores",
-            expected=f"N a multiple of {16 // product.out.bytes}", got=f"N = {n}",
-        )  # fmt: skip
-    arrays = (operand, weights, begins, ends, with_rows(stored))
-    call = Call(kernel.program(), arrays, {})
+            expected=f"N a multiple of {16 // group.product.out.bytes}",
+            got=f"N = {group.n}",
+        )
+    given: dict[str, ArrayView] = {
+        "A": kept("a", _rows(flat, "a"), left),
+        "B": kept("b", _rows(_flat(right, "b"), "b"), right),
+        "Marks": kept("marks", _narrow(views["marks"], s32), views["marks"]),
+        "D": with_rows(stored),
+    }
+    for name in ("scale_a", "scale_b", "bias"):
+        if name in views:
+            line = _line(views[name], name)
+            given[name] = kept(name, line, views[name])
+    call = Call(program, tuple(given[spec.name] for spec in program.arrays), {})
     if left.device == "cpu":
-        options = settings.emulator
-        tiles = (rows // chosen.tile_m + groups) * -(-n // chosen.tile_n)
-        report = on_cpu.run(
-            call, list(arrays), Shape(), H200(sms=min(132, tiles)), check=options.check, schedule=options.schedule,
-            seed=options.seed, max_steps=None,
-        )  # fmt: skip
-        if options.check:
-            report.raise_on_findings()
-    else:
-        on_gpu.run(call, list(arrays), Shape(), None)
-    return result
+        _emulate(call, group, config)
+        return None
+    prepared, _ = on_gpu.run(call, list(call.given), Shape(), None)
+    if copied:
+        return None
+    names = {"A": "a", "B": "b", "Marks": "marks", "D": "out"}
+    return Launched(program, prepared, tuple(names.get(spec.name, spec.name) for spec in program.arrays), call.given)
+
+
+def _emulate(call: Call, group: Grouped, config: Config) -> None:
+    options = settings.emulator
+    tiles = (group.rows // config.tile_m + group.groups) * -(-group.n // config.tile_n)
+    report = on_cpu.run(
+        call, list(call.given), Shape(), H200(sms=min(SMS, tiles)), check=options.check, schedule=options.schedule,
+        seed=options.seed, max_steps=None,
+    )  # fmt: skip
+    if options.check:
+        report.raise_on_findings()
 
 
 def _check_marks(marks: ArrayView, name: str, groups: int) -> None:
@@ -149,23 +262,25 @@ def _check_marks(marks: ArrayView, name: str, groups: int) -> None:
         raise ArgumentError("`offsets` descend", expected="where each group ends, ascending", got=marks.host.tolist())
 
 
-def _limits(marks: ArrayView, groups: int, room: int) -> tuple[ArrayView, ArrayView]:
-    """First row of each group and the one behind its last, s32, made where the marks lie."""
-    if marks.host is not None:
-        values = marks.host.astype(np.int32)
-        if room:
-            begins = np.arange(groups, dtype=np.int32) * room
-            return view(begins, "begins"), view((begins + np.minimum(values, room)).astype(np.int32), "ends")
-        return view(np.concatenate([[0], values[:-1]]).astype(np.int32), "begins"), view(values, "ends")
-    import torch
-
-    ends = to_array(marks).to(torch.int32)
-    if room:
-        begins = torch.arange(groups, dtype=torch.int32, device=ends.device) * room
-        ends = begins + ends.clamp(max=room)
+def _narrow(array: ArrayView, dtype: DType) -> ArrayView:
+    """The marks in the type that the kernel reads, contiguous."""
+    if array.dtype is dtype and array.contiguous:
+        return array
+    copy = replace(view(new_array(array, array.shape, dtype), "marks"), writable=True)
+    if array.host is not None and copy.host is not None:
+        copy.host[...] = array.host.astype(np.int32)
     else:
-        begins = torch.nn.functional.pad(ends[:-1], (1, 0))
-    return view(begins, "begins"), view(ends.contiguous(), "ends")
+        to_array(copy).copy_(to_array(array))
+    return copy
+
+
+def _line(array: ArrayView, name: str) -> ArrayView:
+    """All elements in a row, in the order of the indices."""
+    if not array.contiguous:
+        copy = replace(view(new_array(array, array.shape, array.dtype), name), writable=True)
+        copy_into(copy, array)
+        array = copy
+    return restrided(array, (array.size,), (array.dtype.bytes,))
 
 
 def _flat(array: ArrayView, name: str) -> ArrayView:

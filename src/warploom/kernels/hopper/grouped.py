@@ -2,9 +2,10 @@
 
     D[begins[g] : ends[g]] = A[begins[g] : ends[g]] @ B[g]ᵀ          for every group g
 
-Contiguous segments are begins = offsets[:-1], ends = offsets[1:]; masked ones (a fixed room for each group, partly
-filled) begins = g * room, ends = begins + filled. Rows between groups are not touched, groups may be empty, and no row
-has to be moved or padded: a tile that hangs over its group's end reads rows of the next group and does not store them.
+then scales and whatever else of `Fusion` belongs to a row or a column. Contiguous segments are told by where they end
+("offsets"), masked ones (a fixed room for each group, partly filled) by how much is filled ("sizes"). Rows between
+groups are not touched, groups may be empty, and no row has to be moved or padded: a tile that hangs over its group's
+end reads rows of the next group and does not store them.
 
 Roles      producer   warpgroup 0, one thread: TMA loads of the k-tiles of the CTA's tiles, whatever their group
            consumer   every other warpgroup: wgmma for its rows; whole blocks leave by TMA, the group's last rows one
@@ -18,6 +19,7 @@ Limits     1024 groups; N and K multiples of 16 bytes' worth; columns behind N a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 
 from ...collective import (
@@ -31,65 +33,67 @@ from ...collective import (
     warpgroup_index,
     wgmma_accumulators,
 )
-from ...collective.groups import GroupPlace, Groups, store_group_rows
+from ...collective.fused_end import FusedEnd
+from ...collective.groups import Bounds, GroupPlace, Groups, Limits, Offsets, Sizes, store_group_rows
 from ...collective.schedule import Place
+from ...collective.sizes import OnAll
 from ...errors import ArgumentError
-from ...isa.dtypes import s32
-from ...lang import Kernel, Tile, kernel, ptx
+from ...isa.dtypes import f32, s32
+from ...lang import Kernel, Scalar, Tile, kernel, ptx
+from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from . import gemm
-from .description import Config, Product
+from .description import Config, Fusion, Product
+from .grouped_config import CONFIG, MEDIUM_GROUPS, SMALL_GROUPS
 
-CONFIG = Config(tile_m=128, tile_n=256, stages=4, slots=1, ctas=1)
-"""Groups of some hundred rows."""
-SMALL_GROUPS = Config(tile_m=64, tile_n=256, consumers=1, stages=5, slots=1, ctas=1)
-"""Groups of up to 64 rows: nothing is multiplied for the rest of a larger tile."""
+__all__ = ["CONFIG", "MEDIUM_GROUPS", "SMALL_GROUPS", "build"]
+
+LIMITS = ("bounds", "offsets", "sizes")
 
 
 @lru_cache(maxsize=64)
-def build(product: Product = Product(), config: Config = CONFIG) -> Kernel:  # noqa: B008 - frozen
-    """The kernel; called as kernel(a, b, begins, ends, out=d).
+def build(
+    product: Product = Product(),  # noqa: B008 - frozen
+    config: Config = CONFIG,
+    fusion: Fusion = Fusion(),  # noqa: B008
+    limits: str = "bounds",
+) -> Kernel:
+    """The kernel; called as kernel(a, b, *limits, *vectors, out=d).
 
-    a (Rows, K); b (Groups * N, K), the matrices below each other; begins and ends (Groups,) s32; d (Rows, N).
+    a (Rows, K); b (Groups * N, K), the matrices below each other; d (Rows, N).
+    limits, s32: "bounds": begins (Groups,) and ends (Groups,); "offsets": ends; "sizes": how many rows of each group's
+    room, Rows / Groups, are filled.
+    vectors, by `fusion`: scale_a (Rows,) and scale_b (Groups * N,), or one number each; bias (Groups * N,). Scales, a
+    bias of the column, alpha and an activation are what there is.
     Raises ArgumentError where the configuration does not fit.
     """
     config.check(product)
-    if config.form != "cooperative" or config.ctas != 1 or "MN" in (product.a_major, product.b_major):
-        raise ArgumentError(
-            f"the grouped kernel cannot be built as {config.name()}",
-            expected="a cooperative form, one CTA, both operands contiguous in k",
-            got=f"{product}, {config}",
-        )
+    check(product, config, fusion, limits)
     tile_m, tile_n = config.tile_m, config.tile_n
+    marks = ("Begins", "Ends") if limits == "bounds" else ("Marks",)
+    more = vectors(fusion, product)
+    names = ("A", "B", *marks, *more, "D")
 
-    @kernel(
-        in_specs=(
-            Tile.wgmma_a("Rows", "K", product.a, tile_m=tile_m, tile_k=product.tile_k, ragged=True),
-            Tile.wgmma_b("AllN", "K", product.b, major="K", tile_n=tile_n, tile_k=product.tile_k, ragged=True),
-            Tile("Groups", s32), Tile("Groups", s32),
-        ),
-        out_specs=(gemm.result(product, rows="Rows"),),
-        grid=lambda dims, machine: (machine.sms, 1, 1),
-        block=config.threads,
-        arch="sm_90a",
-        pdl=config.pdl,
-        name="grouped",
-    )  # fmt: skip
-    def grouped(A, B, Begins, Ends, D):
+    def grouped(*handles):
+        given = dict(zip(names, handles, strict=True))
+        A, B, D = given["A"], given["B"], given["D"]
         ring = TmaPipeline(
             stages=config.stages,
             consumers=config.consumers,
             a=gemm.ring_tile(product.a, "K", tile_m, product.tile_k, config.stages, "ring.a"),
             b=gemm.ring_tile(product.b, "K", tile_n, product.tile_k, config.stages, "ring.b"),
         )
-        out = TmaStore(D, config.consumers, slots=config.slots)
-        work = Groups(Begins, Ends, D, (tile_m, tile_n))
+        few, many = gemm.registers(config, not fusion.empty)
+        end = None
+        if not fusion.empty:
+            end = FusedEnd(fusion, D, given, spare=max(many - config.accumulators - gemm.KEPT, 0))
+        out = TmaStore(D, config.consumers, slots=config.slots, transform=end)
+        work = Groups(rows_of(limits, given), D, (tile_m, tile_n))
         if config.pdl:
             ptx.griddepcontrol.wait()  # sizes are read by all roles
         work.initialise()
         ring.initialise()
         count, warpgroup = k_tiles(A, product.tile_k), warpgroup_index()
-        few, many = gemm.registers(config)
         with producer(warpgroup, few):
             state = ring.producer_state()
             for here in work.tiles():
@@ -97,14 +101,70 @@ def build(product: Product = Product(), config: Config = CONFIG) -> Kernel:  # n
             if config.pdl:
                 ptx.griddepcontrol.launch_dependents()
         for me in each_consumer(warpgroup, config.consumers, many):
+            out.begin()
             state, first = ring.consumer_state(), me * config.rows
             acc = wgmma_accumulators(config.rows, tile_n, dtype=product.accumulator)
             for here in work.tiles():
+                if end is not None:
+                    end.vectors_from = here.group * D.shape[1]
                 multiply_tiles(ring, state, acc, first, count, overwrite=True)
                 store_group_rows(out, acc, me, here.row + first, here.column, here.end)
             out.finish()
 
-    return grouped
+    grouped.__signature__ = gemm.signature(names)  # type: ignore[attr-defined]
+    return kernel(
+        in_specs=(
+            Tile.wgmma_a("Rows", "K", product.a, tile_m=tile_m, tile_k=product.tile_k, ragged=True),
+            Tile.wgmma_b("AllN", "K", product.b, major="K", tile_n=tile_n, tile_k=product.tile_k, ragged=True),
+            *(Tile("Groups", s32) for _ in marks), *more.values(),
+        ),
+        out_specs=(gemm.result(product, rows="Rows"),),
+        grid=OnAll(),
+        block=config.threads,
+        arch="sm_90a",
+        pdl=config.pdl,
+        name="grouped",
+    )(grouped)  # fmt: skip
+
+
+def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None:
+    """Raise ArgumentError where there is no such kernel."""
+    if config.form != "cooperative" or config.ctas != 1 or "MN" in (product.a_major, product.b_major):
+        raise ArgumentError(
+            f"the grouped kernel cannot be built as {config.name()}",
+            expected="a cooperative form, one CTA, both operands contiguous in k",
+            got=f"{product}, {config}",
+        )
+    fusion.check(product.out)
+    if fusion.bias == "row" or fusion.gate or fusion.addend or fusion.scale_out or fusion.amax:
+        raise ArgumentError(
+            "the grouped kernel does not end like this", expected="scales, alpha, a bias of the column, an activation",
+            got=fusion,
+        )  # fmt: skip
+    if limits not in LIMITS:
+        raise ArgumentError("the rows of groups are not told like this", expected=", ".join(LIMITS), got=limits)
+
+
+def vectors(fusion: Fusion, product: Product) -> dict[str, Tile | Scalar]:
+    """What the kernel takes for its end, by name; vectors of the columns are all the groups', one behind the other."""
+    names: dict[str, Tile | Scalar] = {}
+    if fusion.scales is not None:
+        row = fusion.scales == "row"
+        names["scale_a"], names["scale_b"] = Tile("Rows" if row else 1, f32), Tile("AllN" if row else 1, f32)
+    if fusion.bias is not None:
+        names["bias"] = Tile("AllN", fusion.bias_type(product.out))
+    if fusion.alpha:
+        names["alpha"] = Scalar(f32)
+    return names
+
+
+def rows_of(limits: str, given: Mapping[str, ArrayHandle]) -> Limits:
+    """Which rows are whose."""
+    if limits == "bounds":
+        return Bounds(given["Begins"], given["Ends"])
+    if limits == "offsets":
+        return Offsets(given["Marks"])
+    return Sizes(given["Marks"], given["A"].shape[0])
 
 
 def operands(here: GroupPlace, columns: Register) -> Place:
