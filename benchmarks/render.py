@@ -202,22 +202,26 @@ def comparison(result: dict[str, Any]) -> list[str]:
     first = protocols[0]
     providers = list(dict.fromkeys(row["provider"] for row in rows))
     others = [name for name in providers if not name.startswith("warploom")]
-    base, rest, several = others[0], others[1:], len(providers) - len(others) > 1
+    base, several = others[0], len(providers) - len(others) > 1
+    mine = [row for row in rows if row["provider"] not in others]
+    timed = {name: [p for p in protocols if any(row["protocol"] == p and name in row["ratio_to"] for row in mine)]
+             for name in others[1:]}  # fmt: skip
+    rest = [(name, under[0]) for name, under in timed.items() if under]
     head = ["M x N x K", "kernel", f"TFLOP/s, {first}", f"{base}", *(f"of {base}, {name}" for name in protocols)]
-    head += [f"of {name}, {first}" for name in rest]
+    head += [f"of {name}, {protocol}" for name, protocol in rest]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     factors: dict[int, list[float]] = {}
     name = named(rows)
     here = {(name(row), row["provider"], row["protocol"]): row for row in rows}
     for problem, ours in dict.fromkeys((name(row), row["provider"]) for row in rows if row["provider"] not in others):
-        mine, theirs = here.get((problem, ours, first)), here.get((problem, base, first))
+        best, theirs = here.get((problem, ours, first)), here.get((problem, base, first))
         under = {protocol: here.get((problem, ours, protocol)) for protocol in protocols}
         found = [row for row in under.values() if row]
         pinned = f", {ours.partition(':')[2]}" if several and ":" in ours else ""
-        cells = [problem + mark(found), (mine or found[0])["config"] + pinned]
-        cells += [f"{row['tflops']['median']:.0f}" if row else "" for row in (mine, theirs)]
+        cells = [problem + mark(found), (best or found[0])["config"] + pinned]
+        cells += [f"{row['tflops']['median']:.0f}" if row else "" for row in (best, theirs)]
         ratios = [(under[protocol] or {}).get("ratio_to", {}).get(base) for protocol in protocols]
-        ratios += [(mine or {}).get("ratio_to", {}).get(other) for other in rest]
+        ratios += [(under[protocol] or {}).get("ratio_to", {}).get(other) for other, protocol in rest]
         for column, ratio in enumerate(ratios):
             cells.append("" if ratio is None else f"{ratio:.3f}")
             if ratio is not None:
