@@ -90,6 +90,41 @@ def test_a_contender_computes_what_the_reference_says(name: str, problem: Proble
         assert right, error
 
 
+@pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: f"{problem.shape} {problem.dtype} {problem.out}")
+def test_ours_through_the_library_computes_every_kind(problem: Problem):
+    sets = operands.make(problem, device="cpu")
+    prepared = Warploom().prepare(problem, sets, NO_BEAT)
+    sets[0].out.fill_(float("nan"))
+    prepared.calls[0]()
+    error, right = operands.reference(problem, sets[0]).errors(sets[0].out)
+    assert right, error
+
+
+def test_a_grouped_product_s_row_names_its_kernel():
+    if toolchain.ptxas() is None:
+        pytest.skip("no ptxas here")
+    problem = Problem(44, 16, 32, dtype="e4m3", scales="row", kind="grouped", rows=(4, 0, 40))
+    prepared = Warploom().prepare(problem, operands.make(problem, device="cpu"), NO_BEAT)
+    assert (prepared.kernel, prepared.config) == ("hopper_grouped", "cooperative_64x128x8_g8")
+    assert prepared.facts["spill_bytes"] == 0
+
+
+@pytest.mark.parametrize("kind", ["gelu", "swiglu"])
+def test_rounding_every_intermediate_is_right_and_a_rounding_to_fewer_bits_is_not(kind: str):
+    problem = Problem(256, 256, 512, kind=kind)
+    (one,) = operands.make(problem, device="cpu")
+    exact = operands.reference(problem, one)
+    linear, a = torch.nn.functional.linear, one.a.float()
+    product = linear(a, one.b.float(), one.bias.float() if kind == "gelu" else None).bfloat16()
+    if kind == "gelu":
+        found = torch.nn.functional.gelu(product)
+    else:
+        found = torch.nn.functional.silu(product) * linear(a, one.up.float()).bfloat16()
+    assert exact.errors(found)[1]
+    coarse = (found.view(torch.int16) & -4).view(torch.bfloat16)
+    assert not exact.errors(coarse)[1], "two bits fewer are seen"
+
+
 @pytest.mark.parametrize("config", ["rung:8", "cooperative_128x128x4_g8", "ping_pong_128x64x3_2b_g8,slots=1"])
 def test_ours_with_a_pinned_kernel_computes_it_and_tells_how_it_is_built(config: str):
     if toolchain.ptxas() is None:

@@ -119,7 +119,7 @@ class Warploom(Contender):
         if reason is not None or problem is None:
             return reason
         if self._through_library and library_there():
-            return "the library has no grouped product yet" if problem.kind == "grouped" else None
+            return None
         if problem.kind != "gemm" or problem.scales:
             return "the library is not there yet" if self._through_library else "a pinned kernel is a plain product"
         return None

@@ -13,10 +13,10 @@ from .. import gemm
 from ..errors import ArgumentError, WarploomError
 from ..gemm import choice
 from ..isa import dtypes
-from ..kernels.hopper import decode
+from ..kernels.hopper import block_scaled, decode, grouped, grouped_config
 from ..kernels.hopper import gemm as large
 from ..kernels.hopper.decode_config import DecodeConfig
-from ..kernels.hopper.description import Fusion
+from ..kernels.hopper.description import Fusion, Product
 from .contenders import Prepared
 from .evidence import facts
 from .operands import Operands
@@ -32,6 +32,8 @@ def prepare(
     pdl: dependent launch on or off; constant_weights: promise that B is not written while it is read. Both change the
     configuration that the library chose, which the calls then name.
     """
+    if problem.kind == "grouped":
+        return grouped_products(problem, sets, pdl)
     changed = pdl is not None or constant_weights
     try:
         config = changed_config(chosen_config(problem), pdl, constant_weights)
@@ -45,6 +47,19 @@ def prepare(
     arguments = [((o.a, o.b), o.out) for o in sets] if plain else []
     kernel = f"hopper_{getattr(config, 'form', 'decode')}"
     return Prepared(calls, kernel, config.name(), found, program if plain else None, arguments)
+
+
+def grouped_products(problem: Problem, sets: Sequence[Operands], pdl: bool | None) -> Prepared:
+    """Calls of `grouped_matmul`."""
+    config = grouped_config.choose(problem.m, len(problem.rows), problem.n)
+    if pdl is not None:
+        config = replace(config, pdl=pdl)
+    kind = getattr(dtypes, problem.dtype)
+    arguments = (
+        Product(kind, kind, getattr(dtypes, problem.out)), config, Fusion(scales=problem.scales or None), "offsets",
+    )  # fmt: skip
+    found = facts(grouped.build(*arguments), recipe(grouped.build, *arguments))
+    return Prepared([call_of(problem, o, config) for o in sets], "hopper_grouped", config.name(), found)
 
 
 def chosen_config(problem: Problem) -> Any:
@@ -64,20 +79,21 @@ def built(problem: Problem, config: Any) -> tuple[dict[str, Any], Any]:
     """(facts of the kernel of a configuration, its program)."""
     asked = library_problem(problem)
     kernel = choice.kernel_of(asked, config)
+    if asked.promoted:
+        return facts(kernel, recipe(block_scaled.build, asked.product, config)), kernel.program()
     build = decode.build if isinstance(config, DecodeConfig) else large.build
     return facts(kernel, recipe(build, asked.product, config, asked.fusion)), kernel.program()
 
 
 def library_problem(problem: Problem) -> gemm.Problem:
     """The problem as the library names it. Raises ArgumentError for a kind it has no kernel for."""
-    if problem.kind not in ("gemm", "gelu"):
-        raise ArgumentError(f"the library has no {problem.kind} yet")
-    fusion = Fusion(
-        scales=problem.scales or None,
-        bias="column" if problem.kind == "gelu" else None,
-        bias_dtype=getattr(dtypes, problem.out) if problem.kind == "gelu" else None,
-        activation="gelu" if problem.kind == "gelu" else None,
-    )
+    if problem.kind == "grouped":
+        raise ArgumentError("a grouped product is no problem of matmul", hint="grouped_products")
+    fusion = Fusion(scales=problem.scales or None)
+    if problem.kind == "gelu":
+        fusion = replace(fusion, bias="column", bias_dtype=getattr(dtypes, problem.out), activation="gelu")
+    elif problem.kind == "swiglu":  # the second of its two launches
+        fusion = replace(fusion, activation="silu", gate=True)
     return gemm.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out, fusion=fusion)
 
 
@@ -92,14 +108,20 @@ def call_of(problem: Problem, o: Operands, config: Any = None) -> Callable[[], o
         scale_b = o.scale_b if problem.scales == "tensor" else o.scale_b.T
         return lambda: gemm.matmul(o.a, b, out=o.out, scale_a=o.scale_a, scale_b=scale_b, config=config)
     if problem.kind == "gelu":
-        return lambda: gemm.linear(o.a, o.b, o.bias, activation="gelu", out=o.out)
+        return lambda: gemm.linear(o.a, o.b, o.bias, activation="gelu", out=o.out, config=config)
     if problem.kind == "swiglu":
         # two launches: the gate's product takes the other one as its gate
         up = o.out.new_empty(o.out.shape)
 
         def call() -> None:
             gemm.linear(o.a, o.up, out=up)
-            gemm.linear(o.a, o.b, activation="silu", gate=up, out=o.out)
+            gemm.linear(o.a, o.b, activation="silu", gate=up, out=o.out, config=config)
 
         return call
-    raise ArgumentError(f"the library has no {problem.kind} yet")
+    weights = o.b.mT
+    if not problem.scales:
+        return lambda: gemm.grouped_matmul(o.a, weights, offsets=o.ends, out=o.out, config=config)
+    scale_b = o.scale_b.mT
+    return lambda: gemm.grouped_matmul(
+        o.a, weights, offsets=o.ends, out=o.out, scale_a=o.scale_a, scale_b=scale_b, config=config
+    )
