@@ -117,17 +117,18 @@ def test_fused_calls_and_linear_are_remembered_too(on_gpu):
     log = on_gpu("""
 from warploom.gemm import calls
 x, w, bias = bf16(16, 256), bf16(512, 256), bf16(512)
-scale = torch.ones(1)
+old, gate = bf16(16, 512), bf16(16, 512)
 def call():
     warploom.linear(x, w)
     warploom.linear(x, w, bias)
     warploom.linear(x, w, bias, activation="silu")
     warploom.matmul(x, w.T, alpha=2.0)
+    warploom.linear(x, w, residual=old, gate=gate)
 call()
 calls.compute = None
 call()
 """)
-    assert len(launches(log)) == 8
+    assert len(launches(log)) == 10
 
 
 def test_what_wants_a_gradient_never_takes_the_short_way(on_gpu):

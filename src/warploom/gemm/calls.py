@@ -6,6 +6,7 @@ A call of a kind that was seen before goes from its arguments to the driver by `
 from __future__ import annotations
 
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, ArgumentTypeError
@@ -173,7 +174,7 @@ def _with_options(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) 
     if len(key) == 1:
         return _slowly(key, tensors, out, {})
     try:
-        result = _LAUNCHES.again(key, tuple(tensors.values()), out)
+        result = None if _compiling() else _LAUNCHES.again(key, tuple(tensors.values()), out)
     except TypeError:  # an option that cannot be hashed: the checks will say what is wrong with it
         result = None
     if result is not None:
@@ -181,10 +182,16 @@ def _with_options(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) 
     return _slowly(key, tensors, out, {name: value for name, value in options.items() if value is not None})
 
 
+def _compiling() -> bool:
+    """Whether torch.compile is reading this: then there are no addresses to look up."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
 def _slowly(static: tuple[Any, ...], tensors: dict[str, Any], out: Any, options: dict[str, Any]) -> Any:
     """The whole way: kinds that are known at other addresses, frameworks, checks, choice, kernel."""
     a, b, what = tensors["a"], tensors["b"], static[0]
-    if not options:
+    if not options and not _compiling():
         result = _LAUNCHES.again(static, (a, b), out)
         if result is not None:
             return result

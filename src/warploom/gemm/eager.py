@@ -315,6 +315,8 @@ class Launches:
             return
         self.raw_stream, self.grad_enabled = torch._C._cuda_getCurrentRawStream, torch.is_grad_enabled
         order = {name: at for at, name in enumerate((*named, "out"))}
+        if "residual" in order:
+            order["c"] = order["residual"]  # the same argument of the kernel
         everything = (*tensors, result)
         pointers = tuple(tensor.data_ptr() for tensor in tensors)
         templates = tuple(template_of(each, order, (*pointers, result.data_ptr())) for each in launched)
