@@ -182,12 +182,19 @@ def ladder_short(result: dict[str, Any]) -> list[str]:
 PROTOCOLS = ("alone", "interleaved", "burst")
 
 
-def named(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], str]:
-    """What calls a row's problem: its sizes, and what else tells the problems of a file apart."""
+def kinds(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], str]:
+    """What tells a row's kind of problem from the others of its file: type, kind and scales, where they differ."""
     several = {key for key in ("dtype", "kind", "scales") if len({row.get(key, "") for row in rows}) > 1}
 
+    return lambda row: " ".join(str(row[key]) for key in ("dtype", "kind", "scales") if key in several and row.get(key))
+
+
+def named(rows: list[dict[str, Any]]) -> Callable[[dict[str, Any]], str]:
+    """What calls a row's problem: its sizes, and what else tells the problems of a file apart."""
+    kind = kinds(rows)
+
     def name(row: dict[str, Any]) -> str:
-        words = [str(row[key]) for key in ("dtype", "kind", "scales") if key in several and row.get(key)]
+        words = [kind(row)] if kind(row) else []
         if "rows" in row:
             words.append(f"{len(row['rows'])} experts" + (", skewed" if len(set(row["rows"])) > 1 else ""))
         return " ".join([" x ".join(str(row[key]) for key in "mnk"), *words])
@@ -210,8 +217,8 @@ def comparison(result: dict[str, Any]) -> list[str]:
     head = ["M x N x K", "kernel", f"TFLOP/s, {first}", f"{base}", *(f"of {base}, {name}" for name in protocols)]
     head += [f"of {name}, {protocol}" for name, protocol in rest]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    factors: dict[int, list[float]] = {}
-    name = named(rows)
+    factors: dict[str, dict[int, list[float]]] = {}
+    name, kind = named(rows), kinds(rows)
     here = {(name(row), row["provider"], row["protocol"]): row for row in rows}
     for problem, ours in dict.fromkeys((name(row), row["provider"]) for row in rows if row["provider"] not in others):
         best, theirs = here.get((problem, ours, first)), here.get((problem, base, first))
@@ -219,16 +226,20 @@ def comparison(result: dict[str, Any]) -> list[str]:
         found = [row for row in under.values() if row]
         pinned = f", {ours.partition(':')[2]}" if several and ":" in ours else ""
         cells = [problem + mark(found), (best or found[0])["config"] + pinned]
-        cells += [f"{row['tflops']['median']:.0f}" if row else "" for row in (best, theirs)]
+        speeds = [row["tflops"]["median"] if row else None for row in (best, theirs)]
+        cells += ["" if speed is None else f"{speed:.{0 if speed >= 100 else 1}f}" for speed in speeds]
+        group = factors.setdefault(kind(found[0]) + pinned, {})
         ratios = [(under[protocol] or {}).get("ratio_to", {}).get(base) for protocol in protocols]
         ratios += [(under[protocol] or {}).get("ratio_to", {}).get(other) for other, protocol in rest]
         for column, ratio in enumerate(ratios):
             cells.append("" if ratio is None else f"{ratio:.3f}")
             if ratio is not None:
-                factors.setdefault(column, []).append(ratio)
+                group.setdefault(column, []).append(ratio)
         lines.append(f"| {' | '.join(cells)} |")
-    means = [f"{geomean(factors[column]):.3f}" if column in factors else "" for column in range(len(head) - 4)]
-    lines.append(f"| geometric mean | | | | {' | '.join(means)} |")
+    for group_name, columns in factors.items():  # a mean over types or scales would say nothing
+        means = [f"{geomean(columns[at]):.3f}" if at in columns else "" for at in range(len(head) - 4)]
+        title = " ".join(["geometric mean", group_name.removeprefix(", ")]).strip()
+        lines.append(f"| {title} | | | | {' | '.join(means)} |")
     return lines
 
 

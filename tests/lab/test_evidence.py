@@ -239,7 +239,13 @@ def test_problems_of_one_size_and_several_types_have_a_line_each(render: ModuleT
         for dtype, scales, ratio in (("bf16", "", 1.25), ("e4m3", "row", 1.5))
         for name in ("warploom", "warploom:constant-weights", "cublas", "scaled-mm")
     ]
-    _, _, *lines, _ = render.comparison({**HEAD, "rows": every})
+    _, _, *lines = render.comparison({**HEAD, "rows": every})
+    lines, means = lines[:4], lines[4:]
+    assert [line.split(" | ")[0] for line in means] == [
+        "| geometric mean bf16", "| geometric mean bf16, constant-weights",
+        "| geometric mean e4m3 row", "| geometric mean e4m3 row, constant-weights",
+    ]  # fmt: skip
+    assert "1.250" in means[0] and "1.500" in means[2], "no mean over different types"
     named = [line.split(" | ")[:2] for line in lines]
     assert [line[0] for line in named] == ["| 64 x 64 x 64 bf16"] * 2 + ["| 64 x 64 x 64 e4m3 row"] * 2
     assert [line[1] for line in named] == [PING_PONG.name(), f"{PING_PONG.name()}, constant-weights"] * 2
