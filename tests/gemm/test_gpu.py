@@ -9,6 +9,8 @@ torch = pytest.importorskip("torch")
 import warploom  # noqa: E402
 from warploom.gemm import Problem  # noqa: E402
 from warploom.gemm.candidates import candidates  # noqa: E402
+from warploom.isa.dtypes import bf16  # noqa: E402
+from warploom.kernels.hopper.description import Fusion  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::warploom.errors.CopyWarning")]
 F = torch.nn.functional
@@ -51,6 +53,27 @@ def test_every_configuration_computes_it(shape):
     a, b = normal(m, k), normal(n, k).mT
     for config in candidates(Problem.of(m, n, k), all_of_them=True)[::3]:
         assert_close(warploom.matmul(a, b, config=config), a, b)
+
+
+@pytest.mark.parametrize("end", ["gelu", "silu, gate", "gate, residual"])
+def test_every_configuration_with_an_end_is_built_and_computes_it(end):
+    """None spills, none takes more shared memory than there is: what candidates promise, on the sizes of a model."""
+    m, n, k = 1024, 4096 + 32, 512
+    x, w, bias = normal(m, k), normal(n, k) / 16, normal(n)
+    given = {"gate": normal(m, n, seed=1)} if "gate" in end else {}
+    given |= {"residual": normal(m, n, seed=2)} if "residual" in end else {}
+    activation = "gelu" if end == "gelu" else "silu"
+    exact = F.linear(x.double(), w.double(), bias.double())
+    exact = F.gelu(exact) if end == "gelu" else F.silu(exact) * given["gate"].double()
+    exact = exact + given["residual"].double() if "residual" in given else exact
+    fusion = Fusion(
+        bias="column", bias_dtype=bf16, activation=activation, gate="gate" in given, addend="residual" in given
+    )  # fmt: skip
+    found = candidates(Problem.of(m, n, k, fusion=fusion), all_of_them=True)
+    assert len(found) > 20
+    for config in found[::5]:
+        result = warploom.linear(x, w, bias, activation=activation, config=config, **given)
+        assert ((result.double() - exact).abs() <= 2.0**-7 * (1 + exact.abs())).all(), config.name()
 
 
 @pytest.mark.parametrize("m", [16, 1024])
@@ -136,4 +159,22 @@ def test_grouped_products_on_the_gpu():
     for g, size in enumerate(sizes):
         if size:
             assert_close(result[begin : begin + size], a[begin : begin + size], w[g].mT)
+        begin += size
+
+
+@pytest.mark.parametrize("sizes", [[512] * 4, [64] * 8, [0, 300, 17, 200, 1]])
+def test_scaled_groups_on_the_gpu(sizes):
+    n, k = 768, 1024
+    x, w = normal(sum(sizes), k, dtype=torch.float32), normal(len(sizes), n, k, dtype=torch.float32)
+    (qx, sx), (qw, sw) = warploom.quantize(x, "row"), warploom.quantize(w, "row")
+    ends = torch.tensor(sizes).cumsum(0).to(torch.int32).cuda()
+    out = torch.full((sum(sizes), n), float("nan"), device="cuda", dtype=torch.bfloat16)
+    begin = 0
+    for _ in range(2):  # the second call takes the short way
+        warploom.grouped_matmul(qx, qw.mT, offsets=ends, out=out, scale_a=sx, scale_b=sw.mT)
+    for g, size in enumerate(sizes):
+        rows = slice(begin, begin + size)
+        exact = (qx[rows].double() * sx[rows].double()) @ (qw[g].double() * sw[g].double()).mT
+        error = (out[rows].double() - exact).norm() / exact.norm() if size else 0
+        assert error <= 2.0**-9 + k / 32 * 2.0**-13
         begin += size
