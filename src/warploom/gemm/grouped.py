@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,11 @@ from ..runtime.arrays import ArrayView, view
 from ..runtime.bind import Shape
 from ..runtime.dispatch import Call
 from ..runtime.machine import H200
+from ..runtime.program import Program
 from ..settings import config as settings
 from .eager import launches
 from .problem import product_of
+from .programs import kept
 from .request import BIAS_TYPES
 from .run import Launched
 from .views import (
@@ -188,19 +191,25 @@ def _scales(views: dict[str, ArrayView], product: Product, left: ArrayView, grou
 
 
 @lru_cache(maxsize=64)
-def _program(product: Product, config: Config, fusion: Fusion, what: str) -> Any:
-    from ..kernels.hopper import grouped
+def _program(product: Product, config: Config, fusion: Fusion, what: str, folder: Path | None) -> Program:
+    """The kernel's program; with a folder, from the disk or put there."""
 
-    return grouped.build(product, config, fusion, what).program()
+    def trace() -> Program:
+        from ..kernels.hopper import grouped
+
+        return grouped.build(product, config, fusion, what).program()
+
+    return trace() if folder is None else kept(f"grouped {(product, config, fusion, what)!r}", trace, folder)
 
 
 def run(group: Grouped, target: ArrayView, config: Config) -> Launched | None:
     """One launch; what is needed to repeat it, on a GPU and where nothing was copied."""
     views, rank = group.views, len(group.shape)
-    program = _program(group.product, config, group.fusion, group.what)
+    folder = None if views["a"].device == "cpu" else settings.cache_dir
+    program = _program(group.product, config, group.fusion, group.what, folder)
     copied: list[str] = []
 
-    def kept(name: str, made: ArrayView, source: ArrayView) -> ArrayView:
+    def noted(name: str, made: ArrayView, source: ArrayView) -> ArrayView:
         if made.pointer != source.pointer:
             copied.append(name)
         return made
@@ -215,15 +224,15 @@ def run(group: Grouped, target: ArrayView, config: Config) -> Launched | None:
             got=f"N = {group.n}",
         )
     given: dict[str, ArrayView] = {
-        "A": kept("a", _rows(flat, "a"), left),
-        "B": kept("b", _rows(_flat(right, "b"), "b"), right),
-        "Marks": kept("marks", _narrow(views["marks"], s32), views["marks"]),
+        "A": noted("a", _rows(flat, "a"), left),
+        "B": noted("b", _rows(_flat(right, "b"), "b"), right),
+        "Marks": noted("marks", _narrow(views["marks"], s32), views["marks"]),
         "D": with_rows(stored),
     }
     for name in ("scale_a", "scale_b", "bias"):
         if name in views:
             line = _line(views[name], name)
-            given[name] = kept(name, line, views[name])
+            given[name] = noted(name, line, views[name])
     call = Call(program, tuple(given[spec.name] for spec in program.arrays), {})
     if left.device == "cpu":
         _emulate(call, group, config)

@@ -12,6 +12,7 @@ import hashlib
 import io
 import pickle
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -99,17 +100,23 @@ def program_of(problem: Problem, config: AnyConfig, *, keep: bool) -> Program:
 def _program(problem: Problem, config: AnyConfig, line_info: bool, folder: Path | None) -> Program:
     if folder is None:
         return kernel_of(problem, config).program()
+    return kept(f"{problem!r} {config!r}", lambda: kernel_of(problem, config).program(), folder)
+
+
+def kept(key: str, trace: Callable[[], Program], folder: Path) -> Program:
+    """The program of a key, which says all that it depends on beside the sources: from the disk, else traced."""
     from ..driver import cache
 
     made: list[Program] = []
 
-    def trace() -> cache.Entry:
-        made.append(kernel_of(problem, config).program())
+    def make() -> cache.Entry:
+        made.append(trace())
         return cache.Entry(to_bytes(made[0]), "", "trace")
 
-    key = cache.key_of("program", sources(), repr(problem), repr(config), str(line_info))
     try:
-        entry, _ = cache.builds().get(key, folder, trace)
+        entry, _ = cache.builds().get(
+            cache.key_of("program", sources(), key, str(settings.line_info)), folder, make
+        )  # fmt: skip
     except (pickle.PicklingError, AttributeError, TypeError):
         if not made:
             raise
