@@ -4,8 +4,8 @@
     y = jax.jit(lambda x, w: warploom.jax.matmul(x, w, activation="silu"))(x, w)
 
 XLA calls a handler of Python by its C ABI (`xla_ffi`); nothing is compiled on the user's machine. On a GPU the kernel
-is launched on XLA's own stream; on the CPU the emulator runs it. The GPU way is **not run on GPU** yet: what is tested
-is the same handler on the CPU.
+is launched on XLA's own stream; on the CPU the emulator runs it. Tests run the same handler on the CPU;
+`benchmarks/jax_on_gpu.py` tries stream order, donation and calls in flight on a GPU.
 """
 
 from __future__ import annotations
