@@ -282,6 +282,7 @@ TABLES = {
         "grouped": (comparison, H200 / "grouped.json"),
         "decode": (comparison, H200 / "decode.json"),
         "overhead": (host_time, H200 / "overhead.json"),
+        "download-size": (download_size, RESULTS / "download_size.json"),
     },
 }
 
