@@ -25,6 +25,7 @@ OWN_WAIT = (
 IN_CTA = "only threads of the CTA use the barriers before they meet again: bar.sync orders their initialisation"
 CLUSTER = "barrier.cluster.arrive.release orders the initialisation by itself"
 LAST = "one tile for each CTA: behind the loop nobody fills the stage again, so nobody waits for its release"
+TOGETHER = "the two groups become one, and the first wait covers both either way"
 LAST_TAIL = "behind the split tail nobody fills a stage again, so nobody waits for its release"
 READ = "the exit needs the sources to have been read, and nobody in the kernel reads C"
 ALL_HERE = "each CTA has waited for the bytes of both halves, so no copy is on its way to one that exits"
@@ -77,6 +78,9 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("grouped", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
     ("block_scaled", "wait-for-reads-only", "cp.async.bulk.wait_group#[01]", READ),
     ("r22_*", "release-before-wait", f"{GROUP}#7", LAST_TAIL),
+    ("r23_*", "drop-commit", "wgmma.commit_group.sync.aligned#0", TOGETHER),
+    ("r23_*", "drop-wgmma-fence", "wgmma.fence.sync.aligned#5", CHAIN),
+    ("r23_*", "drop-wgmma-fence", "wgmma.fence.sync.aligned#10", CHAIN),
     ("r2[23]_*", "wait-for-reads-only", "cp.async.bulk.wait_group#*", READ),
     ("decode_last", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("decode_streamed", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),

@@ -1,7 +1,8 @@
 """The finished Hopper kernels of the zoo, in small configurations that still have everything happen.
 
 The split tail takes four multiprocessors: five pairs of tiles for two clusters, so one pair is left over after two
-waves, and each of its tiles is a cluster's: three k-tiles for each CTA, and a ring of two stages.
+waves, and each of its tiles is a cluster's: three k-tiles for each CTA, and a ring of two stages. A staggered consumer
+crosses from tile to tile, so there it is seven pairs; and it goes another way where its CTA has one tile only: three.
 Rungs 22 and 23 are configurations of the same kernel, and stand here too.
 """
 
@@ -20,7 +21,8 @@ from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.runtime import H200
 from warploom.types import e4m3
 
-Given = tuple[str, Any, Callable[[], tuple[Any, ...]], Any]
+Arguments = Callable[[], tuple[Any, ...]]
+Given = tuple[str, Any, tuple[Arguments, ...], Any]
 """Name, kernel, what makes its arguments, machine."""
 SAMPLE = 60
 """Mutants of each of these that a run for evidence judges, drawn with a fixed seed: they take longer than others."""
@@ -31,29 +33,34 @@ BESIDE = Fusion(bias="column", activation="gelu", addend=True)
 
 def kernels() -> Iterator[Given]:
     """All of them."""
-    for number in (22, 23):
+    for number, sizes in ((22, (5,)), (23, (7, 3))):
         rung = ladder.RUNGS[number - 1]
         config = rung.load().Config(tile_n=64, stages=2, slots=1)
-        yield rung.module, rung.load().build(config), lambda: normal((512, 320), (320, 320)), TAIL
+        yield rung.module, rung.load().build(config), tuple(pairs_of_tiles(count) for count in sizes), TAIL
     cluster = DecodeConfig(tokens=8, k_tiles=1, stages=2, split=2, constant_weights=True)
-    yield "decode_cluster", decode.build(config=cluster), lambda: normal((8, 640), (64, 640)), FEW
+    yield "decode_cluster", decode.build(config=cluster), (lambda: normal((8, 640), (64, 640)),), FEW
     for name, config in (
         ("decode_last", DecodeConfig(tokens=8, k_tiles=1, stages=2, split=2, split_by="last")),
         ("decode_streamed", DecodeConfig(tokens=8, k_tiles=1, stages=2, split_by="stream")),
     ):
-        yield name, decode.build(config=config), lambda config=config: with_workspace(config), FEW
+        yield name, decode.build(config=config), (lambda config=config: with_workspace(config),), FEW
     small = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=2)
-    yield "grouped", grouped.build(config=small), groups, FEW
+    yield "grouped", grouped.build(config=small), (groups,), FEW
     scaled = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=2)
-    yield "block_scaled", block_scaled.build(Product(e4m3, e4m3), scaled), scales, FEW
-    yield "fused", gemm.build(config=small, fusion=BESIDE), fused, FEW
+    yield "block_scaled", block_scaled.build(Product(e4m3, e4m3), scaled), (scales,), FEW
+    yield "fused", gemm.build(config=small, fusion=BESIDE), (fused,), FEW
     turns = Config("ping_pong", tile_m=64, tile_n=64, ctas=1, slots=1, stages=3)
-    yield "ping_pong", gemm.build(config=turns), lambda: normal((128, 256), (256, 256)), FEW
+    yield "ping_pong", gemm.build(config=turns), (lambda: normal((128, 256), (256, 256)),), FEW
 
 
 def normal(*shapes: tuple[int, ...], dtype: Any = ml_dtypes.bfloat16) -> tuple[np.ndarray, ...]:
     draw = np.random.default_rng(0)
     return tuple(draw.standard_normal(shape).astype(dtype) for shape in shapes)
+
+
+def pairs_of_tiles(count: int) -> Arguments:
+    """So many pairs of tiles of 256 x 64, the CTAs' of a cluster, and five k-tiles."""
+    return lambda: normal((512, 320), (64 * count, 320))
 
 
 def with_workspace(config: DecodeConfig) -> tuple[np.ndarray, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from warploom.asm.mutate import Mutant
@@ -104,16 +105,16 @@ class Healthy:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.steps = 1000
-        self._known: dict[tuple[str, int], frozenset[tuple[str, frozenset[int]]]] = {}
+        self._known: dict[tuple[str, int, int], frozenset[tuple[str, frozenset[int]]]] = {}
 
-    def known(self, schedule: str, seed: int) -> frozenset[tuple[str, frozenset[int]]]:
+    def known(self, schedule: str, seed: int, problem: int) -> frozenset[tuple[str, frozenset[int]]]:
         """What is found in it under a schedule: warnings, for it is clean of errors."""
-        if (schedule, seed) not in self._known:
-            report = self.subject.run(schedule, seed)
+        if (schedule, seed, problem) not in self._known:
+            report = self.subject.run(schedule, seed, problem=problem)
             self.steps = max(self.steps, report.counters.instructions)
             found = {(finding.rule, _lines(self.subject, finding)) for finding in report.findings}
-            self._known[schedule, seed] = frozenset(found)
-        return self._known[schedule, seed]
+            self._known[schedule, seed, problem] = frozenset(found)
+        return self._known[schedule, seed, problem]
 
 
 def judge(subject: Subject, mutant: Mutant, sites: Sites, healthy: Healthy) -> Verdict:
@@ -122,9 +123,9 @@ def judge(subject: Subject, mutant: Mutant, sites: Sites, healthy: Healthy) -> V
     line = mutant.instruction.ptx_line
     head = (subject.name, mutant.kind, mutant.site, mutant.variant, subject.lines.get(line, ""), mutant.what)
     seen: dict[str, None] = {}
-    for schedule, seed in SCHEDULES:
-        known = healthy.known(schedule, seed)
-        for rule, lines in _findings(subject, mutant, schedule, seed, 40 * healthy.steps):
+    for (schedule, seed), problem in product(SCHEDULES, subject.problems):
+        known = healthy.known(schedule, seed, problem)
+        for rule, lines in _findings(subject, mutant, schedule, seed, problem, 40 * healthy.steps):
             if (rule, lines) in known:
                 continue
             if rule in right and lines & places:
@@ -137,12 +138,12 @@ def judge(subject: Subject, mutant: Mutant, sites: Sites, healthy: Healthy) -> V
 
 
 def _findings(
-    subject: Subject, mutant: Mutant, schedule: str, seed: int, steps: int
+    subject: Subject, mutant: Mutant, schedule: str, seed: int, problem: int, steps: int
 ) -> list[tuple[str, frozenset[int]]]:
     """(rule or error, PTX lines it names), what is only slow left out."""
     stopped: list[tuple[str, frozenset[int]]] = []
     try:
-        findings: Sequence[Any] = subject.run(schedule, seed, mutant.module, max_steps=steps).findings
+        findings: Sequence[Any] = subject.run(schedule, seed, mutant.module, problem, max_steps=steps).findings
     except EmulationError as error:
         findings = error.findings
         stopped = [(type(error).__name__, lines_of(subject.name, str(error)))]

@@ -36,6 +36,7 @@ class Subject:
     Attributes:
         program: its text has no line information: places are lines of the PTX text.
         lines: PTX line -> place in the author's Python file.
+        more: makes arguments that lead through code which the first ones do not reach.
         sample: how many of its mutants a run for evidence judges; None for all.
     """
 
@@ -45,13 +46,22 @@ class Subject:
     lines: dict[int, str]
     arguments: Callable[[], tuple[Any, ...]]
     machine: Machine = MACHINE
+    more: tuple[Callable[[], tuple[Any, ...]], ...] = ()
     sample: int | None = None
 
-    def run(self, schedule: str, seed: int, module: asm.nodes.Module | None = None, **options: Any) -> Any:
+    @property
+    def problems(self) -> range:
+        """Numbers of its sets of arguments."""
+        return range(1 + len(self.more))
+
+    def run(
+        self, schedule: str, seed: int, module: asm.nodes.Module | None = None, problem: int = 0, **options: Any
+    ) -> Any:
         """Emulate the kernel, or a mutant of it, with checking. Places are lines of the kernel's own text."""
+        arguments = (self.arguments, *self.more)[problem]
         text = (module or self.module).to_text(line_info=True)
         return emulate(
-            replace(self.program, text=text), *self.arguments(),
+            replace(self.program, text=text), *arguments(),
             check=True, schedule=schedule, seed=seed, machine=self.machine, **options,
         )  # fmt: skip
 
@@ -70,8 +80,8 @@ def _subjects() -> Iterator[Subject]:
         yield _subject(rung.module, rung.build(), lambda rung=rung: _operands(rung))
     for path in sorted((ROOT / "examples").glob("*.py")):
         yield from _of_example(path)
-    for name, kernel, arguments, machine in hopper.kernels():
-        yield replace(_subject(name, kernel, arguments), machine=machine, sample=hopper.SAMPLE)
+    for name, kernel, (arguments, *more), machine in hopper.kernels():
+        yield replace(_subject(name, kernel, arguments), machine=machine, more=tuple(more), sample=hopper.SAMPLE)
 
 
 def _operands(rung: ladder.Rung) -> tuple[Any, Any]:

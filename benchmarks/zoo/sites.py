@@ -82,7 +82,12 @@ class Sites:
             other_unit = unit == "cp.async." and instruction.opcode.startswith("cp.async.bulk")
             return _accesses(instruction) and instruction.opcode.startswith(unit) and not other_unit
 
-        return self._around(at, lambda i: i.opcode.startswith(word), mine, _accesses)
+        return self._around(at, lambda i: i.opcode.startswith(word), mine, _accesses, self._left(at, unit + "wait"))
+
+    def _left(self, at: int, wait: str) -> int:
+        """How many groups the wait at or behind a place leaves in flight: it is for those before them."""
+        waits = (i.operands[:1] for i in self.code[at:] if i.opcode.startswith(wait))
+        return next((count[0].value for count in waits if count and isinstance(count[0], Integer)), 0)
 
     def _around(
         self,
@@ -90,14 +95,22 @@ class Sites:
         same: Callable[[Instruction], bool],
         before: Callable[[Instruction], bool],
         behind: Callable[[Instruction], bool],
+        left: int = 0,
     ) -> Iterable[int]:
-        """Those wanted before up to the same again, likewise behind; each way at least to the first wanted one."""
-        for step, wanted in ((-1, before), (1, behind)):
+        """Those wanted before up to the same again, likewise behind; each way at least to the first wanted one.
+
+        Before it `left` more times up to the same.
+        """
+        for step, wanted, more in ((-1, before, left), (1, behind, 0)):
             found, here = False, at + step
-            while 0 <= here < len(self.code) and not (found and same(self.code[here])):
+            while 0 <= here < len(self.code):
                 if wanted(self.code[here]):
                     found = True
                     yield here
+                elif found and same(self.code[here]):
+                    if not more:
+                        break
+                    found, more = False, more - 1
                 here += step
 
     def _where(self, wanted: Callable[[Instruction], bool]) -> Iterable[int]:

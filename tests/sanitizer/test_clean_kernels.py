@@ -5,6 +5,7 @@ Those of compilers and prototypes: tests/foreign/test_sanitizer_findings.py.
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import ml_dtypes
@@ -66,6 +67,7 @@ def test_the_ladder(rung: ladder.Rung):
 @pytest.mark.parametrize("name", subjects())
 def test_every_kernel_under_every_pair_of_explore(name: str):
     """With several tiles for each CTA and a ring that turns over, unlike above."""
-    for schedule, seed in EXPLORED:
-        report = subjects()[name].run(schedule, seed)
+    subject = subjects()[name]
+    for (schedule, seed), problem in product(EXPLORED, subject.problems):
+        report = subject.run(schedule, seed, problem=problem)
         assert [finding for finding in report.findings if finding.severity == "error"] == []
