@@ -35,6 +35,7 @@ def front(arrays: tuple[Any, ...]) -> Any:
 def _torch_wants(torch: Any, tensor: Any) -> bool:
     if torch.is_grad_enabled() and tensor.requires_grad:
         return True
-    if torch.is_autocast_enabled(tensor.device.type) and tensor.dtype is torch.float32:
+    kind = tensor.device.type
+    if kind in ("cuda", "cpu") and torch.is_autocast_enabled(kind) and tensor.dtype is torch.float32:
         return True
     return type(tensor) not in (torch.Tensor, torch.nn.Parameter)

@@ -10,6 +10,7 @@ Offsets and sizes lie on the GPU and are read there: nothing waits for them, and
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -88,6 +89,11 @@ def grouped_matmul(
         found = launches().again(static, tuple(tensors.values()), out)
         if found is not None:
             return found
+    if config is not None and not isinstance(config, Config):
+        raise ArgumentTypeError(
+            "config= is no configuration of a kernel", expected="kernels.hopper.description.Config", got=repr(config)
+        )
+    _no_gradient(tensors)
     group = read(tensors, what, out, out_dtype, activation)
     result = out if out is not None else _zeros(group.views["a"], group.shape, group.product.out)
     target = replace(view(result, "out"), writable=True)
@@ -95,12 +101,28 @@ def grouped_matmul(
         raise ArgumentError(
             "`out` has the wrong shape or type", expected=f"{group.shape} {group.product.out}", got=target.describe()
         )
+    if group.k == 0 and 0 not in group.shape and (out is not None or bias is not None):
+        raise ArgumentError("a grouped product over no k is zeros, and nothing else", expected="no out= and no bias=")
     if 0 in (*group.shape, group.k, group.groups):
         return result
     launched = run(group, target, config or choose(group.rows, group.groups, group.n))
     if launched is not None and out is not None:
         launches().remember(static, tensors, result, [launched])
     return result
+
+
+def _no_gradient(tensors: dict[str, Any]) -> None:
+    """Raise where autograd waits for a gradient, which it would silently not get."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return
+    for name, value in tensors.items():
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            raise ArgumentError(
+                f"`{name}` requires a gradient, and grouped_matmul has none",
+                expected="tensors without requires_grad",
+                hint="call it under torch.no_grad()",
+            )
 
 
 @dataclass(frozen=True)
@@ -220,8 +242,8 @@ def run(group: Grouped, target: ArrayView, config: Config) -> Launched | None:
     if not rows_storable(stored):
         raise ArgumentError(
             "the rows of the result are no whole 16-byte pieces, which are what TMA stores",
-            expected=f"N a multiple of {16 // group.product.out.bytes}",
-            got=f"N = {group.n}",
+            expected=f"N a multiple of {16 // group.product.out.bytes}, rows at multiples of 16 bytes",
+            got=f"N = {group.n}, strides {target.strides} bytes",
         )
     given: dict[str, ArrayView] = {
         "A": noted("a", _rows(flat, "a"), left),

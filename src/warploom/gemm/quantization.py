@@ -46,7 +46,7 @@ def quantize(x: Any, kind: str = "tensor", *, dtype: object = "e4m3", block: tup
     if root_module(x) == "torch":
         return _torch(x, kind, wanted, block)
     array = np.asarray(x)
-    if array.dtype.kind in "iubc" or array.ndim < 2:
+    if array.dtype.kind in "iubcOSUMm" or array.ndim < 2:
         raise ArgumentTypeError(
             "quantize takes a matrix of floats",
             expected="(…, M, K) f32, f16 or bf16",
@@ -94,9 +94,9 @@ def _torch(x: Any, kind: str, dtype: DType, block: tuple[int, int]) -> tuple[Any
     values = x.detach().float()
     size = values.abs()
     if kind == "tensor":
-        most = size.amax()
+        most = size.amax() if size.numel() else size.new_zeros(())
     elif kind == "row":
-        most = size.amax(-1, keepdim=True)
+        most = size.amax(-1, keepdim=True) if size.shape[-1] else size.new_zeros((*size.shape[:-1], 1))
     else:
         rows, columns = size.shape[-2:]
         padded = torch.nn.functional.pad(size, (0, -columns % block[1], 0, -rows % block[0]))

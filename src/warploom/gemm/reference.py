@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..runtime.arrays import ArrayView, view
+from .quantization import LARGEST
 from .views import new_array, to_array
 
 if TYPE_CHECKING:
     from .request import Request
 
+NO_SCALE: dict[str, Any] = {"scale_out": None}
 SQRT_HALF = math.sqrt(0.5)
 TANH_FACTOR = math.sqrt(2 / math.pi)
 
@@ -91,6 +93,11 @@ def without_product(request: Request, out: Any) -> Any:
     if problem.fusion.bias == "row" and parts["bias"] is not None:
         parts["bias"] = parts["bias"][:, None]
     x = finish(np.zeros(shape), activation=problem.fusion.activation, beta=request.beta, **parts)
+    if request.amax is not None and x.size:  # the largest before the output's scale, as the kernel's
+        unscaled = finish(np.zeros(shape), activation=problem.fusion.activation, beta=request.beta, **parts | NO_SCALE)
+        _largest(request.amax, float(np.abs(unscaled).max()))
+    if problem.product.out in LARGEST:  # eight-bit floats saturate
+        x = np.clip(x, -LARGEST[problem.product.out], LARGEST[problem.product.out])
     if target.host is not None:
         target.host[...] = x.reshape(target.shape).astype(target.host.dtype)
         return result
@@ -99,6 +106,13 @@ def without_product(request: Request, out: Any) -> Any:
     place = to_array(target)
     place.copy_(torch.from_numpy(x.reshape(target.shape)).to(place.device, place.dtype))
     return result
+
+
+def _largest(amax: ArrayView, value: float) -> None:
+    """amax = max(amax, value), as the kernel's atomic does it."""
+    place = amax.host if amax.host is not None else to_array(amax)
+    if value > float(place.reshape(-1)[0]):
+        place[...] = value
 
 
 def _numbers(array: ArrayView | None) -> np.ndarray | None:

@@ -87,6 +87,11 @@ def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
                 expected="one of them",
                 hint="residual=r is c=r, beta=1",
             )
+        if beta not in (0.0, 1.0):
+            raise ArgumentError(
+                "`residual` is added as it is, and beta= says otherwise", expected="no beta=", got=f"beta={beta}",
+                hint="c=r, beta=… scales it",
+            )  # fmt: skip
         addend, beta = residual, 1.0
     elif addend is None and beta != 0.0:
         raise ArgumentError("beta= is given without the matrix it multiplies", expected="c=", got=f"beta={beta}")
@@ -224,7 +229,10 @@ def _optional(options: Mapping[str, Any], name: str) -> ArrayView | None:
 
 def _number(value: Any, name: str) -> float:
     if isinstance(value, Real) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ArgumentError(f"{name}= is too large", expected="a number that a float holds") from None
     raise ArgumentTypeError(
         f"{name}= is no number", expected="an int or a float", got=type(value).__name__, hint="a factor that lies on "
         "the GPU is scale_a=" if name == "alpha" else None,
@@ -349,8 +357,15 @@ def _out(out: ArrayView | None, shape: tuple[int, ...], dtype: DType) -> ArrayVi
         raise ArgumentError("`out` has the wrong shape", expected=shape, got=out.shape)
     if not out.writable:
         raise ArgumentError("`out` cannot be written", expected="a writable array", got=out.describe())
+    if 0 in out.shape:
+        return out
     if any(stride == 0 and length > 1 for length, stride in zip(out.shape, out.strides, strict=True)):
         raise ArgumentError("`out` is a broadcast view, whose elements lie on each other", got=f"strides {out.strides}")
+    reach = out.dtype.bytes  # bytes from the first to behind the last element of the dimensions seen, the closest first
+    for stride, length in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
+        if stride < reach:
+            raise ArgumentError("rows of `out` lie on each other", got=f"shape {out.shape}, strides {out.strides}")
+        reach += stride * (length - 1)
     return out
 
 

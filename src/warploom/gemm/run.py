@@ -210,11 +210,14 @@ class Hopper:
 
     def _matrix(self, array: ArrayView, name: str, spec: ArraySpec, mapped: bool) -> ArrayView:
         """An (M, N) array as the kernel takes it: itself, or one beside it (a copy, unless it is the output)."""
-        plain = array.contiguous or spec.order != "C"
+        if array.contiguous and any(step < 0 for step in array.strides):  # of a dimension of one element
+            array = restrided(array, array.shape, (array.shape[1] * array.dtype.bytes, array.dtype.bytes))
+        forward = all(step >= 0 for step in array.strides)
+        plain = array.contiguous or (spec.order != "C" and forward)
         fits = rows_storable if name == "out" else rows_addressable
         if plain and (not mapped or fits(array)):
             return with_rows(array) if mapped else array
-        why = "it is not contiguous" if not mapped else misfit(array)
+        why = "it is not contiguous" if not mapped and forward else misfit(array)
         if mapped and rows_addressable(array):
             why = f"its rows are no whole {TMA_BYTES}-byte pieces, which are what TMA stores"
         self._warn(name, why, array)

@@ -1,0 +1,95 @@
+"""What odd arguments give: a result as the kernel's would be, or a sentence. Nothing silent, nobody else's traceback."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom
+from warploom.errors import ArgumentError, ArgumentTypeError
+
+BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+
+pytestmark = pytest.mark.filterwarnings("ignore::warploom.errors.CopyWarning")
+
+
+@pytest.mark.parametrize("k", [0, 16])
+def test_no_k_saturates_and_takes_the_largest_as_any_k_does(k):
+    a, b, amax = np.zeros((4, k), E4M3), np.zeros((k, 16), E4M3), np.zeros(1, np.float32)
+    bias = np.full(16, -1e6, np.float32)
+    result = warploom.matmul(a, b, out_dtype="e4m3", bias=bias, scale_out=np.full(1, 0.5, np.float32), amax=amax)
+    assert (result.astype(float) == -448).all()
+    assert amax[0] == 1e6
+
+
+def test_a_residual_with_a_beta_is_refused():
+    a, b, r = np.zeros((8, 16), BF16), np.zeros((16, 8), BF16), np.zeros((8, 8), BF16)
+    with pytest.raises(ArgumentError, match="added as it is"):
+        warploom.matmul(a, b, residual=r, beta=0.5)
+
+
+@pytest.mark.parametrize("steps", [(16, 2), (2, 2), (2, 16)])
+def test_an_output_whose_rows_lie_on_each_other_is_refused(steps):
+    a, b = np.ones((16, 16), BF16), np.ones((16, 16), BF16)
+    out = np.lib.stride_tricks.as_strided(np.zeros(300, BF16), (16, 16), steps)
+    with pytest.raises(ArgumentError, match="lie on each other"):
+        warploom.matmul(a, b, out=out)
+
+
+@pytest.mark.parametrize("m,n", [(0, 9), (9, 0), (0, 0)])
+def test_an_empty_output_is_taken(m, n):
+    out = np.zeros((m, n), BF16)
+    assert warploom.matmul(np.zeros((m, 8), BF16), np.zeros((8, n), BF16), out=out) is out
+
+
+@pytest.mark.parametrize("shape,turn", [((1, 8), (-1, 1)), ((4, 24), (-1, 1)), ((4, 24), (1, -1))])
+def test_an_output_that_runs_backwards_is_written(shape, turn):
+    rng = np.random.default_rng(0)
+    m, n = shape
+    a, w = rng.integers(-3, 4, (m, 64)).astype(BF16), rng.integers(-3, 4, (n, 64)).astype(BF16)
+    out = np.zeros(shape, BF16)[:: turn[0], :: turn[1]]
+    warploom.matmul(a, w.T, residual=np.ones((2 * m, n), BF16)[::-2], out=out)
+    np.testing.assert_array_equal(out.astype(float), (a.astype(float) @ w.T.astype(float) + 1).astype(BF16))
+
+
+def test_a_number_no_float_holds_is_refused():
+    with pytest.raises(ArgumentError, match="alpha= is too large"):
+        warploom.matmul(np.zeros((8, 8), BF16), np.zeros((8, 8), BF16), alpha=10**400)
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (5, 0), (0, 5)])
+@pytest.mark.parametrize("kind", ["tensor", "row", "block128"])
+def test_torch_quantizes_nothing_as_numpy_does(shape, kind):
+    torch = pytest.importorskip("torch")
+    q, scale = warploom.quantize(np.zeros(shape, np.float32), kind)
+    tq, tscale = warploom.quantize(torch.zeros(shape), kind)
+    assert tuple(tq.shape) == q.shape
+    assert tuple(tscale.shape) == scale.shape
+
+
+def test_what_is_no_number_is_not_quantized():
+    for array in (np.array([["a", "b"]]), np.array([[None, 1]], object)):
+        with pytest.raises(ArgumentTypeError, match="a matrix of floats"):
+            warploom.quantize(array)
+
+
+def test_meta_tensors_are_refused_in_a_sentence():
+    torch = pytest.importorskip("torch")
+    a = torch.empty(8, 8, device="meta", dtype=torch.bfloat16)
+    with pytest.raises((ArgumentError, ArgumentTypeError)):
+        warploom.matmul(a, a)
+
+
+def test_grouped_refuses_what_it_would_not_do():
+    torch = pytest.importorskip("torch")
+    a, w = torch.zeros(8, 16, dtype=torch.bfloat16), torch.zeros(1, 8, 16, dtype=torch.bfloat16)
+    ends = torch.tensor([8], dtype=torch.int32)
+    with pytest.raises(ArgumentError, match="`b` requires a gradient"):
+        warploom.grouped_matmul(a, w.clone().requires_grad_().mT, offsets=ends)
+    with pytest.raises(ArgumentTypeError, match="no configuration"):
+        warploom.grouped_matmul(a, w.mT, offsets=ends, config=3)
+    with pytest.raises(ArgumentError, match="over no k"):
+        warploom.grouped_matmul(a[:, :0], w.mT[:, :0], offsets=ends, bias=torch.ones(1, 8))
+    with torch.no_grad():
+        warploom.grouped_matmul(a, w.clone().requires_grad_().mT, offsets=ends)
