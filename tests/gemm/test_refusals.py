@@ -1,4 +1,4 @@
-"""What odd arguments give: a result as the kernel's would be, or a sentence. Nothing silent, nobody else's traceback."""
+"""What odd arguments give: a result as the kernel's would be, or a sentence; nothing silent, no foreign traceback."""
 
 from __future__ import annotations
 
