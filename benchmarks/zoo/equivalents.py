@@ -26,6 +26,10 @@ IN_CTA = "only threads of the CTA use the barriers before they meet again: bar.s
 CLUSTER = "barrier.cluster.arrive.release orders the initialisation by itself"
 LAST = "one tile for each CTA: behind the loop nobody fills the stage again, so nobody waits for its release"
 TOGETHER = "the two groups become one, and the first wait covers both either way"
+DRAINED = (
+    "the wait guards a ring that only wgmmas have read, and they have finished before the other CTA arrives: that is "
+    "known behind a wait of any scope"
+)
 LAST_TAIL = "behind the split tail nobody fills a stage again, so nobody waits for its release"
 READ = "the exit needs the sources to have been read, and nobody in the kernel reads C"
 ALL_HERE = "each CTA has waited for the bytes of both halves, so no copy is on its way to one that exits"
@@ -80,7 +84,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("r22_*", "release-before-wait", f"{GROUP}#7", LAST_TAIL),
     ("r23_*", "drop-commit", "wgmma.commit_group.sync.aligned#0", TOGETHER),
     ("r23_*", "drop-wgmma-fence", "wgmma.fence.sync.aligned#5", CHAIN),
-    ("r23_*", "drop-wgmma-fence", "wgmma.fence.sync.aligned#10", CHAIN),
+    ("r23_*", "drop-wgmma-fence", "wgmma.fence.sync.aligned#1[06]", CHAIN),
+    ("r23_*", "narrow-scope", "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64#3", DRAINED),
     ("r2[23]_*", "wait-for-reads-only", "cp.async.bulk.wait_group#*", READ),
     ("decode_last", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("decode_streamed", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
