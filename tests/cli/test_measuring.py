@@ -175,6 +175,11 @@ def test_every_suite_of_the_help_text_is_one() -> None:
 # -- explain -------------------------------------------------------------------------------------------------------
 
 
+def test_explain_of_a_product_of_no_known_machine_comes_at_once() -> None:
+    done = run("explain", *[99_999_999_999] * 3)
+    assert done.exit_code == 0 and "too many tiles" in done.stdout
+
+
 def test_explain_says_which_roof_is_lower() -> None:
     large, small = (json.loads(run("explain", m, 8192, 8192, "--json").stdout) for m in (8192, 16))
     assert (large["bound"], small["bound"]) == ("tensor cores", "memory")

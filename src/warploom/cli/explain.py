@@ -113,6 +113,8 @@ def _traffic(found: Explained) -> Table:
     from ..lab.problem import BYTES
 
     once = (problem.m + problem.n) * problem.k * BYTES[problem.dtype]
+    if not found.traffic:
+        made.add_row("not followed: too many tiles", "", "", "")
     for name, count in found.traffic.items():
         made.add_row(name, f"{count / 1e9:.3f}", f"{count / once:.2f}", f"{count / found.least_us / 1e6:.2f}")
     return made

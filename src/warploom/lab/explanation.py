@@ -17,6 +17,8 @@ from .ours import default_config, parse_config, product_of
 from .problem import BYTES, Problem
 from .roofline import ORDERS, Occupancy, Roofline, Waves
 
+MOST_STEPS = 1_000_000
+"""Tiles times pieces of k up to which the raster orders are followed through the cache: some seconds."""
 TILES = ((64, 64), (128, 128), (128, 192), (128, 256), (256, 128), (256, 192))
 
 
@@ -28,7 +30,8 @@ class Explained:
         config: of the large-product kernels; the library's choice where it is one of them, or the one asked for.
         waves: of each tile in `TILES`, and the chosen one's.
         registers: of a thread at launch; None where there is no ptxas to say.
-        traffic: bytes from HBM for A and B by raster order, with the chosen tile.
+        traffic: bytes from HBM for A and B by raster order, with the chosen tile; empty for a product of more than
+            `MOST_STEPS`.
         library: what `gemm.explain` says, as text and as data; "" and None where it cannot be asked.
     """
 
@@ -118,6 +121,7 @@ def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explai
                 roofline.L2_BYTES[machine], BYTES[problem.dtype],
             )
             for name, order in ORDERS.items()
+            if tiles[chosen.tile_m, chosen.tile_n].tiles * -(-problem.k // 512) <= MOST_STEPS
         },
         text, data,
     )  # fmt: skip
