@@ -203,3 +203,11 @@ def test_a_module_compiles_whole():
     )
     x = normal(4, 64)
     close(torch.compile(model, fullgraph=True, backend="aot_eager")(x), model(x))
+
+
+def test_a_residual_has_no_factor_and_stands_alone():
+    a, b, r = normal(8, 16), normal(16, 8), normal(8, 8)
+    for options in ({"beta": 0.5}, {"c": r}):
+        for given in (a, a.clone().requires_grad_()):
+            with pytest.raises(ArgumentError, match="residual"):
+                warploom.matmul(given, b, residual=r, **options)

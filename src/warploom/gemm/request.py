@@ -65,6 +65,21 @@ class Request:
         return [(name, getattr(self, name)) for name in names if getattr(self, name) is not None]
 
 
+def check_residual(addend: Any, beta: float) -> None:
+    """Raise ArgumentError where `residual=` is given beside what would be added instead, or a factor of it."""
+    if addend is not None:
+        raise ArgumentError(
+            "`c` and `residual` are both given, and both are what is added",
+            expected="one of them",
+            hint="residual=r is c=r, beta=1",
+        )
+    if beta not in (0.0, 1.0):
+        raise ArgumentError(
+            "`residual` is added as it is, and beta= says otherwise", expected="no beta=", got=f"beta={beta}",
+            hint="c=r, beta=… scales it",
+        )  # fmt: skip
+
+
 def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
     """Look at the arguments. `options`: those of `matmul`, by name.
 
@@ -81,17 +96,7 @@ def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
 
     addend, residual = _optional(options, "c"), _optional(options, "residual")
     if residual is not None:
-        if addend is not None:
-            raise ArgumentError(
-                "`c` and `residual` are both given, and both are what is added",
-                expected="one of them",
-                hint="residual=r is c=r, beta=1",
-            )
-        if beta not in (0.0, 1.0):
-            raise ArgumentError(
-                "`residual` is added as it is, and beta= says otherwise", expected="no beta=", got=f"beta={beta}",
-                hint="c=r, beta=… scales it",
-            )  # fmt: skip
+        check_residual(addend, beta)
         addend, beta = residual, 1.0
     elif addend is None and beta != 0.0:
         raise ArgumentError("beta= is given without the matrix it multiplies", expected="c=", got=f"beta={beta}")

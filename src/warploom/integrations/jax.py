@@ -21,7 +21,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..gemm.eager import Template, bounded, template_of
-from ..gemm.request import Request, read
+from ..gemm.request import Request, check_residual, read
 from ..gemm.run import run
 from ..gemm.views import transposed
 from ..isa import dtypes
@@ -50,8 +50,7 @@ def matmul(
     of eight bits or f32 is transposed first, which costs nothing where it is a transpose itself (`w.T`).
     """
     if residual is not None:
-        if c is not None:
-            raise ArgumentError("`c` and `residual` are both given", expected="one of them")
+        check_residual(c, float(beta))
         c, beta = residual, 1.0
     static = (
         None if out_dtype is None else dtypes.of(out_dtype).name, float(alpha), float(beta), activation, accumulate,

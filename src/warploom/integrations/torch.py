@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..gemm import calls
+from ..gemm.request import check_residual
 from ..isa import dtypes
 
 __all__ = ["ConversionWarning", "Linear", "convert", "converted", "linear", "matmul"]
@@ -173,6 +174,7 @@ def operator(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
     """A call of `warploom::matmul`; the operators know no pinned configuration."""
     given = {name: value for name, value in options.items() if value is not None and name != "config"}
     if given.get("residual") is not None:
+        check_residual(given.get("c"), float(given.get("beta", 0.0)))
         given["c"], given["beta"] = given.pop("residual"), 1.0
     if "out_dtype" in given and not isinstance(given["out_dtype"], torch.dtype):
         given["out_dtype"] = getattr(torch, dtypes.torch_name(dtypes.of(given["out_dtype"])))
@@ -300,6 +302,7 @@ def with_gradient(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
     if given.get("scale_out") is not None or given.get("amax") is not None:
         raise ArgumentTypeError("an eight-bit output has no gradient here", expected="no scale_out=, amax=")
     if "residual" in given:
+        check_residual(given.get("c"), float(given.get("beta", 0.0)))
         given["c"], given["beta"] = given.pop("residual"), 1.0
     bias, c, gate = (given.pop(name, None) for name in ("bias", "c", "gate"))
     return Product.apply(a, b, bias, c, gate, given)
