@@ -119,6 +119,14 @@ def test_info_as_json_has_machines_tools_and_versions() -> None:
     assert known["versions"]["numpy"] != "not installed"
 
 
+def test_info_says_that_either_disassembler_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    from warploom.cli import info
+    from warploom.driver import toolchain
+
+    monkeypatch.setattr(toolchain, "find", lambda name: None)
+    assert "nvdisasm, or cuobjdump in its place" in info.tool("cuobjdump")
+
+
 def test_info_unsupported_lists_rows_of_the_table_that_the_emulator_refuses() -> None:
     from warploom.emulator.ops import unsupported
     from warploom.isa.instructions import table

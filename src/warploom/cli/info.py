@@ -80,7 +80,7 @@ def tool(name: str) -> str:
         return f"{found.version} ({found.origin})"
     if name == "ptxas":
         return "not found: no cubins, no resources; pip install 'nvidia-cuda-nvcc>=13.0,<13.1' (Linux, Windows)"
-    return "not found (only `sass` needs it)"
+    return "not found (only `sass` uses it: nvdisasm, or cuobjdump in its place)"
 
 
 def versions() -> dict[str, str]:
