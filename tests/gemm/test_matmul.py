@@ -297,7 +297,7 @@ def test_an_output_that_lies_on_an_operand_is_refused():
 def test_what_would_take_too_long_to_emulate_is_refused_with_the_estimate():
     with (
         warploom.config.override(emulator={"limit_s": 0.5}),
-        pytest.raises(CostLimitError, match="would take at least"),
+        pytest.raises(CostLimitError, match="would take about"),
     ):
         warploom.matmul(np.zeros((4096, 512), BF16), np.zeros((512, 4096), BF16))
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import warploom
-from warploom.errors import ArgumentError, ArgumentTypeError
+from warploom.errors import ArgumentError, ArgumentTypeError, CostLimitError
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 
@@ -93,3 +93,12 @@ def test_grouped_refuses_what_it_would_not_do():
         warploom.grouped_matmul(a[:, :0], w.mT[:, :0], offsets=ends, bias=torch.ones(1, 8))
     with torch.no_grad():
         warploom.grouped_matmul(a, w.clone().requires_grad_().mT, offsets=ends)
+
+
+def test_what_would_be_emulated_for_minutes_is_refused_with_the_estimate():
+    big = np.zeros((4096, 4096), np.float16)
+    with pytest.raises(CostLimitError, match="at most 60 s"):
+        warploom.matmul(big, big)
+    many = np.zeros((100_000, 16, 16), np.float16)
+    with pytest.raises(CostLimitError, match="would take about"):
+        warploom.matmul(many, many)

@@ -6,6 +6,7 @@ On a GPU it leaves behind what a second call of the same kind needs (`launches`)
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import threading
 import warnings
@@ -13,12 +14,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError, CopyWarning
+from ..errors import ArgumentError, CopyWarning, CostLimitError
 from ..isa.dtypes import DType, f32, u32
 from ..runtime import on_cpu, on_gpu
 from ..runtime.arrays import ArrayView, view
 from ..runtime.bind import Shape
 from ..runtime.dispatch import Call
+from ..runtime.estimate import spoken
 from ..settings import config as settings
 from . import reference
 from .choice import EMULATED, Choice, Gpu, choose, gpu_of
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
     from ..runtime.program import ArraySpec, Program
 
 HOPPER, AMPERE = 90, 80
+EMULATED_FLOPS, EMULATED_LAUNCH_S = 1e9, 0.005
+"""What the emulator does in a second where a launch is long (emulator-speed.json), and what a launch costs."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,8 @@ def run(request: Request, out: Any, stream: Any = None) -> Outcome:
     if problem.k == 0:
         return Outcome(reference.without_product(request, out))
     gpu = EMULATED if model.device == "cpu" else gpu_of(model.index)
+    if model.device == "cpu":
+        refuse_long_emulation(problem)
     if gpu.number < AMPERE:
         raise ArgumentError(
             "matmul runs on GPUs of compute capability 8.0 (Ampere) and later",
@@ -99,6 +105,21 @@ def run(request: Request, out: Any, stream: Any = None) -> Outcome:
 
         return Outcome(run_ampere(request, out, stream))
     return Hopper(request, gpu, stream).run(out)
+
+
+def refuse_long_emulation(problem: Problem) -> None:
+    """Raise CostLimitError where all products of a problem take the emulator longer than the settings allow."""
+    count = math.prod(problem.batch)
+    seconds = count * (EMULATED_LAUNCH_S + 2 * problem.m * problem.n * problem.k / EMULATED_FLOPS)
+    limit = settings.emulator.limit_s
+    if seconds > limit:
+        raise CostLimitError(
+            f"emulating matmul would take about {spoken(seconds)}",
+            expected=f"at most {spoken(limit)} (config.emulator.limit_s)",
+            got=f"{problem.m} x {problem.n} x {problem.k}" + (f", {count} times" if count > 1 else ""),
+            hint='use smaller arrays or a GPU, or allow it: with warploom.config.override(emulator={"limit_s": '
+            f"{int(seconds * 2) + 1}" + "}): …",
+        )
 
 
 class Hopper:
