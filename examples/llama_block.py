@@ -6,7 +6,7 @@ Shapes     hidden 4096, 32 heads of 128, 8 of keys and values, feed-forward 1433
 Runs       prefill (many tokens at once) and decode (one new token for each sequence), eager and as CUDA graphs
 
     python examples/llama_block.py                     on a GPU: the real shape; without one: a 1/32 of it, emulated
-    python examples/llama_block.py --sequences 16 --prompt 2048
+    python examples/llama_block.py --sequences 16 --prompt 2048 --out llama-block.json
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ import argparse
 import copy
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 import warploom.torch
+from warploom.lab import evidence
 
 F = nn.functional
 
@@ -158,15 +160,24 @@ def main() -> None:
     on_gpu = torch.cuda.is_available()
     parser.add_argument("--sequences", type=int, default=16 if on_gpu else 2)
     parser.add_argument("--prompt", type=int, default=1024 if on_gpu else 12, help="tokens of each sequence")
+    parser.add_argument("--out", type=Path, help="write the figures as an evidence file")
     options = parser.parse_args()
     device = torch.device("cuda" if on_gpu else "cpu")
     shape = LLAMA_3_8B if on_gpu else SMALL
     where = torch.cuda.get_device_name() if on_gpu else "the CPU, emulated: its speed says nothing"
     print(f"{shape}\n{options.sequences} sequences of {options.prompt} tokens, bf16, on {where}")
-    for phase, row in run(shape, options.sequences, options.prompt, device).items():
-        print(f"{phase}: the models differ by {row.pop('difference'):.5f} of the largest element")
+    found = run(shape, options.sequences, options.prompt, device)
+    for phase, row in found.items():
+        print(f"{phase}: the models differ by {row['difference']:.5f} of the largest element")
         for name, rate in row.items():
-            print(f"  {name:16} {rate:14,.0f} tokens/s")
+            if name != "difference":
+                print(f"  {name:16} {rate:14,.0f} tokens/s")
+    if options.out is not None:
+        head = evidence.header("llama-block", gpu=torch.cuda.get_device_name() if on_gpu else "")
+        sizes = asdict(shape) | {"sequences": options.sequences, "prompt": options.prompt}
+        rows = [{"phase": phase, **sizes, **{name.replace(" ", "_"): rate for name, rate in row.items()}}
+                for phase, row in found.items()]  # fmt: skip
+        evidence.write(options.out, head, rows)
 
 
 if __name__ == "__main__":
