@@ -1,4 +1,4 @@
-"""What the first product of a new process costs, torch imported before: the kernel's text and cubin from the disk cache.
+"""What the first product of a new process costs, torch imported before: program and cubin from the cache on disk.
 
     python benchmarks/first_call.py [--processes 7] [--out benchmarks/results/nvidia-h200/first-call.json]
 
