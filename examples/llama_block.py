@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -97,19 +98,28 @@ class Block(nn.Module):
         return x * self.cos[position:end] + torch.cat([-high, low], -1) * self.sin[position:end]
 
 
-def per_second(call: Callable[[], object], tokens: int, device: torch.device) -> float:
-    """Tokens a second, the best of three windows."""
-    calls, best = (20, 0.0) if device.type == "cuda" else (1, 0.0)
-    for _ in range(3 if device.type == "cuda" else 1):
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        best = max(best, calls * tokens / (time.perf_counter() - start))
-    return best
+WINDOWS = 5
+
+
+def per_second(calls: dict[str, Callable[[], object]], tokens: int, device: torch.device) -> dict[str, float]:
+    """Tokens a second of each, the median of windows taken in turns: who runs first finds a cooler GPU."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    repeats = 20 if device.type == "cuda" else 1
+    for _ in range(WINDOWS if device.type == "cuda" else 1):
+        for name, call in calls.items():
+            synchronize(device)
+            start = time.perf_counter()
+            for _ in range(repeats):
+                call()
+            synchronize(device)
+            times[name].append((time.perf_counter() - start) / repeats)
+    return {name: tokens / statistics.median(each) for name, each in times.items()}
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for a GPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
 
 
 def captured(call: Callable[[], Tensor]) -> Callable[[], None]:
@@ -145,12 +155,12 @@ def run(shape: Shape, sequences: int, prompt: int, device: torch.device) -> dict
     for phase, tokens, position in (("prefill", prompt, 0), ("decode", 1, prompt)):
         x = torch.randn(sequences, tokens, shape.hidden, device=device).bfloat16()
         row = {"difference": compare(plain, ours, x, position)}
+        calls: dict[str, Callable[[], object]] = {}
         for name, model in (("torch", plain), ("warploom", ours)):
-            call = partial(model, x, position)
-            row[f"{name} eager"] = per_second(call, sequences * tokens, device)
+            calls[f"{name} eager"] = partial(model, x, position)
             if device.type == "cuda":
-                row[f"{name} graph"] = per_second(captured(call), sequences * tokens, device)
-        found[phase] = row
+                calls[f"{name} graph"] = captured(partial(model, x, position))
+        found[phase] = row | per_second(calls, sequences * tokens, device)
     return found
 
 

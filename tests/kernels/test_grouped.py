@@ -12,13 +12,15 @@ from tests.thinning import crossed
 from warploom.driver import toolchain
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.description import Config, Fusion, Product
-from warploom.kernels.hopper.grouped import CONFIG, MEDIUM_GROUPS, SMALL_GROUPS, build
+from warploom.kernels.hopper.grouped import build
+from warploom.kernels.hopper.grouped_config import CHOICES, CONFIG, MEDIUM_GROUPS, SMALL_GROUPS, choose
 from warploom.runtime.machine import H200
 from warploom.types import e4m3
 
 SMALL = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=3)
 ONE_CONSUMER = Config(tile_m=64, tile_n=128, consumers=1, ctas=1, slots=1, stages=3)
 BOTH = pytest.mark.parametrize("config", [SMALL, ONE_CONSUMER], ids=Config.name)
+MOST_SHARED_BYTES = 232_448
 UNTOUCHED = 7.0
 BOUND = 2.5e-3
 
@@ -71,6 +73,18 @@ def test_rooms_that_are_partly_filled(config: Config):
 @settings(max_examples=10, deadline=None)
 def test_any_groups(sizes: list[int], n: int, k: int):
     check(SMALL, *contiguous(sizes), n=8 * n, k=8 * k, schedule="random")
+
+
+@pytest.mark.parametrize("config", CHOICES, ids=Config.name)
+@pytest.mark.parametrize("limits", ["offsets", "sizes", "bounds"])
+def test_every_tile_that_may_be_chosen_fits_with_every_end(config: Config, limits: str):
+    for fusion in (Fusion(), Fusion(scales="row"), Fusion(scales="row", bias="column", activation="gelu")):
+        assert build(Product(e4m3, e4m3), config, fusion, limits).program().dynamic_smem <= MOST_SHARED_BYTES
+
+
+def test_each_tile_is_chosen_for_some_groups():
+    asked = [(64 * 64, 64, 4096), (192 * 64, 64, 4096), (512 * 8, 8, 4096), (300 * 4, 4, 768)]
+    assert {choose(*each) for each in asked} == set(CHOICES)
 
 
 @pytest.mark.parametrize("config", [CONFIG, SMALL_GROUPS], ids=Config.name)

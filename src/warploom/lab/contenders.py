@@ -18,6 +18,8 @@ from .timing import CudaTimer
 Beat = Callable[[str, float], None]
 """Tells the watchdog what goes on, and for how many seconds it may."""
 COMPILE_S = 180.0
+MOST_LAUNCHES = 500
+"""Of one configuration while the fastest is looked for."""
 
 
 @dataclass
@@ -192,7 +194,8 @@ class Triton(Contender):
                 failures.append(f"{config.name()}: {type(error).__name__}: {str(error).splitlines()[0][:120]}")
                 continue
             beat(f"{self.name}, {config.name()}", 20.0)
-            times[config] = min(timer.timed(call, max(3, int(4e12 / problem.flops))) for _ in range(3))
+            launches = min(max(3, int(4e12 / problem.flops)), MOST_LAUNCHES)
+            times[config] = min(timer.timed(call, launches) for _ in range(3))
         if not times:
             raise ArgumentError("no configuration of the Triton kernel runs here", got="; ".join(failures))
         best = min(times, key=lambda config: times[config])
