@@ -26,7 +26,7 @@ from warploom.lab.power import PowerMeter
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks/results/nvidia-h200/sweep-bf16.json"
 L2_BYTES = 260e6
-SMALL_FLOP = 5e10
+SMALL_FLOP = 1e10
 """Below this a kernel is not limited by power, and is not timed alone."""
 NAME = re.compile(r"(\w+?)_(\d+)x(\d+)x(\d+)(?:_(\d)([ab]))?_g(\d+)(_tail)?")
 
