@@ -131,6 +131,44 @@ call()
     assert len(launches(log)) == 10
 
 
+def test_a_call_with_arguments_that_came_before_is_found_by_them_at_once(on_gpu):
+    log = on_gpu("""
+from warploom.gemm.eager import launches
+x, w, bias, factor = bf16(16, 256), bf16(512, 256), bf16(512), bf16(16, 512)
+out = bf16(16, 512)
+def call(**more):
+    assert warploom.linear(x, w, bias, activation="silu", out=out, **more) is out
+    return warploom.linear(x, w, gate=factor, **more)
+call(), call()                       # the second time puts them into the table
+launches().again = None              # what is asked otherwise would fail now
+call()
+""")
+    assert len(launches(log)) == 6
+
+
+def test_other_arguments_at_the_same_addresses_are_another_call(on_gpu):
+    on_gpu("""
+from warploom.gemm import calls
+x, w, line, out = bf16(16, 256), bf16(16, 256), bf16(16), bf16(16, 16)
+def call(**options): return warploom.linear(x, w, out=out, **options)
+for _ in range(3):
+    call(alpha=2.0, bias=line)
+seen = []
+compute = calls.compute
+calls.compute = lambda *arguments: seen.append(arguments[3]) or compute(*arguments)
+for options in (dict(alpha=3.0, bias=line), dict(beta=2.0, c=out.clone(), bias=line), dict(alpha=2.0),
+                dict(alpha=2.0, bias=line.view(16, 1)), dict(alpha=2.0, bias=line.view(torch.float16)),
+                dict(alpha=2.0, bias=line, activation="relu")):
+    before = len(seen)
+    call(**options), call(**options), call(**options)
+    assert len(seen) == before + 1, options
+call(alpha=2.0, bias=line)
+assert len(seen) == 6
+with pytest.raises(errors.ArgumentError, match="bias"):
+    call(alpha=2.0, bias=line.view(2, 8))
+""")
+
+
 def test_what_wants_a_gradient_never_takes_the_short_way(on_gpu):
     on_gpu("""
 import warploom.torch

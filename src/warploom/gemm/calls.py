@@ -158,6 +158,16 @@ else:
 
 def _with_options(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
     """A call with more than two operands."""
+    again: tuple[Any, ...] | None = None
+    compiling = _compiling()
+    if not compiling:
+        try:
+            again = _option_key(what, a, b, out, options)
+            result = _LAUNCHES.optional_again(*again, out)
+            if result is not None:
+                return result
+        except (AttributeError, TypeError, RuntimeError):  # no tensors, or what cannot be hashed
+            again = None
     tensors: dict[str, Any] = {"a": a, "b": b}
     static: list[Any] = [what]
     for name, value in options.items():
@@ -174,12 +184,23 @@ def _with_options(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) 
     if len(key) == 1:
         return _slowly(key, tensors, out, {})
     try:
-        result = None if _compiling() else _LAUNCHES.again(key, tuple(tensors.values()), out)
+        result = None if compiling else _LAUNCHES.again(key, tuple(tensors.values()), out, again)
     except TypeError:  # an option that cannot be hashed: the checks will say what is wrong with it
         result = None
     if result is not None:
         return result
     return _slowly(key, tensors, out, {name: value for name, value in options.items() if value is not None})
+
+
+def _option_key(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
+    """All that a call's launch depends on beside what a guard checks, and its tensors, the output not among them."""
+    values = options.values()
+    types = tuple([type(value) for value in values])
+    tensors = [value for value, kind in zip(values, types, strict=True) if kind in _LAUNCHES.tensor_types]
+    pointers = [tensor.data_ptr() for tensor in tensors]
+    others = [value for value, kind in zip(values, types, strict=True) if kind not in _LAUNCHES.tensor_types]
+    target = None if out is None else out.data_ptr()
+    return (what, *options, types, *pointers, *others, a.data_ptr(), b.data_ptr(), target), [a, b, *tensors]
 
 
 def _compiling() -> bool:

@@ -1,6 +1,7 @@
 """The short way of a call that came before: from the tensors' addresses to the driver, in about a microsecond.
 
     quick       ->  Hit     plain calls: the addresses of all tensors; one check of theirs, the driver's call
+    optional    ->  Hit     calls with more arguments: those and the addresses
     entries     ->  Entry   any calls: what was checked for tensors at these addresses; launches by output
     kinds       ->  Kind    what is the same for tensors of one kind at any address: how their launch is made anew
 
@@ -15,12 +16,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, TypeAlias
 
-from ..driver.launch import PreparedLaunch
-from ..isa.tensor_map import TensorMapSpec
+from .repeats import Kind, OtherStream, template_of, together
 
 KEPT = 8192
 """Entries, and kinds, that are remembered; then the older half is forgotten."""
@@ -31,124 +30,6 @@ ADDRESS_CLASS = 16
 QUICK = {("matmul",): "matmul", ("linear",): "linear", ("linear", "bias"): "biased"}
 """Calls without any other argument, by the tables they are in."""
 WRAPPED = frozenset({"Tensor", "Parameter"})
-
-
-class Several:
-    """The launches of one call in order, as one."""
-
-    def __init__(self, launches: tuple[PreparedLaunch, ...]) -> None:
-        self.launches = launches
-        self.calls: dict[int, Callable[[], Any]] = {}
-
-    def __call__(self, stream: int) -> None:
-        """Enqueue all of them. Raises DriverError where the driver refuses one."""
-        for launch in self.launches:
-            launch(stream)
-        self.calls.setdefault(stream, partial(self._again, stream))
-
-    def _again(self, stream: int) -> int:
-        for launch in self.launches:
-            launch(stream)
-        return 0
-
-    def check(self, status: int, stream: int) -> None:
-        """Nothing is left to be checked: each launch did."""
-
-
-class OtherStream(KeyError):
-    """A launch with memory that belongs to one stream is asked for in another."""
-
-
-class OfOneStream:
-    """A launch with memory of ours in its arguments, which only calls in one stream may share."""
-
-    def __init__(self, launch: PreparedLaunch | Several, stream: int) -> None:
-        self.launch, self.stream = launch, stream
-        self.calls: dict[int, Callable[[], Any]] = {}
-
-    def __call__(self, stream: int) -> None:
-        """Enqueue it. Raises OtherStream."""
-        if stream != self.stream:
-            raise OtherStream(stream)
-        self.launch(stream)
-        self.calls[stream] = self.launch.calls[stream]
-
-    def check(self, status: int, stream: int) -> None:
-        """As the launch's."""
-        self.launch.check(status, stream)
-
-
-@dataclass(frozen=True)
-class Patch:
-    """A parameter that names an address.
-
-    Attributes:
-        parameter: its number.
-        tensor: which of the call's tensors; the output is the last.
-        offset: bytes from the tensor's first element.
-        spec: of a tensor map; None for a pointer.
-    """
-
-    parameter: int
-    tensor: int
-    offset: int
-    spec: TensorMapSpec | None
-
-
-@dataclass(frozen=True)
-class Template:
-    """A launch, and what of it depends on addresses."""
-
-    launch: PreparedLaunch
-    patches: tuple[Patch, ...]
-
-    def at(self, pointers: tuple[int, ...]) -> PreparedLaunch:
-        """The same launch on other memory."""
-        from ..driver.tensor_map import encode
-
-        changes = {}
-        for patch in self.patches:
-            address = pointers[patch.tensor] + patch.offset
-            if patch.spec is None:
-                changes[patch.parameter] = address.to_bytes(8, "little")
-            else:
-                changes[patch.parameter] = encode(patch.spec, address)
-        return self.launch.with_values(changes)
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What is the same for all calls with tensors of one kind.
-
-    Attributes:
-        templates: the launches of such a call.
-        spans: for each tensor, output last, the bytes from its first element to behind its last.
-        out_facts: shape, dtype, strides and device of the output.
-        make: makes an output.
-        device: of the tensors.
-        stream: the only one in which such calls may run again, where they need memory of ours.
-    """
-
-    templates: tuple[Template, ...]
-    spans: tuple[int, ...]
-    out_facts: tuple[Any, ...]
-    make: Callable[[], Any]
-    device: int
-    stream: int | None = None
-
-    def at(self, pointers: tuple[int, ...]) -> PreparedLaunch | Several | OfOneStream | None:
-        """The launch for tensors at these addresses; None where the output may overlap another."""
-        start, end = pointers[-1], pointers[-1] + self.spans[-1]
-        for pointer, span in zip(pointers[:-1], self.spans[:-1], strict=True):
-            if pointer < end and start < pointer + span:
-                return None
-        return together(tuple(template.at(pointers) for template in self.templates), self.stream)
-
-
-def together(launches: tuple[PreparedLaunch, ...], stream: int | None) -> PreparedLaunch | Several | OfOneStream:
-    """The launches of a call as one; bound to a stream where one is given."""
-    one = launches[0] if len(launches) == 1 else Several(launches)
-    return one if stream is None else OfOneStream(one, stream)
 
 
 class Entry:
@@ -218,21 +99,45 @@ class Launches:
         self.kinds: dict[tuple[Any, ...], Kind] = {}
         self.quick: dict[str, dict[tuple[int, ...], Hit]] = {"matmul": {}, "linear": {}, "biased": {}}
         self.free: dict[str, dict[tuple[int, ...], tuple[Any, Entry]]] = {"matmul": {}, "linear": {}, "biased": {}}
+        self.optional: dict[tuple[Any, ...], Hit | tuple[Any, Entry]] = {}
+        self.tensor_types: frozenset[type] = frozenset()
         self.raw_stream: Callable[[int], int] = int
         self.grad_enabled: Callable[[], bool] = bool
         self._lock = threading.Lock()
 
     def clear(self) -> None:
         """Forget everything."""
-        for table in (self.entries, self.kinds, *self.quick.values(), *self.free.values()):
+        for table in (self.entries, self.kinds, self.optional, *self.quick.values(), *self.free.values()):
             table.clear()  # type: ignore[attr-defined]
 
     # -- finding ---------------------------------------------------------------------------------------------------
 
-    def again(self, static: tuple[Any, ...], tensors: tuple[Any, ...], out: Any) -> Any:
+    def optional_again(self, key: tuple[Any, ...], tensors: list[Any], out: Any) -> Any:
+        """The result of a call with more arguments that came before, or None. Raises TypeError where no hash is."""
+        found = self.optional.get(key)
+        if found is None:
+            return None
+        if out is None:
+            same, entry = found  # type: ignore[misc]
+            return self.run(entry, None) if same(*tensors) else None
+        check, ready, device, launch = found  # type: ignore[misc]
+        if not check(*tensors, out):
+            return None
+        stream = self.raw_stream(device)
+        call = ready.get(stream)
+        if call is None:
+            return None
+        if status := call():
+            launch.check(status, stream)
+        return out
+
+    def again(
+        self, static: tuple[Any, ...], tensors: tuple[Any, ...], out: Any, again: tuple[Any, ...] | None = None
+    ) -> Any:
         """The result of a call that came before, or None. The general way: any tensors, any other arguments.
 
-        static: all arguments that are no tensors, and which tensors there are.
+        static: all arguments that are no tensors, and which tensors there are. again: key and tensors as
+        `optional_again` takes them, to be remembered there.
         """
         try:
             pointers = tuple([tensor.data_ptr() for tensor in tensors])
@@ -249,7 +154,19 @@ class Launches:
         result = self.run(entry, out)
         if result is not None:
             self.hasten(static, pointers, tensors, out, entry)
+            if again is not None:
+                self.hasten_optional(again[0], again[1], out, entry)
         return result
+
+    def hasten_optional(self, key: tuple[Any, ...], tensors: list[Any], out: Any, entry: Entry) -> None:
+        """Put a call with more arguments into its table; those whose inputs are all at hand."""
+        if out is None:
+            made: Any = guard(*tensors), entry
+        else:
+            launch = entry.launches[out.data_ptr()]
+            made = guard(*tensors, out), launch.calls, entry.device, launch
+        with self._lock:
+            bounded(self.optional)[key] = made
 
     def hasten(
         self, static: tuple[Any, ...], pointers: tuple[int, ...], tensors: tuple[Any, ...], out: Any, entry: Entry
@@ -314,6 +231,7 @@ class Launches:
         if torch is None or {type(tensor) for tensor in (*tensors, result)} - {torch.Tensor, torch.nn.Parameter}:
             return
         self.raw_stream, self.grad_enabled = torch._C._cuda_getCurrentRawStream, torch.is_grad_enabled
+        self.tensor_types = frozenset({torch.Tensor, torch.nn.Parameter})
         order = {name: at for at, name in enumerate((*named, "out"))}
         if "residual" in order:
             order["c"] = order["residual"]  # the same argument of the kernel
@@ -349,22 +267,6 @@ def span_of(tensor: Any) -> int:
         return 0
     last = sum((length - 1) * step for length, step in zip(tensor.shape, tensor.stride(), strict=True))
     return (last + 1) * tensor.element_size()
-
-
-def template_of(each: Any, order: dict[str, int], pointers: tuple[int, ...]) -> Template:
-    """What of a launch depends on addresses. order: which of the call's `pointers` an argument is, by its name."""
-    position = {spec.name: at for at, spec in enumerate(each.program.arrays)}
-    patches = []
-    for number, parameter in enumerate(each.program.parameters):
-        if parameter.kind not in ("pointer", "tensor_map"):
-            continue
-        at = position[parameter.source]
-        if each.arrays[at] is None:
-            continue  # memory of ours stays where it is
-        view, tensor = each.views[at], order[each.arrays[at]]
-        spec = parameter.map(view.shape, view.strides, view.dtype) if parameter.kind == "tensor_map" else None
-        patches.append(Patch(number, tensor, view.pointer - pointers[tensor], spec))
-    return Template(each.launch, tuple(patches))
 
 
 def bounded(table: dict[Any, Any]) -> dict[Any, Any]:

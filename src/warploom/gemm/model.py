@@ -33,8 +33,8 @@ FUSED_VECTOR, FUSED_ARRAY, FUSED_FACTOR = 20.0, 25.0, 2.0
 """The same for a vector along the columns (its loads are waited for box by box), for a gate or C, and for a factor."""
 STAGGERED_SHARE, PING_PONG_END = 0.71, 150.0
 RAMP, PAIR_RAMP = 3000.0, 1700.0
-"""Cycles before the first tile is multiplied and after the last is stored, that no form hides; what pairs of CTAs, which
-meet before the first tile and after the last, add to them."""
+"""Cycles before the first tile is multiplied and after the last is stored, that no form hides; what pairs of CTAs add,
+which meet before the first tile and after the last."""
 TAIL_EXTRA = 2500.0
 """Cycles of exchanging a split tile's halves."""
 BASE_MHZ, BASE_ACTIVITY, MOST_MHZ = 1335.0, 0.95, 1760.0
@@ -113,7 +113,13 @@ def _large(config: Config, problem: Problem, sms: int) -> Estimate:
     if problem.promoted:
         step += PROMOTION * config.rows * config.tile_n / 128 / (config.consumers if config.consumers > 2 else 1)
     end = _end(config, problem, k_tiles * step)
-    cycles = waves * (k_tiles * step + end) + extra + RAMP + (PAIR_RAMP if config.ctas == 2 else 0) + _whole_end(config, problem)
+    cycles = (
+        waves * (k_tiles * step + end)
+        + extra
+        + RAMP
+        + (PAIR_RAMP if config.ctas == 2 else 0)
+        + _whole_end(config, problem)
+    )
     useful = problem.m * problem.n * k_tiles / TENSOR_TILE / sms
     activity = min(1.0, useful / cycles)
 

@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ArgumentError
-from ..gemm.eager import Template, bounded, template_of
+from ..gemm.eager import bounded
+from ..gemm.repeats import Template, template_of
 from ..gemm.request import Request, check_residual, read
 from ..gemm.run import run
 from ..gemm.views import transposed
