@@ -40,9 +40,10 @@ def config_of(name: str) -> Config:
         raise SystemExit(f"{name} is no name of a configuration, like staggered_256x192x3_2b_g8_tail")
     form, rows, columns, stages, ctas, shared, group, tail = found.groups()
     tile_m, tile_n = int(rows), int(columns)
+    consumers = 2 if form == "ping_pong" or tile_m % 128 == 0 else tile_m // 64
     slots = -(-tile_n // 64) if form == "staggered" else 1 if form == "ping_pong" and tile_n > 160 else 2
     config = Config(
-        form, tile_m, tile_n, 3 if tile_m == 192 else 2, int(stages), slots, int(ctas or 1), shared or "b", int(group),
+        form, tile_m, tile_n, consumers, int(stages), slots, int(ctas or 1), shared or "b", int(group),
         True, bool(tail),
     )  # fmt: skip
     while config.shared_bytes(Product()) > SHARED_BYTES and config.slots > 1:
