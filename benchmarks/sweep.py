@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from warploom.kernels.hopper.description import SHARED_BYTES, Config, Product
+from warploom.kernels.hopper.description import Config, Product
 from warploom.kernels.hopper.gemm import build
 from warploom.lab import evidence, timing
+from warploom.lab.ours import parse_config
 from warploom.lab.power import PowerMeter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -28,27 +27,8 @@ OUT = ROOT / "benchmarks/results/nvidia-h200/sweep-bf16.json"
 L2_BYTES = 260e6
 SMALL_FLOP = 1e10
 """Below this a kernel is not limited by power, and is not timed alone."""
-NAME = re.compile(r"(\w+?)_(\d+)x(\d+)x(\d+)(?:_(\d)([ab]))?_g(\d+)(_tail)?")
 
 Shape = tuple[int, int, int]
-
-
-def config_of(name: str) -> Config:
-    """The configuration of a name as `Config.name` gives it; as many store boxes as fit, up to a whole half tile."""
-    found = NAME.fullmatch(name)
-    if found is None:
-        raise SystemExit(f"{name} is no name of a configuration, like staggered_256x192x3_2b_g8_tail")
-    form, rows, columns, stages, ctas, shared, group, tail = found.groups()
-    tile_m, tile_n = int(rows), int(columns)
-    consumers = 2 if form == "ping_pong" or tile_m % 128 == 0 else tile_m // 64
-    slots = -(-tile_n // 64) if form == "staggered" else 1 if form == "ping_pong" and tile_n > 160 else 2
-    config = Config(
-        form, tile_m, tile_n, consumers, int(stages), slots, int(ctas or 1), shared or "b", int(group),
-        True, bool(tail),
-    )  # fmt: skip
-    while config.shared_bytes(Product()) > SHARED_BYTES and config.slots > 1:
-        config = replace(config, slots=config.slots - 1)
-    return config
 
 
 def contenders(shape: Shape, configs: list[Config]) -> Mapping[str, Callable[[], object]]:
@@ -104,20 +84,20 @@ def row(shape: Shape, name: str, protocol: str, tflops: float, ratio: float) -> 
         "ratio_to": {"cublas": round(ratio, 4)},
     }  # fmt: skip
     if ours:
-        result["ptx_sha256"] = evidence.ptx_sha256(build(Product(), config_of(name)).ptx())
+        result["ptx_sha256"] = evidence.ptx_sha256(build(Product(), parse_config(name)).ptx())
     return result
 
 
 def pairs(shapes: str, configs: str, out: Path) -> dict[Shape, list[Config]]:
     """What to time: as asked for, or what the file has."""
     if shapes and configs:
-        chosen = [config_of(name) for name in configs.split(",")]
+        chosen = [parse_config(name) for name in configs.split(",")]
         return {tuple(map(int, shape.split("x"))): chosen for shape in shapes.split(",")}  # type: ignore[misc]
     found: dict[Shape, list[Config]] = {}
     for known in json.loads(out.read_text())["rows"]:
         listed = found.setdefault((known["m"], known["n"], known["k"]), [])
         if known["provider"] == "warploom" and known["protocol"] == "interleaved":
-            listed.append(config_of(known["kernel"]))
+            listed.append(parse_config(known["kernel"]))
     return found
 
 

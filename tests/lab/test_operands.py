@@ -141,5 +141,8 @@ def test_ours_with_a_pinned_kernel_computes_it_and_tells_how_it_is_built(config:
     assert evidence.ptx_sha256(recipe.rebuild(facts["build"]).ptx()) == facts["ptx_sha256"]
 
 
-def test_a_pinned_kernel_is_no_fused_product():
-    assert Warploom("rung:8").missing(Problem(8, 8, 8, kind="gelu")) == "a pinned kernel is a plain product"
+def test_a_rung_is_no_fused_product_but_a_pinned_configuration_may_be():
+    fused, scaled = Problem(8, 8, 8, kind="gelu"), Problem(8, 8, 16, dtype="e4m3", scales="row")
+    assert Warploom("rung:8").missing(fused) == "a rung is a plain product"
+    for problem in (fused, scaled):
+        assert Warploom("ping_pong_128x128x5_g8").missing(problem) is None

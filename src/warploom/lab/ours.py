@@ -19,7 +19,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..isa import dtypes
-from ..kernels.hopper.description import Config, Product
+from ..kernels.hopper.description import BOX, SHARED_BYTES, Config, Product
 from ..lang import Kernel
 from .contenders import COMPILE_S, Beat, Contender, Prepared
 from .evidence import facts
@@ -31,6 +31,8 @@ _NAME = re.compile(
     r"(cooperative|ping_pong|staggered)_(\d+)x(\d+)x(\d+)(?:_(\d)([ab]))?_g(\d+)(_tail)?", re.ASCII
 )  # fmt: skip
 CONSTANT_WEIGHTS = "constant-weights"
+WIDE_PING_PONG = 160
+"""Columns above which a second store box of each consumer costs a stage."""
 _BOOLS = {"0": False, "1": True, "false": False, "true": True}
 
 
@@ -68,7 +70,19 @@ def parse_config(text: str) -> Config:
         except (ValueError, SyntaxError, KeyError):
             raise ArgumentError(f"`{name}` of a configuration is of another type",
                                 expected=type(default).__name__, got=value) from None  # fmt: skip
-    return Config(**values)
+    config = Config(**values)
+    return with_slots(config) if found and "slots" not in values else config
+
+
+def with_slots(config: Config) -> Config:
+    """The configuration with the store boxes that its name leaves open: a staggered consumer's whole part, two
+    otherwise, or as many as fit beside the stages."""
+    many = -(-config.tile_n // BOX) if config.form == "staggered" else 2
+    if config.form == "ping_pong" and config.tile_n > WIDE_PING_PONG:
+        many = 1
+    while many > 1 and dataclasses.replace(config, slots=many).shared_bytes(Product()) > SHARED_BYTES:
+        many -= 1
+    return dataclasses.replace(config, slots=many)
 
 
 def default_config(problem: Problem) -> Config:
@@ -120,8 +134,10 @@ class Warploom(Contender):
             return reason
         if self._through_library and library_there():
             return None
-        if problem.kind != "gemm" or problem.scales:
-            return "the library is not there yet" if self._through_library else "a pinned kernel is a plain product"
+        if self._through_library:
+            return "the library is not there yet" if problem.kind != "gemm" or problem.scales else None
+        if self.config.startswith("rung:") and (problem.kind != "gemm" or problem.scales):
+            return "a rung is a plain product"
         return None
 
     def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
@@ -138,6 +154,10 @@ class Warploom(Contender):
             from . import through_library
 
             return through_library.prepare(problem, sets, self.pdl, self.config == CONSTANT_WEIGHTS)
+        if problem.scales or problem.kind != "gemm":
+            from . import through_library
+
+            return through_library.prepare(problem, sets, self.pdl, pinned=parse_config(self.config))
         from ..kernels.hopper import gemm
 
         chosen = default_config(problem) if self._through_library else parse_config(self.config)

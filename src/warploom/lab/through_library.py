@@ -16,7 +16,7 @@ from ..isa import dtypes
 from ..kernels.hopper import block_scaled, decode, grouped, grouped_config
 from ..kernels.hopper import gemm as large
 from ..kernels.hopper.decode_config import DecodeConfig
-from ..kernels.hopper.description import Fusion, Product
+from ..kernels.hopper.description import Config, Fusion, Product
 from .contenders import Prepared
 from .evidence import facts
 from .operands import Operands
@@ -25,18 +25,21 @@ from .recipe import recipe
 
 
 def prepare(
-    problem: Problem, sets: Sequence[Operands], pdl: bool | None = None, constant_weights: bool = False
-) -> Prepared:
+    problem: Problem, sets: Sequence[Operands], pdl: bool | None = None, constant_weights: bool = False,
+    pinned: Config | None = None,
+) -> Prepared:  # fmt: skip
     """Calls through the library. Raises what the library raises.
+
+    pinned: a configuration instead of the one that the library chooses.
 
     pdl: dependent launch on or off; constant_weights: promise that B is not written while it is read. Both change the
     configuration that the library chose, which the calls then name.
     """
     if problem.kind == "grouped":
-        return grouped_products(problem, sets, pdl)
-    changed = pdl is not None or constant_weights
+        return grouped_products(problem, sets, pdl, pinned)
+    changed = pdl is not None or constant_weights or pinned is not None
     try:
-        config = changed_config(chosen_config(problem), pdl, constant_weights)
+        config = changed_config(pinned or chosen_config(problem), pdl, constant_weights)
         found, program = built(problem, config)
     except WarploomError:  # it may run, by a path of more than one kernel; then there is no text to name
         if changed:
@@ -49,9 +52,11 @@ def prepare(
     return Prepared(calls, kernel, config.name(), found, program if plain else None, arguments)
 
 
-def grouped_products(problem: Problem, sets: Sequence[Operands], pdl: bool | None) -> Prepared:
+def grouped_products(
+    problem: Problem, sets: Sequence[Operands], pdl: bool | None, pinned: Config | None = None
+) -> Prepared:
     """Calls of `grouped_matmul`."""
-    config = grouped_config.choose(problem.m, len(problem.rows), problem.n)
+    config = pinned or grouped_config.choose(problem.m, len(problem.rows), problem.n)
     if pdl is not None:
         config = replace(config, pdl=pdl)
     kind = getattr(dtypes, problem.dtype)
