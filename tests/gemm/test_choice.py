@@ -13,7 +13,7 @@ from tests.gemm.readings import READINGS, TILES, readings
 from warploom import config
 from warploom.errors import ArgumentError, ArgumentTypeError
 from warploom.gemm import Gpu, Problem, choose, explain
-from warploom.gemm.candidates import candidates, hopper
+from warploom.gemm.candidates import candidates, hopper, whole_waves
 from warploom.gemm.choice import SHIPPED, _chosen, from_data, key_of, ranking, tables, to_data
 from warploom.gemm.model import estimate
 from warploom.gemm.tune import tune
@@ -84,8 +84,44 @@ def test_awkward_waves_get_columns_of_their_own():
 
 @pytest.mark.parametrize("m", [1, 16, 64, 128])
 @pytest.mark.parametrize("n, k", [(8192, 8192), (28672, 8192), (4096, 14336)])
-def test_few_rows_are_the_small_m_kernel_s(m, n, k):
-    assert isinstance(choose(Problem.of(m, n, k)).config, DecodeConfig)
+def test_few_rows_are_the_small_m_kernel_s_or_whole_waves(m, n, k):
+    chosen = choose(Problem.of(m, n, k)).config
+    assert isinstance(chosen, DecodeConfig) == (m <= 32 or n == 8192 or n == 4096)
+
+
+FEW_ROWS = {
+    (128, 28672, 8192): {"small": 1.030, 224: 1.078}, (128, 14336, 4096): {"small": 0.913, 112: 1.050},
+    (128, 12288, 4096): {"small": 0.828, 96: 1.014}, (128, 10240, 8192): {"small": 0.792, 80: 1.018},
+    (128, 28672, 4096): {"small": 1.009, 224: 1.073, 112: 1.074}, (64, 28672, 8192): {"small": 1.008, 224: 1.050},
+    (64, 14336, 4096): {"small": 1.009, 112: 1.088}, (64, 12288, 4096): {"small": 0.952, 96: 1.074},
+    (48, 28672, 8192): {"small": 0.980, 224: 1.032},
+}  # fmt: skip
+"""Ratios to cuBLAS, interleaved, of the small-M kernel and of tiles of so many columns."""
+
+
+@pytest.mark.parametrize("shape", FEW_ROWS, ids=str)
+def test_columns_are_cut_to_whole_waves_where_that_was_faster(shape):
+    chosen, read = choose(Problem.of(*shape), UNKNOWN).config, FEW_ROWS[shape]
+    assert read["small" if isinstance(chosen, DecodeConfig) else chosen.tile_n] > 0.99 * max(read.values())
+    assert isinstance(chosen, Config) and chosen.tile_m - 64 < shape[0] <= chosen.tile_m
+
+
+@pytest.mark.parametrize("n", [8448, 8456, 9000, 20000, 33792, 33800, 128256])
+def test_whole_waves_leave_few_multiprocessors_idle(n):
+    for each in whole_waves(Problem.of(128, n, 4096)):
+        tiles = -(-n // each.tile_n)
+        assert tiles / (-(-tiles // 132) * 132) > 0.88 and each.tile_n <= 256
+    assert bool(list(whole_waves(Problem.of(128, n, 4096)))) == (n > 8448)
+
+
+@pytest.mark.parametrize("shape", [(16, 8192, 8192), (128, 14336, 4096), (2048, 2048, 2048), (8192, 8192, 8192)])
+def test_the_promise_of_constant_weights_changes_nothing_but_what_keeps_it(shape):
+    plain = choose(Problem.of(*shape)).config
+    kept = choose(replace(Problem.of(*shape), constant_weights=True)).config
+    if isinstance(plain, DecodeConfig):
+        assert kept == replace(plain, constant_weights=True, prefetch=kept.prefetch)
+    else:
+        assert kept == replace(plain, constant_weights=plain.ctas == 1)
 
 
 # -- candidates ----------------------------------------------------------------------------------------------------

@@ -36,6 +36,8 @@ SMALL = {
     "staggered": Config("staggered", 256, 64, stages=3, shared="a"),
     "tail": Config(tile_n=64, stages=3, split_tail=True),
     "staggered tail": Config("staggered", 256, 64, stages=3, split_tail=True),
+    "constant weights": Config(tile_m=64, tile_n=72, consumers=1, stages=3, ctas=1, constant_weights=True),
+    "turns, constant weights": Config("ping_pong", 64, 64, stages=3, ctas=1, slots=1, constant_weights=True),
 }
 FORMS = pytest.mark.parametrize("config", SMALL.values(), ids=SMALL)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .roles import WARPGROUP as WARPGROUP
     from .roles import consumers as consumers
     from .roles import each_consumer as each_consumer
+    from .roles import each_producer as each_producer
     from .roles import producer as producer
     from .roles import warpgroup_index as warpgroup_index
     from .scaling import Scaled as Scaled
@@ -50,7 +51,7 @@ _NAMES = {
     "mainloop": "k_tiles load_tiles multiply_tiles",
     "operand_copy": "OperandCopy",
     "operands": "row_block",
-    "roles": "WARPGROUP consumers each_consumer producer warpgroup_index",
+    "roles": "WARPGROUP consumers each_consumer each_producer producer warpgroup_index",
     "scaling": "Scaled Scaling",
     "schedule": "OneTile Persistent Place",
     "sizes": "persistent_grid",
@@ -66,9 +67,9 @@ _HOME_OF = {name: home for home, names in _NAMES.items() for name in names.split
 __all__ = [
     "WARPGROUP", "WGMMA_ROWS", "CpAsyncPipeline", "OneTile", "OperandCopy", "Persistent", "Place", "Scaled",
     "Scaling", "Stage", "State", "TmaPipeline", "TmaStore", "Turns", "WarpMma", "clusters", "consumers",
-    "each_consumer", "k_tiles", "load_tiles", "multiply_tiles", "packed", "persistent_grid", "producer",
-    "row_block", "set_zero", "store_accumulators", "store_fragment", "store_groups", "swizzled", "warp_place",
-    "warpgroup_index", "wgmma_accumulators", "wgmma_stage",
+    "each_consumer", "each_producer", "k_tiles", "load_tiles", "multiply_tiles", "packed", "persistent_grid",
+    "producer", "row_block", "set_zero", "store_accumulators", "store_fragment", "store_groups", "swizzled",
+    "warp_place", "warpgroup_index", "wgmma_accumulators", "wgmma_stage",
 ]  # fmt: skip
 
 

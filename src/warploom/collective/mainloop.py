@@ -23,7 +23,7 @@ def k_tiles(A: ArrayHandle, tile_k: int, major: str = "K") -> Register:
 
 def load_tiles(
     ring: TmaPipeline, state: State, A: ArrayHandle, B: ArrayHandle, here: Place, count: Register,
-    first: Register | int = 0, *, together: bool = True,
+    first: Register | int = 0, *, together: bool = True, only: str | None = None,
 ) -> None:  # fmt: skip
     """The producer, for one tile of C: one stage for each k-tile, as soon as all consumers have let go of it.
 
@@ -33,14 +33,18 @@ def load_tiles(
     Args:
         count: k-tiles, from k-tile `first` on. Those behind the end of K are zeros.
         together: False where the CTAs of a cluster work on different parts of K: each loads all for itself.
+        only: the operand that this producer brings, "a" or "b", where the ring has two producers.
     """
+    mine = None if only is None else (only,)
     tile_k = ring.tiles["a"].layout.k
     rank = ptx.special.cluster_ctarank() if ring.ctas > 1 and together else None
     start = first * tile_k if isinstance(first, Register) or first else 0
     for k_tile in ptx.range(count):
-        with ring.produce(state) as stage:
+        with ring.produce(state, mine) as stage:
             k = k_tile * tile_k + start if isinstance(start, Register) or start else k_tile * tile_k
             for name, array, row in (("a", A, here.row), ("b", B, here.column)):
+                if only not in (None, name):
+                    continue
                 tile, sliced = stage.tiles[name], ring.ctas > 1 and name == ring.shared
                 if not sliced:
                     ptx.tma.load(tile, array.tma_desc(), tile.coordinates(row, k), stage.full)

@@ -18,6 +18,7 @@ from ..lang.values import Register
 
 WARPGROUP = 128
 """Threads of a warpgroup: four warps, the unit that issues wgmma."""
+WARP = 32
 _WARPGROUP_SHIFT = WARPGROUP.bit_length() - 1
 
 
@@ -37,6 +38,21 @@ def producer(warpgroup: Register, registers: int | None = None) -> Iterator[None
             ptx.setmaxnreg.dec(registers)
         with ptx.if_(ptx.special.tid.x() == 0):
             yield
+
+
+def each_producer(warpgroup: Register, count: int, registers: int | None = None) -> Iterator[int]:
+    """As `producer`, by the first threads of so many warps, each with a block of its own."""
+    if count == 1:
+        with producer(warpgroup, registers):
+            yield 0
+        return
+    _note(Role("producer", f"warpgroup 0, thread 0 of warps 0 to {count - 1}", registers, (0, 3)))
+    with ptx.if_(warpgroup == 0):
+        if registers is not None:
+            ptx.setmaxnreg.dec(registers)
+        for me in range(count):
+            with ptx.if_(ptx.special.tid.x() == me * WARP):
+                yield me
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """A ring of stages filled by TMA and emptied by wgmma, with its two barriers per stage.
 
     full[s]    1 arrival (the producer's, with the bytes of the stage)     TMA -> consumers
+               or one of each producer, with the bytes of its tiles
     empty[s]   one arrival for each consumer warpgroup                     consumers -> producer
 
 A fresh barrier lets a wait for phase 1 pass at once, so producers start at phase 1 (all stages are empty) and
@@ -12,7 +13,7 @@ and is told by the consumers of all CTAs that a stage may be overwritten.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -55,6 +56,7 @@ class TmaPipeline:
         consumers: how many warpgroups of a CTA read each stage.
         ctas: how many CTAs of the cluster fill each other's stages; 1 without multicast.
         shared: name of the tile that they all need, of which each loads a slice.
+        producers: threads that fill a stage, each with some of its tiles.
         every_thread: all 128 threads of a consumer arrive on both barriers, where one of them would do. Correct and
             slow: what a first version in CUDA C++ does (rung 14 of the ladder takes it back).
         tiles: `smem.wgmma_tile`s with that many stages, by name.
@@ -64,8 +66,8 @@ class TmaPipeline:
     """
 
     def __init__(
-        self, *, stages: int, consumers: int, ctas: int = 1, shared: str = "b", every_thread: bool = False,
-        **tiles: WgmmaTile,
+        self, *, stages: int, consumers: int, ctas: int = 1, shared: str = "b", producers: int = 1,
+        every_thread: bool = False, **tiles: WgmmaTile,
     ) -> None:  # fmt: skip
         for name, tile in tiles.items():
             if tile.stages != stages:
@@ -76,6 +78,7 @@ class TmaPipeline:
         self.consumers = consumers
         self.ctas = ctas
         self.shared = shared
+        self.producers = producers
         self.every_thread = every_thread
         self.tiles = tiles
         self.full = smem.mbarrier(stages, name="full")
@@ -88,8 +91,8 @@ class TmaPipeline:
 
     @property
     def full_arrivals(self) -> int:
-        """The producer's arrival, which brings the bytes; and that of every consumer thread where they all arrive."""
-        return 1 + self.consumers * WARPGROUP * self.every_thread
+        """The producers' arrivals, which bring the bytes; and that of every consumer thread where they all arrive."""
+        return self.producers + self.consumers * WARPGROUP * self.every_thread
 
     @property
     def empty_arrivals(self) -> int:
@@ -125,11 +128,15 @@ class TmaPipeline:
         """The stage a state stands at."""
         return Stage({name: tile[state.index] for name, tile in self.tiles.items()}, self.full[state.index])
 
-    def producer_acquire(self, state: State) -> Stage:
-        """Wait until the stage is empty, and expect its bytes; the copies into it are to use its `full` barrier."""
+    def producer_acquire(self, state: State, tiles: Sequence[str] | None = None) -> Stage:
+        """Wait until the stage is empty, and expect its bytes; the copies into it are to use its `full` barrier.
+
+        tiles: those that this producer brings, where there are several; all of them otherwise.
+        """
         ptx.mbarrier.wait(self.empty[state.index], state.phase)
         stage = self.stage(state)
-        ptx.mbarrier.arrive_expect_tx(stage.full, self.stage_bytes)
+        brought = self.stage_bytes if tiles is None else sum(self.tiles[name].bytes for name in tiles)
+        ptx.mbarrier.arrive_expect_tx(stage.full, brought)
         return stage
 
     def producer_tail(self, state: State) -> None:
@@ -179,9 +186,9 @@ class TmaPipeline:
         state.index.set(moved % self.stages)
 
     @contextmanager
-    def produce(self, state: State) -> Iterator[Stage]:
+    def produce(self, state: State, tiles: Sequence[str] | None = None) -> Iterator[Stage]:
         """`producer_acquire`, the copies, `advance`."""
-        yield self.producer_acquire(state)
+        yield self.producer_acquire(state, tiles)
         self.advance(state)
 
     @contextmanager

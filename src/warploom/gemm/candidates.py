@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from ..kernels.hopper.decode_config import DecodeConfig
+from ..kernels.hopper.decode_config import FEW_TOKENS, GROUP_ROWS, DecodeConfig
 from ..kernels.hopper.decode_config import choose as choose_decode
 from ..kernels.hopper.description import SHARED_BYTES, TILE_K_BYTES, Config, Fusion, Product
 from .problem import Problem
@@ -20,6 +20,9 @@ AnyConfig: TypeAlias = Config | DecodeConfig
 MOST_STAGES = 8
 DECODE_ROWS = 256
 """More rows of A than this are no case for the small-M kernels."""
+DECODE_FIRST = 128
+"""Rows of A up to which the small-M kernels, and tiles cut to whole waves, go first."""
+MOST_COLUMNS = 256
 _PLAIN = Fusion()
 
 
@@ -52,7 +55,8 @@ def candidates(problem: Problem, *, all_of_them: bool = False) -> list[AnyConfig
     """
     if problem.promoted:
         return list(block_scaled(problem))
-    return [*decode(problem, all_of_them), *hopper(problem)]
+    usual = list(hopper(problem))
+    return [*decode(problem, all_of_them), *usual, *(each for each in whole_waves(problem) if each not in usual)]
 
 
 def block_scaled(problem: Problem) -> Iterator[Config]:
@@ -83,6 +87,21 @@ def hopper(problem: Problem) -> Iterator[Config]:
                 filled = with_stages(config, problem.product, problem.fusion)
                 if filled is not None:
                     yield filled
+
+
+def whole_waves(problem: Problem, sms: int = 132) -> Iterator[Config]:
+    """For few rows of A, but so many that the small-M kernel suffers where its tiles leave a wave half empty: columns
+    cut so that every multiprocessor has as many tiles, one or two or as many as must be."""
+    if not FEW_TOKENS < problem.m <= DECODE_FIRST or problem.n <= GROUP_ROWS * sms:
+        return
+    rows = round_up(problem.m, 64)
+    waves = -(-problem.n // (MOST_COLUMNS * sms))
+    for each in (waves, waves + 1):
+        columns = round_up(-(-problem.n // (each * sms)), 8)
+        plain = Config("cooperative", rows, columns, consumers=rows // 64, slots=2, ctas=1)
+        config = with_stages(replace(plain, group=band(plain)), problem.product, problem.fusion)
+        if config is not None and columns > GROUP_ROWS:
+            yield config
 
 
 def clustered(config: Config, problem: Problem) -> Iterator[Config]:

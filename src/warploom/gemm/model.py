@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import TILE_K_BYTES, Config, Fusion
-from .candidates import AnyConfig
+from .candidates import DECODE_FIRST, AnyConfig, whole_waves
 from .problem import Problem
 
 TENSOR_TILE = 32
@@ -49,14 +49,13 @@ FILL_ABOVE, FILL_BELOW = 1.11, 0.24
 MULTICAST_SAVES = 0.01
 ALONE = 1.005
 """CTAs without a partner read each operand for themselves; the readings are of pairs, so they must promise more."""
-MEMORY = 4.2e6
-"""Bytes per microsecond that a product reads and writes at best."""
+MEMORY, MEMORY_BESIDE = 4.35e6, 0.12
+"""Bytes per microsecond that a product reads and writes at best; share of the other work that it does not hide."""
 DECODE_MEMORY, DECODE_RAMP_US = 4.35e6, 2.2
 DECODE_SPLIT_US = 1.2
-DECODE_TURNOVER = 0.1
-"""Share of a half-empty last wave that is lost: the next kernel's first loads fill most of it."""
-DECODE_FIRST = 128
-"""Rows of A up to which the small-M kernel goes first."""
+DECODE_TURNOVER = ((32, 0.1), (64, 0.4), (256, 1.0))
+"""Share of a half-empty last wave that is lost, by the tokens of a tile: the next kernel's first loads fill most of it
+where a CTA leaves room for another. Read at N of 10240 to 28672."""
 SM_MEMORY = 0.052e6
 """Bytes per microsecond that one multiprocessor can take alone."""
 
@@ -130,7 +129,7 @@ def _large(config: Config, problem: Problem, sms: int) -> Estimate:
     bound = "memory" if memory > time else "fill" if step > tensor else "tensor cores"
     efficiency = (m * n) / (waves * clusters * rows * columns)
     return Estimate(
-        max(time, memory) + 0.3 * min(time, memory) * (bound == "memory"), waves, efficiency, activity,
+        max(time, memory) + MEMORY_BESIDE * min(time, memory) * (bound == "memory"), waves, efficiency, activity,
         filled / step, (waves * end) / cycles, clock, bound,
     )  # fmt: skip
 
@@ -193,7 +192,8 @@ def estimate_decode(config: DecodeConfig, problem: Problem, sms: int) -> Estimat
     tensor /= min(tiles, sms) * MOST_MHZ
     busy = max(memory, fill, tensor)
     partial = waves * places / tiles if waves > 1 else 1.0
-    time = busy * (1 + DECODE_TURNOVER * (partial - 1)) + DECODE_RAMP_US + (DECODE_SPLIT_US if config.split > 1 else 0)
+    lost = next(share for tokens, share in DECODE_TURNOVER if config.tokens <= tokens)
+    time = busy * (1 + lost * (partial - 1)) + DECODE_RAMP_US + (DECODE_SPLIT_US if config.split > 1 else 0)
     bound = "memory" if busy == memory else "fill" if busy == fill else "tensor cores"
     return Estimate(
         time, float(waves), tiles / (waves * places), tensor / time, filled / (time * MOST_MHZ) / min(tiles, sms), 0.0,
@@ -204,11 +204,14 @@ def estimate_decode(config: DecodeConfig, problem: Problem, sms: int) -> Estimat
 def ranked(configs: list[AnyConfig], problem: Problem, sms: int = 132) -> list[tuple[AnyConfig, Estimate]]:
     """Configurations with their estimates, the fastest first; equals by name, so that the order is the same always.
 
-    Up to 128 rows the small-M kernel goes first whatever the estimates: it was made for them, by readings.
+    Up to 128 rows what was made for them, by readings, goes first whatever the estimates of the rest: the small-M
+    kernel, and tiles cut to whole waves.
     """
     timed = [(config, estimate(config, problem, sms)) for config in configs]
+    whole = set(whole_waves(problem, sms))
 
     def order(pair: tuple[AnyConfig, Estimate]) -> tuple[bool, float, str]:
-        return not (isinstance(pair[0], DecodeConfig) and problem.m <= DECODE_FIRST), pair[1].time_us, pair[0].name()
+        made_for_few = isinstance(pair[0], DecodeConfig) or pair[0] in whole
+        return not (made_for_few and problem.m <= DECODE_FIRST), pair[1].time_us, pair[0].name()
 
     return sorted(timed, key=order)

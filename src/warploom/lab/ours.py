@@ -28,7 +28,7 @@ from .problem import Problem
 from .recipe import recipe
 
 _NAME = re.compile(
-    r"(cooperative|ping_pong|staggered)_(\d+)x(\d+)x(\d+)(?:_(\d)([ab]))?_g(\d+)(_tail)?", re.ASCII
+    r"(cooperative|ping_pong|staggered)_(\d+)x(\d+)x(\d+)(?:_(\d)([ab]))?_g(\d+)(_tail)?(_cw)?", re.ASCII
 )  # fmt: skip
 CONSTANT_WEIGHTS = "constant-weights"
 WIDE_PING_PONG = 160
@@ -41,10 +41,11 @@ def parse_config(text: str) -> Config:
     first, _, rest = text.partition(",")
     values: dict[str, Any] = {}
     if found := _NAME.fullmatch(first.strip()):
-        form, m, n, stages, ctas, shared, group, tail = found.groups()
+        form, m, n, stages, ctas, shared, group, tail, promise = found.groups()
         values = {
             "form": form, "tile_m": int(m), "tile_n": int(n), "stages": int(stages), "ctas": int(ctas or 1),
             "shared": shared or "b", "group": int(group), "split_tail": bool(tail),
+            "constant_weights": bool(promise),
         }  # fmt: skip
         if form != "ping_pong" and int(m) % 128:
             values["consumers"] = int(m) // 64

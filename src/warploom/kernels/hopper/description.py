@@ -88,6 +88,8 @@ class Config:
         pdl: programmatic dependent launch.
         split_tail: what is left over after the last full wave, if it is no more than half a wave, is computed by two
             CTAs each, half of K by either.
+        constant_weights: the caller's promise that no kernel still running writes B: a second producer loads it while
+            the kernel before this one ends. For one CTA, with pdl.
     """
 
     form: str = "cooperative"
@@ -101,6 +103,7 @@ class Config:
     group: int = 8
     pdl: bool = True
     split_tail: bool = False
+    constant_weights: bool = False
 
     @property
     def rows(self) -> int:
@@ -126,7 +129,8 @@ class Config:
         """Short name, as tables show it: "ping_pong_128x192x5_2b_g8"."""
         tail = "_tail" if self.split_tail else ""
         cluster = f"_{self.ctas}{self.shared}" if self.ctas > 1 else ""
-        return f"{self.form}_{self.tile_m}x{self.tile_n}x{self.stages}{cluster}_g{self.group}{tail}"
+        promise = "_cw" if self.constant_weights else ""
+        return f"{self.form}_{self.tile_m}x{self.tile_n}x{self.stages}{cluster}_g{self.group}{tail}{promise}"
 
     def shared_bytes(self, product: Product, fusion: Fusion = _PLAIN) -> int:
         """Bytes of shared memory: the ring and its barriers (rounded up), the store boxes, a second array's boxes where
@@ -166,6 +170,9 @@ class Config:
                 self.tile_m, self.tile_n)  # fmt: skip
         if self.form == "staggered" and self.rows != 128:
             return "a staggered consumer has two blocks of rows", "128 rows for each consumer", self.rows
+        if self.constant_weights and (self.ctas > 1 or not self.pdl):
+            return "constant weights are loaded ahead by a CTA without a partner, in a dependent launch", (
+                "ctas 1 and pdl"), (self.ctas, self.pdl)  # fmt: skip
         if self.split_tail and (self.form == "ping_pong" or (self.ctas, self.consumers) != (2, 2)):
             return "its tail is split between two CTAs of two consumers that share a tile", "2 CTAs, 2 consumers", (
                 self.form, self.ctas, self.consumers)  # fmt: skip

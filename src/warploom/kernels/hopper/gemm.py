@@ -1,6 +1,7 @@
 """The finished Hopper GEMM: persistent, warp-specialised, any tile, any layout, what follows fused into its end.
 
-Roles      producer   warpgroup 0, one thread: TMA loads of the k-tiles of all the CTA's tiles, in order
+Roles      producer   warpgroup 0, one thread: TMA loads of the k-tiles of all the CTA's tiles, in order; with constant
+                      weights two threads, one for each operand, of which that of B waits for no kernel
            consumer   every other warpgroup: wgmma, then conversion and TMA store of its rows
 Forms      cooperative   the consumers share a tile, each with its rows; stores go on under the next tile's wgmmas
 
@@ -14,7 +15,7 @@ Forms      cooperative   the consumers share a tile, each with its rows; stores 
 
            staggered     as cooperative, each consumer with two blocks of 64 rows, whose ends are apart: one is written
                          while the other is multiplied (`collective.staggered`)
-Barriers   full[s]    1 arrival + bytes of the stage         producers of the cluster -> consumers
+Barriers   full[s]    1 arrival of each producer + bytes     producers of the cluster -> consumers
            empty[s]   1 arrival for each consumer that reads the stage, of each CTA    -> producers (remote, relaxed)
            bar 1..    128 threads of a consumer, twice for each of its store boxes
            beside     where a gate or an addend is fused: 1 arrival + bytes of its boxes   TMA -> one consumer
@@ -44,11 +45,11 @@ from ...collective import (
     Turns,
     clusters,
     each_consumer,
+    each_producer,
     k_tiles,
     load_tiles,
     multiply_tiles,
     persistent_grid,
-    producer,
     warpgroup_index,
     wgmma_accumulators,
 )
@@ -72,6 +73,8 @@ REGISTERS_LARGE = (24, 240)
 """The same for two consumers with more than this many accumulators each, or, where something is fused into the end:"""
 LARGE = 192
 LARGE_FUSED = 144
+PRODUCED: dict[int, tuple[str | None, ...]] = {1: (None,), 2: ("a", "b")}
+"""What each of so many producers brings."""
 KEPT = 40
 """Registers of a consumer that are neither accumulators nor free for what its end loads: addresses, counters."""
 
@@ -100,8 +103,8 @@ def build(
         parts = Parts.make(given, product, config, fusion)
         warpgroup = warpgroup_index()
         few, many = registers(config, not fusion.empty)
-        with producer(warpgroup, few):
-            produce(parts)
+        for me in each_producer(warpgroup, parts.ring.producers, few):
+            produce(parts, PRODUCED[parts.ring.producers][me])
         for me in each_consumer(warpgroup, config.consumers, many):
             parts.out.begin()
             CONSUME[config.form](parts, me)
@@ -193,6 +196,7 @@ class Parts:
             consumers=1 if config.form == "ping_pong" else config.consumers,
             ctas=config.ctas,
             shared=config.shared,
+            producers=2 if config.constant_weights else 1,
             a=ring_tile(product.a, product.a_major, config.tile_m, tile_k, stages, "ring.a"),
             b=ring_tile(product.b, product.b_major, config.tile_n, tile_k, stages, "ring.b"),
         )
@@ -223,20 +227,21 @@ class Parts:
         return (self.count() + 1) // 2
 
 
-def produce(parts: Parts) -> None:
-    """One thread: the k-tiles of all tiles, in order."""
+def produce(parts: Parts, only: str | None = None) -> None:
+    """One thread: the k-tiles of all tiles, in order. `only`: those of one operand; B does not wait for the kernel
+    before this one, which has promised not to write it."""
     A, B = parts.given["A"], parts.given["B"]
     ring, work, count = parts.ring, parts.work(), parts.count()
     state = ring.producer_state()
-    if parts.config.pdl:
+    if parts.config.pdl and only != "b":
         ptx.griddepcontrol.wait()
     for here in work.tiles():
-        load_tiles(ring, state, A, B, here, count)
+        load_tiles(ring, state, A, B, here, count, only=only)
     if parts.exchange is not None:
         with parts.work().tail() as here:
             half = parts.half()
             load_tiles(ring, state, A, B, here, half, ptx.special.cluster_ctarank() * half, together=False)
-    if parts.config.pdl:
+    if parts.config.pdl and only != "b":
         ptx.griddepcontrol.launch_dependents()
 
 
