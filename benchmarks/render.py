@@ -256,12 +256,76 @@ def host_time(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def launch_ways(result: dict[str, Any]) -> list[str]:
+    """Microseconds of a product in a chain of them, by the way it is launched, and cuBLAS by the same way."""
+    ways = ("stream", "pdl", "graph", "pdl+graph")
+    head = ["M x N x K", "kernel", *(f"{way}, us" for way in ways), "cublas by stream, graph, us",
+            *(f"of cublas, {way}" for way in ways)]  # fmt: skip
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    name = named(result["rows"])
+    here = {(name(row), row["provider"], row["launch"]): row for row in result["rows"]}
+    for problem in dict.fromkeys(name(row) for row in result["rows"]):
+        ours = [here[problem, "warploom", way] for way in ways]
+        theirs = [here[problem, "cublas", way]["us"]["median"] for way in ("stream", "graph")]
+        cells = [problem + mark(ours), ours[1]["config"], *(f"{row['us']['median']:.1f}" for row in ours)]
+        cells += [", ".join(f"{each:.1f}" for each in theirs), *(f"{row['ratio_to']['cublas']:.3f}" for row in ours)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def first_call(result: dict[str, Any]) -> list[str]:
+    lines = ["| M x N x K | import, ms | first call, ms | together, ms | min - max |", "|---|---|---|---|---|"]
+    for row in result["rows"]:
+        parts = [str(row[f"{part}_ms"]["median"]) for part in ("import", "call", "together")]
+        both = row["together_ms"]
+        lines.append(f"| {' x '.join(str(row[key]) for key in 'mnk')} | {' | '.join(parts)} "
+                     f"| {both['min']} - {both['max']} |")  # fmt: skip
+    return lines
+
+
+def llama_block(result: dict[str, Any]) -> list[str]:
+    """Tokens a second of both models, as they are launched."""
+    lines = ["| phase | torch, eager | warploom, eager | ratio | torch, graph | warploom, graph | ratio |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for row in result["rows"]:
+        cells = [row["phase"]]
+        for way in ("eager", "graph"):
+            theirs, ours = row[f"torch_{way}"], row[f"warploom_{way}"]
+            cells += [f"{theirs:,.0f}", f"{ours:,.0f}", f"{ours / theirs:.3f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def energy(result: dict[str, Any]) -> list[str]:
+    """What a product costs alone, under the power limit: ours and cuBLAS's."""
+    head = ["kernel", "M x N x K", "TFLOP/s", "W", "pJ per FLOP", "MHz inside", "tensor cores busy",
+            "cuBLAS, TFLOP/s", "W", "pJ per FLOP"]  # fmt: skip
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    alone = [row for row in result["rows"] if row["protocol"] == "alone"]
+    ours = [row for row in alone if row["provider"] == "warploom"]
+    others = [row for row in alone if row["provider"] == "cublas"]
+    for at, row in enumerate(ours):
+        same = [other for other in others if all(other[key] == row[key] for key in "mnk")]
+        other = others[at] if len(others) == len(ours) else same[0]  # a rung has its own beside it
+        sizes = " x ".join(str(row[key]) for key in "mnk")
+        what = row["kernel"] if row.get("config", "") in ("", "its own") else row["config"]
+        cells = [what, sizes, f"{row['tflops']['median']:.0f}", f"{row['power_w']:.0f}", f"{row['pj_per_flop']:.3f}",
+                 f"{row['kernel_clock_mhz']:.0f}", f"{row['tensor_activity']:.0%}", f"{other['tflops']['median']:.0f}",
+                 f"{other['power_w']:.0f}", f"{other['pj_per_flop']:.3f}"]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 MISSING = "Not measured yet.\n"
 H200 = RESULTS / "nvidia-h200"
 FACTS, README = ROOT / "docs" / "measured-facts.md", ROOT / "README.md"
 TABLES = {
     FACTS: {
         "ladder": (ladder, H200 / "ladder.json"),
+        "ladder-zeros": (energy, H200 / "ladder-zeros.json"),
+        "ladder-4096": (energy, H200 / "ladder-4096.json"),
+        "energy-square": (energy, H200 / "square-bf16.json"),
+        "energy-llm": (energy, H200 / "llm-bf16.json"),
         "first-light": (first_light, H200 / "first-light.json"),
         "eager-call": (eager_call, H200 / "first-light.json"),
         "sweep-bf16": (sweep, H200 / "sweep-bf16.json"),
@@ -281,7 +345,10 @@ TABLES = {
         "fused": (comparison, H200 / "fused.json"),
         "grouped": (comparison, H200 / "grouped.json"),
         "decode": (comparison, H200 / "decode.json"),
+        "launch": (launch_ways, H200 / "launch.json"),
         "overhead": (host_time, H200 / "overhead.json"),
+        "first-call": (first_call, H200 / "first-call.json"),
+        "llama-block": (llama_block, H200 / "llama-block.json"),
         "download-size": (download_size, RESULTS / "download_size.json"),
     },
 }
