@@ -194,13 +194,16 @@ def _with_options(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) 
 
 def _option_key(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
     """All that a call's launch depends on beside what a guard checks, and its tensors, the output not among them."""
-    values = options.values()
-    types = tuple([type(value) for value in values])
-    tensors = [value for value, kind in zip(values, types, strict=True) if kind in _LAUNCHES.tensor_types]
-    pointers = [tensor.data_ptr() for tensor in tensors]
-    others = [value for value, kind in zip(values, types, strict=True) if kind not in _LAUNCHES.tensor_types]
-    target = None if out is None else out.data_ptr()
-    return (what, *options, types, *pointers, *others, a.data_ptr(), b.data_ptr(), target), [a, b, *tensors]
+    key: list[Any] = [what, a.data_ptr(), b.data_ptr(), None if out is None else out.data_ptr()]
+    tensors, types = [a, b], _LAUNCHES.tensor_types
+    for name, value in options.items():
+        kind = type(value)
+        if kind in types:
+            tensors.append(value)
+            key += name, kind, value.data_ptr()
+        elif value is not None:
+            key += name, kind, value
+    return tuple(key), tensors
 
 
 def _compiling() -> bool:
