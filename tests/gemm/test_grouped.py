@@ -9,7 +9,9 @@ import pytest
 import warploom
 from warploom.errors import ArgumentError, ArgumentTypeError
 from warploom.gemm import reference
-from warploom.kernels.hopper.grouped_config import choose
+from warploom.kernels.hopper.grouped import build
+from warploom.kernels.hopper.grouped_config import SMALL_GROUPS, choose
+from warploom.runtime import H200
 
 BF16 = ml_dtypes.bfloat16
 
@@ -85,12 +87,16 @@ def test_each_group_has_its_bias_and_what_follows():
         np.testing.assert_array_equal(found[begin:end], exact.astype(BF16))
 
 
-def test_offsets_that_reach_too_far_write_nothing_outside():
+def test_offsets_that_a_gpu_reads_and_that_reach_too_far_write_nothing_outside():
+    """The host can look at marks in its own memory only; a kernel clips what lies behind the rows."""
     a, w = operands(20, 2, 16, 32)
     room = np.full((24, 16), 7, BF16)
-    warploom.grouped_matmul(a, w.transpose(0, 2, 1), offsets=np.array([9, 23], np.int32), out=room[:20])
+    kernel = build(config=SMALL_GROUPS, limits="offsets")
+    report = kernel.emulate(a, w.reshape(32, 32), np.array([9, 23], np.int32), room[:20], machine=H200(sms=2))
+    assert report.ok, report.findings
     assert np.all(room[20:] == 7)
-    np.testing.assert_array_equal(room[9:20], (a[9:].astype(np.float32) @ w[1].T.astype(np.float32)).astype(BF16))
+    exact = (a[9:].astype(np.float32) @ w[1].T.astype(np.float32)).astype(BF16)
+    np.testing.assert_array_equal(report.outputs[0][9:20], exact)
 
 
 def test_the_tile_goes_by_the_rows_of_a_group_on_average():
@@ -109,6 +115,7 @@ ENDS = np.array([4, 9], np.int32)
         ({"offsets": np.zeros(3, np.int32)}, ArgumentError, "another length"),
         ({"offsets": np.zeros(2, np.float32)}, ArgumentTypeError, "wrong type"),
         ({"offsets": np.array([9, 4], np.int32)}, ArgumentError, "descend"),
+        ({"offsets": np.array([9, 23], np.int32)}, ArgumentError, "outside.*\n.*0 to 20"),
         ({"offsets": np.array([4, 9], np.int32), "b": W}, ArgumentError, "w.mT"),
         ({"sizes": np.array([4, 9], np.int32)}, ArgumentError, r"a \(Groups, Room, K\)"),
         ({"offsets": np.array([4, 9], np.int32), "out": np.zeros((20, 15), BF16)}, ArgumentError, "wrong shape"),

@@ -319,3 +319,12 @@ def test_memory_that_tma_can_address_is_not_copied(recwarn):
     warploom.matmul(a[:, :33], b[:33, 8:32])
     warploom.matmul(a.T[:33, :8].T, b.T[8:40, :33].T)
     assert not recwarn.list
+
+
+@pytest.mark.parametrize("name", ["residual", "gate", "c"])
+def test_a_vector_s_companions_may_be_vectors(name: str):
+    rng = np.random.default_rng(0)
+    x, w, beside = (draw(rng, shape, BF16) for shape in ((64,), (32, 64), (32,)))
+    beta = {"beta": 2.0} if name == "c" else {}
+    found = warploom.linear(x, w, **{name: beside}, **beta)
+    np.testing.assert_array_equal(found, warploom.linear(x[None], w, **{name: beside[None]}, **beta)[0])

@@ -197,6 +197,31 @@ def test_convert_leaves_what_it_is_told_to_and_converts_a_lone_layer():
     assert wt.converted(model) == ["body"]
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_layer_of_f32_is_rounded_to_tf32_only_where_torch_may_too(compiled: bool):
+    layer, x = torch.nn.Linear(64, 32), torch.randn(5, 64)
+    exact = layer(x)
+    with pytest.warns(wt.ConversionWarning, match="f32"):
+        wt.convert(layer)
+    run = torch.compile(layer, fullgraph=True, backend="aot_eager") if compiled else layer
+    assert torch.equal(run(x), exact)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        rounded = run(x)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert not torch.equal(rounded, exact)
+    torch.testing.assert_close(rounded, exact, rtol=2**-9, atol=2**-8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert run(x).dtype is torch.bfloat16
+
+
+def test_what_is_no_model_is_not_converted():
+    with pytest.raises(ArgumentTypeError, match="convert takes a model"):
+        wt.convert(3)
+
+
 def test_a_module_compiles_whole():
     model = wt.convert(
         torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.SiLU(), torch.nn.Linear(32, 16)).bfloat16()

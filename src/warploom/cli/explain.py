@@ -42,6 +42,7 @@ def explain(
         return
     problem, roof, chosen = found.problem, found.roof, found.chosen
     side = "above" if found.bound == "tensor cores" else "below"
+    other = found.library_data is not None and not config and found.library_data["config"] != found.config.name()
     table(
         [
             ("work", f"{problem.flops / 1e9:,.1f} GFLOP, {problem.bytes / 1e6:,.1f} MB of A, B and D"),
@@ -49,21 +50,26 @@ def explain(
                           f"bound by {found.bound}"),
             ("roofs", f"{roof.peak / 1e12:,.0f} TFLOP/s at {roof.clock / 1e6:.0f} MHz, "
                       f"{roof.bandwidth / 1e12:.1f} TB/s: at least {found.least_us:,.1f} us"),
+        ] + ([] if other else [
             ("configuration", found.config.name() + _whose(found)),
             ("its waves", f"{chosen.rows} x {chosen.columns} = {chosen.tiles} tiles, {chosen.waves:.2f} waves of "
                           f"{chosen.at_a_time}; {chosen.tile_efficiency:.1%} of the tiles lie in D, "
                           f"{chosen.wave_efficiency:.1%} of the waves are filled"),
             ("its occupancy", _occupancy(found)),
-        ],
+        ]),
         title=f"{problem.shape} {problem.dtype} -> {problem.out} on {found.machine}",
     )  # fmt: skip
-    say()
-    say_table(_tiles(found))
-    say()
-    say_table(_traffic(found))
+    if not other:
+        say()
+        say_table(_tiles(found))
+        say()
+        say_table(_traffic(found))
     if found.library:
         say()
         say(found.library)
+    if other:
+        say()
+        say(f"The small-M kernel has no tiles of D; those of a large-product one: --config {found.config.name()}")
 
 
 def _whose(found: Explained) -> str:
@@ -72,7 +78,7 @@ def _whose(found: Explained) -> str:
         return ""
     if found.library_data["config"] == found.config.name():
         return ", the library's choice (below)"
-    return ", of the large-product kernels; the library runs another one (below)"
+    return ", not the library's choice (below)"
 
 
 def _occupancy(found: Explained) -> str:

@@ -22,6 +22,8 @@ _QUICK, _QUICK_LINEAR, _QUICK_BIASED = (_LAUNCHES.quick[name] for name in ("matm
 _FREE, _FREE_LINEAR, _FREE_BIASED = (_LAUNCHES.free[name] for name in ("matmul", "linear", "biased"))
 NAMES = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "amax")
 """Arguments that may be arrays, beside a, b and out."""
+BESIDE = ("c", "residual", "gate")
+"""Those that are shaped as D."""
 
 
 def _arguments(
@@ -241,8 +243,10 @@ def compute(
     if what == "linear":
         a, b, vector = _linear_operands(a, b)
     result = out
-    if vector and out is not None:
-        result = out[None, :]
+    if vector:
+        result = None if out is None else out[None, :]
+        options = {name: value[None, :] if name in BESIDE and getattr(value, "ndim", 0) == 1 else value
+                   for name, value in options.items()}  # fmt: skip
     request = read(a, b, {**options, "out": result})
     outcome = run(request, result)
     if outcome.launches and static is not None and not vector:

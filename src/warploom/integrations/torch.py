@@ -1,8 +1,7 @@
-"""PyTorch: gradients, `torch.compile`, autocast, and layers that take the place of `nn.Linear`.
+"""PyTorch: gradients, `torch.compile`, autocast. The layers are in `torch_layers`.
 
     import warploom.torch
     y = warploom.torch.linear(x, weight, bias, activation="silu")     # or warploom.linear, the same
-    model = warploom.torch.convert(model)                             # every nn.Linear that can be
 
 Three ways lead to one kernel. An eager call without a gradient goes straight to `warploom.gemm`, which knows the
 tensors by their addresses. With a gradient it goes through an `autograd.Function`; both gradients are products of the
@@ -12,8 +11,6 @@ for its gradient, so that nothing breaks the graph.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,7 +21,7 @@ from ..gemm import calls
 from ..gemm.request import check_residual
 from ..isa import dtypes
 
-__all__ = ["ConversionWarning", "Linear", "convert", "converted", "linear", "matmul"]
+__all__ = ["linear", "matmul"]
 
 # -- gradients -----------------------------------------------------------------------------------------------------
 
@@ -347,61 +344,3 @@ matmul, linear = calls.matmul, calls.linear
 # eager call does not see it.
 matmul._torchdynamo_inline = traced_matmul  # type: ignore[attr-defined]
 linear._torchdynamo_inline = traced_linear  # type: ignore[attr-defined]
-
-
-# -- layers --------------------------------------------------------------------------------------------------------
-
-
-class Linear(torch.nn.Linear):
-    """`nn.Linear` by this library: the same parameters, names and state dict.
-
-    Shapes and types as `warploom.linear`; bf16 and f16, and f32 as tf32.
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        """(…, in_features) to (…, out_features)."""
-        return linear(input, self.weight, self.bias)
-
-
-class ConversionWarning(UserWarning):
-    """Layers that `convert` left as they are, with the reason of each."""
-
-
-def convert(model: torch.nn.Module, *, skip: Callable[[str, torch.nn.Linear], bool] | None = None) -> torch.nn.Module:
-    """Make every `nn.Linear` of a model a `Linear` of this library, in place; gives back the model.
-
-    Parameters, hooks and names stay, so optimizers and state dicts do too. `skip(name, layer)` may keep a layer. What
-    is left out, and why, is said in one ConversionWarning; `converted(model)` lists what was replaced.
-    """
-    kept = {}
-    for name, module in model.named_modules():
-        if not isinstance(module, torch.nn.Linear) or isinstance(module, Linear):
-            continue
-        reason = "skip= says so" if skip is not None and skip(name, module) else unfit(module)
-        if reason:
-            kept[name or "the model itself"] = reason
-        else:
-            module.__class__ = Linear
-    if kept:
-        listing = "\n".join(f"  {name}: {reason}" for name, reason in kept.items())
-        warnings.warn(
-            f"convert left {len(kept)} linear layers as they are:\n{listing}", ConversionWarning, stacklevel=2
-        )
-    return model
-
-
-def converted(model: torch.nn.Module) -> list[str]:
-    """Names of the layers that are this library's."""
-    return [name for name, module in model.named_modules() if isinstance(module, Linear)]
-
-
-def unfit(module: torch.nn.Linear) -> str:
-    """Why a layer is better left as it is; "" where nothing speaks against it."""
-    if type(module) is not torch.nn.Linear:
-        return f"it is a {type(module).__name__}, which may do more than multiply"
-    weight = module.weight
-    if weight.dtype not in (torch.bfloat16, torch.float16, torch.float32):
-        return f"its weight is {weight.dtype}"
-    if module.in_features * weight.element_size() % 16:
-        return f"rows of {module.in_features} x {weight.dtype} are no multiple of 16 bytes: each call would copy them"
-    return ""

@@ -1,0 +1,102 @@
+"""PyTorch: layers that take the place of `nn.Linear`, and a model whose layers are replaced by them.
+
+    model = warploom.torch.convert(model)                             # every nn.Linear that can be
+
+Numbers stay what the model's author chose. f32 is multiplied as tf32 here, so a layer of f32 multiplies as before where
+torch itself may not round to tf32 (`torch.get_float32_matmul_precision() == "highest"`, its default) and no autocast
+is on.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentTypeError
+from .torch import linear
+
+__all__ = ["ConversionWarning", "Linear", "convert", "converted"]
+
+TYPES = (torch.bfloat16, torch.float16, torch.float32)
+
+
+class Linear(torch.nn.Linear):
+    """`nn.Linear` by this library: the same parameters, names and state dict.
+
+    Shapes and types as `warploom.linear`: bf16 and f16; f32 as tf32 where torch may do so too, else by torch.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(…, in_features) to (…, out_features)."""
+        if self.weight.dtype is torch.float32 and exact(input):
+            return super().forward(input)
+        return linear(input, self.weight, self.bias)
+
+
+def exact(input: Tensor) -> bool:
+    """Whether products of f32 must not be rounded to tf32, and this one is of f32."""
+    if input.dtype is not torch.float32 or torch.is_autocast_enabled(input.device.type):
+        return False
+    return tf32_forbidden()
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def tf32_forbidden() -> bool:
+    """Whether torch may not round products to tf32; a compiled graph is guarded by that setting anyway."""
+    return torch.get_float32_matmul_precision() == "highest"
+
+
+class ConversionWarning(UserWarning):
+    """Layers that `convert` left as they are, with the reason of each."""
+
+
+def convert(model: torch.nn.Module, *, skip: Callable[[str, torch.nn.Linear], bool] | None = None) -> torch.nn.Module:
+    """Make every `nn.Linear` of a model a `Linear` of this library, in place; gives back the model.
+
+    Parameters, hooks and names stay, so optimizers and state dicts do too. `skip(name, layer)` may keep a layer. What
+    is left out, and why, is said in one ConversionWarning; `converted(model)` lists what was replaced.
+
+    Raises ArgumentTypeError for what is no module.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise ArgumentTypeError("convert takes a model", expected="a torch.nn.Module", got=repr(model)[:80])
+    kept = {}
+    for name, module in model.named_modules():
+        if not isinstance(module, torch.nn.Linear) or isinstance(module, Linear):
+            continue
+        reason = "skip= says so" if skip is not None and skip(name, module) else unfit(module)
+        if reason:
+            kept[name or "the model itself"] = reason
+        else:
+            module.__class__ = Linear
+            if module.weight.dtype is torch.float32 and tf32_forbidden():
+                kept[name or "the model itself"] = (
+                    "its weight is f32: it multiplies as before without autocast, or until "
+                    'torch.set_float32_matmul_precision("high") lets products be rounded to tf32'
+                )
+    if kept:
+        listing = "\n".join(f"  {name}: {reason}" for name, reason in kept.items())
+        warnings.warn(
+            f"convert left {len(kept)} linear layers as they are:\n{listing}", ConversionWarning, stacklevel=2
+        )
+    return model
+
+
+def converted(model: torch.nn.Module) -> list[str]:
+    """Names of the layers that are this library's."""
+    return [name for name, module in model.named_modules() if isinstance(module, Linear)]
+
+
+def unfit(module: torch.nn.Linear) -> str:
+    """Why a layer is better left as it is; "" where nothing speaks against it."""
+    if type(module) is not torch.nn.Linear:
+        return f"it is a {type(module).__name__}, which may do more than multiply"
+    weight = module.weight
+    if weight.dtype not in TYPES:
+        return f"its weight is {weight.dtype}"
+    if module.in_features * weight.element_size() % 16:
+        return f"rows of {module.in_features} x {weight.dtype} are no multiple of 16 bytes: each call would copy them"
+    return ""
