@@ -49,6 +49,8 @@ def kernels() -> Iterator[Given]:
     scaled = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=2)
     yield "block_scaled", block_scaled.build(Product(e4m3, e4m3), scaled), (scales,), FEW
     yield "fused", gemm.build(config=small, fusion=BESIDE), (fused,), FEW
+    ahead = Config(tile_m=64, tile_n=64, consumers=1, ctas=1, slots=1, stages=2, constant_weights=True)
+    yield "constant_weights", gemm.build(config=ahead), (lambda: normal((128, 320), (128, 320)),), FEW
     turns = Config("ping_pong", tile_m=64, tile_n=64, ctas=1, slots=1, stages=3)
     yield "ping_pong", gemm.build(config=turns), (lambda: normal((128, 256), (256, 256)),), FEW
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NoReturn
 
 from ..errors import VerificationError
@@ -142,6 +143,14 @@ def expected_operands(match: Match) -> str:
     return ", ".join(parts) or "no operand"
 
 
+@lru_cache(maxsize=4096)
+def _takes(base: str, declared: str, needed: str) -> bool:
+    """Whether an instruction takes a register declared so where it names a type; no component of a vector register."""
+    if declared.startswith("v") and "." in declared:
+        return False
+    return widths.fits(declared, needed, relaxed=widths.is_relaxed(base, needed))
+
+
 class _Binder:
     """One instruction against one row."""
 
@@ -257,7 +266,8 @@ class _Binder:
                 self._fail(f"{self._place(spec)} is no vector", "one operand without braces", operand)
             if isinstance(operand, Sink) and not in_pair and self.base not in TAKES_SINK:
                 self._fail(f"the result of `{self.instruction.opcode}` cannot be thrown away", "a register", operand)
-            self._value(spec, operand, type_name, spec.access, register_only=spec.kind == "register")
+            if not self._fits(operand, type_name):
+                self._value(spec, operand, type_name, spec.access, register_only=spec.kind == "register")
             return
         vector_register = isinstance(operand, Register) and self.declarations is None
         if isinstance(operand, Register) and not vector_register:
@@ -272,7 +282,15 @@ class _Binder:
             what = f"{self._place(spec)} has {count} element{'' if count == 1 else 's'} in braces, not {length}"
             raise _Misfit(self.depth, what, f"{length} for these modifiers", f"{count}")
         for element in operand.elements:
-            self._value(spec, element, type_name, spec.access, register_only=spec.kind == "register")
+            if not self._fits(element, type_name):
+                self._value(spec, element, type_name, spec.access, register_only=spec.kind == "register")
+
+    def _fits(self, operand: Operand, type_name: str) -> bool:
+        """Whether an operand is a declared register of the right type: the usual case, in few steps."""
+        if type(operand) is not Register or operand.negated or self.declarations is None:
+            return False
+        declared = self.declarations.get(operand.name)
+        return declared is not None and _takes(self.base, declared, type_name)
 
     def _value(
         self, spec: OperandSpec, operand: Operand, type_name: str, access: str, register_only: bool = False

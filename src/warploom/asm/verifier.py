@@ -295,6 +295,10 @@ class _Verifier:
 
     def _names(self, operand: Operand, scope: Scope, instruction: Instruction, free: bool) -> None:
         """Every name of an operand is declared. `free`: it may be a variable as well as a register."""
+        if type(operand) is Register:
+            meaning = scope.find(operand.name)
+            if meaning is not None and meaning.kind == "register":
+                return
         where = instruction.location
         if isinstance(operand, (Register, Symbol)):
             if operand.name.startswith("%") and operand.name in SPECIAL_REGISTERS and scope.find(operand.name):
