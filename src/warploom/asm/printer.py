@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ..errors import SourceLocation
 from .nodes import (
@@ -100,6 +101,7 @@ def guard_text(guard: Guard | None) -> str:
     return "" if guard is None else f"@{'!' if guard.negated else ''}{name_text(guard.register)} "
 
 
+@lru_cache(maxsize=16384)
 def name_text(name: str) -> str:
     """A name, in quotes where it is no plain PTX identifier."""
     return name if _PLAIN_NAME.fullmatch(name) else f'"{name}"'

@@ -67,6 +67,7 @@ class _Verifier:
         self.module = module
         self.machine = machine
         self.found: list[VerificationError] = []
+        self.rows: dict[str, tuple[tuple[Match, ...], tuple[Match, ...]]] = {}
         self.target: Arch | None = None
         self.scope = module_scope(module)
         self.near: SourceLocation | None = None  # of the last instruction: labels and declarations have none
@@ -233,8 +234,7 @@ class _Verifier:
 
     def _bound(self, instruction: Instruction, scope: Scope) -> Bound | None:
         """The instruction bound to a row that the target and version have, if there is one; else a note."""
-        rows = table.match(instruction.opcode)
-        good = tuple(row for row in rows if self._row_complaint(row, instruction.opcode) is None)
+        rows, good = self._rows(instruction.opcode)
         types = scope.types()
         try:
             if good:
@@ -263,6 +263,14 @@ class _Verifier:
             what, hint = complaint
             self._note(what, where=instruction.location, got=instruction.opcode, hint=hint)
         return bound
+
+    def _rows(self, opcode: str) -> tuple[tuple[Match, ...], tuple[Match, ...]]:
+        """The rows of an opcode, and those of them that the target and version have."""
+        found = self.rows.get(opcode)
+        if found is None:
+            rows = tuple(table.match(opcode))
+            found = self.rows[opcode] = rows, tuple(row for row in rows if self._row_complaint(row, opcode) is None)
+        return found
 
     # -- names ---------------------------------------------------------------------------------------------------
 
