@@ -121,6 +121,46 @@ def assemble() -> dict[str, float]:
         return {"seconds": time.perf_counter() - started}
 
 
+def longest() -> Any:
+    """The kernel with the most instructions that matmul runs for the suites: silu and a gate behind each product."""
+    from warploom.kernels.hopper.description import Config, Fusion, Product
+    from warploom.kernels.hopper.gemm import build
+
+    config = Config("ping_pong", 128, 176, stages=5, slots=1)
+    return build.__wrapped__(Product(), config, Fusion(activation="silu", gate=True))
+
+
+def trace_longest() -> dict[str, float]:
+    """A process's second kernel: what its first one pays is in the walkthrough's row."""
+    from warploom.kernels.walkthrough import build_gemm_m64n64
+
+    build_gemm_m64n64(64, 64, 64).ptx()
+    longest().ptx()
+    started = time.perf_counter()
+    text = longest().ptx()
+    seconds = time.perf_counter() - started
+    lines = (line.strip() for line in text.splitlines())
+    return {"seconds": seconds, "instructions": sum(line.endswith(";") and line[0] != "." for line in lines if line)}
+
+
+def assemble_kernel(make: Callable[[], Any]) -> dict[str, float]:
+    from warploom import config
+    from warploom.runtime import build
+
+    kernel = make()
+    kernel.ptx()
+    with config.override(cache_dir=None):
+        started = time.perf_counter()
+        build(kernel)
+        return {"seconds": time.perf_counter() - started}
+
+
+def last_rung() -> Any:
+    from warploom.kernels.ladder import RUNGS
+
+    return RUNGS[-1].load().build()
+
+
 def cubin_from_cache() -> dict[str, float]:
     """From disk to bytes and resources in a process that is up; loading into the driver is the GPU benchmark's."""
     from warploom import config
@@ -234,6 +274,9 @@ ROWS: dict[str, tuple[Callable[[], dict[str, float]], float, str]] = {
     "import warploom, every public name": (import_all, 0.0, "no torch"),
     "trace and print, walkthrough, K = 2048": (trace_and_print, 0.3, "128 unrolled steps"),
     "ptxas, walkthrough, K = 2048": (assemble, 2.0, "no cache"),
+    "trace and print, the longest kernel": (trace_longest, 0.15, "ping-pong 128 x 176, silu and a gate"),
+    "ptxas, the longest kernel": (lambda: assemble_kernel(longest), 2.0, "no cache"),
+    "ptxas, rung 23": (lambda: assemble_kernel(last_rung), 2.0, "no cache"),
     "cubin from the disk cache": (cubin_from_cache, 0.05, "process up; without loading it into a driver"),
     "emulated walkthrough 256 x 256 x 256 bf16": (walkthrough_256, 2.0, "tile_k 16"),
     "emulated naive fp32 256 x 256 x 256": (naive_256, 10.0, "one thread per element"),
@@ -295,6 +338,9 @@ def main() -> None:
             row["target_seconds"] = target
         if "relative_error" in runs[0]:
             row["relative_error"] = runs[0]["relative_error"]
+        if "instructions" in runs[0]:
+            row["instructions"] = runs[0]["instructions"]
+            row["us_per_instruction"] = round(row["seconds"]["median"] * 1e6 / row["instructions"], 1)
         if "ratio" in runs[0]:
             row["ratio"] = statistics.median(run["ratio"] for run in runs)
         rows.append(row)

@@ -34,6 +34,8 @@ def emulator_speed(result: dict[str, Any]) -> list[str]:
         miss = " **missed**" if target and seconds["median"] > target else ""
         spread = f"{seconds['min']} - {seconds['max']}"
         what = row["what"] + (f", {row['ratio']} times as long as unchecked" if "ratio" in row else "")
+        if "instructions" in row:
+            what += f": {row['instructions']} instructions, {row['us_per_instruction']} us each"
         lines.append(f"| {what} | {seconds['median']}{miss} | {spread} | {target} | {row['peak_mib']} |")
     return lines
 

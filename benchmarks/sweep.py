@@ -18,8 +18,8 @@ from typing import Any
 
 from warploom.kernels.hopper.description import Config, Product
 from warploom.kernels.hopper.gemm import build
+from warploom.kernels.hopper.names import large_config
 from warploom.lab import evidence, timing
-from warploom.lab.ours import parse_config
 from warploom.lab.power import PowerMeter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -84,20 +84,20 @@ def row(shape: Shape, name: str, protocol: str, tflops: float, ratio: float) -> 
         "ratio_to": {"cublas": round(ratio, 4)},
     }  # fmt: skip
     if ours:
-        result["ptx_sha256"] = evidence.ptx_sha256(build(Product(), parse_config(name)).ptx())
+        result["ptx_sha256"] = evidence.ptx_sha256(build(Product(), large_config(name)).ptx())
     return result
 
 
 def pairs(shapes: str, configs: str, out: Path) -> dict[Shape, list[Config]]:
     """What to time: as asked for, or what the file has."""
     if shapes and configs:
-        chosen = [parse_config(name) for name in configs.split(",")]
+        chosen = [large_config(name) for name in configs.split(",")]
         return {tuple(map(int, shape.split("x"))): chosen for shape in shapes.split(",")}  # type: ignore[misc]
     found: dict[Shape, list[Config]] = {}
     for known in json.loads(out.read_text())["rows"]:
         listed = found.setdefault((known["m"], known["n"], known["k"]), [])
         if known["provider"] == "warploom" and known["protocol"] == "interleaved":
-            listed.append(parse_config(known["kernel"]))
+            listed.append(large_config(known["kernel"]))
     return found
 
 

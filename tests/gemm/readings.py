@@ -12,7 +12,7 @@ from pathlib import Path
 
 from warploom.gemm import Problem
 from warploom.kernels.hopper.description import Config, Fusion
-from warploom.lab.ours import parse_config
+from warploom.kernels.hopper.names import large_config
 
 TILES = (
     Config("cooperative", 128, 256, stages=4, slots=2, ctas=2, shared="b"),
@@ -75,7 +75,7 @@ def readings() -> list[Readings]:
         found.append(
             Readings(
                 Problem.of(*row["shape"], row["dtype"], fusion=fusion),
-                {name: parse_config(name) for name in read},
+                {name: large_config(name) for name in read},
                 {name: each[0] for name, each in read.items()},
                 {name: each[1] for name, each in read.items() if len(each) > 1},
             )

@@ -19,6 +19,7 @@ from warploom.gemm.model import estimate
 from warploom.gemm.tune import tune
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config, Fusion
+from warploom.kernels.hopper.names import any_config
 
 RUNNER = CliRunner()
 UNKNOWN = Gpu("a GPU without a table")
@@ -162,8 +163,20 @@ def test_what_somebody_pins_is_taken_and_must_fit():
     assert choose(problem, pinned=pinned) == replace(choose(problem, pinned=pinned), config=pinned, source="pinned")
     with pytest.raises(ArgumentError, match="cannot be built"):
         choose(problem, pinned=replace(pinned, stages=40))
-    with pytest.raises(ArgumentTypeError, match="no configuration"):
+    assert choose(problem, pinned="ping_pong_128x64x4_2b_g8").config.name() == "ping_pong_128x64x4_2b_g8"
+    with pytest.raises(ArgumentError, match="no configuration"):
         choose(problem, pinned="ping_pong_128x64")
+    with pytest.raises(ArgumentTypeError, match="no configuration"):
+        choose(problem, pinned=128)
+
+
+@pytest.mark.parametrize("shape", [(8192, 8192, 8192), (16, 8192, 8192), (100, 14336, 4096), (300, 300, 304)])
+@pytest.mark.parametrize("dtype", ["bf16", "e4m3"])
+def test_a_name_leads_back_to_its_configuration(shape, dtype):
+    for each in candidates(Problem.of(*shape, dtype), all_of_them=True):
+        found = any_config(each.name())
+        assert found.name() == each.name() and type(found) is type(each)
+        assert found == each or replace(found, slots=each.slots) == each
 
 
 @pytest.mark.parametrize("which", [Config("staggered", 256, 160, split_tail=True), DecodeConfig(tokens=24)])

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from warploom.errors import ArgumentError
-from warploom.lab import bench, contenders, ours, timing
+from warploom.kernels.hopper.names import large_config
+from warploom.lab import bench, contenders, timing
 from warploom.lab.bench import Bench, Plan
 from warploom.lab.clock import ClockReading
 from warploom.lab.contenders import Contender, Prepared
@@ -219,19 +220,19 @@ def test_the_fastest_proposal_is_the_one_with_the_least_median() -> None:
     ["cooperative_256x192x3_2a_g8", "ping_pong_128x192x5_2b_g8", "staggered_256x128x4_g1", "ping_pong_64x8x7_g2"],
 )
 def test_a_configuration_is_found_by_the_name_that_tables_show(text: str) -> None:
-    assert ours.parse_config(text).name() == text
+    assert large_config(text).name() == text
 
 
 def test_fields_of_a_configuration_can_be_set() -> None:
-    config = ours.parse_config("cooperative_256x192x3_2a_g8,slots=3,pdl=0")
+    config = large_config("cooperative_256x192x3_2a_g8,slots=3,pdl=0")
     assert (config.slots, config.pdl, config.tile_m) == (3, False, 256)
-    assert ours.parse_config("staggered_256x192x3_2b_g8_tail").slots == 3
-    assert ours.parse_config("ping_pong_128x192x5_2b_g8").slots == 1
-    assert ours.parse_config("cooperative_128x256x4_g8").slots == 2
-    assert ours.parse_config("cooperative_192x192x4_g8").slots == 1, "two do not fit"
-    assert ours.parse_config("form=ping_pong,stages=5").stages == 5
+    assert large_config("staggered_256x192x3_2b_g8_tail").slots == 3
+    assert large_config("ping_pong_128x192x5_2b_g8").slots == 1
+    assert large_config("cooperative_128x256x4_g8").slots == 2
+    assert large_config("cooperative_192x192x4_g8").slots == 1, "two do not fit"
+    assert large_config("form=ping_pong,stages=5").stages == 5
     with pytest.raises(ArgumentError, match="`slots` of a configuration"):
-        ours.parse_config("form=ping_pong,slots=many")
+        large_config("form=ping_pong,slots=many")
 
 
 # -- a run ---------------------------------------------------------------------------------------------------------

@@ -15,28 +15,42 @@ if TYPE_CHECKING:
 
 
 def explain(
-    m: Annotated[int, typer.Argument(help="Rows of A and of the result.")] = 8192,
-    n: Annotated[int, typer.Argument(help="Columns of the result.")] = 8192,
-    k: Annotated[int, typer.Argument(help="What is summed over.")] = 8192,
+    m: Annotated[int | None, typer.Argument(help="Rows of A and of the result.")] = None,
+    n: Annotated[int | None, typer.Argument(help="Columns of the result.")] = None,
+    k: Annotated[int | None, typer.Argument(help="What is summed over.")] = None,
     dtype: Annotated[str, typer.Option(help="bf16, f16, e4m3, e5m2.")] = "bf16",
     out: Annotated[str, typer.Option(help="Type of the result: bf16, f16, f32.")] = "bf16",
+    layout: Annotated[str, typer.Option(help="tn, nn, nt or tt; tn is F.linear, tt is a @ b.")] = "tn",
+    scales: Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")] = "",
+    activation: Annotated[str, typer.Option(help="relu, gelu, gelu_tanh or silu.")] = "",
+    bias: Annotated[bool, typer.Option("--bias", help="A bias of the columns.")] = False,
+    gate: Annotated[bool, typer.Option("--gate", help="A gate.")] = False,
+    residual: Annotated[bool, typer.Option("--residual", help="Something is added.")] = False,
+    constant_weights: Annotated[bool, typer.Option("--constant-weights", help="B is promised not to change.")] = False,
     machine: Annotated[str, typer.Option(help="H200 or H100.")] = "H200",
     config: Annotated[str, typer.Option(help="A configuration instead of the library's choice.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Explain a product: intensity and roofs, tiles and waves, occupancy, L2 traffic, the kernel chosen.
 
-    Example: warploom explain 4096 14336 4096
+    Example: warploom explain 4096 14336 4096 --bias --activation silu
     """
     from ..lab import explanation
     from ..lab.problem import BYTES, Problem
+    from .product import asked
 
+    if m is None or n is None or k is None:
+        if (m, n, k) != (None, None, None):
+            raise ArgumentError("a product has three sizes", expected="M N K, or none of them for 8192 8192 8192",
+                                got=" ".join(str(size) for size in (m, n, k) if size is not None))  # fmt: skip
+        m = n = k = 8192
     if min(m, n, k) < 1:
         raise ArgumentError("sizes are positive", expected="M N K", got=f"{m} {n} {k}")
     for name, value, known in (("dtype", dtype, ("bf16", "f16", "e4m3", "e5m2")), ("out", out, ("bf16", "f16", "f32"))):
         if value not in known or value not in BYTES:
             raise ArgumentError(f"--{name} is none that is explained", expected=", ".join(known), got=repr(value))
-    found = explanation.explain(Problem(m, n, k, dtype, out), machine, config)
+    product = asked(m, n, k, dtype, out, layout, scales, activation, bias, gate, residual, constant_weights)
+    found = explanation.explain(Problem(m, n, k, dtype, out), machine, config, product)
     if as_json:
         say_json(found.data())
         return
@@ -45,11 +59,11 @@ def explain(
     other = found.library_data is not None and not config and found.library_data["config"] != found.config.name()
     table(
         [
-            ("work", f"{problem.flops / 1e9:,.1f} GFLOP, {problem.bytes / 1e6:,.1f} MB of A, B and D"),
+            ("work", f"{_short(problem.flops / 1e9)} GFLOP, {_short(problem.bytes / 1e6)} MB of A, B and D"),
             ("intensity", f"{found.intensity:,.0f} FLOP per byte, {side} the ridge point of {roof.ridge:.0f}: "
                           f"bound by {found.bound}"),
             ("roofs", f"{roof.peak / 1e12:,.0f} TFLOP/s at {roof.clock / 1e6:.0f} MHz, "
-                      f"{roof.bandwidth / 1e12:.1f} TB/s: at least {found.least_us:,.1f} us"),
+                      f"{roof.bandwidth / 1e12:.1f} TB/s: at least {_short(found.least_us)} us"),
         ] + ([] if other else [
             ("configuration", found.config.name() + _whose(found)),
             ("its waves", f"{chosen.rows} x {chosen.columns} = {chosen.tiles} tiles, {chosen.waves:.2f} waves of "
@@ -70,6 +84,11 @@ def explain(
     if other:
         say()
         say(f"The small-M kernel has no tiles of D; those of a large-product one: --config {found.config.name()}")
+
+
+def _short(value: float) -> str:
+    """One decimal, or two digits of less than one."""
+    return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def _whose(found: Explained) -> str:

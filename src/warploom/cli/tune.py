@@ -31,20 +31,14 @@ def tune(
 
     Example: warploom tune 4096 14336 4096 --bias --activation silu
     """
-    from dataclasses import asdict, replace
+    from dataclasses import asdict
 
-    from ..collective.fusion import Fusion
-    from ..gemm.problem import Problem
     from ..gemm.tune import tune as tune_problem
+    from .product import asked
 
     if top < 1:
         raise ArgumentError("nothing would be timed", expected="--top of at least 1", got=top)
-    plain = Problem.of(m, n, k, dtype, out=out or None, layout=layout)
-    fusion = Fusion(
-        scales=scales or None, bias="column" if bias else None, bias_dtype=plain.product.out if bias else None,
-        activation=activation or None, gate=gate, addend=residual,
-    )  # fmt: skip
-    problem = replace(plain, fusion=fusion, constant_weights=constant_weights)
+    problem = asked(m, n, k, dtype, out, layout, scales, activation, bias, gate, residual, constant_weights)
     found = tune_problem(problem, device=device, top=top)
     if as_json:
         say_json(

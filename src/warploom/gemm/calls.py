@@ -69,7 +69,7 @@ def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
         accumulate: "default", "fast" (the tensor core's own sums) or "precise" (fp8: promoted to f32 every 128 of k).
         constant_weights: your promise that no kernel that may still run writes `b`: a small-M kernel then loads it
             while the kernel before it in the stream ends.
-        config: a configuration instead of the chosen one; see `warploom.gemm.explain`.
+        config: a configuration instead of the chosen one, or its name as `warploom explain M N K` shows it.
 
     M or N of 0 gives an empty result; K = 0 gives the fused end of zeros.
 

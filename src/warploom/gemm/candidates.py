@@ -209,7 +209,8 @@ def check(config: Any, problem: Problem) -> None:
     if not isinstance(config, (Config, DecodeConfig)):
         raise ArgumentTypeError(
             "config= is no configuration of a kernel",
-            expected="warploom.kernels.hopper.description.Config or decode_config.DecodeConfig, or None",
+            expected="a name as `warploom explain` shows it, or an object: warploom.kernels.hopper.description.Config, "
+            "warploom.kernels.hopper.decode_config.DecodeConfig",
             got=repr(config),
         )
     config.check(problem.product, problem.fusion)

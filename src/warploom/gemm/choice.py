@@ -97,9 +97,14 @@ def key_of(problem: Problem) -> str:
 def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
     """The configuration for a problem.
 
-    Raises ArgumentError or ArgumentTypeError where `pinned` does not fit it, ArgumentError where nothing does.
+    `pinned`: a configuration, or its name. Raises ArgumentError or ArgumentTypeError where it does not fit the problem,
+    ArgumentError where nothing does.
     """
     if pinned is not None:
+        if isinstance(pinned, str):
+            from ..kernels.hopper.names import any_config
+
+            pinned = any_config(pinned)
         check(pinned, problem)
         return Choice(pinned, "pinned", estimate(pinned, problem, gpu.sms))
     folder = settings.cache_dir

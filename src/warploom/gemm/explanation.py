@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..kernels.hopper.decode_config import DecodeConfig
-from .candidates import AnyConfig
+from .candidates import DECODE_FIRST, AnyConfig
 from .choice import EMULATED, Choice, Gpu, choose, ranking
 from .model import Estimate
 from .problem import Problem
@@ -20,7 +20,8 @@ class Explanation:
 
     Attributes:
         problem, gpu, choice: what was asked and answered.
-        others: the model's best, with their estimates, the fastest first.
+        others: the model's best, with their estimates, in its order: the fastest first, but up to 128 rows of A
+            what was made for few rows before the rest.
         candidates: how many there were.
     """
 
@@ -49,8 +50,11 @@ class Explanation:
             "pinned": "the call names it",
             "tuned": "timed on this GPU before",
             "shipped": "timed by the package's authors on this model of GPU",
-            "model": f"the fastest of {self.candidates} candidates by the model; `warploom tune` times them",
+            "model": f"the first of {self.candidates} candidates; `warploom tune` times them",
         }[choice.source]
+        order = "the fastest by the model first"
+        if problem.m <= DECODE_FIRST:
+            order = f"what was made for few rows (up to {DECODE_FIRST}), then the others, {order}"
         lines = [
             f"{problem.describe()}  on  {self.gpu.name}",
             f"  chosen   {choice.config.name()}   ({choice.source}: {why})",
@@ -59,6 +63,8 @@ class Explanation:
             f"{estimate.waves:g} waves, {estimate.wave_efficiency:.0%} of their places used; "
             f"{estimate.fill:.0f} bytes a cycle into each multiprocessor; ends of tiles take {estimate.exposed:.1%}",
             "",
+            f"  {order}; places: share of the waves that is used, fill: bytes a cycle",
+            "  into each multiprocessor, ends: share of the time in which tiles only end",
             f"  {'configuration':44}{'us':>9}{'waves':>8}{'places':>8}{'fill':>7}{'ends':>8}  bound by",
         ]
         for config, each in self.others:

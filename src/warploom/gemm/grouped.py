@@ -75,7 +75,7 @@ def grouped_matmul(
             each column of each matrix of `b`, (Groups, 1, N).
         bias: (Groups, N), f32, bf16 or f16.
         activation: as matmul's.
-        config: a cooperative configuration of one CTA; see `kernels.hopper.grouped`.
+        config: a cooperative configuration of one CTA, or its name; see `kernels.hopper.grouped`.
 
     bf16, f16, e4m3 and e5m2, s8, f32 as tf32. Raises ArgumentError, ArgumentTypeError.
     """
@@ -89,6 +89,10 @@ def grouped_matmul(
         found = launches().again(static, tuple(tensors.values()), out)
         if found is not None:
             return found
+    if isinstance(config, str):
+        from ..kernels.hopper.names import large_config
+
+        config = large_config(config)
     if config is not None and not isinstance(config, Config):
         raise ArgumentTypeError(
             "config= is no configuration of a kernel", expected="kernels.hopper.description.Config", got=repr(config)

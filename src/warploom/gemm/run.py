@@ -224,7 +224,8 @@ class Hopper:
             return with_rows(source)
         key = (name, source.pointer)
         if key not in copies:
-            self._warn(name, stored(operand, operand.dtype.bits == 16).copy or misfit(source), operand)
+            given = transposed(operand) if name == "b" else operand  # here it is (N, K), the caller's is (K, N)
+            self._warn(name, stored(operand, operand.dtype.bits == 16).copy or misfit(source), given)
             copies[key] = padded_like(source, source.shape, source.dtype)
             copy_into(copies[key], source)
         return with_rows(copies[key])

@@ -10,10 +10,10 @@ from typing import Any
 
 from ..driver import toolchain
 from ..errors import ArgumentError, WarploomError
-from ..kernels.hopper import gemm
 from ..kernels.hopper.description import Config
+from ..kernels.hopper.names import large_config
 from . import roofline
-from .ours import default_config, parse_config, product_of
+from .ours import default_config
 from .problem import BYTES, Problem
 from .roofline import ORDERS, Occupancy, Roofline, Waves
 
@@ -92,25 +92,31 @@ class Explained:
         }  # fmt: skip
 
 
-def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explained:
+def explain(problem: Problem, machine: str = "H200", config: str = "", asked: Any = None) -> Explained:
     """Everything about a product. config: a configuration of the Hopper GEMM by name; "" for the library's choice.
+    asked: the product as the library names it, with layout and what is fused into its end; plain by default.
 
     Raises ArgumentError for an unknown machine, type or configuration.
     """
     roof = Roofline.of(machine, problem.dtype)
     if machine not in ("H200", "H100"):
         raise ArgumentError("the configurations that are explained are Hopper's", expected="H200 or H100", got=machine)
-    text, data, proposed = ("", None, None) if config else _library(problem)
-    chosen = parse_config(config) if config else proposed or default_config(problem)
-    product = product_of(problem)
-    chosen.check(product)
+    from .. import gemm as library
+
+    if asked is None:
+        asked = library.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out)
+    text, data, proposed = ("", None, None) if config else _library(asked)
+    chosen = large_config(config) if config else proposed or default_config(problem)
+    product = asked.product
+    if config:
+        chosen.check(product, asked.fusion)
     sms = roofline.SMS[machine]
     tiles = {
         tile: roofline.waves(problem.m, problem.n, *tile, sms)
         for tile in sorted({*TILES, (chosen.tile_m, chosen.tile_n)})
     }
-    registers = _registers(product, chosen)
-    shared = chosen.shared_bytes(product)
+    registers = _registers(asked, chosen)
+    shared = chosen.shared_bytes(product, asked.fusion)
     per_thread = registers or 65536 // chosen.threads // 8 * 8
     return Explained(
         problem, machine, roof, chosen, tiles,
@@ -127,24 +133,22 @@ def explain(problem: Problem, machine: str = "H200", config: str = "") -> Explai
     )  # fmt: skip
 
 
-def _registers(product: Any, config: Config) -> int | None:
-    """What ptxas gives a thread; None without ptxas."""
+def _registers(asked: Any, config: Config) -> int | None:
+    """What ptxas gives a thread; None without ptxas, or where the kernel is not built."""
+    from ..gemm.choice import kernel_of
+
     if toolchain.ptxas() is None:
         return None
     try:
-        return gemm.build(product, config).resources().registers
+        return kernel_of(asked, config).resources().registers
     except WarploomError:
         return None
 
 
-def _library(problem: Problem) -> tuple[str, dict[str, Any] | None, Config | None]:
+def _library(asked: Any) -> tuple[str, dict[str, Any], Config | None]:
     """(the library's own explanation, the same as data, its configuration where it is a large-product one)."""
-    try:
-        from .. import gemm as library
+    from .. import gemm as library
 
-        asked = library.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out)
-        found = library.explain(asked)
-    except (ImportError, AttributeError):
-        return "", None, None
+    found = library.explain(asked)
     config = found.choice.config
     return found.text(), found.data(), config if isinstance(config, Config) else None

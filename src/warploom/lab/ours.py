@@ -10,16 +10,16 @@ form=ping_pong,tile_n=192,stages=5     by fields alone
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 from ..errors import ArgumentError
 from ..isa import dtypes
-from ..kernels.hopper.description import BOX, SHARED_BYTES, Config, Product
+from ..kernels.hopper.decode_config import DecodeConfig
+from ..kernels.hopper.description import Config, Product
+from ..kernels.hopper.names import any_config
 from ..lang import Kernel
 from .contenders import COMPILE_S, Beat, Contender, Prepared
 from .evidence import facts
@@ -27,63 +27,7 @@ from .operands import Operands
 from .problem import Problem
 from .recipe import recipe
 
-_NAME = re.compile(
-    r"(cooperative|ping_pong|staggered)_(\d+)x(\d+)x(\d+)(?:_(\d)([ab]))?_g(\d+)(_tail)?(_cw)?", re.ASCII
-)  # fmt: skip
 CONSTANT_WEIGHTS = "constant-weights"
-WIDE_PING_PONG = 160
-"""Columns above which a second store box of each consumer costs a stage."""
-_BOOLS = {"0": False, "1": True, "false": False, "true": True}
-
-
-def parse_config(text: str) -> Config:
-    """The configuration of a text. Raises ArgumentError for what is none."""
-    first, _, rest = text.partition(",")
-    values: dict[str, Any] = {}
-    if found := _NAME.fullmatch(first.strip()):
-        form, m, n, stages, ctas, shared, group, tail, promise = found.groups()
-        values = {
-            "form": form, "tile_m": int(m), "tile_n": int(n), "stages": int(stages), "ctas": int(ctas or 1),
-            "shared": shared or "b", "group": int(group), "split_tail": bool(tail),
-            "constant_weights": bool(promise),
-        }  # fmt: skip
-        if form != "ping_pong" and int(m) % 128:
-            values["consumers"] = int(m) // 64
-    else:
-        rest = text
-    fields = {field.name: field for field in dataclasses.fields(Config)}
-    for word in filter(None, (part.strip() for part in rest.split(","))):
-        name, equals, value = word.partition("=")
-        if not equals or name not in fields:
-            raise ArgumentError(
-                "this is no configuration of the Hopper GEMM",
-                expected=f"a name as in ping_pong_128x192x5_2b_g8, then FIELD=VALUE of {', '.join(fields)}", got=text,
-            )  # fmt: skip
-        default = fields[name].default
-        try:
-            values[name] = (
-                value
-                if isinstance(default, str)
-                else _BOOLS[value.lower()]
-                if isinstance(default, bool)
-                else int(ast.literal_eval(value))
-            )
-        except (ValueError, SyntaxError, KeyError):
-            raise ArgumentError(f"`{name}` of a configuration is of another type",
-                                expected=type(default).__name__, got=value) from None  # fmt: skip
-    config = Config(**values)
-    return with_slots(config) if found and "slots" not in values else config
-
-
-def with_slots(config: Config) -> Config:
-    """The configuration with the store boxes that its name leaves open: a staggered consumer's whole part, two
-    otherwise, or as many as fit beside the stages."""
-    many = -(-config.tile_n // BOX) if config.form == "staggered" else 2
-    if config.form == "ping_pong" and config.tile_n > WIDE_PING_PONG:
-        many = 1
-    while many > 1 and dataclasses.replace(config, slots=many).shared_bytes(Product()) > SHARED_BYTES:
-        many -= 1
-    return dataclasses.replace(config, slots=many)
 
 
 def default_config(problem: Problem) -> Config:
@@ -122,7 +66,7 @@ class Warploom(Contender):
         if config.startswith("rung:"):
             self._rung()
         elif not self._through_library:
-            parse_config(config)
+            any_config(config)
 
     def _rung(self) -> Any:
         from ..kernels.ladder import find
@@ -155,13 +99,14 @@ class Warploom(Contender):
             from . import through_library
 
             return through_library.prepare(problem, sets, self.pdl, self.config == CONSTANT_WEIGHTS)
-        if problem.scales or problem.kind != "gemm":
+        pinned = None if self._through_library else any_config(self.config)
+        if problem.scales or problem.kind != "gemm" or isinstance(pinned, DecodeConfig):
             from . import through_library
 
-            return through_library.prepare(problem, sets, self.pdl, pinned=parse_config(self.config))
+            return through_library.prepare(problem, sets, self.pdl, pinned=pinned)
         from ..kernels.hopper import gemm
 
-        chosen = default_config(problem) if self._through_library else parse_config(self.config)
+        chosen = default_config(problem) if pinned is None else pinned
         if self.pdl is not None:
             chosen = dataclasses.replace(chosen, pdl=self.pdl)
         return self._pinned(gemm.build, (product_of(problem), chosen), f"hopper_{chosen.form}", chosen.name(), sets)

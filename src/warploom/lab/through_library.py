@@ -26,7 +26,7 @@ from .recipe import recipe
 
 def prepare(
     problem: Problem, sets: Sequence[Operands], pdl: bool | None = None, constant_weights: bool = False,
-    pinned: Config | None = None,
+    pinned: Config | DecodeConfig | None = None,
 ) -> Prepared:  # fmt: skip
     """Calls through the library. Raises what the library raises.
 
@@ -52,9 +52,7 @@ def prepare(
     return Prepared(calls, kernel, config.name(), found, program if plain else None, arguments)
 
 
-def grouped_products(
-    problem: Problem, sets: Sequence[Operands], pdl: bool | None, pinned: Config | None = None
-) -> Prepared:
+def grouped_products(problem: Problem, sets: Sequence[Operands], pdl: bool | None, pinned: Any = None) -> Prepared:
     """Calls of `grouped_matmul`."""
     config = pinned or grouped_config.choose(problem.m, len(problem.rows), problem.n)
     if pdl is not None:

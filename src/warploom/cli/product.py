@@ -1,0 +1,26 @@
+"""A product as the options of `tune` and `explain` describe it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..gemm.problem import Problem
+
+
+def asked(
+    m: int, n: int, k: int, dtype: str, out: str, layout: str, scales: str, activation: str, bias: bool, gate: bool,
+    residual: bool, constant_weights: bool,
+) -> Problem:  # fmt: skip
+    """The library's problem. Raises ArgumentError where an option has no such value."""
+    from dataclasses import replace
+
+    from ..collective.fusion import Fusion
+    from ..gemm.problem import Problem
+
+    plain = Problem.of(m, n, k, dtype, out=out or None, layout=layout)
+    fusion = Fusion(
+        scales=scales or None, bias="column" if bias else None, bias_dtype=plain.product.out if bias else None,
+        activation=activation or None, gate=gate, addend=residual,
+    )  # fmt: skip
+    return replace(plain, fusion=fusion, constant_weights=constant_weights)

@@ -1,0 +1,97 @@
+"""Configurations by the names that tables show: `Config.name` and `DecodeConfig.name` read backwards.
+
+    ping_pong_128x192x5_2b_g8        form, tile and stages; 2 CTAs share B; raster bands of 8 tiles
+    ..._tail, ..._cw                 the last wave split in K; constant weights are loaded ahead
+    n16_w64k2s5_S2c_o2_start_p6      16 rows of A, 64 of B, 2 pieces of k in each of 5 stages; K in 2 parts of a
+                                     cluster, 2 CTAs on a multiprocessor, trigger at the start, 6 stages into L2
+
+What a name leaves open can follow it: "cooperative_256x192x3_2a_g8,slots=3,pdl=0".
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from typing import Any
+
+from ...errors import ArgumentError
+from .decode_config import SPLITS, TRIGGERS, DecodeConfig
+from .description import BOX, SHARED_BYTES, Config, Product
+
+_LARGE = re.compile(
+    r"(cooperative|ping_pong|staggered)_(\d+)x(\d+)x(\d+)(?:_(\d)([ab]))?_g(\d+)(_tail)?(_cw)?", re.ASCII
+)
+_SMALL = re.compile(
+    r"n(\d+)_w(\d+)k(\d+)s(\d+)(?:_(stream)|_S(\d+)([cl]))?(?:_o(\d))?(?:_(end|start|loads))?(_cw)?(?:_p(\d+))?(_wide)?",
+    re.ASCII,
+)
+_BOOLS = {"0": False, "1": True, "false": False, "true": True}
+WIDE_PING_PONG = 160
+"""Columns above which a second store box of each consumer costs a stage."""
+
+
+def any_config(text: str) -> Config | DecodeConfig:
+    """The configuration of a name, of either kind. Raises ArgumentError for what is none."""
+    found = _SMALL.fullmatch(text.strip())
+    return small_config(found) if found else large_config(text)
+
+
+def small_config(found: re.Match[str]) -> DecodeConfig:
+    """A small-M kernel's."""
+    tokens, rows, k_tiles, stages, stream, split, by, per_sm, trigger, promise, prefetch, wide = found.groups()
+    return DecodeConfig(
+        tokens=int(tokens), rows=int(rows), k_tiles=int(k_tiles), stages=int(stages), split=int(split or 1),
+        split_by="stream" if stream else next(name for name in SPLITS if name[0] == (by or "c")),
+        ctas_per_sm=int(per_sm or 1), trigger=trigger or TRIGGERS[0], constant_weights=bool(promise),
+        prefetch=int(prefetch or 0), wide=bool(wide),
+    )  # fmt: skip
+
+
+def large_config(text: str) -> Config:
+    """A large-product kernel's. Raises ArgumentError for what is none."""
+    first, _, rest = text.partition(",")
+    values: dict[str, Any] = {}
+    if found := _LARGE.fullmatch(first.strip()):
+        form, m, n, stages, ctas, shared, group, tail, promise = found.groups()
+        values = {
+            "form": form, "tile_m": int(m), "tile_n": int(n), "stages": int(stages), "ctas": int(ctas or 1),
+            "shared": shared or "b", "group": int(group), "split_tail": bool(tail), "constant_weights": bool(promise),
+        }  # fmt: skip
+        if form != "ping_pong" and int(m) % 128:
+            values["consumers"] = int(m) // 64
+    else:
+        rest = text
+    fields = {field.name: field for field in dataclasses.fields(Config)}
+    for word in filter(None, (part.strip() for part in rest.split(","))):
+        name, equals, value = word.partition("=")
+        if not equals or name not in fields:
+            raise ArgumentError(
+                "this is no configuration of the Hopper GEMM",
+                expected=f"a name as in ping_pong_128x192x5_2b_g8, then FIELD=VALUE of {', '.join(fields)}", got=text,
+            )  # fmt: skip
+        default = fields[name].default
+        try:
+            values[name] = (
+                value
+                if isinstance(default, str)
+                else _BOOLS[value.lower()]
+                if isinstance(default, bool)
+                else int(ast.literal_eval(value))
+            )
+        except (ValueError, SyntaxError, KeyError, TypeError):
+            raise ArgumentError(f"`{name}` of a configuration is of another type",
+                                expected=type(default).__name__, got=value) from None  # fmt: skip
+    config = Config(**values)
+    return with_slots(config) if found and "slots" not in values else config
+
+
+def with_slots(config: Config) -> Config:
+    """The configuration with the store boxes that its name leaves open: a staggered consumer's whole part, two
+    otherwise, or as many as fit beside the stages."""
+    many = -(-config.tile_n // BOX) if config.form == "staggered" else 2
+    if config.form == "ping_pong" and config.tile_n > WIDE_PING_PONG:
+        many = 1
+    while many > 1 and dataclasses.replace(config, slots=many).shared_bytes(Product()) > SHARED_BYTES:
+        many -= 1
+    return dataclasses.replace(config, slots=many)
