@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..errors import ArgumentError, WarploomError
+from ..errors import ArgumentError, NoGpuError, WarploomError
 from ..isa import dtypes
 from ..isa.dtypes import s8
 from ..kernels.hopper.decode_config import DecodeConfig
@@ -87,7 +87,14 @@ def tune(
     Raises ArgumentError where there is nothing to time, NoGpuError without a GPU.
     """
     problem = replace(problem, batch=())
-    where = gpu or gpu_of(device)
+    try:
+        where = gpu or gpu_of(device)
+    except NoGpuError as error:
+        reason = str(error).partition("(")[2].partition(")")[0]
+        raise NoGpuError(
+            f"there is no GPU here to time candidates on ({reason})",
+            hint="`warploom explain M N K` shows the model's order",
+        ) from error
     before = choose(problem, where).config
     found = select(problem, where, top)
     if before not in found:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from ..driver import library
 from ..errors import NoGpuError
 from . import operands
 from .clock import ClockReading, Probe
@@ -28,16 +29,18 @@ class GpuStage:
     """The first GPU that torch sees. Raises NoGpuError where torch or a GPU is missing."""
 
     def __init__(self) -> None:
+        without = "`warploom ladder` emulates where there is none, and `warploom explain` calculates"
         try:
             import torch
         except ImportError:
+            try:  # nobody is to install gigabytes to be told of the next thing that is missing
+                library.load()
+            except NoGpuError:
+                raise NoGpuError("the benchmark needs a GPU, and there is none here", hint=without) from None
             raise NoGpuError("the benchmark takes its arrays from torch, which is not installed",
                              hint="pip install torch") from None  # fmt: skip
         if not torch.cuda.is_available():
-            raise NoGpuError(
-                "the benchmark needs a GPU that torch can use",
-                hint="`warploom ladder` emulates where there is none, and `warploom explain` calculates",
-            )
+            raise NoGpuError("the benchmark needs a GPU that torch can use", hint=without)
         self._torch: Any = torch
         torch.set_grad_enabled(False)
         self.timer = CudaTimer()
