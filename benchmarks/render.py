@@ -318,6 +318,32 @@ def energy(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def few_rows(result: dict[str, Any]) -> list[str]:
+    """For each product the small-M kernel and the best tile of a large one, without and with constant weights."""
+    lines = ["| M x N x K | small-M kernel, of cublas | constant weights | tile of D | of cublas | constant weights |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    ours = [row for row in result["rows"] if row["provider"].startswith("warploom")]
+    for sizes in sorted({(row["n"], row["k"], -row["m"]) for row in ours if row["m"] <= 128}):
+        here = [row for row in ours if (row["n"], row["k"], -row["m"]) == sizes]
+        best: dict[tuple[bool, bool], dict[str, Any]] = {}
+        for row in here:
+            kind = row["config"].startswith("n"), "_cw" in row["config"]
+            if kind not in best or row["ratio_to"]["cublas"] > best[kind]["ratio_to"]["cublas"]:
+                best[kind] = row
+        cells = [" x ".join(str(here[0][key]) for key in "mnk")]
+        for small in (True, False):
+            if not small:
+                large = best.get((False, False)) or best.get((False, True))
+                cells.append(
+                    "" if large is None else large["config"].split("_")[1].rpartition("x")[0].replace("x", " x ")
+                )
+            for promise in (False, True):
+                row = best.get((small, promise))
+                cells.append("" if row is None else f"{row['ratio_to']['cublas']:.3f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 MISSING = "Not measured yet.\n"
 H200 = RESULTS / "nvidia-h200"
 FACTS, README = ROOT / "docs" / "measured-facts.md", ROOT / "README.md"
@@ -326,6 +352,7 @@ TABLES = {
         "ladder": (ladder, H200 / "ladder.json"),
         "ladder-zeros": (energy, H200 / "ladder-zeros.json"),
         "ladder-4096": (energy, H200 / "ladder-4096.json"),
+        "few-rows": (few_rows, H200 / "few-rows.json"),
         "energy-square": (energy, H200 / "square-bf16.json"),
         "energy-llm": (energy, H200 / "llm-bf16.json"),
         "first-light": (first_light, H200 / "first-light.json"),

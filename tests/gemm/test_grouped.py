@@ -121,6 +121,8 @@ ENDS = np.array([4, 9], np.int32)
         ({"offsets": np.array([4, 9], np.int32), "out": np.zeros((20, 15), BF16)}, ArgumentError, "wrong shape"),
         ({"offsets": ENDS, "bias": np.zeros(16, BF16)}, ArgumentError, r"`bias` .*\n.*\(2, 16\)"),
         ({"offsets": ENDS, "activation": "tanh"}, ArgumentError, "no activation"),
+        ({"offsets": ENDS, "out_dtype": "e4m3"}, ArgumentTypeError, "no eight-bit result"),
+        ({"offsets": np.zeros(1025, np.int32), "b": np.zeros((1025, 32, 16), BF16)}, ArgumentError, "at most 1024"),
         ({"offsets": ENDS, "scale_a": np.ones((20, 1), np.float32)}, ArgumentError, r"\(2, 1, 16\)"),
         (
             {"offsets": ENDS, "scale_a": np.ones((20, 1), np.float32), "scale_b": np.ones((1, 16), np.float32)},

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,10 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import warploom
-from warploom.errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
-from warploom.gemm import reference
+from warploom import config as settings
+from warploom.errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError, StepLimitError
+from warploom.gemm import choose, reference
 from warploom.gemm.candidates import candidates
 from warploom.gemm.request import read
+from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config
 
 BF16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -274,7 +278,8 @@ A, B = np.zeros((16, 32), BF16), np.zeros((32, 24), BF16)
         ),
         ({"scale_a": np.ones(1), "scale_b": np.ones(1)}, ArgumentTypeError, ["`scale_a` has the wrong type", "f32"]),
         ({"scale_out": 2.0}, ArgumentTypeError, ["eight-bit outputs"]),
-        ({"config": "fast"}, ArgumentTypeError, ["no configuration"]),
+        ({"config": "fast"}, ArgumentError, ["no configuration"]),
+        ({"config": 5}, ArgumentTypeError, ["no configuration"]),
         ({"config": Config(tile_m=256, tile_n=256)}, ArgumentError, ["cannot be built"]),
         ({"colour": 1}, ArgumentTypeError, ["no argument `colour`"]),
     ],
@@ -328,3 +333,49 @@ def test_a_vector_s_companions_may_be_vectors(name: str):
     beta = {"beta": 2.0} if name == "c" else {}
     found = warploom.linear(x, w, **{name: beside}, **beta)
     np.testing.assert_array_equal(found, warploom.linear(x[None], w, **{name: beside[None]}, **beta)[0])
+
+
+@pytest.mark.parametrize("n, k", [(48, 192), (128, 256), (640, 256), (64, 64)])
+def test_a_streamed_product_with_fewer_stages_than_multiprocessors(n: int, k: int):
+    """Multiprocessors without a stage are waited for by nobody; what they would leave behind stays zero."""
+    rng = np.random.default_rng(0)
+    a, b = draw(rng, (8, k), BF16), draw(rng, (n, k), BF16).T
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    for _ in range(2):
+        found = warploom.matmul(a, b, config=DecodeConfig(split_by="stream"))
+        assert np.linalg.norm(found - exact) / np.linalg.norm(exact) < 2.5e-3
+
+
+def test_threads_and_broken_off_calls_share_no_sums():
+    rng = np.random.default_rng(0)
+    b = draw(rng, (64, 2048), BF16).T
+    xs = [draw(rng, (16, 2048), BF16) for _ in range(3)]
+    assert choose(read(xs[0], b, {}).problem).config.by_last
+    wanted = [warploom.matmul(x, b) for x in xs]
+    with settings.override(emulator={"max_steps": 2500}), pytest.raises(StepLimitError):
+        warploom.matmul(xs[0], b)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda x: warploom.matmul(x, b), xs * 2))
+    for mine, right in zip(found, wanted * 2, strict=True):
+        np.testing.assert_array_equal(mine, right)
+
+
+@pytest.mark.parametrize(
+    "pinned",
+    [Config(consumers=0), Config(consumers=4, tile_m=256, tile_n=64), Config(group=0), Config(stages=2.5),
+     Config(tile_m="a"), Config(ctas="2"), Config(shared="c"), Config(pdl="x"), Config(constant_weights="no"),
+     DecodeConfig(ctas_per_sm=0), DecodeConfig(split=2.0), DecodeConfig(tokens="x"), DecodeConfig(trigger=None),
+     DecodeConfig(split=10**6, split_by="last")],
+    ids=repr,
+)  # fmt: skip
+def test_a_configuration_of_nonsense_is_refused_in_a_sentence(pinned):
+    a, b = np.zeros((16, 64), BF16), np.zeros((64, 32), BF16)
+    with pytest.raises(ArgumentError, match="cannot be built"):
+        warploom.matmul(a, b, config=pinned)
+
+
+def test_a_small_m_configuration_does_not_promote():
+    a, b = np.zeros((16, 256), E4M3), np.zeros((256, 16), E4M3)
+    scales = {"scale_a": np.ones((16, 2), np.float32), "scale_b": np.ones((2, 1), np.float32)}
+    with pytest.raises(ArgumentError, match="does not promote"):
+        warploom.matmul(a, b, config=DecodeConfig(), **scales)

@@ -23,12 +23,12 @@ from ..lang.arrays import RegisterArray
 from ..lang.tile import ArrayHandle
 from ..lang.values import Register
 from .epilogue import packed
+from .sizes import MOST_GROUPS
 from .store_boxes import BOX_ROWS, GROUP, PER_GROUP, own_thread
 from .tma_store import TmaStore, Transform
 
 WARP = 32
-LIMIT = 1024
-"""Groups of one launch."""
+LIMIT = MOST_GROUPS
 
 
 @dataclass

@@ -60,16 +60,21 @@ class PartOfTile:
 class StreamK:
     """See the module's docstring. `stages`: of all of K; `tiles`: along grid x. Their product times CTAs is below 2^32.
 
-    CTA i has the stages from floor(total * i / CTAs) on.
+    CTA i has the stages from floor(total * i / CTAs) on. Where there are fewer stages than CTAs, the last CTAs have
+    none and do not count: who adds a tile up waits for every CTA between its first and its last.
     """
 
     def __init__(self, stages: Register, tiles: Register) -> None:
         self.stages, self.tiles = stages, tiles
         self.all = stages * tiles
-        self.ctas, self.cta = ptx.special.nctaid.x(), ptx.special.ctaid.x()
-        self.begin = self.all * self.cta // self.ctas
-        self.end = self.all * (self.cta + 1) // self.ctas
+        launched, self.cta = ptx.special.nctaid.x(), ptx.special.ctaid.x()
+        self.ctas = ptx.select(launched < self.all, launched, self.all)
+        self.begin, self.end = self._begin(self.cta), self._begin(self.cta + 1)
         self.total = self.end - self.begin
+
+    def _begin(self, cta: Register) -> Register:
+        begin = self.all * cta // self.ctas
+        return ptx.select(begin < self.all, begin, self.all)
 
     def place(self, number: Register) -> tuple[Register, Register]:
         """Tile and stage of K of the n-th stage of this CTA."""

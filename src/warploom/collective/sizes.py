@@ -14,6 +14,8 @@ from ..isa.dtypes import DType
 GROUP = 8
 """Columns that one instruction of the tensor core spreads over four lanes: 4 accumulators of a thread."""
 LEAST_BYTES = 16
+MOST_GROUPS = 1024
+"""Groups of one launch of a grouped product: their rows of tiles are added up in shared memory."""
 TURNED_ROWS, TURNED_PITCH, TURNED_PLACES = 16, 24, 2
 """Of a place in which a warp turns a result (`transposed_store`): rows; elements from row to row, 48 bytes, so that
 eight rows of 16 bytes lie in different banks; how many places."""

@@ -204,7 +204,7 @@ def decode_variants(problem: Problem) -> list[DecodeConfig]:
 
 def check(config: Any, problem: Problem) -> None:
     """Raise ArgumentError or ArgumentTypeError where a configuration that somebody pinned does not fit."""
-    from ..errors import ArgumentTypeError
+    from ..errors import ArgumentError, ArgumentTypeError
 
     if not isinstance(config, (Config, DecodeConfig)):
         raise ArgumentTypeError(
@@ -214,3 +214,14 @@ def check(config: Any, problem: Problem) -> None:
             got=repr(config),
         )
     config.check(problem.product, problem.fusion)
+    if isinstance(config, DecodeConfig):
+        if problem.promoted:
+            raise ArgumentError(
+                "the small-M kernel does not promote its sums", expected="a cooperative Config of one CTA",
+                got=config.name(), hint="leave config= to the library",
+            )  # fmt: skip
+        if config.wide and problem.n % 8:
+            raise ArgumentError(
+                f"{config.name()} stores rows of D in whole 16 bytes", expected="N a multiple of 8, or wide=False",
+                got=f"N = {problem.n}",
+            )  # fmt: skip

@@ -19,7 +19,7 @@ def front(arrays: tuple[Any, ...]) -> Any:
     """The plug-in that computes a call with these arrays in place of this layer, or None.
 
     It has `dispatch(what, a, b, out, options)`, what being "matmul" or "linear". JAX arrays always have one; torch
-    tensors where a gradient is wanted, autocast is on, or they are fake or traced.
+    tensors where a gradient is wanted, autocast is on, or their class is a subclass: fake, traced, or somebody's own.
     """
     for array in arrays:
         if array is None:
@@ -33,6 +33,8 @@ def front(arrays: tuple[Any, ...]) -> Any:
 
 
 def _torch_wants(torch: Any, tensor: Any) -> bool:
+    if not isinstance(tensor, torch.Tensor):  # torch.bfloat16, say, which the checks will refuse
+        return False
     if torch.is_grad_enabled() and tensor.requires_grad:
         return True
     kind = tensor.device.type

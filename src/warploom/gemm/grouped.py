@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..collective.sizes import MOST_GROUPS
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType, f32, s8, s32, s64
@@ -70,7 +71,7 @@ def grouped_matmul(
         offsets: (Groups,) s32, where each group ends; ascending, at most Rows.
         sizes: (Groups,) s32, how many rows of each group's room are filled.
         out: (Rows, N) or (Groups, Room, N). Rows of no group are not written.
-        out_dtype: as matmul's.
+        out_dtype: bf16, f16, f32; s32 for s8.
         scale_a, scale_b: f32, one number each; or one for each row of `a`, (Rows, 1) or (Groups, Room, 1), and one for
             each column of each matrix of `b`, (Groups, 1, N).
         bias: (Groups, N), f32, bf16 or f16.
@@ -170,6 +171,13 @@ def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activatio
         )  # fmt: skip
     wanted = None if out_dtype is None else dtypes.of(out_dtype)
     product = product_of(left.dtype, right.dtype, wanted or (view(out, "out").dtype if out is not None else None))
+    if product.out.bits == 8:
+        raise ArgumentTypeError(
+            "grouped_matmul gives no eight-bit result", expected="out_dtype bf16, f16 or f32", got=str(product.out),
+            hint="a scale for each group would have to be known first",
+        )  # fmt: skip
+    if groups > MOST_GROUPS:
+        raise ArgumentError("there are too many groups for one launch", expected=f"at most {MOST_GROUPS}", got=groups)
     _check_marks(marks, what, groups, left.shape[-2])
     if len({(each.device, each.index) for each in views.values()}) > 1:
         raise ArgumentError(

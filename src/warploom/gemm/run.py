@@ -381,8 +381,8 @@ def workspace(name: str, choice: Choice, request: Request, stream: Any) -> Array
     config: Any = choice.config
     sums, counters = config.workspace(request.problem.m, request.problem.n)
     model = request.a
-    handle = 0
-    if model.device == "cuda":
-        handle = on_gpu.stream_handle(stream) if stream is not None else on_gpu.current_stream([model], model.index)
     shape, dtype = (sums, f32) if name == "workspace" else ((counters,), u32)
+    if model.device == "cpu":  # its threads have no streams, and an emulation may end half-way: nothing is shared
+        return Workspaces().get(name, shape, dtype, model)
+    handle = on_gpu.stream_handle(stream) if stream is not None else on_gpu.current_stream([model], model.index)
     return workspaces().get((name, shape[1:], model.device, model.index, handle), shape, dtype, model)

@@ -15,6 +15,7 @@ from ...collective.sizes import TURNED_BYTES, exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
 from .description import SHARED_BYTES, TILE_K_BYTES, Fusion, Product
+from .fields import check_fields
 
 OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 OUTPUTS: tuple[DType, ...] = (bf16, f16, f32)
@@ -29,6 +30,9 @@ BARRIER_BYTES = 512
 TRIGGERS = ("off", "end", "start", "loads")
 SPLITS = ("cluster", "last", "stream")
 MOST_STAGES = 24
+MOST_SPLIT = 64
+"""Parts of K that a workspace is made for; each is a copy of D in f32."""
+_NUMBERS = dict.fromkeys(("tokens", "rows", "k_tiles", "stages", "split", "ctas_per_sm"), 1) | {"prefetch": 0}
 FEW_TOKENS = 32
 """Tokens up to which a stage is little more than its weights, and D little enough to be stored by elements."""
 PREFETCHED = 6
@@ -177,6 +181,7 @@ class DecodeConfig:
 
     def check(self, product: Product, fusion: Fusion | None = None) -> None:
         """Raise ArgumentError where no kernel can be built from this."""
+        check_fields(self, _NUMBERS, ("constant_weights", "wide"), {"split_by": SPLITS, "trigger": TRIGGERS})
         problem = self._problem(product, fusion)
         if problem is not None:
             what, expected, got = problem
@@ -194,6 +199,7 @@ class DecodeConfig:
             (self.stages >= 2, "its ring", "at least 2 stages", self.stages),
             (self.split >= 1 and (not self.clustered or self.split <= min(8, self.tokens // 2)), "its parts of K",
              f"at least 1, in a cluster at most {min(8, self.tokens // 2)}", self.split),
+            (self.split <= MOST_SPLIT, "its parts of K", f"at most {MOST_SPLIT}", self.split),
             (not self.streamed or self.split == 1, "its parts of K", "1 where tiles are streamed", self.split),
             (self.split_by in SPLITS, "how its parts are added up", " or ".join(SPLITS), self.split_by),
             (self.ctas_per_sm in (1, 2, 3, 4), "its CTAs on a multiprocessor", "1 to 4", self.ctas_per_sm),

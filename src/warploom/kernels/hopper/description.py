@@ -15,6 +15,7 @@ from ...collective.fusion import ACTIVATIONS, SCALES, Fusion
 from ...collective.sizes import cluster_tile, fits
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f32, s32
+from .fields import check_fields
 
 TILE_K_BYTES = 128
 """A row of an operand tile: the span of the widest swizzle."""
@@ -37,7 +38,10 @@ or C spills at any size, for its stores stand between wgmmas that are in flight;
 split tail. Tried with ptxas 13.0: `tests/gemm/test_fits.py`."""
 MOST_OF_THREE = 96
 """Of a thread of three consumers: ptxas gives 512 threads 128 registers each."""
+MOST_CONSUMERS = 3
 _TAIL_BARRIERS = 2
+_NUMBERS = dict.fromkeys(("tile_m", "tile_n", "consumers", "stages", "slots", "ctas", "group"), 1)
+_WORDS = {"form": FORMS, "shared": ("a", "b")}
 _PLAIN = Fusion()
 
 
@@ -157,14 +161,15 @@ class Config:
 
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError where no kernel can be built from this."""
+        check_fields(self, _NUMBERS, ("pdl", "split_tail", "constant_weights"), _WORDS)
         problem = self._problem(product, fusion)
         if problem is not None:
             what, expected, got = problem
             raise ArgumentError(f"the configuration {self.name()} cannot be built: {what}", expected=expected, got=got)
 
     def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
-        if self.form not in FORMS:
-            return "there is no such form", ", ".join(FORMS), self.form
+        if self.consumers > MOST_CONSUMERS:
+            return "its consumers", f"1 to {MOST_CONSUMERS}", self.consumers
         if self.rows % 64 or not self.rows or self.tile_n % 8 or not 8 <= self.tile_n <= 256:
             return "its tile", "64 rows times the consumers, columns in multiples of 8 to 256", (
                 self.tile_m, self.tile_n)  # fmt: skip
