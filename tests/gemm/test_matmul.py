@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import warploom
-from warploom import config as settings
 from warploom.errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError, StepLimitError
 from warploom.gemm import choose, reference
 from warploom.gemm.candidates import candidates
@@ -352,7 +351,7 @@ def test_threads_and_broken_off_calls_share_no_sums():
     xs = [draw(rng, (16, 2048), BF16) for _ in range(3)]
     assert choose(read(xs[0], b, {}).problem).config.by_last
     wanted = [warploom.matmul(x, b) for x in xs]
-    with settings.override(emulator={"max_steps": 2500}), pytest.raises(StepLimitError):
+    with warploom.config.override(emulator={"max_steps": 2500}), pytest.raises(StepLimitError):
         warploom.matmul(xs[0], b)
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(lambda x: warploom.matmul(x, b), xs * 2))
@@ -379,3 +378,26 @@ def test_a_small_m_configuration_does_not_promote():
     scales = {"scale_a": np.ones((16, 2), np.float32), "scale_b": np.ones((2, 1), np.float32)}
     with pytest.raises(ArgumentError, match="does not promote"):
         warploom.matmul(a, b, config=DecodeConfig(), **scales)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"out": np.zeros((), BF16)}, "x is a vector"), ({"out": np.zeros((1, 32), BF16)}, "x is a vector"),
+     ({"out": "x"}, "no array"), ({"constant_weights": "no"}, "a promise"), ({"constant_weights": np.ones(2)}, "a promise"),
+     ({"accumulate": np.array(["fast", "fast"])}, "no choice")],
+    ids=str,
+)  # fmt: skip
+def test_what_goes_with_a_vector_is_looked_at_first(options: dict, words: str):
+    with pytest.raises((ArgumentError, ArgumentTypeError), match=words):
+        warploom.linear(np.zeros(64, BF16), np.zeros((32, 64), BF16), **options)
+
+
+def test_blocks_have_scales_for_eight_bits_only():
+    scales = {"scale_a": np.ones((16, 2), np.float32), "scale_b": np.ones((2, 1), np.float32)}
+    with pytest.raises(ArgumentTypeError, match="eight bits"):
+        warploom.matmul(np.zeros((16, 256), BF16), np.zeros((256, 16), BF16), **scales)
+
+
+def test_the_scale_of_tiny_numbers_is_a_normal_one():
+    q, scale = warploom.quantize(np.array([[0, 1e-43], [1, 2]], np.float32), "row")
+    assert np.all(scale >= np.finfo(np.float32).tiny) and not np.isnan(q.astype(np.float32)).any()

@@ -22,6 +22,8 @@ from ..runtime.arrays import root_module
 KINDS = ("tensor", "row", "block128")
 LARGEST: dict[DType, float] = {e4m3: 448.0, e5m2: 57344.0}
 BLOCK = 128
+LEAST_SCALE = float(np.finfo(np.float32).tiny)
+"""A smaller one would be subnormal, or zero, and its reciprocal infinite."""
 
 
 def quantize(x: Any, kind: str = "tensor", *, dtype: object = "e4m3", block: tuple[int, int] = (1, BLOCK)) -> Any:
@@ -34,7 +36,9 @@ def quantize(x: Any, kind: str = "tensor", *, dtype: object = "e4m3", block: tup
         block: of "block128": (1, 128) for activations, (128, 128) for weights. Edges may be ragged.
 
     Returns (q, scale), in x's framework and on its device; `matmul(qa, qb.T, scale_a=sa, scale_b=sb.T)` for a weight
-    qb of (N, K). A group of zeros has scale 1. Raises ArgumentError, ArgumentTypeError.
+    qb of (N, K). A group of zeros has scale 1; one with an infinity or a NaN becomes NaN.
+
+    Raises ArgumentError, ArgumentTypeError.
     """
     wanted = dtypes.of(dtype)
     if wanted not in LARGEST:
@@ -61,9 +65,10 @@ def _numpy(x: np.ndarray, kind: str, dtype: DType, block: tuple[int, int]) -> tu
         most = _block_most(np.abs(x), block, np.maximum.reduceat)
     else:
         most = np.abs(x).max(axis=None if kind == "tensor" else -1, keepdims=kind == "row", initial=0.0)
-    scale = np.where(most > 0, most / largest, np.float32(1)).astype(np.float32)
+    scale = np.where(most > 0, np.maximum(most / largest, LEAST_SCALE), np.float32(1)).astype(np.float32)
     full = scale if kind != "block128" else _spread(scale, x.shape, block, np.repeat)
-    return np.clip(x / full, -largest, largest).astype(dtype.numpy), scale
+    with np.errstate(invalid="ignore"):
+        return np.clip(x / full, -largest, largest).astype(dtype.numpy), scale
 
 
 def _block_most(x: np.ndarray, block: tuple[int, int], reduceat: Any) -> np.ndarray:
@@ -102,7 +107,7 @@ def _torch(x: Any, kind: str, dtype: DType, block: tuple[int, int]) -> tuple[Any
         padded = torch.nn.functional.pad(size, (0, -columns % block[1], 0, -rows % block[0]))
         shape = (*padded.shape[:-2], padded.shape[-2] // block[0], block[0], padded.shape[-1] // block[1], block[1])
         most = padded.reshape(shape).amax((-3, -1))
-    scale = torch.where(most > 0, most / largest, torch.ones_like(most))
+    scale = torch.where(most > 0, (most / largest).clamp(min=LEAST_SCALE), torch.ones_like(most))
     full = scale if kind != "block128" else _spread(scale, values.shape, block, torch.repeat_interleave)
     quantized = (values / full).clamp(-largest, largest).to(getattr(torch, dtypes.torch_name(dtype)))
     return quantized, scale

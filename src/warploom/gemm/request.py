@@ -114,7 +114,7 @@ def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
             f"there is no activation {activation!r}", expected=", ".join(ACTIVATIONS) + ", or None", got=activation
         )
     accumulate = options.get("accumulate", "default")
-    if accumulate not in ACCUMULATE:
+    if not isinstance(accumulate, str) or accumulate not in ACCUMULATE:
         raise ArgumentError("accumulate= is no choice", expected=", ".join(ACCUMULATE), got=repr(accumulate))
     if product.a is s8 and (bias is not None or activation or gate is not None or alpha != 1.0 or addend is not None):
         raise ArgumentTypeError(
@@ -133,6 +133,8 @@ def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
     amax = _optional(options, "amax")
     if amax is not None and (amax.dtype is not f32 or amax.size != 1):
         raise ArgumentTypeError("amax= takes a buffer of one f32", got=amax.describe())
+    if scales == "block128" and product.a not in EIGHT_BIT_FLOATS:
+        raise ArgumentTypeError("blocks of 128 have scales where operands have eight bits", got=str(product.a))
     if scales == "block128" or (accumulate == "precise" and product.a in EIGHT_BIT_FLOATS):
         scale_a, scale_b = _of_blocks(scale_a, scale_b, scales, m, n, k)
         extra = [alpha != 1.0, along, activation, gate is not None, addend is not None, product.out.bits == 8]
@@ -151,7 +153,9 @@ def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
         amax=amax is not None,
     )  # fmt: skip
     out = _out(out, shape, product.out)
-    promise = bool(options.get("constant_weights"))
+    promise = options.get("constant_weights", False)
+    if type(promise) is not bool:
+        raise ArgumentTypeError("constant_weights= is a promise", expected="True or False", got=repr(promise)[:80])
     request = Request(
         Problem(m, n, k, product, fusion, batch, accumulate, promise), left, right, shape, out, addend, gate, bias,
         scale_a, scale_b, scale_out, amax, alpha, beta, options.get("config"),
