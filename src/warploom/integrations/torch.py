@@ -6,7 +6,10 @@
 Three ways lead to one kernel. An eager call without a gradient goes straight to `warploom.gemm`, which knows the
 tensors by their addresses. With a gradient it goes through an `autograd.Function`; both gradients are products of the
 same library. Under `torch.compile` it is the operator `warploom::matmul`, which has a fake implementation and a formula
-for its gradient, so that nothing breaks the graph.
+for its gradient, so that nothing breaks the graph. The operator has all of `matmul` but `scale_out=` and `amax=`: a
+call with these ends the graph, and with fullgraph=True is refused.
+
+A configuration and a promise of constant weights are for the product they were given with, not for its gradients'.
 """
 
 from __future__ import annotations
@@ -18,8 +21,20 @@ from torch import Tensor
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..gemm import calls
-from ..gemm.request import check_residual
-from ..isa import dtypes
+from .torch_arguments import (
+    TENSORS,
+    check,
+    check_sizes,
+    end_graph,
+    meant,
+    plain,
+    result_dtype,
+    rows,
+    settled,
+    spelled,
+    traced,
+    untraced,
+)
 
 __all__ = ["linear", "matmul"]
 
@@ -120,11 +135,6 @@ def product(a: Tensor, b: Tensor, **options: Any) -> Tensor:
         return calls.matmul(a, b, **options)
 
 
-def traced(tensor: Tensor) -> bool:
-    """Whether a tensor has no memory of its own to be computed with: fake, functional, of a tracing mode."""
-    return type(tensor) not in (torch.Tensor, torch.nn.Parameter)
-
-
 class Product(torch.autograd.Function):
     """D = activation(alpha A B + bias) * gate + beta C, with its gradients."""
 
@@ -133,7 +143,8 @@ class Product(torch.autograd.Function):
         ctx: Any, a: Tensor, b: Tensor, bias: Tensor | None, c: Tensor | None, gate: Tensor | None,
         options: dict[str, Any],
     ) -> Tensor:  # fmt: skip
-        """`options`: alpha, beta, activation, out_dtype, config, accumulate."""
+        """`options`: alpha, beta, activation, out_dtype, config, accumulate, constant_weights. The last is a promise
+        about the time of this product; those of the gradient do without it, as without the configuration."""
         ctx.save_for_backward(a, b, bias, c, gate)
         ctx.options = options
         tensors = {"bias": bias, "c": c, "gate": gate}
@@ -158,23 +169,36 @@ class Product(torch.autograd.Function):
 SCHEMA = (
     "matmul(Tensor a, Tensor b, Tensor? bias=None, Tensor? c=None, Tensor? gate=None, Tensor? scale_a=None, "
     "Tensor? scale_b=None, *, float alpha=1.0, float beta=0.0, str? activation=None, ScalarType? out_dtype=None, "
-    "str accumulate='default') -> Tensor"
+    "str accumulate='default', bool constant_weights=False, str? config=None) -> Tensor"
 )
 OUT_SCHEMA = (
     SCHEMA.replace("matmul(", "matmul_out(").replace("*, ", "*, Tensor(a!) out, ").replace("-> Tensor", "-> ()")
 )
-"""Tensors are positional: torch registers a gradient for no other operators."""
-TENSORS = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "amax")
+"""Tensors are positional: torch registers a gradient for no other operators. `config` is what `spelled` gives."""
 
 
 def operator(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
-    """A call of `warploom::matmul`; the operators know no pinned configuration."""
-    given = {name: value for name, value in options.items() if value is not None and name != "config"}
-    if given.get("residual") is not None:
-        check_residual(given.get("c"), float(given.get("beta", 0.0)))
-        given["c"], given["beta"] = given.pop("residual"), 1.0
-    if "out_dtype" in given and not isinstance(given["out_dtype"], torch.dtype):
-        given["out_dtype"] = getattr(torch, dtypes.torch_name(dtypes.of(given["out_dtype"])))
+    """A call of `warploom::matmul`. Raises ArgumentTypeError for what the operators do not know."""
+    check_sizes(a, b)
+    given = settled(options)
+    for name in ("scale_out", "amax"):
+        if name in given:
+            end_graph(f"{name}= is no argument of the operator warploom::matmul")
+            raise ArgumentTypeError(
+                f"{name}= is no argument of the operator warploom::matmul, which a graph has in place of matmul",
+                expected="a, b, bias, c, residual, gate, scale_a, scale_b, and no out_dtype that is scaled",
+                hint="call it outside of the graph",
+            )
+    for name in ("activation", "accumulate"):
+        if not isinstance(given.get(name, ""), str):
+            end_graph(f"{name}= is no choice")
+            raise ArgumentTypeError(f"{name}= is no choice", expected="a name", got=type(given[name]).__name__)
+    if "out_dtype" in given:
+        given["out_dtype"] = result_dtype(given["out_dtype"])
+    if "config" in given:
+        given["config"] = spelled(given["config"])
+    if "constant_weights" in given:
+        given["constant_weights"] = bool(given["constant_weights"])
     out = given.pop("out", None)
     if out is not None:
         torch.ops.warploom.matmul_out(a, b, out=out, **given)
@@ -187,7 +211,11 @@ POSITIONAL = ("bias", "c", "gate", "scale_a", "scale_b")
 
 def _run(a: Tensor, b: Tensor, *tensors: Tensor | None, **options: Any) -> Tensor:
     everything = {**dict(zip(POSITIONAL, tensors, strict=False)), **options}
-    return calls.matmul(a, b, **{name: value for name, value in everything.items() if value is not None})
+    given = {name: plain(value) for name, value in everything.items() if value is not None}
+    if "config" in given:
+        given["config"] = meant(given["config"])
+    with torch.no_grad(), torch.autocast(a.device.type, enabled=False):
+        return calls.matmul(plain(a), plain(b), **given)
 
 
 def _run_out(a: Tensor, b: Tensor, *tensors: Tensor | None, **options: Any) -> None:
@@ -196,10 +224,7 @@ def _run_out(a: Tensor, b: Tensor, *tensors: Tensor | None, **options: Any) -> N
 
 def _fake(a: Tensor, b: Tensor, *rest: Any, out_dtype: torch.dtype | None = None, **options: Any) -> Tensor:
     """Shape and type of the result; the checks that need no memory."""
-    if a.shape[-1] != b.shape[-2]:
-        raise ArgumentError(
-            "the inner sizes of `a` and `b` differ", expected=f"b of shape (…, {a.shape[-1]}, N)", got=tuple(b.shape)
-        )
+    check_sizes(a, b)
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     return a.new_empty((*batch, a.shape[-2], b.shape[-1]), dtype=out_dtype or result_type(a))
 
@@ -235,9 +260,9 @@ def _backward(ctx: Any, grad: Tensor) -> Any:
 def no_gradient_of_fp8() -> ArgumentTypeError:
     """The error of a gradient through eight-bit operands."""
     return ArgumentTypeError(
-        "a product of scaled eight-bit operands has no gradient here",
+        "a product of eight-bit operands, or one with tensors for scales, has no gradient here",
         expected="tensors without requires_grad",
-        hint="call it under torch.no_grad(), or multiply bf16",
+        hint="call it under torch.no_grad(), or multiply bf16, with a number for the scale",
     )
 
 
@@ -264,14 +289,17 @@ _LIBRARY = _register()
 def dispatch(what: str, a: Tensor, b: Tensor, out: Tensor | None, options: dict[str, Any]) -> Tensor:
     """A call of "matmul" or "linear" that wants more than a product: a gradient, autocast, or a tracer.
 
-    Raises ArgumentError for `out` where a gradient is wanted.
+    Tensors of a subclass that has no `__torch_dispatch__` are computed with as the plain tensors they are, and give
+    one. Raises ArgumentError for `out` where a gradient is wanted.
     """
     options = {name: value for name, value in options.items() if value is not None}
+    check(what, a, b, out, options)
+    given = out
+    a, b, out, options = plain(a), plain(b), plain(out), {name: plain(value) for name, value in options.items()}
     a, b, options = cast(a, b, options)
     vector = False
     if what == "linear":
-        vector = a.ndim == 1
-        a, b = a[None] if vector else a, b.mT
+        a, b, out, options, vector = rows(a, b, out, options)
     tensors = [a, b, *(options[name] for name in TENSORS if isinstance(options.get(name), Tensor))]
     wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, out) if tensor is not None)
     if wanted and out is not None:
@@ -280,40 +308,42 @@ def dispatch(what: str, a: Tensor, b: Tensor, out: Tensor | None, options: dict[
             expected="no out=, or tensors without requires_grad",
             hint="call it under torch.no_grad()",
         )
-    if out is not None and vector:
-        out = out[None]
     if any(map(traced, tensors)):
         result = operator(a, b, {**options, "out": out})
     elif wanted:
         result = with_gradient(a, b, options)
     else:
         result = calls.compute("matmul", {"a": a, "b": b}, out, options)
+    if given is not None:
+        return given
     return result[0] if vector else result
 
 
 def with_gradient(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
     """An eager product with its gradients."""
-    given = dict(options)
-    if isinstance(given.get("scale_a"), Tensor) or a.element_size() == 1:
+    given = settled(options)
+    if any(name in given for name in ("scale_a", "scale_b")) or 1 in (a.element_size(), b.element_size()):
         raise no_gradient_of_fp8()
     if given.get("scale_out") is not None or given.get("amax") is not None:
         raise ArgumentTypeError("an eight-bit output has no gradient here", expected="no scale_out=, amax=")
-    if "residual" in given:
-        check_residual(given.get("c"), float(given.get("beta", 0.0)))
-        given["c"], given["beta"] = given.pop("residual"), 1.0
     bias, c, gate = (given.pop(name, None) for name in ("bias", "c", "gate"))
     return Product.apply(a, b, bias, c, gate, given)
 
 
 def cast(a: Tensor, b: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Under autocast, f32 operands become the type it asks for, and what is added or multiplied follows the result."""
+    """Under autocast, f32 operands become the type it asks for, and what is added or multiplied follows the result.
+
+    A promise of constant weights is not about the copy of them that is made then.
+    """
     kind = a.device.type
-    if not torch.is_autocast_enabled(kind):
+    if kind not in ("cuda", "cpu") or not torch.is_autocast_enabled(kind):
         return a, b, options
-    wanted = torch.get_autocast_dtype(kind)
+    wanted, weights = torch.get_autocast_dtype(kind), b.dtype
     a, b = (tensor.to(wanted) if tensor.dtype is torch.float32 else tensor for tensor in (a, b))
     if a.dtype is not b.dtype and {a.dtype, b.dtype} <= {torch.float16, torch.bfloat16}:
         a, b = a.to(wanted), b.to(wanted)
+    if b.dtype is not weights:
+        options = {name: value for name, value in options.items() if name != "constant_weights"}
     if options.get("out_dtype") is None:
         changed = {
             name: options[name].to(result_type(a))
@@ -326,6 +356,8 @@ def cast(a: Tensor, b: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor,
 
 def traced_matmul(a: Tensor, b: Tensor, *, out: Tensor | None = None, **options: Any) -> Tensor:
     """`warploom.matmul` as torch.compile sees it: one operator."""
+    options = {name: value for name, value in options.items() if value is not None}
+    check("matmul", a, b, out, options)
     a, b, options = cast(a, b, options)
     return operator(a, b, {**options, "out": out})
 
@@ -334,9 +366,14 @@ def traced_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, **options: Any
 ) -> Tensor:
     """`warploom.linear` as torch.compile sees it."""
-    if x.ndim == 1:
-        return traced_matmul(x[None], weight.mT, bias=bias, out=None if out is None else out[None], **options)[0]
-    return traced_matmul(x, weight.mT, bias=bias, out=out, **options)
+    options = {name: value for name, value in {"bias": bias, **options}.items() if value is not None}
+    check("linear", x, weight, out, options)
+    given = out
+    a, b, out, options, vector = rows(x, weight, out, options)
+    result = traced_matmul(a, b, out=out, **options)
+    if given is not None:
+        return given
+    return result[0] if vector else result
 
 
 matmul, linear = calls.matmul, calls.linear
@@ -344,3 +381,5 @@ matmul, linear = calls.matmul, calls.linear
 # eager call does not see it.
 matmul._torchdynamo_inline = traced_matmul  # type: ignore[attr-defined]
 linear._torchdynamo_inline = traced_linear  # type: ignore[attr-defined]
+untraced(calls.matmul)
+untraced(calls.linear)

@@ -1,0 +1,222 @@
+"""PyTorch: the arguments of a call in which torch has a word, looked at before any of them is used.
+
+`warploom.gemm` checks whatever it computes. Autograd, autocast and torch.compile touch the arguments before that; what
+they rely on is checked here, and brought into the form they can carry: numbers among the scales become part of alpha,
+`residual` becomes c with beta = 1, a configuration becomes text.
+
+Where torch.compile reads a wrong argument, the graph ends before the call, which then says what is wrong as an eager
+one does; with fullgraph=True torch's error has the sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import lru_cache
+from numbers import Real
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..gemm.calls import BESIDE, DEFAULTS
+from ..gemm.choice import KINDS
+from ..gemm.request import check_residual
+from ..isa import dtypes
+from ..runtime.arrays import view
+
+TENSORS = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "amax")
+SCALES = ("scale_a", "scale_b")
+NUMBERS = (*SCALES, "scale_out")
+"""Arguments that are arrays or numbers."""
+FIELDS = {kind: tuple(field.name for field in fields(cls)) for kind, cls in KINDS.items()}
+OUTPUTS = {
+    name: getattr(torch, dtypes.torch_name(each))
+    for each in (dtypes.bf16, dtypes.f16, dtypes.f32, dtypes.e4m3, dtypes.e5m2, dtypes.s32)
+    for name in (each.name, dtypes.torch_name(each))
+}
+"""Types of results by their names, for torch.compile cannot read how `dtypes.of` finds them."""
+
+
+# -- tensors -------------------------------------------------------------------------------------------------------
+
+
+def traced(tensor: Tensor) -> bool:
+    """Whether a tensor's class computes in its own way: fake, functional, distributed. It may have no memory."""
+    kind = type(tensor)
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        return False
+    return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def plain(value: Any) -> Any:
+    """A tensor of a class that only names it differently, as the torch.Tensor it is; anything else as it is."""
+    if not isinstance(value, Tensor) or type(value) in (torch.Tensor, torch.nn.Parameter) or traced(value):
+        return value
+    return value.as_subclass(torch.Tensor)
+
+
+def check(what: str, a: Any, b: Any, out: Any, options: Mapping[str, Any]) -> None:
+    """Raise ArgumentTypeError for what is no torch tensor, ArgumentError for a weight of `linear` that is no matrix.
+
+    what: "matmul" or "linear"; options: those that are given.
+    """
+    for name in options:
+        if name not in DEFAULTS:
+            end_graph(f"{what} has no argument `{name}`")
+            raise ArgumentTypeError(f"{what} has no argument `{name}`", expected=", ".join(DEFAULTS), got=f"{name}=")
+    first, second = ("x", "weight") if what == "linear" else ("a", "b")
+    arrays = [(first, a), (second, b), *[(name, options[name]) for name in TENSORS if name in options]]
+    if out is not None:
+        arrays.append(("out", out))
+    for name, value in arrays:
+        if not isinstance(value, Tensor) and not (name in NUMBERS and isinstance(value, Real)):
+            _no_tensor(value, name)
+    if what == "linear" and b.ndim != 2:
+        end_graph("`weight` is no matrix")
+        raise ArgumentError("`weight` is no matrix", expected="(N, K)", got=f"shape {tuple(b.shape)}")
+
+
+def _no_tensor(value: Any, name: str) -> NoReturn:
+    end_graph(f"argument `{name}` is no torch tensor")
+    other = view(value, name)
+    raise ArgumentTypeError(
+        f"argument `{name}` is no torch tensor, and with a gradient, autocast or torch.compile all arrays are",
+        expected="a torch.Tensor",
+        got=other.describe(),
+        hint="torch.from_numpy or torch.from_dlpack gives a tensor that shares its memory",
+    )
+
+
+def check_sizes(a: Tensor, b: Tensor) -> None:
+    """Raise ArgumentError for operands that are no matrices that can be multiplied."""
+    for name, tensor in (("a", a), ("b", b)):
+        if tensor.ndim < 2:
+            end_graph(f"`{name}` is no matrix")
+            raise ArgumentError(
+                f"`{name}` is no matrix", expected="(M, K) and (K, N)", got=f"shape {tuple(tensor.shape)}"
+            )
+    if a.shape[-1] != b.shape[-2]:
+        end_graph("the inner sizes of `a` and `b` differ")
+        raise ArgumentError(
+            "the inner sizes of `a` and `b` differ", expected=f"b of shape (…, {a.shape[-1]}, N)", got=tuple(b.shape)
+        )
+
+
+def end_graph(why: str) -> None:
+    """Where torch.compile reads this, let the call be made outside of the graph; fullgraph=True raises `why`."""
+    if torch.compiler.is_compiling():
+        torch._dynamo.graph_break(msg=f"warploom: {why}")
+
+
+def rows(
+    x: Tensor, weight: Tensor, out: Tensor | None, options: dict[str, Any]
+) -> tuple[Tensor, Tensor, Tensor | None, dict[str, Any], bool]:
+    """The operands of `linear` as `matmul` takes them, and whether x is a vector, as what goes with it may be then."""
+    if x.ndim != 1:
+        return x, weight.mT, out, options, False
+    options = {
+        name: value[None] if name in BESIDE and value.ndim == 1 else value for name, value in options.items()
+    }  # fmt: skip
+    return x[None], weight.mT, None if out is None else out[None], options, True
+
+
+# -- what a graph or a gradient carries ------------------------------------------------------------------------------
+
+
+def settled(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with numbers checked, those among the scales in alpha, and residual as c.
+
+    Raises ArgumentError and ArgumentTypeError.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in ("alpha", "beta"):
+        if name in given:
+            given[name] = number(given[name], name)
+    scales = [name for name in SCALES if name in given]
+    numbers = [name for name in scales if not isinstance(given[name], Tensor)]
+    if numbers and len(numbers) < len(scales):
+        (have,) = [name for name in scales if name not in numbers]
+        end_graph(f"`{have}` is an array and `{numbers[0]}` is not")
+        raise ArgumentError(
+            f"`{have}` is an array and `{numbers[0]}` is not",
+            expected="two arrays, or two numbers",
+            got=f"{numbers[0]}={given[numbers[0]]!r}",
+        )
+    for name in numbers:
+        given["alpha"] = given.get("alpha", 1.0) * number(given.pop(name), name)
+    if "residual" in given:
+        addend, beta = given.get("c"), given.get("beta", 0.0)
+        if addend is not None or beta not in (0.0, 1.0):
+            end_graph("`residual` stands alone, without c= or beta=")
+        check_residual(addend, beta)
+        given["c"], given["beta"] = given.pop("residual"), 1.0
+    return given
+
+
+def number(value: Any, name: str) -> float:
+    """A Python number as a float. Raises ArgumentTypeError for what is none, ArgumentError for what no float holds."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            end_graph(f"{name}= is too large")
+            raise ArgumentError(f"{name}= is too large", expected="a number that a float holds") from None
+    end_graph(f"{name}= is no number")
+    raise ArgumentTypeError(f"{name}= is no number", expected="an int or a float", got=type(value).__name__)
+
+
+def result_dtype(wanted: Any) -> torch.dtype:
+    """out_dtype= as torch has it. Raises ArgumentTypeError for what is no type."""
+    if isinstance(wanted, torch.dtype):
+        return wanted
+    name = wanted.name if isinstance(wanted, dtypes.DType) else wanted
+    if isinstance(name, str) and name in OUTPUTS:
+        return OUTPUTS[name]
+    end_graph("out_dtype= is not spelled as torch spells it")
+    found: torch.dtype | None = getattr(torch, dtypes.torch_name(dtypes.of(wanted)), None)
+    if found is None:
+        raise ArgumentTypeError("torch has no such out_dtype", expected=", ".join(OUTPUTS), got=str(wanted))
+    return found
+
+
+def untraced(function: Any) -> None:
+    """Keep torch.compile from reading a function that a graph has ended before, and all that it calls."""
+    try:
+        frames = torch._C._dynamo.eval_frame
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
+    except AttributeError:  # another torch: it reads on, and may name what it found in another way
+        pass
+
+
+def spelled(config: Any) -> str:
+    """A configuration, or its name, as a text that `meant` reads. Raises ArgumentTypeError for anything else."""
+    if isinstance(config, str):
+        return config
+    for kind, cls in KINDS.items():
+        if isinstance(config, cls):
+            return ",".join([kind, *[f"{name}={getattr(config, name)}" for name in FIELDS[kind]]])
+    end_graph("config= is no configuration of a kernel")
+    raise ArgumentTypeError(
+        "config= is no configuration of a kernel", expected="a Config or DecodeConfig, or the name of one",
+        got=type(config).__name__,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def meant(text: str) -> Any:
+    """The configuration that `spelled` gave as a text; a name as it is, for `matmul` reads names."""
+    kind, _, rest = text.partition(",")
+    if kind not in KINDS:
+        return text
+    words = dict(word.split("=") for word in rest.split(","))
+    values: dict[str, Any] = {}
+    for field in fields(KINDS[kind]):
+        word = words[field.name]
+        if isinstance(field.default, bool):
+            values[field.name] = word == "True"
+        else:
+            values[field.name] = word if isinstance(field.default, str) else int(word)
+    return KINDS[kind](**values)
