@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...asm.nodes import Integer
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
-from ..code import Code
+from ..allotment import launch_registers
 from ..decode import Decode
 from ..engine import AsyncOperation
 from ..frame import Frame
@@ -217,30 +216,6 @@ def _check_window(frame: Frame, addresses: np.ndarray, what: str) -> None:
 
 
 # -- registers ---------------------------------------------------------------------------------------------------
-
-
-def launch_registers(code: Code, threads: int) -> int | None:
-    """Registers of each thread at launch, as ptxas 13.0 allots them; None where it ignores setmaxnreg (its note C7508).
-
-    `.maxnreg` says it. A block size together with `.minnctapersm` gives what fits, rounded down to 8 (168 for 384
-    threads, one CTA on an SM), but no more than the smallest count an `inc` asks for. With less it is not known.
-    """
-    entry = code.entry
-    named = entry.directive("maxnreg")
-    if named:
-        return named[0]
-    sizes, ctas = entry.directive("reqntid") or entry.directive("maxntid"), entry.directive("minnctapersm")
-    if not sizes or not ctas:
-        return None
-    fit = code.arch.registers_per_sm // (max(int(np.prod(sizes)), threads) * ctas[0]) // 8 * 8
-    asked = (
-        operand.value
-        for operation in code.operations
-        if operation.instruction.opcode.startswith("setmaxnreg.inc")
-        for operand in operation.instruction.operands
-        if isinstance(operand, Integer)
-    )
-    return min(255, fit, *asked)
 
 
 @dataclass(eq=False)

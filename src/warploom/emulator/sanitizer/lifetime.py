@@ -167,8 +167,8 @@ class Lifetime(Multiplies):
         if not effective and not self.findings.seen("setmaxnreg-without-cap", (code,)):
             self.findings.add(
                 "setmaxnreg-without-cap",
-                f"{at(code)} stands in a kernel whose registers at launch the text does not fix: ptxas may "
-                f"ignore it (C7508)",
+                f"{at(code)} stands in a kernel whose registers at launch the text does not fix: ptxas 13.0 ignores "
+                f"it (note C7508)",
                 (code,),
                 frame.cta,
                 frame.first_warp,

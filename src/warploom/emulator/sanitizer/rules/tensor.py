@@ -140,9 +140,14 @@ RULES = (
         "L9",
         PERFORMANCE,
         "setmaxnreg in a kernel whose registers at launch are not fixed",
-        "ptxas may ignore it there (note C7508), and then no registers are moved.",
+        "ptxas ignores it there (note C7508), and then no registers are moved. Tried with ptxas 13.0 for sm_90a, 32 to "
+        "1024 threads: with .maxnreg it is honoured, and with .reqntid or .maxntid together with .minnctapersm. With "
+        ".reqntid or .maxntid alone it is ignored, unless the kernel has a wgmma so large that two CTAs do not fit an "
+        "SM: its accumulators, A where that is in registers, and 26 more. For 384 threads that is m64n112 and up (168 "
+        "registers at launch), for 256 threads m64n208. Clusters, the other registers, and where the wgmma stands "
+        "change nothing (tests/emulator/test_allotment.py).",
         "9.7.19.5",
-        ".maxnreg, or a block size together with .minnctapersm",
+        "say .maxnreg, or .minnctapersm beside the block size",
         Example("setmaxnreg.dec.sync.aligned.u32 40;"),
         Example("setmaxnreg.dec.sync.aligned.u32 40;", directives=".maxnreg 168"),
     ),
