@@ -288,7 +288,8 @@ def test_python_without_the_packages_gets_a_sentence() -> None:
         (("check", "kernel.cu"), "FILE.py or FILE.ptx"),
         (("check", "missing.ptx"), "cannot be read"),
         (("check", EXAMPLES / "vector_add.py", "--launch", "x.toml"), "PTX text"),
-        (("check", EXAMPLES / "vector_add.py", "--schedule", "sometimes"), "sometimes"),
+        (("check", EXAMPLES / "vector_add.py", "--schedule", "sometimes"), "pct, explore, exhaustive"),
+        (("check", EXAMPLES / "vector_add.py", "--max-steps", "0"), "max_steps"),
     ],
 )
 def test_a_wrong_call_gets_a_sentence_and_exit_code_2(arguments: tuple[object, ...], said: str) -> None:

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from warploom.emulator.engine import POLICIES, AsyncOperation, Engine
+from warploom.emulator.engine import AsyncOperation, Engine
+from warploom.emulator.policy import SCHEDULES
 from warploom.errors import ArgumentError
 
 
@@ -73,7 +74,7 @@ def test_a_store_is_read_in_one_step_and_written_in_another():
     assert operation.done and log.events == WHOLE
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", SCHEDULES)
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_starts_before_what_it_comes_after(policy, seed):
     log = Log(policy, seed)

@@ -50,13 +50,17 @@ def check(
     ] = "lazy",
     seed: Annotated[int, typer.Option(help="Seed of the schedule.")] = 0,
     bound: Annotated[int | None, typer.Option(help="Most runs of --schedule exhaustive; 2000 by default.")] = None,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(help="Most warp instructions of a run; 200 million by default."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     to_sarif: Annotated[
         Path | None,
         typer.Option("--sarif", metavar="FILE", help="Write the findings as SARIF 2.1.0 to this file, too."),
     ] = None,
 ) -> None:
-    """Emulate a kernel with all checks on. Exit code 0: nothing found; 1: findings; 2: called wrongly.
+    """Emulate a kernel with all checks on. Exit code 0: no errors, maybe warnings; 1: errors; 2: called wrongly.
 
     Example: warploom check dump/gemm.ptx --init, then warploom check dump/gemm.ptx --schedule explore
     """
@@ -74,6 +78,8 @@ def check(
     options: dict[str, Any] = {"schedule": schedule, "seed": seed}
     if bound is not None:
         options["bound"] = bound
+    if max_steps is not None:
+        options["max_steps"] = max_steps
     if path.is_dir():
         checked = list(check_folder(path, **options))
     elif path.suffix == ".ptx":
@@ -107,7 +113,9 @@ def _report(
         bad = sum(not one.ok for one in checked)
         static = sum(one.mode == "static" for one in checked)
         texts = f"{len(checked)} text{'s' if len(checked) != 1 else ''}"
-        say(f"{texts}: {bad} with errors, {static} without a launch description")
+        guessed = sum(bool(one.guessed) for one in checked)
+        more = f", {guessed} with guesses of --init for a launch" if guessed else ""
+        say(f"{texts}: {bad} with errors, {static} without a launch description{more}")
 
 
 def _how_to_emulate(checked: Checked, path: Path) -> str:
@@ -115,7 +123,7 @@ def _how_to_emulate(checked: Checked, path: Path) -> str:
         return f"warploom check {path} --init"
     if path.suffix == ".ptx":
         return f"warploom check {path}{'' if checked.kernel == path.name else ':' + checked.kernel} --init"
-    return "write an example() that yields (kernel, arguments, check)"
+    return f"let the file's {EXAMPLE}"
 
 
 def _write(path: Path, text: str) -> None:
@@ -125,15 +133,23 @@ def _write(path: Path, text: str) -> None:
         raise ArgumentError(f"the file cannot be written: {error.strerror or error}", got=str(path)) from None
 
 
+EXAMPLE = "example() yield (kernel, arguments, check): check gets the outputs and asserts what they must be"
+
+
 def check_python(target: str, options: dict[str, Any]) -> Iterator[Checked]:
     """Check the kernels of a Python file, each with every set of arguments that an example yields."""
     place, name = find.split(target)
     module = find.load(place)
-    kernels = {name: find.kernel(target)} if name else find.kernels_of(module)
+    kernels = _named(module, name) if name else find.kernels_of(module)
     with find.running(place, "has an example that fails"):
-        runs = list(examples(module, kernels, everything=not name))
+        runs = list(examples(module, kernels, name))
+    if name and not kernels and not runs:
+        kernels = {name: find.kernel(target, module=module)}
     if not kernels and not runs:
-        raise ArgumentError(f"{place} has no kernel", expected="a module-level name that a @kernel is bound to")
+        raise ArgumentError(
+            f"{place} has no kernel", expected="a module-level name that a @kernel is bound to, or an example()",
+            hint=f"where functions make the kernels, let a function {EXAMPLE}",
+        )  # fmt: skip
     run = {id(example.kernel) for example in runs}
     runs += [Example(known_as, kernel) for known_as, kernel in kernels.items() if id(kernel) not in run]
     for example in runs:
@@ -152,8 +168,17 @@ class Example:
     check: Callable[..., None] | None = None
 
 
-def examples(module: ModuleType, kernels: Mapping[str, Any], everything: bool) -> Iterator[Example]:
-    """The examples of a file: its `example()` yields (kernel, arguments, check); a kernel's own yields arguments."""
+def _named(module: ModuleType, name: str) -> dict[str, Any]:
+    """The kernel that a module's name is bound to; none where it is something else, a function that makes one, say."""
+    found = getattr(module, name, None)
+    return {name: found} if find.is_kernel(found) else {}
+
+
+def examples(module: ModuleType, kernels: Mapping[str, Any], name: str) -> Iterator[Example]:
+    """The examples of a file: its `example()` yields (kernel, arguments, check); a kernel's own yields arguments.
+
+    Where a name is given, those of the kernel it is bound to, or that is called so, or that the function made.
+    """
     of_module = getattr(module, "example", None)
     for item in _listed(of_module()) if callable(of_module) else ():
         if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 3 or not find.is_kernel(item[0]):
@@ -161,7 +186,7 @@ def examples(module: ModuleType, kernels: Mapping[str, Any], everything: bool) -
                 "example() yields something else than it should", expected="(kernel, arguments, check)", got=repr(item)
             )
         kernel, arguments, *check = item
-        if everything or any(kernel is one for one in kernels.values()):
+        if not name or (kernel is kernels[name] if kernels else name in _names(kernel)):
             yield Example(getattr(kernel, "name", str(kernel)), kernel, arguments, check[0] if check else None)
     for known_as, kernel in kernels.items():
         example = getattr(kernel, "example", None)
@@ -169,6 +194,12 @@ def examples(module: ModuleType, kernels: Mapping[str, Any], everything: bool) -
             made = example()
             for one in made if inspect.isgenerator(made) else [made]:
                 yield Example(known_as, kernel, one if isinstance(one, (tuple, list)) else (one,))
+
+
+def _names(kernel: Any) -> tuple[str, ...]:
+    """What a kernel that no module-level name is bound to goes by: its own name, and the function that made it."""
+    maker = getattr(getattr(kernel, "function", None), "__qualname__", "").partition(".<locals>")[0]
+    return getattr(kernel, "name", ""), maker
 
 
 def _listed(made: Any) -> list[Any]:
@@ -191,6 +222,9 @@ def _checked(example: Example, options: dict[str, Any]) -> Checked:
     return check_emulated(example.kernel, program, example.arguments, example.check, **options)
 
 
+_TO_DO = "put in sizes, types and values, delete the line `guessed = true`, then run"
+
+
 def _write_templates(target: str, path: Path, launch: Path | None) -> None:
     """Launch descriptions to be filled in: of a text, or of all texts below a folder that have none."""
     if path.suffix == ".py":
@@ -200,7 +234,7 @@ def _write_templates(target: str, path: Path, launch: Path | None) -> None:
         if goal.exists():
             raise ArgumentError("the launch description is there already and is left as it is", got=str(goal))
         _write(goal, launch_file.template(find.program(target)))
-        console().print(f"wrote {plain(goal)}: put in the sizes, then run warploom check {target}", markup=False)
+        console().print(f"wrote {plain(goal)}: {_TO_DO} warploom check {target}", markup=False)
         return
     for text in texts_in(path):
         goal = launch_file.beside(text)
@@ -213,4 +247,4 @@ def _write_templates(target: str, path: Path, launch: Path | None) -> None:
             say(f"{text}: {error.what}")
             continue
         say(f"wrote {goal}")
-    say(f"put in the sizes, then run warploom check {target}")
+    say(f"{_TO_DO} warploom check {target}")

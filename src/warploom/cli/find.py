@@ -35,10 +35,10 @@ def program(spec: str, settings: Sequence[str] = ()) -> Program:
         return found.program()
 
 
-def kernel(spec: str, settings: Sequence[str] = ()) -> Any:
-    """The kernel object that `spec` names, or that the function it names makes."""
+def kernel(spec: str, settings: Sequence[str] = (), module: ModuleType | None = None) -> Any:
+    """The kernel object that `spec` names, or that the function it names makes; of `module`, where it is loaded."""
     place, name = split(spec)
-    module = load(place)
+    module = module or load(place)
     kernels = kernels_of(module)
     if not name:
         if len(kernels) == 1:

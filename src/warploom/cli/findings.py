@@ -31,4 +31,4 @@ def say_checked(checked: Checked, sources: Sources, target: str) -> None:
         say(f"  to see it again{tried}: warploom check {target} --schedule {checked.schedule} --seed {checked.seed}")
     rules = dict.fromkeys(finding.rule for finding in checked.findings if finding.severity == "error")
     if rules and checked.mode == "emulated":
-        say(f"  explained by: warploom rules {next(iter(rules))}")
+        say(f"  explained by: {', '.join(f'warploom rules {rule}' for rule in rules)}")

@@ -14,6 +14,33 @@ from ..emulator.sanitizer.rules import RULES, Example, Rule
 from ..errors import ArgumentError
 from .output import SEVERITY_STYLE, console, say, say_json, table
 
+ADVICE = {
+    "StepLimitError": (
+        "A loop never ends, or the kernel is only long. The error names the loop, and the warps that run in it; warps "
+        "that only wait are not counted, they end in a DeadlockError.",
+        "see what ends the loop: a counter that grows, a word another thread writes; else check with --max-steps N, "
+        "or config.emulator.max_steps",
+    ),
+    "DeadlockError": (
+        "All threads that are left wait, and nothing that is under way will wake one of them.",
+        "compare what each of them waits for with what has come so far: an arrival, bytes or a parity is missing",
+    ),
+    "CostLimitError": (
+        "One cluster was run as a sample, and the whole grid would take longer than config.emulator.limit_s.",
+        "use smaller arrays or a smaller grid, or raise config.emulator.limit_s",
+    ),
+    "OutOfBoundsError": (
+        "The address lies in no buffer of the launch: an index is too large, or a size of the launch is not the "
+        "kernel's.",
+        "guard the access with the size, and see that shapes and scalars of the launch belong together",
+    ),
+    "UnsupportedInstructionError": (
+        "The emulator does not guess what an instruction does; warploom info --unsupported lists those it lacks.",
+        "let another instruction do it, or check the rest of the kernel without it",
+    ),
+}
+"""Why an error that ends an emulation comes about, and what to do; of others, their own text says it."""
+
 
 def rules(
     rule: Annotated[str, typer.Argument(metavar="[ID]", help="A rule's id, or its number in the list (R1, M9).")] = "",
@@ -104,8 +131,10 @@ def _machine_errors() -> tuple[str, ...]:
 
 def _explain_error(name: str, as_json: bool) -> None:
     what = " ".join((getattr(errors, name).__doc__ or "").split())
+    advice = dict(zip(("why", "fix"), ADVICE.get(name, ()), strict=False))
     if as_json:
-        say_json([{"id": name, "severity": "error", "title": what}])
+        say_json([{"id": name, "severity": "error", "title": what, **advice}])
         return
     say(f"error[{name}]: {what}")
+    table(advice.items())
     say("  It is no rule of the sanitizer: the check ends with it, and its text has the place and the values.")

@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import ArgumentError, EmulationError
+from ..errors import EmulationError
+from .policy import SCHEDULES, unknown_schedule
 
 if TYPE_CHECKING:
     from .code import Operation
     from .frame import Frame
     from .machine import Cluster, Cta, Machine, Warp
 
-POLICIES = ("eager", "lazy", "random", "starve", "pct")
 KINDS = ("wgmma", "cp.async", "load", "remote", "store")
 """Kinds of operations, in the order in which "lazy" prefers them. wgmma first: it then reads what its operands held
 when a missing wait let it start, and a stage given back too early is already poisoned by the next load. Stores last:
@@ -136,8 +136,8 @@ class Engine:
     """
 
     def __init__(self, machine: Machine, policy: str = "lazy", seed: int = 0) -> None:
-        if policy not in POLICIES:
-            raise ArgumentError(f"there is no schedule {policy!r}", expected=f"one of {', '.join(POLICIES)}")
+        if policy not in SCHEDULES:
+            raise unknown_schedule(policy)
         self.machine = machine
         self.policy = policy
         self.seed = seed

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 SCHEDULES = ("eager", "lazy", "random", "starve", "pct")
+SEARCHES = ("explore", "exhaustive")
+"""What a caller may name in place of a schedule: many runs, which `runtime.emulate` makes."""
 
 
 class Policy:
@@ -149,4 +151,9 @@ def make_policy(schedule: str, seed: int) -> Policy:
     for policy in (Policy, Eager, Random, Starve, Pct):
         if policy.name == schedule:
             return policy(seed)
-    raise ArgumentError(f"there is no schedule {schedule!r}", expected=", ".join(SCHEDULES))
+    raise unknown_schedule(schedule)
+
+
+def unknown_schedule(schedule: str) -> ArgumentError:
+    """The error for a name that is no schedule's."""
+    return ArgumentError(f"there is no schedule {schedule!r}", expected=f"one of {', '.join(SCHEDULES + SEARCHES)}")

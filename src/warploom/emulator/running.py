@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..errors import StepLimitError
 from .code import BRANCH, INDEXED_BRANCH, PLAIN, Operation
 from .fragments import Group, converge, divide, merge
 from .frame import Frame
@@ -17,6 +16,7 @@ from .machine import FULL, Machine, Warp, lanes_of
 from .policy import Policy
 from .registers import WARP
 from .spinning import LoopWatch
+from .unending import report_step_limit
 
 QUANTUM = 20_000
 """Instructions a group may run before others get their turn."""
@@ -126,11 +126,7 @@ class Runner:
 
     def _check_limit(self) -> None:
         if self.machine.steps > self.max_steps:
-            raise StepLimitError(
-                f"the emulation ran {self.machine.steps} warp instructions and the kernel has not ended",
-                expected=f"at most max_steps = {self.max_steps}",
-                hint="raise max_steps if the kernel is only long; else look for a loop that never ends",
-            )
+            raise report_step_limit(self.machine, self.max_steps)
 
     def _run_single(self, group: Group, frame: Frame, operation: Operation, pc: int) -> bool:
         """Run an instruction that goes warp by warp. Whether all warps of the group went on to the next one."""

@@ -5,6 +5,7 @@
     block = [128, 1, 1]             # optional where the text says .reqntid
     cluster = [1, 1, 1]
     dynamic_smem = 0                # bytes
+    guessed = true                  # written by `warploom check --init`, until somebody has looked at the values
 
     [[parameter]]                   # one for each .param, in order
     name = "A"                      # optional; checked against the text
@@ -40,7 +41,7 @@ from .program import Parameter, Program
 from .tensor_map import TensorMap
 
 FILLS = ("zeros", "ones", "normal", "uniform", "arange", "nan")
-_TOP = ("entry", "grid", "block", "cluster", "dynamic_smem", "parameter")
+_TOP = ("entry", "grid", "block", "cluster", "dynamic_smem", "guessed", "parameter")
 _ARRAY = ("name", "kind", "dtype", "shape", "fill", "values", "seed", "file", "same_as")
 _MAP = ("box", "swizzle", "element_strides", "interleave", "oob_fill", "l2_promotion")
 _KEYS = {
@@ -53,7 +54,10 @@ _KEYS = {
 
 @dataclass(frozen=True)
 class LaunchFile:
-    """A launch description that was read and whose keys are known; values are looked at by `arguments`."""
+    """A launch description that was read and whose keys are known; values are looked at by `arguments`.
+
+    `guessed`: the values are those `template` wrote; nobody has put in what the kernel expects.
+    """
 
     path: Path
     entry: str | None = None
@@ -62,6 +66,7 @@ class LaunchFile:
     cluster: tuple[int, ...] = ()
     dynamic_smem: int = 0
     parameters: tuple[Mapping[str, Any], ...] = field(default=())
+    guessed: bool = False
 
     def program(self, text: str, name: str = "") -> Program:
         """The text with this launch. Raises PtxSyntaxError and ArgumentError as `Program.from_text` does."""
@@ -177,6 +182,7 @@ def read(path: Path) -> LaunchFile:
         cluster=_sizes(document, "cluster", path),
         dynamic_smem=_integer(document.get("dynamic_smem", 0), "dynamic_smem", path),
         parameters=tuple(parameters),
+        guessed=_flag(document.get("guessed", False), "guessed", path),
     )
 
 
@@ -184,7 +190,9 @@ def template(program: Program) -> str:
     """A launch description of a program, to be filled in: kinds are read off the text, sizes are guesses."""
     block = program.block or (128, 1, 1)
     lines = [
-        f"# How `warploom check` runs the kernel `{program.entry}`. Sizes are guesses: put in what the kernel expects.",
+        f"# How `warploom check` runs the kernel `{program.entry}`. Sizes, types and values below are guesses:",
+        "# put in what the kernel expects, then delete the next line.",
+        "guessed = true",
         f'entry = "{program.entry}"',
         "grid = [1, 1, 1]",
         f"block = {list(block)}" + ("" if program.block else "             # not said by the text"),
@@ -283,6 +291,12 @@ def _sizes(document: Mapping[str, Any], name: str, path: Path) -> tuple[int, ...
     if not isinstance(values, list) or len(values) > 3:
         raise ArgumentError(f"{name} is one to three sizes", where=str(path), expected=f"{name} = [x, y, z]", got=value)
     return tuple(_integer(size, name, path) for size in values)
+
+
+def _flag(value: object, name: str, path: Path) -> bool:
+    if not isinstance(value, bool):
+        raise ArgumentError(f"{name} is yes or no", where=str(path), expected=f"{name} = true", got=repr(value))
+    return value
 
 
 def _integer(value: object, name: str, path: Path) -> int:

@@ -18,6 +18,7 @@ from ..runtime import Program, emulate, launch_file
 
 ERROR = "error"
 STATIC_ONLY = "static only: no launch given"
+GUESSED = "sizes, types and values are still the guesses of --init"
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Checked:
         counters: of the emulation; empty where it did not end.
         schedule, seed: the pair that shows the findings; explored: the pairs that were tried.
         interleavings: what a search of all of them found, with schedule "exhaustive".
+        guessed: the launch description whose values are still those of `check --init`; "" where there is none.
     """
 
     kernel: str
@@ -44,6 +46,7 @@ class Checked:
     seed: int = 0
     explored: tuple[tuple[str, int], ...] = ()
     interleavings: Interleavings | None = None
+    guessed: str = ""
 
     @property
     def ok(self) -> bool:
@@ -66,7 +69,7 @@ class Checked:
         }  # fmt: skip
 
     def summary(self) -> str:
-        """One line: how it was checked, what was found, under which schedule."""
+        """One line: how it was checked, what was found, under which schedule; one more on what that is worth."""
         count = len(self.errors)
         verdict = f"{count} error{'s' if count != 1 else ''}" if count else "nothing found"
         others = len(self.findings) - count
@@ -82,7 +85,10 @@ class Checked:
             details.append(f"{ctas} CTA{'s' if ctas != 1 else ''}, {self.counters['instructions']} warp instructions")
             details.append(f"{self.seconds:.2f} s")
         line = f"{self.kernel}: emulated, {verdict}" + (f" ({', '.join(details)})" if details else "")
-        return line if self.interleavings is None else f"{line}\n{self.kernel}: {self.interleavings}"
+        lines = [line] if self.interleavings is None else [line, f"{self.kernel}: {self.interleavings}"]
+        if self.guessed:
+            lines.append(f"{self.kernel}: {GUESSED}: look through {self.guessed} and delete its line `guessed = true`")
+        return "\n".join(lines)
 
     def text(self, sources: Sources | None = None, least: Sequence[str] = ()) -> str:
         """All findings with their source lines, and the summary; only severities in `least`, if it names any."""

@@ -46,7 +46,9 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
         )  # fmt: skip
     program = replace(described, entry=entry or described.entry).program(text, path.name)
     program = replace(program, name=entry or path.name)
-    return check_emulated(program, program, described.arguments(program), **options)
+    checked = check_emulated(program, program, described.arguments(program), **options)
+    checked.guessed = str(description) if described.guessed else ""
+    return checked
 
 
 def texts_in(folder: Path) -> list[Path]:

@@ -1,0 +1,126 @@
+"""What `warploom check` runs: the examples of a named kernel, launches that are guesses, kernels that never end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from tests.testing.texts import COPY, bad, good, write
+from warploom.cli.app import app
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ENDLESS = """\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry spin()
+{
+    .reg .b32 %r<3>;
+    .reg .pred %p;
+    mov.u32 %r1, %tid.x;
+    setp.lt.u32 %p, %r1, 32;
+    @%p bra done;
+L:
+    add.u32 %r1, %r1, 1;
+    bra L;
+done:
+    ret;
+}
+"""
+FACTORY = """\
+from warploom import kernel
+
+def build(n):
+    @kernel(grid=(n,), block=32)
+    def nothing(): pass
+    return nothing
+"""
+
+
+def run(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def modes(*arguments: object) -> list[tuple[str, str]]:
+    """Name and mode of what was checked."""
+    kernels = json.loads(run("check", *arguments, "--json").stdout)["kernels"]
+    return [(one["kernel"], one["mode"]) for one in kernels]
+
+
+# -- a kernel of a Python file -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["softmax.py:softmax", "vector_add.py:vector_add"])
+def test_a_named_kernel_is_run_with_its_examples(target: str) -> None:
+    assert modes(EXAMPLES / target) == [(target.split(":")[1], "emulated")] * 2
+
+
+def test_a_named_kernel_is_run_with_no_other_kernels_examples() -> None:
+    found = modes(EXAMPLES / "transpose.py:transpose_with_conflicts")
+    assert set(found) == {("transpose_with_conflicts", "emulated")}
+
+
+@pytest.mark.parametrize("name", ["build", "nothing"])
+def test_a_kernel_that_a_function_makes_is_named_by_either(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "made.py"
+    other = "\n@kernel(grid=(1,), block=32)\ndef other(): pass\n"
+    path.write_text(FACTORY + other + "\ndef example():\n    yield build(2), ()\n    yield other, ()\n")
+    assert modes(f"{path}:{name}") == [("nothing", "emulated")]
+
+
+def test_a_file_whose_kernels_come_from_functions_is_told_of_example(tmp_path: Path) -> None:
+    path = tmp_path / "made.py"
+    path.write_text(FACTORY)
+    said = run("check", path).stderr
+    assert "has no kernel" in said and "example() yield (kernel, arguments, check)" in said
+
+
+# -- a launch description that nobody has looked at --------------------------------------------------------------
+
+
+def test_a_result_for_the_guesses_of_init_says_so_until_the_line_is_deleted(tmp_path: Path) -> None:
+    path = write(tmp_path, "copy", COPY, None)
+    run("check", path, "--init")
+    description = path.with_suffix(".launch.toml")
+    said = run("check", path).stdout
+    assert "still the guesses of --init" in said and "copy.launch.toml" in said
+    assert "1 with guesses of --init" in run("check", tmp_path).stdout
+    assert json.loads(run("check", path, "--json").stdout)["kernels"][0]["guessed"] == str(description)
+    description.write_text(description.read_text().replace("guessed = true\n", ""))
+    assert "guess" not in run("check", path).stdout + run("check", tmp_path).stdout
+
+
+# -- a kernel that does not end ----------------------------------------------------------------------------------
+
+
+def test_a_loop_that_never_ends_names_its_lines_and_the_warps_in_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "spin", ENDLESS, "grid = [2]\nblock = [128]\n")
+    result = run("check", path, "--max-steps", "100000")
+    assert result.exit_code == 1
+    for said in ("error[StepLimitError]", "a loop in it may never end", "spin.ptx:12", "warps 1-3 in CTA (0, 0, 0)",
+                 "in the loop from", "max_steps = 100000", "--max-steps"):  # fmt: skip
+        assert said in result.stdout
+    assert "warploom rules StepLimitError" in result.stdout
+    assert "why" in run("rules", "StepLimitError").stdout
+
+
+# -- the words ---------------------------------------------------------------------------------------------------
+
+
+def test_help_says_that_warnings_do_not_fail() -> None:
+    assert "Exit code 0: no errors, maybe warnings; 1: errors" in " ".join(run("check", "--help").stdout.split())
+
+
+def test_every_rule_that_an_error_broke_is_named_at_the_end(tmp_path: Path) -> None:
+    text = bad().replace("ret;", "ld.global.u32 %r2, [%data+65536];\n    ret;")
+    result = run("check", write(tmp_path, "two", text))
+    rules = ("generic-write-before-async-read", "OutOfBoundsError")
+    last = result.stdout.splitlines()[-1]
+    assert all(f"warploom rules {rule}" in last for rule in rules)
+    assert run("check", write(tmp_path, "good", good())).exit_code == 0
