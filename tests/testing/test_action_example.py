@@ -68,6 +68,25 @@ def test_a_line_taken_out_of_the_ring_is_found(repository: Path, line: str, inst
     assert rule in {one["rule"] for kernel in json.loads(result.stdout)["kernels"] for one in kernel["findings"]}
 
 
+def test_without_its_proxy_fence_the_ring_gets_a_warning_and_passes(repository: Path) -> None:
+    path = repository / "kernels" / "ring.ptx"
+    text = path.read_text()
+    (fence,) = [line for line in text.splitlines() if "fence.proxy" in line]
+    path.write_text(text.replace(fence, ""))
+    result = CliRunner().invoke(app, [*command(), "--json"])
+    (finding,) = [one for kernel in json.loads(result.stdout)["kernels"] for one in kernel["findings"]]
+    assert (result.exit_code, finding["rule"], finding["severity"]) == (
+        0, "generic-access-before-async-write", "warning",
+    )  # fmt: skip
+
+
+def test_the_workflow_takes_the_package_from_the_address_it_names() -> None:
+    """Never by its name: it is on no index, so anybody could put something there."""
+    workflow = (EXAMPLE / "workflows" / "check-ptx.yml").read_text()
+    assert re.findall(r"run: pip install (.*)", workflow) == ['"$WARPLOOM_SOURCE"']
+    assert re.search(r"^  WARPLOOM_SOURCE: git\+https://", workflow, re.MULTILINE)
+
+
 def test_the_kernels_compute_what_they_say() -> None:
     folder = EXAMPLE / "kernels"
     described = launch_file.read(folder / "ring.launch.toml")
