@@ -13,21 +13,23 @@ from __future__ import annotations
 import json
 import threading
 from functools import lru_cache, partial
+from numbers import Real
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
+from ..gemm.calls import BESIDE
 from ..gemm.eager import bounded
 from ..gemm.repeats import Template, template_of
-from ..gemm.request import Request, check_residual, read
+from ..gemm.request import Request, read
 from ..gemm.run import run
 from ..gemm.views import transposed
 from ..isa import dtypes
 from ..isa.dtypes import bf16, f16
-from ..runtime.arrays import ArrayView, contiguous_strides
+from ..runtime.arrays import ArrayView, contiguous_strides, view
 from .xla_ffi import Call, Memory, handler
 
 __all__ = ["linear", "matmul"]
@@ -36,6 +38,10 @@ TARGET = "warploom_matmul"
 ARRAYS = ("a", "b", "bias", "c", "gate", "scale_a", "scale_b")
 ALIGNED = 16
 """Bytes that rows begin at multiples of; arrays are padded to it where they are not."""
+HINTS = {
+    "config": "leave it to the library", "scale_out": "multiply the result and convert it",
+    "amax": "jax.numpy.abs(result).max()",
+}  # fmt: skip
 
 # -- the call ------------------------------------------------------------------------------------------------------
 
@@ -43,28 +49,71 @@ ALIGNED = 16
 def matmul(
     a: Any, b: Any, *, out_dtype: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
     activation: str | None = None, residual: Any = None, gate: Any = None, scale_a: Any = None, scale_b: Any = None,
-    accumulate: str = "default",
+    accumulate: str = "default", constant_weights: bool = False, config: Any = None, scale_out: Any = None,
+    amax: Any = None,
 ) -> Any:  # fmt: skip
     """As `warploom.matmul`, for JAX arrays and inside of `jit`, `grad` and `vmap`. Raises as it does, at trace time.
 
-    There is no `out=` (XLA owns memory; donate an argument for it) and no `config=`. Arrays are row-major to XLA: a b
-    of eight bits or f32 is transposed first, which costs nothing where it is a transpose itself (`w.T`).
+    There is no `out=` (XLA owns memory; donate an argument for it), and `config=`, `scale_out=` and `amax=` are
+    refused. `constant_weights=` changes nothing here: XLA may move `b` right before the product, so that a promise
+    about your array is none about what the kernel reads. NumPy arrays become JAX's, as in jax.numpy. Arrays are
+    row-major to XLA: a b of eight bits or f32 is transposed first, which costs nothing where it is a transpose itself
+    (`w.T`).
     """
-    if residual is not None:
-        check_residual(c, float(beta))
-        c, beta = residual, 1.0
-    static = (
-        None if out_dtype is None else dtypes.of(out_dtype).name, float(alpha), float(beta), activation, accumulate,
-    )  # fmt: skip
-    arrays = {"a": a, "b": b, "bias": bias, "c": c, "gate": gate, "scale_a": scale_a, "scale_b": scale_b}
-    arrays = {name: jnp.asarray(array) for name, array in arrays.items() if array is not None}
-    checked(arrays, static)
-    return _product(static, arrays)
+    for name, value in (("config", config), ("scale_out", scale_out), ("amax", amax)):
+        if value is not None:
+            raise ArgumentTypeError(
+                f"{name}= is not taken with JAX arrays", expected="the other arguments of matmul",
+                got=f"{name}={type(value).__name__}", hint=HINTS[name],
+            )  # fmt: skip
+    options = {
+        "out_dtype": out_dtype, "alpha": alpha, "beta": beta, "activation": activation, "accumulate": accumulate,
+    }  # fmt: skip
+    given = {
+        "a": a, "b": b, "bias": bias, "c": c, "residual": residual, "gate": gate, "scale_a": scale_a,
+        "scale_b": scale_b,
+    }  # fmt: skip
+    arrays = {}
+    for name, value in given.items():
+        if name in ("scale_a", "scale_b") and isinstance(value, Real):
+            options[name] = value
+        elif value is not None or name in ("a", "b"):
+            arrays[name] = accepted(value, name)
+    request = checked(arrays, options)
+    if "residual" in arrays:
+        arrays["c"] = arrays.pop("residual")
+    arrays = {name: arrays[name] for name in ARRAYS if name in arrays}
+    out = None if out_dtype is None else dtypes.of(out_dtype).name
+    return _product((out, request.alpha, request.beta, activation, accumulate), arrays)
 
 
 def linear(x: Any, weight: Any, bias: Any = None, **options: Any) -> Any:
-    """x Wᵀ + bias with W (N, K); options as `matmul`'s."""
-    return matmul(x, jnp.swapaxes(weight, -1, -2), bias=bias, **options)
+    """x Wᵀ + bias with W (N, K); options as `matmul`'s. A vector x (K,) gives a vector (N,)."""
+    x, weight = accepted(x, "x"), accepted(weight, "weight")
+    if weight.ndim != 2:
+        raise ArgumentError("`weight` is no matrix", expected="(N, K)", got=f"shape {weight.shape}")
+    if x.ndim != 1:
+        return matmul(x, weight.T, bias=bias, **options)
+    for name in BESIDE:
+        if options.get(name) is not None:
+            array = accepted(options[name], name)
+            options[name] = array[None] if array.ndim == 1 else array
+    return matmul(x[None], weight.T, bias=bias, **options)[0]
+
+
+def accepted(value: Any, name: str) -> Any:
+    """A JAX array, or a NumPy array as one. Raises ArgumentTypeError for anything else."""
+    if isinstance(value, jax.Array):
+        return value
+    other = view(value, name)
+    if other.framework == "numpy":
+        return jnp.asarray(value)
+    raise ArgumentTypeError(
+        f"argument `{name}` is no JAX array, and others of the call are",
+        expected="a jax.Array or a NumPy array",
+        got=other.describe(),
+        hint="jax.dlpack.from_dlpack and torch.from_dlpack make the one of the other, in the same memory",
+    )
 
 
 def dispatch(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
@@ -85,10 +134,10 @@ def options_of(static: tuple[Any, ...]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def checked(arrays: dict[str, Any], static: tuple[Any, ...]) -> Request:
+def checked(arrays: dict[str, Any], options: dict[str, Any]) -> Request:
     """All checks that need no memory. Raises ArgumentError, ArgumentTypeError."""
     views = {name: seen(Memory(0, array.shape, dtypes.of(array.dtype)), name) for name, array in arrays.items()}
-    return read(views.pop("a"), views.pop("b"), {**options_of(static), **views})
+    return read(views.pop("a"), views.pop("b"), {**options, **views})
 
 
 # -- gradients -----------------------------------------------------------------------------------------------------
@@ -105,8 +154,11 @@ def _forward(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, dict
 
 def _backward(static: tuple[Any, ...], arrays: dict[str, Any], grad: Any) -> tuple[dict[str, Any]]:
     """Gradients of all arrays; both products' by this library. What came before an activation is computed again."""
-    if "scale_a" in arrays:
-        raise ArgumentError("a product of scaled eight-bit operands has no gradient here", hint="multiply bf16")
+    if "scale_a" in arrays or 1 in (arrays["a"].dtype.itemsize, arrays["b"].dtype.itemsize):
+        raise ArgumentError(
+            "a product of eight-bit operands, or one with arrays for scales, has no gradient here",
+            expected="operands of 16 or 32 bits, and numbers for scales", hint="jax.lax.stop_gradient keeps it out",
+        )  # fmt: skip
     _, alpha, beta, activation, accumulate = static
     a, b = arrays["a"], arrays["b"]
     found: dict[str, Any] = {}
@@ -168,7 +220,7 @@ def _fit(grad: Any, like: Any) -> Any:
 
 def _call(static: tuple[Any, ...], arrays: dict[str, Any]) -> Any:
     registered()
-    problem = checked(arrays, static).problem
+    problem = checked(arrays, options_of(static)).problem
     a, b, out = arrays["a"], arrays["b"], problem.product.out
     names = tuple(arrays)
     by_rows = dtypes.of(b.dtype) not in (bf16, f16)

@@ -1,0 +1,109 @@
+"""warploom.jax on the CPU: arguments that JAX would lose or stumble over."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+import warploom  # noqa: E402
+import warploom.jax as wj  # noqa: E402
+from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
+
+WRONG = (ArgumentError, ArgumentTypeError)
+
+
+def normal(seed, *shape, dtype=None):
+    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype or jnp.bfloat16)
+
+
+def close(ours, theirs, units=3):
+    ours, theirs = np.asarray(ours, np.float32), np.asarray(theirs, np.float32)
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=units * 2.0**-8 * max(1.0, np.abs(theirs).max()))
+
+
+@pytest.mark.parametrize("activation", [None, "silu"])
+@pytest.mark.parametrize("scales", [{"scale_a": 2.0}, {"scale_b": 3}, {"scale_a": np.float32(2), "alpha": 0.25}])
+def test_numbers_for_scales_are_in_the_result_and_its_gradient(scales, activation):
+    x, w, factor = normal(0, 8, 32), normal(1, 16, 32), float(np.prod(list(scales.values())))
+    follow = jax.nn.silu if activation else lambda z: z
+
+    def ours(x):
+        return warploom.linear(x, w, activation=activation, **scales).astype(jnp.float32)
+
+    def theirs(x):
+        return follow(factor * (x.astype(jnp.float32) @ w.astype(jnp.float32).T))
+
+    close(ours(x), theirs(x))
+    close(jax.jit(jax.grad(lambda x: ours(x).sum()))(x), jax.grad(lambda x: theirs(x).sum())(x), units=4)
+
+
+def test_a_vector_gives_a_vector_and_takes_vectors():
+    x, w, n = normal(2, 32), normal(3, 16, 32), normal(4, 16)
+    z = x.astype(jnp.float32) @ w.astype(jnp.float32).T
+    close(warploom.linear(x, w), z)
+    close(jax.jit(lambda x: wj.linear(x, w, n, residual=n, gate=n))(x), (z + n) * n + n)
+    grad = jax.grad(lambda x: wj.linear(x, w, c=n, beta=0.5).astype(jnp.float32).sum())(x)
+    close(grad, w.astype(jnp.float32).sum(0))
+    rows = normal(5, 3, 32)
+    close(jax.vmap(lambda x: wj.linear(x, w))(rows), rows @ w.T)
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        ({"alpha": "x"}, "alpha= is no number"),
+        ({"alpha": True}, "alpha= is no number"),
+        ({"alpha": 10**400}, "alpha= is too large"),
+        ({"beta": "x"}, "beta= is no number"),
+        ({"bias": "x"}, "`bias` is no array"),
+        ({"bias": 1.0}, "`bias` is no array"),
+        ({"residual": [1.0]}, "`residual` is no array"),
+        ({"gate": np.array(["x"])}, "`gate` has the dtype"),
+        ({"scale_a": "x"}, "`scale_a` is no array"),
+        ({"scale_a": 2.0, "scale_b": jnp.ones(1)}, "`scale_b` is an array and `scale_a` is not"),
+        ({"config": "x"}, "config= is not taken"),
+        ({"amax": jnp.zeros(1)}, "amax= is not taken"),
+        ({"scale_out": 2.0}, "scale_out= is not taken"),
+        ({"activation": [1]}, "no activation"),
+        ({"out_dtype": "nope"}, "no type"),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused_in_a_sentence(options, sentence):
+    with pytest.raises(WRONG, match=sentence):
+        warploom.linear(normal(6, 8, 32), normal(7, 16, 32), **options)
+
+
+def test_a_weight_is_a_matrix():
+    x, w = normal(8, 8, 32), normal(9, 16, 32)
+    for wrong in (w[0], w[None], None):
+        with pytest.raises(WRONG, match="`weight` is no"):
+            warploom.linear(x, wrong)
+
+
+def test_a_promise_of_constant_weights_changes_nothing():
+    x, w = normal(10, 8, 32), normal(11, 16, 32)
+    np.testing.assert_array_equal(warploom.linear(x, w, constant_weights=True), warploom.linear(x, w))
+
+
+def test_torch_tensors_beside_jax_arrays_are_refused_by_name():
+    torch = pytest.importorskip("torch")
+    x, w = normal(12, 8, 32), normal(13, 16, 32)
+    for dtype in (torch.bfloat16, torch.float32):
+        with pytest.raises(ArgumentTypeError, match="`weight` is no JAX array") as caught:
+            warploom.linear(x, torch.zeros(16, 32, dtype=dtype))
+        assert "dlpack" in str(caught.value)
+        with pytest.raises(ArgumentTypeError, match="`x` is no JAX array"):
+            warploom.linear(torch.zeros(8, 32, dtype=dtype), w)
+        with pytest.raises(ArgumentTypeError, match="`weight` is no torch tensor"):
+            warploom.linear(torch.zeros(8, 32, dtype=dtype, requires_grad=True), w)
+
+
+def test_eight_bit_operands_have_no_gradient():
+    x, bias = normal(14, 16, 32, dtype=jnp.float8_e4m3fn), jnp.zeros(16)
+    with pytest.raises(ArgumentError, match="no gradient"):
+        jax.grad(lambda bias: wj.matmul(x, x.T, bias=bias).astype(jnp.float32).sum())(bias)
