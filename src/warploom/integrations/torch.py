@@ -14,6 +14,7 @@ A configuration and a promise of constant weights are for the product they were 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -214,7 +215,9 @@ def _run(a: Tensor, b: Tensor, *tensors: Tensor | None, **options: Any) -> Tenso
     given = {name: plain(value) for name, value in everything.items() if value is not None}
     if "config" in given:
         given["config"] = meant(given["config"])
-    with torch.no_grad(), torch.autocast(a.device.type, enabled=False):
+    kind = a.device.type
+    cast_before = torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+    with torch.no_grad(), cast_before:
         return calls.matmul(plain(a), plain(b), **given)
 
 
