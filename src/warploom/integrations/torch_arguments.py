@@ -181,13 +181,22 @@ def result_dtype(wanted: Any) -> torch.dtype:
     return found
 
 
+TRIED = (2, 13)
+
+
 def untraced(function: Any) -> None:
-    """Keep torch.compile from reading a function that a graph has ended before, and all that it calls."""
+    """Keep torch.compile from reading a function that a graph has ended before, and all that it calls.
+
+    What this asks of torch is no public part of it, so only versions it was tried with are asked; another reads on,
+    and may name what it found in another way.
+    """
+    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < TRIED:
+        return
     try:
         frames = torch._C._dynamo.eval_frame
         skip = frames._FrameAction.SKIP
         frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
-    except AttributeError:  # another torch: it reads on, and may name what it found in another way
+    except (AttributeError, TypeError, RuntimeError):
         pass
 
 
