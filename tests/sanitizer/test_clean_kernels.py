@@ -38,7 +38,7 @@ def normal(*shape: int, dtype: type = ml_dtypes.bfloat16) -> np.ndarray:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples(path: Path, schedule: str, seed: int):
     module = find.load(path)
-    for example in examples(module, find.kernels_of(module), everything=True):
+    for example in examples(module, find.kernels_of(module)):
         assert errors(example.kernel, *example.arguments, schedule=schedule, seed=seed) == []
 
 

@@ -174,7 +174,7 @@ def _named(module: ModuleType, name: str) -> dict[str, Any]:
     return {name: found} if find.is_kernel(found) else {}
 
 
-def examples(module: ModuleType, kernels: Mapping[str, Any], name: str) -> Iterator[Example]:
+def examples(module: ModuleType, kernels: Mapping[str, Any], name: str = "") -> Iterator[Example]:
     """The examples of a file: its `example()` yields (kernel, arguments, check); a kernel's own yields arguments.
 
     Where a name is given, those of the kernel it is bound to, or that is called so, or that the function made.
