@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -280,3 +281,8 @@ def test_the_check_fails_for_a_stale_row_without_its_mark_and_for_another_figure
     assert render.says_less(fresh, stale), "stale, and not marked"
     assert not render.says_less(stale, fresh), "marked, and fresh again"
     assert render.says_less("| 64 | 1.050 |\n", fresh)
+
+
+def test_the_command_names_files_without_a_machine_s_folders(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bench.py", "--suite", "llm", "--out", "/tmp/made/llm.json"])
+    assert evidence.header("llm")["command"] == "bench.py --suite llm --out llm.json"

@@ -78,9 +78,14 @@ def header(suite: str, *, gpu: str = "", driver: str = "", command: str = "") ->
         "driver": driver,
         "source_sha256": source_sha256(),
         "date": time.strftime("%Y-%m-%d"),
-        "command": command or " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command or " ".join([Path(sys.argv[0]).name, *map(_without_folders, sys.argv[1:])]),
         "versions": versions(),
     }
+
+
+def _without_folders(argument: str) -> str:
+    """An argument of the command; of a file by its whole path only the name, for folders are a machine's own."""
+    return Path(argument).name if argument.startswith("/") else argument
 
 
 def write(path: Path, head: Mapping[str, object], rows: Sequence[Mapping[str, object]]) -> None:
