@@ -10,19 +10,10 @@ jnp = jax.numpy
 
 import warploom  # noqa: E402
 import warploom.jax as wj  # noqa: E402
+from tests.integrations.jax_values import close, normal  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
 
 WRONG = (ArgumentError, ArgumentTypeError)
-
-
-def normal(seed, *shape, dtype=None):
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), dtype or jnp.bfloat16)
-
-
-def close(ours, theirs, units=3):
-    ours, theirs = np.asarray(ours, np.float32), np.asarray(theirs, np.float32)
-    assert ours.shape == theirs.shape
-    np.testing.assert_allclose(ours, theirs, rtol=0, atol=units * 2.0**-8 * max(1.0, np.abs(theirs).max()))
 
 
 @pytest.mark.parametrize("activation", [None, "silu"])

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 import warploom  # noqa: E402
 import warploom.torch as wt  # noqa: E402
+from tests.integrations.torch_values import close, normal  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
 
 F = torch.nn.functional
@@ -15,18 +16,6 @@ ACTIVATIONS = {
     None: lambda z: z, "relu": F.relu, "silu": F.silu, "gelu": F.gelu,
     "gelu_tanh": lambda z: F.gelu(z, approximate="tanh"),
 }  # fmt: skip
-
-
-def normal(*shape, dtype=torch.bfloat16, grad=False, seed=0):
-    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape))).to(dtype)
-    return made.requires_grad_() if grad else made
-
-
-def close(ours, theirs, units=2):
-    """Within some units of bf16 at the largest value: both sides round, in another order."""
-    assert ours.shape == theirs.shape
-    largest = max(1.0, theirs.abs().max().item())
-    torch.testing.assert_close(ours.float(), theirs.float(), rtol=0, atol=units * 2.0**-8 * largest)
 
 
 @pytest.mark.parametrize("activation", list(ACTIVATIONS))

@@ -9,6 +9,7 @@ torch = pytest.importorskip("torch")
 
 import warploom  # noqa: E402
 import warploom.torch as wt  # noqa: E402
+from tests.integrations.torch_values import close, normal  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
 from warploom.gemm import run  # noqa: E402
 from warploom.integrations.torch_arguments import meant, spelled  # noqa: E402
@@ -22,17 +23,6 @@ PINNED = Config(tile_n=64, stages=3, slots=1, ctas=1, pdl=False)
 
 class Named(torch.Tensor):
     """A subclass that computes as any tensor."""
-
-
-def normal(*shape, dtype=torch.bfloat16, grad=False, seed=0):
-    made = torch.randn(shape, generator=torch.Generator().manual_seed(seed + sum(shape))).to(dtype)
-    return made.requires_grad_() if grad else made
-
-
-def close(ours, theirs, units=3):
-    assert ours.shape == theirs.shape
-    largest = max(1.0, theirs.abs().max().item())
-    torch.testing.assert_close(ours.float(), theirs.float(), rtol=0, atol=units * 2.0**-8 * largest)
 
 
 def compiled(function, **options):

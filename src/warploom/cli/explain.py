@@ -9,6 +9,7 @@ from rich.table import Table
 
 from ..errors import ArgumentError
 from .output import say, say_json, say_table, table
+from .product import Activation, Bias, ConstantWeights, Gate, Layout, Residual, Scales, asked
 
 if TYPE_CHECKING:
     from ..lab.explanation import Explained
@@ -20,13 +21,13 @@ def explain(
     k: Annotated[int | None, typer.Argument(help="What is summed over.")] = None,
     dtype: Annotated[str, typer.Option(help="bf16, f16, e4m3, e5m2.")] = "bf16",
     out: Annotated[str, typer.Option(help="Type of the result: bf16, f16, f32.")] = "bf16",
-    layout: Annotated[str, typer.Option(help="tn, nn, nt or tt; tn is F.linear, tt is a @ b.")] = "tn",
-    scales: Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")] = "",
-    activation: Annotated[str, typer.Option(help="relu, gelu, gelu_tanh or silu.")] = "",
-    bias: Annotated[bool, typer.Option("--bias", help="A bias of the columns.")] = False,
-    gate: Annotated[bool, typer.Option("--gate", help="A gate.")] = False,
-    residual: Annotated[bool, typer.Option("--residual", help="Something is added.")] = False,
-    constant_weights: Annotated[bool, typer.Option("--constant-weights", help="B is promised not to change.")] = False,
+    layout: Layout = "tn",
+    scales: Scales = "",
+    activation: Activation = "",
+    bias: Bias = False,
+    gate: Gate = False,
+    residual: Residual = False,
+    constant_weights: ConstantWeights = False,
     machine: Annotated[str, typer.Option(help="H200 or H100.")] = "H200",
     config: Annotated[str, typer.Option(help="A configuration instead of the library's choice.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -37,7 +38,6 @@ def explain(
     """
     from ..lab import explanation
     from ..lab.problem import BYTES, Problem
-    from .product import asked
 
     if m is None or n is None or k is None:
         if (m, n, k) != (None, None, None):

@@ -1,11 +1,21 @@
-"""A product as the options of `tune` and `explain` describe it."""
+"""A product as the options of `tune` and `explain` describe it: those options, and the problem they make."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 if TYPE_CHECKING:
     from ..gemm.problem import Problem
+
+Layout = Annotated[str, typer.Option(help="tn, nn, nt or tt; tn is F.linear, tt is a @ b.")]
+Scales = Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")]
+Activation = Annotated[str, typer.Option(help="relu, gelu, gelu_tanh or silu.")]
+Bias = Annotated[bool, typer.Option("--bias", help="A bias of the columns.")]
+Gate = Annotated[bool, typer.Option("--gate", help="A gate.")]
+Residual = Annotated[bool, typer.Option("--residual", help="Something is added.")]
+ConstantWeights = Annotated[bool, typer.Option("--constant-weights", help="B is promised not to change.")]
 
 
 def asked(

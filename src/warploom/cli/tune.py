@@ -8,6 +8,7 @@ import typer
 
 from ..errors import ArgumentError
 from .output import say, say_json
+from .product import Activation, Bias, ConstantWeights, Gate, Layout, Residual, Scales, asked
 
 
 def tune(
@@ -16,13 +17,13 @@ def tune(
     k: Annotated[int, typer.Argument(help="What is summed over.")],
     dtype: Annotated[str, typer.Option(help="bf16, f16, f32, e4m3, e5m2, s8.")] = "bf16",
     out: Annotated[str, typer.Option(help="Type of the result; the usual one by default.")] = "",
-    layout: Annotated[str, typer.Option(help="tn, nn, nt or tt; tn is F.linear, tt is a @ b.")] = "tn",
-    scales: Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")] = "",
-    activation: Annotated[str, typer.Option(help="relu, gelu, gelu_tanh or silu.")] = "",
-    bias: Annotated[bool, typer.Option("--bias", help="A bias of the columns.")] = False,
-    gate: Annotated[bool, typer.Option("--gate", help="A gate.")] = False,
-    residual: Annotated[bool, typer.Option("--residual", help="Something is added.")] = False,
-    constant_weights: Annotated[bool, typer.Option("--constant-weights", help="B is promised not to change.")] = False,
+    layout: Layout = "tn",
+    scales: Scales = "",
+    activation: Activation = "",
+    bias: Bias = False,
+    gate: Gate = False,
+    residual: Residual = False,
+    constant_weights: ConstantWeights = False,
     top: Annotated[int, typer.Option(help="How many candidates are timed.")] = 10,
     device: Annotated[int, typer.Option(help="Number of the GPU.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -34,7 +35,6 @@ def tune(
     from dataclasses import asdict
 
     from ..gemm.tune import tune as tune_problem
-    from .product import asked
 
     if top < 1:
         raise ArgumentError("nothing would be timed", expected="--top of at least 1", got=top)

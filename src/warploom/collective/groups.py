@@ -28,7 +28,6 @@ from .store_boxes import BOX_ROWS, GROUP, PER_GROUP, own_thread
 from .tma_store import TmaStore, Transform
 
 WARP = 32
-LIMIT = MOST_GROUPS
 
 
 @dataclass
@@ -46,7 +45,7 @@ class Limits(Protocol):
 
     @property
     def count(self) -> Register:
-        """Groups; at most `LIMIT`."""
+        """Groups; at most `MOST_GROUPS`."""
 
     def of(self, group: Register) -> tuple[Register, Register]:
         """First row of a group and the one behind its last, s32, whatever the arrays hold."""
@@ -128,7 +127,7 @@ class Groups:
         self.limits, self.tile, self.height = limits, tile, D.shape[0].view(s32)
         self.count = limits.count
         self.columns = (D.shape[1] + (tile[1] - 1)) // tile[1]
-        self.before = smem.array(u32, LIMIT + 1, name="rows_before")
+        self.before = smem.array(u32, MOST_GROUPS + 1, name="rows_before")
 
     def initialise(self) -> None:
         """Warp 0 adds up the rows of tiles; the CTA meets before `tiles`."""

@@ -244,10 +244,8 @@ def compute(
         a, b, vector = _linear_operands(a, b)
     result = out
     if vector:
-        if out is not None and len(view(out, "out").shape) != 1:
-            raise ArgumentError(
-                "`out` has the wrong shape", expected="(N,), as x is a vector", got=view(out, "out").shape
-            )
+        if out is not None and len(shape := view(out, "out").shape) != 1:
+            raise ArgumentError("`out` has the wrong shape", expected="(N,), as x is a vector", got=shape)
         result = None if out is None else out[None, :]
         options = {name: value[None, :] if name in BESIDE and getattr(value, "ndim", 0) == 1 else value
                    for name, value in options.items()}  # fmt: skip

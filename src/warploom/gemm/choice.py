@@ -114,23 +114,25 @@ def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
 @lru_cache(maxsize=4096)
 def _chosen(problem: Problem, gpu: Gpu, folder: str, version: int) -> Choice:
     known, keys = tables(), [key_of(problem)]
+    kept = promised if problem.constant_weights and not problem.promoted else _as_it_is
     if problem.constant_weights:
         keys.append(key_of(replace(problem, constant_weights=False)))
     for source, table in (("tuned", known.tuned(gpu, folder)), ("shipped", known.shipped(gpu))):
         for found in map(table.get, keys):
             if found is not None and fits(found, problem.product, problem.fusion):
-                return Choice(promised(found, problem), source, estimate(found, problem, gpu.sms))
+                return Choice(kept(found), source, estimate(found, problem, gpu.sms))
     order = ranking(problem, gpu)
-    return Choice(promised(order[0][0], problem), "model", order[0][1])
+    return Choice(kept(order[0][0]), "model", order[0][1])
 
 
-def promised(config: AnyConfig, problem: Problem) -> AnyConfig:
-    """The configuration with the promise of constant weights, where it was given and is of use."""
-    if not problem.constant_weights or problem.promoted:
-        return config
-    if isinstance(config, DecodeConfig):
-        return replace(config, constant_weights=config.pdl)
-    return replace(config, constant_weights=config.ctas == 1 and config.pdl)
+def _as_it_is(config: AnyConfig) -> AnyConfig:
+    return config
+
+
+def promised(config: AnyConfig) -> AnyConfig:
+    """The configuration with the promise of constant weights, where it is of use."""
+    useful = config.pdl and (isinstance(config, DecodeConfig) or config.ctas == 1)
+    return replace(config, constant_weights=useful)
 
 
 def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[AnyConfig, Estimate]]:

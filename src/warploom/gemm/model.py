@@ -112,13 +112,8 @@ def _large(config: Config, problem: Problem, sms: int) -> Estimate:
     if problem.promoted:
         step += PROMOTION * config.rows * config.tile_n / 128 / (config.consumers if config.consumers > 2 else 1)
     end = _end(config, problem, k_tiles * step)
-    cycles = (
-        waves * (k_tiles * step + end)
-        + extra
-        + RAMP
-        + (PAIR_RAMP if config.ctas == 2 else 0)
-        + _whole_end(config, problem)
-    )
+    ramp = RAMP + (PAIR_RAMP if config.ctas == 2 else 0)
+    cycles = waves * (k_tiles * step + end) + extra + ramp + _whole_end(config, problem)
     useful = problem.m * problem.n * k_tiles / TENSOR_TILE / sms
     activity = min(1.0, useful / cycles)
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .. import gemm as library
 from ..driver import toolchain
 from ..errors import ArgumentError, WarploomError
+from ..gemm.choice import kernel_of
 from ..kernels.hopper.description import Config
 from ..kernels.hopper.names import large_config
 from . import roofline
@@ -101,8 +103,6 @@ def explain(problem: Problem, machine: str = "H200", config: str = "", asked: An
     roof = Roofline.of(machine, problem.dtype)
     if machine not in ("H200", "H100"):
         raise ArgumentError("the configurations that are explained are Hopper's", expected="H200 or H100", got=machine)
-    from .. import gemm as library
-
     if asked is None:
         asked = library.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out)
     text, data, proposed = ("", None, None) if config else _library(asked)
@@ -135,8 +135,6 @@ def explain(problem: Problem, machine: str = "H200", config: str = "", asked: An
 
 def _registers(asked: Any, config: Config) -> int | None:
     """What ptxas gives a thread; None without ptxas, or where the kernel is not built."""
-    from ..gemm.choice import kernel_of
-
     if toolchain.ptxas() is None:
         return None
     try:
@@ -147,8 +145,6 @@ def _registers(asked: Any, config: Config) -> int | None:
 
 def _library(asked: Any) -> tuple[str, dict[str, Any], Config | None]:
     """(the library's own explanation, the same as data, its configuration where it is a large-product one)."""
-    from .. import gemm as library
-
     found = library.explain(asked)
     config = found.choice.config
     return found.text(), found.data(), config if isinstance(config, Config) else None

@@ -75,8 +75,7 @@ def changed_config(config: Any, pdl: bool | None, constant_weights: bool) -> Any
     small = isinstance(config, DecodeConfig)
     if pdl is not None:
         config = replace(config, trigger="start" if pdl else "off") if small else replace(config, pdl=pdl)
-    ahead = constant_weights and (small or (config.ctas == 1 and config.pdl))
-    return replace(config, constant_weights=True) if ahead else config
+    return choice.promised(config) if constant_weights else config
 
 
 def built(problem: Problem, config: Any) -> tuple[dict[str, Any], Any]:
