@@ -87,8 +87,7 @@ def rungs(words: str) -> list[str]:
         )
         figures = (f"{step.tflops:.4g}", f"{step.of_cublas:.3f}") if step else ("not measured yet", "")
         more = gain.get(rung.number)
-        base = f" of rung {rung.shows}" if rung.shows else ""
-        rows.append([name, seed, *figures, f"{more:.2f}{base}" if more else ""])
+        rows.append([name, seed, *figures, f"{more:.2f}" if more else ""])
     return table(["rung", "seed, TFLOP/s", f"H200, TFLOP/s{where}", "of cuBLAS", "gain"], rows)
 
 

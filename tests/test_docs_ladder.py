@@ -19,6 +19,10 @@ CHAPTERS = sorted(path for path in FOLDER.glob("*.md") if path != CONTENTS)
 PAGES = [CONTENTS, *CHAPTERS]
 MOST_BYTES = 1_500_000
 QUICK_COMMANDS = {"warploom ladder --emulate --rungs 8,9", "warploom explain 4096 4096 4096"}
+TIE = 0.015
+"""Two rungs as close as this, as a share of the speed, are as fast as one another."""
+COALESCING = 8
+"""How many times as fast the naive kernel is at least when its warps read rows."""
 QUICK_PICTURES = {"larger", "edges", "gains", "turns"}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -110,6 +114,22 @@ def test_all_markers_are_known(book: ModuleType) -> None:
         text = page.read_text()
         known = len(book.CODE.findall(text)) + len(book.TABLE.findall(text))
         assert known == text.count("<!-- "), page.name
+
+
+def test_at_most_three_rungs_are_slower_than_the_one_below_and_it_is_said_which_and_why() -> None:
+    from warploom.lab import climb
+    from warploom.lab.pictures.measured import steps
+
+    measured = [{"rung": step.number, "tflops": step.tflops} for step in steps(ROOT / "benchmarks" / "results")]
+    gains = {row["rung"]: row.get("gain", 1.0) for row in climb.with_gains(measured, "tflops")}
+    facts = (ROOT / "docs" / "measured-facts.md").read_text()
+    reasons = facts.split("Each rung should be no slower")[1].split("The same kernels on zeros")[0]
+    explained = {int(number) for number in re.findall(r"^- (\d+) ", reasons, re.MULTILINE)}
+    said = re.search(r"^Rungs ([\d, and]+) are slower", CONTENTS.read_text(), re.MULTILINE)
+    assert said is not None and {int(number) for number in re.findall(r"\d+", said[1])} == explained
+    assert len(explained) <= 3
+    assert {number for number, gain in gains.items() if gain < 1 - TIE} <= explained
+    assert gains[2] >= COALESCING
 
 
 # -- what it says to run -------------------------------------------------------------------------------------------

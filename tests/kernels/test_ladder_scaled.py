@@ -110,7 +110,7 @@ def test_an_odd_k_is_refused_and_what_to_do_is_said(which: str):
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize("which", ["naive", "ampere_multistage", "registers", "stmatrix", "split_tail"])
+@pytest.mark.parametrize("which", ["naive_coalesced", "ampere_multistage", "registers", "stmatrix", "split_tail"])
 def test_a_result_that_overlaps_c_elsewhere_is_refused(which: str):
     rung = find(which)
     a, b = operands(rung, 64, 64, 64)

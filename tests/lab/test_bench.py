@@ -70,6 +70,13 @@ def test_alone_runs_solid_blocks_a_b_a_b_and_drops_their_beginnings() -> None:
     assert len(dropped) >= 2 * 5, "the first quarter of a second does not count"
 
 
+def test_of_a_kernel_that_takes_longer_than_a_block_one_launch_of_each_block_counts() -> None:
+    clock = Clock()
+    spreads = timing.alone({"slow": taking("slow", 2.0)}, block_s=0.25, timer=clock)
+    assert spreads["slow"].samples == pytest.approx([2.0, 2.0])
+    assert len(clock.ran) == 2 * (1 + 1 + 1), "one to see how long it takes, one that is dropped, one that counts"
+
+
 def test_interleaved_runs_every_contender_once_in_each_round_in_changing_order() -> None:
     clock = Clock()
     calls = {name: taking(name, 0.001) for name in "abcd"}

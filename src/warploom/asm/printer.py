@@ -159,7 +159,8 @@ def _number_files(module: Module) -> dict[str, int]:
     for function in module.functions:
         for statement in walk(function.body or ()):
             if isinstance(statement, Instruction) and statement.location is not None:
-                files.setdefault(statement.location.file, max(files.values(), default=0) + 1)
+                if statement.location.file not in files:
+                    files[statement.location.file] = max(files.values(), default=0) + 1
     return files
 
 

@@ -27,7 +27,7 @@ def run_ampere(request: Request, out: Any, stream: Any = None) -> Any:
     """
     from functools import partial
 
-    from ..kernels.ladder.r05_ampere_multistage import Config, build
+    from ..kernels.ladder.r06_ampere_multistage import Config, build
 
     problem, product = request.problem, request.problem.product
     if product.a is not bf16 or product.out not in (bf16, f32):

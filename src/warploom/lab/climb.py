@@ -62,23 +62,14 @@ def runnable(rungs: Sequence[Rung], arch: str, gpu: str, asked: bool) -> tuple[t
 
 
 def with_gains(rows: Sequence[Mapping[str, Any]], value: str) -> list[dict[str, Any]]:
-    """The rows, each with `gain`: how many times the rung below (or, for a counterexample, the rung it belongs to).
-
-    value: the column compared; larger is better. A rung below is the last one that is no counterexample.
-    """
+    """The rows, each with `gain`: how many times the row before it. value: the column compared; larger is better."""
     found: list[dict[str, Any]] = []
-    by_number: dict[int, float] = {}
     below: float | None = None
     for row in rows:
-        rung = find(row["rung"])
         figure = row.get(value)
         mine = figure["median"] if isinstance(figure, Mapping) else figure
-        base = by_number.get(rung.shows) if rung.shows is not None else below
-        found.append({**row, **({"gain": round(mine / base, 4)} if mine and base else {})})
-        if mine:
-            by_number[rung.number] = mine
-            if rung.shows is None:
-                below = mine
+        found.append({**row, **({"gain": round(mine / below, 4)} if mine and below else {})})
+        below = mine or below
     return found
 
 

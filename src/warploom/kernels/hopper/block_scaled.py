@@ -15,7 +15,8 @@ Roles      producer   warpgroup 0, one thread: TMA loads, one stage for each blo
 Barriers   full[s]    1 arrival + bytes of the stage                  producer -> consumers
            empty[s]   1 arrival for each consumer                     -> producer
            bar 1..    128 threads of a consumer, twice for each store box
-Scales     read from global memory one block of k ahead: two rows' for each 64 rows of a thread, one for the columns
+Scales     read from global memory one block of k ahead: two rows' for each 64 rows of a thread, one for the columns;
+           each array may have its blocks of k contiguous ("K") or the others ("MN")
 Limits     any M; N of whole 16-byte pieces of D; K a multiple of 128; tile_n divides 128
 """
 
@@ -50,6 +51,7 @@ from ...lang.values import Register
 from . import gemm
 from .description import Config, Product
 
+SCALE_MAJORS = ("K", "MN")
 SCALE_BLOCK = 128
 """Elements of k, and columns of B, that share a scale."""
 CONFIG = Config(tile_m=192, tile_n=128, consumers=3, stages=5, slots=1, ctas=1)
@@ -63,10 +65,13 @@ def build(
     product: Product = Product(e4m3, e4m3),  # noqa: B008 - frozen
     config: Config = CONFIG,
     overhang: bool = False,
+    scale_a_major: str = "MN",
+    scale_b_major: str = "K",
 ) -> Kernel:
     """The kernel; called as kernel(a, b, scale_a, scale_b, out=d).
 
-    a (M, K), b (N, K); scale_a (K / 128, M) and scale_b (N / 128 rounded up, K / 128), f32, contiguous; d (M, N).
+    a (M, K), b (N, K); scale_a (K / 128, M), or (M, K / 128) where `scale_a_major` is "K"; scale_b (N / 128 rounded up,
+    K / 128), or (K / 128, N / 128) where `scale_b_major` is "MN"; both f32, contiguous; d (M, N).
     `overhang`: as of `gemm.build`.
     Raises ArgumentError where the configuration does not fit.
     """
@@ -81,7 +86,7 @@ def build(
     @kernel(
         in_specs=(
             gemm.operand_a(product, config), gemm.operand_b(product, config),
-            Tile("Blocks", "M", f32), Tile("ColumnBlocks", "Blocks", f32),
+            scale_array("M", scale_a_major), scale_array("ColumnBlocks", scale_b_major),
         ),
         out_specs=(gemm.result(product, overhang=overhang),),
         grid=persistent_grid((config.tile_m, config.tile_n)),
@@ -116,12 +121,20 @@ def build(
             state, first = ring.consumer_state(), me * config.rows
             acc = wgmma_accumulators(config.rows, config.tile_n)
             for here in work.tiles():
-                scales = Scales(ScaleA, ScaleB, here.row + first, here.column, len(acc), count)
+                layouts = scale_a_major, scale_b_major
+                scales = Scales(ScaleA, ScaleB, layouts, here.row + first, here.column, len(acc), count)
                 multiply(ring, state, acc, first, count, scales)
                 out.store(acc, me, here.row + first, here.column)
             out.finish()
 
     return block_scaled
+
+
+def scale_array(along: str, major: str) -> Tile:
+    """The array of scales along M or blocks of N, and along blocks of K: "K" has the latter contiguous."""
+    if major not in SCALE_MAJORS:
+        raise ArgumentError("an array of scales has no such layout", expected=", ".join(SCALE_MAJORS), got=repr(major))
+    return Tile(along, "Blocks", f32) if major == "K" else Tile("Blocks", along, f32)
 
 
 @dataclass
@@ -136,31 +149,38 @@ class Scales:
     """The scales of one thread's rows and its tile's columns, read one block of k ahead.
 
     Args:
+        majors: which dimension of ScaleA and of ScaleB is contiguous: "K" or "MN".
         row, column: where the consumer's rows and the tile begin in D.
         blocks: blocks of 64 rows; a thread has two rows of each, 16 w + l / 4 and 8 further (PTX ISA 9.7.15.5.1.1).
         count: blocks of k.
     """
 
     def __init__(
-        self, ScaleA: ArrayHandle, ScaleB: ArrayHandle, row: Register, column: Register, blocks: int, count: Register
-    ) -> None:
+        self, ScaleA: ArrayHandle, ScaleB: ArrayHandle, majors: tuple[str, str], row: Register, column: Register,
+        blocks: int, count: Register,
+    ) -> None:  # fmt: skip
         self.count = count
-        extent = ScaleA.shape[1]
+        rows = ScaleA.shape[majors[0] != "K"]
         thread = ptx.special.tid.x() & 127
         mine = row + ((thread >> 5) << 4) + ((thread & 31) >> 2)
-        self.pitch = extent.to(u64) * f32.bytes
-        self.next_block = reg.scalar(u64, init=f32.bytes)
-        self.rows = [self._row(ScaleA, mine + offset, extent) for block in range(blocks) for offset in (
+        one = reg.scalar(u64, init=f32.bytes)
+        self.pitch = one if majors[0] == "K" else rows.to(u64) * f32.bytes
+        self.rows = [self._row(ScaleA, mine + offset, rows, majors[0]) for block in range(blocks) for offset in (
             block * WGMMA_ROWS, block * WGMMA_ROWS + 8)]  # fmt: skip
-        first = (column // SCALE_BLOCK).to(u64) * count
+        first = (column // SCALE_BLOCK).to(u64)
+        if majors[1] == "K":
+            first, self.next_block = first * count, one
+        else:
+            self.next_block = ScaleB.shape[1].to(u64) * f32.bytes
         address = ScaleB.pointer() + first * f32.bytes
         self.columns = _Row(address, _read(address))
 
-    @staticmethod
-    def _row(ScaleA: ArrayHandle, row: Register, extent: Register) -> _Row:
+    def _row(self, ScaleA: ArrayHandle, row: Register, rows: Register, major: str) -> _Row:
         """A row behind the end reads the last one's scale, for a result that is not stored."""
-        inside = ptx.select(row < extent, row, extent - 1)
-        address = ScaleA.pointer() + inside.to(u64) * f32.bytes
+        inside = ptx.select(row < rows, row, rows - 1).to(u64)
+        if major == "K":
+            inside = inside * self.count
+        address = ScaleA.pointer() + inside * f32.bytes
         return _Row(address, _read(address))
 
     def take(self, k_tile: Register) -> list[Register]:

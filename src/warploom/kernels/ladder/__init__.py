@@ -22,12 +22,12 @@ def _hopper(number: int, module: str, idea: str, tflops: float | None = None) ->
 
 RUNGS: tuple[Rung, ...] = (
     Rung(
-        1, "r01_naive", "a thread for an element, a warp along a row", "sm_80", f32, f32, layout="NN",
-        seed=Seed(3.171, 4096, "H100 PCIe", _POST),
+        1, "r01_naive_uncoalesced", "a thread for an element, a warp down a column", "sm_80", f32, f32, layout="NN",
+        seed=Seed(0.243, 4096, "H100 PCIe", _POST),
     ),
     Rung(
-        2, "r02_naive_uncoalesced", "row and column swapped: no coalescing", "sm_80", f32, f32, layout="NN",
-        seed=Seed(0.243, 4096, "H100 PCIe", _POST), shows=1,
+        2, "r02_naive_coalesced", "coalescing: a warp along a row", "sm_80", f32, f32, layout="NN",
+        seed=Seed(3.171, 4096, "H100 PCIe", _POST),
     ),
     Rung(3, "r03_shared_memory", "tiles in shared memory: 32 uses of each element fetched", "sm_80", f32, f32),
     Rung(
@@ -35,12 +35,11 @@ RUNGS: tuple[Rung, ...] = (
         seed=Seed(32.0, 4096, "H100", _POST),
     ),
     Rung(
-        5, "r05_ampere_multistage", "tensor cores (mma.sync), fed by cp.async and ldmatrix", "sm_80", bf16, bf16,
+        5, "r05_register_staged", "tensor cores (mma.sync), fed through registers and ldmatrix", "sm_80", bf16, bf16,
         (1, 8, 8),
     ),
     Rung(
-        6, "r06_register_staged", "without cp.async: tiles pass through registers", "sm_80", bf16, bf16, (1, 8, 8),
-        shows=5,
+        6, "r06_ampere_multistage", "cp.async: copies run ahead and touch no register", "sm_80", bf16, bf16, (1, 8, 8),
     ),
     Rung(7, "r07_cp_async_wgmma", "wgmma, still fed by cp.async", "sm_90a", bf16, bf16, (1, 8, 8)),
     _hopper(8, "r08_tma_wgmma", "TMA brings the tiles; load and multiply take turns", 317),

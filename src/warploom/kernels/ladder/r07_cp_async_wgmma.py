@@ -1,7 +1,7 @@
 """Rung 7: Hopper's tensor cores, fed the old way: wgmma reads what cp.async brought.
 
 Idea       wgmma reads both operands from shared memory by itself: no ldmatrix, no fragments, and 64 x 128 x 16 in one
-           instruction of four warps. The copies are still those of rung 5, so each thread still calculates addresses
+           instruction of four warps. The copies are still those of rung 6, so each thread still calculates addresses
            and predicates for every 16 bytes: the tensor core is twice as fast and the loads are not.
 
                copies of t here, fence, bar | wgmmas of t start | copies of t+stages-1 start | wgmmas of t done

@@ -42,8 +42,6 @@ class Rung:
         multiples: what M, N and K must be divisible by. With `Config(any_n=True)`, N may be any.
         layout: "TN" where B is (N, K); "NN" where it is (K, N).
         seed: the figure it is compared with, if there is one.
-        shows: number of the rung it is a counterexample of: what is lost without an idea. Such a rung is not meant to
-            be faster than the one below it.
     """
 
     number: int
@@ -55,7 +53,6 @@ class Rung:
     multiples: tuple[int, int, int] = (1, 1, 1)
     layout: str = "TN"
     seed: Seed | None = None
-    shows: int | None = None
 
     @property
     def name(self) -> str:

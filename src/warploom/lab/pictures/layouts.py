@@ -120,7 +120,7 @@ def observed(kernel: Kernel, keep: Callable[[str, str, int], bool], *arrays: Any
 
 
 def coalescing(side: int = 32) -> str:
-    """What warp 0 of rungs 1 and 2 touches in its first step: one element of A or 32, in how many sectors."""
+    """What warp 0 of rungs 1 and 2 touches in its first step: 32 elements of A or one, in how many sectors."""
     import numpy as np
 
     drawn, axes = figure(7.6, 4.9, 2, 3)
@@ -155,7 +155,7 @@ def results() -> str:
     import ml_dtypes
     import numpy as np
 
-    shown = ((1, 32, 32, np.float32), (4, 128, 128, np.float32), (5, 128, 128, ml_dtypes.bfloat16),
+    shown = ((2, 32, 32, np.float32), (4, 128, 128, np.float32), (5, 128, 128, ml_dtypes.bfloat16),
              (8, 64, 64, ml_dtypes.bfloat16))  # fmt: skip
     drawn, axes = figure(7.6, 2.45, 1, len(shown))
     for each, (number, m, n, dtype) in zip(axes, shown, strict=True):

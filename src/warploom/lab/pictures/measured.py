@@ -57,7 +57,7 @@ def gains(results: Path) -> str:
     for each, group, kind in zip(axes, groups, ("fp32, no tensor cores", "bf16, tensor cores"), strict=True):
         for at, step in enumerate(group):
             rung = find(step.number)
-            each.barh(at, step.tflops, 0.7, color=TILES[0] if rung.shows is None else TILES[1], zorder=2)
+            each.barh(at, step.tflops, 0.7, color=TILES[0], zorder=2)
             each.text(step.tflops, at, f" {step.tflops:.3g}", va="center", fontsize=7, color=INK)
             if rung.seed is not None:
                 each.plot([rung.seed.tflops] * 2, [at - 0.42, at + 0.42], color=ACCENT, linewidth=1.6, zorder=3)
@@ -67,7 +67,7 @@ def gains(results: Path) -> str:
         each.tick_params(axis="y", labelsize=7, length=0)
         each.grid(axis="y", visible=False)
     size = measured[0].row["m"] if measured else 0
-    told = "Red: the seed's figure (its own GPU and size).   Ochre: counterexamples."
+    told = "Red: the seed's figure (its own GPU and size)."
     axes[1].set_xlabel(f"TFLOP/s, {size} x {size} x {size}, H200, each alone.   {told}", fontsize=7)
     return svg(drawn)
 

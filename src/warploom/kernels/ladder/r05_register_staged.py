@@ -1,11 +1,13 @@
-"""Rung 6: the same without asynchronous copies: global memory to registers to shared memory, as on Volta.
+"""Rung 5: tensor cores; tiles come as before Ampere, through registers into one of two buffers.
 
-Idea       A counterexample. Before cp.async a load from global memory could only end in a register: the next k-tile
-           waits in 32 registers of each thread while this one is multiplied, and is written to the other of two
-           buffers afterwards. One tile runs ahead instead of two, every byte passes through a register, and the
-           stores take issue slots from the tensor cores.
+Idea       mma.sync multiplies 16 x 8 x 16 in one instruction, so now everything is about feeding it. Loads are still
+           those of rung 4: the next k-tile waits in 32 registers of each thread while this one is multiplied. But it
+           is written to the other of two buffers, so one barrier for a tile is enough. ldmatrix brings the fragments
+           of the next step of 16 while the tensor core works on this one.
 
                load t+1 -> registers | multiply t | registers -> buffer (t+1) % 2 | barrier
+
+           Tiles are swizzled: the eight rows that an ldmatrix reads lie in eight different groups of banks.
 Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128
 Barriers   bar 0, once for each k-tile: the other buffer is written, and this one is read
 Buffers    2 stages of A 128 x 32 and B 128 x 32 bf16, 32 KiB

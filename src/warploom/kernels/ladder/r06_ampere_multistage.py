@@ -1,14 +1,14 @@
-"""Rung 5: tensor cores on Ampere; copies run ahead in shared memory, fragments in registers.
+"""Rung 6: Ampere's asynchronous copies: they run ahead in shared memory, fragments in registers.
 
-Idea       mma.sync multiplies 16 x 8 x 16 in one instruction, so now everything is about feeding it. Two pipelines, one
-           inside the other: cp.async keeps `stages - 1` k-tiles on their way to shared memory without touching a
-           register, and ldmatrix brings the fragments of the next step of 16 while the tensor core works on this one.
+Idea       On rung 5 every byte passes through a register, one tile runs ahead, and stores take issue slots from the
+           tensor cores. cp.async copies to shared memory without touching a register, so more can be on its way:
+           `stages - 1` k-tiles, each twice as long as there. Two pipelines are left, one inside the other, and the
+           inner one does not stop at the end of a k-tile:
 
                global -> shared   [t+1][t+2] under way
                shared -> register        step s+1        step s+2        step s+3
                tensor core         step s          step s+1        step s+2
 
-           Tiles are swizzled: the eight rows that an ldmatrix reads lie in eight different groups of banks.
 Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128; two CTAs on an SM, so that one multiplies while the
            other stores its result
 Barriers   bar 0, once for each k-tile: its copies have arrived, and the stage before it is free
