@@ -481,7 +481,7 @@ def test_a_damaged_cubin_is_built_anew_for_the_one_who_asks_for_it(tmp_path, dam
 # -- interrupts --------------------------------------------------------------------------------------------------
 
 INTERRUPTED = """
-import sys, time
+import signal, sys, time
 import numpy as np
 import warploom
 from warploom import config
@@ -492,6 +492,8 @@ loop = "mov.u32 %r6, 0; AGAIN: add.u32 %r6, %r6, 1; setp.ne.u32 %p, %r6, 0; @%p 
 long = SCALE_ADD.replace("DONE:", loop)
 a, c = np.ones(64, np.float32), np.zeros(64, np.float32)
 arguments = (a, a, c, 64, 2.0)
+# A process whose parent runs in the background of a shell begins with this signal ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 print("running", flush=True)
 try:
     warploom.emulate(long, *arguments, grid=1, block=64)

@@ -174,6 +174,23 @@ def test_scales_of_blocks_and_precise_sums_are_exact_to_f32(m, n, k):
         warploom.matmul(qx[:, :96], qw.T[:96], accumulate="precise")
 
 
+@pytest.mark.parametrize("a_along_m", [True, False])
+@pytest.mark.parametrize("b_along_k", [True, False])
+def test_scales_of_blocks_are_read_where_they_lie(a_along_m, b_along_k):
+    rng = np.random.default_rng(7)
+    x, w = rng.standard_normal((200, 384)).astype(np.float32), rng.standard_normal((264, 384)).astype(np.float32)
+    (qx, sx), (qw, sw) = warploom.quantize(x, "block128"), warploom.quantize(w, "block128", block=(128, 128))
+    scale_a = np.asfortranarray(sx) if a_along_m else np.ascontiguousarray(sx)
+    scale_b = np.asfortranarray(sw.T) if b_along_k else np.ascontiguousarray(sw.T)
+    options = {"scale_a": scale_a, "scale_b": scale_b, "out_dtype": np.float32}
+    problem = read(qx, qw.T, options).problem
+    assert (problem.scale_a_major, problem.scale_b_major) == ("MN" if a_along_m else "K", "K" if b_along_k else "MN")
+    usual = {"scale_a": np.asfortranarray(sx), "scale_b": np.asfortranarray(sw.T), "out_dtype": np.float32}
+    np.testing.assert_array_equal(warploom.matmul(qx, qw.T, **options), warploom.matmul(qx, qw.T, **usual))
+    apart = {**options, "scale_a": np.repeat(scale_a, 2, 1)[:, ::2], "scale_b": np.repeat(scale_b, 2, 1)[:, ::2]}
+    np.testing.assert_array_equal(warploom.matmul(qx, qw.T, **apart), warploom.matmul(qx, qw.T, **usual))
+
+
 def test_two_runs_give_the_same_bits():
     rng = np.random.default_rng(1)
     a, b = draw(rng, (130, 192), BF16), draw(rng, (192, 72), BF16)

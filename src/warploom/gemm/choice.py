@@ -241,7 +241,8 @@ def kernel_of(problem: Problem, config: AnyConfig) -> Any:
 
     more = {"overhang": True} if problem.n * problem.product.out.bytes % TMA_BYTES else {}
     if problem.promoted:
-        return block_scaled.build(problem.product, config, **more)
+        majors = {"scale_a_major": problem.scale_a_major, "scale_b_major": problem.scale_b_major}
+        return block_scaled.build(problem.product, config, **more, **majors)
     if isinstance(config, DecodeConfig):
         return decode.build(problem.product, config, problem.fusion)
     return gemm.build(problem.product, config, problem.fusion, **more)

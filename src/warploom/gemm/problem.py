@@ -34,6 +34,7 @@ class Problem:
         batch: leading sizes; () for one product.
         accumulate: "default", "fast" (the tensor core's own, fewer bits for fp8) or "precise".
         constant_weights: the promise that no kernel still running writes B.
+        scale_a_major, scale_b_major: of scales of blocks: "K" where the blocks of k are contiguous, else "MN".
     """
 
     m: int
@@ -44,6 +45,8 @@ class Problem:
     batch: tuple[int, ...] = ()
     accumulate: str = "default"
     constant_weights: bool = False
+    scale_a_major: str = "MN"
+    scale_b_major: str = "K"
 
     @classmethod
     def of(

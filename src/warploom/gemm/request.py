@@ -20,10 +20,8 @@ from ..kernels.hopper.description import ACTIVATIONS, Fusion
 from ..runtime.arrays import ArrayView, view
 from ..runtime.validate import overlap
 from .problem import ACCUMULATE, EIGHT_BIT_FLOATS, Problem, product_of
+from .scales import check_blocks, read_scales, with_majors
 from .views import merged, restrided, stored, transposed
-
-BLOCK = 128
-"""Elements of k, and of n, that share one scale of a block-scaled product."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
             hint="do the rest on the s32 result",
         )
 
-    scale_a, scale_b, scales, factor = _scales(options, product.a, m, n, k)
+    scale_a, scale_b, scales, factor = read_scales(options, product.a, m, n, k)
     alpha *= factor
     scale_out = _one(options.get("scale_out"), "scale_out", left)
     if scale_out is not None and product.out not in EIGHT_BIT_FLOATS:
@@ -136,7 +134,7 @@ def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
     if scales == "block128" and product.a not in EIGHT_BIT_FLOATS:
         raise ArgumentTypeError("blocks of 128 have scales where operands have eight bits", got=str(product.a))
     if scales == "block128" or (accumulate == "precise" and product.a in EIGHT_BIT_FLOATS):
-        scale_a, scale_b = _of_blocks(scale_a, scale_b, scales, m, n, k)
+        check_blocks(scales, k)
         extra = [alpha != 1.0, along, activation, gate is not None, addend is not None, product.out.bits == 8]
         if any(extra) or batch:
             raise ArgumentError(
@@ -225,7 +223,10 @@ def _with_layouts(request: Request) -> Request:
     first_a = restrided(request.a, request.a.shape[-2:], request.a.strides[-2:])
     first_b = transposed(restrided(request.b, request.b.shape[-2:], request.b.strides[-2:]))
     product = replace(problem.product, a_major=stored(first_a, sixteen).major, b_major=stored(first_b, sixteen).major)
-    return replace(request, problem=replace(problem, product=product))
+    problem = replace(problem, product=product)
+    if problem.promoted:
+        problem = with_majors(problem, request.scale_a, request.scale_b)
+    return replace(request, problem=problem)
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------
@@ -294,67 +295,6 @@ def _one(value: Any, name: str, model: ArrayView) -> ArrayView | None:
     if array.dtype is not f32 or array.size != 1:
         raise ArgumentTypeError(f"{name}= is not one f32", got=array.describe())
     return restrided(array, (1,), (4,))
-
-
-def _scales(
-    options: Mapping[str, Any], dtype: DType, m: int, n: int, k: int
-) -> tuple[ArrayView | None, ArrayView | None, str | None, float]:
-    """scale_a, scale_b as the kernel takes them, their kind, and what numbers among them multiply alpha by."""
-    given = {name: options.get(name) for name in ("scale_a", "scale_b")}
-    numbers = {name: value for name, value in given.items() if isinstance(value, Real)}
-    if all(value is None for value in given.values()):
-        return None, None, None, 1.0
-    if dtype is s8:
-        raise ArgumentTypeError("s8 x s8 gives exact s32 sums, which are not scaled", expected="no scale_a=, scale_b=")
-    factor = 1.0
-    for value in numbers.values():
-        factor *= float(value)
-    arrays = {name: view(value, name) for name, value in given.items() if value is not None and name not in numbers}
-    if not arrays:
-        return None, None, None, factor
-    if len(arrays) < 2:
-        (missing,) = set(given) - set(arrays)
-        (have,) = arrays
-        raise ArgumentError(
-            f"`{have}` is an array and `{missing}` is not",
-            expected="two arrays: one number each, or one for each row of a and one for each column of b",
-            got=f"{missing}={given[missing]!r}",
-        )
-    for name, array in arrays.items():
-        if array.dtype is not f32:
-            raise ArgumentTypeError(f"`{name}` has the wrong type", expected="f32", got=array.describe())
-    a, b = arrays["scale_a"], arrays["scale_b"]
-    if a.size == 1 and b.size == 1 and (m, n) != (1, 1) or (a.shape in ((), (1,)) and b.shape in ((), (1,))):
-        return restrided(a, (1,), (4,)), restrided(b, (1,), (4,)), "tensor", factor
-    if a.shape in ((m, 1), (m,)) and b.shape in ((1, n), (n,)):
-        along_b = b.strides[-1]
-        return restrided(a, (m,), (a.strides[0],)), restrided(b, (n,), (along_b,)), "row", factor
-    blocks = -(-k // BLOCK)
-    if a.shape == (m, blocks) and b.shape == (blocks, -(-n // BLOCK)):
-        return a, b, "block128", factor
-    raise ArgumentError(
-        "`scale_a` and `scale_b` have shapes that do not go together",
-        expected=f"one number each; or ({m}, 1) and (1, {n}); or, for blocks of {BLOCK}, ({m}, {blocks}) and "
-        f"({blocks}, {-(-n // BLOCK)})",
-        got=f"{a.shape} and {b.shape}",
-    )
-
-
-def _of_blocks(
-    a: ArrayView | None, b: ArrayView | None, kind: str | None, m: int, n: int, k: int
-) -> tuple[ArrayView | None, ArrayView | None]:
-    """Scales for a kernel that has one for each block. Raises ArgumentError where they cannot be told by blocks."""
-    if kind == "row":
-        raise ArgumentError(
-            'accumulate="precise" takes one scale for a whole block of 128 columns of `b`',
-            expected="scales of the tensors, or of blocks of 128",
-            got="one scale for each row of a and each column of b",
-        )
-    if k % BLOCK:
-        raise ArgumentError(
-            f"sums are promoted every {BLOCK} of k", expected=f"K a multiple of {BLOCK}", got=k, hint="pad with zeros"
-        )
-    return a, b
 
 
 def _out(out: ArrayView | None, shape: tuple[int, ...], dtype: DType) -> ArrayView | None:

@@ -26,7 +26,8 @@ from . import reference
 from .choice import EMULATED, Choice, Gpu, choose, gpu_of
 from .problem import TMA_BYTES, Problem
 from .programs import ready
-from .request import BLOCK, Request
+from .request import Request
+from .scales import BLOCK
 from .views import (
     broadcast,
     copy_into,
@@ -252,19 +253,23 @@ class Hopper:
         return copy
 
     def _block_scales(self) -> tuple[ArrayView, ArrayView]:
-        """(K/128, M) and (N/128, K/128): the caller's, transposed, or one number everywhere."""
+        """The caller's as the kernel takes them, whichever dimension is contiguous, or one number everywhere."""
         request, problem = self.request, self.request.problem
         blocks = problem.k // BLOCK
         found = []
-        for name, shape in (("scale_a", (problem.m, blocks)), ("scale_b", (blocks, -(-problem.n // BLOCK)))):
+        for name, shape, turned in (
+            ("scale_a", (problem.m, blocks), problem.scale_a_major == "MN"),
+            ("scale_b", (blocks, -(-problem.n // BLOCK)), problem.scale_b_major == "K"),
+        ):
             array = getattr(request, name)
             if array is None or array.size == 1 != shape[0] * shape[1]:
-                wide = replace(view(new_array(request.a, shape[::-1], f32), name), writable=True)
-                fill(wide, array)
+                wide = shape[::-1] if turned else shape
+                made = replace(view(new_array(request.a, wide, f32), name), writable=True)
+                fill(made, array)
                 self.copied = True
-                found.append(wide)
+                found.append(made)
             else:
-                found.append(self._vector(transposed(array), name))
+                found.append(self._vector(transposed(array) if turned else array, name))
         return found[0], found[1]
 
     def _vector(self, array: ArrayView, name: str) -> ArrayView:

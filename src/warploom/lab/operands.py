@@ -32,7 +32,8 @@ class Operands:
     Attributes:
         a: (M, K); b: (N, K), or (experts, N, K) for a grouped product.
         out: (M, N).
-        scale_a, scale_b: f32: one number each, (M, 1) and (N, 1), or (M, K / 128) and (N / 128, K / 128).
+        scale_a, scale_b: f32: one number each, (M, 1) and (N, 1), or (M, K / 128), whose columns are contiguous, and
+            (N / 128, K / 128).
         bias: (N,), for "gelu"; up: (N, K), the other weights of "swiglu".
         ends: (experts,) s32, the row behind the last one of each, for a grouped product.
     """
@@ -80,6 +81,8 @@ def make(problem: Problem, data: str = "normal", sets: int = 1, device: str = "c
         else:
             b, scale_b = quantised(values(*b_shape), problem.scales, types[problem.dtype], "b")
         a, scale_a = quantised(values(problem.m, problem.k), problem.scales, types[problem.dtype], "a")
+        if problem.scales == "block128":
+            scale_a = scale_a.T.contiguous().T  # along m in memory, the layout that all contenders take
         made = Operands(a, b, torch.empty(problem.m, problem.n, dtype=types[problem.out], device=device),
                         scale_a, scale_b)  # fmt: skip
         if problem.kind == "gelu":
