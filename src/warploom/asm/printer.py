@@ -159,8 +159,7 @@ def _number_files(module: Module) -> dict[str, int]:
     for function in module.functions:
         for statement in walk(function.body or ()):
             if isinstance(statement, Instruction) and statement.location is not None:
-                if statement.location.file not in files:
-                    files[statement.location.file] = max(files.values(), default=0) + 1
+                files.setdefault(statement.location.file, max(files.values(), default=0) + 1)
     return files
 
 
