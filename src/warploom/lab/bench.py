@@ -44,6 +44,7 @@ class Plan:
         data: of `operands.DATA`.
         seconds: for each contender of a problem, under each protocol.
         launch: "graph" or "stream".
+        rounds: of the protocol "interleaved"; 0: as many as `seconds` are long.
     """
 
     suite: Suite
@@ -53,6 +54,7 @@ class Plan:
     data: str = "normal"
     seconds: float = 2.0
     launch: str = "graph"
+    rounds: int = 0
 
 
 def plan(
@@ -268,7 +270,8 @@ class Bench:
         if protocol == "alone":
             spreads = timing.alone(calls, block_s=seconds / 2, timer=timer, watch=watch)
         elif protocol == "interleaved":
-            spreads = timing.interleaved(calls, rounds=max(15, round(seconds / 0.015)), timer=timer, watch=watch)
+            rounds = self.plan.rounds or max(15, round(seconds / 0.015))
+            spreads = timing.interleaved(calls, rounds=rounds, timer=timer, watch=watch)
         else:
             most = max(per.values())
             spreads = timing.burst(calls, rounds=max(3, round(seconds / 0.3)), timer=timer, watch=watch, calls=most)

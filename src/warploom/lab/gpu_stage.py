@@ -25,6 +25,24 @@ MOST_CALLS = 256
 _HOST_ROUNDS, _HOST_PASSES = 40, 15
 
 
+def compared(
+    exact: Reference, sets: Sequence[Operands], prepared: Prepared, wait: Callable[[], object]
+) -> tuple[float, bool]:
+    """Run every call of a contender once: the error for the first set of operands, and whether everything is right.
+
+    `exact` is the first set's; of the other sets' results it is only asked that all of them were written.
+    """
+    for each in sets:
+        each.out.fill_(float("nan"))
+    for call in prepared.calls:
+        call()
+    wait()
+    error, right = exact.errors(result(prepared.calls[0], sets[0]))
+    for call, each in zip(prepared.calls[1:], sets[1:], strict=True):
+        right = right and not bool(result(call, each).isnan().any())
+    return error, right
+
+
 class GpuStage:
     """The first GPU that torch sees. Raises NoGpuError where torch or a GPU is missing."""
 
@@ -71,15 +89,7 @@ class GpuStage:
         if exact is None:
             self._references.clear()
             exact = self._references[id(first)] = operands.reference(problem, first)
-        for each in sets:
-            each.out.fill_(float("nan"))
-        for call in prepared.calls:
-            call()
-        self._torch.cuda.synchronize()
-        error, right = exact.errors(result(prepared.calls[0], first))
-        for call, each in zip(prepared.calls[1:], sets[1:], strict=True):
-            right = right and not bool(result(call, each).isnan().any())
-        return error, right
+        return compared(exact, sets, prepared, self._torch.cuda.synchronize)
 
     def ready(self, prepared: Prepared, launch: str, count: int) -> tuple[Callable[[], object], int]:
         calls = prepared.calls
