@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from ..errors import SourceLocation
 from .nodes import (
@@ -63,60 +64,64 @@ def to_text(module: Module, *, line_info: bool = False) -> str:
     return "\n".join(lines) + "\n"
 
 
-def operand_text(operand: Operand) -> str:
-    """One operand as PTX."""
-    match operand:
-        case Register():
-            return ("!" if operand.negated else "") + name_text(operand.name)
-        case Integer():
-            return operand.text or str(operand.value)
-        case Float():
-            return operand.text or f"0{'f' if operand.bits == 32 else 'd'}{operand.raw:0{operand.bits // 4}X}"
-        case Symbol():
-            return name_text(operand.name) + _offset(operand.offset)
-        case Address():
-            return f"[{_inside(operand)}]"
-        case TensorAddress():
-            return f"[{_inside(operand.base)}, {{{_list(operand.coordinates)}}}]"
-        case Vector():
-            return f"{{{_list(operand.elements)}}}"
-        case Pair():
-            return f"{operand_text(operand.first)}|{operand_text(operand.second)}"
-        case Group():
-            return f"({_list(operand.elements)})"
-        case Sink():
-            return "_"
-        case Raw():
-            return operand.text
-
-
-def instruction_text(instruction: Instruction) -> str:
-    """One instruction as PTX, semicolon included."""
-    operands = ", ".join(map(operand_text, instruction.operands))
-    return f"{guard_text(instruction.guard)}{instruction.opcode}{' ' if operands else ''}{operands};"
-
-
-def guard_text(guard: Guard | None) -> str:
-    """`@%p1 ` or `@!%p1 `, blank included; nothing where there is no guard."""
-    return "" if guard is None else f"@{'!' if guard.negated else ''}{name_text(guard.register)} "
-
-
 @lru_cache(maxsize=16384)
 def name_text(name: str) -> str:
     """A name, in quotes where it is no plain PTX identifier."""
     return name if _PLAIN_NAME.fullmatch(name) else f'"{name}"'
 
 
-def _offset(offset: int) -> str:
-    return f"+{offset}" if offset else ""
+def operand_text(operand: Operand) -> str:
+    """One operand as PTX."""
+    return _OPERANDS[type(operand)](operand)
+
+
+def _register(operand: Register) -> str:
+    name = name_text(operand.name)
+    return f"!{name}" if operand.negated else name
+
+
+def _float(operand: Float) -> str:
+    return operand.text or f"0{'f' if operand.bits == 32 else 'd'}{operand.raw:0{operand.bits // 4}X}"
 
 
 def _inside(address: Address) -> str:
     return operand_text(address.base) + _offset(address.offset)
 
 
+def _offset(offset: int) -> str:
+    return f"+{offset}" if offset else ""
+
+
 def _list(operands: Iterable[Operand]) -> str:
-    return ", ".join(map(operand_text, operands))
+    return ", ".join([_OPERANDS[type(operand)](operand) for operand in operands])
+
+
+_OPERANDS: dict[type, Callable[[Any], str]] = {
+    Register: _register,
+    Integer: lambda operand: operand.text or str(operand.value),
+    Float: _float,
+    Symbol: lambda operand: name_text(operand.name) + _offset(operand.offset),
+    Address: lambda operand: f"[{_inside(operand)}]",
+    TensorAddress: lambda operand: f"[{_inside(operand.base)}, {{{_list(operand.coordinates)}}}]",
+    Vector: lambda operand: f"{{{_list(operand.elements)}}}",
+    Pair: lambda operand: f"{operand_text(operand.first)}|{operand_text(operand.second)}",
+    Group: lambda operand: f"({_list(operand.elements)})",
+    Sink: lambda operand: "_",
+    Raw: lambda operand: operand.text,
+}
+"""How each kind of operand is written."""
+
+
+def instruction_text(instruction: Instruction) -> str:
+    """One instruction as PTX, semicolon included."""
+    operands = _list(instruction.operands)
+    text = f"{instruction.opcode} {operands};" if operands else f"{instruction.opcode};"
+    return text if instruction.guard is None else guard_text(instruction.guard) + text
+
+
+def guard_text(guard: Guard | None) -> str:
+    """`@%p1 ` or `@!%p1 `, blank included; nothing where there is no guard."""
+    return "" if guard is None else f"@{'!' if guard.negated else ''}{name_text(guard.register)} "
 
 
 def variable_text(variable: Variable) -> str:
@@ -159,7 +164,8 @@ def _number_files(module: Module) -> dict[str, int]:
     for function in module.functions:
         for statement in walk(function.body or ()):
             if isinstance(statement, Instruction) and statement.location is not None:
-                files.setdefault(statement.location.file, max(files.values(), default=0) + 1)
+                if statement.location.file not in files:
+                    files[statement.location.file] = max(files.values(), default=0) + 1
     return files
 
 
@@ -234,6 +240,6 @@ class _Printer:
         self.lines.extend(f"{indent}// {line}".rstrip() for line in comment.text.splitlines() or [""])
 
     def _loc(self, location: SourceLocation | None, indent: str) -> None:
-        if location is not None and location != self._last:
+        if location is not None and location is not self._last and location != self._last:
             self._last = location
             self.lines.append(f"{indent}.loc {self.files[location.file]} {location.line} {location.column}")

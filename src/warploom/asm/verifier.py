@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+from typing import Any
 
 from ..errors import ArgumentError, SourceLocation, VerificationError
 from ..isa import arch as isa_arch
@@ -18,6 +19,7 @@ from ..isa.instructions import table
 from ..isa.instructions.schema import Match
 from ..isa.special_registers import SPECIAL_REGISTERS
 from .binding import TAKES_NAMES, Bound, bind
+from .forms import form_of
 from .nodes import (
     Address,
     Block,
@@ -68,6 +70,7 @@ class _Verifier:
         self.machine = machine
         self.found: list[VerificationError] = []
         self.rows: dict[str, tuple[tuple[Match, ...], tuple[Match, ...]]] = {}
+        self.good: set[tuple[Any, ...]] = set()  # forms of instructions in which nothing was found
         self.target: Arch | None = None
         self.scope = module_scope(module)
         self.near: SourceLocation | None = None  # of the last instruction: labels and declarations have none
@@ -213,11 +216,22 @@ class _Verifier:
                     self._label(name, scope, self.near, ".branchtargets")
 
     def _instruction(self, instruction: Instruction, scope: Scope) -> None:
+        form = form_of(instruction, scope.types())
+        if form is not None and form in self.good:
+            return
+        before = len(self.found)
         if instruction.guard is not None:
             self._guard(instruction, scope)
         bound = self._bound(instruction, scope)
         if bound is None:
             return
+        self._operands(instruction, bound, scope)
+        by_name = any(spec.kind in ("label", "symbol") for spec in bound.match.form.operands)
+        if form is not None and not by_name and len(self.found) == before:
+            self.good.add(form)
+
+    def _operands(self, instruction: Instruction, bound: Bound, scope: Scope) -> None:
+        """The names in the operands, and what addresses are made of."""
         base = bound.match.form.base
         kinds = {spec.name: spec for spec in bound.match.form.operands}
         for name, operand in bound.operands.items():

@@ -1,0 +1,65 @@
+"""What the checks of an instruction depend on: its opcode, and of each operand its kind and its register's type.
+
+Unrolled code repeats one form hundreds of times with other registers and other numbers. Whether it fits the instruction
+table is the same for all of them, so the verifier looks at each form once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .nodes import Address, Float, Instruction, Integer, Operand, Register, Sink, TensorAddress, Vector
+
+Types = Mapping[str, str]
+"""Register name -> declared type."""
+
+
+def form_of(instruction: Instruction, types: Types) -> tuple[Any, ...] | None:
+    """A hashable form, equal for instructions that are right or wrong together.
+
+    None where that depends on more than types: on what a label, a variable or a special register is called.
+    """
+    guard = instruction.guard
+    forms = [operand_form(operand, types) for operand in instruction.operands]
+    if guard is not None:
+        forms.append(types.get(guard.register))
+    return None if None in forms else (instruction.opcode, guard is not None, *forms)
+
+
+def operand_form(operand: Operand, types: Types) -> Any:
+    """The form of one operand, or None."""
+    make = _FORMS.get(type(operand))
+    return None if make is None else make(operand, types)
+
+
+def _register(operand: Register, types: Types) -> Any:
+    declared = types.get(operand.name)
+    return ("!", declared) if operand.negated and declared is not None else declared
+
+
+def _address(operand: Address, types: Types) -> Any:
+    """Its offset is checked nowhere; a base that is no register is looked up by name."""
+    declared = types.get(operand.base.name) if type(operand.base) is Register else None
+    return None if declared is None else ("[", declared)
+
+
+def _vector(operand: Vector, types: Types) -> Any:
+    forms = [operand_form(element, types) for element in operand.elements]
+    return None if None in forms else ("{", *forms)
+
+
+def _tensor_address(operand: TensorAddress, types: Types) -> Any:
+    forms = [operand_form(item, types) for item in (operand.base, *operand.coordinates)]
+    return None if None in forms else ("[,", *forms)
+
+
+_FORMS: dict[type, Callable[[Any, Types], Any]] = {
+    Register: _register,
+    Integer: lambda operand, types: "#",
+    Float: lambda operand, types: ("#", operand.bits),
+    Sink: lambda operand, types: "_",
+    Address: _address,
+    Vector: _vector,
+    TensorAddress: _tensor_address,
+}
