@@ -344,6 +344,52 @@ def few_rows(result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def reference_texts(result: dict[str, Any]) -> list[str]:
+    """Each text that ran rightly, alone; our kernel of the same idea beside it, and what matmul runs there."""
+    head = ["text", "M x N x K", "us", "TFLOP/s", "pJ per FLOP", "ours of the same idea", "alone, of the text",
+            "interleaved", "pJ per FLOP", "chosen by matmul", "alone, of the text", "interleaved"]  # fmt: skip
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    here: dict[tuple[Any, ...], dict[tuple[str, str], dict[str, Any]]] = {}
+    for row in result["rows"]:
+        here.setdefault((row["text"], *(row[key] for key in "mnk")), {})[row["provider"], row["protocol"]] = row
+    found: dict[str, list[float]] = {"alone": [], "interleaved": []}
+
+    def ours(rows: dict[tuple[str, str], dict[str, Any]], name: str, otherwise: str) -> list[str]:
+        """Configuration and ratios of one of ours."""
+        if (name, "alone") not in rows:
+            return [otherwise, "", ""]
+        both = {protocol: rows[name, protocol]["ratio_to"]["reference"] for protocol in found}
+        if name == "warploom:same-idea":
+            for protocol, ratio in both.items():
+                found[protocol].append(ratio)
+        row = rows[name, "alone"]
+        return [row["config"] + launched(row), *(f"{ratio:.3f}" for ratio in both.values())]
+
+    for (text, *sizes), rows in here.items():
+        theirs = rows.get(("reference", "alone"))
+        if theirs is None:
+            continue
+        cells = [text + launched(theirs), " x ".join(map(str, sizes)), f"{theirs['us']['median']:.1f}",
+                 f"{theirs['tflops']['median']:.0f}", joules(theirs)]  # fmt: skip
+        cells += ours(rows, "warploom:same-idea", "") + [joules(rows.get(("warploom:same-idea", "alone"), {}))]
+        cells += ours(rows, "warploom:chosen", "the same")
+        lines.append(f"| {' | '.join(cells)} |")
+    if all(found.values()):
+        least = [f"{min(ratios):.3f}" for ratios in found.values()]
+        lines.append(f"| least | | | | | | {' | '.join(least)} | | | | |")
+    return lines
+
+
+def launched(row: dict[str, Any]) -> str:
+    """A word where a kernel is launched while the one before it ends."""
+    return ", dependent" if row["pdl"] else ""
+
+
+def joules(row: dict[str, Any]) -> str:
+    """pJ per FLOP, where power was read."""
+    return f"{row['pj_per_flop']:.3f}" if "pj_per_flop" in row else ""
+
+
 MISSING = "Not measured yet.\n"
 H200 = RESULTS / "nvidia-h200"
 FACTS, README = ROOT / "docs" / "measured-facts.md", ROOT / "README.md"
@@ -358,6 +404,7 @@ TABLES = {
         "first-light": (first_light, H200 / "first-light.json"),
         "eager-call": (eager_call, H200 / "first-light.json"),
         "sweep-bf16": (sweep, H200 / "sweep-bf16.json"),
+        "reference-texts": (reference_texts, H200 / "reference-texts.json"),
         "remote-arrival": (remote_arrival, H200 / "remote-arrival.json"),
         "tensor-store-edges": (tensor_store_edges, H200 / "tensor-store-edges.json"),
         "emulator-speed": (emulator_speed, RESULTS / "cpu-x86_64-2-cores" / "emulator-speed.json"),

@@ -97,7 +97,7 @@ def write(path: Path, head: Mapping[str, object], rows: Sequence[Mapping[str, ob
 
 
 _SAME = ("m", "n", "k", "dtype", "out", "kind", "scales", "rows", "layout", "provider", "kernel", "config", "protocol",
-         "launch", "data", "beside")  # fmt: skip
+         "launch", "data", "beside", "text")  # fmt: skip
 """What tells rows apart; a later row takes the place of an earlier one that agrees in all of these."""
 
 
