@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SourceLocation:
     """A place in somebody's text: a Python file, or a PTX text. Lines and columns count from 1; 0 is unknown."""
 

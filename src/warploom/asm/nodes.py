@@ -15,7 +15,7 @@ from ..errors import SourceLocation
 # -- operands ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Register:
     """A register or special register by name, percent sign included: `%r1`, `%tid.x`, or a bare `r1`.
 
@@ -27,7 +27,7 @@ class Register:
     negated: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Integer:
     """An integer constant. `text` keeps its spelling (0x10, 16U) for printing; two spellings are equal."""
 
@@ -35,7 +35,7 @@ class Integer:
     text: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Float:
     """A floating-point constant: the value's bits at `bits` width (0fXXXXXXXX is 32, 0dX…X and decimals 64)."""
 
@@ -44,7 +44,7 @@ class Float:
     text: str = field(default="", compare=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Symbol:
     """The address of a variable, function or label, plus a constant: `smem`, `smem+16`."""
 
@@ -52,7 +52,7 @@ class Symbol:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Address:
     """A memory operand in brackets: `[%rd1+16]`, `[smem]`, `[0]`."""
 
@@ -60,7 +60,7 @@ class Address:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class TensorAddress:
     """A memory operand with coordinates: `[map, {c0, c1}]`, `[%rd1, {%r1, %r2}]`."""
 
@@ -68,14 +68,14 @@ class TensorAddress:
     coordinates: tuple[Operand, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Vector:
     """Operands in braces: `{%f1, %f2}`."""
 
     elements: tuple[Operand, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pair:
     """Two destinations joined by a bar: `%p1|%p2`, `%r1|%p2`."""
 
@@ -83,19 +83,19 @@ class Pair:
     second: Operand
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Group:
     """Operands in parentheses: the arguments and results of `call`."""
 
     elements: tuple[Operand, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sink:
     """The `_` that throws a result away."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Raw:
     """Operand text the parser keeps without reading it: a video selector, an operand of an unknown opcode."""
 
@@ -107,7 +107,7 @@ Operand: TypeAlias = Register | Integer | Float | Symbol | Address | TensorAddre
 # -- statements --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Guard:
     """The predicate in front of an instruction: `@%p1`, `@!%p1`."""
 
@@ -115,7 +115,7 @@ class Guard:
     negated: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Instruction:
     """One instruction.
 
@@ -139,14 +139,14 @@ class Instruction:
         return tuple(self.opcode.split("."))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Label:
     """A jump target, `name:`."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RegisterDeclaration:
     """`.reg .f32 %f<16>;` (count 16) or `.reg .pred %p1, %p2;` (count None, two names)."""
 
@@ -156,7 +156,7 @@ class RegisterDeclaration:
     vector: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Variable:
     """A variable, or a parameter of a function.
 
@@ -180,7 +180,7 @@ class Variable:
     attributes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LocDirective:
     """`.loc file line column` with whatever follows kept as text."""
 
@@ -190,7 +190,7 @@ class LocDirective:
     rest: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Directive:
     """Any other directive, by name and text: `.pragma "nounroll"`, `.branchtargets …`, `.section {…}`, `.file …`."""
 
@@ -198,14 +198,14 @@ class Directive:
     text: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Comment:
     """A comment of our own on a line by itself; the parser drops comments, so it never compares."""
 
     text: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Block:
     """Statements in braces inside a body; declarations in it are local to it."""
 
@@ -217,7 +217,7 @@ Statement: TypeAlias = Instruction | Label | RegisterDeclaration | Variable | Lo
 # -- modules -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Function:
     """A kernel (`.entry`) or function (`.func`).
 
@@ -246,7 +246,7 @@ class Function:
         return None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Module:
     """A PTX text: version, target, and everything in it in order.
 

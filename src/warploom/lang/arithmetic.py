@@ -7,6 +7,8 @@ divided or shifted right they have two meanings, and are refused. Floats mix wit
 
 from __future__ import annotations
 
+from functools import cache
+
 from ..isa import dtypes
 from ..isa.dtypes import DType, Kind
 from .trace import Trace
@@ -19,6 +21,7 @@ CONSTANT_FIRST = ("+", "*", "&", "|", "^", "-")
 """Operators whose instruction takes a constant as its first operand."""
 
 
+@cache
 def arithmetic(dtype: DType) -> DType:
     """The type an operator calculates in: untyped bits count as unsigned."""
     return dtypes.ALL[f"u{dtype.bits}"] if dtype.kind is Kind.BITS and dtype.bits <= 64 else dtype

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,11 @@ def float_bits(value: float, dtype: DType) -> int:
     """The bits of a Python number in a floating-point type, rounded to nearest even."""
     if dtype.name == "f64":
         return struct.unpack("<Q", struct.pack("<d", value))[0]
+    if dtype.name == "f32":
+        try:
+            return struct.unpack("<I", struct.pack("<f", value))[0]
+        except OverflowError:  # it rounds to infinity
+            return 0x7F800000 if value > 0 else 0xFF800000
     with np.errstate(over="ignore"):
         return int(np.asarray(value, np.float64).astype(dtype.numpy).view(f"u{dtype.numpy.itemsize}"))
 
@@ -173,7 +179,20 @@ def _has_literal(code: Any) -> bool:
     return code in ("#int", "#float") or (isinstance(code, tuple) and any(_has_literal(item) for item in code[1:]))
 
 
-def _treatments(match: Any, codes: Sequence[Any]) -> list[Any] | None:
+@dataclass(frozen=True)
+class Form:
+    """What holds for every instruction of one opcode with arguments of the same kinds.
+
+    Attributes:
+        treatments: for each argument what the row wants there, as `_node` takes it.
+        reaches_memory: whether it loads or stores, so that the arrays behind its addresses are of interest.
+    """
+
+    treatments: tuple[Any, ...]
+    reaches_memory: bool
+
+
+def _treatments(match: Any, codes: Sequence[Any]) -> tuple[Any, ...] | None:
     """For each argument what a row wants there, or None where the counts cannot fit."""
     specs = match.form.operands
     if not sum(not spec.optional for spec in specs) <= len(codes) <= len(specs):
@@ -185,7 +204,7 @@ def _treatments(match: Any, codes: Sequence[Any]) -> list[Any] | None:
             result.append(dtypes.ALL[name] if name in dtypes.ALL else None)
         else:
             result.append(spec.kind)
-    return result
+    return tuple(result)
 
 
 def _constant_written(trace: Trace, opcode: str, match: Any, codes: Sequence[Any]) -> None:
@@ -221,7 +240,7 @@ def _check_target(trace: Trace, opcode: str, match: Any) -> None:
             )
 
 
-def _plan(trace: Trace, opcode: str, arguments: Sequence[Any], codes: tuple[Any, ...]) -> list[Any]:
+def _form(trace: Trace, opcode: str, arguments: Sequence[Any], codes: tuple[Any, ...]) -> Form:
     """Find the row that takes these arguments; raises VerificationError at the user's line if none does."""
     location = trace.location()
     first_error: WarploomError | None = None
@@ -237,7 +256,7 @@ def _plan(trace: Trace, opcode: str, arguments: Sequence[Any], codes: tuple[Any,
             continue
         _constant_written(trace, opcode, bound.match, codes)
         _check_target(trace, opcode, bound.match)
-        return treatments
+        return Form(treatments, opcode.partition(".")[0] in _MEMORY)
     if first_error is not None:
         if first_error.where is None:
             first_error.where = location
@@ -267,19 +286,21 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
             got=f"an instruction {opcode} for the kernel {trace.name}",
             hint="make registers inside the kernel that uses them; pass data through its arguments",
         )
-    codes = tuple([_code(trace, argument) for argument in arguments])
-    key = (opcode, codes)
-    treatments = trace.shapes.get(key)
-    if treatments is None:
-        treatments = trace.shapes[key] = _plan(trace, opcode, arguments, codes)
-    operands = [_node(trace, argument, t) for argument, t in zip(arguments, treatments, strict=True)]
+    key = (opcode, *[_code(trace, argument) for argument in arguments])
+    form = trace.forms.get(key)
+    if form is None:
+        form = trace.forms[key] = _form(trace, opcode, arguments, key[1:])
+    operands = [_node(trace, argument, t) for argument, t in zip(arguments, form.treatments, strict=True)]
     guard = None
     if pred is not None:
         if getattr(pred, "code", None) != "pred":
             raise trace.error("the guard of an instruction must be a predicate", got=repr(pred), hint="compare: x != 0")
         _code(trace, pred)
         guard = nodes.Guard(pred.name)
-    _follow_pointers(trace, opcode, arguments)
+    if form.reaches_memory:
+        _note_arrays(trace, opcode, arguments)
+    else:
+        _carry_origin(arguments)
     return trace.emit(opcode, *operands, guard=guard)
 
 
@@ -287,6 +308,7 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
 
 _STORES = ("st", "red", "atom", "multimem")
 _WIDE = ("ld", "st", "cp", "red", "atom")
+_MEMORY = {*_STORES, *_WIDE}
 
 
 def _access_bytes(opcode: str, arguments: Sequence[Any]) -> int:
@@ -307,8 +329,8 @@ def _note_alignment(trace: Trace, opcode: str, arguments: Sequence[Any]) -> None
                 trace.aligned[name] = max(trace.aligned.get(name, 1), width)
 
 
-def _follow_pointers(trace: Trace, opcode: str, arguments: Sequence[Any]) -> None:
-    """Carry the names of arrays along with pointers, and note the arrays that something stores to."""
+def _note_arrays(trace: Trace, opcode: str, arguments: Sequence[Any]) -> None:
+    """Note the arrays that something stores to, and the alignment that accesses need."""
     base = opcode.partition(".")[0]
     if base in _WIDE:
         _note_alignment(trace, opcode, arguments)
@@ -319,9 +341,10 @@ def _follow_pointers(trace: Trace, opcode: str, arguments: Sequence[Any]) -> Non
             if isinstance(argument, Operand) and argument.code[0] == "[":
                 trace.written |= argument.origin or {"?"}
                 break
-        return
-    if base == "ld" or not arguments:
-        return
+
+
+def _carry_origin(arguments: Sequence[Any]) -> None:
+    """Carry the names of arrays along with pointers: what is calculated from one points to the same array."""
     origin: frozenset[str] = frozenset()
     for argument in arguments[1:]:
         if isinstance(argument, Operand) and argument.origin:

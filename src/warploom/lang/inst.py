@@ -29,21 +29,20 @@ def opcode_word(name: str) -> str:
 
 
 class Opcode:
-    """The dotted beginning of an opcode; an attribute makes it longer, a call emits the instruction."""
+    """The dotted beginning of an opcode; an attribute makes it longer, a call emits the instruction.
 
-    __slots__ = ("_longer", "_text")
+    What an attribute makes stays as an attribute, so that Python finds it by itself the next time.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._longer: dict[str, Opcode] = {}
 
     def __getattr__(self, name: str) -> Opcode:
         if name.startswith("__") and name.endswith("__"):
             raise AttributeError(name)
-        found = self._longer.get(name)
-        if found is None:
-            found = self._longer[name] = Opcode(f"{self._text}.{opcode_word(name)}")
-        return found
+        opcode = Opcode(f"{self._text}.{opcode_word(name)}")
+        self.__dict__[name] = opcode
+        return opcode
 
     def __call__(self, *operands: Any, pred: Any = None) -> nodes.Instruction:
         return issue(self._text, *operands, pred=pred)

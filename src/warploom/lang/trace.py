@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from ..errors import SourceLocation, TraceError
 from ..isa.dtypes import DType, Kind
 
 if TYPE_CHECKING:
+    from .emit import Form
     from .protocol import Protocol
 
 _PACKAGE = str(Path(__file__).resolve().parents[1]) + os.sep
@@ -31,6 +33,7 @@ _AUTHORS = _PACKAGE + "kernels" + os.sep
 CURRENT: ContextVar[Trace | None] = ContextVar("warploom_trace", default=None)
 
 
+@cache
 def register_class(dtype: DType) -> tuple[str, str]:
     """The declared PTX type and the name stem of a register that holds a `dtype` (PTX ISA 5.2, 5.4).
 
@@ -139,7 +142,7 @@ class Trace:
     counters: dict[str, int] = field(default_factory=dict)
     declared: dict[str, str] = field(default_factory=dict)
     memo: dict[Any, Any] = field(default_factory=dict)
-    shapes: dict[Any, Any] = field(default_factory=dict)
+    forms: dict[Any, Form] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
     aligned: dict[str, int] = field(default_factory=dict)
 
