@@ -11,8 +11,8 @@ exact result:
     warploom:chosen      what `matmul` runs there; left out where that is the same kernel
 
 A text gets its tiles as a list, in the order in which our kernels walk: bands of 8 tiles of a cluster, back and
-forth. The scales of blocks of A lie along m, as the text reads them and as `matmul` takes them without a copy. The
-decode texts read weights before the kernel in front has ended, so ours promise there that weights are constant.
+forth. The decode texts read weights before the kernel in front has ended, so ours promise there that weights are
+constant.
 
 --pretend: small products in the emulator, on a pretended clock; nothing is written unless --out says where.
 """
@@ -192,8 +192,6 @@ class Ours(Contender):
 
     def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
         beat(f"{self.name}, building", COMPILE_S)
-        if problem.scales == "block128":
-            sets = [replace(o, scale_a=o.scale_a.T.contiguous().T) for o in sets]
         config = self.config(problem)
         prepared = through_library.prepare(problem, sets, pinned=config)
         prepared.program = None  # no reading of the clock inside: the text has none to be held against

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from warploom.collective.raster import Order, along_rows, grouped, hilbert
+from warploom.lab import roofline
 from warploom.lang import Tile, kernel, ptx, reg
 from warploom.types import u32, u64
 
@@ -35,6 +36,12 @@ def distance(a: tuple[int, int], b: tuple[int, int]) -> int:
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
 def test_every_order_visits_every_tile_once(order: Order, rows: int, columns: int):
     assert sorted(walk(order, rows, columns)) == [(r, c) for r in range(rows) for c in range(columns)]
+
+
+@pytest.mark.parametrize("rows, columns", SHAPES)
+@pytest.mark.parametrize("height", [1, 4, 8])
+def test_the_host_walks_bands_as_the_kernels_do(height: int, rows: int, columns: int):
+    assert list(roofline.grouped(height)(rows, columns)) == walk(grouped(height), rows, columns)
 
 
 def test_along_a_hilbert_curve_every_step_goes_to_a_neighbour():

@@ -15,6 +15,7 @@ from warploom.lab import bench, contenders
 from warploom.lab.problem import Problem
 
 pytestmark = pytest.mark.gpu
+TEXTS = Path(__file__).resolve().parents[1] / "foreign" / "reference"
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +70,25 @@ def test_fused_and_grouped_contenders_are_right(stage: Any, kind: str, rows: tup
     results = run(stage, suite, "512x1024x512", against, kind=kind, rows=rows, dtype="bf16", scales="")
     assert [each for each in results.failed if each["provider"] != "warploom"] == []
     assert {row["provider"] for row in results.rows} >= set(against.split(","))
+
+
+@pytest.mark.parametrize("text", sorted(path.stem for path in TEXTS.glob("*.ptx")))
+def test_the_reference_texts_and_ours_of_the_same_idea_are_right(stage: Any, text: str) -> None:
+    from benchmarks import reference_texts
+
+    ((plan, duel),) = zip(
+        reference_texts.plans(text, 0.1, pretend=True),
+        (duel for duel in reference_texts.DUELS if duel.text == text),
+        strict=True,
+    )
+    problem = duel.small
+    if "decode" not in text:
+        problem = replace(problem, m=3 * problem.m + 8, n=2 * problem.n, k=7 * problem.k)
+    sets = stage.operands(problem, "normal")[:2]
+    for contender in plan.contenders:
+        error, right = stage.check(problem, sets, contender.prepare(problem, sets, lambda who, seconds: None))
+        assert right, f"{contender.name}: relative error {error}"
+    stage.release()
 
 
 def test_chains_are_timed_by_stream_graph_dependent_launch_and_both(stage: Any) -> None:

@@ -122,6 +122,7 @@ def _bytes(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).view(np.uint8)
 
 
+@pytest.mark.usefixtures("needs_ptxas")
 def test_each_set_of_operands_has_a_launch_of_its_own() -> None:
     duel = next(duel for duel in program.DUELS if duel.text == "bf16_decode_m16")
     sets = operands.make(duel.small, sets=2, device="cpu")
