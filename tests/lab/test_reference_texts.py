@@ -27,9 +27,6 @@ FOLDER = ROOT / "tests" / "foreign" / "reference"
 SMS = 132
 NO_BEAT: Any = lambda who, seconds=0.0: None  # noqa: E731
 
-SLOW = ("bf16_staggered_256x128", "bf16_staggered_256x192", "bf16_pingpong_128x192", "fp8_staggered_256x128")
-"""Texts whose run takes longest; of each kind of launch there is another one."""
-
 duels = pytest.mark.parametrize("duel", program.DUELS, ids=lambda duel: duel.text)
 
 
@@ -134,10 +131,7 @@ def test_each_set_of_operands_has_a_launch_of_its_own() -> None:
     assert operands.reference(duel.small, sets[1]).errors(sets[1].out)[1]
 
 
-@pytest.mark.parametrize(
-    "duel",
-    [pytest.param(duel, id=duel.text, marks=[pytest.mark.slow] if duel.text in SLOW else []) for duel in program.DUELS],
-)
+@duels
 def test_a_run_holds_all_three_against_the_exact_result_and_says_of_each_what_it_was(
     duel: program.Duel, tmp_path: Path
 ) -> None:
@@ -159,6 +153,16 @@ def test_a_run_holds_all_three_against_the_exact_result_and_says_of_each_what_it
     assert theirs["pdl"] == ours["pdl"]
     line = render.reference_texts(found)[2]
     assert line.startswith(f"| {duel.text}") and ours["config"] in line and line.count(" 1.000 ") == 4
+
+
+@pytest.mark.usefixtures("needs_ptxas")
+def test_a_later_run_takes_the_place_of_the_same_texts_rows(tmp_path: Path) -> None:
+    path = tmp_path / "reference-texts.json"
+    for text in ("bf16_decode_m16", "bf16_decode_m8_splitk2", "bf16_decode_m16"):
+        program.main(["--pretend", "--texts", text, "--append", "--out", str(path)])
+    rows = evidence.read(path)["rows"]
+    assert [(row["text"], row["run"]) for row in rows[::6]] == [("bf16_decode_m8_splitk2", 1), ("bf16_decode_m16", 2)]
+    assert len({evidence.identity({**rows[0], "text": text}) for text in program.TEXTS}) == len(program.TEXTS)
 
 
 def test_what_matmul_chooses_is_left_out_where_it_is_the_same_kernel() -> None:
