@@ -15,14 +15,13 @@ Roles      producer   warpgroup 0, one thread: TMA loads, one stage for each blo
 Barriers   full[s]    1 arrival + bytes of the stage                  producer -> consumers
            empty[s]   1 arrival for each consumer                     -> producer
            bar 1..    128 threads of a consumer, twice for each store box
-Scales     read from global memory one block of k ahead: two rows' for each 64 rows of a thread, one for the columns;
+Scales     read from global memory two blocks of k ahead: two rows' for each 64 rows of a thread, one for the columns;
            each array may have its blocks of k contiguous ("K") or the others ("MN")
 Limits     any M; N of whole 16-byte pieces of D; K a multiple of 128; tile_n divides 128
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from ...collective import (
@@ -46,6 +45,7 @@ from ...errors import ArgumentError
 from ...isa.dtypes import e4m3, f32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg
 from ...lang.arrays import RegisterArray
+from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from . import gemm
@@ -137,86 +137,106 @@ def scale_array(along: str, major: str) -> Tile:
     return Tile(along, "Blocks", f32) if major == "K" else Tile("Blocks", along, f32)
 
 
-@dataclass
-class _Row:
-    """A row of a thread: where its scale for the next block of k lies."""
-
-    address: Register
-    value: Register
-
-
 class Scales:
-    """The scales of one thread's rows and its tile's columns, read one block of k ahead.
+    """The scales of one thread's rows and of its tile's columns, read from global memory two blocks of k ahead.
 
     Args:
         majors: which dimension of ScaleA and of ScaleB is contiguous: "K" or "MN".
         row, column: where the consumer's rows and the tile begin in D.
         blocks: blocks of 64 rows; a thread has two rows of each, 16 w + l / 4 and 8 further (PTX ISA 9.7.15.5.1.1).
         count: blocks of k.
+
+    Attributes:
+        now: the product of both scales in the block of k at hand, one for each of the thread's rows. A row behind the
+            end of A has no scale; what is computed there is not stored.
     """
 
     def __init__(
         self, ScaleA: ArrayHandle, ScaleB: ArrayHandle, majors: tuple[str, str], row: Register, column: Register,
         blocks: int, count: Register,
     ) -> None:  # fmt: skip
-        self.count = count
+        self._count = count
         rows = ScaleA.shape[majors[0] != "K"]
         thread = ptx.special.tid.x() & 127
-        mine = row + ((thread >> 5) << 4) + ((thread & 31) >> 2)
+        first = row + ((thread >> 5) << 4) + ((thread & 31) >> 2)
+        offsets = [block * WGMMA_ROWS + lower for block in range(blocks) for lower in (0, 8)]
+        self._inside = [first + offset < rows for offset in offsets]
         one = reg.scalar(u64, init=f32.bytes)
-        self.pitch = one if majors[0] == "K" else rows.to(u64) * f32.bytes
-        self.rows = [self._row(ScaleA, mine + offset, rows, majors[0]) for block in range(blocks) for offset in (
-            block * WGMMA_ROWS, block * WGMMA_ROWS + 8)]  # fmt: skip
-        first = (column // SCALE_BLOCK).to(u64)
-        if majors[1] == "K":
-            first, self.next_block = first * count, one
+        if majors[0] == "K":  # each row lies elsewhere
+            places = [ScaleA.pointer() + (first + offset).to(u64) * count * f32.bytes for offset in offsets]
+            self._places, self._moving, self._step = [(place, 0) for place in places], places, one
         else:
-            self.next_block = ScaleB.shape[1].to(u64) * f32.bytes
-        address = ScaleB.pointer() + first * f32.bytes
-        self.columns = _Row(address, _read(address))
+            place = ScaleA.pointer() + first.to(u64) * f32.bytes
+            self._places = [(place, offset * f32.bytes) for offset in offsets]
+            self._moving, self._step = [place], rows.to(u64) * f32.bytes
+        block_of_columns = (column // SCALE_BLOCK).to(u64)
+        if majors[1] == "K":
+            self._column, self._column_step = ScaleB.pointer() + block_of_columns * count * f32.bytes, one
+        else:
+            self._column = ScaleB.pointer() + block_of_columns * f32.bytes
+            self._column_step = ScaleB.shape[1].to(u64) * f32.bytes
+        self._of_rows = [reg.scalar(f32, init=0.0) for _ in offsets]
+        self._of_column = reg.scalar(f32, init=0.0)
+        self._read()
+        self.now = self._products()
+        self._read_next(count > 1)
 
-    def _row(self, ScaleA: ArrayHandle, row: Register, rows: Register, major: str) -> _Row:
-        """A row behind the end reads the last one's scale, for a result that is not stored."""
-        inside = ptx.select(row < rows, row, rows - 1).to(u64)
-        if major == "K":
-            inside = inside * self.count
-        address = ScaleA.pointer() + inside * f32.bytes
-        return _Row(address, _read(address))
+    def following(self, k_tile: Register) -> list[Register]:
+        """The products for the block behind `k_tile`, whose scales have been read; begins to read the next ones."""
+        found = self._products()
+        self._read_next(k_tile + 2 < self._count)
+        return found
 
-    def take(self, k_tile: Register) -> list[Register]:
-        """The products of both scales for this block of k, one for each row; begins to read those of the next."""
-        now = [row.value * self.columns.value for row in self.rows]
-        more = k_tile + 1 < self.count
-        for row in self.rows:
-            row.address += ptx.select(more, self.pitch, 0)
-            ptx.inst.ld.global_.nc.f32(row.value, ptx.addr(row.address))
-        self.columns.address += ptx.select(more, self.next_block, 0)
-        ptx.inst.ld.global_.nc.f32(self.columns.value, ptx.addr(self.columns.address))
-        return now
+    def advance(self, following: list[Register]) -> None:
+        """Step to the next block of k."""
+        for now, new in zip(self.now, following, strict=True):
+            now.set(new)
 
+    def _products(self) -> list[Register]:
+        return [value * self._of_column for value in self._of_rows]
 
-def _read(address: Register) -> Register:
-    return ptx.load(f32, ptx.addr(address), cache="nc")
+    def _read_next(self, more: Predicate) -> None:
+        """Read those of the next block, or the same again where there is none."""
+        for place in self._moving:
+            place += ptx.select(more, self._step, 0)
+        self._column += ptx.select(more, self._column_step, 0)
+        self._read()
+
+    def _read(self) -> None:
+        for value, (place, offset), inside in zip(self._of_rows, self._places, self._inside, strict=True):
+            ptx.inst.ld.global_.nc.f32(value, ptx.addr(place, offset), pred=inside)
+        ptx.inst.ld.global_.nc.f32(self._of_column, ptx.addr(self._column))
 
 
 def multiply(
     ring: TmaPipeline, state: State, acc: list[RegisterArray], first_row: int, count: Register, scales: Scales
 ) -> None:
-    """A consumer, for one tile of D: every block of k multiplied into the temporary, scaled, and added to `acc`."""
+    """A consumer, for one tile of D: every block of k multiplied into the temporary, scaled, and added to `acc`.
+
+    Between a promotion and the next wgmma the tensor core may have nothing to do, so nothing else stands there: the
+    next stage is waited for, and the scales of the next block are multiplied, while the last wgmmas of this one run.
+    """
     temporary = wgmma_accumulators(WGMMA_ROWS, len(acc[0]) * 2)[0]
     set_zero(acc)
+    ring.consumer_wait(state)
     for k_tile in ptx.range(count):
-        factors = scales.take(k_tile)
-        stage = ring.consumer_wait(state)
+        stage = ring.stage(state)
         for index, block in enumerate(acc):
+            last = index == len(acc) - 1
             ptx.wgmma.fence()
             wgmma_block(temporary, stage.a.rows(first_row + index * WGMMA_ROWS, WGMMA_ROWS), stage.b, keep=False)
             ptx.wgmma.commit_group()
+            if last:
+                done = state.index.copy()
+                ring.advance(state)
+                with ptx.if_(k_tile + 1 < count):
+                    ring.consumer_wait(state)
+                following = scales.following(k_tile)
             ptx.wgmma.wait_group(0)
-            if index == len(acc) - 1:
-                ring.consumer_release(state)
-            promote(block, temporary, factors[2 * index : 2 * index + 2])
-        ring.advance(state)
+            if last:
+                ring.consumer_release(done)
+            promote(block, temporary, scales.now[2 * index : 2 * index + 2])
+        scales.advance(following)
 
 
 def promote(block: RegisterArray, temporary: RegisterArray, factors: list[Register]) -> None:
