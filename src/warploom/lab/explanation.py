@@ -15,7 +15,6 @@ from ..gemm.choice import kernel_of
 from ..kernels.hopper.description import Config
 from ..kernels.hopper.names import large_config
 from . import roofline
-from .ours import default_config
 from .problem import BYTES, Problem
 from .roofline import ORDERS, Occupancy, Roofline, Waves
 
@@ -92,6 +91,16 @@ class Explained:
             "l2_traffic_bytes": self.traffic,
             "library": self.library_data,
         }  # fmt: skip
+
+
+def default_config(problem: Problem) -> Config:
+    """A configuration of the large kernel by a rule of thumb, for tiles and waves of what a small-M kernel runs:
+    short K likes ping-pong, large C the largest tile, small C a smaller one."""
+    if problem.k <= 2048:
+        return Config("ping_pong", 128, 192, stages=5, slots=1)
+    if problem.m * problem.n >= 6e7:
+        return Config("cooperative", 256, 192, stages=3, slots=3, shared="a")
+    return Config()
 
 
 def explain(problem: Problem, machine: str = "H200", config: str = "", asked: Any = None) -> Explained:

@@ -2,6 +2,7 @@
 
 (nothing)                              what the library chooses
 constant-weights                       the same, promising that B is not written while it is read (small M)
+no-pdl                                 the same, each kernel after the one before it has ended
 rung:19                                a rung
 ping_pong_128x192x5_2b_g8              a configuration by the name that tables show
 cooperative_256x192x3_2a_g8,slots=3    the same, with fields set
@@ -12,13 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any
 
 from ..errors import ArgumentError
 from ..isa import dtypes
 from ..kernels.hopper.decode_config import DecodeConfig
-from ..kernels.hopper.description import Config, Product
+from ..kernels.hopper.description import Product
 from ..kernels.hopper.names import any_config
 from ..lang import Kernel
 from .contenders import COMPILE_S, Beat, Contender, Prepared
@@ -28,27 +28,13 @@ from .problem import Problem
 from .recipe import recipe
 
 CONSTANT_WEIGHTS = "constant-weights"
-
-
-def default_config(problem: Problem) -> Config:
-    """A configuration by a rule of thumb, where the library is not asked: short K likes ping-pong, large C the
-    largest tile, small C a smaller one."""
-    if problem.k <= 2048:
-        return Config("ping_pong", 128, 192, stages=5, slots=1)
-    if problem.m * problem.n >= 6e7:
-        return Config("cooperative", 256, 192, stages=3, slots=3, shared="a")
-    return Config()
+NO_PDL = "no-pdl"
 
 
 def product_of(problem: Problem) -> Product:
     """The Hopper GEMM's product of a problem."""
     a = getattr(dtypes, problem.dtype)
     return Product(a, a, getattr(dtypes, problem.out))
-
-
-def library_there() -> bool:
-    """Whether the package has `matmul`, which chooses kernels."""
-    return callable(getattr(import_module(__name__.partition(".")[0] + ".gemm"), "matmul", None))
 
 
 class Warploom(Contender):
@@ -60,9 +46,9 @@ class Warploom(Contender):
 
     def __init__(self, config: str = "", pdl: bool | None = None) -> None:
         """config: see the module. pdl: programmatic dependent launch on or off; None: as the configuration says."""
-        self.config, self.pdl = config, pdl
+        self.config, self.pdl = config, False if config == NO_PDL else pdl
         self.name = f"warploom:{config}" if config else "warploom"
-        self._through_library = config in ("", CONSTANT_WEIGHTS)
+        self._through_library = config in ("", CONSTANT_WEIGHTS, NO_PDL)
         if config.startswith("rung:"):
             self._rung()
         elif not self._through_library:
@@ -77,10 +63,6 @@ class Warploom(Contender):
         reason = super().missing(problem)
         if reason is not None or problem is None:
             return reason
-        if self._through_library and library_there():
-            return None
-        if self._through_library:
-            return "the library is not there yet" if problem.kind != "gemm" or problem.scales else None
         if self.config.startswith("rung:") and (problem.kind != "gemm" or problem.scales):
             return "a rung is a plain product"
         return None
@@ -95,21 +77,20 @@ class Warploom(Contender):
             if self.pdl is not None:
                 config = dataclasses.replace(config, pdl=self.pdl)
             return self._pinned(rung.build, (config,), rung.module, "its own", sets)
-        if self._through_library and library_there():
+        if self._through_library:
             from . import through_library
 
             return through_library.prepare(problem, sets, self.pdl, self.config == CONSTANT_WEIGHTS)
-        pinned = None if self._through_library else any_config(self.config)
+        pinned = any_config(self.config)
         if problem.scales or problem.kind != "gemm" or isinstance(pinned, DecodeConfig):
             from . import through_library
 
             return through_library.prepare(problem, sets, self.pdl, pinned=pinned)
         from ..kernels.hopper import gemm
 
-        chosen = default_config(problem) if pinned is None else pinned
         if self.pdl is not None:
-            chosen = dataclasses.replace(chosen, pdl=self.pdl)
-        return self._pinned(gemm.build, (product_of(problem), chosen), f"hopper_{chosen.form}", chosen.name(), sets)
+            pinned = dataclasses.replace(pinned, pdl=self.pdl)
+        return self._pinned(gemm.build, (product_of(problem), pinned), f"hopper_{pinned.form}", pinned.name(), sets)
 
     def _pinned(
         self, build: Callable[..., Kernel], arguments: tuple[Any, ...], name: str, config: str, sets: Sequence[Operands]
