@@ -6,7 +6,7 @@ table is the same for all of them, so the verifier looks at each form once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from .nodes import Address, Float, Instruction, Integer, Operand, Register, Sink, TensorAddress, Vector
@@ -21,21 +21,28 @@ def form_of(instruction: Instruction, types: Types) -> tuple[Any, ...] | None:
     None where that depends on more than types: on what a label, a variable or a special register is called.
     """
     guard = instruction.guard
-    forms = [operand_form(operand, types) for operand in instruction.operands]
+    forms = _forms(instruction.operands, types)
     if guard is not None:
         forms.append(types.get(guard.register))
     return None if None in forms else (instruction.opcode, guard is not None, *forms)
 
 
-def operand_form(operand: Operand, types: Types) -> Any:
-    """The form of one operand, or None."""
+def _forms(operands: Iterable[Operand], types: Types) -> list[Any]:
+    """The form of each operand, or None: of a register, as most are, its type."""
+    return [
+        types.get(operand.name) if type(operand) is Register and not operand.negated else _form(operand, types)
+        for operand in operands
+    ]
+
+
+def _form(operand: Operand, types: Types) -> Any:
     make = _FORMS.get(type(operand))
     return None if make is None else make(operand, types)
 
 
-def _register(operand: Register, types: Types) -> Any:
+def _negated(operand: Register, types: Types) -> Any:
     declared = types.get(operand.name)
-    return ("!", declared) if operand.negated and declared is not None else declared
+    return None if declared is None else ("!", declared)
 
 
 def _address(operand: Address, types: Types) -> Any:
@@ -45,17 +52,17 @@ def _address(operand: Address, types: Types) -> Any:
 
 
 def _vector(operand: Vector, types: Types) -> Any:
-    forms = [operand_form(element, types) for element in operand.elements]
+    forms = _forms(operand.elements, types)
     return None if None in forms else ("{", *forms)
 
 
 def _tensor_address(operand: TensorAddress, types: Types) -> Any:
-    forms = [operand_form(item, types) for item in (operand.base, *operand.coordinates)]
+    forms = _forms((operand.base, *operand.coordinates), types)
     return None if None in forms else ("[,", *forms)
 
 
 _FORMS: dict[type, Callable[[Any, Types], Any]] = {
-    Register: _register,
+    Register: _negated,
     Integer: lambda operand, types: "#",
     Float: lambda operand, types: ("#", operand.bits),
     Sink: lambda operand, types: "_",

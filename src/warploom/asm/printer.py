@@ -34,7 +34,6 @@ from .nodes import (
     TensorAddress,
     Variable,
     Vector,
-    walk,
 )
 
 _PLAIN_NAME = re.compile(r"([A-Za-z_][\w$]*|[$%][\w$]+)(\.[\w$]+)*", re.ASCII)
@@ -53,14 +52,13 @@ def to_text(module: Module, *, line_info: bool = False) -> str:
     lines = [f".version {module.version[0]}.{module.version[1]}", f".target {', '.join(module.target)}"]
     if module.address_size is not None:
         lines.append(f".address_size {module.address_size}")
-    files: dict[str, int] = {}
-    if line_info and not _has_locs(module):
-        files = _number_files(module)
-        taken = {path: number for number, path in module.files.items()}
-        lines.extend(f'.file {number} "{path}"' for path, number in files.items() if path not in taken)
-    printer = _Printer(lines, files)
+    wanted = line_info and not any(_has_locs(function.body or ()) for function in module.functions)
+    files = {path: number for number, path in module.files.items()} if wanted else {}
+    taken, head = len(files), len(lines)
+    printer = _Printer(lines, files if wanted else None)
     for item in module.items:
         printer.item(item)
+    lines[head:head] = [f'.file {number} "{path}"' for path, number in list(files.items())[taken:]]
     return "\n".join(lines) + "\n"
 
 
@@ -93,7 +91,15 @@ def _offset(offset: int) -> str:
 
 
 def _list(operands: Iterable[Operand]) -> str:
-    return ", ".join([_OPERANDS[type(operand)](operand) for operand in operands])
+    """Operands with commas. Most are registers, which their names write."""
+    return ", ".join(
+        [
+            name_text(operand.name)
+            if type(operand) is Register and not operand.negated
+            else _OPERANDS[type(operand)](operand)
+            for operand in operands
+        ]
+    )
 
 
 _OPERANDS: dict[type, Callable[[Any], str]] = {
@@ -152,29 +158,22 @@ def directive_text(directive: Directive) -> str:
     return text.rstrip() + (";" if directive.name in _SEMICOLON else "")
 
 
-def _has_locs(module: Module) -> bool:
+def _has_locs(statements: Iterable[Statement]) -> bool:
     return any(
-        isinstance(statement, LocDirective) for function in module.functions for statement in walk(function.body or ())
+        isinstance(statement, LocDirective) or (isinstance(statement, Block) and _has_locs(statement.statements))
+        for statement in statements
     )
-
-
-def _number_files(module: Module) -> dict[str, int]:
-    """Path -> file number for every location: the numbers the text gives, then new ones in order of appearance."""
-    files = {path: number for number, path in module.files.items()}
-    for function in module.functions:
-        for statement in walk(function.body or ()):
-            if isinstance(statement, Instruction) and statement.location is not None:
-                if statement.location.file not in files:
-                    files[statement.location.file] = max(files.values(), default=0) + 1
-    return files
 
 
 @dataclass
 class _Printer:
-    """Appends to `lines`; `files` is empty where no line information is asked for."""
+    """Appends to `lines`.
+
+    `files`: path -> file number, None where no line information is asked for. A new one is numbered where it appears.
+    """
 
     lines: list[str]
-    files: dict[str, int]
+    files: dict[str, int] | None
     _last: SourceLocation | None = field(default=None, init=False)
 
     def item(self, item: Directive | Variable | Function | Comment) -> None:
@@ -216,7 +215,7 @@ class _Printer:
         for statement in statements:
             match statement:
                 case Instruction():
-                    if self.files:
+                    if self.files is not None:
                         self._loc(statement.location, indent)
                     lines.append(indent + instruction_text(statement))
                 case Label():
@@ -240,6 +239,11 @@ class _Printer:
         self.lines.extend(f"{indent}// {line}".rstrip() for line in comment.text.splitlines() or [""])
 
     def _loc(self, location: SourceLocation | None, indent: str) -> None:
-        if location is not None and location is not self._last and location != self._last:
-            self._last = location
-            self.lines.append(f"{indent}.loc {self.files[location.file]} {location.line} {location.column}")
+        if location is None or location is self._last or location == self._last:
+            return
+        self._last = location
+        assert self.files is not None
+        number = self.files.get(location.file)
+        if number is None:
+            number = self.files[location.file] = max(self.files.values(), default=0) + 1
+        self.lines.append(f"{indent}.loc {number} {location.line} {location.column}")

@@ -5,7 +5,7 @@ Registers, variables and labels of one block share their names; an inner block m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..isa.special_registers import SPECIAL_REGISTERS
@@ -47,6 +47,11 @@ class Scope:
         if name in self.names:
             self.duplicates.append(name)
         self.names[name] = meaning
+
+    def declare_all(self, names: Sequence[str], meaning: Meaning) -> None:
+        """Add names that mean the same and differ from each other."""
+        self.duplicates += [name for name in names if name in self.names]
+        self.names.update(dict.fromkeys(names, meaning))
 
     def find(self, name: str) -> Meaning | None:
         """What a name means here; also a component of a vector register (`v.x`) and a special register."""
@@ -126,8 +131,8 @@ def fill(scope: Scope, statements: tuple[Statement, ...]) -> list[RegisterDeclar
             elif statement.count > MAX_REGISTERS:
                 refused.append(statement)
             else:
-                for index in range(statement.count):
-                    scope.declare(f"{statement.names[0]}{index}", meaning)
+                stem = statement.names[0]
+                scope.declare_all([f"{stem}{index}" for index in range(statement.count)], meaning)
         elif isinstance(statement, Variable):
             _declare_variable(scope, statement)
         elif isinstance(statement, Label):

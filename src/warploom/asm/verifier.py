@@ -204,10 +204,13 @@ class _Verifier:
         for name in dict.fromkeys(scope.duplicates):
             meaning = scope.names[name]
             self._note(f"the {meaning.kind} {name!r} is declared twice in one block of {function}", where=near)
+        types = scope.types()
         for statement in statements:
             if isinstance(statement, Instruction):
                 self.near = statement.location
-                self._instruction(statement, scope)
+                form = form_of(statement, types)
+                if form is None or form not in self.good:
+                    self._instruction(statement, scope, form)
             elif isinstance(statement, Block):
                 inner, too_many = block_scope(statement, scope)
                 self._block(statement.statements, inner, too_many, function)
@@ -215,10 +218,8 @@ class _Verifier:
                 for name in statement.text.replace(",", " ").split():
                     self._label(name, scope, self.near, ".branchtargets")
 
-    def _instruction(self, instruction: Instruction, scope: Scope) -> None:
-        form = form_of(instruction, scope.types())
-        if form is not None and form in self.good:
-            return
+    def _instruction(self, instruction: Instruction, scope: Scope, form: tuple[Any, ...] | None) -> None:
+        """One instruction; `form`: its form, to be known as good if nothing is found."""
         before = len(self.found)
         if instruction.guard is not None:
             self._guard(instruction, scope)

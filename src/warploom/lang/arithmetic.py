@@ -7,8 +7,6 @@ divided or shifted right they have two meanings, and are refused. Floats mix wit
 
 from __future__ import annotations
 
-from functools import cache
-
 from ..isa import dtypes
 from ..isa.dtypes import DType, Kind
 from .trace import Trace
@@ -19,12 +17,12 @@ SIGN_MATTERS = ("//", "%", "<", "<=", ">", ">=", "/")
 """Operators whose result depends on how the bits are read."""
 CONSTANT_FIRST = ("+", "*", "&", "|", "^", "-")
 """Operators whose instruction takes a constant as its first operand."""
+_UNSIGNED = {"b8": dtypes.u8, "b16": dtypes.u16, "b32": dtypes.u32, "b64": dtypes.u64}
 
 
-@cache
 def arithmetic(dtype: DType) -> DType:
     """The type an operator calculates in: untyped bits count as unsigned."""
-    return dtypes.ALL[f"u{dtype.bits}"] if dtype.kind is Kind.BITS and dtype.bits <= 64 else dtype
+    return _UNSIGNED.get(dtype.name, dtype)
 
 
 def integers_only(trace: Trace, dtype: DType, symbol: str) -> None:

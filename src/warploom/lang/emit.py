@@ -8,8 +8,9 @@ later one, so that unrolled code pays for the check once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from ..isa import arch as isa_arch
 from ..isa import dtypes
 from ..isa.dtypes import DType, Kind
 from ..isa.instructions import table
-from .trace import Trace
+from .trace import CURRENT, Trace
 
 PTX_VERSION = (8, 7)
 """Version of the texts this layer writes: the first that has everything sm_90a and sm_120 offer to our kernels."""
@@ -108,12 +109,12 @@ def literal(trace: Trace, value: Any, dtype: DType | None) -> nodes.Integer | no
     if dtype is None:
         if is_float:
             raise trace.error("a float stands where the instruction takes an integer constant", got=value)
-        return nodes.Integer(int(value))
+        return _integer(int(value))
     if dtype.is_float:
         if dtype.name in ("f32", "f64"):
-            return nodes.Float(float_bits(float(value), dtype), dtype.bits)
+            return _float(float_bits(float(value), dtype), dtype.bits)
         if not is_float and value == 0 and dtype.name in ("f16x2", "bf16x2"):
-            return nodes.Integer(0)
+            return _integer(0)
         raise trace.error(
             f"PTX has no constants of type {dtype}",
             got=value,
@@ -134,10 +135,21 @@ def literal(trace: Trace, value: Any, dtype: DType | None) -> nodes.Integer | no
             got=int(value),
             hint="use a wider or a signed type, or subtract" if value < 0 else "use a wider type",
         )
-    return nodes.Integer(int(value))
+    return _integer(int(value))
+
+
+# Few constants stand in many instructions.
+_integer, _float = lru_cache(maxsize=1024)(nodes.Integer), lru_cache(maxsize=1024)(nodes.Float)
 
 
 # -- one instruction ---------------------------------------------------------------------------------------------
+
+
+def _codes(trace: Trace, values: Iterable[Any]) -> list[Any]:
+    """What the table has to know of each argument; most are registers of this trace, which say it themselves."""
+    return [
+        value.code if isinstance(value, Operand) and value.trace is trace else _code(trace, value) for value in values
+    ]
 
 
 def _code(trace: Trace, value: Any) -> Any:
@@ -155,22 +167,30 @@ def _code(trace: Trace, value: Any) -> Any:
     if isinstance(value, (int, np.integer)):
         return "#int"
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return ("{}", *[_code(trace, item) for item in value])
+        return ("{}", *_codes(trace, value))
     if isinstance(value, (str, bytes)) or value is None or not hasattr(value, "elements"):
         raise trace.error(
             f"{value!r} cannot stand as an operand",
             expected="a register, a predicate, a number, an address (ptx.addr), or a list of registers for braces",
             got=type(value).__name__,
         )
-    return ("{}", *[_code(trace, item) for item in value.elements])
+    return ("{}", *_codes(trace, value.elements))
 
 
-def _node(trace: Trace, value: Any, treatment: Any) -> nodes.Operand:
-    """An argument as a node; `treatment` is what the row decided: an operand kind, or a literal's dtype."""
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """How an argument becomes an operand: the kind that its row takes there, and the type of numbers in it."""
+
+    kind: str = "value"
+    dtype: DType | None = None
+
+
+def _node(trace: Trace, value: Any, treatment: Treatment) -> nodes.Operand:
+    """An argument as a node."""
     if isinstance(value, Operand):
-        return value.operand(trace, treatment if isinstance(treatment, str) else "value")
+        return value.operand(trace, treatment.kind)
     if isinstance(value, (int, float, np.integer, np.floating)):
-        return literal(trace, value, treatment if isinstance(treatment, DType) else None)
+        return literal(trace, value, treatment.dtype)
     elements = value if isinstance(value, Sequence) else value.elements
     return nodes.Vector(tuple([_node(trace, item, treatment) for item in elements]))
 
@@ -184,27 +204,25 @@ class Form:
     """What holds for every instruction of one opcode with arguments of the same kinds.
 
     Attributes:
-        treatments: for each argument what the row wants there, as `_node` takes it.
+        treatments: for each argument what the row wants there.
         reaches_memory: whether it loads or stores, so that the arrays behind its addresses are of interest.
+        may_point: whether its result may be a pointer, calculated from one among its operands.
     """
 
-    treatments: tuple[Any, ...]
+    treatments: tuple[Treatment, ...]
     reaches_memory: bool
+    may_point: bool
 
 
-def _treatments(match: Any, codes: Sequence[Any]) -> tuple[Any, ...] | None:
+def _treatments(match: Any, codes: Sequence[Any]) -> tuple[Treatment, ...] | None:
     """For each argument what a row wants there, or None where the counts cannot fit."""
     specs = match.form.operands
     if not sum(not spec.optional for spec in specs) <= len(codes) <= len(specs):
         return None
-    result: list[Any] = []
-    for spec, code in zip(specs, codes, strict=False):
-        name = match.type_of(spec)
-        if _has_literal(code):
-            result.append(dtypes.ALL[name] if name in dtypes.ALL else None)
-        else:
-            result.append(spec.kind)
-    return tuple(result)
+    return tuple(
+        Treatment(dtype=dtypes.ALL.get(match.type_of(spec))) if _has_literal(code) else Treatment(spec.kind)
+        for spec, code in zip(specs, codes, strict=False)
+    )
 
 
 def _constant_written(trace: Trace, opcode: str, match: Any, codes: Sequence[Any]) -> None:
@@ -256,12 +274,12 @@ def _form(trace: Trace, opcode: str, arguments: Sequence[Any], codes: tuple[Any,
             continue
         _constant_written(trace, opcode, bound.match, codes)
         _check_target(trace, opcode, bound.match)
-        return Form(treatments, opcode.partition(".")[0] in _MEMORY)
+        return Form(treatments, opcode.partition(".")[0] in _MEMORY, any(map(_may_point, codes[1:])))
     if first_error is not None:
         if first_error.where is None:
             first_error.where = location
         raise first_error
-    operands = tuple(_node(trace, a, None) for a in arguments if not isinstance(a, float))
+    operands = tuple(_node(trace, a, Treatment()) for a in arguments if not isinstance(a, float))
     binding.bind(nodes.Instruction(opcode, operands, None, location), trace.declared)  # says why nothing fits
     raise VerificationError(f"no form of `{opcode}` takes {len(arguments)} operands of these kinds", where=location)
 
@@ -279,18 +297,23 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
     kernel's target lacks; TraceError for a value that cannot be an operand.
     """
     trace = trace or Trace.current()
-    if not trace.is_current:
+    if CURRENT.get() is not trace:
         raise TraceError(
             "a register is used outside of the kernel it belongs to",
             where=trace.location(),
             got=f"an instruction {opcode} for the kernel {trace.name}",
             hint="make registers inside the kernel that uses them; pass data through its arguments",
         )
-    key = (opcode, *[_code(trace, argument) for argument in arguments])
+    key = (opcode, *_codes(trace, arguments))
     form = trace.forms.get(key)
     if form is None:
         form = trace.forms[key] = _form(trace, opcode, arguments, key[1:])
-    operands = [_node(trace, argument, t) for argument, t in zip(arguments, form.treatments, strict=True)]
+    operands = tuple(
+        [
+            argument.operand(trace, how.kind) if isinstance(argument, Operand) else _node(trace, argument, how)
+            for argument, how in zip(arguments, form.treatments, strict=True)
+        ]
+    )
     guard = None
     if pred is not None:
         if getattr(pred, "code", None) != "pred":
@@ -299,9 +322,11 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
         guard = nodes.Guard(pred.name)
     if form.reaches_memory:
         _note_arrays(trace, opcode, arguments)
-    else:
+    elif form.may_point:
         _carry_origin(arguments)
-    return trace.emit(opcode, *operands, guard=guard)
+    instruction = nodes.Instruction(opcode, operands, guard, trace.location())
+    trace.append(instruction)
+    return instruction
 
 
 # -- which arrays are written ------------------------------------------------------------------------------------
@@ -343,11 +368,14 @@ def _note_arrays(trace: Trace, opcode: str, arguments: Sequence[Any]) -> None:
                 break
 
 
+def _may_point(code: Any) -> bool:
+    """Whether an argument of this code may be a pointer: numbers, predicates and floats are none."""
+    dtype = dtypes.ALL.get(code.rstrip("!")) if isinstance(code, str) else None
+    return code not in ("#int", "#float", "pred") and (dtype is None or not dtype.is_float)
+
+
 def _carry_origin(arguments: Sequence[Any]) -> None:
     """Carry the names of arrays along with pointers: what is calculated from one points to the same array."""
-    origin: frozenset[str] = frozenset()
-    for argument in arguments[1:]:
-        if isinstance(argument, Operand) and argument.origin:
-            origin |= argument.origin
-    if origin and isinstance(arguments[0], Operand):
-        arguments[0].origin = arguments[0].origin | origin
+    origins = [argument.origin for argument in arguments if isinstance(argument, Operand) and argument.origin]
+    if origins and isinstance(arguments[0], Operand):
+        arguments[0].origin = frozenset().union(*origins)

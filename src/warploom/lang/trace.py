@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..asm import nodes
 from ..errors import SourceLocation, TraceError
-from ..isa.dtypes import DType, Kind
+from ..isa.dtypes import ALL, DType, Kind
 
 if TYPE_CHECKING:
     from .emit import Form
@@ -33,7 +33,6 @@ _AUTHORS = _PACKAGE + "kernels" + os.sep
 CURRENT: ContextVar[Trace | None] = ContextVar("warploom_trace", default=None)
 
 
-@cache
 def register_class(dtype: DType) -> tuple[str, str]:
     """The declared PTX type and the name stem of a register that holds a `dtype` (PTX ISA 5.2, 5.4).
 
@@ -46,6 +45,16 @@ def register_class(dtype: DType) -> tuple[str, str]:
     if dtype.name == "f64":
         return "f64", "%fd"
     return {16: ("b16", "%rs"), 32: ("b32", "%r"), 64: ("b64", "%rd"), 128: ("b128", "%rq")}[dtype.register_bits]
+
+
+@cache
+def _names_of(type_name: str) -> tuple[str, str]:
+    """The name stem of a type's registers, and the type that stands for it in `Trace.declared`."""
+    dtype = ALL[type_name]
+    stem = register_class(dtype)[1]
+    if dtype.bits >= 16 or dtype.kind is Kind.PREDICATE:
+        return stem, type_name
+    return stem, f"{type_name[0]}16" if dtype.is_integer else "b16"  # 8-bit values live in 16-bit registers
 
 
 @dataclass
@@ -69,6 +78,7 @@ class LocationFinder:
     def __init__(self, kernel_file: str) -> None:
         self._folder = os.path.dirname(os.path.abspath(kernel_file))
         self._names: dict[str, str | None] = {}
+        self._looked_through: set[str] = set()
         self._locations: dict[tuple[str, int], SourceLocation] = {}
 
     def _name(self, filename: str) -> str | None:
@@ -89,18 +99,20 @@ class LocationFinder:
             return self._names[filename]
         except KeyError:
             name = self._names[filename] = self._name(filename)
+            if name is None:
+                self._looked_through.add(filename)
             return name
 
     def frame(self) -> FrameType | None:
-        """The innermost frame that is the user's."""
+        """The innermost frame that is the user's. Every instruction asks, past a dozen frames of the package."""
         frame: FrameType | None = sys._getframe(1)
-        names = self._names
+        looked_through = self._looked_through
         while frame is not None:
             filename = frame.f_code.co_filename
-            if (names[filename] if filename in names else self.name_of(filename)) is not None:
-                return frame
+            if filename not in looked_through and self.name_of(filename) is not None:
+                break
             frame = frame.f_back
-        return None
+        return frame
 
     def __call__(self) -> SourceLocation | None:
         frame = self.frame()
@@ -162,11 +174,6 @@ class Trace:
             )
         return trace
 
-    @property
-    def is_current(self) -> bool:
-        """Whether this is the trace of the kernel being built in this thread."""
-        return CURRENT.get() is self
-
     @contextmanager
     def active(self) -> Iterator[Trace]:
         """Make this the current trace of the thread."""
@@ -185,14 +192,11 @@ class Trace:
 
     def fresh(self, dtype: DType) -> str:
         """The next register name of a type's class, `%r7`."""
-        stem = register_class(dtype)[1]
+        stem, declared = _names_of(dtype.name)
         number = self.counters.get(stem, 0) + 1
         self.counters[stem] = number
         name = f"{stem}{number}"
-        if dtype.bits >= 16 or dtype.kind is Kind.PREDICATE:
-            self.declared[name] = dtype.name
-        else:  # 8-bit values live in 16-bit registers
-            self.declared[name] = f"{dtype.name[0]}16" if dtype.is_integer else "b16"
+        self.declared[name] = declared
         return name
 
     def new_labels(self, stem: str, *ends: str) -> tuple[str, ...]:

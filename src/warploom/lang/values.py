@@ -298,6 +298,8 @@ def _operand_as(register: Register, value: Any, dtype: DType) -> Any:
         if dtype.is_float and dtype.name not in ("f32", "f64"):
             return new(register.trace, dtype, value)
         return value
+    if value.dtype is dtype:
+        return value
     if value.dtype.is_float != dtype.is_float:
         raise register.trace.error(
             f"a {value.dtype} register stands where a {dtype} is needed",

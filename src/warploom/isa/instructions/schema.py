@@ -177,8 +177,16 @@ class Form:
             slots.append(Slot(name, words, bool(found["open"]), regex))
         return tuple(slots)
 
+    @cached_property
+    def fixed_words(self) -> frozenset[str]:
+        """The words that stand in every opcode of the row: neither optional nor a choice."""
+        words = re.sub(r"\{.*?\}", "", self.opcode).split(".")[1:]
+        return frozenset(word for word in words if word not in self.slots)
+
     def match(self, modifiers: tuple[str, ...]) -> dict[str, str | None] | None:
         """What each slot takes for these modifiers (the opcode split at its dots, base left off), or None."""
+        if not self.fixed_words.issubset(modifiers):
+            return None  # most rows of a long family, without a look at their slots
         slots = self.modifier_slots
 
         def attempt(at: int, position: int) -> dict[str, str | None] | None:
