@@ -165,6 +165,33 @@ def test_a_typing_mistake_in_a_name_gets_a_hint():
     assert only(kernel("    bra LOOOP; LOOP:")).hint == "did you mean 'LOOP'?"
 
 
+RIGHT_AND_WRONG = [
+    ("add.u32 %r1, %r2, %r3;", "add.u32 %r1, %r2, %f1;"),
+    ("add.u32 %r1, %r2, %r3;", "add.u32 %r1, %r2, %nothing;"),
+    ("add.u32 %r1, %r2, 3;", "add.u32 %r1, 3, 0f3F800000;"),
+    ("add.u32 %r1, %r2, 3;", "add.u32 3, %r2, %r1;"),
+    ("@%p1 add.u32 %r1, %r2, %r3;", "@%r1 add.u32 %r1, %r2, %r3;"),
+    ("and.pred %p1, %p2, !%p1;", "and.pred !%p1, %p2, %p1;"),
+    ("mov.b32 %r1, %tid.x;", "mov.b32 %r1, %tid.w;"),
+    ("mov.b64 %d1, {%r1, %r2};", "mov.b64 %d1, {%r1, %r2, %r3};"),
+    ("mov.b64 %d1, {%r1, %r2};", "mov.b64 %d1, {%r1, %h1};"),
+    ("ld.global.u32 %r1, [%d1+4];", "ld.global.u32 %r1, [%f1+4];"),
+    ("ld.global.u32 %r1, [%d1];", "ld.global.u32 %r1, [smem];"),
+    ("bra here;", "bra nowhere;"),
+]
+
+
+@pytest.mark.parametrize("right, wrong", RIGHT_AND_WRONG)
+def test_a_mistake_is_found_each_time_among_right_instructions_of_the_same_opcode(right: str, wrong: str):
+    body = "\n    ".join(("here:", right, wrong, right, wrong, wrong))
+    assert [finding.where.line for finding in findings(kernel(body))] == [16, 18, 19]
+
+
+def test_a_name_is_checked_by_what_it_means_in_its_own_block():
+    inner = "    {\n    .reg .f32 %r1;\n    add.u32 %r1, %r2, %r3;\n    }\n    add.u32 %r1, %r2, %r3;"
+    assert [finding.where.line for finding in findings(kernel("    add.u32 %r1, %r2, %r3;\n" + inner))] == [17]
+
+
 def test_inner_blocks_may_use_names_anew():
     assert (
         findings(
