@@ -127,7 +127,7 @@ DUELS = (
          "the first of the fp8 texts there: K is short"),
     Duel("fp8_block128_192x128", "cooperative_192x128x4_g8,slots=1", (LONG,),
          "ahead of cuBLAS's kernel with scales of blocks there, alone"),
-    Duel("bf16_decode_m16", "n16_w64k2s11_start_cw", ((16, 8192, 8192),),
+    Duel("bf16_decode_m16", "n16_w64k2s11_start_cw_wide", ((16, 8192, 8192),),
          "the fastest for 16 rows there"),
     Duel("bf16_decode_m8_splitk2", "n8_w64k2s6_S2c_o2_start_cw", ((1, 8192, 8192),),
          "the fastest for one row there, but for the place of its trigger"),

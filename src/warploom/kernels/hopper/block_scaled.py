@@ -54,7 +54,7 @@ from .description import Config, Product
 SCALE_MAJORS = ("K", "MN")
 SCALE_BLOCK = 128
 """Elements of k, and columns of B, that share a scale."""
-CONFIG = Config(tile_m=192, tile_n=128, consumers=3, stages=5, slots=1, ctas=1)
+CONFIG = Config(tile_m=192, tile_n=128, consumers=3, stages=4, slots=2, ctas=1)
 """Three consumers of 64 rows: with two of them promoting, one is left on the tensor core."""
 LARGE_ROWS = Config(tile_m=256, tile_n=128, stages=4, slots=2, ctas=1)
 """Two consumers of 128 rows, whose blocks share a temporary: fewer bytes to load, fewer waves."""
