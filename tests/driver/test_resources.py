@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from warploom.driver import resources
+from warploom.driver import compile as compiler
+from warploom.driver import resources, toolchain
 
 LOG = """ptxas info    : 0 bytes gmem
 ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to X in function 'second'
@@ -22,9 +23,12 @@ ptxas info    : Used 8 registers
 """
 
 
+IGNORED = "ptxas info    : (C7508) Potential Performance Loss: 'setmaxnreg' ignored; unable to determine register count at entry.\n"
+
+
 def test_every_entry_of_a_log_is_read():
     found = resources.parse(LOG)
-    assert list(found) == ["second", "first"]
+    assert set(found) == {"second", "first"}
     first = found["first"]
     assert (first.registers, first.barriers, first.static_shared, first.stack) == (168, 3, 1024, 16)
     assert (first.spill_stores, first.spill_loads, first.spills) == (8, 12, 20)
@@ -35,6 +39,34 @@ def test_every_entry_of_a_log_is_read():
 def test_a_note_belongs_to_the_function_it_names():
     found = resources.parse(LOG)
     assert found["second"].serialisation_notes and not found["first"].serialisation_notes
+
+
+def test_a_note_before_the_only_entry_belongs_to_it():
+    before, _, first = LOG.partition("ptxas info    : (C7510)")
+    only = first.partition("\n")[2].partition("ptxas info    : Compiling entry function 'second'")[0]
+    (found,) = resources.parse(IGNORED + before + only).values()
+    assert found.entry == "first" and found.notes[0].startswith("C7508: ") and not found.serialisation_notes
+
+
+def test_a_note_before_several_entries_may_be_about_any():
+    found = resources.parse(IGNORED + LOG)
+    assert [[note[:5] for note in found[name].notes] for name in ("first", "second")] == [["C7508"], ["C7508", "C7510"]]
+
+
+def test_a_note_names_a_function_that_is_compiled_later():
+    log = LOG.splitlines()
+    later = [*log[:1], *log[2:5], log[1], *log[5:]]
+    found = resources.parse("\n".join(later))
+    assert found["second"].serialisation_notes and not found["first"].serialisation_notes
+
+
+@pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
+def test_ptxas_says_that_it_ignores_setmaxnreg():
+    """The text says nowhere how many registers a thread has at the start."""
+    body = "setmaxnreg.dec.sync.aligned.u32 40;\n ret;"
+    text = f".version 8.7\n.target sm_90a\n.address_size 64\n.visible .entry k() .reqntid 384 {{ {body} }}"
+    (note,) = compiler.build(text).resources["k"].notes
+    assert note.startswith("C7508: ") and "setmaxnreg" in note
 
 
 @pytest.mark.parametrize("number, serialises", [("C7509", False), ("C7510", True), ("C7519", True), ("C7520", False)])

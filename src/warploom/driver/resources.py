@@ -7,6 +7,7 @@ Occupancy follows the CUDA C++ Programming Guide, "Multiprocessor level": regist
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from ..isa import arch as arches
@@ -23,6 +24,7 @@ _BARRIERS = re.compile(r"used (\d+) barriers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 _CONSTANT = re.compile(r"(\d+) bytes cmem\[(\d+)\]")
 _NOTE = re.compile(r"\((C\d{4})\)\s*(.*)")
+_FUNCTION = re.compile(r"in function '?([\w$.]+)'?")
 _SERIALISED = re.compile(r"C751\d")
 
 
@@ -86,9 +88,12 @@ def occupancy(arch: str, threads: int, registers: int, shared: int) -> int:
 def parse(log: str) -> dict[str, Resources]:
     """The resources of every entry in a `ptxas -v` log, by name.
 
-    A note is kept with the entry it stands behind ("Compiling entry function …") or names ("… in function 'x'").
+    A note belongs to the entry it names ("… in function 'x'"), else to the one it stands behind ("Compiling entry
+    function …"). What ptxas 13.0 says before it names any entry, such as C7508 (setmaxnreg ignored), is about one of
+    them and does not say which: every entry gets it.
     """
     found: dict[str, Resources] = {}
+    notes: list[tuple[str, str]] = []
     current = ""
     in_entry = False
     for line in log.splitlines():
@@ -104,7 +109,11 @@ def parse(log: str) -> dict[str, Resources]:
         elif (match := _REGISTERS.search(line)) and current:
             found[current] = _usage(found[current], line, int(match[1]))
         elif match := _NOTE.search(line):
-            _add_note(found, current, f"{match[1]}: {match[2]}")
+            notes.append((current, f"{match[1]}: {match[2]}"))
+    for behind, note in notes:
+        for entry in _about(note, behind, found):
+            resources = found.get(entry, Resources(entry, ""))
+            found[entry] = replace(resources, notes=(*resources.notes, note))
     return found
 
 
@@ -119,12 +128,9 @@ def _usage(resources: Resources, line: str, registers: int) -> Resources:
     )
 
 
-def _add_note(found: dict[str, Resources], current: str, note: str) -> None:
-    named = re.search(r"in function '?([\w$.]+)'?", note)
-    entry = named[1] if named and named[1] in found else current
-    if not entry and named:
-        entry = named[1]
-    if not entry:
-        return
-    resources = found.get(entry, Resources(entry, ""))
-    found[entry] = replace(resources, notes=(*resources.notes, note))
+def _about(note: str, behind: str, entries: Iterable[str]) -> list[str]:
+    """The entries that a note is about; `behind`: the one it stands behind, or "" where it stands before all."""
+    named = _FUNCTION.search(note)
+    if named and (named[1] in entries or not behind):
+        return [named[1]]
+    return [behind] if behind else list(entries)
