@@ -1,18 +1,18 @@
-"""Evidence: recipes, stale rows, files put together, the clock read inside a kernel, pictures, README's tables."""
+"""Evidence: recipes, stale rows, files put together, the clock read inside a kernel, pictures."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks import render
+from tests.lab.conftest import HEAD, PING_PONG, row_of
 from warploom import emulate, runtime
 from warploom.driver import toolchain
 from warploom.errors import ArgumentError
@@ -23,26 +23,6 @@ from warploom.kernels.ladder import RUNGS, find
 from warploom.lab import charts, clock, evidence, recipe, staleness
 
 ROOT = Path(__file__).resolve().parents[2]
-PING_PONG = Config("ping_pong", 64, 128, stages=4, slots=1)
-
-
-def row_of(**more: Any) -> dict[str, Any]:
-    kernel = gemm.build(Product(), PING_PONG)
-    return {
-        "m": 64, "n": 64, "k": 64, "dtype": "bf16", "provider": "warploom", "kernel": "hopper_ping_pong",
-        "config": PING_PONG.name(), "protocol": "alone", "tflops": {"median": 1.0}, "ratio_to": {"cublas": 1.0},
-        "relative_error": 1e-3, "ptx_sha256": evidence.ptx_sha256(kernel.ptx()),
-        "build": recipe.recipe(gemm.build, Product(), PING_PONG), **more,
-    }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def render() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("render", ROOT / "benchmarks" / "render.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 # -- recipes -------------------------------------------------------------------------------------------------------
@@ -106,16 +86,14 @@ def test_rows_from_before_recipes_are_known_by_their_kernels_and_others_cannot_b
     assert staleness.judge({"kernel": "torch.mm"}) == ("", True), "others have no text"
 
 
-def test_the_evidence_of_gpus_is_found_and_all_that_readme_shows_of_it_can_be_judged(render: ModuleType) -> None:
+def test_the_evidence_of_gpus_is_found_and_all_that_readme_shows_of_it_can_be_judged() -> None:
     files = staleness.evidence_files(ROOT / "benchmarks" / "results")
     assert {path.name for path in files} >= {"ladder.json", "first-light.json"}
-    shown = {path for _, path in render.TABLES[render.README].values()}
+    shown = {path for _, *paths in render.TABLES[render.README].values() for path in paths}
     assert all(judged.known for judged in staleness.survey([path for path in files if path in shown]))
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
-
-HEAD = {"suite": "square-bf16", "gpu": "NVIDIA H200", "date": "2026-11-21"}
 
 
 def test_a_second_run_adds_rows_and_takes_the_place_of_those_about_the_same(tmp_path: Path) -> None:
@@ -188,7 +166,7 @@ def test_the_clock_is_cycles_over_nanoseconds_and_the_share_is_taken_at_it() -> 
     assert reading.share(683.1, 132, "bf16", "sm_90a") == pytest.approx(0.95, abs=0.001)
 
 
-# -- pictures and tables -------------------------------------------------------------------------------------------
+# -- pictures ------------------------------------------------------------------------------------------------------
 
 
 def test_pictures_are_drawn(tmp_path: Path) -> None:
@@ -208,79 +186,6 @@ def test_without_matplotlib_a_sentence_says_so(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(charts.ChartError, match="needs matplotlib") as caught:
         charts.pyplot()
     assert "warploom[lab]" in str(caught.value)
-
-
-def compared(**more: Any) -> dict[str, Any]:
-    """An evidence file with one problem, two protocols, two others."""
-    rows = []
-    for protocol, ratio in (("alone", 1.04), ("interleaved", 1.02)):
-        rows += [
-            row_of(protocol=protocol, tflops={"median": 700.4}, ratio_to={"cublas": ratio, "triton": 1.1}, **more),
-            {**row_of(protocol=protocol, provider="cublas", tflops={"median": 670.0}), "kernel": "torch.mm"},
-            {**row_of(protocol=protocol, provider="triton", tflops={"median": 640.0}), "kernel": "triton"},
-        ]
-    for row in rows:
-        if row["provider"] != "warploom":
-            del row["ptx_sha256"], row["build"]
-    return {**HEAD, "rows": rows}
-
-
-def test_readmes_table_has_a_line_for_each_problem_and_the_geometric_means(render: ModuleType) -> None:
-    head, _, line, means = render.comparison(compared())
-    names = ["M x N x K", "kernel", "TFLOP/s, alone", "cublas"]
-    names += ["of cublas, alone", "of cublas, interleaved", "of triton, alone"]
-    assert head == f"| {' | '.join(names)} |"
-    assert line == f"| 64 x 64 x 64 | {PING_PONG.name()} | 700 | 670 | 1.040 | 1.020 | 1.100 |"
-    assert means == "| geometric mean | | | | 1.040 | 1.020 | 1.100 |"
-
-
-def test_problems_of_one_size_and_several_types_have_a_line_each(render: ModuleType) -> None:
-    every = [
-        row_of(provider=name, dtype=dtype, scales=scales, ratio_to={"cublas": ratio, "scaled-mm": ratio})
-        for dtype, scales, ratio in (("bf16", "", 1.25), ("e4m3", "row", 1.5))
-        for name in ("warploom", "warploom:constant-weights", "cublas", "scaled-mm")
-    ]
-    _, _, *lines = render.comparison({**HEAD, "rows": every})
-    lines, means = lines[:4], lines[4:]
-    assert [line.split(" | ")[0] for line in means] == [
-        "| geometric mean bf16", "| geometric mean bf16, constant-weights",
-        "| geometric mean e4m3 row", "| geometric mean e4m3 row, constant-weights",
-    ]  # fmt: skip
-    assert "1.250" in means[0] and "1.500" in means[2], "no mean over different types"
-    named = [line.split(" | ")[:2] for line in lines]
-    assert [line[0] for line in named] == ["| 64 x 64 x 64 bf16"] * 2 + ["| 64 x 64 x 64 e4m3 row"] * 2
-    assert [line[1] for line in named] == [PING_PONG.name(), f"{PING_PONG.name()}, constant-weights"] * 2
-    assert "1.250 | 1.250" in lines[0] and "1.500 | 1.500" in lines[2]
-
-
-def test_the_host_s_time_has_a_line_for_each_call(render: ModuleType) -> None:
-    spread = {"median": 3.5, "min": 3.25, "max": 4.0}
-    rows = [row_of(us=spread, ratio_to={"cublas": 2.5}), row_of(provider="cublas", us=spread, ratio_to={"cublas": 1.0})]
-    _, _, ours, theirs = render.host_time({**HEAD, "rows": rows})
-    assert ours == "| 64 x 64 x 64 | warploom | 3.5 | 3.25 - 4.0 | cublas 2.50 |"
-    assert theirs == "| 64 x 64 x 64 | cublas | 3.5 | 3.25 - 4.0 |  |"
-
-
-def test_a_table_that_nobody_measured_says_so_until_somebody_has(render: ModuleType, tmp_path: Path) -> None:
-    text, path = "before\n\n<!-- host -->\n\nbehind\n", tmp_path / "host.json"
-    tables = {"host": (lambda result: ["| a |", "|---|", f"| {result} |"], path)}
-    missing = render.rendered(text, tables)
-    assert missing == "before\n\n<!-- host -->\nNot measured yet.\n\nbehind\n" == render.rendered(missing, tables)
-    path.write_text("7")
-    assert render.rendered(missing, tables) == "before\n\n<!-- host -->\n| a |\n|---|\n| 7 |\n\nbehind\n"
-
-
-def test_a_stale_row_is_marked_in_the_readme(render: ModuleType) -> None:
-    _, _, line, _ = render.comparison(compared(ptx_sha256="0" * 64))
-    assert line.startswith("| 64 x 64 x 64 (stale) |")
-
-
-def test_the_check_fails_for_a_stale_row_without_its_mark_and_for_another_figure_only(render: ModuleType) -> None:
-    fresh, stale = "| 64 | 1.040 |\n", "| 64 (stale) | 1.040 |\n"
-    assert not render.says_less(fresh, fresh)
-    assert render.says_less(fresh, stale), "stale, and not marked"
-    assert not render.says_less(stale, fresh), "marked, and fresh again"
-    assert render.says_less("| 64 | 1.050 |\n", fresh)
 
 
 def test_the_command_names_files_without_a_machine_s_folders(monkeypatch):

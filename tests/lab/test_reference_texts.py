@@ -151,7 +151,7 @@ def test_a_run_holds_all_three_against_the_exact_result_and_says_of_each_what_it
     assert theirs["text_sha256"] == evidence.ptx_sha256((FOLDER / f"{duel.text}.ptx").read_text())
     assert ours["config"] == duel.config.partition(",")[0]
     assert theirs["pdl"] == ours["pdl"]
-    line = render.reference_texts(found)[2]
+    line = render.kernels.reference_texts(found)[2]
     assert line.startswith(f"| {duel.text}") and ours["config"] in line and line.count(" 1.000 ") == 4
 
 

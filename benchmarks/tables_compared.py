@@ -1,0 +1,120 @@
+"""Tables of our kernels beside those of others, for the README: ratios by protocol, means, stale rows marked."""
+
+from __future__ import annotations
+
+from tables_rows import Result, Row, kinds, mark, mean_and_least, named, peer_of, table
+
+from warploom.lab.bench import geomean
+from warploom.lab.suites import AWKWARD, SQUARE
+
+PROTOCOLS = ("alone", "interleaved", "burst")
+
+
+def bf16_summary(square: Result, llm: Result, small_k: Result) -> list[str]:
+    """Geometric mean and least of the ratios to others: the nine large shapes, awkward waves, short K.
+
+    A shape that stands in two files is counted once, from that of the square products.
+    """
+    columns = (("cublas", "alone"), ("cublas", "interleaved"), ("cublas", "burst"), ("cublaslt-best", "alone"),
+               ("cublaslt-best", "interleaved"), ("triton", "interleaved"))  # fmt: skip
+    ours = [[row for row in result["rows"] if row["provider"] == "warploom"] for result in (square, llm, small_k)]
+    awkward = [row for row in ours[1] if shape_of(row) in AWKWARD]
+    large = [*ours[0], *(row for row in ours[1] if shape_of(row) not in (*AWKWARD, *SQUARE))]
+    lines: list[list[str]] = []
+    for name, rows in (("large shapes", large), ("awkward waves", awkward), ("short K", ours[2])):
+        ratios = [
+            [row["ratio_to"][other] for row in rows if row["protocol"] == protocol and other in row["ratio_to"]]
+            for other, protocol in columns
+        ]
+        count = len({shape_of(row) for row in rows})
+        lines += mean_and_least(f"{name} ({count}){mark(rows)}", ratios)
+    return table(["bf16", *(f"of {other}, {protocol}" for other, protocol in columns)], lines)
+
+
+def shape_of(row: Row) -> tuple[int, int, int]:
+    """M, N, K."""
+    return row["m"], row["n"], row["k"]
+
+
+def fp8(result: Result) -> list[str]:
+    """`comparison`, each problem beside torch's product with the same scales, which is named "scaled-mm" for all."""
+    rows = []
+    for row in result["rows"]:
+        peer = peer_of(row)
+        called = {name: "scaled-mm" if name == peer else name for name in (row["provider"], *row["ratio_to"])}
+        kept = {name for name in called if name == peer or not name.startswith("scaled-mm")}
+        if row["provider"] in kept:
+            ratios = {called[name]: ratio for name, ratio in row["ratio_to"].items() if name in kept}
+            rows.append({**row, "provider": called[row["provider"]], "ratio_to": ratios})
+    return comparison({**result, "rows": rows})
+
+
+def comparison(result: Result) -> list[str]:
+    """A line for each problem: TFLOP/s alone (or under the first protocol there is), ratios under each, the others."""
+    rows = result["rows"]
+    protocols = [name for name in PROTOCOLS if any(row["protocol"] == name for row in rows)]
+    first = protocols[0]
+    providers = list(dict.fromkeys(row["provider"] for row in rows))
+    others = [name for name in providers if not name.startswith("warploom")]
+    base, several = others[0], len(providers) - len(others) > 1
+    mine = [row for row in rows if row["provider"] not in others]
+    timed = {name: [p for p in protocols if any(row["protocol"] == p and name in row["ratio_to"] for row in mine)]
+             for name in others[1:]}  # fmt: skip
+    rest = [(name, under[0]) for name, under in timed.items() if under]
+    head = ["M x N x K", "kernel", f"TFLOP/s, {first}", f"{base}", *(f"of {base}, {name}" for name in protocols)]
+    head += [f"of {name}, {protocol}" for name, protocol in rest]
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    factors: dict[str, dict[int, list[float]]] = {}
+    name, kind = named(rows), kinds(rows)
+    here = {(name(row), row["provider"], row["protocol"]): row for row in rows}
+    for problem, ours in dict.fromkeys((name(row), row["provider"]) for row in rows if row["provider"] not in others):
+        best, theirs = here.get((problem, ours, first)), here.get((problem, base, first))
+        under = {protocol: here.get((problem, ours, protocol)) for protocol in protocols}
+        found = [row for row in under.values() if row]
+        pinned = f", {ours.partition(':')[2]}" if several and ":" in ours else ""
+        cells = [problem + mark(found), (best or found[0])["config"] + pinned]
+        speeds = [row["tflops"]["median"] if row else None for row in (best, theirs)]
+        cells += ["" if speed is None else f"{speed:.{0 if speed >= 100 else 1}f}" for speed in speeds]
+        group = factors.setdefault(kind(found[0]) + pinned, {})
+        ratios = [(under[protocol] or {}).get("ratio_to", {}).get(base) for protocol in protocols]
+        ratios += [(under[protocol] or {}).get("ratio_to", {}).get(other) for other, protocol in rest]
+        for column, ratio in enumerate(ratios):
+            cells.append("" if ratio is None else f"{ratio:.3f}")
+            if ratio is not None:
+                group.setdefault(column, []).append(ratio)
+        lines.append(f"| {' | '.join(cells)} |")
+    for group_name, columns in factors.items():  # a mean over types or scales would say nothing
+        means = [f"{geomean(columns[at]):.3f}" if at in columns else "" for at in range(len(head) - 4)]
+        title = " ".join(["geometric mean", group_name.removeprefix(", ")]).strip()
+        lines.append(f"| {title} | | | | {' | '.join(means)} |")
+    return lines
+
+
+def launch_ways(result: Result) -> list[str]:
+    """Microseconds of a product in a chain of them, by the way it is launched, and cuBLAS by the same way."""
+    ways = ("stream", "pdl", "graph", "pdl+graph")
+    head = ["M x N x K", "kernel", *(f"{way}, us" for way in ways), "cublas by stream, graph, us",
+            *(f"of cublas, {way}" for way in ways)]  # fmt: skip
+    lines = []
+    name = named(result["rows"])
+    here = {(name(row), row["provider"], row["launch"]): row for row in result["rows"]}
+    for problem in dict.fromkeys(name(row) for row in result["rows"]):
+        ours = [here[problem, "warploom", way] for way in ways]
+        theirs = [here[problem, "cublas", way]["us"]["median"] for way in ("stream", "graph")]
+        cells = [problem + mark(ours), ours[1]["config"], *(f"{row['us']['median']:.1f}" for row in ours)]
+        cells += [", ".join(f"{each:.1f}" for each in theirs), *(f"{row['ratio_to']['cublas']:.3f}" for row in ours)]
+        lines.append(cells)
+    return table(head, lines)
+
+
+def llama_block(result: Result) -> list[str]:
+    """Tokens a second of both models, as they are launched."""
+    lines = ["| phase | torch, eager | warploom, eager | ratio | torch, graph | warploom, graph | ratio |",
+             "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for row in result["rows"]:
+        cells = [row["phase"]]
+        for way in ("eager", "graph"):
+            theirs, ours = row[f"torch_{way}"], row[f"warploom_{way}"]
+            cells += [f"{theirs:,.0f}", f"{ours:,.0f}", f"{ours / theirs:.3f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
