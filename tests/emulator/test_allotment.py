@@ -16,7 +16,7 @@ from warploom.emulator.allotment import launch_registers
 from warploom.emulator.code import Code
 from warploom.emulator.ops import HANDLERS
 from warploom.kernels.hopper.description import Config, Product
-from warploom.kernels.hopper.gemm import build
+from warploom.kernels.hopper.gemm import AT_LAUNCH, REGISTERS, at_launch, build
 
 TEXT = """\
 .version 8.7
@@ -111,10 +111,24 @@ def test_more_ctas_than_an_sm_has_warps_for_give_no_count():
     assert launch_registers(Code(module, module.entries[0], HANDLERS, 0), 544) is None
 
 
-@pytest.mark.parametrize("tile_n, found", [(104, True), (128, False)])
-def test_a_kernel_that_ptxas_gives_registers_to_is_not_reported(tile_n, found):
-    """The library's own kernels say .reqntid alone: of 384 threads, two consumers of 64 rows each."""
+@pytest.mark.parametrize("tile_n, says, found", [(104, True, False), (104, False, True), (128, False, False)])
+def test_a_kernel_that_ptxas_gives_registers_to_is_not_reported(tile_n, says, found):
+    """384 threads, two consumers of 64 rows each: below 112 columns the library's own kernels say .maxnreg."""
     gemm = build(Product(), Config(tile_m=128, tile_n=tile_n, stages=2, ctas=1))
+    assert (".maxnreg 168" in gemm.ptx()) is (tile_n < 112)
+    source = gemm.ptx() if says else gemm.ptx().replace(".maxnreg 168", "")
     a, b = np.zeros((128, 64), ml_dtypes.bfloat16), np.zeros((tile_n, 64), ml_dtypes.bfloat16)
-    rules = {one.rule for one in gemm.emulate(a, b).findings}
+    rules = {one.rule for one in gemm.emulate(a, b, ptx=source).findings}
     assert ("setmaxnreg-without-cap" in rules) is found
+
+
+@pytest.mark.parametrize("consumers", [1, 2, 3])
+def test_the_kernels_say_their_registers_where_ptxas_would_not_find_them(consumers):
+    """The rule of the generator, and the registers it says, against those ptxas gives a plain text."""
+    threads, asked = 128 * (1 + consumers), REGISTERS[consumers][1]
+    for tile_n in range(8, 257, 8):
+        plain = asm.parse(text(f".reqntid {threads}", tile_n, asked))
+        found = launch_registers(Code(plain, plain.entries[0], HANDLERS, 0), threads)
+        said = at_launch(Config(tile_m=64 * consumers, tile_n=tile_n, consumers=consumers))
+        assert (said is None) is (found is not None)
+        assert found in (None, AT_LAUNCH[consumers])

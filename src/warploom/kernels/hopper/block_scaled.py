@@ -92,6 +92,7 @@ def build(
         grid=persistent_grid((config.tile_m, config.tile_n)),
         block=config.threads,
         arch="sm_90a",
+        registers=gemm.at_launch(config),
         pdl=config.pdl,
         name="block_scaled",
     )  # fmt: skip

@@ -73,6 +73,12 @@ REGISTERS_LARGE = (24, 240)
 """The same for two consumers with more than this many accumulators each, or, where something is fused into the end:"""
 LARGE = 192
 LARGE_FUSED = 144
+AT_LAUNCH = {1: 232, 2: 168, 3: 128}
+"""Registers of every thread at launch: as many as fit a CTA's threads, and no more than a consumer asks for."""
+WIDE = {1: 208, 2: 112, 3: 80}
+"""Columns of a tile from which ptxas finds that number by itself, for two CTAs with such a wgmma do not fit a
+multiprocessor. With fewer it ignores setmaxnreg (note C7508) unless the text says the number, and then what is the same
+in a whole role goes through ordinary registers: 40 times `R2UR` instead of 16 in `cooperative_128x96x6_g8`."""
 PRODUCED: dict[int, tuple[str | None, ...]] = {1: (None,), 2: ("a", "b")}
 """What each of so many producers brings."""
 KEPT = 40
@@ -120,6 +126,7 @@ def build(
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
+        registers=at_launch(config),
         elsewhere=other_rungs,
         pdl=config.pdl,
         name=config.form,
@@ -136,6 +143,11 @@ def registers(config: Config, fused: bool = False) -> tuple[int, int]:
     if config.consumers == 2 and config.accumulators > (LARGE_FUSED if fused else LARGE):
         return REGISTERS_LARGE
     return REGISTERS[config.consumers]
+
+
+def at_launch(config: Config) -> int | None:
+    """What the text says of the registers at launch (.maxnreg); None where ptxas finds it by itself."""
+    return AT_LAUNCH[config.consumers] if config.tile_n < WIDE[config.consumers] else None
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------

@@ -122,6 +122,7 @@ def build(
         grid=OnAll(),
         block=config.threads,
         arch="sm_90a",
+        registers=gemm.at_launch(config),
         pdl=config.pdl,
         name="grouped",
     )(grouped)  # fmt: skip
