@@ -14,7 +14,7 @@ from warploom.errors import ArgumentError
 from warploom.kernels.hopper.description import Config, Product
 from warploom.kernels.hopper.gemm import build
 from warploom.runtime.machine import H200
-from warploom.types import DType, bf16, e4m3, e5m2, f16, tf32
+from warploom.types import DType, bf16, e4m3, e5m2, f16, s8, s32, tf32
 
 SMS = 4
 NUMPY = {
@@ -100,6 +100,15 @@ def test_operands_may_be_contiguous_in_either_dimension(form: str, majors: str):
 def test_every_type_the_tensor_core_has(form: str, types: tuple[DType, DType]):
     error = run(SMALL[form], 300, 136, 400, Product(*types))[1]
     assert error < (TF32_BOUND if types[0] is tf32 else BOUND)
+
+
+@pytest.mark.parametrize("form", ["tail", "staggered tail"])
+def test_sums_of_integers_are_exchanged_by_the_tail_too(form: str):
+    draw_bytes = np.random.default_rng(0).integers
+    a, b = draw_bytes(-128, 128, (300, 400)).astype(np.int8), draw_bytes(-128, 128, (64, 400)).astype(np.int8)
+    report = build(Product(s8, s8, s32), SMALL[form]).emulate(a, b, machine=H200(sms=SMS))
+    assert report.ok, report.findings
+    np.testing.assert_array_equal(report.outputs[0], a.astype(np.int32) @ b.astype(np.int32).T)
 
 
 @given(

@@ -71,7 +71,7 @@ class TailExchange:
         ptx.mbarrier.wait(self.drained[0], 0, scope="cluster")
         target = ptx.cluster.map_shared(self.place.register() + thread * _VECTOR_BYTES, other)
         for index, four in enumerate(_fours(acc)):
-            ptx.inst.st.shared__cluster.v4.f32(target + index * _VECTOR_BYTES * WARPGROUP, four)
+            ptx.inst(f"st.shared::cluster.v4.{four.dtype}", target + index * _VECTOR_BYTES * WARPGROUP, four)
         ptx.mbarrier.arrive_remote(self.received[0], other)
 
     def _add(self, acc: list[RegisterArray], thread: Register) -> None:
