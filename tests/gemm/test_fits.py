@@ -8,8 +8,8 @@ import pytest
 
 from warploom.driver import toolchain
 from warploom.gemm import Problem
-from warploom.gemm.candidates import SHAPES, fits, hopper
-from warploom.isa.dtypes import bf16, e4m3, f32
+from warploom.gemm.candidates import SHAPES, fits, hopper, whole_waves
+from warploom.isa.dtypes import bf16, e4m3, f32, s8, s32
 from warploom.kernels.hopper.description import MOST_OF_FUSED, SHARED_BYTES, Config, Fusion, Product
 from warploom.kernels.hopper.gemm import build
 
@@ -41,6 +41,15 @@ def test_every_end_has_candidates_of_every_size(fusion: Fusion):
     for m, n, k in ((8192, 8192, 8192), (300, 72, 40), (1, 1, 1)):
         found = list(hopper(Problem.of(m, n, k, fusion=fusion)))
         assert found and all(config.fits_registers(Product(), fusion) for config in found)
+
+
+@pytest.mark.parametrize("m, n", [(64, 9504), (128, 11616), (100, 13728)])
+def test_integers_are_offered_tiles_that_their_wgmma_has(m: int, n: int):
+    """Columns cut to whole waves are multiples of 8 for floats; a wgmma of integers has multiples of 16."""
+    found = list(whole_waves(Problem.of(m, n, 512, dtype=s8, out=s32)))
+    assert found
+    for config in found:
+        assert "wgmma" in build(Product(s8, s8, s32), config).ptx()
 
 
 def corners(product: Product = Product()) -> list[tuple[Config, str]]:  # noqa: B008 - frozen

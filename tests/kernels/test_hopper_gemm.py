@@ -153,6 +153,11 @@ def test_what_cannot_be_built_is_said(change: dict, words: str):
         build(Product(), Config(**change))
 
 
+def test_integers_have_no_tile_that_their_wgmma_lacks():
+    with pytest.raises(ArgumentError, match="wgmma of integers"):
+        build(Product(s8, s8, s32), Config(tile_n=72, ctas=1))
+
+
 def test_eight_bit_operands_are_contiguous_in_k():
     with pytest.raises(ArgumentError, match="contiguous in k"):
         build(Product(e4m3, e4m3, b_major="MN"), SMALL["cooperative"])

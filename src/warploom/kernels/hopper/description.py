@@ -175,6 +175,8 @@ class Config:
                 self.tile_m, self.tile_n)  # fmt: skip
         if self.form == "staggered" and self.rows != 128:
             return "a staggered consumer has two blocks of rows", "128 rows for each consumer", self.rows
+        if not product.a.is_float and self.tile_n > 32 and self.tile_n % 16:
+            return "a wgmma of integers has not so many columns", "8, 16, 24, or a multiple of 16", self.tile_n
         if self.constant_weights and (self.ctas > 1 or not self.pdl):
             return "constant weights are loaded ahead by a CTA without a partner, in a dependent launch", (
                 "ctas 1 and pdl"), (self.ctas, self.pdl)  # fmt: skip
