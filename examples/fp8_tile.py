@@ -72,7 +72,7 @@ def example() -> Iterator[tuple]:
 
     def check(c):
         reference = a.astype(np.float64) @ b.astype(np.float64).T
-        # The tensor core keeps 13 bits behind the point of the largest product: shared/reference figure, H200.
+        # The tensor core keeps 13 bits behind the point of the largest product (docs/emulator.md).
         assert np.linalg.norm(c - reference) / np.linalg.norm(reference) < 1e-3
 
     yield fp8_tile, (a, b), check
