@@ -7,19 +7,17 @@ declarations, and the limits a kernel's head asks for. Each finding is a sentenc
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from typing import Any
 
-from ..errors import ArgumentError, SourceLocation, VerificationError
-from ..isa import arch as isa_arch
-from ..isa import dtypes
+from ..errors import SourceLocation, VerificationError
 from ..isa.arch import Arch
 from ..isa.instructions import table
 from ..isa.instructions.schema import Match
 from ..isa.special_registers import SPECIAL_REGISTERS
 from .binding import TAKES_NAMES, Bound, bind
 from .forms import form_of
+from .heads import limits, target_of, version_text
 from .nodes import (
     Address,
     Block,
@@ -35,15 +33,10 @@ from .nodes import (
     Statement,
     Symbol,
     TensorAddress,
-    Variable,
     Vector,
 )
 from .printer import operand_text
 from .scopes import Scope, block_scope, fill, function_scope, module_scope
-
-_CLUSTER_DIRECTIVES = {
-    "reqnctapercluster": (7, 8), "explicitcluster": (7, 8), "maxclusterrank": (7, 8), "blocksareclusters": (9, 0),
-}  # fmt: skip
 
 
 def verify(module: Module, arch: str | None = None) -> list[VerificationError]:
@@ -76,7 +69,8 @@ class _Verifier:
         self.near: SourceLocation | None = None  # of the last instruction: labels and declarations have none
 
     def run(self) -> list[VerificationError]:
-        self._target()
+        self.target, wrong = target_of(self.module, self.machine)
+        self.found += wrong
         for name in self.scope.duplicates:
             self._note(f"{name!r} is defined twice in the module")
         for function in self.module.functions:
@@ -86,37 +80,7 @@ class _Verifier:
     def _note(self, what: str, where: SourceLocation | None = None, **parts: str | None) -> None:
         self.found.append(VerificationError(what, where=where, **parts))  # type: ignore[arg-type]
 
-    # -- target and version --------------------------------------------------------------------------------------
-
-    def _target(self) -> None:
-        name = self.module.arch
-        try:
-            self.target = isa_arch.get(name)
-        except ArgumentError as error:
-            self._note(f".target {name} is no known target", expected=_text(error.expected), got=name)
-            return
-        if self.module.version not in isa_arch.PTX_VERSIONS:
-            self._note(
-                f"there is no PTX {_version(self.module.version)}",
-                expected=f".version {isa_arch.KNOWN_VERSIONS}",
-                got=f".version {_version(self.module.version)}",
-            )
-        elif self.module.version < self.target.ptx:
-            self._note(
-                f"PTX {_version(self.module.version)} does not know the target {name}",
-                expected=f".version {_version(self.target.ptx)} or later",
-                got=f".version {_version(self.module.version)}",
-            )
-        if self.machine is None:
-            return
-        try:
-            runs = isa_arch.get(self.machine).supports(name)
-        except ArgumentError as error:
-            self._note(f"{self.machine!r} is no known target", expected=_text(error.expected), got=self.machine)
-            return
-        if not runs:
-            only = "runs on that very chip only" if self.target.suffix == "a" else "does not run on an older chip"
-            self._note(f"a text for {name} cannot run on {self.machine}: it {only}", expected=self.machine, got=name)
+    # -- the instruction table -----------------------------------------------------------------------------------
 
     def _row_complaint(self, row: Match, whole: str) -> tuple[str, str | None] | None:
         """What the target, the version or the row's own check has against a row: a sentence and a hint, or None."""
@@ -130,8 +94,8 @@ class _Verifier:
             if self.target is not None and not self.target.supports(needed):
                 return f"{what} needs {_any(needed)}, the target is {self.target}", self._target_hint(needed)
             if self.module.version < version:
-                have = _version(self.module.version)
-                return f"{what} needs PTX {_version(version)}, the text says .version {have}", None
+                have = version_text(self.module.version)
+                return f"{what} needs PTX {version_text(version)}, the text says .version {have}", None
         wrong = form.check(row.modifiers) if form.check is not None else None
         return (f"`{whole}`: {wrong}", None) if wrong else None
 
@@ -145,51 +109,12 @@ class _Verifier:
     # -- functions -----------------------------------------------------------------------------------------------
 
     def _function(self, function: Function) -> None:
-        self._limits(function)
+        self.found += limits(self.module, function, self.target)
         if function.body is None:
             return
         scope = function_scope(function, self.scope)
         self.near = None
         self._block(function.body, scope, fill(scope, function.body), function.name)
-
-    def _limits(self, function: Function) -> None:
-        """Threads, clusters and static shared memory against the target."""
-        target = self.target
-        if target is None or function.kind != "entry":
-            return
-        for name in ("maxntid", "reqntid"):
-            sizes = function.directive(name)
-            if sizes and math.prod(sizes) > target.threads_per_cta:
-                self._note(
-                    f"the kernel {function.name} asks for {math.prod(sizes)} threads in .{name}",
-                    expected=f"at most {target.threads_per_cta}",
-                )
-        for directive in function.directives:
-            self._cluster_directive(function, directive, target)
-        size = sum(_bytes(item) for item in self.module.items if isinstance(item, Variable))
-        size += sum(_bytes(item) for item in function.body or () if isinstance(item, Variable))
-        if size > target.shared_static:
-            self._note(
-                f"the kernel {function.name} declares {size} bytes of static shared memory",
-                expected=f"at most {target.shared_static}; more must be dynamic (.extern .shared)",
-            )
-
-    def _cluster_directive(self, function: Function, directive: Directive, target: Arch) -> None:
-        first = _CLUSTER_DIRECTIVES.get(directive.name)
-        if first is None:
-            return
-        if target.number < 90:
-            self._note(f".{directive.name} of the kernel {function.name} needs sm_90, the target is {target}")
-        elif self.module.version < first:
-            have = _version(self.module.version)
-            self._note(f".{directive.name} needs PTX {_version(first)}, the text says .version {have}")
-        elif directive.name == "reqnctapercluster":
-            sizes = function.directive(directive.name) or ()
-            if math.prod(sizes) > target.cluster_limit:
-                self._note(
-                    f"the kernel {function.name} asks for clusters of {math.prod(sizes)} CTAs",
-                    expected=f"at most {target.cluster_limit} on {target}",
-                )
 
     # -- statements ----------------------------------------------------------------------------------------------
 
@@ -358,8 +283,8 @@ class _Verifier:
         if self.target is not None and not self.target.supports(special.arch):
             self._note(f"{name} needs {special.arch}, the target is {self.target}", where=where)
         elif self.module.version < special.ptx:
-            have = _version(self.module.version)
-            self._note(f"{name} needs PTX {_version(special.ptx)}, the text says .version {have}", where=where)
+            have = version_text(self.module.version)
+            self._note(f"{name} needs PTX {version_text(special.ptx)}, the text says .version {have}", where=where)
 
     def _undeclared(self, name: str, scope: Scope, where: SourceLocation | None, what: str, type_: str = "") -> None:
         types = scope.types()
@@ -404,21 +329,5 @@ def _is_label(scope: Scope, name: str) -> bool:
     return meaning is not None and meaning.kind == "label"
 
 
-def _bytes(variable: Variable) -> int:
-    """Bytes of a shared variable, 0 for any other."""
-    if variable.space != "shared" or variable.linkage == "extern" or variable.type not in dtypes.ALL:
-        return 0
-    vector = next((int(word[2:]) for word in variable.attributes if word in (".v2", ".v4", ".v8")), 1)
-    return dtypes.ALL[variable.type].bytes * vector * math.prod(max(size, 0) for size in variable.dims)
-
-
-def _version(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
-
-
 def _any(needed: str) -> str:
     return " or ".join(needed.split())
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)

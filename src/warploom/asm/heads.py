@@ -1,0 +1,117 @@
+"""What the head of a module and of a kernel ask for, against the target: versions, threads, clusters, shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..errors import ArgumentError, VerificationError
+from ..isa import arch as isa_arch
+from ..isa import dtypes
+from ..isa.arch import Arch
+from .nodes import Directive, Function, Module, Variable
+
+_CLUSTER_DIRECTIVES = {
+    "reqnctapercluster": (7, 8), "explicitcluster": (7, 8), "maxclusterrank": (7, 8), "blocksareclusters": (9, 0),
+}  # fmt: skip
+"""The PTX version that knows each."""
+
+
+def target_of(module: Module, machine: str | None) -> tuple[Arch | None, list[VerificationError]]:
+    """The target that a module names, None if there is no such, and what is wrong with it, its PTX version or the
+    machine that it is to run on."""
+    name, found = module.arch, []
+    try:
+        target = isa_arch.get(name)
+    except ArgumentError as error:
+        return None, [VerificationError(f".target {name} is no known target", expected=_text(error.expected), got=name)]
+    if module.version not in isa_arch.PTX_VERSIONS:
+        found.append(
+            VerificationError(
+                f"there is no PTX {version_text(module.version)}",
+                expected=f".version {isa_arch.KNOWN_VERSIONS}",
+                got=f".version {version_text(module.version)}",
+            )
+        )
+    elif module.version < target.ptx:
+        found.append(
+            VerificationError(
+                f"PTX {version_text(module.version)} does not know the target {name}",
+                expected=f".version {version_text(target.ptx)} or later",
+                got=f".version {version_text(module.version)}",
+            )
+        )
+    return target, [*found, *_on(machine, name, target)]
+
+
+def _on(machine: str | None, name: str, target: Arch) -> Iterator[VerificationError]:
+    """What keeps a text for a target from running on a machine."""
+    if machine is None:
+        return
+    try:
+        runs = isa_arch.get(machine).supports(name)
+    except ArgumentError as error:
+        yield VerificationError(f"{machine!r} is no known target", expected=_text(error.expected), got=machine)
+        return
+    if not runs:
+        only = "runs on that very chip only" if target.suffix == "a" else "does not run on an older chip"
+        yield VerificationError(f"a text for {name} cannot run on {machine}: it {only}", expected=machine, got=name)
+
+
+def limits(module: Module, function: Function, target: Arch | None) -> Iterator[VerificationError]:
+    """Threads, clusters and static shared memory of a kernel that are more than the target has."""
+    if target is None or function.kind != "entry":
+        return
+    for name in ("maxntid", "reqntid"):
+        sizes = function.directive(name)
+        if sizes and math.prod(sizes) > target.threads_per_cta:
+            yield VerificationError(
+                f"the kernel {function.name} asks for {math.prod(sizes)} threads in .{name}",
+                expected=f"at most {target.threads_per_cta}",
+            )
+    for directive in function.directives:
+        yield from _cluster_directive(module, function, directive, target)
+    size = sum(_bytes(item) for item in module.items if isinstance(item, Variable))
+    size += sum(_bytes(item) for item in function.body or () if isinstance(item, Variable))
+    if size > target.shared_static:
+        yield VerificationError(
+            f"the kernel {function.name} declares {size} bytes of static shared memory",
+            expected=f"at most {target.shared_static}; more must be dynamic (.extern .shared)",
+        )
+
+
+def _cluster_directive(
+    module: Module, function: Function, directive: Directive, target: Arch
+) -> Iterator[VerificationError]:
+    first = _CLUSTER_DIRECTIVES.get(directive.name)
+    if first is None:
+        return
+    if target.number < 90:
+        yield VerificationError(f".{directive.name} of the kernel {function.name} needs sm_90, the target is {target}")
+    elif module.version < first:
+        have = version_text(module.version)
+        yield VerificationError(f".{directive.name} needs PTX {version_text(first)}, the text says .version {have}")
+    elif directive.name == "reqnctapercluster":
+        sizes = function.directive(directive.name) or ()
+        if math.prod(sizes) > target.cluster_limit:
+            yield VerificationError(
+                f"the kernel {function.name} asks for clusters of {math.prod(sizes)} CTAs",
+                expected=f"at most {target.cluster_limit} on {target}",
+            )
+
+
+def version_text(version: tuple[int, int]) -> str:
+    """ "8.7"."""
+    return f"{version[0]}.{version[1]}"
+
+
+def _bytes(variable: Variable) -> int:
+    """Bytes of a shared variable, 0 for any other."""
+    if variable.space != "shared" or variable.linkage == "extern" or variable.type not in dtypes.ALL:
+        return 0
+    vector = next((int(word[2:]) for word in variable.attributes if word in (".v2", ".v4", ".v8")), 1)
+    return dtypes.ALL[variable.type].bytes * vector * math.prod(max(size, 0) for size in variable.dims)
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
