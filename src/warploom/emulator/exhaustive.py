@@ -61,7 +61,10 @@ class Interleavings:
             )
         runs = f"{self.states} states, {self.runs} run{'s' if self.runs != 1 else ''}"
         if not self.complete:
-            return f"no bad interleaving in {self.runs} runs, and the bound of {self.bound} was reached before the end"
+            return (
+                f"the search is incomplete: no bad interleaving in {self.runs} runs, but the bound of {self.bound} was "
+                "reached and there is more to try; a larger bound, or a smaller grid and fewer steps"
+            )
         number = f"all {self.count:,} interleavings pass" if self.count != 1 else "the only interleaving passes"
         return f"{number} ({runs})" if self.count is not None else f"all interleavings pass ({runs})"
 
@@ -128,10 +131,11 @@ class _Walk:
             self.before.leads_to[self.taken[-1]] = state
 
 
-def search(run: Run, bound: int = BOUND) -> Interleavings:
+def search(run: Run, bound: int = BOUND, on_run: Callable[[int, int], None] | None = None) -> Interleavings:
     """Try interleavings until all are known, something bad cannot be found any shorter, or `bound` runs are over.
 
-    Bad is an error of the machine or a finding of severity error.
+    Bad is an error of the machine or a finding of severity error. on_run: called with (runs so far, bound)
+    between runs.
     """
     graph = _Search()
     graph.wait((), None)
@@ -142,6 +146,8 @@ def search(run: Run, bound: int = BOUND) -> Interleavings:
             break
         _, _, path, before = heapq.heappop(graph.waiting)
         walk = _Walk(graph, path, before)
+        if on_run is not None and runs:
+            on_run(runs, bound)
         runs += 1
         try:
             report = run(walk)

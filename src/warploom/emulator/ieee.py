@@ -245,7 +245,7 @@ def directed64(name: str, mode: str, *operands: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         nearest = _OPERATIONS[name](*arrays)
     result = np.array(nearest, F64)
-    special = ~np.logical_and.reduce([np.isfinite(x) for x in arrays])
+    special = ~np.all([np.isfinite(x) for x in arrays], axis=0)
     if name in ("div", "sqrt"):
         special |= arrays[-1] == 0
     if name == "sqrt":

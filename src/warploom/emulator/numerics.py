@@ -114,7 +114,7 @@ def _rounded(total: np.ndarray, accumulator: str) -> np.ndarray:
 
 def _one_nan(result: np.ndarray, accumulator: str) -> np.ndarray:
     bits = result.view(_NAN[accumulator].dtype)
-    if not np.isfinite(np.add.reduce(result, axis=None, dtype=np.float32)):  # cheaper than looking at each
+    if not np.isfinite(np.sum(result, dtype=np.float32)):  # cheaper than looking at each
         bits[np.isnan(result)] = _NAN[accumulator]
     return bits
 

@@ -64,7 +64,8 @@ def _numpy(x: np.ndarray, kind: str, dtype: DType, block: tuple[int, int]) -> tu
     if kind == "block128":
         most = _block_most(np.abs(x), block, np.maximum.reduceat)
     else:
-        most = np.abs(x).max(axis=None if kind == "tensor" else -1, keepdims=kind == "row", initial=0.0)
+        size = np.abs(x)
+        most = size.max(axis=-1, keepdims=True, initial=0.0) if kind == "row" else size.max(initial=0.0)
     scale = np.where(most > 0, np.maximum(most / largest, LEAST_SCALE), np.float32(1)).astype(np.float32)
     full = scale if kind != "block128" else _spread(scale, x.shape, block, np.repeat)
     with np.errstate(invalid="ignore"):

@@ -127,7 +127,7 @@ def rounds(index: np.ndarray) -> list[np.ndarray] | None:
         return None
     starts = np.maximum.accumulate(np.where(new, np.arange(ordered.size), 0))
     turn = np.arange(ordered.size) - starts
-    return [order[turn == number] for number in range(int(turn.max()) + 1)]
+    return [order[turn == number] for number in range(int(np.max(turn)) + 1)]
 
 
 def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:

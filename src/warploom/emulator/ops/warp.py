@@ -8,6 +8,8 @@ exited are here (a fragment that waits joins the others at the same instruction)
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -80,7 +82,7 @@ def _checked_masks(frame: Frame, given: np.ndarray | np.generic) -> np.ndarray:
 def _wait_for_members(frame: Frame, masks: np.ndarray, active: np.ndarray, text: str, pc: int) -> Wait | None:
     """A wait for the named threads of this (single) warp that are alive and not here yet; None where all are here."""
     warp = frame.cta.warps[frame.first_warp]
-    named = int(np.bitwise_or.reduce(masks[active]))
+    named = reduce(or_, masks[active].tolist(), 0)
 
     def missing() -> int:
         here = 0
@@ -293,7 +295,7 @@ def _warp_barrier(d: Decode) -> Step:
                 observer.warp_met(frame)
             return None
         warp = frame.cta.warps[frame.first_warp]
-        named = int(np.bitwise_or.reduce(masks[frame.active]))
+        named = reduce(or_, masks[frame.active].tolist(), 0)
         mine = next(part for part in warp.fragments if part.pc == pc and part.wait is None)
         parked: list[tuple[Fragment, Wait]] = frame.cta.state.setdefault(  # type: ignore[assignment]
             f"bar.warp {warp.index} {named:#x}", []
