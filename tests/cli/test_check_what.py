@@ -81,6 +81,21 @@ def test_a_file_whose_kernels_come_from_functions_is_told_of_example(tmp_path: P
     assert "has no kernel" in said and "example() yield (kernel, arguments, check)" in said
 
 
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct", "explore", "exhaustive"])
+def test_the_broken_example_is_found_under_every_schedule(schedule: str) -> None:
+    result = run("check", EXAMPLES / "broken" / "gemm.py", "--schedule", schedule)
+    assert result.exit_code == 1
+    assert "error[byte-count-mismatch]" in result.stdout and "error[DeadlockError]" in result.stdout
+    assert ("a bad interleaving of 3 choices" in result.stdout) == (schedule == "exhaustive")
+
+
+def test_a_search_that_ends_at_its_bound_is_called_incomplete() -> None:
+    result = run("check", EXAMPLES / "walkthrough_gemm.py", "--schedule", "exhaustive", "--bound", "2")
+    assert result.exit_code == 0
+    assert "nothing found in an incomplete search" in result.stdout
+    assert "the search is incomplete" in result.stdout and "the bound of 2 was reached" in result.stdout
+
+
 # -- a launch description that nobody has looked at --------------------------------------------------------------
 
 

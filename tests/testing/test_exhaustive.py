@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from math import comb, factorial
 
 import numpy as np
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from tests.testing.texts import write
 from warploom.cli.app import app
 from warploom.emulator.exhaustive import Interleavings
+from warploom.runtime.progress import RunsSoFar
 from warploom.testing import exhaustive
 
 HEAD = """\
@@ -175,7 +177,31 @@ def test_turns_that_begin_with_the_wrong_parity_collide() -> None:
 def test_a_search_that_reaches_its_bound_says_so_and_claims_nothing() -> None:
     found = search(pipeline(4), 2, bound=10)
     assert found.ok and not found.complete and found.count is None
-    assert "the bound of 10 was reached" in str(found)
+    assert str(found).startswith("the search is incomplete") and "the bound of 10 was reached" in str(found)
+
+
+@pytest.mark.parametrize(("terminal", "told"), [(True, ["k: 1 runs so far, at most 9; 3 s"]), (False, [])])
+def test_a_search_on_a_terminal_says_how_far_it_is_after_two_seconds(
+    monkeypatch: pytest.MonkeyPatch, terminal: bool, told: list[str]
+) -> None:
+    assert _told(monkeypatch, terminal, at=(1, 3)) == told
+
+
+def test_a_search_without_a_terminal_says_how_far_it_is_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = _told(monkeypatch, False, at=(3, 9, 11, 15, 20, 21.5))
+    assert said == ["k: 2 runs so far, at most 9; 11 s", "k: 5 runs so far, at most 9; 22 s"]
+
+
+def _told(monkeypatch: pytest.MonkeyPatch, terminal: bool, at: tuple[float, ...]) -> list[str]:
+    """What is shown of a search whose runs end so many seconds after its start."""
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr("sys.stderr", stream)
+    times = iter((100.0, *(100.0 + seconds for seconds in at)))
+    with RunsSoFar("k", clock=lambda: next(times)) as tell:
+        for number in range(len(at)):
+            tell(number, 9)
+    return [line.strip() for line in stream.getvalue().replace("\r", "\n").splitlines() if line.strip()]
 
 
 def test_the_same_search_gives_the_same_answer() -> None:

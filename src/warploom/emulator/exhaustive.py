@@ -63,7 +63,7 @@ class Interleavings:
         if not self.complete:
             return (
                 f"the search is incomplete: no bad interleaving in {self.runs} runs, but the bound of {self.bound} was "
-                "reached and there is more to try; a larger bound, or a smaller grid and fewer steps"
+                "reached and others are left to try (a larger bound, or a smaller grid and fewer steps)"
             )
         number = f"all {self.count:,} interleavings pass" if self.count != 1 else "the only interleaving passes"
         return f"{number} ({runs})" if self.count is not None else f"all interleavings pass ({runs})"

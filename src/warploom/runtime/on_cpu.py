@@ -19,7 +19,7 @@ from .bind import Bound, Shape, Value, bind
 from .dispatch import Call, complete, look, named_views, place, sort_out
 from .machine import Machine, for_arch
 from .program import HasProgram, Program, program_of
-from .progress import ProgressBar
+from .progress import ProgressBar, RunsSoFar
 from .tensor_map import TensorMap
 from .validate import whole
 
@@ -186,10 +186,12 @@ def run(
             pair, tried = found.failing or usual, found.tried
         interleavings = None
         if schedule == EXHAUSTIVE:
-            interleavings = exhaustive.search(
-                lambda choose: launch(_values(bound, copy=True), most, None, None, usual, choose=choose),
-                exhaustive.BOUND if runs is None else whole(runs, "bound"),
-            )
+            with RunsSoFar(program.title) as told:
+                interleavings = exhaustive.search(
+                    lambda choose: launch(_values(bound, copy=True), most, None, None, usual, choose=choose),
+                    exhaustive.BOUND if runs is None else whole(runs, "bound"),
+                    told,
+                )
             if not interleavings.ok:
                 return Report(
                     program.entry, findings=list(interleavings.findings), schedule=EXHAUSTIVE,
