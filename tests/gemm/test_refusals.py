@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import warploom
-from warploom.errors import ArgumentError, ArgumentTypeError, CostLimitError
+from warploom.errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 
@@ -102,3 +102,32 @@ def test_what_would_be_emulated_for_minutes_is_refused_with_the_estimate():
     many = np.zeros((100_000, 16, 16), np.float16)
     with pytest.raises(CostLimitError, match="would take about"):
         warploom.matmul(many, many)
+
+
+# -- linear speaks of its own arguments ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("x", [np.zeros((4, 64), BF16), np.zeros(64, BF16), np.zeros((2, 3, 64), BF16)])
+def test_a_weight_of_another_k_is_refused_in_linears_words(x):
+    with pytest.raises(ArgumentError, match=r"inner sizes of `x` and `weight` differ") as caught:
+        warploom.linear(x, np.zeros((24, 96), BF16))
+    said = str(caught.value)
+    assert "weight of shape (N, 64)" in said and "weight of shape (24, 96)" in said
+    assert "`b`" not in said and "linear(" not in said
+
+
+def test_a_weight_that_lies_the_other_way_is_told_of_its_transpose():
+    with pytest.raises(ArgumentError, match=r"weight\.T, or to matmul\(x, weight\)"):
+        warploom.linear(np.zeros((4, 64), BF16), np.zeros((64, 24), BF16))
+
+
+def test_an_x_without_a_dimension_is_refused():
+    with pytest.raises(ArgumentError, match="`x` has no dimension"):
+        warploom.linear(np.zeros((), BF16), np.zeros((24, 96), BF16))
+
+
+@pytest.mark.filterwarnings("default::warploom.errors.CopyWarning")
+def test_linear_warns_of_a_copy_of_its_weight_by_that_name():
+    with pytest.warns(CopyWarning, match=r"linear copies `weight`: .* got .*bf16.*\(21, 35\)") as caught:
+        warploom.linear(np.zeros((8, 40), BF16)[:, :35], np.zeros((21, 35), BF16))
+    assert len(caught) == 1

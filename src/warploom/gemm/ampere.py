@@ -48,7 +48,7 @@ def run_ampere(request: Request, out: Any, stream: Any = None) -> Any:
     a, b = broadcast(request.a, batch), transposed(broadcast(request.b, batch))
     run = partial(kernel, stream=stream) if stream is not None else kernel
     for index in itertools.product(*map(range, batch)):
-        left, right = (_contiguous(item(x, index), name) for x, name in ((a, "a"), (b, "b")))
+        left, right = (_contiguous(item(x, index), name, request) for x, name in ((a, "a"), (b, "b")))
         place = item(target, index)
         direct = plain and place.contiguous and place.shape[1] % PIECE == 0
         room = place if direct else _room(place, right.shape[0], kernel.program().arrays[-1].dtype)
@@ -58,14 +58,14 @@ def run_ampere(request: Request, out: Any, stream: Any = None) -> Any:
     return result
 
 
-def _contiguous(operand: Any, name: str) -> Any:
+def _contiguous(operand: Any, name: str, request: Request) -> Any:
     """(rows, K) with rows and K as the kernel wants them; rows and columns of zeros are added where they miss."""
     rows, k = operand.shape
     wanted = (round_up(rows, PIECE) if name == "b" else rows, round_up(k, PIECE))
     if operand.contiguous and operand.shape == wanted and operand.pointer % 16 == 0:
         return operand
     warnings.warn(
-        f"matmul copies `{name}` on this GPU: its kernel reads contiguous rows of multiples of {PIECE} elements",
+        f"{request.called} copies `{request.said(name)}` on this GPU: its kernel reads contiguous rows of multiples of {PIECE} elements",
         CopyWarning,
         stacklevel=2,
     )

@@ -13,7 +13,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..runtime.arrays import view
 from .eager import launches
 from .frameworks import front
-from .request import read
+from .request import check_linear, read
 from .run import run
 from .views import restrided, transposed
 
@@ -249,7 +249,7 @@ def compute(
         result = None if out is None else out[None, :]
         options = {name: value[None, :] if name in BESIDE and getattr(value, "ndim", 0) == 1 else value
                    for name, value in options.items()}  # fmt: skip
-    request = read(a, b, {**options, "out": result})
+    request = read(a, b, {**options, "out": result}, what)
     outcome = run(request, result)
     if outcome.launches and static is not None and not vector:
         _LAUNCHES.remember(static, tensors, outcome.result, outcome.launches)
@@ -261,8 +261,7 @@ def compute(
 def _linear_operands(x: Any, weight: Any) -> tuple[Any, Any, bool]:
     """(…, M, K) and (K, N) of linear's arguments, and whether x is a vector."""
     w, seen = view(weight, "weight"), view(x, "x")
-    if len(w.shape) != 2:
-        raise ArgumentError("`weight` is no matrix", expected="(N, K)", got=f"shape {w.shape}")
+    check_linear(seen.shape, w.shape)
     vector = len(seen.shape) == 1
     if vector:
         seen = restrided(seen, (1, *seen.shape), (seen.strides[0] * max(seen.shape[0], 1), *seen.strides))

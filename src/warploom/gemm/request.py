@@ -38,6 +38,7 @@ class Request:
         scale_a, scale_b, scale_out, amax: f32.
         alpha, beta: numbers.
         config: what the caller pinned.
+        called: "matmul" or "linear", whose names for `a` and `b` are said to the caller.
     """
 
     problem: Problem
@@ -55,6 +56,11 @@ class Request:
     alpha: float = 1.0
     beta: float = 0.0
     config: Any = None
+    called: str = "matmul"
+
+    def said(self, name: str) -> str:
+        """What the caller calls an array of the call."""
+        return {"a": "x", "b": "weight"}.get(name, name) if self.called == "linear" else name
 
     @property
     def named(self) -> list[tuple[str, ArrayView]]:
@@ -78,8 +84,25 @@ def check_residual(addend: Any, beta: float) -> None:
         )  # fmt: skip
 
 
-def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
-    """Look at the arguments. `options`: those of `matmul`, by name.
+def check_linear(x: tuple[int, ...], weight: tuple[int, ...]) -> None:
+    """Raise ArgumentError where arrays of these shapes are no `x` and `weight` of `linear`."""
+    if len(weight) != 2:
+        raise ArgumentError("`weight` is no matrix", expected="(N, K)", got=f"shape {weight}")
+    if not x:
+        raise ArgumentError("`x` has no dimension", expected="(…, K), or (K,) for a vector", got="shape ()")
+    if x[-1] != weight[1]:
+        raise ArgumentError(
+            "the inner sizes of `x` and `weight` differ",
+            expected=f"weight of shape (N, {x[-1]}), for x is {x}",
+            got=f"weight of shape {weight}",
+            hint="a weight stored (K, N) is passed as weight.T, or to matmul(x, weight)"
+            if x[-1] == weight[0]
+            else None,
+        )
+
+
+def read(a: Any, b: Any, options: Mapping[str, Any], called: str = "matmul") -> Request:
+    """Look at the arguments. `options`: those of `matmul`, by name; called: "matmul" or "linear", for what is said.
 
     Raises ArgumentError or ArgumentTypeError, naming the argument, what was expected and what was passed.
     """
@@ -156,7 +179,7 @@ def read(a: Any, b: Any, options: Mapping[str, Any]) -> Request:
         raise ArgumentTypeError("constant_weights= is a promise", expected="True or False", got=repr(promise)[:80])
     request = Request(
         Problem(m, n, k, product, fusion, batch, accumulate, promise), left, right, shape, out, addend, gate, bias,
-        scale_a, scale_b, scale_out, amax, alpha, beta, options.get("config"),
+        scale_a, scale_b, scale_out, amax, alpha, beta, options.get("config"), called,
     )  # fmt: skip
     _one_place(request)
     _no_aliasing(request)

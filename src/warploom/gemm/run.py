@@ -225,7 +225,8 @@ class Hopper:
             return with_rows(source)
         key = (name, source.pointer)
         if key not in copies:
-            given = transposed(operand) if name == "b" else operand  # here it is (N, K), the caller's is (K, N)
+            # Here it is (N, K), which matmul's caller has as (K, N).
+            given = transposed(operand) if name == "b" and self.request.called == "matmul" else operand
             self._warn(name, stored(operand, operand.dtype.bits == 16).copy or misfit(source), given)
             copies[key] = padded_like(source, source.shape, source.dtype)
             copy_into(copies[key], source)
@@ -283,10 +284,11 @@ class Hopper:
     def _warn(self, name: str, why: str, array: ArrayView) -> None:
         """Say once what is copied, why, and what it costs."""
         self.copied = True
+        name, called = self.request.said(name), self.request.called
         bytes_ = array.size * array.dtype.bytes
         if warned().first((name, why, array.dtype)):
             warnings.warn(
-                f"matmul copies `{name}`: {why}. Each such call reads and writes {bytes_:,} bytes more and needs as "
+                f"{called} copies `{name}`: {why}. Each such call reads and writes {bytes_:,} bytes more and needs as "
                 f"much memory for the while; got {array.describe()}, strides {array.strides} bytes. Rows that begin at "
                 "multiples of 16 bytes, in memory of the right order, avoid it.",
                 CopyWarning,

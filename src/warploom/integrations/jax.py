@@ -24,7 +24,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..gemm.calls import BESIDE
 from ..gemm.eager import bounded
 from ..gemm.repeats import Template, template_of
-from ..gemm.request import Request, read
+from ..gemm.request import Request, check_linear, read
 from ..gemm.run import run
 from ..gemm.views import transposed
 from ..isa import dtypes
@@ -90,8 +90,7 @@ def matmul(
 def linear(x: Any, weight: Any, bias: Any = None, **options: Any) -> Any:
     """x Wᵀ + bias with W (N, K); options as `matmul`'s. A vector x (K,) gives a vector (N,)."""
     x, weight = accepted(x, "x"), accepted(weight, "weight")
-    if weight.ndim != 2:
-        raise ArgumentError("`weight` is no matrix", expected="(N, K)", got=f"shape {weight.shape}")
+    check_linear(x.shape, weight.shape)
     if x.ndim != 1:
         return matmul(x, weight.T, bias=bias, **options)
     for name in BESIDE:

@@ -22,7 +22,7 @@ from torch import Tensor
 from ..errors import ArgumentError, ArgumentTypeError
 from ..gemm.calls import BESIDE, DEFAULTS
 from ..gemm.choice import KINDS
-from ..gemm.request import check_residual
+from ..gemm.request import check_linear, check_residual
 from ..isa import dtypes
 from ..runtime.arrays import view
 
@@ -58,7 +58,7 @@ def plain(value: Any) -> Any:
 
 
 def check(what: str, a: Any, b: Any, out: Any, options: Mapping[str, Any]) -> None:
-    """Raise ArgumentTypeError for what is no torch tensor, ArgumentError for a weight of `linear` that is no matrix.
+    """Raise ArgumentTypeError for what is no torch tensor, ArgumentError for an `x` and a `weight` of `linear` that do not fit.
 
     what: "matmul" or "linear"; options: those that are given.
     """
@@ -73,9 +73,9 @@ def check(what: str, a: Any, b: Any, out: Any, options: Mapping[str, Any]) -> No
     for name, value in arrays:
         if not isinstance(value, Tensor) and not (name in NUMBERS and isinstance(value, Real)):
             _no_tensor(value, name)
-    if what == "linear" and b.ndim != 2:
-        end_graph("`weight` is no matrix")
-        raise ArgumentError("`weight` is no matrix", expected="(N, K)", got=f"shape {tuple(b.shape)}")
+    if what == "linear" and (b.ndim != 2 or a.ndim == 0 or a.shape[-1] != b.shape[1]):
+        end_graph("`weight` is no matrix" if b.ndim != 2 else "the inner sizes of `x` and `weight` differ")
+        check_linear(tuple(a.shape), tuple(b.shape))
 
 
 def _no_tensor(value: Any, name: str) -> NoReturn:
