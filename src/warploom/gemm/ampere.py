@@ -65,7 +65,8 @@ def _contiguous(operand: Any, name: str, request: Request) -> Any:
     if operand.contiguous and operand.shape == wanted and operand.pointer % 16 == 0:
         return operand
     warnings.warn(
-        f"{request.called} copies `{request.said(name)}` on this GPU: its kernel reads contiguous rows of multiples of {PIECE} elements",
+        f"{request.called} copies `{request.said(name)}` on this GPU: its kernel reads contiguous rows of multiples of "
+        f"{PIECE} elements",
         CopyWarning,
         stacklevel=2,
     )

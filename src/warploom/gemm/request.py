@@ -344,9 +344,9 @@ def _out(out: ArrayView | None, shape: tuple[int, ...], dtype: DType) -> ArrayVi
 def _one_place(request: Request) -> None:
     if len({(array.device, array.index) for _, array in request.named}) > 1:
         raise ArgumentError(
-            "the arguments of matmul are on different devices",
+            f"the arguments of {request.called} are on different devices",
             expected="all on one GPU, or all on the CPU",
-            got=", ".join(f"`{name}` on {array.place}" for name, array in request.named),
+            got=", ".join(f"`{request.said(name)}` on {array.place}" for name, array in request.named),
             hint="move them with .to(device)",
         )
 
@@ -359,8 +359,8 @@ def _no_aliasing(request: Request) -> None:
         if name == "out" or not overlap(out, array):
             continue
         raise ArgumentError(
-            f"`out` and `{name}` overlap in memory",
+            f"`out` and `{request.said(name)}` overlap in memory",
             expected="an `out` of its own",
             got=f"{out.describe()} and {array.describe()}",
-            consequence=f"the kernel would read values of `{name}` that it has already overwritten",
+            consequence=f"the kernel would read values of `{request.said(name)}` that it has already overwritten",
         )

@@ -58,7 +58,8 @@ def plain(value: Any) -> Any:
 
 
 def check(what: str, a: Any, b: Any, out: Any, options: Mapping[str, Any]) -> None:
-    """Raise ArgumentTypeError for what is no torch tensor, ArgumentError for an `x` and a `weight` of `linear` that do not fit.
+    """Raise ArgumentTypeError for what is no torch tensor, ArgumentError for `x` and `weight` of `linear` that do not
+    fit each other.
 
     what: "matmul" or "linear"; options: those that are given.
     """
