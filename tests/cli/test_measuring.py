@@ -205,6 +205,36 @@ def test_explain_called_wrongly_says_what_it_takes(arguments: tuple[object, ...]
     assert result.exit_code == 2 and "expected" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "dtype, names, peak",
+    [("f32", ("f32", "f32"), 535.3), ("s8", ("s8", "s32"), 2141.0), ("f16", ("f16", "f16"), 1070.5)],
+)  # fmt: skip
+def test_explain_takes_every_type_that_matmul_multiplies(dtype: str, names: tuple[str, str], peak: float) -> None:
+    told = json.loads(run("explain", 512, 512, 512, "--dtype", dtype, "--json").stdout)
+    assert (told["problem"]["dtype"], told["problem"]["out"]) == names
+    assert told["peak_tflops"] == pytest.approx(peak, abs=0.1)
+    assert told["config"] == told["library"]["config"]
+
+
+@pytest.mark.parametrize("command", ["explain", "tune"])
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (("--scales", "block128"), "blocks of 128 have scales where operands have eight bits"),
+        (("--scales", "column"), "there are no scales 'column'"),
+        (("--dtype", "s8", "--bias"), "nothing is fused into them"),
+        (("--dtype", "e4m3", "--scales", "block128", "--gate"), "has no fused end"),
+        (("--activation", "tanh"), "there is no activation 'tanh'"),
+        (("--out", "s32"), "bf16 x bf16 does not give s32"),
+    ],
+)  # fmt: skip
+def test_what_matmul_refuses_is_refused_by_explain_and_tune(
+    command: str, options: tuple[str, ...], words: str
+) -> None:  # fmt: skip
+    result = run(command, 256, 256, 256, *options)
+    assert result.exit_code == 2 and words in result.stderr
+
+
 # -- evidence ------------------------------------------------------------------------------------------------------
 
 

@@ -104,6 +104,13 @@ def test_what_would_be_emulated_for_minutes_is_refused_with_the_estimate():
         warploom.matmul(many, many)
 
 
+@pytest.mark.parametrize("options", [{"amax": np.zeros(1, np.float32)}, {"alpha": 2.0}])
+def test_promoted_sums_refuse_what_their_kernel_would_leave_out(options):
+    a, b = np.ones((64, 128), E4M3), np.ones((64, 128), E4M3).T
+    with pytest.raises(ArgumentError, match="has no fused end"):
+        warploom.matmul(a, b, accumulate="precise", **options)
+
+
 # -- linear speaks of its own arguments ----------------------------------------------------------------------------
 
 

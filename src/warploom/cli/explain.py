@@ -8,10 +8,12 @@ import typer
 from rich.table import Table
 
 from ..errors import ArgumentError
+from ..isa.dtypes import tf32
 from .output import say, say_json, say_table, table
-from .product import Activation, Bias, ConstantWeights, Gate, Layout, Residual, Scales, asked
+from .product import DTYPES, OUT_HELP, Activation, Bias, ConstantWeights, Gate, Layout, Residual, Scales, asked
 
 if TYPE_CHECKING:
+    from ..gemm.problem import Problem as Asked
     from ..lab.explanation import Explained
 
 
@@ -19,8 +21,8 @@ def explain(
     m: Annotated[int | None, typer.Argument(help="Rows of A and of the result.")] = None,
     n: Annotated[int | None, typer.Argument(help="Columns of the result.")] = None,
     k: Annotated[int | None, typer.Argument(help="What is summed over.")] = None,
-    dtype: Annotated[str, typer.Option(help="bf16, f16, e4m3, e5m2.")] = "bf16",
-    out: Annotated[str, typer.Option(help="Type of the result: bf16, f16, f32.")] = "bf16",
+    dtype: Annotated[str, typer.Option(help=f"{DTYPES}; f32 is multiplied as tf32.")] = "bf16",
+    out: Annotated[str, typer.Option(help=OUT_HELP)] = "",
     layout: Layout = "tn",
     scales: Scales = "",
     activation: Activation = "",
@@ -37,7 +39,7 @@ def explain(
     Example: warploom explain 4096 14336 4096 --bias --activation silu
     """
     from ..lab import explanation
-    from ..lab.problem import BYTES, Problem
+    from ..lab.problem import Problem
 
     if m is None or n is None or k is None:
         if (m, n, k) != (None, None, None):
@@ -46,11 +48,8 @@ def explain(
         m = n = k = 8192
     if min(m, n, k) < 1:
         raise ArgumentError("sizes are positive", expected="M N K", got=f"{m} {n} {k}")
-    for name, value, known in (("dtype", dtype, ("bf16", "f16", "e4m3", "e5m2")), ("out", out, ("bf16", "f16", "f32"))):
-        if value not in known or value not in BYTES:
-            raise ArgumentError(f"--{name} is none that is explained", expected=", ".join(known), got=repr(value))
     product = asked(m, n, k, dtype, out, layout, scales, activation, bias, gate, residual, constant_weights)
-    found = explanation.explain(Problem(m, n, k, dtype, out), machine, config, product)
+    found = explanation.explain(Problem(m, n, k, *type_names(product)), machine, config, product)
     if as_json:
         say_json(found.data())
         return
@@ -84,6 +83,12 @@ def explain(
     if other:
         say()
         say(f"The small-M kernel has no tiles of D; those of a large-product one: --config {found.config.name()}")
+
+
+def type_names(product: Asked) -> tuple[str, str]:
+    """Names of the operands' and of the result's type, as arrays have them: f32 where tf32 is multiplied."""
+    operand = product.product.a
+    return ("f32" if operand is tf32 else operand.name), product.product.out.name
 
 
 def _short(value: float) -> str:

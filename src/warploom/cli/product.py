@@ -9,6 +9,8 @@ import typer
 if TYPE_CHECKING:
     from ..gemm.problem import Problem
 
+DTYPES = "bf16, f16, f32, e4m3, e5m2, s8"
+OUT_HELP = "Type of the result; the usual one by default."
 Layout = Annotated[str, typer.Option(help="tn, nn, nt or tt; tn is F.linear, tt is a @ b.")]
 Scales = Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")]
 Activation = Annotated[str, typer.Option(help="relu, gelu, gelu_tanh or silu.")]
@@ -22,15 +24,20 @@ def asked(
     m: int, n: int, k: int, dtype: str, out: str, layout: str, scales: str, activation: str, bias: bool, gate: bool,
     residual: bool, constant_weights: bool,
 ) -> Problem:  # fmt: skip
-    """The library's problem. Raises ArgumentError where an option has no such value."""
+    """The library's problem. Raises ArgumentError, ArgumentTypeError where `matmul` would refuse it."""
     from dataclasses import replace
 
     from ..collective.fusion import Fusion
     from ..gemm.problem import Problem
+    from ..gemm.together import check_together
+    from ..isa.dtypes import f32
 
     plain = Problem.of(m, n, k, dtype, out=out or None, layout=layout)
+    of_bias = plain.product.out if plain.product.out.bits > 8 else f32
     fusion = Fusion(
-        scales=scales or None, bias="column" if bias else None, bias_dtype=plain.product.out if bias else None,
+        scales=scales or None, bias="column" if bias else None, bias_dtype=of_bias if bias else None,
         activation=activation or None, gate=gate, addend=residual,
     )  # fmt: skip
-    return replace(plain, fusion=fusion, constant_weights=constant_weights)
+    problem = replace(plain, fusion=fusion, constant_weights=constant_weights)
+    check_together(problem)
+    return problem

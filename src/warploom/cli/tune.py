@@ -8,15 +8,15 @@ import typer
 
 from ..errors import ArgumentError
 from .output import say, say_json
-from .product import Activation, Bias, ConstantWeights, Gate, Layout, Residual, Scales, asked
+from .product import DTYPES, OUT_HELP, Activation, Bias, ConstantWeights, Gate, Layout, Residual, Scales, asked
 
 
 def tune(
     m: Annotated[int, typer.Argument(help="Rows of A and of the result.")],
     n: Annotated[int, typer.Argument(help="Columns of the result.")],
     k: Annotated[int, typer.Argument(help="What is summed over.")],
-    dtype: Annotated[str, typer.Option(help="bf16, f16, f32, e4m3, e5m2, s8.")] = "bf16",
-    out: Annotated[str, typer.Option(help="Type of the result; the usual one by default.")] = "",
+    dtype: Annotated[str, typer.Option(help=f"{DTYPES}.")] = "bf16",
+    out: Annotated[str, typer.Option(help=OUT_HELP)] = "",
     layout: Layout = "tn",
     scales: Scales = "",
     activation: Activation = "",

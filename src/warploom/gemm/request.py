@@ -15,12 +15,13 @@ import numpy as np
 from ..collective.fusion import BIAS_TYPES
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
-from ..isa.dtypes import DType, f32, s8, tf32
-from ..kernels.hopper.description import ACTIVATIONS, Fusion
+from ..isa.dtypes import DType, f32, tf32
+from ..kernels.hopper.description import Fusion
 from ..runtime.arrays import ArrayView, view
 from ..runtime.validate import overlap
-from .problem import ACCUMULATE, EIGHT_BIT_FLOATS, Problem, product_of
-from .scales import check_blocks, read_scales, with_majors
+from .problem import ACCUMULATE, Problem, product_of
+from .scales import read_scales, with_majors
+from .together import check_activation, check_integers, check_together
 from .views import merged, restrided, stored, transposed
 
 
@@ -130,55 +131,37 @@ def read(a: Any, b: Any, options: Mapping[str, Any], called: str = "matmul") -> 
     gate = _matrix(_optional(options, "gate"), "gate", shape, product.out)
     bias, along = _bias(_optional(options, "bias"), m, n)
     activation = options.get("activation")
-    if activation is not None and activation not in ACTIVATIONS:
-        raise ArgumentError(
-            f"there is no activation {activation!r}", expected=", ".join(ACTIVATIONS) + ", or None", got=activation
-        )
+    check_activation(activation)
     accumulate = options.get("accumulate", "default")
     if not isinstance(accumulate, str) or accumulate not in ACCUMULATE:
         raise ArgumentError("accumulate= is no choice", expected=", ".join(ACCUMULATE), got=repr(accumulate))
-    if product.a is s8 and (bias is not None or activation or gate is not None or alpha != 1.0 or addend is not None):
-        raise ArgumentTypeError(
-            "s8 x s8 gives exact s32 sums, and nothing is fused into them",
-            expected="only a, b and out",
-            hint="do the rest on the s32 result",
-        )
+    fused = Fusion(
+        alpha=alpha != 1.0, bias=along, bias_dtype=bias.dtype if bias is not None else None, activation=activation,
+        gate=gate is not None, addend=addend is not None,
+    )  # fmt: skip
+    check_integers(product, fused)
 
     scale_a, scale_b, scales, factor = read_scales(options, product.a, m, n, k)
     alpha *= factor
     scale_out = _one(options.get("scale_out"), "scale_out", left)
-    if scale_out is not None and product.out not in EIGHT_BIT_FLOATS:
-        raise ArgumentTypeError(
-            "scale_out= scales eight-bit outputs", expected="out_dtype e4m3 or e5m2", got=f"out_dtype {product.out}"
-        )
     amax = _optional(options, "amax")
     if amax is not None and (amax.dtype is not f32 or amax.size != 1):
         raise ArgumentTypeError("amax= takes a buffer of one f32", got=amax.describe())
-    if scales == "block128" and product.a not in EIGHT_BIT_FLOATS:
-        raise ArgumentTypeError("blocks of 128 have scales where operands have eight bits", got=str(product.a))
-    if scales == "block128" or (accumulate == "precise" and product.a in EIGHT_BIT_FLOATS):
-        check_blocks(scales, k)
-        extra = [alpha != 1.0, along, activation, gate is not None, addend is not None, product.out.bits == 8]
-        if any(extra) or batch:
-            raise ArgumentError(
-                "the kernel that promotes eight-bit sums every 128 of k has no fused end and no batch",
-                expected="a, b, scale_a and scale_b, and a 16- or 32-bit result",
-                hint='accumulate="fast" has all of them, for scales of a tensor or of rows',
-            )
-        scales = "block128"
-    elif accumulate == "precise" and product.a.bits != 8:
-        accumulate = "default"  # the tensor core's sums of 16-bit products are f32's
-    fusion = Fusion(
-        alpha=alpha != 1.0, scales=scales, bias=along, bias_dtype=bias.dtype if bias is not None else None,
-        activation=activation, gate=gate is not None, addend=addend is not None, scale_out=scale_out is not None,
-        amax=amax is not None,
+    fusion = replace(
+        fused, alpha=alpha != 1.0, scales=scales, scale_out=scale_out is not None, amax=amax is not None
     )  # fmt: skip
     out = _out(out, shape, product.out)
     promise = options.get("constant_weights", False)
     if type(promise) is not bool:
         raise ArgumentTypeError("constant_weights= is a promise", expected="True or False", got=repr(promise)[:80])
+    problem = Problem(m, n, k, product, fusion, batch, accumulate, promise)
+    check_together(problem)
+    if problem.promoted:
+        problem = replace(problem, fusion=replace(fusion, scales="block128"))
+    elif accumulate == "precise" and product.a.bits != 8:  # the tensor core's sums of 16-bit products are f32's
+        problem = replace(problem, accumulate="default")
     request = Request(
-        Problem(m, n, k, product, fusion, batch, accumulate, promise), left, right, shape, out, addend, gate, bias,
+        problem, left, right, shape, out, addend, gate, bias,
         scale_a, scale_b, scale_out, amax, alpha, beta, options.get("config"), called,
     )  # fmt: skip
     _one_place(request)

@@ -12,6 +12,7 @@ from .. import gemm as library
 from ..driver import toolchain
 from ..errors import ArgumentError, WarploomError
 from ..gemm.choice import kernel_of
+from ..gemm.together import check_together
 from ..kernels.hopper.description import Config
 from ..kernels.hopper.names import large_config
 from . import roofline
@@ -109,11 +110,12 @@ def explain(problem: Problem, machine: str = "H200", config: str = "", asked: An
 
     Raises ArgumentError for an unknown machine, type or configuration.
     """
-    roof = Roofline.of(machine, problem.dtype)
+    roof = Roofline.of(machine, "tf32" if problem.dtype == "f32" else problem.dtype)
     if machine not in ("H200", "H100"):
         raise ArgumentError("the configurations that are explained are Hopper's", expected="H200 or H100", got=machine)
     if asked is None:
         asked = library.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out)
+    check_together(asked)
     text, data, proposed = ("", None, None) if config else _library(asked)
     chosen = large_config(config) if config else proposed or default_config(problem)
     product = asked.product

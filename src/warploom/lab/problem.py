@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 
 from ..errors import ArgumentError
 
-BYTES = {"f32": 4, "bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1, "s8": 1}
+BYTES = {"f32": 4, "bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1, "s8": 1, "s32": 4}
 KINDS = ("gemm", "gelu", "swiglu", "grouped")
 SCALES = ("", "tensor", "row", "block128")
 
