@@ -2,8 +2,8 @@
 
     python benchmarks/render.py [--check]        --check: exit 1 if a document differs, write nothing
 
-The tables are made by tables_*.py beside this file. In the README a row whose kernel has another text by now is marked
-as stale: figures there are of what ships.
+The tables are made by tables_*.py beside this file. In README.md and docs/measured.md a row whose kernel has another
+text by now is marked as stale: figures there are of what ships.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from tables_rows import STALE  # noqa: E402
 
 MISSING = "Not measured yet.\n"
 H200 = RESULTS / "nvidia-h200"
-FACTS, README = ROOT / "docs" / "measured-facts.md", ROOT / "README.md"
+FACTS, MEASURED, README = ROOT / "docs" / "measured-facts.md", ROOT / "docs" / "measured.md", ROOT / "README.md"
+BF16 = tuple(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k"))
 Entry = tuple[Any, ...]
 """What makes a table, then the evidence files that it takes, in order."""
 TABLES: dict[Path, dict[str, Entry]] = {
@@ -52,12 +53,9 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "mutant-kinds": (package.mutant_kinds, RESULTS / "cpu-x86_64-2-cores" / "mutant-zoo.json"),
         "download-size": (package.download_size, RESULTS / "download_size.json"),
     },
-    README: {
+    MEASURED: {
         "ladder": (kernels.ladder_short, H200 / "ladder.json"),
-        "bf16-summary": (
-            compared.bf16_summary,
-            *(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k")),
-        ),
+        "bf16-summary": (compared.bf16_summary, *BF16),
         "square-bf16": (compared.comparison, H200 / "square-bf16.json"),
         "llm-bf16": (compared.comparison, H200 / "llm-bf16.json"),
         "small-k-bf16": (compared.comparison, H200 / "small-k-bf16.json"),
@@ -69,6 +67,15 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "overhead": (package.host_time, H200 / "overhead.json"),
         "first-call": (package.first_call, H200 / "first-call.json"),
         "llama-block": (compared.llama_block, H200 / "llama-block.json"),
+    },
+    README: {
+        "ladder-best": (kernels.ladder_best, H200 / "ladder.json"),
+        "bf16-summary": (compared.bf16_summary, *BF16),
+        "others-summary": (
+            compared.others_summary,
+            *(H200 / f"{name}.json" for name in ("fp8", "fused", "grouped", "overhead")),
+        ),
+        "decode": (few_rows.decode_summary, H200 / "decode.json"),
         "download-size": (package.download_size, RESULTS / "download_size.json"),
     },
 }

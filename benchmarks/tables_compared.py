@@ -1,4 +1,4 @@
-"""Tables of our kernels beside those of others, for the README: ratios by protocol, means, stale rows marked."""
+"""Tables of our kernels beside those of others: ratios by protocol, means, stale rows marked; for README and docs."""
 
 from __future__ import annotations
 
@@ -38,15 +38,46 @@ def shape_of(row: Row) -> tuple[int, int, int]:
 
 def fp8(result: Result) -> list[str]:
     """`comparison`, each problem beside torch's product with the same scales, which is named "scaled-mm" for all."""
+    return comparison({**result, "rows": by_scales(result["rows"])})
+
+
+def by_scales(every: list[Row]) -> list[Row]:
+    """Rows of fp8 that have a peer with other scales left out, and the one with the same scales called "scaled-mm"."""
     rows = []
-    for row in result["rows"]:
+    for row in every:
         peer = peer_of(row)
         called = {name: "scaled-mm" if name == peer else name for name in (row["provider"], *row["ratio_to"])}
         kept = {name for name in called if name == peer or not name.startswith("scaled-mm")}
         if row["provider"] in kept:
             ratios = {called[name]: ratio for name, ratio in row["ratio_to"].items() if name in kept}
             rows.append({**row, "provider": called[row["provider"]], "ratio_to": ratios})
-    return comparison({**result, "rows": rows})
+    return rows
+
+
+def others_summary(fp8_rows: Result, fused: Result, grouped: Result, overhead: Result) -> list[str]:
+    """A line for each kind of fp8, epilogue, groups and call: mean and least of the ratios to PyTorch's own."""
+    every = (
+        ("fp8, scales:", by_scales(fp8_rows["rows"]), ("scaled-mm",)),
+        ("bf16, fused:", fused["rows"], ("torch-eager",)),
+        ("groups:", grouped["rows"], ("torch-grouped",)),
+        ("a call:", overhead["rows"], ("cublas", "scaled-mm")),
+    )
+    columns = [(protocol, measure) for protocol in ("alone", "interleaved") for measure in (geomean, min)]
+    columns.append(("host", geomean))
+    lines: list[list[str]] = []
+    for title, rows, others in every:
+        kind, name = kinds(rows), named(rows)
+        ours = [row for row in rows if row["provider"] == "warploom"]
+        for word, other in dict.fromkeys((kind(row), o) for row in ours for o in others if o in row["ratio_to"]):
+            mine = [row for row in ours if kind(row) == word and other in row["ratio_to"]]
+            words = " ".join(filter(None, (title, word)))
+            cells = [f"{words} ({len({name(row) for row in mine})}){mark(mine)}", other]
+            for protocol, measure in columns:
+                ratios = [row["ratio_to"][other] for row in mine if row["protocol"] == protocol]
+                cells.append(f"{measure(ratios):.3f}" if ratios else "")
+            lines.append(cells)
+    head = ["alone, geometric mean", "alone, least", "interleaved, geometric mean", "interleaved, least", "host time"]
+    return table(["products", "beside", *head], lines)
 
 
 def comparison(result: Result) -> list[str]:

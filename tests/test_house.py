@@ -235,6 +235,7 @@ def test_a_snippet_of_the_readme_runs_and_is_right(block: str) -> None:
 FIGURE = re.compile(r"\d+(?:\.\d+)?\s*(?:TFLOP|%|µs|us|ms|MB|GB|x as fast|times as fast)")
 
 
-def test_no_figure_of_the_readme_was_typed() -> None:
-    outside = re.sub(r"<!-- [\w-]+ -->\n(?:\|[^\n]*\n)*|```.*?```", "", README, flags=re.DOTALL)
+@pytest.mark.parametrize("document", [ROOT / "README.md", ROOT / "docs" / "measured.md"], ids=lambda path: path.name)
+def test_no_figure_of_the_tables_was_typed(document: Path) -> None:
+    outside = re.sub(r"<!-- [\w-]+ -->\n(?:\|[^\n]*\n)*|```.*?```", "", document.read_text(), flags=re.DOTALL)
     assert FIGURE.findall(outside) == []

@@ -86,10 +86,11 @@ def test_rows_from_before_recipes_are_known_by_their_kernels_and_others_cannot_b
     assert staleness.judge({"kernel": "torch.mm"}) == ("", True), "others have no text"
 
 
-def test_the_evidence_of_gpus_is_found_and_all_that_readme_shows_of_it_can_be_judged() -> None:
+def test_the_evidence_of_gpus_is_found_and_all_that_documents_show_of_it_can_be_judged() -> None:
     files = staleness.evidence_files(ROOT / "benchmarks" / "results")
     assert {path.name for path in files} >= {"ladder.json", "first-light.json"}
-    shown = {path for _, *paths in render.TABLES[render.README].values() for path in paths}
+    documents = (render.README, render.MEASURED)
+    shown = {path for document in documents for _, *paths in render.TABLES[document].values() for path in paths}
     assert all(judged.known for judged in staleness.survey([path for path in files if path in shown]))
 
 

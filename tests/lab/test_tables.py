@@ -27,7 +27,7 @@ def compared(**more: Any) -> dict[str, Any]:
     return {**HEAD, "rows": rows}
 
 
-def test_readmes_table_has_a_line_for_each_problem_and_the_geometric_means() -> None:
+def test_a_comparison_has_a_line_for_each_problem_and_the_geometric_means() -> None:
     head, _, line, means = render.compared.comparison(compared())
     names = ["M x N x K", "kernel", "TFLOP/s, alone", "cublas"]
     names += ["of cublas, alone", "of cublas, interleaved", "of triton, alone"]
@@ -63,6 +63,39 @@ def test_the_host_s_time_has_a_line_for_each_call() -> None:
     assert theirs == "| 64 x 64 x 64 | cublas | 3.5 | 3.25 - 4.0 |  |"
 
 
+def test_the_short_ladder_has_the_rungs_that_are_a_fifth_faster_than_the_one_before_and_the_fastest() -> None:
+    speeds = {"r01_naive_uncoalesced": 1.0, "r02_naive_coalesced": 1.1, "r03_shared_memory": 1.3}
+    speeds |= {"r04_warp_tiling": 1.2, "r05_register_staged": 1.45, "r06_ampere_multistage": 1.44}
+    rows = [row_of(kernel=name, tflops={"median": speed}, ratio_to={"cublas": 0.5}) for name, speed in speeds.items()]
+    _, _, *lines = render.kernels.ladder_best({**HEAD, "rows": rows})
+    assert [line.split()[1] for line in lines] == ["1", "3", "5"]
+
+
+def test_the_summary_of_the_others_has_a_line_for_each_kind_beside_pytorch_s_own() -> None:
+    def ours(protocol: str, ratios: dict[str, float], **more: Any) -> dict[str, Any]:
+        return row_of(protocol=protocol, ratio_to=ratios, **more)
+
+    scaled = [
+        ours("alone", {"scaled-mm": 1.5, "scaled-mm-row": 9.0}, dtype="e4m3", scales="tensor"),
+        ours("alone", {"scaled-mm-row": 1.25}, dtype="e4m3", scales="row"),
+        ours("interleaved", {"scaled-mm-row": 0.9}, dtype="e4m3", scales="row"),
+    ]
+    fused = [ours("interleaved", {"torch-eager": ratio, "torch-compile": 9.0}, m=m, kind=kind)
+             for m, kind, ratio in ((64, "gelu", 2.0), (128, "gelu", 0.5), (64, "swiglu", 3.0))]  # fmt: skip
+    grouped = [ours("interleaved", {"loop": 9.0, "torch-grouped": 1.2}, rows=[32, 32], kind="grouped")]
+    calls = [ours("host", {"cublas": 2.5, "triton": 9.0}), ours("host", {"scaled-mm": 3.5}, dtype="e4m3")]
+    _, _, *lines = render.compared.others_summary(*({**HEAD, "rows": rows} for rows in (scaled, fused, grouped, calls)))
+    assert [line.replace(render.STALE, "") for line in lines] == [
+        "| fp8, scales: tensor (1) | scaled-mm | 1.500 | 1.500 |  |  |  |",
+        "| fp8, scales: row (1) | scaled-mm | 1.250 | 1.250 | 0.900 | 0.900 |  |",
+        "| bf16, fused: gelu (2) | torch-eager |  |  | 1.000 | 0.500 |  |",
+        "| bf16, fused: swiglu (1) | torch-eager |  |  | 3.000 | 3.000 |  |",
+        "| groups: (1) | torch-grouped |  |  | 1.200 | 1.200 |  |",
+        "| a call: bf16 (1) | cublas |  |  |  |  | 2.500 |",
+        "| a call: e4m3 (1) | scaled-mm |  |  |  |  | 3.500 |",
+    ]
+
+
 def test_a_table_that_nobody_measured_says_so_until_somebody_has(tmp_path: Path) -> None:
     text, path = "before\n\n<!-- host -->\n\nbehind\n", tmp_path / "host.json"
     tables = {"host": (lambda result: ["| a |", "|---|", f"| {result} |"], path)}
@@ -72,7 +105,7 @@ def test_a_table_that_nobody_measured_says_so_until_somebody_has(tmp_path: Path)
     assert render.rendered(missing, tables) == "before\n\n<!-- host -->\n| a |\n|---|\n| 7 |\n\nbehind\n"
 
 
-def test_a_stale_row_is_marked_in_the_readme() -> None:
+def test_a_stale_row_is_marked_in_a_comparison() -> None:
     _, _, line, _ = render.compared.comparison(compared(ptx_sha256="0" * 64))
     assert line.startswith("| 64 x 64 x 64 (stale) |")
 
