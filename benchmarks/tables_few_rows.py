@@ -1,7 +1,7 @@
 """Tables of products with few rows (decode): ways of launching them, and where they meet tiles of large ones.
 
-READ_CEILING is what the project's plan takes for the most that reading an H200's memory can give. Its targets are
-shares of that: at M up to 16 and N up to 8192, 90 % for bf16 and 87 % for fp8.
+READ_CEILING is what a kernel that only reads gets from an H200's memory. Targets are shares of that: at M up to
+16 and N up to 8192, 90 % for bf16 and 87 % for fp8.
 """
 
 from __future__ import annotations

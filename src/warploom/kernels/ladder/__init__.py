@@ -2,7 +2,8 @@
 
 All rungs are called alike: `rung.build()(a, b)` is C = A @ Bᵀ, row-major, with A (M, K), B (N, K) and C (M, N), sizes
 at run time (the two naive ones take B as (K, N): what they show is how its rows are read). `RUNGS` is in the order of
-climbing; it is data, and importing it builds nothing.
+climbing; it is data, and importing it builds nothing. A rung's docstring and its `seed` name the article or lecture
+that it follows; docs/ladder/README.md lists them, with their addresses.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from ...errors import ArgumentError
 from ...isa.dtypes import bf16, f32
 from .rung import Rung, Seed
 
-_POST = "seed 004, Inside NVIDIA GPUs: anatomy of high performance matmul kernels"
+_POST = "Inside NVIDIA GPUs: anatomy of high performance matmul kernels, https://www.aleksagordic.com/blog/matmul"
 
 
 def _hopper(number: int, module: str, idea: str, tflops: float | None = None) -> Rung:
-    """A rung on TMA and wgmma. The seed quotes its figures from a work log (fast.cu), which took them at 4096³."""
+    """A rung on TMA and wgmma. Its source quotes figures from a work log (fast.cu), taken at 4096³."""
     seed = Seed(tflops, 4096, "H100", _POST) if tflops is not None else None
     return Rung(number, module, idea, "sm_90a", bf16, bf16, (1, 8, 8), seed=seed)
 

@@ -7,8 +7,8 @@ Idea       A dot product for each thread: a loop along a row of A and a column o
 Roles      1024 threads, 32 x 32 elements of C
 Barriers   none
 Buffers    none: each element of A is read N times, each of B M times, from the caches if they still have it
-Limits     any M, N, K; B is (K, N), as the seed has it: this is what its coalescing is about
-Seed       0.243 TFLOP/s at 4096³ on an H100 PCIe (seeds/004)
+Limits     any M, N, K; B is (K, N), as the source has it: this is what its coalescing is about
+Seed       0.243 TFLOP/s at 4096³ on an H100 PCIe (*Inside NVIDIA GPUs*)
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Roles      1024 threads, 32 x 32 elements of C; each loads one element of each t
 Barriers   bar 0, twice for each tile: filled before it is read, read before it is filled again
 Buffers    A and B 32 x 33 f32, 8.25 KiB
 Limits     any M, N, K; B is (N, K)
-Seed       no figure; the seed goes from rung 2 to rung 4 (seeds/004)
+Seed       no figure; *Inside NVIDIA GPUs* goes from rung 2 to rung 4
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Roles      128 threads, four warps
 Barriers   bar 0, twice for each tile: read before it is overwritten, written before it is read
 Buffers    A and B 16 x 128 f32 transposed, 16 KiB
 Limits     any M; N and K multiples of 4 (128-bit accesses; any N with `any_n`); B is (N, K)
-Seed       32 TFLOP/s, where the seed's list of Hopper steps starts (seeds/004; H100)
+Seed       32 TFLOP/s, where the list of Hopper steps in *Inside NVIDIA GPUs* starts (H100)
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128
 Barriers   bar 0, once for each k-tile: the other buffer is written, and this one is read
 Buffers    2 stages of A 128 x 32 and B 128 x 32 bf16, 32 KiB
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
-Seed       no figure; seed 003 describes the scheme and its price in registers
+Seed       no figure; *Tensor Memory Accelerator (TMA)* describes the scheme and its price in registers
 """
 
 from __future__ import annotations

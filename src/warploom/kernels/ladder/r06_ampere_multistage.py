@@ -14,7 +14,7 @@ Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128; two CTAs on a
 Barriers   bar 0, once for each k-tile: its copies have arrived, and the stage before it is free
 Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
-Seed       no figure; the main loop is seed 000's "speed of light Ampere mainloop"
+Seed       no figure; *Evolving Ampere to Hopper* calls this main loop Ampere's speed of light
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Roles      one warpgroup of 128 threads copies and multiplies
 Barriers   bar 0, once for each k-tile: its copies have arrived and are fenced, and wgmmas before it have read theirs
 Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit an SM
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
-Seed       no figure; seed 000 names it the step that "would get no extra performance at all"
+Seed       no figure; *Evolving Ampere to Hopper* expects nothing from this step alone
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Barriers   full       1 arrival + bytes of both tiles    TMA -> all threads
            bar 0      once for each k-tile: all warps' wgmmas have read the tiles
 Buffers    A 64 x 64 and B 64 x 64 bf16, 16 KiB
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
-Seed       317 TFLOP/s, from 32 for warp-tiling (seeds/004; H100)
+Seed       317 TFLOP/s, from 32 for warp-tiling (*Inside NVIDIA GPUs*, H100)
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Barriers   full[s]    1 arrival + bytes of both tiles    TMA -> all threads
 Ring       3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit an SM
 Buffers    the ring
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
-Seed       no figure of its own; seed 003 names it beside warp specialisation, the seed's next figure is rung 11's
+Seed       none of its own: *Inside NVIDIA GPUs* goes on to rung 11; *Tensor Memory Accelerator (TMA)* describes it
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Barriers   full[s]    1 + 128 arrivals + bytes     producer -> consumer
 Ring       5 stages of A 128 x 64 and B 128 x 64 bf16, 160 KiB
 Buffers    the ring
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
-Seed       498 TFLOP/s, from 423 (seeds/004; H100)
+Seed       498 TFLOP/s, from 423 (*Inside NVIDIA GPUs*, H100)
 """
 
 from __future__ import annotations

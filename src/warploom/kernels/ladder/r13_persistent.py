@@ -12,7 +12,7 @@ Barriers   as on rung 12; the phases run on from tile to tile
 Buffers    as on rung 12
 Order      bands of 8 tile rows, column by column: the tiles computed at one time share their rows of A and of B
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
-Seed       660 TFLOP/s, from 610 (seeds/004; H100)
+Seed       660 TFLOP/s, from 610 (*Inside NVIDIA GPUs*, H100)
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' prod
 Ring       4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB
 Buffers    the ring
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
-Seed       734 TFLOP/s, from 704 (seeds/004; H100)
+Seed       734 TFLOP/s, from 704 (*Inside NVIDIA GPUs*, H100)
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ Roles      producer   warpgroup 0, one thread, 40 registers
 Barriers   as on rung 15
 Buffers    as on rung 15
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
-Seed       747 TFLOP/s, from 734 (seeds/004; H100)
+Seed       747 TFLOP/s, from 734 (*Inside NVIDIA GPUs*, H100)
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Barriers   as on rung 16, and
            bar 1, 2   128 threads of a consumer, twice for each box: the slot is free; the box is written
 Buffers    the ring, 192 KiB; 2 x 2 boxes of 64 x 64 bf16, 32 KiB
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16
-Seed       758 TFLOP/s, from 747 (seeds/004; H100)
+Seed       758 TFLOP/s, from 747 (*Inside NVIDIA GPUs*, H100)
 """
 
 from __future__ import annotations

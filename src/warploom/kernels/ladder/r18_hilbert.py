@@ -14,7 +14,7 @@ Roles      as on rung 17
 Barriers   as on rung 17
 Buffers    as on rung 17
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16
-Seed       764 TFLOP/s, from 758 (seeds/004; H100)
+Seed       764 TFLOP/s, from 758 (*Inside NVIDIA GPUs*, H100)
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' prod
 Ring       5 stages of A 128 x 64 and B 192 x 64 bf16, 200 KiB
 Buffers    the ring; 2 boxes of 64 x 64 bf16, one for each consumer, 16 KiB: nobody waits for a store that is hidden
 Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16
-Seed       no figure in TFLOP/s; seeds 000 and 001 describe the schedule (CUTLASS Ping-Pong)
+Seed       no figure in TFLOP/s; *Evolving Ampere to Hopper* and *CUTLASS Ping-Pong* describe the schedule
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is known about a rung without building it: its number, its one idea, the seed's figure, what it can do."""
+"""What is known about a rung without building it: its number, its one idea, its source's figure, what it can do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Seed:
         tflops: its speed.
         size: M = N = K of that figure.
         gpu: on which it was read.
-        source: which of the project's seed texts says so.
+        source: the text that says so, with its address.
     """
 
     tflops: float
