@@ -2,7 +2,7 @@
 
     D[m, n] = sum over blocks kb of  scale_a[m, kb] * scale_b[n / 128, kb] * sum over k in kb of A[m, k] * B[n, k]
 
-The tensor core keeps about 14 bits of an eight-bit product's sum. Here it adds up 128 products in a temporary; then the
+The tensor core keeps about 13 bits of an eight-bit product's sum. Here it adds up 128 products in a temporary; then the
 CUDA cores multiply by the two scales and add in f32. One stage of the ring is one block of k.
 
 Roles      producer   warpgroup 0, one thread: TMA loads, one stage for each block of k
