@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -79,6 +81,53 @@ def test_a_file_whose_kernels_come_from_functions_is_told_of_example(tmp_path: P
     path.write_text(FACTORY)
     said = run("check", path).stderr
     assert "has no kernel" in said and "example() yield (kernel, arguments, check)" in said
+
+
+PACKAGED = """\
+from warploom import kernel
+from .sizes import THREADS
+
+def build(n=2):
+    @kernel(grid=(n,), block=THREADS)
+    def nothing(): pass
+    return nothing
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Iterator[Path]:
+    """A file with a relative import, in a package that nobody has installed."""
+    folder = tmp_path / "kernels_of_this_test"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "sizes.py").write_text("THREADS = 32\n")
+    (folder / "made.py").write_text(PACKAGED)
+    yield folder / "made.py"
+    for name in [name for name in sys.modules if name.startswith(folder.name)]:
+        del sys.modules[name]
+
+
+def test_a_file_with_relative_imports_is_loaded_as_the_module_it_is(package: Path) -> None:
+    package.write_text(PACKAGED + "\ndef example():\n    yield build(), ()\n")
+    assert modes(package) == [("nothing", "emulated")]
+
+
+def test_a_file_with_relative_imports_in_no_package_is_told_so(package: Path) -> None:
+    (package.parent / "__init__.py").unlink()
+    result = run("check", package)
+    assert result.exit_code == 2 and "it is in no package: its folder has no __init__.py" in result.stderr
+
+
+def test_a_module_is_named_with_dots_as_ptx_takes_it() -> None:
+    assert modes("warploom.kernels.ladder.r03_shared_memory") == [("shared_memory", "emulated")]
+    assert modes("warploom.kernels.ladder.r03_shared_memory:build") == [("shared_memory", "emulated")]
+
+
+def test_a_function_of_a_module_that_wants_arguments_is_told_of_example() -> None:
+    result = run("check", "warploom.kernels.walkthrough:build_gemm_m64n64")
+    assert result.exit_code == 2
+    assert "missing a required argument: 'M'" in result.stderr and "let the file's example() yield" in result.stderr
+    assert "examples/walkthrough_gemm.py" in run("check", "warploom.kernels.walkthrough").stderr
 
 
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct", "explore", "exhaustive"])

@@ -285,7 +285,7 @@ def test_python_without_the_packages_gets_a_sentence() -> None:
         (("ptx", WALKTHROUGH, "M=64", "N=64", "K=0"), "K = 0"),
         (("ptx", WALKTHROUGH, "64"), "NAME=VALUE"),
         (("ptx", "warploom.types:bf16"), "neither a kernel"),
-        (("check", "kernel.cu"), "FILE.py or FILE.ptx"),
+        (("check", "kernel.cu"), "FILE.py, FILE.ptx, a module or a folder"),
         (("check", "missing.ptx"), "cannot be read"),
         (("check", EXAMPLES / "vector_add.py", "--launch", "x.toml"), "PTX text"),
         (("check", EXAMPLES / "vector_add.py", "--schedule", "sometimes"), "pct, explore, exhaustive"),

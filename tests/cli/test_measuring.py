@@ -48,6 +48,30 @@ def test_without_a_gpu_the_ladder_shows_counters(no_gpu: None) -> None:
     assert "32 wgmma" in eight and "16 wgmma" in nine
 
 
+def test_the_ladder_shows_what_the_sanitizer_finds_and_the_command_that_shows_where(
+    no_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rung 7 without the fence between its copies and wgmma, and rung 8 as it is."""
+    from warploom.kernels.ladder import r07_cp_async_wgmma as seventh
+
+    pipeline = seventh.CpAsyncPipeline
+    monkeypatch.setattr(
+        seventh, "CpAsyncPipeline", lambda **options: pipeline(**{**options, "async_proxy": False})
+    )  # fmt: skip
+    result = run("ladder", "--rungs", "7,8", "--size", 128, "--emulate")
+    seven, eight = (line for line in result.stdout.splitlines() if line.lstrip().startswith(("7 cp_", "8 tma")))
+    assert seven.rstrip().endswith("1 warning") and eight.rstrip().endswith("none")
+    command = "warploom check warploom.kernels.ladder.r07_cp_async_wgmma"
+    assert f"rung 7: cp-async-before-wgmma; to see where: run `{command}`" in result.stdout
+    assert "rung 8:" not in result.stdout
+    told = run("ladder", "--rungs", "7", "--size", 128, "--emulate", "--json")
+    (row,) = json.loads(told.stdout)["rows"]
+    assert row["findings"] == 1 and row["rules"] == ["cp-async-before-wgmma"]
+    assert row["by_severity"] == {"error": 0, "warning": 1, "performance": 0}
+    shown = run(*command.split()[1:])
+    assert "warning[cp-async-before-wgmma]" in shown.stdout and "ladder/r07_cp_async_wgmma.py:" in shown.stdout
+
+
 def test_the_ladder_as_json_as_a_file_and_as_a_picture(no_gpu: None, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out, plot = tmp_path / "ladder.json", tmp_path / "ladder.png"

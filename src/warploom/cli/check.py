@@ -2,7 +2,8 @@
 
 A kernel needs a launch to be run: a text has a launch description beside it, a Python file has an
 `example()` that yields (kernel, arguments, check), or its kernels have examples of their own.
-Without one, only the rules that need no launch are checked, and the report says so.
+Without one, only the rules that need no launch are checked, and the report says so. A rung of the ladder is run with
+the arguments that `warploom ladder --emulate` gives it.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def check(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="FILE.py|FILE.ptx|FOLDER",
-            help="FILE.py:KERNEL or FILE.ptx:KERNEL means one of several; of a folder, all .ptx below it.",
+            metavar="FILE.py|FILE.ptx|MODULE|FOLDER",
+            help="FILE.py:KERNEL, FILE.ptx:KERNEL or MODULE:KERNEL means one of several; of a folder, all .ptx below "
+            "it.",
         ),
     ],
     launch: Annotated[
@@ -66,14 +68,15 @@ def check(
     """
     place, entry = find.split(target)
     path = Path(place)
-    if not path.is_dir() and path.suffix not in (".py", ".ptx"):
+    python = not path.is_dir() and (path.suffix == ".py" or find.is_module(place))
+    if not path.is_dir() and path.suffix != ".ptx" and not python:
         raise ArgumentError(
-            "this is nothing that can be checked", expected="FILE.py or FILE.ptx, or a folder", got=target
+            "this is nothing that can be checked", expected="FILE.py, FILE.ptx, a module or a folder", got=target
         )
     if launch is not None and path.suffix != ".ptx":
         raise ArgumentError("--launch goes with a PTX text", hint="a Python file has an example()")
     if init:
-        _write_templates(target, path, launch)
+        _write_templates(target, path, launch, python)
         return
     options: dict[str, Any] = {"schedule": schedule, "seed": seed}
     if bound is not None:
@@ -86,6 +89,7 @@ def check(
         checked = [check_text(path, entry, launch, **options)]
     else:
         checked = list(check_python(target, options))
+        path = find.file_of(place)
     _report(target, path, checked, options, as_json, to_sarif)
     if not all(one.ok for one in checked):
         raise typer.Exit(FINDINGS)
@@ -144,11 +148,11 @@ def check_python(target: str, options: dict[str, Any]) -> Iterator[Checked]:
     with find.running(place, "has an example that fails"):
         runs = list(examples(module, kernels, name))
     if name and not kernels and not runs:
-        kernels = {name: find.kernel(target, module=module)}
+        kernels = {name: _made(target, module)}
     if not kernels and not runs:
         raise ArgumentError(
             f"{place} has no kernel", expected="a module-level name that a @kernel is bound to, or an example()",
-            hint=f"where functions make the kernels, let a function {EXAMPLE}",
+            hint=f"where functions make the kernels, let a function {EXAMPLE}; as examples/walkthrough_gemm.py has it",
         )  # fmt: skip
     run = {id(example.kernel) for example in runs}
     runs += [Example(known_as, kernel) for known_as, kernel in kernels.items() if id(kernel) not in run]
@@ -180,7 +184,8 @@ def examples(module: ModuleType, kernels: Mapping[str, Any], name: str = "") -> 
     Where a name is given, those of the kernel it is bound to, or that is called so, or that the function made.
     """
     of_module = getattr(module, "example", None)
-    for item in _listed(of_module()) if callable(of_module) else ():
+    listed = _listed(of_module()) if callable(of_module) else _of_rung(module)
+    for item in listed:
         if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 3 or not find.is_kernel(item[0]):
             raise ArgumentError(
                 "example() yields something else than it should", expected="(kernel, arguments, check)", got=repr(item)
@@ -194,6 +199,25 @@ def examples(module: ModuleType, kernels: Mapping[str, Any], name: str = "") -> 
             made = example()
             for one in made if inspect.isgenerator(made) else [made]:
                 yield Example(known_as, kernel, one if isinstance(one, (tuple, list)) else (one,))
+
+
+def _made(target: str, module: ModuleType) -> Any:
+    """The kernel that a function makes without arguments. Raises ArgumentError where it wants some."""
+    try:
+        return find.kernel(target, module=module)
+    except ArgumentError as error:
+        if "cannot be called" in error.what:
+            error.hint = f"`check` has no arguments for it: let the file's {EXAMPLE}"
+        raise
+
+
+def _of_rung(module: ModuleType) -> list[Any]:
+    """The run of a rung of the ladder, whose modules have no examples of their own; nothing for other modules."""
+    from ..kernels import ladder
+    from ..lab import climb
+
+    package, _, name = module.__name__.rpartition(".")
+    return list(climb.example(ladder.find(name))) if package == ladder.__name__ and hasattr(module, "build") else []
 
 
 def _names(kernel: Any) -> tuple[str, ...]:
@@ -225,9 +249,9 @@ def _checked(example: Example, options: dict[str, Any]) -> Checked:
 _TO_DO = "put in sizes, types and values, delete the line `guessed = true`, then run"
 
 
-def _write_templates(target: str, path: Path, launch: Path | None) -> None:
+def _write_templates(target: str, path: Path, launch: Path | None, python: bool) -> None:
     """Launch descriptions to be filled in: of a text, or of all texts below a folder that have none."""
-    if path.suffix == ".py":
+    if python:
         raise ArgumentError("--init writes the launch description of a PTX text", hint="a Python file has an example()")
     if not path.is_dir():
         goal = launch or launch_file.beside(path)

@@ -1,5 +1,7 @@
 """Which kernel does `MODULE:KERNEL` mean?
 
+A file with relative imports is loaded as the module of its package that it is.
+
 warploom.kernels.naive:gemm         a module that can be imported
 examples/softmax.py:softmax         a file
 examples/softmax.py                 a file with one kernel
@@ -87,6 +89,16 @@ def is_kernel(value: object) -> bool:
     return callable(getattr(value, "program", None)) and not isinstance(value, (type, ModuleType))
 
 
+def is_module(place: str) -> bool:
+    """Whether `place` is the dotted name of a module that is there, and no file."""
+    if not all(part.isidentifier() for part in place.split(".")):
+        return False
+    try:
+        return importlib.util.find_spec(place) is not None
+    except (ImportError, ValueError):
+        return False
+
+
 def kernels_of(module: ModuleType) -> dict[str, Any]:
     """The kernels among a module's public names, each once."""
     found: dict[int, tuple[str, Any]] = {}
@@ -96,15 +108,54 @@ def kernels_of(module: ModuleType) -> dict[str, Any]:
     return dict(found.values())
 
 
+def file_of(place: str) -> Path:
+    """The file of a module that is a file, or has a dotted name."""
+    path = Path(place)
+    return path if path.suffix == ".py" else Path(str(load(place).__file__))
+
+
 def load(place: str) -> ModuleType:
     """The module of a file or a dotted name. Raises ArgumentError, with the line, where it cannot be loaded."""
     path = Path(place)
     if path.suffix == ".py" or path.exists():
         if not path.is_file():
             raise ArgumentError("there is no such file", got=place)
-        return _load_file(path)
+        try:
+            return _load_file(path)
+        except ArgumentError as error:
+            if not (isinstance(error.__cause__, ImportError) and "relative import" in str(error.__cause__)):
+                raise
+            found = _load_in_package(path)
+            if found is None:
+                error.hint = "it is in no package: its folder has no __init__.py"
+                raise
+            return found
     with running(place, "cannot be loaded"):
         return importlib.import_module(place)
+
+
+def _load_in_package(path: Path) -> ModuleType | None:
+    """The module of a file in a package (its folder has an __init__.py); None where the file is in none."""
+    names, folder = [path.stem], path.resolve().parent
+    while (folder / "__init__.py").is_file() and folder.name.isidentifier():
+        names.insert(0, folder.name)
+        folder = folder.parent
+    if len(names) == 1 or not path.stem.isidentifier():
+        return None
+    dotted = ".".join(names)
+    sys.path.insert(0, str(folder))
+    try:
+        with running(str(path), "cannot be loaded"):
+            found = importlib.import_module(dotted)
+    finally:
+        sys.path.remove(str(folder))
+    other = getattr(found, "__file__", None)
+    if other is None or Path(other).resolve() != path.resolve():
+        raise ArgumentError(
+            f"{path} is the module {dotted}, and another file of that name is installed", got=other,
+            hint="name the module, or put the folder above its package first in PYTHONPATH",
+        )  # fmt: skip
+    return found
 
 
 def _load_file(path: Path) -> ModuleType:

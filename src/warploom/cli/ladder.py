@@ -80,6 +80,7 @@ def ladder(
             if "failed" in row:
                 say(f"  rung {row['rung']} {row['kernel']} failed: {row['failed']}")
         if not on_gpu:
+            _say_findings(rows)
             say("  KFMA: 1000 multiply-adds. Barriers: waits and arrivals for each k-tile of each output tile.")
             if not emulate:
                 say("  No GPU was used, so there is no speed; `warploom explain` says what these counters cost.")
@@ -109,7 +110,9 @@ def _line(row: Mapping[str, Any]) -> str:
         return f"{name} failed: {row['failed']}"
     if "tflops" in row:
         return f"{name} {row['tflops']['median']:8.2f} TFLOP/s, {row['ratio_to']['cublas']:.3f} of cuBLAS"
-    return f"{name} {row['global_per_kfma']:9.1f} B global, {row['shared_per_kfma']:8.1f} B shared for each KFMA"
+    return f"{name} {row['global_per_kfma']:9.1f} B global, {row['shared_per_kfma']:8.1f} B shared for each KFMA" + (
+        f"; {found_words(row)}" if row["findings"] else ""
+    )
 
 
 def _gains(rows: Sequence[Mapping[str, Any]], on_gpu: bool) -> list[dict[str, Any]]:
@@ -156,7 +159,16 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> Table:
     made = Table(title="The ladder in the emulator", title_justify="left", box=None)
     for name in ("rung", "idea"):
         made.add_column(name, no_wrap=name == "rung")
-    for name in ("global B/KFMA", "shared B/KFMA", "conflicts", "barriers", "tensor", "instr/KFMA", "error"):
+    for name in (
+        "global B/KFMA",
+        "shared B/KFMA",
+        "conflicts",
+        "barriers",
+        "tensor",
+        "instr/KFMA",
+        "error",
+        "findings",
+    ):
         made.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         barriers = row["barriers_per_k_tile"]
@@ -165,8 +177,28 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> Table:
             f"{row['rung']:2} {row['kernel'].partition('_')[2]}", row["idea"], f"{row['global_per_kfma']:,.1f}",
             f"{row['shared_per_kfma']:,.1f}", f"{row['bank_conflicts']:,}", "" if barriers is None else f"{barriers:g}",
             tensor, f"{row['instructions_per_kfma']:,.2f}", f"{row['relative_error']:.1e}",
+            found_words(row) or "none",
         )  # fmt: skip
     return made
+
+
+def found_words(row: Mapping[str, Any]) -> str:
+    """ "1 error, 2 warnings" of a rung, notes being of performance; "" where there is nothing."""
+    counts = row["by_severity"]
+    called = {"error": "error", "warning": "warning", "performance": "note"}
+    return ", ".join(
+        f"{counts[each]} {word}{'s' if counts[each] != 1 else ''}" for each, word in called.items() if counts[each]
+    )
+
+
+def _say_findings(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Which rules the rungs break, and the command that shows where."""
+    from ..kernels import ladder as rungs
+
+    for row in rows:
+        if row["findings"]:
+            say(f"  rung {row['rung']}: {', '.join(row['rules'])}; "
+                f"to see where: run `warploom check {rungs.__name__}.{row['kernel']}`")  # fmt: skip
 
 
 def _draw(rows: Sequence[Mapping[str, Any]], plot: Path, on_gpu: bool, gpu: str) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..emulator.report import Finding
 from ..errors import ArgumentError
 from ..isa import arch as arches
 from ..kernels.hopper.description import TILE_K_BYTES
@@ -115,29 +116,62 @@ def guarded(rung: Rung, command: Sequence[str], timeout_s: float) -> list[dict[s
 def emulated(rungs: Sequence[Rung], size: int | None = None) -> Iterator[list[dict[str, Any]]]:
     """A row of counters for each rung. size: of M, N and K; None: see `FP32_SIZE` and `TENSOR_SHAPE`."""
     for rung in rungs:
-        shape = (size,) * 3 if size else (FP32_SIZE,) * 3 if rung.dtype.name == "f32" else TENSOR_SHAPE
-        yield [emulate(rung, *shape)]
+        yield [emulate(rung, *shape_of(rung, size))]
 
 
 def emulate(rung: Rung, m: int, n: int, k: int) -> dict[str, Any]:
     """Counters of a rung at a size, per 1000 multiply-adds where they grow with it."""
-    import numpy as np
-
     from ..runtime.machine import H200
 
     for value, multiple, name in zip((m, n, k), rung.multiples, "MNK", strict=True):
         if value % multiple:
             raise ArgumentError(f"rung {rung.number} takes {name} in multiples of {multiple}",
                                 expected=f"a multiple of {multiple}", got=value)  # fmt: skip
+    a, b = operands(rung, m, n, k)
+    report = rung.build().emulate(a, b, check=True, machine=H200(sms=4))
+    return {**facts_of(rung), **counted(rung, (m, n, k), report.counters.as_dict()), "m": m, "n": n, "k": k,
+            "relative_error": relative_error(rung, a, b, report.outputs[0]), "protocol": "emulated",
+            **found(report.findings)}  # fmt: skip
+
+
+def operands(rung: Rung, m: int, n: int, k: int) -> tuple[Any, Any]:
+    """A (m, k), and B as the rung takes it, random normal."""
+    import numpy as np
+
     draw = np.random.default_rng(0)
     b_shape = (n, k) if rung.layout == "TN" else (k, n)
     a, b = (draw.standard_normal(shape, np.float32).astype(rung.dtype.numpy) for shape in ((m, k), b_shape))
-    report = rung.build().emulate(a, b, check=True, machine=H200(sms=4))
+    return a, b
+
+
+def relative_error(rung: Rung, a: Any, b: Any, c: Any) -> float:
+    """Of C, against the product in double precision."""
+    import numpy as np
+
     wide = a.astype(np.float64) @ (b.T if rung.layout == "TN" else b).astype(np.float64)
-    error = float(np.linalg.norm(report.outputs[0].astype(np.float64) - wide) / np.linalg.norm(wide))
-    return {**facts_of(rung), **counted(rung, (m, n, k), report.counters.as_dict()), "m": m, "n": n, "k": k,
-            "relative_error": error, "protocol": "emulated",
-            "findings": sum(each.severity == "error" for each in report.findings)}  # fmt: skip
+    return float(np.linalg.norm(c.astype(np.float64) - wide) / np.linalg.norm(wide))
+
+
+def found(findings: Sequence[Finding]) -> dict[str, Any]:
+    """How many findings there are, of each severity, and of which rules."""
+    counts = {each: sum(one.severity == each for one in findings) for each in ("error", "warning", "performance")}
+    return {"findings": len(findings), "by_severity": counts, "rules": sorted({one.rule for one in findings})}
+
+
+def shape_of(rung: Rung, size: int | None = None) -> tuple[int, int, int]:
+    """M, N and K that a rung is emulated with: `size` of each, or a small shape of whole tiles."""
+    return (size,) * 3 if size else (FP32_SIZE,) * 3 if rung.dtype.name == "f32" else TENSOR_SHAPE
+
+
+def example(rung: Rung) -> Iterator[tuple[Any, tuple[Any, Any], Callable[[Any], None]]]:
+    """(kernel, arguments, check) of a rung, for `warploom check` of its module."""
+    a, b = operands(rung, *shape_of(rung))
+
+    def check(c: Any) -> None:
+        error = relative_error(rung, a, b, c)
+        assert error < 1e-2, f"relative error {error:.1e}"
+
+    yield rung.build(), (a, b), check
 
 
 def counted(rung: Rung, shape: tuple[int, int, int], counters: Mapping[str, Any]) -> dict[str, Any]:
