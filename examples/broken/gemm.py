@@ -78,3 +78,12 @@ def example() -> Iterator[tuple]:
         assert np.linalg.norm(c - reference) / np.linalg.norm(reference) < 2e-6
 
     yield gemm, (a, b), check
+
+
+def main() -> None:
+    print("this kernel is wrong on purpose and would hang a GPU; to see what is said of it:")
+    print("    warploom check examples/broken/gemm.py")
+
+
+if __name__ == "__main__":
+    main()

@@ -85,6 +85,17 @@ def test_a_folder_is_checked_text_by_text(tmp_path: Path) -> None:
     assert "5 texts: 3 with errors" in result.stdout
 
 
+def test_a_folder_says_how_many_python_files_it_leaves_alone(tmp_path: Path) -> None:
+    write(tmp_path, "good", good())
+    assert "Python" not in run("check", tmp_path).stdout
+    (tmp_path / "one.py").write_text("")
+    assert "1 Python file is not checked: name it" in run("check", tmp_path).stdout
+    (tmp_path / "deeper").mkdir()
+    (tmp_path / "deeper" / "two.py").write_text("")
+    result = run("check", tmp_path)
+    assert result.exit_code == 0 and "2 Python files are not checked: name them" in result.stdout
+
+
 def test_init_of_a_folder_writes_what_is_missing_and_leaves_the_rest(tmp_path: Path) -> None:
     write(tmp_path, "there", good(), "grid = [7]\n")
     write(tmp_path, "new", good(), None)
@@ -96,6 +107,9 @@ def test_init_of_a_folder_writes_what_is_missing_and_leaves_the_rest(tmp_path: P
 def test_a_folder_without_a_text_is_a_wrong_call(tmp_path: Path) -> None:
     result = run("check", tmp_path)
     assert result.exit_code == 2 and "there is no PTX text in this folder" in result.stderr
+    assert "Python" not in result.stderr
+    (tmp_path / "one.py").write_text("")
+    assert "Python files are checked where they are named" in run("check", tmp_path).stderr
 
 
 # -- SARIF -------------------------------------------------------------------------------------------------------

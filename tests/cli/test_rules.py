@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -41,6 +42,14 @@ def test_the_line_that_makes_the_difference_is_marked() -> None:
 def test_a_number_of_the_list_of_misuses_names_its_rules() -> None:
     said = run("rules", "r2").stdout
     assert "generic-write-before-wgmma-read" in said and "cp-async-before-wgmma" in said
+
+
+@pytest.mark.parametrize("name", [rule.id for rule in RULES.values() if rule.numbers])
+def test_the_numbers_of_a_rule_are_said_with_the_page_that_has_them(name: str) -> None:
+    said, page = run("rules", name).stdout, "docs/sanitizer-coverage.md"
+    assert f"coverage list  {RULES[name].numbers} ({page})" in said
+    listed = (Path(__file__).resolve().parents[2] / page).read_text()
+    assert all(f"| {number} |" in listed for number in RULES[name].numbers.split(", "))
 
 
 def test_json_has_the_whole_texts_of_both_kernels() -> None:

@@ -54,6 +54,11 @@ def test_it_is_found_before_a_run_hangs_and_where_it_does(said: list[str]) -> No
     assert places == [f"gemm.py:{announced}", f"gemm.py:{waited}"]
 
 
+def test_run_as_a_program_it_says_what_to_run_and_launches_nothing() -> None:
+    done = subprocess.run([sys.executable, BROKEN], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0 and f"warploom check {BROKEN}" in done.stdout
+
+
 def test_mended_it_is_right_and_clean_in_several_orders(tmp_path: Path) -> None:
     text = (ROOT / BROKEN).read_text()
     assert text.count("2 * sA.bytes)") == 1 and "`sA.bytes + sB.bytes` mends it" in text

@@ -120,6 +120,9 @@ def _report(
         guessed = sum(bool(one.guessed) for one in checked)
         more = f", {guessed} with guesses of --init for a launch" if guessed else ""
         say(f"{texts}: {bad} with errors, {static} without a launch description{more}")
+        if python := sum(one.is_file() for one in path.rglob("*.py")):
+            files = f"{python} Python files are" if python != 1 else "1 Python file is"
+            say(f"{files} not checked: name {'them' if python != 1 else 'it'}, as in warploom check FILE.py")
 
 
 def _how_to_emulate(checked: Checked, path: Path) -> str:

@@ -14,6 +14,8 @@ from ..emulator.sanitizer.rules import RULES, Example, Rule
 from ..errors import ArgumentError
 from .output import SEVERITY_STYLE, console, say, say_json, table
 
+COVERAGE = "docs/sanitizer-coverage.md"
+"""The page with the list of misuses that a rule's numbers are of."""
 ADVICE = {
     "StepLimitError": (
         "A loop never ends, or the kernel is only long. The error names the loop, and the warps that run in it; warps "
@@ -43,7 +45,9 @@ ADVICE = {
 
 
 def rules(
-    rule: Annotated[str, typer.Argument(metavar="[ID]", help="A rule's id, or its number in the list (R1, M9).")] = "",
+    rule: Annotated[
+        str, typer.Argument(metavar="[ID]", help="A rule's id, or its number in the coverage list (R1, M9).")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the sanitizer's rules, or explain one: why, what to do, a kernel that breaks it and one that does not.
@@ -91,7 +95,8 @@ def _explain(rule: Rule) -> None:
     out = console()
     style = SEVERITY_STYLE[rule.severity]
     out.print(Text.assemble((f"{rule.severity}[{rule.id}]", style), (f": {rule.title}", "bold")))
-    table([("why", rule.why), ("PTX ISA", rule.section), ("fix", rule.fix), ("list", rule.numbers)])
+    numbers = [("coverage list", f"{rule.numbers} ({COVERAGE})")] if rule.numbers else []
+    table([("why", rule.why), ("PTX ISA", rule.section), ("fix", rule.fix), *numbers])
     if rule.bad is None or rule.good is None:
         say("\n  No small kernel shows it: it takes a tensor map and a launch.")
         return

@@ -55,7 +55,11 @@ def texts_in(folder: Path) -> list[Path]:
     """The PTX texts below a folder, by name. Raises ArgumentError where there is none."""
     found = sorted(path for path in folder.rglob("*.ptx") if path.is_file())
     if not found:
-        raise ArgumentError("there is no PTX text in this folder", expected="files whose names end in .ptx", got=folder)
+        python = any(path.is_file() for path in folder.rglob("*.py"))
+        raise ArgumentError(
+            "there is no PTX text in this folder", expected="files whose names end in .ptx", got=folder,
+            hint="Python files are checked where they are named, as in warploom check FILE.py" if python else None,
+        )  # fmt: skip
     return found
 
 

@@ -31,7 +31,7 @@ add.u64 %d2, %d2, %data;
 RULES = (
     Rule(
         "bank-conflict",
-        "B5",
+        "P1",
         PERFORMANCE,
         "The lanes of a warp meet in the same banks of shared memory",
         "Shared memory has 32 banks of 4 bytes. Lanes that want different words of one bank are served one after the "
@@ -43,7 +43,7 @@ RULES = (
     ),
     Rule(
         "uncoalesced-access",
-        "B5",
+        "P2",
         PERFORMANCE,
         "The lanes of a warp touch more sectors of global memory than they need",
         "Global memory moves in sectors of 32 bytes. Lanes that are far apart fetch a sector each.",
@@ -54,7 +54,7 @@ RULES = (
     ),
     Rule(
         "redundant-proxy-fence",
-        "B5",
+        "P3",
         PERFORMANCE,
         "A fence.proxy.async carries nothing",
         "The fence waits for the thread's memory accesses. Where there are none since the last one it only costs.",
