@@ -18,13 +18,15 @@ TORCH ?= torch==2.13.0
 JAX ?= jax jaxlib
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+PIP := $(BIN)/python -m pip --disable-pip-version-check
 GPU := $(wildcard /dev/nvidia0)$(shell command -v nvidia-smi 2>/dev/null)
 COMMA := ,
 EMPTY :=
 BASE_EXTRA := $(if $(GPU),[gpu],$(EMPTY))
 DEV_EXTRA := [dev$(if $(GPU),$(COMMA)gpu)]
 ALIVE := $(BIN)/python tools/alive.py
+# At a terminal pip shows what it downloads; elsewhere it is silent, and alive.py says that it still runs.
+INSTALL = if [ -t 1 ]; then quiet=; else quiet=-qq; fi; $(ALIVE) $(PIP) $$quiet install
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-slow lint pytest clean
@@ -60,18 +62,18 @@ $(BIN)/python:
 
 $(VENV)/.base: pyproject.toml | $(BIN)/python
 	@echo "installing numpy, ptxas and the command line into $(VENV) (about 125 MB) ..."
-	@$(ALIVE) $(PIP) install -e '.$(BASE_EXTRA)'
+	@$(INSTALL) -e '.$(BASE_EXTRA)'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@echo "installing what the tests need into $(VENV) ..."
-	@$(ALIVE) $(PIP) install -e '.$(DEV_EXTRA)'
+	@$(INSTALL) -e '.$(DEV_EXTRA)'
 	@touch $@ $(VENV)/.base
 
 $(VENV)/.all: pyproject.toml | $(VENV)/.dev
 	@echo "installing $(TORCH) and $(JAX) into $(VENV) ..."
-	@$(ALIVE) $(PIP) install '$(TORCH)'
-	@$(ALIVE) $(PIP) install $(JAX)
+	@$(INSTALL) '$(TORCH)'
+	@$(INSTALL) $(JAX)
 	@touch $@
 
 clean:
