@@ -218,6 +218,7 @@ def test_explain_shows_tiles_waves_occupancy_and_traffic_of_a_pinned_configurati
     assert "32 x 9 = 288 tiles, 2.18 waves of 132" in result.stdout
     assert "1 CTA on an SM" in result.stdout and "384 threads" in result.stdout
     assert "grouped 8" in result.stdout and "hilbert" in result.stdout
+    assert "each KFMA, which is 1000 multiply-adds" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -277,6 +277,34 @@ def test_explain_says_what_was_chosen_and_why_as_text_and_as_data():
     assert times == sorted(times)
 
 
+@pytest.mark.parametrize("problem", [
+    Problem.of(4096, 4096, 4096), Problem.of(16, 4096, 4096),
+    replace(Problem.of(64, 4096, 4096), constant_weights=True),
+    Problem.of(512, 512, 512, "e4m3", fusion=Fusion(scales="block128")),
+], ids=Problem.describe)  # fmt: skip
+@pytest.mark.parametrize("pinned", [None, "worst"])
+def test_what_was_chosen_is_in_the_list_once_and_marked(problem, pinned):
+    worst = ranking(problem)[-1][0].name() if pinned else None
+    found = explain(problem, config=worst)
+    marked = [line for line in found.text().splitlines() if line.endswith(", chosen")]
+    assert [line.split()[0] for line in marked] == [found.choice.config.name()]
+    names = [row["config"] for row in found.data()["ranking"]]
+    assert names.count(found.choice.config.name()) == 1 and (worst is None or names[-1] == worst)
+
+
+@pytest.mark.parametrize(
+    "m, words", [(8192, "MHz, as the power limit leaves it"), (16, "TB/s, and time to begin and to end")]
+)  # fmt: skip
+def test_why_the_model_lies_below_the_roof_is_said(m, words):
+    (line,) = [line for line in explain(Problem.of(m, 8192, 8192)).text().splitlines() if "  assumed  " in line]
+    assert words in line and "a roof" in line
+
+
+def test_one_wave_is_no_waves():
+    text = explain(Problem.of(16, 4096, 4096)).text()
+    assert "; 1 wave, " in text and "1 waves" not in text
+
+
 @pytest.mark.parametrize(
     "arguments, words",
     [

@@ -75,6 +75,7 @@ def explain(
     if not other:
         say()
         say_table(_tiles(found))
+        say("  B/KFMA: bytes of A and B that a tile loads for each KFMA, which is 1000 multiply-adds.")
         say()
         say_table(_traffic(found))
     if found.library:

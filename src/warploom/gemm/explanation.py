@@ -7,8 +7,8 @@ from typing import Any
 
 from ..kernels.hopper.decode_config import DecodeConfig
 from .candidates import DECODE_FIRST, AnyConfig
-from .choice import EMULATED, Choice, Gpu, choose, ranking
-from .model import Estimate
+from .choice import EMULATED, Choice, Gpu, choose, promised, ranking
+from .model import MEMORY, Estimate
 from .problem import Problem
 
 SHOWN = 8
@@ -21,7 +21,8 @@ class Explanation:
     Attributes:
         problem, gpu, choice: what was asked and answered.
         others: the model's best, with their estimates, in its order: the fastest first, but up to 128 rows of A
-            what was made for few rows before the rest.
+            what was made for few rows before the rest. What was chosen is among them, the last where it is none of
+            the model's best.
         candidates: how many there were.
     """
 
@@ -60,17 +61,21 @@ class Explanation:
             f"  chosen   {choice.config.name()}   ({choice.source}: {why})",
             f"  kernel   {_kernel(choice.config)}",
             f"  model    {estimate.time_us:.1f} us, {_rate(estimate, problem)}, bound by {estimate.bound}; "
-            f"{estimate.waves:g} waves, {estimate.wave_efficiency:.0%} of their places used; "
+            f"{_waves(estimate)}, {estimate.wave_efficiency:.0%} of their places used; "
             f"{estimate.fill:.0f} bytes a cycle into each multiprocessor; ends of tiles take {estimate.exposed:.1%}",
+            f"  assumed  {_assumed(estimate)}",
             "",
             f"  {order}; places: share of the waves that is used, fill: bytes a cycle",
             "  into each multiprocessor, ends: share of the time in which tiles only end",
             f"  {'configuration':44}{'us':>9}{'waves':>8}{'places':>8}{'fill':>7}{'ends':>8}  bound by",
         ]
-        for config, each in self.others:
+        for number, (config, each) in enumerate(self.others):
+            if number == SHOWN:
+                lines.append("  …")
+            mark = ", chosen" if config == choice.config else ""
             lines.append(
                 f"  {config.name():44}{each.time_us:9.1f}{each.waves:8g}{each.wave_efficiency:8.0%}{each.fill:7.0f}"
-                f"{each.exposed:8.1%}  {each.bound}"
+                f"{each.exposed:8.1%}  {each.bound}{mark}"
             )
         return "\n".join(lines)
 
@@ -80,8 +85,13 @@ def explain(problem: Problem, gpu: Gpu = EMULATED, config: Any = None) -> Explan
 
     `config`: as matmul's, to see a pinned one among the others. Raises ArgumentError where there is no kernel.
     """
-    order = ranking(problem, gpu)
-    return Explanation(problem, gpu, choose(problem, gpu, config), tuple(order[:SHOWN]), len(order))
+    order, choice = ranking(problem, gpu), choose(problem, gpu, config)
+    if problem.constant_weights and not problem.promoted:  # the chosen one keeps that promise, where it is of use
+        order = [(choice.config if promised(each) == choice.config else each, guess) for each, guess in order]
+    shown = order[:SHOWN]
+    if all(each != choice.config for each, _ in shown):
+        shown.append((choice.config, choice.estimate))
+    return Explanation(problem, gpu, choice, tuple(shown), len(order))
 
 
 def _data(estimate: Estimate, problem: Problem) -> dict[str, Any]:
@@ -91,6 +101,22 @@ def _data(estimate: Estimate, problem: Problem) -> dict[str, Any]:
         "activity": round(estimate.activity, 4), "fill_bytes_per_cycle": round(estimate.fill, 1),
         "exposed": round(estimate.exposed, 4), "bound": estimate.bound,
     }  # fmt: skip
+
+
+def _waves(estimate: Estimate) -> str:
+    return f"{estimate.waves:g} wave{'s' if estimate.waves != 1 else ''}"
+
+
+def _assumed(estimate: Estimate) -> str:
+    """Why the model's figure lies below the roof: what it takes for the clock, or for memory."""
+    if estimate.bound == "memory":
+        return (
+            f"{MEMORY / 1e6:.2f} TB/s, and time to begin and to end; a roof has the data sheet's rate and nothing else"
+        )
+    return (
+        f"a clock of {estimate.clock_mhz:.0f} MHz, as the power limit leaves it to this much work; a roof is at the "
+        "highest clock"
+    )
 
 
 def _rate(estimate: Estimate, problem: Problem) -> str:
