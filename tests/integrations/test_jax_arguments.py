@@ -100,3 +100,8 @@ def test_eight_bit_operands_have_no_gradient():
     x, bias = normal(14, 16, 32, dtype=jnp.float8_e4m3fn), jnp.zeros(16)
     with pytest.raises(ArgumentError, match="no gradient"):
         jax.grad(lambda bias: wj.matmul(x, x.T, bias=bias).astype(jnp.float32).sum())(bias)
+
+
+def test_linear_says_in_its_own_words_that_a_weight_has_another_k():
+    with pytest.raises(ArgumentError, match=r"inner sizes of `x` and `weight` differ"):
+        warploom.linear(jnp.zeros((8, 32), jnp.bfloat16), jnp.zeros((16, 48), jnp.bfloat16))

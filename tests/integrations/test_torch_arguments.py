@@ -245,3 +245,10 @@ def test_amax_ends_a_graph_and_a_whole_graph_is_refused_with_it_by_name():
     assert amax.item() == pytest.approx(result.float().abs().max().item(), rel=1e-2)
     with pytest.raises(Exception, match="amax= is no argument of the operator"):
         compiled(function, backend="eager")(x, w, amax)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_linear_says_in_its_own_words_that_a_weight_has_another_k(grad):
+    with pytest.raises(ArgumentError, match=r"inner sizes of `x` and `weight` differ") as caught:
+        warploom.linear(normal(8, 32, grad=grad), normal(16, 48))
+    assert "weight of shape (N, 32)" in str(caught.value) and "`b`" not in str(caught.value)
