@@ -14,7 +14,7 @@ from warploom import config
 from warploom.errors import ArgumentError, ArgumentTypeError
 from warploom.gemm import Gpu, Problem, choose, explain
 from warploom.gemm.candidates import candidates, hopper, whole_waves
-from warploom.gemm.choice import SHIPPED, _chosen, from_data, key_of, ranking, tables, to_data
+from warploom.gemm.choice import SHIPPED, _chosen, from_data, kernel_of, key_of, ranking, tables, to_data
 from warploom.gemm.model import estimate
 from warploom.gemm.tune import tune
 from warploom.kernels.hopper.decode_config import DecodeConfig
@@ -105,6 +105,15 @@ def test_columns_are_cut_to_whole_waves_where_that_was_faster(shape):
     chosen, read = choose(Problem.of(*shape), UNKNOWN).config, FEW_ROWS[shape]
     assert read["small" if isinstance(chosen, DecodeConfig) else chosen.tile_n] > 0.99 * max(read.values())
     assert isinstance(chosen, Config) and chosen.tile_m - 64 < shape[0] <= chosen.tile_m
+
+
+@pytest.mark.parametrize("layout", ["tn", "tt", "nn", "nt"])
+@pytest.mark.parametrize("n", [9216, 9504, 11008, 32000])
+def test_few_rows_have_candidates_that_can_be_built_in_every_layout(n, layout):
+    problem = Problem.of(64, n, 4096, layout=layout)
+    assert list(whole_waves(problem))
+    for candidate in candidates(problem):
+        kernel_of(problem, candidate).program()
 
 
 @pytest.mark.parametrize("n", [8448, 8456, 9000, 20000, 33792, 33800, 128256])

@@ -191,6 +191,25 @@ def test_scales_of_blocks_are_read_where_they_lie(a_along_m, b_along_k):
     np.testing.assert_array_equal(warploom.matmul(qx, qw.T, **apart), warploom.matmul(qx, qw.T, **usual))
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("m", [1, 4])
+def test_precise_sums_take_one_scale_for_all_of_a_tensor(m, shape):
+    rng = np.random.default_rng(8)
+    (qx, _), (qw, _) = (warploom.quantize(rng.standard_normal((rows, 128)).astype(np.float32)) for rows in (m, 16))
+    scales = {"scale_a": np.full(shape, 2.0, np.float32), "scale_b": np.full(shape, 3.0, np.float32)}
+    result = warploom.matmul(qx, qw.T, accumulate="precise", out_dtype=np.float32, **scales)
+    np.testing.assert_allclose(result, 6 * reference.matmul(qx, qw.T), rtol=2.0**-20, atol=1e-4)
+
+
+def test_one_column_and_one_block_of_k_are_blocks_where_sums_are_precise():
+    rng = np.random.default_rng(9)
+    (qx, _), (qw, _) = (warploom.quantize(rng.standard_normal((rows, 128)).astype(np.float32)) for rows in (4, 1))
+    scale_a, scale_b = np.arange(1, 5, dtype=np.float32)[:, None], np.full((1, 1), 3, np.float32)
+    given = {"scale_a": scale_a, "scale_b": scale_b, "accumulate": "precise", "out_dtype": np.float32}
+    result = warploom.matmul(qx, qw.T, out=np.zeros((4, 1), np.float32), **given)
+    np.testing.assert_allclose(result, 3 * scale_a * reference.matmul(qx, qw.T), rtol=2.0**-20, atol=1e-4)
+
+
 def test_two_runs_give_the_same_bits():
     rng = np.random.default_rng(1)
     a, b = draw(rng, (130, 192), BF16), draw(rng, (192, 72), BF16)

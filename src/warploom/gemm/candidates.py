@@ -97,7 +97,8 @@ def whole_waves(problem: Problem, sms: int = 132) -> Iterator[Config]:
     rows = round_up(problem.m, 64)
     waves = -(-problem.n // (MOST_COLUMNS * sms))
     for each in (waves, waves + 1):
-        columns = round_up(-(-problem.n // (each * sms)), 8 if problem.product.a.is_float else 16)
+        narrow = problem.product.a.is_float and problem.product.b_major == "K"
+        columns = round_up(-(-problem.n // (each * sms)), 8 if narrow else 16)
         plain = Config("cooperative", rows, columns, consumers=rows // 64, slots=2, ctas=1)
         config = with_stages(replace(plain, group=band(plain)), problem.product, problem.fusion)
         if config is not None and columns > GROUP_ROWS:

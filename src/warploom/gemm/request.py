@@ -141,7 +141,7 @@ def read(a: Any, b: Any, options: Mapping[str, Any], called: str = "matmul") -> 
     )  # fmt: skip
     check_integers(product, fused)
 
-    scale_a, scale_b, scales, factor = read_scales(options, product.a, m, n, k)
+    scale_a, scale_b, scales, factor = read_scales(options, product.a, m, n, k, accumulate == "precise")
     alpha *= factor
     scale_out = _one(options.get("scale_out"), "scale_out", left)
     amax = _optional(options, "amax")

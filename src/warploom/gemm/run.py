@@ -263,7 +263,7 @@ class Hopper:
             ("scale_b", (blocks, -(-problem.n // BLOCK)), problem.scale_b_major == "K"),
         ):
             array = getattr(request, name)
-            if array is None or array.size == 1 != shape[0] * shape[1]:
+            if array is None or array.size == 1:
                 wide = shape[::-1] if turned else shape
                 made = replace(view(new_array(request.a, wide, f32), name), writable=True)
                 fill(made, array)

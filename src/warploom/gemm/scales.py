@@ -18,9 +18,12 @@ BLOCK = 128
 
 
 def read_scales(
-    options: Mapping[str, Any], dtype: DType, m: int, n: int, k: int
+    options: Mapping[str, Any], dtype: DType, m: int, n: int, k: int, precise: bool = False
 ) -> tuple[ArrayView | None, ArrayView | None, str | None, float]:
-    """scale_a, scale_b as the kernel takes them, their kind, and what numbers among them multiply alpha by."""
+    """scale_a, scale_b as the kernel takes them, their kind, and what numbers among them multiply alpha by.
+
+    precise: shapes that are those of rows and of blocks (N = 1, K = 128) are taken as blocks.
+    """
     given = {name: options.get(name) for name in ("scale_a", "scale_b")}
     numbers = {name: value for name, value in given.items() if isinstance(value, Real)}
     if all(value is None for value in given.values()):
@@ -28,8 +31,11 @@ def read_scales(
     if dtype is s8:
         raise ArgumentTypeError("s8 x s8 gives exact s32 sums, which are not scaled", expected="no scale_a=, scale_b=")
     factor = 1.0
-    for value in numbers.values():
-        factor *= float(value)
+    for name, value in numbers.items():
+        try:
+            factor *= float(value)
+        except OverflowError:
+            raise ArgumentError(f"{name}= is too large", expected="a number that a float holds") from None
     arrays = {name: view(value, name) for name, value in given.items() if value is not None and name not in numbers}
     if not arrays:
         return None, None, None, factor
@@ -47,11 +53,14 @@ def read_scales(
     a, b = arrays["scale_a"], arrays["scale_b"]
     if a.size == 1 and b.size == 1 and (m, n) != (1, 1) or (a.shape in ((), (1,)) and b.shape in ((), (1,))):
         return restrided(a, (1,), (4,)), restrided(b, (1,), (4,)), "tensor", factor
+    blocks = -(-k // BLOCK)
+    of_blocks = a.shape == (m, blocks) and b.shape == (blocks, -(-n // BLOCK))
+    if of_blocks and precise:
+        return a, b, "block128", factor
     if a.shape in ((m, 1), (m,)) and b.shape in ((1, n), (n,)):
         along_b = b.strides[-1]
         return restrided(a, (m,), (a.strides[0],)), restrided(b, (n,), (along_b,)), "row", factor
-    blocks = -(-k // BLOCK)
-    if a.shape == (m, blocks) and b.shape == (blocks, -(-n // BLOCK)):
+    if of_blocks:
         return a, b, "block128", factor
     raise ArgumentError(
         "`scale_a` and `scale_b` have shapes that do not go together",
@@ -78,10 +87,16 @@ def check_blocks(kind: str | None, k: int) -> None:
 def with_majors(problem: Problem, a: ArrayView | None, b: ArrayView | None) -> Problem:
     """A problem with scales of blocks, told how a (M, K/128) and b (K/128, N/128) lie in memory.
 
-    The kernel reads either layout; what is contiguous in neither is copied into the usual one.
+    The kernel reads either layout; what is contiguous in neither is copied into the usual one, and so is one number,
+    which stands for all blocks.
     """
-    if a is not None and a.contiguous and not transposed(a).contiguous:
+    if _only_as_it_is(a):
         problem = replace(problem, scale_a_major="K")
-    if b is not None and b.contiguous and not transposed(b).contiguous:
+    if _only_as_it_is(b):
         problem = replace(problem, scale_b_major="MN")
     return problem
+
+
+def _only_as_it_is(scales: ArrayView | None) -> bool:
+    """Whether scales of blocks are contiguous, and would not be if they were transposed."""
+    return scales is not None and scales.size > 1 and scales.contiguous and not transposed(scales).contiguous

@@ -55,6 +55,6 @@ def check_together(problem: Problem) -> None:
     if any(more) or product.out.bits == 8 or problem.batch:
         raise ArgumentError(
             "the kernel that promotes eight-bit sums every 128 of k has no fused end and no batch",
-            expected="a, b, scale_a and scale_b, and a 16- or 32-bit result",
+            expected="a, b, scale_a and scale_b (arrays, no numbers), and a 16- or 32-bit result",
             hint='accumulate="fast" has all of them, for scales of a tensor or of rows',
         )

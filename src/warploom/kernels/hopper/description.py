@@ -173,6 +173,9 @@ class Config:
         if self.rows % 64 or not self.rows or self.tile_n % 8 or not 8 <= self.tile_n <= 256:
             return "its tile", "64 rows times the consumers, columns in multiples of 8 to 256", (
                 self.tile_m, self.tile_n)  # fmt: skip
+        if product.b_major == "MN" and self.tile_n % 16:
+            return "columns of a B that is contiguous along them are read 32 bytes at a time", (
+                "a multiple of 16"), self.tile_n  # fmt: skip
         if self.form == "staggered" and self.rows != 128:
             return "a staggered consumer has two blocks of rows", "128 rows for each consumer", self.rows
         if not product.a.is_float and self.tile_n > 32 and self.tile_n % 16:

@@ -27,12 +27,19 @@ _SMALL = re.compile(
     re.ASCII,
 )
 _BOOLS = {"0": False, "1": True, "false": False, "true": True}
+LONGEST = 1000
+"""Characters of a name; longer ones have numbers that are no sizes."""
 WIDE_PING_PONG = 160
 """Columns above which a second store box of each consumer costs a stage."""
 
 
 def any_config(text: str) -> Config | DecodeConfig:
     """The configuration of a name, of either kind. Raises ArgumentError for what is none."""
+    if not text.strip(" ,") or len(text) > LONGEST:
+        raise ArgumentError(
+            "a configuration has no such name", expected="a name as `warploom explain M N K` shows it",
+            got=repr(text[:80]),
+        )  # fmt: skip
     found = _SMALL.fullmatch(text.strip())
     return small_config(found) if found else large_config(text)
 
