@@ -100,6 +100,21 @@ def test_a_ladder_that_cannot_be_climbed_says_why(arguments: tuple[str, ...], sa
     assert says in result.stderr and "Traceback" not in result.output
 
 
+@pytest.mark.parametrize("command", [("ladder", "--emulate", "--rungs", "1"), ("bench", "--suite", "square")])
+@pytest.mark.parametrize(
+    "option, name, says",
+    [("--out", "", "it is a folder"), ("--out", "file/rows.json", "cannot be written"),
+     ("--plot", "bars.txt", "a picture has no such ending"), ("--plot", "file/bars.png", "cannot be written")],
+)  # fmt: skip
+def test_what_cannot_be_written_is_said_before_anything_is_measured(
+    command: tuple[str, ...], option: str, name: str, says: str, no_gpu: None, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    result = run(*command, option, tmp_path / name)
+    assert result.exit_code == 2 and says in " ".join(result.output.split())
+    assert "The ladder" not in result.output and sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
 def test_a_gpu_below_hopper_asked_for_a_hopper_rung_says_which_it_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
     class Old:
         def device(self, index: int) -> library.Device:

@@ -43,6 +43,8 @@ def bench(
     from ..lab.watchdog import Watchdog
 
     plan = lab.plan(suite, protocol, against, config or (), shapes, data, seconds, launch)
+    evidence.check_place(out)
+    evidence.check_place(plot, picture=True)
     if append and out is not None and out.exists():
         evidence.read(out)
     stage = GpuStage()

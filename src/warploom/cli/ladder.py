@@ -41,6 +41,8 @@ def ladder(
         raise ArgumentError("the size of the product is positive", expected="--size 4096", got=size)
     if data not in operands.DATA:
         raise ArgumentError(f"there is no data {data!r}", expected=", ".join(operands.DATA), got=repr(data))
+    evidence.check_place(out)
+    evidence.check_place(plot, picture=True)
     on_gpu = library.available() and not emulate
     head: dict[str, Any] = {}
     if on_gpu:

@@ -14,7 +14,8 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,11 +90,44 @@ def _without_folders(argument: str) -> str:
 
 
 def write(path: Path, head: Mapping[str, object], rows: Sequence[Mapping[str, object]]) -> None:
-    """Write an evidence file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write an evidence file, whole or not at all. Raises ArgumentError where it cannot be written."""
     part = path.with_suffix(".part")
-    part.write_text(json.dumps({**head, "rows": list(rows)}, indent=1) + "\n")
-    part.replace(path)
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps({**head, "rows": list(rows)}, indent=1) + "\n")
+        part.replace(path)
+
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+def check_place(path: Path | None, picture: bool = False) -> None:
+    """Raise ArgumentError, before anything is measured, where an evidence file or a picture cannot be written.
+
+    None: nothing is to be written.
+    """
+    if path is None:
+        return
+    if picture and path.suffix.lower() not in PICTURES:
+        raise ArgumentError("a picture has no such ending", expected=", ".join(PICTURES), got=str(path))
+    with _writing(path):
+        if path.is_dir():
+            raise IsADirectoryError(None, "it is a folder")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.touch()
+        part.unlink()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ArgumentError(
+            "the file cannot be written", expected="a file in a folder that may be written",
+            got=f"{path}: {error.strerror or error}",
+        ) from None  # fmt: skip
 
 
 _SAME = ("m", "n", "k", "dtype", "out", "kind", "scales", "rows", "layout", "provider", "kernel", "config", "protocol",

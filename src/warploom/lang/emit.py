@@ -339,7 +339,7 @@ _MEMORY = {*_STORES, *_WIDE}
 def _access_bytes(opcode: str, arguments: Sequence[Any]) -> int:
     """Bytes that one access of the instruction moves, and so its alignment: PTX ISA 6.4.1, 9.7.9.25."""
     words = opcode.split(".")
-    if words[0] == "cp":
+    if words[0] == "cp" and "mbarrier" not in words:
         return 16 if "bulk" in words else int(arguments[2])
     width = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
     return width * dtypes.ALL[words[-1]].bytes if words[-1] in dtypes.ALL else 1
