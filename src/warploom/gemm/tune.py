@@ -194,6 +194,10 @@ def operands(problem: Problem, device: int) -> list[dict[str, Any]]:
             return torch.randint(-8, 9, shape, device=kind, dtype=torch.int8)
         return torch.randn(shape, device=kind).to(getattr(torch, dtypes.torch_name(dtype)))
 
+    def ones(shape: tuple[int, ...], turned: bool) -> Any:
+        """f32 ones; `turned`: the first dimension is contiguous."""
+        return torch.ones(shape[::-1], device=kind).T if turned and len(shape) > 1 else torch.ones(shape, device=kind)
+
     found = []
     for _ in range(count):
         m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
@@ -211,7 +215,8 @@ def operands(problem: Problem, device: int) -> list[dict[str, Any]]:
             shapes = {
                 "tensor": ((1,), (1,)), "row": ((m, 1), (1, n)), "block128": ((m, k // 128), (k // 128, -(-n // 128))),
             }[fusion.scales]  # fmt: skip
-            given |= {"scale_a": torch.ones(shapes[0], device=kind), "scale_b": torch.ones(shapes[1], device=kind)}
+            given["scale_a"] = ones(shapes[0], problem.scale_a_major == "MN")
+            given["scale_b"] = ones(shapes[1], problem.scale_b_major == "K")
         if fusion.scale_out:
             given["scale_out"] = torch.ones(1, device=kind)
         if fusion.amax:
