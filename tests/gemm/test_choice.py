@@ -107,6 +107,12 @@ def test_columns_are_cut_to_whole_waves_where_that_was_faster(shape):
     assert isinstance(chosen, Config) and chosen.tile_m - 64 < shape[0] <= chosen.tile_m
 
 
+@pytest.mark.parametrize("name", ["", " , ", "slots=1.5", "slots=True", "slots=1e1", "n16_w64k2s" + "9" * 5000])
+def test_what_is_no_name_of_a_configuration_is_refused(name):
+    with pytest.raises(ArgumentError, match="configuration"):
+        any_config(name)
+
+
 @pytest.mark.parametrize("layout", ["tn", "tt", "nn", "nt"])
 @pytest.mark.parametrize("n", [9216, 9504, 11008, 32000])
 def test_few_rows_have_candidates_that_can_be_built_in_every_layout(n, layout):

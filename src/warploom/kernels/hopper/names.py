@@ -10,7 +10,6 @@ What a name leaves open can follow it: "cooperative_256x192x3_2a_g8,slots=3,pdl=
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import re
 from typing import Any
@@ -84,9 +83,9 @@ def large_config(text: str) -> Config:
                 if isinstance(default, str)
                 else _BOOLS[value.lower()]
                 if isinstance(default, bool)
-                else int(ast.literal_eval(value))
+                else int(value)
             )
-        except (ValueError, SyntaxError, KeyError, TypeError):
+        except (ValueError, KeyError):
             raise ArgumentError(f"`{name}` of a configuration is of another type",
                                 expected=type(default).__name__, got=value) from None  # fmt: skip
     config = Config(**values)
