@@ -134,10 +134,10 @@ def _how_to_emulate(checked: Checked, path: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    from ..lab.evidence import writing
+
+    with writing(path):
         path.write_text(text)
-    except OSError as error:
-        raise ArgumentError(f"the file cannot be written: {error.strerror or error}", got=str(path)) from None
 
 
 EXAMPLE = "example() yield (kernel, arguments, check): check gets the outputs and asserts what they must be"

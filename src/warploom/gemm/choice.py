@@ -114,25 +114,25 @@ def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
 @lru_cache(maxsize=4096)
 def _chosen(problem: Problem, gpu: Gpu, folder: str, version: int) -> Choice:
     known, keys = tables(), [key_of(problem)]
-    kept = promised if problem.constant_weights and not problem.promoted else _as_it_is
     if problem.constant_weights:
         keys.append(key_of(replace(problem, constant_weights=False)))
     for source, table in (("tuned", known.tuned(gpu, folder)), ("shipped", known.shipped(gpu))):
         for found in map(table.get, keys):
             if found is not None and fits(found, problem.product, problem.fusion):
-                return Choice(kept(found), source, estimate(found, problem, gpu.sms))
+                return Choice(kept(found, problem), source, estimate(found, problem, gpu.sms))
     order = ranking(problem, gpu)
-    return Choice(kept(order[0][0]), "model", order[0][1])
-
-
-def _as_it_is(config: AnyConfig) -> AnyConfig:
-    return config
+    return Choice(kept(order[0][0], problem), "model", order[0][1])
 
 
 def promised(config: AnyConfig) -> AnyConfig:
     """The configuration with the promise of constant weights, where it is of use."""
     useful = config.pdl and (isinstance(config, DecodeConfig) or config.ctas == 1)
     return replace(config, constant_weights=useful)
+
+
+def kept(config: AnyConfig, problem: Problem) -> AnyConfig:
+    """The configuration with the promise that a problem gives, if it gives one."""
+    return promised(config) if problem.constant_weights and not problem.promoted else config
 
 
 def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[AnyConfig, Estimate]]:

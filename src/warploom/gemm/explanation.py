@@ -7,7 +7,7 @@ from typing import Any
 
 from ..kernels.hopper.decode_config import DecodeConfig
 from .candidates import DECODE_FIRST, AnyConfig
-from .choice import EMULATED, Choice, Gpu, choose, promised, ranking
+from .choice import EMULATED, Choice, Gpu, choose, kept, ranking
 from .model import MEMORY, Estimate
 from .problem import Problem
 
@@ -86,8 +86,7 @@ def explain(problem: Problem, gpu: Gpu = EMULATED, config: Any = None) -> Explan
     `config`: as matmul's, to see a pinned one among the others. Raises ArgumentError where there is no kernel.
     """
     order, choice = ranking(problem, gpu), choose(problem, gpu, config)
-    if problem.constant_weights and not problem.promoted:  # the chosen one keeps that promise, where it is of use
-        order = [(choice.config if promised(each) == choice.config else each, guess) for each, guess in order]
+    order = [(choice.config if kept(each, problem) == choice.config else each, guess) for each, guess in order]
     shown = order[:SHOWN]
     if all(each != choice.config for each, _ in shown):
         shown.append((choice.config, choice.estimate))

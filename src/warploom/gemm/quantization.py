@@ -18,10 +18,9 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType, e4m3, e5m2
 from ..runtime.arrays import root_module
+from .scales import BLOCK, SCALES
 
-KINDS = ("tensor", "row", "block128")
 LARGEST: dict[DType, float] = {e4m3: 448.0, e5m2: 57344.0}
-BLOCK = 128
 LEAST_SCALE = float(np.finfo(np.float32).tiny)
 """A smaller one would be subnormal, or zero, and its reciprocal infinite."""
 
@@ -43,8 +42,8 @@ def quantize(x: Any, kind: str = "tensor", *, dtype: object = "e4m3", block: tup
     wanted = dtypes.of(dtype)
     if wanted not in LARGEST:
         raise ArgumentTypeError("quantize makes eight-bit floats", expected="e4m3 or e5m2", got=wanted)
-    if kind not in KINDS:
-        raise ArgumentError(f"there is no quantization {kind!r}", expected=", ".join(KINDS))
+    if kind not in SCALES:
+        raise ArgumentError(f"there is no quantization {kind!r}", expected=", ".join(SCALES))
     if kind == "block128" and block not in ((1, BLOCK), (BLOCK, BLOCK)):
         raise ArgumentError("there are no such blocks", expected="(1, 128) or (128, 128)", got=block)
     if root_module(x) == "torch":

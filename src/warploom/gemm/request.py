@@ -20,7 +20,7 @@ from ..kernels.hopper.description import Fusion
 from ..runtime.arrays import ArrayView, view
 from ..runtime.validate import overlap
 from .problem import ACCUMULATE, Problem, product_of
-from .scales import read_scales, with_majors
+from .scales import as_float, read_scales, with_majors
 from .together import check_activation, check_integers, check_together
 from .views import merged, restrided, stored, transposed
 
@@ -245,10 +245,7 @@ def _optional(options: Mapping[str, Any], name: str) -> ArrayView | None:
 
 def _number(value: Any, name: str) -> float:
     if isinstance(value, Real) and not isinstance(value, bool):
-        try:
-            return float(value)
-        except OverflowError:
-            raise ArgumentError(f"{name}= is too large", expected="a number that a float holds") from None
+        return as_float(value, name)
     raise ArgumentTypeError(
         f"{name}= is no number", expected="an int or a float", got=type(value).__name__, hint="a factor that lies on "
         "the GPU is scale_a=" if name == "alpha" else None,

@@ -13,8 +13,18 @@ from ..runtime.arrays import ArrayView, view
 from .problem import Problem
 from .views import restrided, transposed
 
+SCALES = ("tensor", "row", "block128")
+"""Their kinds: one number, one for each row of A and column of B, one for each block."""
 BLOCK = 128
 """Elements of k, and of n, that share one scale of a block-scaled product."""
+
+
+def as_float(value: Real, name: str) -> float:
+    """A number among the arguments. Raises ArgumentError where it is too large for a float."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"{name}= is too large", expected="a number that a float holds") from None
 
 
 def read_scales(
@@ -32,10 +42,7 @@ def read_scales(
         raise ArgumentTypeError("s8 x s8 gives exact s32 sums, which are not scaled", expected="no scale_a=, scale_b=")
     factor = 1.0
     for name, value in numbers.items():
-        try:
-            factor *= float(value)
-        except OverflowError:
-            raise ArgumentError(f"{name}= is too large", expected="a number that a float holds") from None
+        factor *= as_float(value, name)
     arrays = {name: view(value, name) for name, value in given.items() if value is not None and name not in numbers}
     if not arrays:
         return None, None, None, factor

@@ -10,9 +10,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.dtypes import s8
 from ..kernels.hopper.description import Product
 from .problem import EIGHT_BIT_FLOATS, Problem
-from .scales import check_blocks
-
-SCALES = ("tensor", "row", "block128")
+from .scales import SCALES, check_blocks
 
 
 def check_activation(activation: object) -> None:

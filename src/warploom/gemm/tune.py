@@ -23,6 +23,7 @@ from .candidates import AnyConfig, candidates
 from .choice import Gpu, choose, gpu_of, tables
 from .model import ranked
 from .problem import Problem
+from .scales import BLOCK
 
 TOP = 10
 """Candidates that are timed unless said otherwise; all small-M ones are."""
@@ -213,8 +214,10 @@ def operands(problem: Problem, device: int) -> list[dict[str, Any]]:
             given |= {"c": make(*batch, m, n, dtype=product.out), "beta": 1.0}
         if fusion.scales:
             shapes = {
-                "tensor": ((1,), (1,)), "row": ((m, 1), (1, n)), "block128": ((m, k // 128), (k // 128, -(-n // 128))),
-            }[fusion.scales]  # fmt: skip
+                "tensor": ((1,), (1,)),
+                "row": ((m, 1), (1, n)),
+                "block128": ((m, k // BLOCK), (k // BLOCK, -(-n // BLOCK))),
+            }[fusion.scales]
             given["scale_a"] = ones(shapes[0], problem.scale_a_major == "MN")
             given["scale_b"] = ones(shapes[1], problem.scale_b_major == "K")
         if fusion.scale_out:

@@ -92,7 +92,7 @@ def _without_folders(argument: str) -> str:
 def write(path: Path, head: Mapping[str, object], rows: Sequence[Mapping[str, object]]) -> None:
     """Write an evidence file, whole or not at all. Raises ArgumentError where it cannot be written."""
     part = path.with_suffix(".part")
-    with _writing(path):
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(json.dumps({**head, "rows": list(rows)}, indent=1) + "\n")
         part.replace(path)
@@ -110,7 +110,7 @@ def check_place(path: Path | None, picture: bool = False) -> None:
         return
     if picture and path.suffix.lower() not in PICTURES:
         raise ArgumentError("a picture has no such ending", expected=", ".join(PICTURES), got=str(path))
-    with _writing(path):
+    with writing(path):
         if path.is_dir():
             raise IsADirectoryError(None, "it is a folder")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,14 +120,12 @@ def check_place(path: Path | None, picture: bool = False) -> None:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
+    """Where a file is written: the ArgumentError if the system refuses."""
     try:
         yield
     except OSError as error:
-        raise ArgumentError(
-            "the file cannot be written", expected="a file in a folder that may be written",
-            got=f"{path}: {error.strerror or error}",
-        ) from None  # fmt: skip
+        raise ArgumentError(f"the file cannot be written: {error.strerror or error}", got=str(path)) from None
 
 
 _SAME = ("m", "n", "k", "dtype", "out", "kind", "scales", "rows", "layout", "provider", "kernel", "config", "protocol",

@@ -1,10 +1,12 @@
 """What is missing between two accesses to shared memory (PTX ISA 8.9.5).
 
-earlier       later         the later one's clock must cover the earlier one in
-generic       generic       c
-generic       async         p: a fence.proxy.async stands in between
-asynchronous  any           known: the operation was waited for, by somebody who passed it on
-cp.async      async         known, and carried by a fence.proxy.async
+    earlier       later         the later one's clock must cover the earlier one in
+    generic       generic       c
+    generic       async         p: a fence.proxy.async stands in between
+    asynchronous  any           known: the operation was waited for, by somebody who passed it on
+    cp.async      async         known, and carried by a fence.proxy.async
+
+`clocks` has the clocks.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ from ...collective import (
     wgmma_accumulators,
 )
 from ...collective.raster import grouped
+from ...collective.store_boxes import own_thread
 from ...collective.wgmma_mainloop import wgmma_block
 from ...errors import ArgumentError
 from ...isa.dtypes import e4m3, f32, u64
@@ -158,21 +159,21 @@ class Scales:
     ) -> None:  # fmt: skip
         self._count = count
         rows = ScaleA.shape[majors[0] != "K"]
-        thread = ptx.special.tid.x() & 127
+        thread = own_thread()
         first = row + ((thread >> 5) << 4) + ((thread & 31) >> 2)
         offsets = [block * WGMMA_ROWS + lower for block in range(blocks) for lower in (0, 8)]
         self._inside = [first + offset < rows for offset in offsets]
-        one = reg.scalar(u64, init=f32.bytes)
+        to_next = reg.scalar(u64, init=f32.bytes)
         if majors[0] == "K":  # each row lies elsewhere
             places = [ScaleA.pointer() + (first + offset).to(u64) * count * f32.bytes for offset in offsets]
-            self._places, self._moving, self._step = [(place, 0) for place in places], places, one
+            self._places, self._moving, self._step = [(place, 0) for place in places], places, to_next
         else:
             place = ScaleA.pointer() + first.to(u64) * f32.bytes
             self._places = [(place, offset * f32.bytes) for offset in offsets]
             self._moving, self._step = [place], rows.to(u64) * f32.bytes
         block_of_columns = (column // SCALE_BLOCK).to(u64)
         if majors[1] == "K":
-            self._column, self._column_step = ScaleB.pointer() + block_of_columns * count * f32.bytes, one
+            self._column, self._column_step = ScaleB.pointer() + block_of_columns * count * f32.bytes, to_next
         else:
             self._column = ScaleB.pointer() + block_of_columns * f32.bytes
             self._column_step = ScaleB.shape[1].to(u64) * f32.bytes
@@ -197,7 +198,10 @@ class Scales:
         return [value * self._of_column for value in self._of_rows]
 
     def _read_next(self, more: Predicate) -> None:
-        """Read those of the next block, or the same again where there is none."""
+        """Read those of the next block, or the same again where there is none.
+
+        `+=` moves a register where it is, so the places that are made of it move too.
+        """
         for place in self._moving:
             place += ptx.select(more, self._step, 0)
         self._column += ptx.select(more, self._column_step, 0)

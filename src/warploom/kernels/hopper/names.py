@@ -18,27 +18,19 @@ from ...errors import ArgumentError
 from .decode_config import SPLITS, TRIGGERS, DecodeConfig
 from .description import BOX, SHARED_BYTES, Config, Product
 
-_LARGE = re.compile(
-    r"(cooperative|ping_pong|staggered)_(\d+)x(\d+)x(\d+)(?:_(\d)([ab]))?_g(\d+)(_tail)?(_cw)?", re.ASCII
-)
+_N = r"(\d{1,6})"  # longer numbers are no sizes
+_LARGE = re.compile(rf"(cooperative|ping_pong|staggered)_{_N}x{_N}x{_N}(?:_(\d)([ab]))?_g{_N}(_tail)?(_cw)?", re.ASCII)
 _SMALL = re.compile(
-    r"n(\d+)_w(\d+)k(\d+)s(\d+)(?:_(stream)|_S(\d+)([cl]))?(?:_o(\d))?(?:_(end|start|loads))?(_cw)?(?:_p(\d+))?(_wide)?",
+    rf"n{_N}_w{_N}k{_N}s{_N}(?:_(stream)|_S{_N}([cl]))?(?:_o(\d))?(?:_(end|start|loads))?(_cw)?(?:_p{_N})?(_wide)?",
     re.ASCII,
 )
 _BOOLS = {"0": False, "1": True, "false": False, "true": True}
-LONGEST = 1000
-"""Characters of a name; longer ones have numbers that are no sizes."""
 WIDE_PING_PONG = 160
 """Columns above which a second store box of each consumer costs a stage."""
 
 
 def any_config(text: str) -> Config | DecodeConfig:
     """The configuration of a name, of either kind. Raises ArgumentError for what is none."""
-    if not text.strip(" ,") or len(text) > LONGEST:
-        raise ArgumentError(
-            "a configuration has no such name", expected="a name as `warploom explain M N K` shows it",
-            got=repr(text[:80]),
-        )  # fmt: skip
     found = _SMALL.fullmatch(text.strip())
     return small_config(found) if found else large_config(text)
 
@@ -72,10 +64,7 @@ def large_config(text: str) -> Config:
     for word in filter(None, (part.strip() for part in rest.split(","))):
         name, equals, value = word.partition("=")
         if not equals or name not in fields:
-            raise ArgumentError(
-                "this is no configuration of the Hopper GEMM",
-                expected=f"a name as in ping_pong_128x192x5_2b_g8, then FIELD=VALUE of {', '.join(fields)}", got=text,
-            )  # fmt: skip
+            raise _unknown(text)
         default = fields[name].default
         try:
             values[name] = (
@@ -88,8 +77,18 @@ def large_config(text: str) -> Config:
         except (ValueError, KeyError):
             raise ArgumentError(f"`{name}` of a configuration is of another type",
                                 expected=type(default).__name__, got=value) from None  # fmt: skip
+    if not values:
+        raise _unknown(text)
     config = Config(**values)
     return with_slots(config) if found and "slots" not in values else config
+
+
+def _unknown(text: str) -> ArgumentError:
+    fields = ", ".join(field.name for field in dataclasses.fields(Config))
+    return ArgumentError(
+        "this is no configuration of the Hopper GEMM",
+        expected=f"a name as in ping_pong_128x192x5_2b_g8, then FIELD=VALUE of {fields}", got=text[:200] or repr(text),
+    )  # fmt: skip
 
 
 def with_slots(config: Config) -> Config:
