@@ -178,6 +178,25 @@ def test_one_scale_for_each_operand_and_a_bias_of_the_rows():
     np.testing.assert_array_equal(result, exact.astype(ml_dtypes.bfloat16).astype(np.float32))
 
 
+def test_c_is_not_read_where_beta_is_zero():
+    m, n, k = 5, 70, 144
+    poison = np.full((m, n), np.nan, np.float32)
+    result, a, w = run(SMALL, m, n, k, Product(out=f32), Fusion(addend=True), (poison, 0.0))
+    np.testing.assert_array_equal(result, a @ w.T)
+
+
+def test_a_factor_and_the_sum_after_it_are_rounded_once():
+    m, n, k = 5, 70, 144
+    draw = np.random.default_rng(5)
+    bias, addend = draw.standard_normal(n, np.float32), draw.standard_normal((m, n), np.float32)
+    alpha, beta = np.float32(0.3), np.float32(-1.3)
+    fusion = Fusion(alpha=True, bias="column", addend=True)
+    result, a, w = run(SMALL, m, n, k, Product(out=f32), fusion, (bias, addend, float(alpha), float(beta)))
+    sums = (a @ w.T).astype(np.float64)  # whole numbers: exact; so are products of two f32 in f64
+    biased = (sums * np.float64(alpha) + bias).astype(np.float32)
+    np.testing.assert_array_equal(result, (addend * np.float64(beta) + biased).astype(np.float32))
+
+
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activations_are_those_of_their_names(name: str):
     m, n, k = 8, 64, 64

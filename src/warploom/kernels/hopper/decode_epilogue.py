@@ -82,6 +82,8 @@ class DecodeEpilogue:
             self.column_scale = [scale * factor for scale in self.column_scale]
             factor = None
         self.factor = factor
+        if fusion.addend:
+            self.reads_addend = given["beta"] != 0.0
 
     def _of_columns(self, array: ArrayHandle) -> list[Register]:
         place = array.pointer() + self.column.to(u64) * array.dtype.bytes
@@ -132,15 +134,18 @@ class DecodeEpilogue:
             turned.store(words, self.me, turn, self.first_token + first * _GROUP, self.first_column)
 
     def _finished(self, value: Register, half: int, group: int, odd: int) -> Register:
-        """Scales, bias and activation."""
-        if self.factor is not None:
-            value = value * self.factor
+        """Scales, bias and activation; the last factor and the bias are one fma."""
+        factors = [] if self.factor is None else [self.factor]
         if self.column_scale:
-            value = value * self.token_scale[group, odd] * self.column_scale[half]
-        if self.column_bias:
-            value = value + self.column_bias[half]
+            factors += [self.token_scale[group, odd], self.column_scale[half]]
+        biases = self.column_bias[half : half + 1]
         if self.token_bias:
-            value = value + self.token_bias[group, odd]
+            biases = [*biases, self.token_bias[group, odd]]
+        last = factors.pop() if factors and biases else None
+        for factor in factors:
+            value = value * factor
+        for bias in biases:
+            value = value + bias if last is None else _fma(value, last, bias)
         if self.fusion.activation is not None:
             value = FUNCTIONS[self.fusion.activation](value)
         return value
@@ -150,7 +155,8 @@ class DecodeEpilogue:
         if self.fusion.gate:
             value = value * self._beside(self.given["gate"], place, half, inside)
         if self.fusion.addend:
-            value = value + self.given["beta"] * self._beside(self.given["C"], place, half, inside)
+            addend = self._beside(self.given["C"], place, half, inside & self.reads_addend)
+            value = _fma(addend, self.given["beta"], value)
         size = self.D.dtype.bytes
         target = ptx.addr(self.D.pointer() + place * size, half * _HALF * size)
         ptx.store(target, value.to(self.D.dtype), pred=inside)
@@ -159,6 +165,12 @@ class DecodeEpilogue:
         """The element of another (M, N) array at the same place."""
         size = array.dtype.bytes
         return _as_f32(array, array.pointer() + place * size, half * _HALF * size, inside)
+
+
+def _fma(a: Register, b: Register, c: Register) -> Register:
+    result = reg.scalar(f32)
+    ptx.inst.fma.rn.f32(result, a, b, c)
+    return result
 
 
 def _as_f32(array: ArrayHandle, pointer: Register, offset: int, inside: Predicate) -> Register:
