@@ -208,7 +208,7 @@ def waves() -> list[str]:
     rows = []
     for m, n in ((4096, 4096), (8192, 8192), (4096, 14336), (4096, 2112)):
         for tile_m, tile_n in ((128, 128), (128, 256), (256, 192)):
-            found = roofline.waves(m, n, tile_m, tile_n)
+            found = roofline.waves(m, n, tile_m, tile_n, roofline.SMS["H200"])
             shares = [f"{x:.1%}" for x in (found.tile_efficiency, found.wave_efficiency, found.efficiency)]
             rows.append([f"{m} x {n}", f"{tile_m} x {tile_n}", found.tiles, f"{found.waves:.2f}", *shares])
     return table(["C", "tile", "tiles", "waves", "of the tiles is C", "of the slots have a tile", "together"], rows)

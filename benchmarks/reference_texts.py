@@ -32,6 +32,7 @@ from typing import Any
 from warploom import gemm
 from warploom.cli.bench import progress
 from warploom.gemm import choice
+from warploom.gemm.gpu import EMULATED, gpu_of
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.names import any_config
@@ -226,7 +227,7 @@ def chosen(duel: Duel, problem: Problem) -> Any:
     are."""
     import torch
 
-    gpu = choice.gpu_of(0) if torch.cuda.is_available() else choice.EMULATED
+    gpu = gpu_of(0) if torch.cuda.is_available() else EMULATED
     config = gemm.choose(through_library.library_problem(problem), gpu).config
     return choice.promised(config) if isinstance(duel.kernel, Decode) else config
 
@@ -241,7 +242,7 @@ def multiprocessors(array: Any) -> int:
     import torch
 
     if not array.is_cuda:
-        return choice.EMULATED.sms
+        return EMULATED.sms
     return torch.cuda.get_device_properties(array.device).multi_processor_count
 
 

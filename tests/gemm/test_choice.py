@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from tests.gemm.readings import READINGS, TILES, readings
 from warploom import config
 from warploom.errors import ArgumentError, ArgumentTypeError
-from warploom.gemm import Gpu, Problem, choose, explain
+from warploom.gemm import Problem, choose, explain
 from warploom.gemm.candidates import candidates, hopper, whole_waves
 from warploom.gemm.choice import SHIPPED, _chosen, from_data, kernel_of, key_of, ranking, tables, to_data
+from warploom.gemm.gpu import EMULATED
 from warploom.gemm.model import estimate
 from warploom.gemm.tune import tune
 from warploom.kernels.hopper.decode_config import DecodeConfig
@@ -22,7 +23,7 @@ from warploom.kernels.hopper.description import Config, Fusion
 from warploom.kernels.hopper.names import any_config
 
 RUNNER = CliRunner()
-UNKNOWN = Gpu("a GPU without a table")
+UNKNOWN = replace(EMULATED, name="a GPU without a table")
 """What ships with the package says nothing of it, so its choices are the model's."""
 
 
@@ -39,7 +40,7 @@ def cache(tmp_path):
 @pytest.mark.parametrize("shape", READINGS, ids=str)
 def test_the_model_s_pick_is_within_3_percent_of_the_best_reading(shape):
     problem = Problem.of(*shape)
-    times = [estimate(tile, problem).time_us for tile in TILES]
+    times = [estimate(tile, problem, UNKNOWN).time_us for tile in TILES]
     ratios = READINGS[shape]
     assert ratios[int(np.argmin(times))] >= 0.97 * max(ratios)
 
@@ -47,7 +48,7 @@ def test_the_model_s_pick_is_within_3_percent_of_the_best_reading(shape):
 def test_over_all_readings_the_model_is_off_by_less_than_2_percent():
     errors = []
     for shape, ratios in READINGS.items():
-        predicted = -np.log([estimate(tile, Problem.of(*shape)).time_us for tile in TILES])
+        predicted = -np.log([estimate(tile, Problem.of(*shape), UNKNOWN).time_us for tile in TILES])
         measured = np.log(ratios)
         errors.append((predicted - predicted.mean()) - (measured - measured.mean()))
     assert np.sqrt(np.mean(np.square(errors))) < 0.02
@@ -55,7 +56,7 @@ def test_over_all_readings_the_model_is_off_by_less_than_2_percent():
 
 @pytest.mark.parametrize("read", readings(), ids=lambda read: read.problem.describe())
 def test_the_model_s_pick_is_within_5_percent_of_the_best_of_the_finished_kernels(read):
-    times = {name: estimate(config, read.problem).time_us for name, config in read.configs.items()}
+    times = {name: estimate(config, read.problem, UNKNOWN).time_us for name, config in read.configs.items()}
     assert read.share_of_best(min(times, key=times.__getitem__)) >= 0.95
 
 
@@ -79,7 +80,7 @@ def test_awkward_waves_get_columns_of_their_own():
     for shape in ((4096, 2112, 7168), (2048, 7168, 4096)):
         chosen = choose(Problem.of(*shape), UNKNOWN)
         assert isinstance(chosen.config, Config)
-        best_usual = min(estimate(tile, Problem.of(*shape)).time_us for tile in TILES)
+        best_usual = min(estimate(tile, Problem.of(*shape), UNKNOWN).time_us for tile in TILES)
         assert chosen.estimate.time_us < 0.98 * best_usual and chosen.estimate.wave_efficiency > 0.85
 
 
@@ -117,17 +118,17 @@ def test_what_is_no_name_of_a_configuration_is_refused(name):
 @pytest.mark.parametrize("n", [9216, 9504, 11008, 32000])
 def test_few_rows_have_candidates_that_can_be_built_in_every_layout(n, layout):
     problem = Problem.of(64, n, 4096, layout=layout)
-    assert list(whole_waves(problem))
-    for candidate in candidates(problem):
+    assert list(whole_waves(problem, UNKNOWN))
+    for candidate in candidates(problem, UNKNOWN):
         kernel_of(problem, candidate).program()
 
 
 @pytest.mark.parametrize("n", [8448, 8456, 9000, 20000, 33792, 33800, 128256])
 def test_whole_waves_leave_few_multiprocessors_idle(n):
-    for each in whole_waves(Problem.of(128, n, 4096)):
+    for each in whole_waves(Problem.of(128, n, 4096), UNKNOWN):
         tiles = -(-n // each.tile_n)
         assert tiles / (-(-tiles // 132) * 132) > 0.88 and each.tile_n <= 256
-    assert bool(list(whole_waves(Problem.of(128, n, 4096)))) == (n > 8448)
+    assert bool(list(whole_waves(Problem.of(128, n, 4096), UNKNOWN))) == (n > 8448)
 
 
 @pytest.mark.parametrize("shape", [(16, 8192, 8192), (128, 14336, 4096), (2048, 2048, 2048), (8192, 8192, 8192)])
@@ -149,19 +150,19 @@ def test_the_promise_of_constant_weights_changes_nothing_but_what_keeps_it(shape
 )
 def test_every_candidate_can_be_built(shape, dtype, out):
     problem = Problem.of(*shape, dtype, out=out)
-    found = candidates(problem, all_of_them=True)
+    found = candidates(problem, UNKNOWN, all_of_them=True)
     assert found and len(set(found)) == len(found)
     for each in found:
         each.check(problem.product)
 
 
 def test_only_layouts_that_are_read_along_k_are_multicast():
-    for each in hopper(Problem.of(4096, 4096, 4096, layout="tt")):
+    for each in hopper(Problem.of(4096, 4096, 4096, layout="tt"), UNKNOWN):
         assert each.ctas == 1 or each.shared == "a"
 
 
 def test_a_split_tail_is_offered_where_the_last_wave_is_at_most_half_full():
-    tails = [each for each in hopper(Problem.of(4096, 2112, 7168)) if each.split_tail]
+    tails = [each for each in hopper(Problem.of(4096, 2112, 7168), UNKNOWN) if each.split_tail]
     assert tails
     for each in tails:
         rows, columns = each.cluster_tile
@@ -188,7 +189,7 @@ def test_what_somebody_pins_is_taken_and_must_fit():
 @pytest.mark.parametrize("shape", [(8192, 8192, 8192), (16, 8192, 8192), (100, 14336, 4096), (300, 300, 304)])
 @pytest.mark.parametrize("dtype", ["bf16", "e4m3"])
 def test_a_name_leads_back_to_its_configuration(shape, dtype):
-    for each in candidates(Problem.of(*shape, dtype), all_of_them=True):
+    for each in candidates(Problem.of(*shape, dtype), UNKNOWN, all_of_them=True):
         found = any_config(each.name())
         assert found.name() == each.name() and type(found) is type(each)
         assert found == each or replace(found, slots=each.slots) == each

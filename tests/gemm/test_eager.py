@@ -215,7 +215,7 @@ call()
 def test_a_gpu_before_ampere_is_refused_in_a_sentence(on_gpu):
     on_gpu("""
 from warploom.gemm import run
-from warploom.gemm.choice import Gpu
+from warploom.gemm import Gpu
 run.gpu_of = lambda index: Gpu("Tesla V100", "sm_70", 80, 13000)
 with pytest.raises(errors.ArgumentError, match="compute capability 8.0") as caught:
     warploom.matmul(bf16(256, 128), bf16(128, 192))

@@ -9,6 +9,7 @@ import pytest
 from warploom.driver import toolchain
 from warploom.gemm import Problem
 from warploom.gemm.candidates import SHAPES, fits, hopper, whole_waves
+from warploom.gemm.gpu import EMULATED
 from warploom.isa.dtypes import bf16, e4m3, f32, s8, s32
 from warploom.kernels.hopper.description import MOST_OF_FUSED, SHARED_BYTES, Config, Fusion, Product
 from warploom.kernels.hopper.gemm import build
@@ -27,7 +28,7 @@ ENDS = {
 @pytest.mark.parametrize("shape", [(4096, 14336, 4096), (4096, 2112, 7168)])
 def test_shared_memory_is_counted_as_the_kernel_takes_it(end: str, shape: tuple[int, int, int]):
     fusion = ENDS[end]
-    found = list(hopper(Problem.of(*shape, fusion=fusion)))
+    found = list(hopper(Problem.of(*shape, fusion=fusion), EMULATED))
     fullest = sorted(found, key=lambda config: -config.shared_bytes(Product(), fusion))
     assert len(found) > 20
     for config in fullest[:: max(1, len(fullest) // 2)]:
@@ -39,14 +40,14 @@ def test_shared_memory_is_counted_as_the_kernel_takes_it(end: str, shape: tuple[
 @pytest.mark.parametrize("fusion", [Fusion(), *ENDS.values()], ids=["plain", *ENDS])
 def test_every_end_has_candidates_of_every_size(fusion: Fusion):
     for m, n, k in ((8192, 8192, 8192), (300, 72, 40), (1, 1, 1)):
-        found = list(hopper(Problem.of(m, n, k, fusion=fusion)))
+        found = list(hopper(Problem.of(m, n, k, fusion=fusion), EMULATED))
         assert found and all(config.fits_registers(Product(), fusion) for config in found)
 
 
 @pytest.mark.parametrize("m, n", [(64, 9504), (128, 11616), (100, 13728)])
 def test_integers_are_offered_tiles_that_their_wgmma_has(m: int, n: int):
     """Columns cut to whole waves are multiples of 8 for floats; a wgmma of integers has multiples of 16."""
-    found = list(whole_waves(Problem.of(m, n, 512, dtype=s8, out=s32)))
+    found = list(whole_waves(Problem.of(m, n, 512, dtype=s8, out=s32), EMULATED))
     assert found
     for config in found:
         assert "wgmma" in build(Product(s8, s8, s32), config).ptx()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,15 +11,16 @@ import pytest
 import warploom
 from tests.gemm.test_matmul import BF16, assert_close, draw
 from warploom.errors import CompilationError, OtherKernelWarning
-from warploom.gemm import Gpu, Problem, choose, programs
+from warploom.gemm import Problem, choose, programs
 from warploom.gemm.candidates import candidates
 from warploom.gemm.choice import kernel_of, ranking
+from warploom.gemm.gpu import EMULATED
 from warploom.isa.dtypes import bf16
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config, Fusion
 from warploom.runtime.machine import H200
 
-UNKNOWN = Gpu("a GPU without a table")
+UNKNOWN = replace(EMULATED, name="a GPU without a table")
 EVERYTHING = Fusion(True, None, "column", bf16, "silu", True, True)
 
 
@@ -39,7 +41,7 @@ def forgotten():
     ids=Problem.describe,
 )  # fmt: skip
 def test_a_program_survives_its_file(problem: Problem):
-    config = candidates(problem)[0]
+    config = candidates(problem, UNKNOWN)[0]
     program = kernel_of(problem, config).program()
     again = programs.from_bytes(programs.to_bytes(program))
     assert again == program

@@ -27,6 +27,7 @@ from warploom.kernels.hopper.decode_config import choose
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.ladder import RUNGS
 from warploom.lang import Kernel
+from warploom.runtime.machine import H200
 from warploom.types import e4m3
 
 TRACE_US = 20.0
@@ -64,7 +65,10 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
         f"grouped {config.name()}": lambda config=config: grouped.build(FP8, config, Fusion(scales="row"))
         for config in grouped_config.CHOICES
     },
-    **{f"decode {problem}": lambda problem=problem: decode.build(Product(), choose(*problem)) for problem in PROBLEMS},
+    **{
+        f"decode {problem}": lambda problem=problem: decode.build(Product(), choose(*problem, H200().sms))
+        for problem in PROBLEMS
+    },
     "block_scaled": lambda: block_scaled.build(FP8),
     "block_scaled, large rows": lambda: block_scaled.build(FP8, block_scaled.LARGE_ROWS),
     "warp_specialised": warp_specialised.build,

@@ -35,7 +35,7 @@ def test_what_is_not_known_is_refused_with_what_is(machine: str, dtype: str) -> 
 
 def test_activity_is_speed_over_what_the_tensor_cores_do_at_that_clock() -> None:
     # 132 SMs x 4096 FLOP x 1.33 GHz = 719.1 TFLOP/s
-    assert roofline.activity(683.1, 1.33e9) == pytest.approx(683.1 / 719.1, rel=1e-3)
+    assert roofline.activity(683.1, 1.33e9, 132) == pytest.approx(683.1 / 719.1, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_occupancy_by_its_limits(threads: int, registers: int, shared: int, resi
 
 def test_waves_of_the_awkward_shape() -> None:
     # 4096 / 128 = 32 rows, 2112 / 256 = 8.25 -> 9 columns: 288 tiles, 3 waves of 132 = 396 places
-    found = roofline.waves(4096, 2112, 128, 256)
+    found = roofline.waves(4096, 2112, 128, 256, 132)
     assert (found.rows, found.columns, found.tiles) == (32, 9, 288)
     assert found.tile_efficiency == pytest.approx(2112 / 2304)
     assert found.wave_efficiency == pytest.approx(288 / 396)
     assert found.efficiency == pytest.approx(4096 * 2112 / (396 * 128 * 256))
     # 2112 = 12 x 176: 384 tiles of 396 places, none over the edge
-    better = roofline.waves(4096, 2112, 128, 176)
+    better = roofline.waves(4096, 2112, 128, 176, 132)
     assert (better.tile_efficiency, better.wave_efficiency) == (1.0, pytest.approx(384 / 396))
 
 
@@ -85,7 +85,7 @@ def test_bands_are_walked_column_by_column_and_back() -> None:
 def test_a_cache_that_holds_everything_fetches_everything_once() -> None:
     m, n, k = 1024, 2048, 4096
     for order in roofline.ORDERS.values():
-        assert roofline.l2_traffic(m, n, k, 128, 256, order, cache_bytes=1 << 30) == (m + n) * k * 2
+        assert roofline.l2_traffic(m, n, k, 128, 256, order, 132, cache_bytes=1 << 30) == (m + n) * k * 2
 
 
 def test_a_cache_that_holds_nothing_fetches_what_each_wave_uses() -> None:

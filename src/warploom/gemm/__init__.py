@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from .calls import linear, matmul
-from .choice import Choice, Gpu, choose
+from .choice import Choice, choose
 from .explanation import Explanation, explain
+from .gpu import Gpu
 from .grouped import grouped_matmul
 from .problem import Problem
 from .quantization import quantize

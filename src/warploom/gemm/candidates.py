@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from ..kernels.hopper.decode_config import FEW_TOKENS, GROUP_ROWS, DecodeConfig
 from ..kernels.hopper.decode_config import choose as choose_decode
 from ..kernels.hopper.description import SHARED_BYTES, TILE_K_BYTES, Config, Fusion, Product
+from .gpu import Gpu
 from .problem import Problem
 from .views import round_up
 
@@ -48,27 +49,31 @@ SHAPES = (
 """Rows in the forms that the generator builds, columns in steps that a wave's tail can use."""
 
 
-def candidates(problem: Problem, *, all_of_them: bool = False) -> list[AnyConfig]:
-    """Configurations for a problem on a GPU of sm_90, in no order. Every one of them can be built.
+def candidates(problem: Problem, gpu: Gpu, *, all_of_them: bool = False) -> list[AnyConfig]:
+    """Configurations for a problem on a GPU of sm_90, in no particular order. Each of them can be built.
 
     all_of_them: also small-M configurations beside the one that the kernel's rule gives, to be timed.
     """
     if problem.promoted:
-        return list(block_scaled(problem))
-    usual = list(hopper(problem))
-    return [*decode(problem, all_of_them), *usual, *(each for each in whole_waves(problem) if each not in usual)]
+        return list(block_scaled(problem, gpu))
+    usual = list(hopper(problem, gpu))
+    return [
+        *decode(problem, gpu, all_of_them),
+        *usual,
+        *(each for each in whole_waves(problem, gpu) if each not in usual),
+    ]
 
 
-def block_scaled(problem: Problem) -> Iterator[Config]:
+def block_scaled(problem: Problem, gpu: Gpu) -> Iterator[Config]:
     """Three consumers of 64 rows, or two of 128; one CTA each, for a drain at every block couples a cluster's CTAs."""
     from ..kernels.hopper import block_scaled as kernel
 
     for config in (kernel.CONFIG, kernel.LARGE_ROWS):
         if fits(config, problem.product, problem.fusion):
-            yield replace(config, group=band(config))
+            yield replace(config, group=band(config, gpu))
 
 
-def hopper(problem: Problem) -> Iterator[Config]:
+def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
     """Tiles, clusters and rings of the large-product kernels."""
     for shape in SHAPES:
         if shape.tile_m >= 2 * round_up(problem.m, 64):
@@ -83,32 +88,32 @@ def hopper(problem: Problem) -> Iterator[Config]:
                 slots=shape.slots,
                 ctas=1,
             )
-            for config in clustered(plain, problem):
+            for config in clustered(plain, problem, gpu):
                 filled = with_stages(config, problem.product, problem.fusion)
                 if filled is not None:
                     yield filled
 
 
-def whole_waves(problem: Problem, sms: int = 132) -> Iterator[Config]:
+def whole_waves(problem: Problem, gpu: Gpu) -> Iterator[Config]:
     """For few rows of A, but so many that the small-M kernel suffers where its tiles leave a wave half empty: columns
     cut so that every multiprocessor has as many tiles, one or two or as many as must be."""
-    if not FEW_TOKENS < problem.m <= DECODE_FIRST or problem.n <= GROUP_ROWS * sms:
+    if not FEW_TOKENS < problem.m <= DECODE_FIRST or problem.n <= GROUP_ROWS * gpu.sms:
         return
     rows = round_up(problem.m, 64)
-    waves = -(-problem.n // (MOST_COLUMNS * sms))
+    waves = -(-problem.n // (MOST_COLUMNS * gpu.sms))
     for each in (waves, waves + 1):
         narrow = problem.product.a.is_float and problem.product.b_major == "K"
-        columns = round_up(-(-problem.n // (each * sms)), 8 if narrow else 16)
+        columns = round_up(-(-problem.n // (each * gpu.sms)), 8 if narrow else 16)
         plain = Config("cooperative", rows, columns, consumers=rows // 64, slots=2, ctas=1)
-        config = with_stages(replace(plain, group=band(plain)), problem.product, problem.fusion)
+        config = with_stages(replace(plain, group=band(plain, gpu)), problem.product, problem.fusion)
         if config is not None and columns > GROUP_ROWS:
             yield config
 
 
-def clustered(config: Config, problem: Problem) -> Iterator[Config]:
+def clustered(config: Config, problem: Problem, gpu: Gpu) -> Iterator[Config]:
     """One CTA, and two that share the longer operand tile (either, where the last wave's tiles are split: that changes
     how many are left); not where the second would have nothing to do."""
-    yield replace(config, ctas=1, shared="b", group=band(config))
+    yield replace(config, ctas=1, shared="b", group=band(config, gpu))
     # a tile that is read MN-major is loaded whole, by each CTA: it is not cut for the multicast
     product = problem.product
     majors = {"a": product.a_major, "b": product.b_major}
@@ -120,25 +125,25 @@ def clustered(config: Config, problem: Problem) -> Iterator[Config]:
         if not across or majors[operand] != "K" or rows % 16:
             continue
         pair = replace(config, ctas=2, shared=operand)
-        pair = replace(pair, group=band(pair))
+        pair = replace(pair, group=band(pair, gpu))
         if not shared:
             yield pair
             shared = True
-        if config.form != "ping_pong" and config.consumers == 2 and has_tail(pair, problem):
+        if config.form != "ping_pong" and config.consumers == 2 and has_tail(pair, problem, gpu):
             yield replace(pair, split_tail=True)
 
 
-def has_tail(config: Config, problem: Problem, sms: int = 132) -> bool:
+def has_tail(config: Config, problem: Problem, gpu: Gpu) -> bool:
     """Whether the last wave is at most half full, so that two CTAs can take each of its tiles."""
     rows, columns = config.cluster_tile
-    tiles, clusters = -(-problem.m // rows) * -(-problem.n // columns), sms // config.ctas
+    tiles, clusters = -(-problem.m // rows) * -(-problem.n // columns), gpu.sms // config.ctas
     return tiles > clusters and 0 < tiles % clusters <= clusters // 2
 
 
-def band(config: Config) -> int:
+def band(config: Config, gpu: Gpu) -> int:
     """Height of a raster band: the clusters that run together cover a square of D, so they read least."""
     rows, columns = config.cluster_tile
-    clusters = 132 // config.ctas
+    clusters = gpu.sms // config.ctas
     height = max(1.0, (clusters * columns / rows) ** 0.5)
     return min(16, max(1, 1 << round_log2(height)))
 
@@ -177,18 +182,18 @@ def fits(config: AnyConfig, product: Product, fusion: Fusion) -> bool:
     return config._problem(product, fusion) is None and config.fits_registers(product, fusion)
 
 
-def decode(problem: Problem, all_of_them: bool) -> Iterator[DecodeConfig]:
+def decode(problem: Problem, gpu: Gpu, all_of_them: bool) -> Iterator[DecodeConfig]:
     """The small-M kernel, where it can do what is asked."""
     fusion = problem.fusion
     if problem.m > DECODE_ROWS or fusion.scale_out or fusion.amax or fusion.scales == "block128":
         return
-    yield from decode_variants(problem)[: None if all_of_them else 1]
+    yield from decode_variants(problem, gpu)[: None if all_of_them else 1]
 
 
-def decode_variants(problem: Problem) -> list[DecodeConfig]:
+def decode_variants(problem: Problem, gpu: Gpu) -> list[DecodeConfig]:
     """The configuration of the kernel's own rule, which was made from readings, and those beside it."""
     product, found = problem.product, []
-    chosen = choose_decode(problem.m, problem.n, problem.k, product, constant_weights=problem.constant_weights)
+    chosen = choose_decode(problem.m, problem.n, problem.k, gpu.sms, product, constant_weights=problem.constant_weights)
     for config in (
         chosen,
         replace(chosen, split=1, split_by="cluster").filled(),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
 import threading
 from dataclasses import asdict, dataclass, fields, replace
@@ -26,38 +25,12 @@ from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Config
 from ..settings import config as settings
 from .candidates import AnyConfig, candidates, check, fits
+from .gpu import EMULATED, Gpu
 from .model import Estimate, estimate, ranked
 from .problem import TMA_BYTES, Problem
 
 KINDS: dict[str, type] = {"large": Config, "decode": DecodeConfig}
 SHIPPED = Path(__file__).parent / "tables"
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """The GPU a choice is for.
-
-    Attributes:
-        name: as the driver says it.
-        arch: target of its own instructions.
-        sms: multiprocessors.
-        driver: version of the CUDA driver; "" where there is none.
-    """
-
-    name: str = "NVIDIA H200"
-    arch: str = "sm_90a"
-    sms: int = 132
-    driver: str = ""
-
-    @property
-    def number(self) -> int:
-        """Compute capability times ten."""
-        return int(re.sub(r"\D", "", self.arch))
-
-    @property
-    def slug(self) -> str:
-        """Its name as a file's."""
-        return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
 
 
 @dataclass(frozen=True)
@@ -73,19 +46,6 @@ class Choice:
     config: AnyConfig
     source: str
     estimate: Estimate
-
-
-EMULATED = Gpu()
-"""The GPU whose choice the emulator runs."""
-
-
-def gpu_of(index: int) -> Gpu:
-    """The GPU of that number."""
-    from ..driver import library
-
-    loaded = library.load()
-    device = loaded.device(index)
-    return Gpu(device.name, device.arch, device.sms, str(loaded.version))
 
 
 def key_of(problem: Problem) -> str:
@@ -106,7 +66,7 @@ def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
 
             pinned = any_config(pinned)
         check(pinned, problem)
-        return Choice(pinned, "pinned", estimate(pinned, problem, gpu.sms))
+        return Choice(pinned, "pinned", estimate(pinned, problem, gpu))
     folder = settings.cache_dir
     return _chosen(replace(problem, batch=()), gpu, str(folder) if folder else "", tables().version)
 
@@ -119,7 +79,7 @@ def _chosen(problem: Problem, gpu: Gpu, folder: str, version: int) -> Choice:
     for source, table in (("tuned", known.tuned(gpu, folder)), ("shipped", known.shipped(gpu))):
         for found in map(table.get, keys):
             if found is not None and fits(found, problem.product, problem.fusion):
-                return Choice(kept(found, problem), source, estimate(found, problem, gpu.sms))
+                return Choice(kept(found, problem), source, estimate(found, problem, gpu))
     order = ranking(problem, gpu)
     return Choice(kept(order[0][0], problem), "model", order[0][1])
 
@@ -137,13 +97,13 @@ def kept(config: AnyConfig, problem: Problem) -> AnyConfig:
 
 def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[AnyConfig, Estimate]]:
     """All candidates with the model's estimates, the fastest first. Raises ArgumentError where there is none."""
-    found = candidates(problem)
+    found = candidates(problem, gpu)
     if not found:
         raise ArgumentError(
             "no kernel of the package computes this", expected="see docs/matmul.md for what there is",
             got=problem.describe(),
         )  # fmt: skip
-    return ranked(found, problem, gpu.sms)
+    return ranked(found, problem, gpu)
 
 
 # -- tables --------------------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import Any
 
 from ..kernels.hopper.decode_config import DecodeConfig
 from .candidates import DECODE_FIRST, AnyConfig
-from .choice import EMULATED, Choice, Gpu, choose, kept, ranking
+from .choice import Choice, choose, kept, ranking
+from .gpu import EMULATED, Gpu
 from .model import MEMORY, Estimate
 from .problem import Problem
 

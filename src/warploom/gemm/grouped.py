@@ -23,7 +23,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType, f32, s8, s32, s64
 from ..kernels.hopper.description import ACTIVATIONS, Config, Fusion, Product
-from ..kernels.hopper.grouped_config import SMS, choose
+from ..kernels.hopper.grouped_config import choose
 from ..runtime import on_cpu, on_gpu
 from ..runtime.arrays import ArrayView, view
 from ..runtime.bind import Shape
@@ -32,6 +32,7 @@ from ..runtime.machine import H200
 from ..runtime.program import Program
 from ..settings import config as settings
 from .eager import launches
+from .gpu import EMULATED, gpu_of
 from .problem import product_of
 from .programs import kept
 from .request import BIAS_TYPES
@@ -110,7 +111,8 @@ def grouped_matmul(
         raise ArgumentError("a grouped product over no k is zeros, and nothing else", expected="no out= and no bias=")
     if 0 in (*group.shape, group.k, group.groups):
         return result
-    launched = run(group, target, config or choose(group.rows, group.groups, group.n))
+    gpu = EMULATED if group.views["a"].device == "cpu" else gpu_of(group.views["a"].index)
+    launched = run(group, target, config or choose(group.rows, group.groups, group.n, gpu.sms))
     if launched is not None and out is not None:
         launches().remember(static, tensors, result, [launched])
     return result
@@ -282,8 +284,8 @@ def _emulate(call: Call, group: Grouped, config: Config) -> None:
     options = settings.emulator
     tiles = (group.rows // config.tile_m + group.groups) * -(-group.n // config.tile_n)
     report = on_cpu.run(
-        call, list(call.given), Shape(), H200(sms=min(SMS, tiles)), check=options.check, schedule=options.schedule,
-        seed=options.seed, max_steps=None,
+        call, list(call.given), Shape(), H200(sms=min(EMULATED.sms, tiles)), check=options.check,
+        schedule=options.schedule, seed=options.seed, max_steps=None,
     )  # fmt: skip
     if options.check:
         report.raise_on_findings()

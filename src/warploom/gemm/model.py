@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import TILE_K_BYTES, Config, Fusion
 from .candidates import DECODE_FIRST, AnyConfig, whole_waves
+from .gpu import Gpu
 from .problem import Problem
 
 TENSOR_TILE = 32
@@ -85,8 +86,9 @@ class Estimate:
     bound: str
 
 
-def estimate(config: AnyConfig, problem: Problem, sms: int = 132) -> Estimate:
+def estimate(config: AnyConfig, problem: Problem, gpu: Gpu) -> Estimate:
     """The estimate for all products of a problem, one launch each."""
+    sms = gpu.sms
     one = estimate_decode(config, problem, sms) if isinstance(config, DecodeConfig) else _large(config, problem, sms)
     if problem.count == 1:
         return one
@@ -196,14 +198,14 @@ def estimate_decode(config: DecodeConfig, problem: Problem, sms: int) -> Estimat
     )  # fmt: skip
 
 
-def ranked(configs: list[AnyConfig], problem: Problem, sms: int = 132) -> list[tuple[AnyConfig, Estimate]]:
+def ranked(configs: list[AnyConfig], problem: Problem, gpu: Gpu) -> list[tuple[AnyConfig, Estimate]]:
     """Configurations with their estimates, the fastest first; equals by name, so that the order is the same always.
 
     Up to 128 rows what was made for them, by readings, goes first whatever the estimates of the rest: the small-M
     kernel, and tiles cut to whole waves.
     """
-    timed = [(config, estimate(config, problem, sms)) for config in configs]
-    whole = set(whole_waves(problem, sms))
+    timed = [(config, estimate(config, problem, gpu)) for config in configs]
+    whole = set(whole_waves(problem, gpu))
 
     def order(pair: tuple[AnyConfig, Estimate]) -> tuple[bool, float, str]:
         made_for_few = isinstance(pair[0], DecodeConfig) or pair[0] in whole

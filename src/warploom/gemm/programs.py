@@ -25,7 +25,8 @@ from ..runtime import on_gpu
 from ..runtime.program import Program
 from ..settings import config as settings
 from .candidates import AnyConfig
-from .choice import Choice, Gpu, kernel_of, key_of, ranking
+from .choice import Choice, kernel_of, key_of, ranking
+from .gpu import Gpu
 from .problem import TMA_BYTES, Problem
 
 ROOT = Path(__file__).parent.parent

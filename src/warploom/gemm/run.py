@@ -23,7 +23,8 @@ from ..runtime.dispatch import Call
 from ..runtime.estimate import spoken
 from ..settings import config as settings
 from . import reference
-from .choice import EMULATED, Choice, Gpu, choose, gpu_of
+from .choice import Choice, choose
+from .gpu import EMULATED, Gpu, gpu_of
 from .problem import TMA_BYTES, Problem
 from .programs import ready
 from .request import Request
@@ -198,7 +199,7 @@ class Hopper:
             name = ALIASES.get(spec.name, spec.name.lower())
             ours = name in ("workspace", "counters")
             if ours:
-                arrays.append(workspace(name, choice, request, self.stream))
+                arrays.append(workspace(name, choice, request, self.gpu, self.stream))
             else:
                 arrays.append(target if name == "out" else given[name])
             names.append(None if ours else name)
@@ -383,10 +384,10 @@ def workspaces() -> Workspaces:
     return Workspaces()
 
 
-def workspace(name: str, choice: Choice, request: Request, stream: Any) -> ArrayView:
+def workspace(name: str, choice: Choice, request: Request, gpu: Gpu, stream: Any) -> ArrayView:
     """The workspace or the counters of a kernel whose last CTA adds up."""
     config: Any = choice.config
-    sums, counters = config.workspace(request.problem.m, request.problem.n)
+    sums, counters = config.workspace(request.problem.m, request.problem.n, gpu.sms)
     model = request.a
     shape, dtype = (sums, f32) if name == "workspace" else ((counters,), u32)
     if model.device == "cpu":  # its threads have no streams, and an emulation may end half-way: nothing is shared

@@ -20,7 +20,8 @@ from ..isa.dtypes import s8
 from ..kernels.hopper.decode_config import DecodeConfig
 from ..settings import config as settings
 from .candidates import AnyConfig, candidates
-from .choice import Gpu, choose, gpu_of, tables
+from .choice import choose, tables
+from .gpu import Gpu, gpu_of
 from .model import ranked
 from .problem import Problem
 from .scales import BLOCK
@@ -118,7 +119,7 @@ def tune(
 
 def select(problem: Problem, gpu: Gpu, top: int) -> list[AnyConfig]:
     """What is worth timing: all small-M candidates and the model's best, but no more than three of one tile."""
-    order = [config for config, _ in ranked(candidates(problem, all_of_them=True), problem, gpu.sms)]
+    order = [config for config, _ in ranked(candidates(problem, gpu, all_of_them=True), problem, gpu)]
     chosen: list[AnyConfig] = [config for config in order if isinstance(config, DecodeConfig)]
     tiles: dict[Any, int] = {}
     for config in order:

@@ -116,7 +116,7 @@ def explain(problem: Problem, machine: str = "H200", config: str = "", asked: An
     if asked is None:
         asked = library.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out)
     check_together(asked)
-    text, data, proposed = ("", None, None) if config else _library(asked)
+    text, data, proposed = ("", None, None) if config else _library(asked, machine)
     chosen = large_config(config) if config else proposed or default_config(problem)
     product = asked.product
     if config:
@@ -154,8 +154,8 @@ def _registers(asked: Any, config: Config) -> int | None:
         return None
 
 
-def _library(asked: Any) -> tuple[str, dict[str, Any], Config | None]:
+def _library(asked: Any, machine: str) -> tuple[str, dict[str, Any], Config | None]:
     """(the library's own explanation, the same as data, its configuration where it is a large-product one)."""
-    found = library.explain(asked)
+    found = library.explain(asked, library.Gpu(f"NVIDIA {machine}", roofline.ARCH[machine], roofline.SMS[machine]))
     config = found.choice.config
     return found.text(), found.data(), config if isinstance(config, Config) else None

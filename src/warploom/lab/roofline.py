@@ -74,7 +74,7 @@ def intensity(m: int, n: int, k: int, operand_bytes: int = 2, out_bytes: int = 2
     return 2 * m * n * k / ((m * k + n * k) * operand_bytes + m * n * out_bytes)
 
 
-def activity(tflops: float, clock_hz: float, sms: int = 132, dtype: str = "bf16", arch: str = "sm_90a") -> float:
+def activity(tflops: float, clock_hz: float, sms: int, dtype: str = "bf16", arch: str = "sm_90a") -> float:
     """Share of the tensor cores' time: speed over what they do at this clock. The clock has to be the kernel's own."""
     return tflops * 1e12 / (sms * FLOP_PER_CLOCK[arch][dtype] * clock_hz)
 
@@ -151,7 +151,7 @@ class Waves:
         return self.tile_efficiency * self.wave_efficiency
 
 
-def waves(m: int, n: int, tile_m: int, tile_n: int, at_a_time: int = 132) -> Waves:
+def waves(m: int, n: int, tile_m: int, tile_n: int, at_a_time: int) -> Waves:
     """Tiles of a product and the waves they make, `at_a_time` being SMs x CTAs on each."""
     rows, columns = -(-m // tile_m), -(-n // tile_n)
     tiles = rows * columns
@@ -221,7 +221,7 @@ def l2_traffic(
     tile_m: int,
     tile_n: int,
     order: Order,
-    at_a_time: int = 132,
+    at_a_time: int,
     cache_bytes: int = 50 << 20,
     operand_bytes: int = 2,
     chunk_k: int = 512,

@@ -12,6 +12,7 @@ from typing import Any
 from .. import gemm
 from ..errors import ArgumentError, WarploomError
 from ..gemm import choice
+from ..gemm.gpu import gpu_of
 from ..isa import dtypes
 from ..kernels.hopper import block_scaled, decode, grouped, grouped_config
 from ..kernels.hopper import gemm as large
@@ -54,7 +55,7 @@ def prepare(
 
 def grouped_products(problem: Problem, sets: Sequence[Operands], pdl: bool | None, pinned: Any = None) -> Prepared:
     """Calls of `grouped_matmul`."""
-    config = pinned or grouped_config.choose(problem.m, len(problem.rows), problem.n)
+    config = pinned or grouped_config.choose(problem.m, len(problem.rows), problem.n, gpu_of(0).sms)
     if pdl is not None:
         config = replace(config, pdl=pdl)
     kind = getattr(dtypes, problem.dtype)
@@ -67,7 +68,7 @@ def grouped_products(problem: Problem, sets: Sequence[Operands], pdl: bool | Non
 
 def chosen_config(problem: Problem) -> Any:
     """The configuration that the library runs for a problem on this GPU."""
-    return gemm.choose(library_problem(problem), choice.gpu_of(0)).config
+    return gemm.choose(library_problem(problem), gpu_of(0)).config
 
 
 def changed_config(config: Any, pdl: bool | None, constant_weights: bool) -> Any:

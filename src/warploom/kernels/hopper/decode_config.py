@@ -44,7 +44,6 @@ MOST_IN_CLUSTER = 4
 N = 28672), and larger clusters leave multiprocessors without work."""
 MOST_PARTS = 8
 """With few tokens; half as many with more, for the last to arrive reads the sums of all."""
-SMS = 132
 
 
 @dataclass(frozen=True)
@@ -146,12 +145,12 @@ class DecodeConfig:
         """Tiles of D."""
         return -(-m // self.tokens) * -(-n // self.rows)
 
-    def ctas(self, n: int, sms: int = SMS) -> int:
+    def ctas(self, n: int, sms: int) -> int:
         """CTAs along grid x."""
         tiles = -(-n // self.rows)
         return min(sms * self.ctas_per_sm, tiles * 4) if self.streamed else tiles * self.split
 
-    def workspace(self, m: int, n: int, sms: int = SMS) -> tuple[tuple[int, int], int]:
+    def workspace(self, m: int, n: int, sms: int) -> tuple[tuple[int, int], int]:
         """What "last" and "stream" need of the caller: the shape of an f32 workspace, whatever it contains, and how
         many u32 counters, at first zero."""
         tiles = self.tiles(m, n)
@@ -249,7 +248,7 @@ class DecodeGrid:
 
 
 def choose(
-    m: int, n: int, k: int, product: Product = Product(), sms: int = SMS, *,  # noqa: B008 - frozen
+    m: int, n: int, k: int, sms: int, product: Product = Product(), *,  # noqa: B008 - frozen
     constant_weights: bool = False,
 ) -> DecodeConfig:  # fmt: skip
     """The configuration for a problem, by a rule.

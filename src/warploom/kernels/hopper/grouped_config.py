@@ -21,11 +21,10 @@ FEW_ROWS, SOME_ROWS = 64, 256
 """Rows of a group on average up to which it gets the small tile, and the medium one."""
 FILL_BYTES = 58
 """Bytes per cycle that L2 gives one multiprocessor when all ask."""
-SMS = 132
 
 
-def choose(rows: int, groups: int, n: int) -> Config:
-    """The tile for `rows` rows of all groups together; how long each group is, only the GPU knows."""
+def choose(rows: int, groups: int, n: int, sms: int) -> Config:
+    """The tile for `rows` rows of all groups together on `sms` multiprocessors."""
     average = rows / groups
     if average <= FEW_ROWS:
         return SMALL_GROUPS
@@ -35,6 +34,6 @@ def choose(rows: int, groups: int, n: int) -> Config:
     def cycles(config: Config) -> float:
         tiles = groups * -(-average // config.tile_m) * -(-n // config.tile_n)
         fill = (config.tile_m + config.tile_n) * 128 / FILL_BYTES
-        return -(-tiles // SMS) * max(config.tile_m * config.tile_n / 32, fill)
+        return -(-tiles // sms) * max(config.tile_m * config.tile_n / 32, fill)
 
     return min((CONFIG, MEDIUM_GROUPS, NARROW), key=cycles)
