@@ -1,21 +1,56 @@
-"""What all tests share: where builds are cached, what is skipped where, and a closing line that says so."""
+"""What all tests share: repeatable random numbers, where builds are cached, what is skipped where and said to be.
+
+Every run draws the same random numbers, so that it gives the same verdict. `--explore SEED` (`make test-slow`) lets
+hypothesis draw others; the seed stands in the first lines of the run, and the same seed draws the same cases.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import random
+import sys
 from collections import Counter
 from pathlib import Path
 
+import hypothesis
+import numpy as np
 import pytest
 
 OPTIONAL = ("torch", "jax", "triton")
 NO_GPU = "no GPU here"
 
 
+hypothesis.settings.register_profile("repeat", derandomize=True, database=None, deadline=None)
+hypothesis.settings.register_profile("explore", derandomize=False, database=None, deadline=None, print_blob=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--explore", metavar="SEED", help="draw other examples in property tests: those of this seed")
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Tests build into a cache of their own, not into the user's."""
+    """Choose what hypothesis draws, and a folder for builds that is not the user's."""
+    seed = config.getoption("explore")
+    if seed is not None:
+        config.option.hypothesis_seed = seed
+    hypothesis.settings.load_profile("repeat" if seed is None else "explore")
     os.environ.setdefault("WARPLOOM_CACHE_DIR", str(Path(str(config.rootpath), ".pytest_cache", "warploom")))
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    seed = config.getoption("explore")
+    return None if seed is None else f"property tests draw the examples of --explore {seed}"
+
+
+@pytest.fixture(autouse=True)
+def _the_same_numbers_every_time() -> None:
+    """A test that draws from a global generator gets the same numbers, whichever tests ran before it."""
+    random.seed(0)
+    np.random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -88,6 +88,21 @@ def test_the_version_stands_in_two_places_and_is_one() -> None:
     assert project["project"]["version"] == warploom.__version__
 
 
+# -- tests -------------------------------------------------------------------------------------------------------
+
+
+def test_no_test_draws_without_a_seed() -> None:
+    """The same run gives the same verdict: whoever wants other numbers asks for them with `--explore SEED`."""
+    drawn = re.compile(r"\b(?:default_rng|Random|RandomState|SystemRandom|urandom|uuid4)\(\)|\bsecrets\.")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if drawn.search(line) and path != Path(__file__)
+    ]
+    assert found == []
+
+
 # -- documents ---------------------------------------------------------------------------------------------------
 
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -116,7 +116,7 @@ def test_fma_is_not_rounded_twice(a, b, c):
 words = st.lists(st.tuples(*[st.integers(0, 2**32 - 1)] * 3), min_size=32, max_size=32)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(words)
 def test_fma_of_any_bits(triples):
     a, b, c = (np.array(side, np.uint32).view(np.float32) for side in zip(*triples, strict=True))

@@ -54,7 +54,7 @@ def shuffled(mode: str, values: list[int], b: list[int], c: int, active: int) ->
     return results
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     mode=st.sampled_from(["up", "down", "bfly", "idx"]),
     b=st.lists(st.integers(0, 63), min_size=32, max_size=32),
@@ -189,7 +189,7 @@ def test_a_lane_outside_its_own_membermask_is_an_error(instruction):
     assert "0x7fffffff" in message and "lane 31" in message and instruction.split()[0] in message
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(said=st.integers(0, POISON), active=st.integers(1, POISON), negated=st.booleans())
 def test_votes_count_the_members_that_are_here(said, active, negated):
     flags = np.array([said >> lane & 1 for lane in LANES], np.uint32)

@@ -15,9 +15,7 @@ from warploom.errors import WarploomError
 from warploom.runtime import program_of
 
 SEEDS = st.integers(0, 2**32 - 1)
-QUICK = settings(
-    max_examples=150, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
-)
+QUICK = settings(max_examples=150, suppress_health_check=list(HealthCheck))
 LONG = settings(QUICK, max_examples=5000)
 
 

@@ -92,7 +92,7 @@ def assert_close(result, a, b, *, scale=1.0, **end):
 # -- types, layouts, shapes ----------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(
     types=st.sampled_from(
         [
@@ -116,7 +116,7 @@ def test_every_type_layout_and_shape_is_within_the_arithmetic_s_bound(types, lay
     assert_close(warploom.matmul(a, b), a, b)
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, suppress_health_check=list(HealthCheck))
 @given(
     m=st.sampled_from([1, 16, 72, 300]),
     n=st.sampled_from([8, 24, 136, 200]),

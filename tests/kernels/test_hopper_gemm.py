@@ -115,7 +115,7 @@ def test_sums_of_integers_are_exchanged_by_the_tail_too(form: str):
     form=st.sampled_from(sorted(SMALL)), m=st.integers(1, 700), n=st.integers(1, 40), k=st.integers(1, 40),
     group=st.integers(1, 5), seed=st.integers(0, 9),
 )  # fmt: skip
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 def test_any_sizes_and_raster(form: str, m: int, n: int, k: int, group: int, seed: int):
     config = SMALL[form]
     config = Config(**{**config.__dict__, "group": group})
