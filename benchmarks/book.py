@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from warploom.collective.raster import hilbert
+from warploom.collective.tile.raster import hilbert
 from warploom.kernels.ladder import RUNGS, find
 from warploom.lab import climb, roofline
 from warploom.lab.pictures.measured import COUNTERS, LADDER, steps

@@ -16,10 +16,10 @@ import numpy as np
 
 from tests.collective.test_activations import exact
 from warploom.collective import WARPGROUP, TmaStore
-from warploom.collective.activations import ERRORS
-from warploom.collective.fused_end import SPARE, FusedEnd
-from warploom.collective.fusion import Fusion, fused_arguments
-from warploom.collective.store_boxes import BOX_ROWS, result_tile
+from warploom.collective.epilogue.activations import ERRORS
+from warploom.collective.epilogue.apply import SPARE, FusedEnd
+from warploom.collective.epilogue.smem_tile import BOX_ROWS, result_tile
+from warploom.collective.epilogue.spec import Fusion, fused_arguments
 from warploom.lang import Kernel, Scalar, Tile, kernel, ptx, reg, tiles
 from warploom.types import DType, f32, s32, u64
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from warploom.collective.activations import ERRORS, FUNCTIONS, TAIL, TAIL_END
+from warploom.collective.epilogue.activations import ERRORS, FUNCTIONS, TAIL, TAIL_END
 from warploom.lang import Kernel, Tile, kernel, ptx
 from warploom.types import f32, u64
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.collective.ends import assert_rounded, call, ending, expected
 from warploom.collective import TmaStore
-from warploom.collective.fused_end import FusedEnd
-from warploom.collective.fusion import ACTIVATIONS, Fusion, fused_arguments
-from warploom.collective.store_boxes import result_tile
+from warploom.collective.epilogue.apply import FusedEnd
+from warploom.collective.epilogue.smem_tile import result_tile
+from warploom.collective.epilogue.spec import ACTIVATIONS, Fusion, fused_arguments
 from warploom.errors import ArgumentError, TraceError
 from warploom.lang import kernel, reg
 from warploom.types import bf16, e4m3, e5m2, f16, f32, s32, u32

@@ -7,9 +7,9 @@ import pytest
 
 from tests.collective.ends import assert_rounded, call, ending, expected
 from warploom.collective import TmaStore
-from warploom.collective.fusion import Fusion
-from warploom.collective.sizes import fits
-from warploom.collective.store_boxes import box_columns, boxes_of
+from warploom.collective.epilogue.smem_tile import box_columns, boxes_of
+from warploom.collective.epilogue.spec import Fusion
+from warploom.collective.tile.sizes import fits
 from warploom.errors import TraceError
 from warploom.lang import Tile, kernel
 from warploom.types import bf16, e4m3, e5m2, f16, f32, s32, u32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from warploom.collective.tma_store import TmaStore
+from warploom.collective.epilogue.tma_store import TmaStore
 
 
 @pytest.mark.parametrize("slots", range(1, 6))

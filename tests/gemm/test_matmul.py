@@ -28,7 +28,7 @@ INSTRUCTION_K = {2: 16, 4: 8, 1: 32}
 LIPSCHITZ = {None: 1.0, "relu": 1.0, "silu": 1.1, "gelu": 1.13, "gelu_tanh": 1.13}
 """How much an activation can stretch a difference."""
 STATED = {None: 0.0, "relu": 0.0, "silu": 2.0**-18, "gelu": 2.0**-18, "gelu_tanh": 2.0**-9}
-"""What the kernels' activations may be off by, for arguments of a few units (collective/activations.py)."""
+"""What the kernels' activations may be off by, for arguments of a few units (collective/epilogue/activations.py)."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::warploom.errors.CopyWarning")
 

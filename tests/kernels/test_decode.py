@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from warploom import runtime
-from warploom.collective.activations import ERRORS
+from warploom.collective.epilogue.activations import ERRORS
 from warploom.driver import toolchain
 from warploom.errors import ArgumentError, EmulationError
 from warploom.kernels.hopper.decode import DecodeConfig, build, choose

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from warploom.collective.raster import Order, along_rows, grouped, hilbert
+from warploom.collective.tile.raster import Order, along_rows, grouped, hilbert
 from warploom.lab import roofline
 from warploom.lang import Tile, kernel, ptx, reg
 from warploom.types import u32, u64

@@ -27,7 +27,7 @@ def asked(
     """The library's problem. Raises ArgumentError, ArgumentTypeError where `matmul` would refuse it."""
     from dataclasses import replace
 
-    from ..collective.fusion import Fusion
+    from ..collective.epilogue.spec import Fusion
     from ..gemm.problem import Problem
     from ..gemm.together import check_together
     from ..isa.dtypes import f32

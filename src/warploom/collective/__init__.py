@@ -1,83 +1,43 @@
-"""The field's patterns by their names, composed from `lang`: pipelines, warp roles, epilogues (more with each rung).
+"""Building blocks of a kernel under the field's names; no operation by name.
 
-Names are looked up when first used (PEP 562): `sizes` and `fusion` are asked where nothing is traced.
+    pipeline/   rings of stages in shared memory: filled by TMA or by cp.async
+    mma/        the matrix units: mma.sync of a warp, wgmma of a warpgroup
+    tile/       which tile a CTA computes, in which order, and what its warps do: schedulers, rasters, clusters, roles
+    epilogue/   what happens to accumulators on their way to memory, and the ways there
+    reduce/     sums and maxima across lanes, CTAs of a cluster, and CTAs of a grid
+
+The names below can be imported from here. They are looked up when first used (PEP 562), because the descriptions
+(`epilogue.spec`, `tile.sizes`) are also read where nothing is traced.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from . import clusters as clusters
-    from .cp_async_pipeline import CpAsyncPipeline as CpAsyncPipeline
-    from .epilogue import packed as packed
-    from .epilogue import store_fragment as store_fragment
-    from .epilogue import store_groups as store_groups
-    from .mainloop import k_tiles as k_tiles
-    from .mainloop import load_tiles as load_tiles
-    from .mainloop import multiply_tiles as multiply_tiles
-    from .operand_copy import OperandCopy as OperandCopy
-    from .operands import row_block as row_block
-    from .roles import WARPGROUP as WARPGROUP
-    from .roles import consumers as consumers
-    from .roles import each_consumer as each_consumer
-    from .roles import each_producer as each_producer
-    from .roles import producer as producer
-    from .roles import warpgroup_index as warpgroup_index
-    from .scaling import Scaled as Scaled
-    from .scaling import Scaling as Scaling
-    from .schedule import OneTile as OneTile
-    from .schedule import Persistent as Persistent
-    from .schedule import Place as Place
-    from .sizes import persistent_grid as persistent_grid
-    from .swizzling import swizzled as swizzled
-    from .tma_pipeline import Stage as Stage
-    from .tma_pipeline import State as State
-    from .tma_pipeline import TmaPipeline as TmaPipeline
-    from .tma_store import TmaStore as TmaStore
-    from .turns import Turns as Turns
-    from .warp_mma import WarpMma as WarpMma
-    from .warp_mma import warp_place as warp_place
-    from .wgmma_mainloop import WGMMA_ROWS as WGMMA_ROWS
-    from .wgmma_mainloop import set_zero as set_zero
-    from .wgmma_mainloop import store_accumulators as store_accumulators
-    from .wgmma_mainloop import wgmma_accumulators as wgmma_accumulators
-    from .wgmma_mainloop import wgmma_stage as wgmma_stage
+from typing import Any
 
 _NAMES = {
-    "cp_async_pipeline": "CpAsyncPipeline",
-    "epilogue": "packed store_fragment store_groups",
-    "mainloop": "k_tiles load_tiles multiply_tiles",
-    "operand_copy": "OperandCopy",
-    "operands": "row_block",
-    "roles": "WARPGROUP consumers each_consumer each_producer producer warpgroup_index",
-    "scaling": "Scaled Scaling",
-    "schedule": "OneTile Persistent Place",
-    "sizes": "persistent_grid",
-    "swizzling": "swizzled",
-    "tma_pipeline": "Stage State TmaPipeline",
-    "tma_store": "TmaStore",
-    "turns": "Turns",
-    "warp_mma": "WarpMma warp_place",
-    "wgmma_mainloop": "WGMMA_ROWS set_zero store_accumulators wgmma_accumulators wgmma_stage",
+    "epilogue.direct_store": "packed store_fragment store_groups",
+    "epilogue.scaling": "Scaled Scaling",
+    "epilogue.tma_store": "TmaStore",
+    "mma.operands": "row_block",
+    "mma.swizzling": "swizzled",
+    "mma.warp": "WarpMma warp_place",
+    "mma.wgmma": "WGMMA_ROWS set_zero store_accumulators wgmma_accumulators wgmma_stage",
+    "pipeline.cp_async": "CpAsyncPipeline",
+    "pipeline.operand_copy": "OperandCopy",
+    "pipeline.tma": "Stage State TmaPipeline",
+    "tile.ordered_barrier": "Turns",
+    "tile.roles": "WARPGROUP consumers each_consumer each_producer producer warpgroup_index",
+    "tile.scheduler": "OneTile Persistent Place",
+    "tile.sizes": "persistent_grid",
 }
 _HOME_OF = {name: home for home, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "WARPGROUP", "WGMMA_ROWS", "CpAsyncPipeline", "OneTile", "OperandCopy", "Persistent", "Place", "Scaled",
-    "Scaling", "Stage", "State", "TmaPipeline", "TmaStore", "Turns", "WarpMma", "clusters", "consumers",
-    "each_consumer", "each_producer", "k_tiles", "load_tiles", "multiply_tiles", "packed", "persistent_grid",
-    "producer", "row_block", "set_zero", "store_accumulators", "store_fragment", "store_groups", "swizzled",
-    "warp_place", "warpgroup_index", "wgmma_accumulators", "wgmma_stage",
-]  # fmt: skip
+__all__ = sorted(_HOME_OF)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
-    if name == "clusters":
-        return import_module(".clusters", __name__)
-    if name in _HOME_OF:
-        found = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
-        globals()[name] = found
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+    return found

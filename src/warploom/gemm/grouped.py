@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..collective.sizes import MOST_GROUPS
+from ..collective.tile.sizes import MOST_GROUPS
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType, f32, s8, s32, s64

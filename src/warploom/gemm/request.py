@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..collective.fusion import BIAS_TYPES
+from ..collective.epilogue.spec import BIAS_TYPES
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType, f32, tf32

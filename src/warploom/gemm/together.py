@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from ..collective.fusion import ACTIVATIONS, Fusion
+from ..collective.epilogue.spec import ACTIVATIONS, Fusion
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.dtypes import s8
 from ..kernels.hopper.description import Product

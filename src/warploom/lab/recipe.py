@@ -18,6 +18,8 @@ from ..isa import dtypes
 from ..isa.dtypes import DType
 
 _PACKAGE = __name__.partition(".")[0]
+_MOVED = {"warploom.collective.fusion": "warploom.collective.epilogue.spec"}
+"""Modules that recipes written earlier name by where they were then."""
 
 
 def recipe(builder: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
@@ -72,4 +74,4 @@ def _named(name: str) -> Any:
     module, _, attribute = name.partition(":")
     if module.partition(".")[0] != _PACKAGE:
         raise ArgumentError("a recipe names something outside of the package", expected=f"{_PACKAGE}.…", got=name)
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(_MOVED.get(module, module)), attribute)

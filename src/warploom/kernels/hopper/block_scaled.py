@@ -31,17 +31,15 @@ from ...collective import (
     TmaPipeline,
     TmaStore,
     each_consumer,
-    k_tiles,
-    load_tiles,
     persistent_grid,
     producer,
     set_zero,
     warpgroup_index,
     wgmma_accumulators,
 )
-from ...collective.raster import grouped
-from ...collective.store_boxes import own_thread
-from ...collective.wgmma_mainloop import wgmma_block
+from ...collective.epilogue.smem_tile import own_thread
+from ...collective.mma.wgmma import wgmma_block
+from ...collective.tile.raster import grouped
 from ...errors import ArgumentError
 from ...isa.dtypes import e4m3, f32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg
@@ -49,6 +47,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from ..gemm_mainloop import k_tiles, load_tiles
 from . import gemm
 from .description import Config, Product
 

@@ -34,17 +34,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ...collective import TmaPipeline, each_consumer, k_tiles, multiply_tiles, warpgroup_index, wgmma_accumulators
-from ...collective.k_ranges import PartOfTile, StreamK
-from ...collective.roles import producer_warp
-from ...collective.split_k import LastArriver, PushedSums, StreamedSums, WholeSums
-from ...collective.tma_pipeline import Stage, State
-from ...collective.transposed_store import TransposedStore
+from ...collective import TmaPipeline, each_consumer, warpgroup_index, wgmma_accumulators
+from ...collective.epilogue.transposed_store import TransposedStore
+from ...collective.pipeline.tma import Stage, State
+from ...collective.reduce.split_k import LastArriver, PushedSums, StreamedSums, WholeSums
+from ...collective.tile.roles import producer_warp
+from ...collective.tile.stream_k import PartOfTile, StreamK
 from ...errors import ArgumentError
 from ...isa.dtypes import b64, f32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from ..gemm_mainloop import k_tiles, multiply_tiles
 from .decode_config import GROUP_ROWS, DecodeConfig, DecodeGrid, choose
 from .decode_epilogue import DecodeEpilogue
 from .description import ACTIVATIONS, SCALES, Fusion, Product

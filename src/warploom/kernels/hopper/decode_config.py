@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...collective.sizes import TURNED_BYTES, exchange_width, owned
+from ...collective.tile.sizes import TURNED_BYTES, exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
 from .description import SHARED_BYTES, TILE_K_BYTES, Fusion, Product

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...collective.activations import FUNCTIONS
-from ...collective.epilogue import packed
-from ...collective.transposed_store import TransposedStore
+from ...collective.epilogue.activations import FUNCTIONS
+from ...collective.epilogue.direct_store import packed
+from ...collective.epilogue.transposed_store import TransposedStore
 from ...isa.dtypes import f32, u64
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray

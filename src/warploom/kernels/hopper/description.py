@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective.fusion import ACTIVATIONS, SCALES, Fusion
-from ...collective.sizes import cluster_tile, fits
+from ...collective.epilogue.spec import ACTIVATIONS, SCALES, Fusion
+from ...collective.tile.sizes import cluster_tile, fits
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f32, s32
 from .fields import check_fields

@@ -14,13 +14,13 @@ Forms      cooperative   the consumers share a tile, each with its rows; stores 
                consumer 1                    [multiply tile 1][write tile 1    ]
 
            staggered     as cooperative, each consumer with two blocks of 64 rows, whose ends are apart: one is written
-                         while the other is multiplied (`collective.staggered`)
+                         while the other is multiplied (`hopper.staggered`)
 Barriers   full[s]    1 arrival of each producer + bytes     producers of the cluster -> consumers
            empty[s]   1 arrival for each consumer that reads the stage, of each CTA    -> producers (remote, relaxed)
            bar 1..    128 threads of a consumer, twice for each of its store boxes
            beside     where a gate or an addend is fused: 1 arrival + bytes of its boxes   TMA -> one consumer
            turns      ping-pong: two named barriers behind these, 128 wait and 128 arrive
-           drained, received   the split tail's (`collective.split_tail`)
+           drained, received   the split tail's (`collective.reduce.pair_exchange`)
            cluster    before the first remote access, and at the end
 Ring       `stages` stages of A tile_m x 128 bytes and B tile_n x 128 bytes
 Limits     any M, N, K that TMA can address: rows of A, B and D start at multiples of 16 bytes, those of D are whole
@@ -43,29 +43,27 @@ from ...collective import (
     TmaPipeline,
     TmaStore,
     Turns,
-    clusters,
     each_consumer,
     each_producer,
-    k_tiles,
-    load_tiles,
-    multiply_tiles,
     persistent_grid,
     warpgroup_index,
     wgmma_accumulators,
 )
-from ...collective.fused_end import FusedEnd
-from ...collective.fusion import fused_arguments
-from ...collective.raster import grouped
-from ...collective.scaling import in_place
-from ...collective.split_tail import TailExchange
-from ...collective.staggered import LEAST, Staggered
-from ...collective.store_boxes import result_tile
+from ...collective.epilogue.apply import FusedEnd
+from ...collective.epilogue.scaling import in_place
+from ...collective.epilogue.smem_tile import result_tile
+from ...collective.epilogue.spec import fused_arguments
+from ...collective.reduce.pair_exchange import TailExchange
+from ...collective.tile import cluster as clusters
+from ...collective.tile.raster import grouped
 from ...isa.dtypes import DType
 from ...lang import Kernel, Tile, kernel, ptx, smem
 from ...lang.arrays import RegisterArray
 from ...lang.values import Register
+from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
 from ..other_gpus import other_rungs
 from .description import Config, Fusion, Product
+from .staggered import LEAST, Staggered
 
 REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
 """Registers of a producer's and a consumer's thread, by the number of consumers."""

@@ -26,22 +26,20 @@ from ...collective import (
     TmaPipeline,
     TmaStore,
     each_consumer,
-    k_tiles,
-    load_tiles,
-    multiply_tiles,
     producer,
     warpgroup_index,
     wgmma_accumulators,
 )
-from ...collective.fused_end import FusedEnd
-from ...collective.groups import Bounds, GroupPlace, Groups, Limits, Offsets, Sizes, store_group_rows
-from ...collective.schedule import Place
-from ...collective.sizes import OnAll
+from ...collective.epilogue.apply import FusedEnd
+from ...collective.tile.groups import Bounds, GroupPlace, Groups, Limits, Offsets, Sizes, store_group_rows
+from ...collective.tile.scheduler import Place
+from ...collective.tile.sizes import OnAll
 from ...errors import ArgumentError
 from ...isa.dtypes import f32, s32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
 from . import gemm
 from .description import Config, Fusion, Product
 from .grouped_config import CONFIG, MEDIUM_GROUPS, SMALL_GROUPS

@@ -5,7 +5,7 @@ N may be any where that is asked for (`any_n`).
 
 from __future__ import annotations
 
-from ...collective.store_boxes import result_tile
+from ...collective.epilogue.smem_tile import result_tile
 from ...isa.dtypes import DType, bf16
 from ...lang import Tile
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...collective import Scaled, Scaling
-from ...collective.epilogue import by_alignment, columns_left
+from ...collective.epilogue.direct_store import by_alignment, columns_left
 from ...errors import ArgumentError
 from ...isa.dtypes import f32, u32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles

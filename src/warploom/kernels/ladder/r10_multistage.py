@@ -19,9 +19,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import WARPGROUP, Scaling, k_tiles, store_accumulators, wgmma_accumulators, wgmma_stage
+from ...collective import (
+    WARPGROUP,
+    Scaling,
+    store_accumulators,
+    wgmma_accumulators,
+    wgmma_stage,
+)
 from ...isa.dtypes import DType, bf16, u32
 from ...lang import Kernel, kernel, ptx, reg, smem, tiles
+from ..gemm_mainloop import k_tiles
 from ..other_gpus import other_rungs
 from .operands import operands, result
 

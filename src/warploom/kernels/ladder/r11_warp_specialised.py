@@ -28,9 +28,6 @@ from ...collective import (
     Scaling,
     TmaPipeline,
     each_consumer,
-    k_tiles,
-    load_tiles,
-    multiply_tiles,
     producer,
     store_accumulators,
     warpgroup_index,
@@ -38,6 +35,7 @@ from ...collective import (
 )
 from ...isa.dtypes import DType, bf16
 from ...lang import Kernel, kernel, smem, tiles
+from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
 from ..other_gpus import other_rungs
 from .operands import operands, result
 

@@ -24,9 +24,6 @@ from ...collective import (
     Scaling,
     TmaPipeline,
     each_consumer,
-    k_tiles,
-    load_tiles,
-    multiply_tiles,
     persistent_grid,
     producer,
     set_zero,
@@ -34,9 +31,10 @@ from ...collective import (
     warpgroup_index,
     wgmma_accumulators,
 )
-from ...collective.raster import grouped
+from ...collective.tile.raster import grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, kernel, smem
+from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
 from ..other_gpus import other_rungs
 from . import r12_two_consumers
 from .operands import operands, result

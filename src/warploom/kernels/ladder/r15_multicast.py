@@ -27,11 +27,7 @@ from ...collective import (
     Persistent,
     Scaling,
     TmaPipeline,
-    clusters,
     each_consumer,
-    k_tiles,
-    load_tiles,
-    multiply_tiles,
     persistent_grid,
     producer,
     set_zero,
@@ -39,9 +35,11 @@ from ...collective import (
     warpgroup_index,
     wgmma_accumulators,
 )
-from ...collective.raster import grouped
+from ...collective.tile import cluster as clusters
+from ...collective.tile.raster import grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, kernel, smem
+from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
 from ..other_gpus import other_rungs
 from . import r13_persistent
 from .operands import operands, result

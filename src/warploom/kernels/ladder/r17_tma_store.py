@@ -26,19 +26,17 @@ from ...collective import (
     Scaling,
     TmaPipeline,
     TmaStore,
-    clusters,
     each_consumer,
-    k_tiles,
-    load_tiles,
-    multiply_tiles,
     persistent_grid,
     producer,
     warpgroup_index,
     wgmma_accumulators,
 )
-from ...collective.raster import Order, grouped
+from ...collective.tile import cluster as clusters
+from ...collective.tile.raster import Order, grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, kernel, ptx, smem
+from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
 from ..other_gpus import other_rungs
 from . import r16_registers
 from .operands import operands, result_in_boxes

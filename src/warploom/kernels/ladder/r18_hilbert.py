@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective.raster import hilbert
+from ...collective.tile.raster import hilbert
 from ...lang import Kernel
 from . import r17_tma_store
 

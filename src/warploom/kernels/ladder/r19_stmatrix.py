@@ -12,7 +12,7 @@ Seed       about 1 % more than rung 18 (*Inside NVIDIA GPUs*: A. Demeure's chang
 
 from __future__ import annotations
 
-from ...collective.raster import hilbert
+from ...collective.tile.raster import hilbert
 from ...lang import Kernel
 from . import r17_tma_store
 from .r18_hilbert import Config

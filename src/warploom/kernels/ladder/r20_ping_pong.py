@@ -33,19 +33,17 @@ from ...collective import (
     TmaPipeline,
     TmaStore,
     Turns,
-    clusters,
     each_consumer,
-    k_tiles,
-    load_tiles,
-    multiply_tiles,
     persistent_grid,
     producer,
     warpgroup_index,
     wgmma_accumulators,
 )
-from ...collective.raster import grouped
+from ...collective.tile import cluster as clusters
+from ...collective.tile.raster import grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, kernel, ptx, smem
+from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
 from ..other_gpus import other_rungs
 from . import r17_tma_store
 from .operands import operands, result_in_boxes

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective.raster import grouped
+from ...collective.tile.raster import grouped
 from ...lang import Kernel
 from . import r17_tma_store
 

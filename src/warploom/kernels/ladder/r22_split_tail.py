@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective.fusion import Fusion
-from ...collective.scaling import SCALED
+from ...collective.epilogue.scaling import SCALED
+from ...collective.epilogue.spec import Fusion
 from ...lang import Kernel
 from ..hopper import description, gemm
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...collective.raster import Order, along_rows, grouped, hilbert
+from ...collective.tile.raster import Order, along_rows, grouped, hilbert
 from ...lang import Tile, kernel, ptx, reg
 from ...types import u32, u64
 from ..roofline import SMS, waves

@@ -1,0 +1,1 @@
+"""From accumulators to memory: what is done to them, and the ways there."""

@@ -1,0 +1,108 @@
+"""What is done to a product's elements before they are stored: the description, and the arguments it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...errors import ArgumentError
+from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
+
+if TYPE_CHECKING:
+    from ...lang.tile import Scalar, Tile
+
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+SCALES = ("tensor", "row")
+BIASES = ("column", "row")
+BIAS_TYPES = (f32, bf16, f16)
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """What is done to the accumulators, in this order, each step in f32.
+
+        x = alpha * scale_a * scale_b * acc      scales: one number each ("tensor"), or scale_a[row] * scale_b[column]
+        x = x + bias                             of the column (N,) or of the row (M,)
+        x = activation(x)
+        x = x * gate                             (M, N), of D's type
+        x = x + beta * C                         (M, N), of D's type (a residual is beta = 1); not read where beta is 0
+        D = x * scale_out                        one number, for eight-bit outputs
+
+    The factors of a row are multiplied first, and a factor and the sum behind it are one fma.
+
+    Attributes:
+        alpha: there is an `alpha` argument.
+        scales: None, "tensor" or "row".
+        bias: None, "column" or "row".
+        bias_dtype: f32, bf16 or f16; D's type by default, f32 where that has eight bits.
+        activation: None, "relu", "gelu" (by erf), "gelu_tanh", "silu".
+        gate: there is a gate.
+        addend: there are `C` and `beta`.
+        scale_out: there is a factor of the output.
+        amax: the largest |x| before `scale_out` goes to a buffer of one f32, by atomic maximum; NaN is the largest.
+    """
+
+    alpha: bool = False
+    scales: str | None = None
+    bias: str | None = None
+    bias_dtype: DType | None = None
+    activation: str | None = None
+    gate: bool = False
+    addend: bool = False
+    scale_out: bool = False
+    amax: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether the accumulators are stored as they are."""
+        return self == Fusion()
+
+    def bias_type(self, out: DType) -> DType:
+        """Type of the bias's elements, for an output of that type."""
+        return self.bias_dtype or (out if out.bits > 8 else f32)
+
+    def check(self, out: DType) -> None:
+        """Raise ArgumentError where no kernel ends like this with an output of that type."""
+        for what, value, known in (
+            ("scales", self.scales, SCALES), ("bias", self.bias, BIASES), ("activation", self.activation, ACTIVATIONS),
+        ):  # fmt: skip
+            if value not in (None, *known):
+                raise ArgumentError(f"there is no {what} of that kind", expected=", ".join(known), got=repr(value))
+        if self.bias_dtype not in (None, *BIAS_TYPES):
+            raise ArgumentError("the bias has another type", expected="f32, bf16 or f16", got=self.bias_dtype)
+        if self.scale_out and out not in (e4m3, e5m2):
+            raise ArgumentError("an output that is scaled has eight bits", expected="e4m3 or e5m2", got=out)
+        if not self.empty and not out.is_float:
+            raise ArgumentError("nothing is fused into the sums of integers", expected="a float output", got=out)
+
+
+def fused_arguments(fusion: Fusion, out: DType) -> dict[str, Tile | Scalar]:
+    """What a kernel takes beside its operands and D: arrays, then numbers, by name.
+
+    Scales, and `scale_out`, are f32 in global memory, where they were calculated; gate and C have D's type, and their
+    rows begin at multiples of 16 bytes; `amax` is read and written, and begins at 0.
+    """
+    from ...lang.tile import Scalar, Tile
+    from .smem_tile import result_tile
+
+    fusion.check(out)
+    names: dict[str, Tile | Scalar] = {}
+    if fusion.scales is not None:
+        row = fusion.scales == "row"
+        names["scale_a"] = Tile("M" if row else 1, f32)
+        names["scale_b"] = Tile("N" if row else 1, f32)
+    if fusion.bias is not None:
+        names["bias"] = Tile("N" if fusion.bias == "column" else "M", fusion.bias_type(out))
+    if fusion.gate:
+        names["gate"] = result_tile("M", "N", out, order="rows", stored=False)
+    if fusion.addend:
+        names["C"] = result_tile("M", "N", out, order="rows", stored=False)
+    if fusion.scale_out:
+        names["scale_out"] = Tile(1, f32)
+    if fusion.amax:
+        names["amax"] = Tile(1, f32, inout=True)
+    if fusion.alpha:
+        names["alpha"] = Scalar(f32)
+    if fusion.addend:
+        names["beta"] = Scalar(f32)
+    return names

@@ -1,0 +1,83 @@
+"""Accumulators whose rows are columns of the result: a warp turns them in shared memory and stores 16 bytes a lane.
+
+A thread of a wgmma has two rows and many columns; where the rows are contiguous in memory, its own stores would be of
+single elements. stmatrix.trans writes 8 x 8 blocks the other way round (PTX ISA 9.7.14.5.16), so that 16 columns of the
+accumulators become 16 rows of 32 bytes, of which each lane stores one half. Warps do not wait for each other: each has
+two places, and writes one while slower lanes still read the other.
+
+    columns 0..15   write place 0 | warp meets | read it, store
+    columns 16..31                               write place 1 | warp meets | read it, store
+    columns 32..47                                                            write place 0 ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...isa.dtypes import b32, u64
+from ...lang import ptx, smem
+from ...lang.operand_tile import TileSlice
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from ..mma.wgmma import WGMMA_ROWS
+from ..tile.roles import WARPGROUP
+from ..tile.sizes import TURNED_BYTES as BYTES
+from ..tile.sizes import TURNED_PITCH as _PITCH
+from ..tile.sizes import TURNED_PLACES as _PLACES
+from ..tile.sizes import TURNED_ROWS as ROWS
+
+COLUMNS = 8
+"""Columns of a matrix of stmatrix."""
+_PLACE_BYTES = ROWS * _PITCH * 2
+
+
+class TransposedStore:
+    """See the module's docstring.
+
+    Args:
+        array: the result, row-major, of 16-bit elements, its rows a multiple of 8 of them.
+        consumers: warpgroups that store, beginning with warp 0.
+        over: a tile of which each consumer has read its own 64 rows and nobody writes any more, at least `BYTES` of
+            them; their memory is used then. None: memory is set aside.
+    """
+
+    def __init__(self, array: ArrayHandle, consumers: int, over: TileSlice | None = None) -> None:
+        if array.dtype.bits != 16:
+            raise array.trace.error("stmatrix moves elements of 16 bits", got=str(array.dtype))
+        self.array, self.over = array, over
+        if over is None:
+            self.memory = smem.array(array.dtype, (consumers, BYTES // array.dtype.bytes), name="turned")
+
+    def begin(self, me: int) -> None:
+        """Before the first `store` of a tile, by all threads of consumer `me`: all of them are done with `over`."""
+        if self.over is not None:
+            ptx.bar.sync(1 + me, WARPGROUP)
+
+    def store(self, words: Sequence[Register], me: int, turn: int, row: Register, column: Register) -> None:
+        """Store 8 or 16 rows of the result, 16 columns of each; called by all lanes of a warp.
+
+        Args:
+            words: of each 8 rows two registers, columns 0 to 7 and 8 to 15: elements of two rows in each, as the
+                accumulators have them.
+            me: the consumer.
+            turn: counts the calls, so that neighbouring ones use different places.
+            row, column: of the result; what is outside is left out.
+        """
+        thread = ptx.special.tid.x()
+        lane, warp = thread & 31, (thread & (WARPGROUP - 1)) >> 5
+        start = self.memory[me] if self.over is None else self.over.rows(me * WGMMA_ROWS, WGMMA_ROWS)
+        mine = start + (warp * (_PLACES * _PLACE_BYTES) + turn % _PLACES * _PLACE_BYTES)
+        blocks = len(words) // 2
+        size = self.array.dtype.bytes
+        # lane 8 j + i points at row i of matrix j; matrices are (rows 0-7, left), (rows 0-7, right), (rows 8-15, ...
+        written = ((lane >> 4) * COLUMNS + (lane & 7)) * (_PITCH * size) + ((lane >> 3) & 1) * (COLUMNS * size)
+        ptx.stmatrix(mine + written, list(words), trans=True)
+        ptx.inst.bar.warp.sync(-1)
+        height, width = self.array.shape
+        here, half = lane >> 1, (lane & 1) * COLUMNS
+        inside = (row + here < height) & (column + half < width)
+        if blocks == 1:
+            inside = inside & (here < COLUMNS)
+        values = ptx.load(b32, mine + (here * (_PITCH * size) + half * size), vector=4)
+        target = self.array.pointer() + ((row + here).to(u64) * width + (column + half)) * size
+        ptx.store(ptx.addr(target), values, pred=inside)

@@ -1,0 +1,1 @@
+"""Matrix units: accumulators, operand tiles, and the instructions that multiply them."""

@@ -1,0 +1,74 @@
+"""A warpgroup's part of the product by wgmma: accumulators in blocks of 64 rows, one stage of a ring at a time."""
+
+from __future__ import annotations
+
+from ...isa.dtypes import DType, f32
+from ...lang import ptx, reg
+from ...lang.arrays import RegisterArray
+from ...lang.operand_tile import TileSlice
+from ...lang.predicate import Predicate
+from ...lang.tile import ArrayHandle
+from ...lang.trace import Trace
+from ...lang.values import Register
+from ..epilogue.direct_store import store_fragment
+from ..epilogue.scaling import Scaled
+from ..tile.roles import WARPGROUP
+
+WGMMA_ROWS = 64
+"""Rows of every wgmma."""
+
+
+def wgmma_accumulators(rows: int, columns: int, *, zero: bool = False, dtype: DType = f32) -> list[RegisterArray]:
+    """Accumulators of rows x columns of C in one warpgroup: an array of columns / 2 registers for each 64 rows.
+
+    `dtype` is f32, or s32 for integer operands.
+    """
+    if rows % WGMMA_ROWS or not rows or columns % 8 or not 8 <= columns <= 256:
+        raise Trace.current().error(
+            f"a warpgroup cannot hold {rows} x {columns} of C",
+            expected=f"rows in multiples of {WGMMA_ROWS}, columns in multiples of 8 to 256",
+            got=f"{rows} x {columns}",
+        )
+    count = WGMMA_ROWS * columns // WARPGROUP
+    zeros = 0.0 if dtype is f32 else 0
+    return [reg.array(dtype, count, init=zeros if zero else None) for _ in range(rows // WGMMA_ROWS)]
+
+
+def set_zero(acc: list[RegisterArray]) -> None:
+    """Overwrite accumulators with zeros (a mov each)."""
+    for block in acc:
+        for register in block:
+            register.set(0.0)
+
+
+def wgmma_stage(acc: list[RegisterArray], a: TileSlice, b: TileSlice, *, keep: bool | Predicate = True) -> None:
+    """acc += A @ Bᵀ of one stage: wgmma.fence, the wgmmas, one commit_group; the caller waits.
+
+    Args:
+        acc: one array for each 64 rows of `a`.
+        a, b: tiles of the stage, K-major or (16-bit types) MN-major.
+        keep: where false, the first wgmma of each block overwrites its accumulators (scale-d) instead of adding.
+    """
+    ptx.wgmma.fence()
+    for index, block in enumerate(acc):
+        wgmma_block(block, a.rows(index * WGMMA_ROWS, WGMMA_ROWS) if len(acc) > 1 else a, b, keep=keep)
+    ptx.wgmma.commit_group()
+
+
+def wgmma_block(block: RegisterArray, a: TileSlice, b: TileSlice, *, keep: bool | Predicate = True) -> None:
+    """The wgmmas of one block of 64 rows and one stage, without fence and commit; else as `wgmma_stage`."""
+    for step in range(b.k_slices):
+        ptx.wgmma.mma_async(
+            shape=(WGMMA_ROWS, b.rows_count, b.layout.instruction_k), dtype_d=block.dtype, dtype_a=a.layout.dtype,
+            dtype_b=b.layout.dtype, d=block, a=a.k(step), b=b.k(step), scale_d=keep if step == 0 else True,
+        )  # fmt: skip
+
+
+def store_accumulators(
+    acc: list[RegisterArray], array: ArrayHandle, row: Register, column: Register, scaled: Scaled | None = None, *,
+    cache: str = "",
+) -> None:  # fmt: skip
+    """Store a warpgroup's blocks of 64 rows at (row, column) of an array of any extent; see `store_fragment`."""
+    for index, block in enumerate(acc):
+        below = row + index * WGMMA_ROWS if index else row
+        store_fragment(block, array, below, column, ragged=True, cache=cache, scaled=scaled)

@@ -1,0 +1,1 @@
+"""Rings of stages in shared memory, and who waits for what."""

@@ -1,0 +1,263 @@
+"""Several CTAs, one tile: each has multiplied its part of K, and the sums are added up in the order of the parts.
+
+Sums stay as wgmma left them in registers: thread t of a consumer has the same elements in every CTA, so what is sent is
+indexed by thread, 16 bytes from each, and nothing has to be put in order on the way. The order in which the parts are
+added does not depend on which came first, so two runs give the same bits, and both ways of exchange give the same.
+
+    PushedSums     in a cluster: each part adds up some pieces of the tile. The others' arrive by st.async in memory
+                   set aside for them, and their bytes are counted by a barrier; nobody asks, nobody meets.
+
+                       part 0   [multiply][send pieces 2, 3][wait for bytes][add pieces 0, 1][store them]
+                       part 1   [multiply][send pieces 0, 1][wait for bytes][add pieces 2, 3][store them]
+
+    LastArriver    without a cluster: each part writes its sums to a workspace and counts itself. The one that counts
+                   last reads all of them back. The counter wraps to zero (atom.inc), ready for the next launch.
+
+                       part 0   [multiply][write][count: not the last, done]
+                       part 1         [multiply][write][count: the last][read and add all][store them]
+
+    StreamedSums   the same, where a CTA has stages of several tiles, most of them whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...isa.dtypes import f32, u32, u64
+from ...lang import ptx, reg, smem
+from ...lang.arrays import RegisterArray
+from ...lang.predicate import Predicate
+from ...lang.tile import ArrayHandle
+from ...lang.trace import Trace
+from ...lang.values import Register
+from ..tile.roles import WARPGROUP
+from ..tile.sizes import exchange_width, owned
+from ..tile.stream_k import PartOfTile, Segment, StreamK
+
+_F32 = 4
+_VECTOR = 4
+
+
+class WholeSums:
+    """One part: nothing is exchanged."""
+
+    def initialise(self) -> None:
+        """Nothing."""
+
+    def ready(self) -> None:
+        """Nobody else is needed."""
+
+    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
+        """All accumulators are complete."""
+        yield range(len(acc))
+
+
+class PushedSums:
+    """See the module's docstring.
+
+    Args:
+        accumulators: of a thread.
+        consumers: warpgroups of a CTA, each with a tile of its own.
+        parts: CTAs of the cluster.
+    """
+
+    def __init__(self, accumulators: int, consumers: int, parts: int) -> None:
+        self.parts = parts
+        self.width = exchange_width(accumulators, parts)
+        self.pieces = accumulators // self.width
+        if self.pieces < parts or accumulators % self.width:
+            raise Trace.current().error(
+                f"{parts} CTAs cannot share the sums of a tile", expected=f"at most {accumulators}", got=parts
+            )
+        self.most = max(len(self.owned(rank)) for rank in range(parts))
+        self.sums = smem.array(f32, (consumers, parts - 1, self.most, WARPGROUP * self.width), name="sums")
+        self.received = smem.mbarrier(consumers, name="received")
+
+    def owned(self, rank: int) -> range:
+        """The pieces that a part adds up."""
+        return owned(self.pieces, self.parts, rank)
+
+    def initialise(self) -> None:
+        """By one thread, before `fence.mbarrier_init` and the cluster's barrier."""
+        for barrier in self.received:
+            ptx.mbarrier.init(barrier, 1)
+
+    def ready(self) -> None:
+        """All CTAs of the cluster have begun and their barriers are there: the other half of the cluster's barrier."""
+        ptx.cluster.wait()
+
+    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
+        """Exchange; called by all threads of consumer `me`. The body stores the accumulators of a range, now complete.
+
+        It is traced once for each part, in a branch of its own.
+        """
+        rank = ptx.special.cluster_ctarank()
+        thread = ptx.special.tid.x() & (WARPGROUP - 1)
+        for part in range(self.parts):
+            with ptx.if_(rank == part):
+                self._send(acc, me, part, thread)
+                self._add(acc, me, part, thread)
+                mine = self.owned(part)
+                yield range(mine.start * self.width, mine.stop * self.width)
+
+    def _send(self, acc: RegisterArray, me: int, part: int, thread: Register) -> None:
+        """To each other part, its pieces: one st.async of each thread for each of them."""
+        kind = {1: "", 2: ".v2", 4: ".v4"}[self.width]
+        opcode = f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{kind}.f32"
+        for other in range(self.parts):
+            if other == part:
+                continue
+            slot = part if part < other else part - 1
+            here = self.sums[me, slot].register() + thread * (self.width * _F32)
+            target = ptx.cluster.map_shared(here, other)
+            barrier = ptx.cluster.map_shared(self.received[me], other)
+            for index, piece in enumerate(self.owned(other)):
+                values = acc[piece * self.width : (piece + 1) * self.width]
+                place = target + index * WARPGROUP * self.width * _F32
+                ptx.inst(opcode, place, values if self.width > 1 else values[0], barrier)
+
+    def _add(self, acc: RegisterArray, me: int, part: int, thread: Register) -> None:
+        """When all bytes are here: the sum over the parts, in their order."""
+        mine = self.owned(part)
+        size = (self.parts - 1) * len(mine) * WARPGROUP * self.width * _F32
+        ptx.mbarrier.arrive_expect_tx(self.received[me], size, pred=thread == 0)
+        ptx.mbarrier.wait(self.received[me], 0, scope="cluster")
+        for index, piece in enumerate(mine):
+            received = [
+                _list(ptx.load(f32, self.sums[me, slot, index] + thread * (self.width * _F32), vector=self.width))
+                for slot in range(self.parts - 1)
+            ]
+            own = acc[piece * self.width : (piece + 1) * self.width]
+            in_order = [*received[:part], list(own), *received[part:]]
+            for position, register in enumerate(own):
+                total = in_order[0][position]
+                for theirs in in_order[1:]:
+                    total = total + theirs[position]
+                register.set(total)
+
+
+class _Counted:
+    """What both ways through a workspace share: blocks of 16 bytes by thread, and counting who has arrived."""
+
+    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, consumers: int) -> None:
+        self.workspace, self.counters, self.consumers = workspace, counters, consumers
+        self.arrived = smem.array(u32, consumers, name="arrived")
+
+    def initialise(self) -> None:
+        """Nothing: the counters are in global memory."""
+
+    def ready(self) -> None:
+        """Nobody else is needed."""
+
+    def _block(self, acc: RegisterArray, number: Register, me: int, thread: Register) -> Register:
+        """Where this thread's sums of block `number` begin."""
+        size = len(acc) * WARPGROUP * _F32
+        inside = (thread * (_VECTOR * _F32)).to(u64)
+        return self.workspace.pointer() + (number * self.consumers + me).to(u64) * size + inside
+
+    def _write(self, acc: RegisterArray, block: Register) -> None:
+        for index in range(0, len(acc), _VECTOR):
+            ptx.store(ptx.addr(block, index * WARPGROUP * _F32), acc[index : index + _VECTOR])
+
+    def _is_last(self, counter: Register, me: int, thread: Register, parts: Register | int) -> Predicate:
+        """Whether all other parts have counted; the same for all threads of the consumer."""
+        barrier = 1 + me
+        ptx.bar.sync(barrier, WARPGROUP)
+        with ptx.if_(thread == 0):
+            place = ptx.addr(self.counters.pointer() + (counter * self.consumers + me).to(u64) * u32.bytes)
+            count = reg.scalar(u32)
+            ptx.inst.atom.acq_rel.gpu.global_.inc.u32(count, place, parts - 1)
+            ptx.store(self.arrived[me], count)
+        ptx.bar.sync(barrier, WARPGROUP)
+        before = ptx.load(u32, self.arrived[me])
+        is_last: Predicate = before == parts - 1
+        return is_last
+
+
+class LastArriver(_Counted):
+    """See the module's docstring.
+
+    Args:
+        workspace: f32, accumulators * 128 * consumers for each part of each tile.
+        counters: u32, one for each tile and consumer, zero before the first launch and after every one.
+        work: this CTA's part.
+        consumers: warpgroups of a CTA.
+
+    What an earlier kernel does to them is not waited for here: called behind `griddepcontrol.wait`.
+    """
+
+    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: PartOfTile, consumers: int) -> None:
+        super().__init__(workspace, counters, consumers)
+        self.work = work
+
+    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
+        """Write, count; in the last part, add up. Else as `PushedSums.combine`, with all accumulators or none."""
+        thread, parts = ptx.special.tid.x() & (WARPGROUP - 1), self.work.parts
+        tile = ptx.special.ctaid.y() * self.work.tiles + segment.tile
+        base = self._block(acc, tile * parts, me, thread)
+        stride = self.consumers * len(acc) * WARPGROUP * _F32
+        self._write(acc, base + self.work.part.to(u64) * stride)
+        with ptx.if_(self._is_last(tile, me, thread, parts)):
+            for index in range(0, len(acc), _VECTOR):
+                offset = index * WARPGROUP * _F32
+                total = ptx.load(f32, ptx.addr(base, offset), vector=_VECTOR)
+                for part in range(1, parts):
+                    more = ptx.load(f32, ptx.addr(base, offset + part * stride), vector=_VECTOR)
+                    for one, other in zip(total, more, strict=True):
+                        one += other
+                for position in range(_VECTOR):
+                    acc[index + position].set(total[position])
+            yield range(len(acc))
+
+
+class StreamedSums(_Counted):
+    """The same for `StreamK`: whole tiles need nobody, the others are added up by the last of those who share them.
+
+    Args:
+        workspace: f32, 2 * accumulators * 128 * consumers for each CTA: it has stages of at most two tiles that it
+            does not have whole, or that begin before it and end behind it.
+        counters: u32, one for each tile and consumer, zero before the first launch and after every one.
+        work: this CTA's stages.
+        consumers: warpgroups of a CTA.
+    """
+
+    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: StreamK, consumers: int) -> None:
+        super().__init__(workspace, counters, consumers)
+        self.work = work
+
+    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
+        """As `LastArriver.combine`."""
+        assert segment.whole is not None
+        complete = reg.predicate(segment.whole)
+        with ptx.if_(~segment.whole):
+            complete.set(self._share(acc, me, segment))
+        with ptx.if_(complete):
+            yield range(len(acc))
+
+    def _share(self, acc: RegisterArray, me: int, segment: Segment) -> Predicate:
+        """Write, count; in the last part, add up. Whether this one has the sums now."""
+        work, thread = self.work, ptx.special.tid.x() & (WARPGROUP - 1)
+        first, last = work.owners(segment.tile)
+        across = ptx.special.ctaid.y()
+        self._write(acc, self._block(acc, self._number(work.cta, first, across), me, thread))
+        is_last = self._is_last(across * work.tiles + segment.tile, me, thread, last - first + 1)
+        with ptx.if_(is_last):
+            self._read(acc, self._block(acc, self._number(first, first, across), me, thread), add=False)
+            for cta in ptx.range(first + 1, last + 1):
+                self._read(acc, self._block(acc, self._number(cta, first, across), me, thread), add=True)
+        return is_last
+
+    def _number(self, cta: Register, first: Register, across: Register) -> Register:
+        """Block of a CTA for the tile that `first` begins: a CTA begins at most one that it does not finish."""
+        return (across * self.work.ctas + cta) * 2 + ptx.select(cta == first, reg.scalar(u32, init=1), 0)
+
+    def _read(self, acc: RegisterArray, block: Register, *, add: bool) -> None:
+        for index in range(0, len(acc), _VECTOR):
+            loaded = ptx.load(f32, ptx.addr(block, index * WARPGROUP * _F32), vector=_VECTOR)
+            for position, value in enumerate(loaded):
+                register = acc[index + position]
+                register.set(register + value if add else value)
+
+
+def _list(loaded: Register | RegisterArray) -> list[Register]:
+    return [loaded] if isinstance(loaded, Register) else list(loaded)

@@ -1,0 +1,218 @@
+"""Tiles of many products in one launch: groups of rows, each multiplied by a matrix of its own.
+
+Group g has rows begins[g] to ends[g] of A and D. Its tiles are numbered behind those of the groups before it, the rows
+of a group first, so that the tiles that read the same part of its matrix run at one time:
+
+    group 0, 3 rows of tiles    0  3  6        group 1, 1 row    9 10 11        group 2, empty
+                                1  4  7
+                                2  5  8
+
+How many rows of tiles stand before each group is added up at the start by one warp, into shared memory. A role finds
+the group of a tile by walking on from that of the tile before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...isa.dtypes import s32, u32, u64
+from ...lang import ptx, reg, smem
+from ...lang.arrays import RegisterArray
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from ..epilogue.direct_store import packed
+from ..epilogue.smem_tile import BOX_ROWS, GROUP, PER_GROUP, own_thread
+from ..epilogue.tma_store import TmaStore, Transform
+from .sizes import MOST_GROUPS
+
+WARP = 32
+
+
+@dataclass
+class GroupPlace:
+    """A tile: where it begins in D, where its group's rows end, and which group that is."""
+
+    row: Register
+    column: Register
+    end: Register
+    group: Register
+
+
+class Limits(Protocol):
+    """Which rows are whose."""
+
+    @property
+    def count(self) -> Register:
+        """Groups; at most `MOST_GROUPS`."""
+
+    def of(self, group: Register) -> tuple[Register, Register]:
+        """First row of a group and the one behind its last, s32, whatever the arrays hold."""
+
+
+@dataclass
+class Bounds:
+    """Both are told: `begins` and `ends`, s32, one entry for each group."""
+
+    begins: ArrayHandle
+    ends: ArrayHandle
+
+    @property
+    def count(self) -> Register:
+        """Groups."""
+        return self.begins.shape[0]
+
+    def of(self, group: Register) -> tuple[Register, Register]:
+        """As told."""
+        return _entry(self.begins, group), _entry(self.ends, group)
+
+
+@dataclass
+class Offsets:
+    """Groups behind each other: `ends` (s32) says where each ends."""
+
+    ends: ArrayHandle
+
+    @property
+    def count(self) -> Register:
+        """Groups."""
+        return self.ends.shape[0]
+
+    def of(self, group: Register) -> tuple[Register, Register]:
+        """From the end of the group before."""
+        before = _entry(self.ends, ptx.select(group == 0, 0, group - 1))
+        return ptx.select(group == 0, 0, before), _entry(self.ends, group)
+
+
+@dataclass
+class Sizes:
+    """Every group has the same room of `rows` / groups; the first `sizes` (s32) rows of it are filled."""
+
+    sizes: ArrayHandle
+    rows: Register
+
+    @property
+    def count(self) -> Register:
+        """Groups."""
+        return self.sizes.shape[0]
+
+    @property
+    def room(self) -> Register:
+        """Rows of each group."""
+        return self.rows // self.count
+
+    def of(self, group: Register) -> tuple[Register, Register]:
+        """As much as is filled, and no more than there is room."""
+        room, filled = self.room, _entry(self.sizes, group)
+        most = room.view(s32)
+        begin = (group * room).view(s32)
+        return begin, begin + ptx.select(filled < most, filled, most)
+
+
+def _entry(array: ArrayHandle, group: Register) -> Register:
+    return ptx.load(s32, ptx.addr(array.pointer() + group.to(u64) * s32.bytes))
+
+
+class Groups:
+    """See the module's docstring.
+
+    Args:
+        limits: which rows of A and D are whose.
+        D: its columns are those of every group.
+        tile: (m, n) of a CTA.
+    """
+
+    def __init__(self, limits: Limits, D: ArrayHandle, tile: tuple[int, int]) -> None:
+        self.limits, self.tile, self.height = limits, tile, D.shape[0].view(s32)
+        self.count = limits.count
+        self.columns = (D.shape[1] + (tile[1] - 1)) // tile[1]
+        self.before = smem.array(u32, MOST_GROUPS + 1, name="rows_before")
+
+    def initialise(self) -> None:
+        """Warp 0 adds up the rows of tiles; the CTA meets before `tiles`."""
+        with ptx.if_(ptx.special.tid.x() < WARP):
+            lane, total = ptx.special.tid.x(), reg.scalar(u32, init=0)
+            with ptx.if_(lane == 0):
+                ptx.store(self.before[0], total)
+            for first in ptx.range(0, self.count, WARP):
+                group = first + lane
+                sum_ = self._rows(group)
+                for step in (1, 2, 4, 8, 16):
+                    below = reg.scalar(u32)
+                    ptx.inst.shfl.sync.up.b32(below, sum_, step, 0, -1)
+                    sum_ += ptx.select(lane >= step, below, 0)
+                sum_ += total
+                with ptx.if_(group < self.count):
+                    ptx.store(self.before[group + 1], sum_)
+                ptx.inst.shfl.sync.idx.b32(total, sum_, WARP - 1, WARP - 1, -1)
+
+    def _rows(self, group: Register) -> Register:
+        """Rows of tiles of a group; none behind the last group."""
+        rows = reg.scalar(u32, init=0)
+        with ptx.if_(group < self.count):
+            begin, end = self._bounds(group)
+            length = ptx.select(end > begin, end - begin, 0)
+            rows.set((length.view(u32) + (self.tile[0] - 1)) // self.tile[0])
+        return rows
+
+    def _bounds(self, group: Register) -> tuple[Register, Register]:
+        """A group's rows, none of them outside of D."""
+        begin, end = self.limits.of(group)
+        return ptx.select(begin > 0, begin, 0), ptx.select(end < self.height, end, self.height)
+
+    def tiles(self) -> Iterator[GroupPlace]:
+        """This CTA's tiles, every n-th of them all."""
+        group, before = reg.scalar(u32, init=0), reg.scalar(u32, init=0)
+        total = ptx.load(u32, self.before[self.count]) * self.columns
+        for number in ptx.range(ptx.special.ctaid.x(), total, ptx.special.nctaid.x()):
+            after = self._walk(group, before, number)
+            rows, inside = after - before, number - before * self.columns
+            begin, end = self._bounds(group)
+            row = begin.view(u32) + inside % rows * self.tile[0]
+            yield GroupPlace(row, inside // rows * self.tile[1], end.view(u32), group)
+
+    def _walk(self, group: Register, before: Register, number: Register) -> Register:
+        """Move `group` on to the one tile `number` is in; gives the rows of tiles up to its end, `before` those
+        before it."""
+        after = ptx.load(u32, self.before[group + 1])
+        with ptx.while_(lambda: after * self.columns <= number):
+            before.set(after)
+            group += 1
+            after.set(ptx.load(u32, self.before[group + 1]))
+        return after
+
+
+def store_group_rows(
+    out: TmaStore, acc: list[RegisterArray], me: int, row: Register, column: Register, end: Register
+) -> None:  # fmt: skip
+    """Store blocks of 64 rows, of which only those above `end` are this group's.
+
+    Blocks that are whole go by TMA, as many rows as they are; of the others each thread stores what is inside.
+    """
+    with ptx.if_(row + len(acc) * BOX_ROWS <= end):
+        out.store(acc, me, row, column)
+    with ptx.else_():
+        for index, block in enumerate(acc):
+            _store_above(out, block, row + index * BOX_ROWS, column, end)
+
+
+def _store_above(out: TmaStore, block: RegisterArray, row: Register, column: Register, end: Register) -> None:
+    """Rows above `end` and columns inside of D, two columns by each store."""
+    array, thread = out.array, own_thread()
+    lane, width = thread & 31, array.shape[1]
+    mine = row + ((thread >> 5) << 4) + (lane >> 2)
+    first = column + ((lane & 3) << 1)
+    transform: Transform | None = out.transform
+    fused = None if transform is None else transform.block(row, column)
+    places = [array.pointer() + ((mine + half * 8).to(u64) * width + first) * array.dtype.bytes for half in range(2)]
+    for group in range(len(block) // PER_GROUP):
+        own = block[group * PER_GROUP : (group + 1) * PER_GROUP]
+        values: Sequence[Register] = own.elements
+        if fused is not None:
+            values = fused.apply(fused.load(group, 1)[0], own)
+        for half in range(2):
+            inside = (mine + half * 8 < end) & (column + group * GROUP < width)
+            pair = list(values[2 * half : 2 * half + 2])
+            value = pair if array.dtype.bits == 32 else packed(pair, array.dtype)
+            ptx.store(ptx.addr(places[half], group * GROUP * array.dtype.bytes), value, pred=inside)

@@ -1,0 +1,97 @@
+"""Warp roles: which warpgroup does what, one branch of a single if/else for each, with its share of the registers.
+
+ptxas honours `setmaxnreg` only where the kernel has a register cap at entry and each role is one branch, so roles are
+opened in this order: `producer` or `producer_warp` first, then `consumers` or `each_consumer`. Without numbers of
+registers nothing is reallocated and every role has what the kernel has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...isa.dtypes import u32
+from ...lang import ptx, reg
+from ...lang.protocol import Role
+from ...lang.trace import Trace
+from ...lang.values import Register
+
+WARPGROUP = 128
+"""Threads of a warpgroup: four warps, the unit that issues wgmma."""
+WARP = 32
+_WARPGROUP_SHIFT = WARPGROUP.bit_length() - 1
+
+
+def warpgroup_index() -> Register:
+    """Which warpgroup of the CTA this thread is in, as a value that is the same for a whole warp (shfl.sync)."""
+    index = reg.scalar(u32)
+    ptx.inst.shfl.sync.idx.b32(index, ptx.special.tid.x() >> _WARPGROUP_SHIFT, 0, 31, -1)
+    return index
+
+
+@contextmanager
+def producer(warpgroup: Register, registers: int | None = None) -> Iterator[None]:
+    """Warpgroup 0 gives registers away; one thread of it runs the block."""
+    _note(Role("producer", "warpgroup 0, thread 0", registers, (0, 3)))
+    with ptx.if_(warpgroup == 0):
+        if registers is not None:
+            ptx.setmaxnreg.dec(registers)
+        with ptx.if_(ptx.special.tid.x() == 0):
+            yield
+
+
+def each_producer(warpgroup: Register, count: int, registers: int | None = None) -> Iterator[int]:
+    """As `producer`, by the first threads of so many warps, each with a block of its own."""
+    if count == 1:
+        with producer(warpgroup, registers):
+            yield 0
+        return
+    _note(Role("producer", f"warpgroup 0, thread 0 of warps 0 to {count - 1}", registers, (0, 3)))
+    with ptx.if_(warpgroup == 0):
+        if registers is not None:
+            ptx.setmaxnreg.dec(registers)
+        for me in range(count):
+            with ptx.if_(ptx.special.tid.x() == me * WARP):
+                yield me
+
+
+@contextmanager
+def consumers(warpgroup: Register, registers: int | None = None) -> Iterator[Register]:
+    """All other warpgroups take registers and run the block; gives the consumer's number, from 0."""
+    _note(Role("consumer", "every other warpgroup", registers, (4, 31), 4))
+    with ptx.else_():
+        if registers is not None:
+            ptx.setmaxnreg.inc(registers)
+        yield warpgroup - 1
+
+
+@contextmanager
+def producer_warp(warpgroup: Register, consumers: int) -> Iterator[None]:
+    """One warp behind the consumers' warpgroups, all of its threads; `each_consumer(..., first=0)` follows."""
+    _note(Role("producer", f"warp {4 * consumers}", None, (4 * consumers, 4 * consumers)))
+    with ptx.if_(warpgroup == consumers):
+        yield
+
+
+def each_consumer(warpgroup: Register, count: int, registers: int | None = None, *, first: int = 1) -> Iterator[int]:
+    """As `consumers`, with the block written once for each of them: `for me in each_consumer(...)`, `me` a number.
+
+    What depends on `me` is then a constant: descriptors stay in uniform registers and no product is left in the loop.
+    `first`: the warpgroup of the first of them.
+    """
+    who = f"warpgroups {first} to {first + count - 1}" if count > 1 else f"warpgroup {first}"
+    _note(Role("consumer", who, registers, (4 * first, 4 * (first + count) - 1), 4))
+    with ptx.else_():
+        if registers is not None:
+            ptx.setmaxnreg.inc(registers)
+        if count == 1:
+            yield 0
+            return
+        for me in range(count):
+            with ptx.if_(warpgroup == first + me):
+                yield me
+
+
+def _note(role: Role) -> None:
+    """Let `kernel.protocol()` name it."""
+    Trace.current().protocol.roles.append(role)

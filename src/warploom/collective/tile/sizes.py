@@ -1,0 +1,75 @@
+"""What is known of a kernel before any is traced, by arithmetic alone: grids, tiles of clusters, bytes.
+
+Nothing of `lang` is imported here: whoever only chooses and launches kernels that were traced before needs no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...isa.dtypes import DType
+
+GROUP = 8
+"""Columns that one instruction of the tensor core spreads over four lanes: 4 accumulators of a thread."""
+LEAST_BYTES = 16
+MOST_GROUPS = 1024
+"""Groups of one launch of a grouped product: their rows of tiles are added up in shared memory."""
+TURNED_ROWS, TURNED_PITCH, TURNED_PLACES = 16, 24, 2
+"""Of a place in which a warp turns a result (`transposed_store`): rows; elements from row to row, 48 bytes, so that
+eight rows of 16 bytes lie in different banks; how many places."""
+TURNED_BYTES = 4 * TURNED_PLACES * TURNED_ROWS * TURNED_PITCH * 2
+"""Shared memory of the places of each consumer warpgroup."""
+
+
+def fits(columns: int, dtype: DType) -> bool:
+    """Whether a tile of so many columns can be stored in boxes: whole groups, and a last box of whole 16 bytes."""
+    return columns % GROUP == 0 and columns * dtype.bytes % LEAST_BYTES == 0
+
+
+def exchange_width(accumulators: int, parts: int) -> int:
+    """Accumulators of a thread that are sent together: as many as a 16-byte store takes, if every part gets some."""
+    return next((width for width in (4, 2) if accumulators // width >= parts), 1)
+
+
+def owned(pieces: int, parts: int, rank: int) -> range:
+    """The pieces of a tile that part `rank` of K adds up."""
+    return range(pieces * rank // parts, pieces * (rank + 1) // parts)
+
+
+def cluster_tile(tile: tuple[int, int], ctas: int, shared: str) -> tuple[int, int]:
+    """What the CTAs of a cluster compute together: rows, columns."""
+    return (tile[0] * ctas, tile[1]) if shared == "b" else (tile[0], tile[1] * ctas)
+
+
+@dataclass(frozen=True)
+class PersistentGrid:
+    """The grid rule of `schedule.Persistent` with one CTA on each multiprocessor, for a C of named sizes "M" and "N".
+
+    Attributes:
+        tile: (m, n) of a CTA.
+        ctas, shared: of a cluster, as `schedule.Persistent` has them.
+    """
+
+    tile: tuple[int, int]
+    ctas: int = 1
+    shared: str = "b"
+
+    def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
+        """CTAs along x, y, z."""
+        height, width = cluster_tile(self.tile, self.ctas, self.shared)
+        clusters = -(-dims["M"] // height) * -(-dims["N"] // width)
+        return (max(1, min(clusters, machine.sms // self.ctas)) * self.ctas, 1, 1)
+
+
+persistent_grid = PersistentGrid
+
+
+@dataclass(frozen=True)
+class OnAll:
+    """As many CTAs as multiprocessors, whatever the sizes."""
+
+    def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
+        """CTAs along x, y, z."""
+        return (machine.sms, 1, 1)

@@ -1,0 +1,102 @@
+"""Which stages of which tiles a CTA multiplies, where the operands of a tile are read in stages along K.
+
+    PartOfTile   one tile; all of K, or one of several equal parts of it, which neighbouring CTAs take
+    StreamK      all tiles one behind the other are one long row of stages, cut into equal pieces, one for each CTA:
+                 every CTA reads as much as every other, whatever the number of tiles
+
+                     tiles   [----- 0 -----][----- 1 -----][----- 2 -----]
+                     CTAs    [-- 0 --][-- 1 --][-- 2 --][-- 3 --][-- 4 --]
+
+Tiles are counted along the rows of the first operand by grid x; grid y counts tiles of the second operand. A producer
+asks for `place(number)` of its CTA's n-th stage; a consumer goes through `segments()`, the pieces of one tile each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...isa.dtypes import u32
+from ...lang import ptx, reg
+from ...lang.predicate import Predicate
+from ...lang.values import Register
+
+
+@dataclass
+class Segment:
+    """Stages of one tile, one behind the other.
+
+    Attributes:
+        tile: its number in this row of tiles (grid x).
+        count: stages.
+        whole: whether they are all of the tile's, where that is known at run time only.
+    """
+
+    tile: Register
+    count: Register
+    whole: Predicate | None = None
+
+
+class PartOfTile:
+    """See the module's docstring. `stages`: of all of K; `parts`: into how many CTAs K is cut. A part may be empty."""
+
+    def __init__(self, stages: Register, parts: int) -> None:
+        cta = ptx.special.ctaid.x()
+        self.parts = parts
+        self.tile, self.part = cta // parts, cta % parts
+        self.tiles = ptx.special.nctaid.x() // parts
+        self.first = stages * self.part // parts
+        self.total = stages * (self.part + 1) // parts - self.first
+
+    def place(self, number: Register) -> tuple[Register, Register]:
+        """Tile and stage of K of the n-th stage of this CTA."""
+        return self.tile, self.first + number
+
+    def segments(self) -> Iterator[Segment]:
+        """The only one."""
+        yield Segment(self.tile, self.total)
+
+
+class StreamK:
+    """See the module's docstring. `stages`: of all of K; `tiles`: along grid x. Their product times CTAs is below 2^32.
+
+    CTA i has the stages from floor(total * i / CTAs) on. Where there are fewer stages than CTAs, the last CTAs have
+    none and do not count: who adds a tile up waits for every CTA between its first and its last.
+    """
+
+    def __init__(self, stages: Register, tiles: Register) -> None:
+        self.stages, self.tiles = stages, tiles
+        self.all = stages * tiles
+        launched, self.cta = ptx.special.nctaid.x(), ptx.special.ctaid.x()
+        self.ctas = ptx.select(launched < self.all, launched, self.all)
+        self.begin, self.end = self._begin(self.cta), self._begin(self.cta + 1)
+        self.total = self.end - self.begin
+
+    def _begin(self, cta: Register) -> Register:
+        begin = self.all * cta // self.ctas
+        return ptx.select(begin < self.all, begin, self.all)
+
+    def place(self, number: Register) -> tuple[Register, Register]:
+        """Tile and stage of K of the n-th stage of this CTA."""
+        position = self.begin + number
+        tile = position // self.stages
+        return tile, position - tile * self.stages
+
+    def segments(self) -> Iterator[Segment]:
+        """One for each tile that this CTA has stages of; a run-time loop."""
+        position = reg.scalar(u32, init=self.begin)
+        with ptx.while_(lambda: position < self.end):
+            tile = position // self.stages
+            ends = (tile + 1) * self.stages
+            count = ptx.select(ends < self.end, ends, self.end) - position
+            yield Segment(tile, count, count == self.stages)
+            position += count
+
+    def owner(self, position: Register) -> Register:
+        """The CTA that has a stage, counted through all tiles."""
+        return ((position + 1) * self.ctas - 1) // self.all
+
+    def owners(self, tile: Register) -> tuple[Register, Register]:
+        """The first and the last CTA with stages of a tile."""
+        begins = tile * self.stages
+        return self.owner(begins), self.owner(begins + (self.stages - 1))

@@ -1,0 +1,135 @@
+"""A consumer whose tensor-core work never drains: its two blocks of 64 rows end apart.
+
+The upper block's last wgmmas are committed before the lower's. So the upper block is complete, and can be stored, while
+the lower one is multiplied; and the lower one is stored while the upper block of the next tile is multiplied:
+
+    upper   ... k-2 | k-1 |  store  | 0' (next tile) ...        | 1' ...
+    lower   ... k-2 |       k-1     |   store                0' | 1' ...
+
+At least one group of wgmmas is in flight at any time, from the first k-tile of the first tile to the last of the last.
+ptxas follows this as long as nothing branches around it: loops are tested at their end, what a lone tile does is
+written out for itself, and every tile has at least `LEAST` k-tiles (those behind the end of K are zeros).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_block
+from ...collective.pipeline.tma import Stage, State, TmaPipeline
+from ...collective.tile.scheduler import Persistent, Place
+from ...isa.dtypes import u32
+from ...lang import ptx, reg
+from ...lang.arrays import RegisterArray
+from ...lang.values import Register
+
+LEAST = 3
+"""k-tiles of a tile: one to begin, one in the loop, one to end."""
+
+
+@dataclass
+class Staggered:
+    """One consumer. Call `run` once.
+
+    Attributes:
+        ring, work: where the k-tiles come from, and which tiles are this CTA's.
+        upper, lower: accumulators of its two blocks of rows.
+        first_row: of its rows in the tile.
+        count: k-tiles of a tile, at least `LEAST`.
+        store: called as store(block, place, 0 or 64) when a block is complete: its accumulators, the tile, the
+            block's first row among the consumer's.
+    """
+
+    ring: TmaPipeline
+    state: State
+    work: Persistent
+    upper: RegisterArray
+    lower: RegisterArray
+    first_row: int
+    count: Register
+    store: Callable[[RegisterArray, Place, int], None]
+
+    def run(self) -> None:
+        """All the CTA's tiles."""
+        work = self.work
+        self.previous = reg.scalar(u32, init=0)
+        number, step = work.first(), work.step()
+        with ptx.if_(number < work.whole):
+            with ptx.if_(number + step < work.whole):
+                self._begin()
+                with ptx.do_while(lambda: number + step < work.whole):
+                    self._loop(self.count - 2)
+                    self._cross(work.place(number))
+                    number += step
+                self._loop(self.count - 1)
+                self._end(work.place(number))
+            with ptx.else_():
+                self._begin()
+                self._loop(self.count - 1)
+                self._end(work.place(number))
+
+    def _begin(self) -> None:
+        """The first k-tile of the first tile."""
+        stage = self.ring.consumer_wait(self.state)
+        ptx.wgmma.fence()
+        self._upper(stage, keep=False)
+        self._lower(stage, keep=False)
+        self._step()
+
+    def _loop(self, rounds: Register) -> None:
+        """k-tiles of both blocks, one group each; a stage is released one k-tile later."""
+        left = rounds.copy()
+        with ptx.do_while(lambda: left != 0):
+            stage = self.ring.consumer_wait(self.state)
+            ptx.wgmma.fence()
+            self._multiply(self.upper, stage, 0, keep=True)
+            self._lower(stage, keep=True)
+            self._retire()
+            self._step()
+            left -= 1
+
+    def _cross(self, here: Place) -> None:
+        """From a tile's last k-tile into the first one of the next tile, storing one block under the other."""
+        last = self.ring.consumer_wait(self.state)
+        ptx.wgmma.fence()
+        self._upper(last, keep=True)
+        self._lower(last, keep=True)
+        self._retire()
+        self._step()
+        self.store(self.upper, here, 0)
+        following = self.ring.consumer_wait(self.state)
+        ptx.wgmma.fence()
+        self._upper(following, keep=False)
+        self._retire()
+        self.store(self.lower, here, WGMMA_ROWS)
+        ptx.wgmma.fence()
+        self._lower(following, keep=False)
+        self._step()
+
+    def _end(self, here: Place) -> None:
+        """The last tile: nothing is left to hide its end under."""
+        ptx.wgmma.wait_group(0)
+        self.ring.consumer_release(self.previous)
+        self.store(self.upper, here, 0)
+        self.store(self.lower, here, WGMMA_ROWS)
+
+    def _retire(self) -> None:
+        """All groups but the newest are complete; the stage before this one may be overwritten."""
+        ptx.wgmma.wait_group(1)
+        self.ring.consumer_release(self.previous)
+
+    def _step(self) -> None:
+        self.previous.set(self.state.index)
+        self.ring.advance(self.state)
+
+    def _upper(self, stage: Stage, *, keep: bool) -> None:
+        self._multiply(self.upper, stage, 0, keep=keep)
+        ptx.wgmma.commit_group()
+
+    def _lower(self, stage: Stage, *, keep: bool) -> None:
+        self._multiply(self.lower, stage, WGMMA_ROWS, keep=keep)
+        ptx.wgmma.commit_group()
+
+    def _multiply(self, block: RegisterArray, stage: Stage, row: int, *, keep: bool) -> None:
+        wgmma_block(block, stage.a.rows(self.first_row + row, WGMMA_ROWS), stage.b, keep=keep)
