@@ -35,7 +35,7 @@ import warploom
 from tests.runtime.kernels import SCALE_ADD
 from warploom import Tile, config, kernel, ptx, reg
 from warploom.driver import cache, toolchain
-from warploom.emulator.scheduler import Scheduler
+from warploom.emulator.schedule.scheduler import Scheduler
 from warploom.errors import (
     ArgumentError,
     ArgumentTypeError,

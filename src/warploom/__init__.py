@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from . import errors as errors
     from . import torch as torch
     from . import types as types
-    from .emulator.report import Report as Report
+    from .emulator.diagnosis.report import Report as Report
     from .gemm import grouped_matmul as grouped_matmul
     from .gemm import linear as linear
     from .gemm import matmul as matmul
@@ -42,7 +42,7 @@ _HOME_OF = {
     **dict.fromkeys(("kernel", "reg", "smem", "ptx", "Tile", "Scalar", "tiles", "Kernel"), "lang"),
     **dict.fromkeys(("emulate", "launch", "TensorMap", "Program", "H200"), "runtime"),
     **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize"), "gemm"),
-    "Report": "emulator.report",
+    "Report": "emulator.diagnosis.report",
     "config": "settings",
 }
 _MODULES = ("asm", "errors", "types")

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from warploom import asm
 from warploom.cli.app import app
-from warploom.emulator.sanitizer.rules import RULES
+from warploom.sanitizer.rules import RULES
 
 
 def run(*arguments: str) -> Result:

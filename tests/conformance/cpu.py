@@ -6,7 +6,7 @@ import numpy as np
 
 from warploom import asm
 from warploom.emulator import api
-from warploom.emulator.tma import TensorMapArgument
+from warploom.emulator.engines.tma import TensorMapArgument
 
 from .case import Argument, Array, Block, Case, Map, Scalar, results
 

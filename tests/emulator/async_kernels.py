@@ -10,8 +10,8 @@ import numpy as np
 
 from warploom import asm
 from warploom.emulator import api
-from warploom.emulator.report import Report
-from warploom.emulator.tma import TensorMapArgument
+from warploom.emulator.diagnosis.report import Report
+from warploom.emulator.engines.tma import TensorMapArgument
 
 SCHEDULES = [("eager", 0), ("lazy", 0), ("random", 0), ("random", 1), ("starve", 2), ("starve", 3), ("starve", 5)]
 TILE_BYTES = 16384

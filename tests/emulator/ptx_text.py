@@ -6,7 +6,7 @@ import numpy as np
 
 from warploom import asm
 from warploom.emulator import api
-from warploom.emulator.report import Report
+from warploom.emulator.diagnosis.report import Report
 
 REGISTERS = """
     .reg .pred %p<16>;

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.async_kernels import SCHEDULES, cluster_sync, dump, emulate, fill, init, wait, words
-from warploom.emulator.reductions import combine
+from warploom.emulator.numerics.reductions import combine
 from warploom.errors import InvalidOperandError, MisalignedError, OutOfBoundsError
 from warploom.isa import dtypes
 

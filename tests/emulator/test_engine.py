@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from warploom.emulator.engine import AsyncOperation, Engine
-from warploom.emulator.policy import SCHEDULES
+from warploom.emulator.engines.engine import AsyncOperation, Engine
+from warploom.emulator.schedule.policy import SCHEDULES
 from warploom.errors import ArgumentError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from warploom import asm
-from warploom.emulator.code import Code
 from warploom.emulator.ops import HANDLERS
+from warploom.emulator.program.code import Code
 from warploom.isa.instructions import examples, table
 
 FIRST = [examples.examples(form)[0] for form in table.FORMS if form.key in HANDLERS]

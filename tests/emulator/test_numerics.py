@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warploom.emulator import numerics
-from warploom.emulator.numerics import Product
+from warploom.emulator.numerics import tensor_core as numerics
+from warploom.emulator.numerics.tensor_core import Product
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SIGN = {"bf16": 0x8000, "e4m3": 0x80}

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.emulator.async_kernels import cluster_sync, dump, emulate, init, wait, words
-from warploom.emulator.machine import Machine
-from warploom.emulator.observer import Observer
+from warploom.emulator.machine.machine import Machine
+from warploom.emulator.machine.observer import Observer
 
 
 class Recorder(Observer):

@@ -8,7 +8,7 @@ import pytest
 from tests.emulator.ptx_text import emulate, kernel_text
 from warploom import asm
 from warploom.emulator import api
-from warploom.emulator.special import SPECIAL
+from warploom.emulator.machine.special_values import SPECIAL
 from warploom.isa.special_registers import SPECIAL_REGISTERS
 
 

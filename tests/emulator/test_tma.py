@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.emulator.async_kernels import SCHEDULES, TILE_BYTES, cluster_sync, dump, emulate, fill, init, text_of, wait
 from warploom import asm
 from warploom.emulator import api
-from warploom.emulator.tma import TensorMapArgument
+from warploom.emulator.engines.tma import TensorMapArgument
 from warploom.errors import (
     ArgumentError,
     DeadlockError,

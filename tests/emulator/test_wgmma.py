@@ -15,7 +15,7 @@ from tests.emulator.tensor_kernels import (
     to_registers,
     wait,
 )
-from warploom.emulator.machine import Model
+from warploom.emulator.machine.machine import Model
 from warploom.errors import InvalidOperandError, VerificationError
 from warploom.isa import dtypes, fragments
 from warploom.isa.shared_layout import SharedLayout

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.foreign.compile_cuda import FOLDER, TARGETS
-from warploom.emulator.report import Report
+from warploom.emulator.diagnosis.report import Report
 from warploom.runtime import emulate
 
 

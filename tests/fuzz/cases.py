@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from warploom import TensorMap, asm, emulate
-from warploom.emulator.sanitizer.rules import RULES
 from warploom.errors import WarploomError
 from warploom.kernels import walkthrough
 from warploom.runtime import Program
+from warploom.sanitizer.rules import RULES
 
 FOREIGN = Path(__file__).resolve().parents[1] / "foreign"
 LARGEST = 40_000

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.fuzz.cases import limited, run, texts
 from tests.fuzz.mutate_text import of_bytes, of_tokens
-from warploom.emulator.sanitizer.rules import RULES
 from warploom.errors import WarploomError
 from warploom.runtime import program_of
+from warploom.sanitizer.rules import RULES
 
 SEEDS = st.integers(0, 2**32 - 1)
 QUICK = settings(max_examples=150, suppress_health_check=list(HealthCheck))

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from warploom.emulator.observer import Observer
+from warploom.emulator.machine.observer import Observer
 from warploom.errors import ArgumentError
 from warploom.kernels.ladder import find
 from warploom.lab import roofline

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warploom.emulator.sanitizer.rules.schema import (
+from warploom.sanitizer.rules.schema import (
     CLUSTER_SYNC,
     COMMIT,
     DESCRIPTORS,

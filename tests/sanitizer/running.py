@@ -6,10 +6,11 @@ import numpy as np
 
 from warploom import asm
 from warploom.emulator import api
-from warploom.emulator.report import Finding, Report
-from warploom.emulator.sanitizer.rules import Example
-from warploom.emulator.sanitizer.rules.schema import DATA_BYTES
+from warploom.emulator.diagnosis.report import Finding, Report
 from warploom.errors import EmulationError
+from warploom.sanitizer import Sanitizer
+from warploom.sanitizer.rules import Example
+from warploom.sanitizer.rules.schema import DATA_BYTES
 
 SCHEDULES = [("lazy", 0), ("eager", 0), ("random", 0), ("random", 1), ("random", 2), ("starve", 0), ("starve", 1)]
 
@@ -20,7 +21,7 @@ def run(example: Example, schedule: str = "lazy", seed: int = 0) -> Report:
     return api.run(
         asm.parse(example.text(), name="example.ptx"), "k", [data],
         grid=(example.grid or example.cluster, 1, 1), block=(example.threads, 1, 1), cluster=(example.cluster, 1, 1),
-        check=True, schedule=schedule, seed=seed,
+        detailed=True, watch=[Sanitizer], schedule=schedule, seed=seed,
     )  # fmt: skip
 
 

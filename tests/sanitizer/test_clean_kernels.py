@@ -16,9 +16,9 @@ from benchmarks.zoo import subjects
 from tests.sanitizer.running import SCHEDULES
 from warploom.cli import find
 from warploom.cli.check import examples
-from warploom.emulator.sanitizer import EXPLORED
 from warploom.kernels import ladder, walkthrough, warp_specialised
 from warploom.runtime import emulate
+from warploom.sanitizer import EXPLORED
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if "def example(" in path.read_text())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from warploom.emulator.sanitizer import RULES
+from warploom.sanitizer import RULES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sanitizer-coverage.md").read_text()
 MISUSES = [*(f"R{n}" for n in range(1, 24)), *(f"M{n}" for n in range(1, 18)), *(f"L{n}" for n in range(1, 14))]

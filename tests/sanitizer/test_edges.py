@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.sanitizer.running import rules
-from warploom.emulator.sanitizer.rules import Example
-from warploom.emulator.sanitizer.rules.schema import FILL, INIT, PEER, READ, STORE, STORED, load, wait
+from warploom.sanitizer.rules import Example
+from warploom.sanitizer.rules.schema import FILL, INIT, PEER, READ, STORE, STORED, load, wait
 
 OTHERS = """
 xor.b32 %r0, %r0, 256;

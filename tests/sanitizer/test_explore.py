@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from tests.sanitizer.running import findings, run
-from warploom.emulator.report import Finding, Report
-from warploom.emulator.sanitizer import EXPLORED, RULES, explore
-from warploom.emulator.sanitizer.rules import Example
-from warploom.emulator.sanitizer.rules.schema import FILL
+from warploom.emulator.diagnosis.report import Finding, Report
 from warploom.errors import DeadlockError
 from warploom.kernels import walkthrough
 from warploom.runtime import emulate
+from warploom.sanitizer import EXPLORED, RULES, explore
+from warploom.sanitizer.rules import Example
+from warploom.sanitizer.rules.schema import FILL
 
 FAILED = Report("k", findings=[Finding("data-race", "two warps")])
 PASSED = Report("k")

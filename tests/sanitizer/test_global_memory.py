@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.sanitizer.running import SCHEDULES, rules
-from warploom.emulator.sanitizer.rules import Example
-from warploom.emulator.sanitizer.rules.schema import COMMIT, DESCRIPTORS, FENCE_WGMMA, WAIT_WGMMA, ZERO, multiply
+from warploom.sanitizer.rules import Example
+from warploom.sanitizer.rules.schema import COMMIT, DESCRIPTORS, FENCE_WGMMA, WAIT_WGMMA, ZERO, multiply
 
 schedules = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}-{seed}" for name, seed in SCHEDULES])
 RACES = {"global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete"}

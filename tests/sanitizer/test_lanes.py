@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.sanitizer.running import rules
-from warploom.emulator.sanitizer import EXPLORED
-from warploom.emulator.sanitizer.rules import Example
-from warploom.emulator.sanitizer.rules.schema import FILL, STORE, STORED, wait
+from warploom.sanitizer import EXPLORED
+from warploom.sanitizer.rules import Example
+from warploom.sanitizer.rules.schema import FILL, STORE, STORED, wait
 
 APART = """
 @%first mbarrier.init.shared::cta.b64 [bar], 1;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from warploom.emulator.sanitizer.layout import _uneven_columns, _uneven_rows
+from warploom.sanitizer.checkers.layout import _uneven_columns, _uneven_rows
 
 ROW_BYTES = 4096
 ROWS = np.arange(8)[:, None]

@@ -9,7 +9,7 @@ import pytest
 from tests.sanitizer.published_bugs import BUGS, Bug
 from tests.sanitizer.running import SCHEDULES, findings, run
 from warploom import asm
-from warploom.emulator.sanitizer import RULES
+from warploom.sanitizer import RULES
 
 PAGE = Path(__file__).parents[2] / "docs" / "published-bugs.md"
 bugs = pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)

@@ -6,8 +6,8 @@ import pytest
 
 from tests.sanitizer.running import SCHEDULES, findings, rules, run
 from warploom import asm
-from warploom.emulator.sanitizer.rules import ERROR, RULES
 from warploom.errors import EmulationError
+from warploom.sanitizer.rules import ERROR, RULES
 
 WITH_EXAMPLES = [rule for rule in RULES.values() if rule.bad is not None]
 SCHEDULE_IDS = [f"{name}-{seed}" for name, seed in SCHEDULES]

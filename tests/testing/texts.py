@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from warploom.emulator.sanitizer.rules import RULES
+from warploom.sanitizer.rules import RULES
 
 COPY = """\
 .version 8.7

@@ -18,10 +18,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ..emulator.report import Finding
-from ..emulator.sanitizer.rendering import Sources
+from ..emulator.diagnosis.report import Finding
 from ..errors import ArgumentError, ArgumentTypeError, WarploomError
 from ..runtime import launch_file, program_of
+from ..sanitizer.report.rendering import Sources
 from ..testing import Checked, check_emulated, check_folder, check_static, check_text, texts_in
 from . import find, sarif
 from .findings import say_checked

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from ..emulator.report import Finding
-from ..emulator.sanitizer.rendering import Sources, render
+from ..emulator.diagnosis.report import Finding
+from ..sanitizer.report.rendering import Sources, render
 from ..testing import Checked
 from .output import SEVERITY_STYLE, console, say
 

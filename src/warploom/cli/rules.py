@@ -10,8 +10,8 @@ import typer
 from rich.text import Text
 
 from .. import errors
-from ..emulator.sanitizer.rules import RULES, Example, Rule
 from ..errors import ArgumentError
+from ..sanitizer.rules import RULES, Example, Rule
 from .output import SEVERITY_STYLE, console, say, say_json, table
 
 COVERAGE = "docs/sanitizer-coverage.md"

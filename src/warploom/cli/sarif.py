@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..emulator.report import Finding, Side
-from ..emulator.sanitizer.rendering import Sources
-from ..emulator.sanitizer.rules import RULES
+from ..emulator.diagnosis.report import Finding, Side
 from ..errors import SourceLocation
+from ..sanitizer.report.rendering import Sources
+from ..sanitizer.rules import RULES
 from ..testing import Checked
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

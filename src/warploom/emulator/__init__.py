@@ -1,5 +1,6 @@
 """The CPU machine: runs any PTX, lanes vectorised with NumPy, asynchronous operations completing later.
 
-`api.run` runs one launch. A kernel's tree becomes `code` (by `flatten`, `decode` and the handlers of `ops`), which the
-`scheduler` runs on a `machine`; `engine` holds what is in flight; `observer` is where a checker listens.
+`api.run` runs one launch. The rooms, from the ground up: `numerics` (arithmetic), `machine` (state), `program` (a text
+made ready to run), `engines` (what completes later), `ops` (what each instruction does), `diagnosis` (reports),
+`schedule` (who runs next). Observers, such as the sanitizer, stand above this floor and are passed to `api.run`.
 """

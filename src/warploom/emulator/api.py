@@ -19,20 +19,19 @@ import numpy as np
 from ..asm.nodes import Function, Module
 from ..errors import ArgumentError, ArgumentTypeError, EmulationError, UnsupportedInstructionError
 from ..isa import dtypes
-from .code import Code
-from .engine import Engine
-from .flatten import DeclaredVariable
-from .guided import Choose, Guided
-from .machine import Machine, Model
-from .memory import Allocation, GlobalMemory, Region
-from .names import SharedPart, WarpRole
-from .observer import Observer
+from .diagnosis.report import Report
+from .engines.engine import Engine
+from .engines.tma import TensorMapArgument, bind_tensor_map
+from .machine.machine import Machine, Model
+from .machine.memory import Allocation, GlobalMemory, Region
+from .machine.observer import Observer
+from .machine.symbols import SharedPart, WarpRole
 from .ops import HANDLERS
-from .policy import make_policy
-from .report import Report
-from .sanitizer import Sanitizer
-from .scheduler import Scheduler
-from .tma import TensorMapArgument, bind_tensor_map
+from .program.code import Code
+from .program.flatten import DeclaredVariable
+from .schedule.controlled import Choose, Guided
+from .schedule.policy import make_policy
+from .schedule.scheduler import Scheduler
 
 Argument: TypeAlias = "np.ndarray | np.generic | TensorMapArgument"
 Dim3: TypeAlias = "tuple[int, int, int]"
@@ -48,7 +47,7 @@ def run(
     block: Dim3 | None = None,
     cluster: Dim3 | None = None,
     dynamic_smem: int = 0,
-    check: bool = False,
+    detailed: bool = False,
     schedule: str = "lazy",
     seed: int = 0,
     max_steps: int = 200_000_000,
@@ -59,7 +58,7 @@ def run(
     shared_parts: Sequence[SharedPart] = (),
     roles: Sequence[WarpRole] = (),
     names: Mapping[str, str] = NO_NAMES,
-    watch: Callable[[Machine], Observer] | None = None,
+    watch: Sequence[Callable[[Machine], Observer]] = (),
     choose: Choose | None = None,
     dependent: bool = False,
 ) -> Report:
@@ -70,21 +69,21 @@ def run(
         grid, block, cluster: sizes in CTAs, threads and CTAs. `block` and `cluster` default to the text's
             `.reqntid`/`.maxntid` and `.reqnctapercluster`.
         dynamic_smem: bytes of dynamic shared memory.
-        check: count bank conflicts and sectors, and run the sanitizer.
+        detailed: count bank conflicts and sectors too, which costs time.
         schedule, seed: see `policy`.
         numerics: "exact" or "hardware", see `numerics`.
         on_progress: called with (clusters done, clusters in all).
         max_clusters: run only the first clusters of the grid (for estimates).
         shared_parts, roles, names: the author's names for parts of shared variables, for warps, and for the buffers
             behind parameters (by the parameter's name), for messages.
-        watch: makes the observer that sees the run's events; instead of the sanitizer, so without `check`.
+        watch: makers of the observers that see the run's events; what they find is in the report.
         choose: makes every choice of the machine, in place of the schedule; see `guided`.
         dependent: the launch may overlap the end of the grid in front (PTX ISA 9.7.13.13), for the sanitizer.
 
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
     started = time.perf_counter()
-    if check and watch is not None:
+    if len(watch) > 1:
         raise ArgumentError("a machine has one observer: the sanitizer, or the one that watches", hint="check=False")
     function = find_entry(module, entry)
     block = block or _required(function, ("reqntid", "maxntid")) or (1, 1, 1)
@@ -105,13 +104,12 @@ def run(
         outputs = _bind(code, function, arguments, memory, parameters, maps, names)
         machine = Machine(
             code, memory, parameters, grid, block, cluster, dynamic_smem, model or Model(),
-            lambda machine: Engine(machine, schedule, seed), buffers, check,
+            lambda machine: Engine(machine, schedule, seed), buffers, detailed,
         )  # fmt: skip
         machine.tensor_maps = maps
         machine.numerics = numerics
         machine.dependent = dependent
-        sanitizer = Sanitizer(machine) if check else None
-        machine.observer = sanitizer if watch is None else watch(machine)
+        observer = machine.observer = watch[0](machine) if watch else None
         scheduler = (
             Scheduler(machine, make_policy(schedule, seed), max_steps, on_progress)
             if choose is None
@@ -122,15 +120,15 @@ def run(
         try:
             scheduler.run()
         except EmulationError as error:
-            if sanitizer is not None:
-                sanitizer.stands_still()
-                error.findings = tuple(sanitizer.report())
+            if observer is not None:
+                observer.stands_still()
+                error.findings = tuple(observer.report())
             raise
     machine.counters.instructions = machine.steps
     return Report(
         entry=function.name,
         outputs=outputs,
-        findings=sanitizer.report() if sanitizer is not None else [],
+        findings=observer.report() if observer is not None else [],
         counters=machine.counters,
         schedule=schedule,
         seed=seed,

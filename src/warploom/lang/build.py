@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import asm
 from ..asm import nodes
 from ..asm.printer import to_text
-from ..emulator.names import SharedPart, WarpRole
+from ..emulator.machine.symbols import SharedPart, WarpRole
 from ..errors import SourceLocation, TraceError, WarploomError
 from ..isa import arch as isa_arch
 from ..isa import dtypes

@@ -24,7 +24,7 @@ from .trace import CURRENT
 
 if TYPE_CHECKING:
     from ..driver.resources import Resources
-    from ..emulator.report import Report
+    from ..emulator.diagnosis.report import Report
 
 _building = CURRENT.get  # a bound method: the check costs a call little
 

@@ -21,7 +21,7 @@ class Buffer:
         offset, size, align: bytes.
         detail: type, shape and layout in words.
         count: mbarriers or stages in it.
-        row_bytes, rows, swizzle: where a piece has rows, how they lie; see `emulator.names.SharedPart`.
+        row_bytes, rows, swizzle: where a piece has rows, how they lie; see `emulator.machine.symbols.SharedPart`.
     """
 
     kind: str

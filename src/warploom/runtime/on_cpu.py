@@ -25,10 +25,10 @@ from .validate import whole
 
 if TYPE_CHECKING:
     from ..asm.nodes import Module
-    from ..emulator.guided import Choose
-    from ..emulator.machine import Machine as EmulatedMachine
-    from ..emulator.observer import Observer
-    from ..emulator.report import Report
+    from ..emulator.diagnosis.report import Report
+    from ..emulator.machine.machine import Machine as EmulatedMachine
+    from ..emulator.machine.observer import Observer
+    from ..emulator.schedule.controlled import Choose
 
 NUMERICS = ("exact", "hardware")
 EXPLORE, EXHAUSTIVE = "explore", "exhaustive"
@@ -69,7 +69,7 @@ def emulate(
         max_steps: most warp instructions; None: `config.emulator.max_steps`.
         machine: the GPU to be, `H200(sms=4)`; None: the usual one of the program's target.
         numerics: "exact", or "hardware" for the tensor cores' own rounding.
-        watch: makes an `emulator.observer.Observer` that sees the run's events; with check=False.
+        watch: makes an `emulator.machine.observer.Observer` that sees the run's events; with check=False.
 
     The report's `outputs` are the out arrays of a kernel, in the caller's framework; of a text, its arrays. Raises
     ArgumentError, ArgumentTypeError for a wrong call, CostLimitError for one that would take too long, and
@@ -110,10 +110,11 @@ def run(
     runs: int | None = None,
 ) -> Report:
     """Emulate a call that has been looked at."""
-    from ..emulator import api, exhaustive
-    from ..emulator.machine import Model
-    from ..emulator.report import Report
-    from ..emulator.sanitizer import explore
+    from ..emulator import api
+    from ..emulator.diagnosis.report import Report
+    from ..emulator.machine.machine import Model
+    from ..emulator.schedule import exhaustive
+    from ..sanitizer import Sanitizer, explore
 
     program = call.program
     _check_options(machine, seed, max_steps, numerics)
@@ -148,7 +149,7 @@ def run(
             block=bound.block,
             cluster=bound.cluster,
             dynamic_smem=bound.dynamic_smem,
-            check=check,
+            detailed=check,
             schedule=pair[0],
             seed=pair[1],
             max_steps=steps,
@@ -161,7 +162,7 @@ def run(
             choose=choose,
             dependent=program.pdl,
             names={parameter.name: parameter.source for parameter in program.parameters},
-            watch=watch,
+            watch=[maker for maker in (Sanitizer if check else None, watch) if maker is not None],
         )
 
     usual = ("lazy", seed) if schedule in (EXPLORE, EXHAUSTIVE) else (schedule, seed)
@@ -244,7 +245,7 @@ def _clusters(bound: Bound) -> int:
 
 def _values(bound: Bound, copy: bool = False) -> list[Any]:
     """The emulator's arguments. One array is one object, however many parameters point to it."""
-    from ..emulator.tma import TensorMapArgument
+    from ..emulator.engines.tma import TensorMapArgument
 
     written = {spec.name for spec in bound.program.arrays if spec.writes} if bound.program.arrays else set(bound.names)
     overhanging = {spec.name for spec in bound.program.arrays if spec.overhang}
@@ -271,7 +272,7 @@ def _host(array: ArrayView, copy: bool) -> np.ndarray:
         host = host.reshape(1)
     if not copy:
         return host
-    from ..emulator.memory import OVERHANG, room_behind
+    from ..emulator.machine.memory import OVERHANG, room_behind
 
     low, high = array.span
     room = min(room_behind(host), OVERHANG + 1)  # as far as it can matter

@@ -8,10 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..emulator.exhaustive import BOUND, Interleavings
-from ..emulator.sanitizer.rendering import Sources
+from ..emulator.schedule.exhaustive import BOUND, Interleavings
 from ..errors import ArgumentError
 from ..runtime import emulate, program_of
+from ..sanitizer.report.rendering import Sources
 from .checked import Checked, check_emulated
 
 SEVERITIES = ("error", "warning", "performance")

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from .. import asm
-from ..emulator.exhaustive import Interleavings
-from ..emulator.report import Finding
-from ..emulator.sanitizer.rendering import Sources, as_text, render
+from ..emulator.diagnosis.report import Finding
+from ..emulator.schedule.exhaustive import Interleavings
 from ..errors import EmulationError, PtxSyntaxError, VerificationError, WarploomError
 from ..runtime import Program, emulate, launch_file
+from ..sanitizer.report.rendering import Sources, as_text, render
 
 ERROR = "error"
 STATIC_ONLY = "static only: no launch given"

@@ -9,7 +9,7 @@ import importlib
 import pkgutil
 from collections.abc import Iterable
 
-from ..handlers import Handler
+from ..program.handlers import Handler
 
 
 def _assemble() -> dict[str, Handler]:

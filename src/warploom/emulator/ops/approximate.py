@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
-from ..ieee import flush
+from ..machine.frame import Frame
+from ..numerics.rounding import flush
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 from .floating import Function, doubles, step32
 from .integer import spread
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...errors import InvalidOperandError, VerificationError
-from .. import mbarrier
-from ..boxes import CHUNK_DTYPE
-from ..bulk import Scattered
-from ..decode import AddressOperand, Decode
-from ..engine import AsyncOperation, Issuer
-from ..frame import Frame
-from ..handlers import Handlers, Step, Wait
-from ..machine import Cta
-from ..registers import WARP
+from ..engines.boxes import CHUNK_DTYPE
+from ..engines.bulk import Scattered
+from ..engines.engine import AsyncOperation, Issuer
+from ..machine import mbarrier
+from ..machine.frame import Frame
+from ..machine.machine import Cta
+from ..machine.registers import WARP
+from ..program.decode import AddressOperand, Decode
+from ..program.handlers import Handlers, Step, Wait
 
 HANDLERS = Handlers()
 ELEMENTS: dict[int, np.dtype] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64), 16: CHUNK_DTYPE}

@@ -14,10 +14,10 @@ import numpy as np
 
 from ...isa import dtypes
 from ...isa.dtypes import DType
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
-from ..memory import SHARED_WINDOW, WINDOW_SIZE
+from ..machine.frame import Frame
+from ..machine.memory import SHARED_WINDOW, WINDOW_SIZE
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 from .memory import elements_of
 
 HANDLERS = Handlers()

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...errors import InvalidOperandError
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step, Wait
-from ..lanes import lane_value
-from ..machine import Cta, mask_of
-from ..registers import WARP
+from ..machine.frame import Frame
+from ..machine.lanes import lane_value
+from ..machine.machine import Cta, mask_of
+from ..machine.registers import WARP
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step, Wait
 
 HANDLERS = Handlers()
 BARRIERS = 16

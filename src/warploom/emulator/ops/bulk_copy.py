@@ -12,9 +12,8 @@ import numpy as np
 
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
-from .. import mbarrier, shared
-from ..boxes import POISON
-from ..bulk import (
+from ..engines.boxes import POISON
+from ..engines.bulk import (
     MULTIPLE,
     Bytes,
     check_alive,
@@ -26,14 +25,16 @@ from ..bulk import (
     shared_bytes,
     signal_at,
 )
-from ..decode import Decode
-from ..engine import AsyncOperation, Issuer
-from ..frame import Frame
-from ..groups import groups_of, note_store
-from ..handlers import Handlers, Step, Wait
-from ..lanes import lane_value
-from ..machine import Cta
-from ..reductions import combine
+from ..engines.engine import AsyncOperation, Issuer
+from ..engines.groups import groups_of, note_store
+from ..machine import mbarrier
+from ..machine import shared_address as shared
+from ..machine.frame import Frame
+from ..machine.lanes import lane_value
+from ..machine.machine import Cta
+from ..numerics.reductions import combine
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step, Wait
 
 HANDLERS = Handlers()
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
-from ..allotment import launch_registers
-from ..decode import Decode
-from ..engine import AsyncOperation
-from ..frame import Frame
-from ..handlers import Handlers, Step, Wait
-from ..machine import Cluster, Cta, Warp, mask_of
-from ..mbarrier import arrivals_in_flight
-from ..memory import OFFSET_MASK, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE
-from ..registers import WARP
+from ..engines.engine import AsyncOperation
+from ..machine.frame import Frame
+from ..machine.machine import Cluster, Cta, Warp, mask_of
+from ..machine.mbarrier import arrivals_in_flight
+from ..machine.memory import OFFSET_MASK, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE
+from ..machine.registers import WARP
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step, Wait
+from ..program.register_budget import launch_registers
 
 HANDLERS = Handlers()
 

@@ -8,10 +8,10 @@ import numpy as np
 
 from ...isa import dtypes
 from ...isa.instructions import compare as rows
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
-from ..ieee import TINY32, bf16_to_f32, flush
+from ..machine.frame import Frame
+from ..numerics.rounding import TINY32, bf16_to_f32, flush
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 from .integer import spread
 
 HANDLERS = Handlers()

@@ -16,10 +16,8 @@ from ...asm.nodes import Sink
 from ...isa import dtypes
 from ...isa.dtypes import DType
 from ...isa.instructions import convert as rows
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
-from ..ieee import (
+from ..machine.frame import Frame
+from ..numerics.rounding import (
     FORMATS,
     NAN32,
     bf16_to_f32,
@@ -35,6 +33,8 @@ from ..ieee import (
     to_integral,
     two_sum,
 )
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 from .integer import spread
 
 HANDLERS = Handlers()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ...isa import dtypes
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
-from ..ieee import FORMATS, f16_bits, f32_to_bf16, half_bits, half_values, round_to
+from ..machine.frame import Frame
+from ..numerics.rounding import FORMATS, f16_bits, f32_to_bf16, half_bits, half_values, round_to
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 from .convert import bits_of, reader, relu_of
 from .integer import spread
 

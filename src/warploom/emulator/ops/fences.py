@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ...errors import MisalignedError, VerificationError
 from ...isa.tensor_map import MAP_BYTES
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
+from ..machine.frame import Frame
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()
 MAP_ALIGNMENT = 64

@@ -12,20 +12,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ...isa import dtypes
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
-from ..ieee import (
-    NAN32,
-    add32,
-    directed64,
-    flush,
-    fma32,
-    fma64,
-    round32,
-    saturate,
-    suspicious,
-)
+from ..machine.frame import Frame
+from ..numerics.rounding import NAN32, add32, directed64, flush, fma32, fma64, round32, saturate, suspicious
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 from .integer import spread
 
 HANDLERS = Handlers()

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ...isa import dtypes
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
-from ..ieee import FORMATS, add_odd, flush, half_bits, half_values, round_to, saturate
+from ..machine.frame import Frame
+from ..numerics.rounding import FORMATS, add_odd, flush, half_bits, half_values, round_to, saturate
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 from .floating import least_or_greatest
 from .integer import spread
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
+from ..machine.frame import Frame
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()
 

@@ -12,9 +12,9 @@ from ...errors import EmulationError
 from ...isa import dtypes
 from ...isa.fragments import WARP, matrix_b16
 from ...isa.instructions.matrix import matrices
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
+from ..machine.frame import Frame
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()
 

@@ -1,4 +1,4 @@
-"""What the mbarrier instructions do. The object itself is in `emulator.mbarrier`. PTX ISA 9.7.13.15."""
+"""What the mbarrier instructions do. The object itself is in `machine.mbarrier`. PTX ISA 9.7.13.15."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from ...asm.nodes import Sink
 from ...errors import InvalidOperandError
 from ...isa import dtypes
-from .. import mbarrier
-from ..decode import AddressOperand, Decode
-from ..engine import AsyncOperation, Issuer
-from ..frame import Frame
-from ..handlers import Handlers, Step, Wait
-from ..lanes import lane_array, lane_value
-from ..machine import Cta
-from ..mbarrier import MBarrier
+from ..engines.engine import AsyncOperation, Issuer
+from ..machine import mbarrier
+from ..machine.frame import Frame
+from ..machine.lanes import lane_array, lane_value
+from ..machine.machine import Cta
+from ..machine.mbarrier import MBarrier
+from ..program.decode import AddressOperand, Decode
+from ..program.handlers import Handlers, Step, Wait
 
 HANDLERS = Handlers()
 

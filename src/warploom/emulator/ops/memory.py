@@ -11,10 +11,10 @@ import numpy as np
 from ...asm.nodes import Operand, Register, Sink, Vector
 from ...isa import dtypes
 from ...isa.dtypes import DType
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
-from ..memory import LOCAL_WINDOW, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE
+from ..machine.frame import Frame
+from ..machine.memory import LOCAL_WINDOW, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()
 

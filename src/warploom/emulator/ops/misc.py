@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ...errors import EmulationError
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
+from ..machine.frame import Frame
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()
 

@@ -10,11 +10,11 @@ from ...isa import dtypes
 from ...isa.dtypes import DType
 from ...isa.fragments import Fragment, mma_a, mma_b, mma_c, volta_a, volta_b, volta_c
 from ...isa.instructions.mma import shape_of
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
-from ..numerics import Product, multiply_accumulate
-from ..tensor_registers import gather, scatter
+from ..machine.frame import Frame
+from ..numerics.tensor_core import Product, multiply_accumulate
+from ..numerics.tensor_registers import gather, scatter
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 from .matrix import whole_warps
 
 HANDLERS = Handlers()

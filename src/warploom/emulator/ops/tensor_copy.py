@@ -13,17 +13,19 @@ import numpy as np
 from ...errors import ArgumentError, InvalidOperandError, MisalignedError, VerificationError
 from ...isa import dtypes
 from ...isa.tensor_map import MAP_BYTES
-from .. import mbarrier, shared, tma
-from ..boxes import TENSOR_ALIGNMENT, Box, SharedBox
-from ..bulk import check_alive, members, own_barrier, signal_at
-from ..decode import AddressOperand, Decode
-from ..engine import AsyncOperation, Issuer
-from ..frame import Frame
-from ..groups import note_store
-from ..handlers import Handlers, Step
-from ..lanes import lane_value
-from ..memory import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE, Region
-from ..reductions import combine
+from ..engines import tma
+from ..engines.boxes import TENSOR_ALIGNMENT, Box, SharedBox
+from ..engines.bulk import check_alive, members, own_barrier, signal_at
+from ..engines.engine import AsyncOperation, Issuer
+from ..engines.groups import note_store
+from ..machine import mbarrier
+from ..machine import shared_address as shared
+from ..machine.frame import Frame
+from ..machine.lanes import lane_value
+from ..machine.memory import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE, Region
+from ..numerics.reductions import combine
+from ..program.decode import AddressOperand, Decode
+from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()
 MAP_ALIGNMENT = 64

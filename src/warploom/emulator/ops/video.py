@@ -8,9 +8,9 @@ import numpy as np
 
 from ...isa import dtypes
 from ...isa.instructions.video import OPERATIONS
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
+from ..machine.frame import Frame
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 from .integer import spread
 
 HANDLERS = Handlers()

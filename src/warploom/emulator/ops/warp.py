@@ -16,13 +16,13 @@ import numpy as np
 
 from ...errors import InvalidOperandError
 from ...isa import dtypes
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step, Wait
-from ..registers import WARP
+from ..machine.frame import Frame
+from ..machine.registers import WARP
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step, Wait
 
 if TYPE_CHECKING:
-    from ..machine import Fragment
+    from ..machine.machine import Fragment
 
 HANDLERS = Handlers()
 

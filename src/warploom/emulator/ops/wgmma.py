@@ -19,19 +19,19 @@ from ...isa import dtypes
 from ...isa.descriptors import decode as decode_descriptor
 from ...isa.fragments import Fragment, wgmma_a, wgmma_d
 from ...isa.instructions.mma import shape_of
-from ..decode import Decode
-from ..engine import AsyncOperation, Issuer
-from ..frame import Frame
-from ..handlers import Handlers, Step, Wait
-from ..memory import Region
-from ..numerics import Product, multiply_accumulate
-from ..operands import OperandPlace, SharedOperand
-from ..registers import RegisterList
-from ..tensor_registers import gather, scatter
+from ..engines.engine import AsyncOperation, Issuer
+from ..engines.matrix_operands import OperandPlace, SharedOperand
+from ..machine.frame import Frame
+from ..machine.memory import Region
+from ..machine.registers import RegisterList
+from ..numerics.tensor_core import Product, multiply_accumulate
+from ..numerics.tensor_registers import gather, scatter
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step, Wait
 from .mma import BITS
 
 if TYPE_CHECKING:
-    from ..machine import Cta
+    from ..machine.machine import Cta
 
 HANDLERS = Handlers()
 POISON = np.uint32(0xFFFFFFFF)

@@ -12,11 +12,11 @@ from ...isa.dtypes import DType
 from ...isa.fragments import Fragment, wmma
 from ...isa.instructions.mma import shape_of
 from ...isa.instructions.wmma import registers
-from ..decode import Decode
-from ..frame import Frame
-from ..handlers import Handlers, Step
-from ..numerics import Product
-from ..tensor_registers import join, split
+from ..machine.frame import Frame
+from ..numerics.tensor_core import Product
+from ..numerics.tensor_registers import join, split
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
 from .matrix import whole_warps
 from .mma import BITS, product_step
 

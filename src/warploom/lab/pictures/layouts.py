@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...emulator.frame import Frame
-from ...emulator.machine import Machine
-from ...emulator.memory import Region
-from ...emulator.observer import Observer
+from ...emulator.machine.frame import Frame
+from ...emulator.machine.machine import Machine
+from ...emulator.machine.memory import Region
+from ...emulator.machine.observer import Observer
 from ...isa import fragments
 from ...isa.fragments import Fragment
 from ...isa.swizzle import Swizzle

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ...emulator.engine import AsyncOperation, Issuer
-from ...emulator.frame import Frame
-from ...emulator.machine import Cta, Machine
-from ...emulator.mbarrier import Event, MBarrier
-from ...emulator.memory import Region
-from ...emulator.observer import Meeting, Observer
+from ...emulator.engines.engine import AsyncOperation, Issuer
+from ...emulator.machine.frame import Frame
+from ...emulator.machine.machine import Cta, Machine
+from ...emulator.machine.mbarrier import Event, MBarrier
+from ...emulator.machine.memory import Region
+from ...emulator.machine.observer import Meeting, Observer
 from ...emulator.ops.wgmma import Multiply
 from ...lang import Kernel
 from ...runtime.machine import H200

@@ -1,0 +1,213 @@
+"""What to say when nothing can run any more: who waits, for what, what is missing, and who came so far.
+
+Threads that wait for the same in the same place are one line: warps as ranges, CTAs as a list. A barrier is called what
+its author calls it, and a barrier of the waiting CTA needs no rank.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from ...errors import DeadlockError, SourceLocation
+from ..machine.machine import FULL, Cta, Fragment, Machine, Warp
+from ..machine.mbarrier import MBarrier
+from .phases import came_in
+
+DEADLOCK = "deadlock: no thread can run and no copy is in flight"
+SHOWN = 4
+"""CTAs, and groups of arrivals, that are listed one by one."""
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Threads that wait for the same thing at the same place.
+
+    Attributes:
+        who: role and warps; ctas: which.
+        reason: what they wait for; missing: what it lacks; came: what has come so far.
+        before: what came in the phase before and has not come in this one.
+    """
+
+    who: str
+    reason: str
+    missing: str
+    came: tuple[str, ...]
+    before: tuple[str, ...]
+    location: SourceLocation | None
+    text: str
+    ctas: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.who} in {self.where()}",
+            f"waits for {self.reason}" + (f": {self.missing}" * bool(self.missing)),
+            f"at      {self.location or ''}  {self.text}",
+        ]
+        if self.came or self.missing:
+            first, *rest = self.came or ("nothing",)
+            lines += [f"so far  {first}", *(f"        {one}" for one in rest)]
+        lines += [f"before  {one}, not in this phase" for one in self.before]
+        return "\n      ".join(lines)
+
+    def what(self) -> str:
+        """What they wait for, and below it what has come."""
+        lines = [f"waits for {self.reason}" + (f": {self.missing}" * bool(self.missing))]
+        lines += [f"so far: {one}" for one in self.came or ("nothing",) * bool(self.missing)]
+        lines += [f"in the phase before: {one}, not in this one" for one in self.before]
+        return "\n".join(lines)
+
+    def where(self) -> str:
+        """The CTAs in words."""
+        if len(self.ctas) <= SHOWN:
+            return ", ".join(self.ctas)
+        return f"{len(self.ctas)} CTAs, the first of them {self.ctas[0]}"
+
+
+@dataclass
+class _Line:
+    """A line being put together: warps and their lanes by CTA."""
+
+    warps: dict[Cta, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
+    waits: list[tuple[MBarrier, Cta, int]] = field(default_factory=list)
+    text: str = ""
+
+
+def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
+    """The error for a machine in which no thread can go on. `spinning`: some poll without anything changing."""
+    lines: dict[tuple[object, ...], _Line] = defaultdict(_Line)
+    only_barriers = True
+    for cta, warp, fragment in _fragments(machine):
+        wait = fragment.wait
+        only_barriers &= wait is not None and wait.kind not in ("poll", "loop")
+        operation = machine.code.operations[fragment.pc]
+        about = _about(fragment)
+        words = _mbarrier_words(cta, about) if about else ((wait.describe() if wait else "its turn"), "", (), ())
+        location = operation.instruction.location
+        # An unrolled line waits with other registers in each of its copies: it is one place.
+        line = lines[(*words, location, operation.instruction.opcode if location else operation.text)]
+        line.text = line.text or operation.text
+        line.warps[cta][warp.index] = fragment.lanes
+        line.waits += [(barrier, cta, warp.index) for barrier, _ in about]
+    blocked = [_blocked(key, line) for key, line in lines.items()]
+    blocked.sort(key=lambda one: not (one.came and one.missing))  # who has part of what it needs is nearest the cause
+    not_started = machine.clusters_in_grid[0] * machine.clusters_in_grid[1] * machine.clusters_in_grid[2]
+    not_started -= machine.counters.ctas // max(1, _cluster_size(machine)) + len(machine.resident)
+    extra = f"; {not_started} cluster(s) of the grid have not started, for lack of room" if not_started > 0 else ""
+    first = blocked[0] if blocked else None
+    error = DeadlockError(
+        ("the kernel polls for ever" if spinning and not only_barriers else DEADLOCK) + extra,
+        where=f"{first.location or ''}  {first.text}" if first else None,
+        blocked=tuple(map(str, blocked)) + tuple(f"in flight: {line}" for line in machine.engine.describe_pending()),
+        consequence="the kernel hangs on hardware",
+        hint=_hint([wait for line in lines.values() for wait in line.waits]),
+    )
+    error.waits = tuple(blocked)
+    error.location = first.location if first else None
+    return error
+
+
+def _fragments(machine: Machine) -> list[tuple[Cta, Warp, Fragment]]:
+    return [
+        (cta, warp, fragment)
+        for cluster in machine.resident
+        for cta in cluster.ctas
+        for warp in cta.warps
+        for fragment in warp.fragments
+    ]
+
+
+def _about(fragment: Fragment) -> list[tuple[MBarrier, int | None]]:
+    """The mbarriers a fragment waits for, with the parity it names."""
+    about = fragment.wait.about() if fragment.wait is not None and fragment.wait.about is not None else ()
+    return [(barrier, parity) for barrier, parity in about if isinstance(barrier, MBarrier)]
+
+
+def _mbarrier_words(
+    cta: Cta, about: list[tuple[MBarrier, int | None]]
+) -> tuple[str, str, tuple[str, ...], tuple[str, ...]]:
+    """Reason, what is missing, what came, and what came in the phase before only; the same words in every CTA."""
+    barrier, parity = about[0]
+    name = barrier.name if barrier.cta is not cta else cta.machine.code.name_shared(barrier.offset)
+    also = f" and {len(about) - 1} more" if len(about) > 1 else ""
+    phase = f"phase {barrier.phase}" + ("" if parity is None else f" (parity {parity})")
+    now = came_in(barrier.log.get(barrier.phase, []))
+    before = came_in(barrier.log.get(barrier.phase - 1, []))
+    lost = tuple(text for who, text in before.items() if who not in now) if now else ()
+    return f"mbarrier {name}, {phase}{also}", barrier.missing(), tuple(now.values()), lost
+
+
+def _blocked(key: tuple[object, ...], line: _Line) -> Blocked:
+    reason, missing, came, before, location, _ = key
+    warps = {warp: lanes for found in line.warps.values() for warp, lanes in found.items()}
+    return Blocked(
+        _threads(warps, next(iter(line.warps))),
+        str(reason), str(missing), came, before, location, line.text,  # type: ignore[arg-type]
+        tuple(cta.describe() for cta in line.warps),
+    )  # fmt: skip
+
+
+def _threads(warps: dict[int, int], cta: Cta) -> str:
+    """Warps by role and as ranges; of parts of warps their threads."""
+    whole = [warp for warp, lanes in warps.items() if lanes in (FULL, cta.warps[warp].alive)]
+    parts = [cta.describe_warps(whole)] if whole else []
+    for warp, lanes in sorted(warps.items()):
+        if warp not in whole:
+            role, count = cta.machine.code.role(warp), lanes.bit_count()
+            one = f"thread {warp * 32 + lanes.bit_length() - 1}" if count == 1 else f"{count} threads of warp {warp}"
+            parts.append(f"{role} ({one})" if role else one)
+    return ", ".join(parts)
+
+
+def _hint(waits: list[tuple[MBarrier, Cta, int]]) -> str | None:
+    """What to look at, where the state of the barriers tells it. `waits`: barriers, each with a warp that waits."""
+    for barrier, _, _ in waits:
+        announced, brought = (_sum(barrier, what) for what in ("expect", "complete"))
+        if barrier.pending == 0 and barrier.tx:
+            return (
+                f"phase {barrier.phase} of {_local(barrier)} has {announced} bytes announced and {brought} brought: "
+                "announce the bytes of all its copies, no more and no less"
+            )
+    for barrier, cta, warp in waits:
+        if barrier.phase == 0 and not barrier.log.get(0):
+            others = {id(other): other for other, _, _ in waits if other is not barrier and other.phase == 0}
+            if others and not any(_came_to(other, cta, warp) for other in others.values()):
+                names = dict.fromkeys(_local(other) for other in (barrier, *others.values()))
+                return (
+                    f"{' and '.join(list(names)[:2])} are in their first phase, and each side waits for the other: one "
+                    "must pass at first. Who waits for room waits with parity 1, which a fresh barrier lets through"
+                )
+    for barrier, _, _ in waits:
+        came = _sum(barrier, "arrive")
+        if came and barrier.pending:
+            return (
+                f"{_local(barrier)} is initialised for {barrier.expected} arrivals a phase and {came} came: let the "
+                "missing ones arrive, or change the count of mbarrier.init"
+            )
+    for barrier, _, _ in waits:
+        if barrier.pending and not barrier.log.get(barrier.phase):
+            return f"nobody has arrived on {_local(barrier)} in phase {barrier.phase}: look where those are who should"
+    return None
+
+
+def _came_to(barrier: MBarrier, cta: Cta, warp: int) -> bool:
+    """Whether a warp has done anything to a barrier in the phases that are remembered."""
+    return any(
+        event.by.frame.cta is cta and event.by.frame.first_warp + (event.by.lane or 0) // 32 == warp
+        for events in barrier.log.values()
+        for event in events
+    )
+
+
+def _local(barrier: MBarrier) -> str:
+    """A barrier's name within its CTA."""
+    return barrier.cta.machine.code.name_shared(barrier.offset)
+
+
+def _sum(barrier: MBarrier, what: str) -> int:
+    return sum(event.amount for event in barrier.log.get(barrier.phase, []) if event.what == what)
+
+
+def _cluster_size(machine: Machine) -> int:
+    x, y, z = machine.cluster_shape
+    return x * y * z

@@ -1,0 +1,238 @@
+"""The boxes that TMA moves: their part of a tensor in global memory and their place in shared memory.
+
+The part of a box inside its tensor is itself a box, so a copy is one strided assignment; in shared memory rows are
+moved as 16-byte chunks at swizzled places. PTX ISA 5.5 (tensors, swizzling), 9.7.9.27 (tensor copies).
+
+Loads read exactly the tensor. Stores and reductions write rows in whole 16-byte pieces: where the innermost extent is
+no multiple of 16 bytes, they also write what lies behind it in its last piece. Outer dimensions are exact. In no
+document; measured on an H200 (docs/measured-facts.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import InvalidOperandError, OutOfBoundsError
+from ...isa.swizzle import Swizzle
+from ...isa.tensor_map import TensorMapSpec
+from ..machine import shared_address as shared
+from .engine import Issuer
+from .tma import BoundMap
+
+if TYPE_CHECKING:
+    from ..machine.machine import Cta
+    from ..machine.memory import Allocation, GlobalMemory, Region
+
+CHUNK = 16
+CHUNK_DTYPE = np.dtype(np.complex128)
+"""Any 16-byte element type that NumPy gathers fast; the numbers are never looked at."""
+POISON = 0xFF
+TENSOR_ALIGNMENT = 128
+"""Alignment of a box in shared memory in bytes (CUDA Programming Guide, tensor copies)."""
+_NAN = 0x7FF7_7FF7_7FF7_7FF7
+"""What elements outside the tensor read as with oob_fill "NAN": every 16 bits 0x7FF7, whatever the type. Recorded on an
+H200 (tests/golden/conformance.npz); in no document."""
+
+
+# -- boxes in global memory --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Box:
+    """One copy's box: the map and the coordinates of its first element, innermost first.
+
+    `map_place`: region and offset of the map itself, where it lies in global memory.
+    """
+
+    bound: BoundMap
+    coordinates: tuple[int, ...]
+    map_place: tuple[Region, int] | None = None
+
+    @property
+    def spec(self) -> TensorMapSpec:
+        return self.bound.spec
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Elements moved along each dimension, outermost first."""
+        return self.spec.counts[::-1]
+
+    def valid(self, writes: bool = False) -> tuple[slice, ...] | None:
+        """The part of the box inside the tensor, outermost first; None where there is none.
+
+        `writes`: the part that a store writes, whole 16-byte pieces of each row.
+        """
+        parts = []
+        dims = (whole_pieces(self.spec), *self.spec.dims[1:]) if writes else self.spec.dims
+        for extent, count, step, at in zip(dims, self.spec.counts, self.spec.steps, self.coordinates, strict=True):
+            low = -(at // step) if at < 0 else 0
+            high = min(count, -(-(extent - at) // step))
+            if low >= high:
+                return None
+            parts.append(slice(low, high))
+        return tuple(parts[::-1])
+
+    def window(self, memory: GlobalMemory, by: Issuer, writes: bool) -> tuple[tuple[slice, ...], np.ndarray] | None:
+        """The valid part and a strided view of it in global memory, as unsigned integers of the element's size.
+
+        `writes`: the part that a store writes. Raises OutOfBoundsError where the tensor, or what a store writes behind
+        its rows, is not in a buffer.
+        """
+        valid = self.valid(writes)
+        if valid is None:
+            return None
+        spec = self.spec
+        size = spec.dtype.bytes
+        strides = (size, *spec.strides)
+        inner_first = valid[::-1]
+        start = self.bound.address
+        last = 0
+        steps = []
+        for part, at, step, stride in zip(inner_first, self.coordinates, spec.steps, strides, strict=True):
+            start += (at + part.start * step) * stride
+            last += (part.stop - part.start - 1) * step * stride
+            steps.append(step * stride)
+        allocation = self._allocation(memory, start, last + size, by, writes)
+        view: np.ndarray = np.ndarray(
+            tuple(part.stop - part.start for part in valid),
+            np.dtype(f"u{size}"),
+            allocation.bytes if writes and self.overhang() else allocation.region.data,
+            start - allocation.base,
+            tuple(steps[::-1]),
+        )
+        return valid, view
+
+    def _allocation(self, memory: GlobalMemory, start: int, size: int, by: Issuer, writes: bool) -> Allocation:
+        allocation = memory.find(start)
+        behind = self.overhang() * self.spec.dtype.bytes if writes else 0
+        if allocation is not None and start + size - behind <= allocation.end < start + size - allocation.room:
+            by.error(
+                OutOfBoundsError,
+                f"the store writes {behind} bytes behind the innermost extent, to the end of the last 16, and the "
+                f"buffer `{allocation.region.name}` ends before them",
+                expected="an innermost extent of whole 16 bytes, or memory behind it",
+                got=f"dims {self.spec.dims} of {self.spec.dtype}",
+                consequence="a GPU overwrites what lies behind the array",
+                hint="docs/measured-facts.md has what was measured",
+            )
+        if allocation is None or start + size - behind > allocation.end:
+            by.error(
+                OutOfBoundsError,
+                f"the tensor map reaches global bytes {start:#x} to {start + size:#x}, which are in no buffer",
+                got=f"box at {self.coordinates} of a tensor at {self.bound.address:#x} with dims {self.spec.dims}",
+            )
+        if writes and not allocation.writable:
+            by.error(InvalidOperandError, f"{allocation.region.name} is read-only and is written here")
+        return allocation
+
+    def overhang(self) -> int:
+        """Elements of each row that a store of this box writes behind the innermost extent."""
+        if whole_pieces(self.spec) == self.spec.dims[0]:
+            return 0
+        written, inside = self.valid(writes=True), self.valid()
+        return written[-1].stop - inside[-1].stop if written is not None and inside is not None else 0
+
+    def gather(self, memory: GlobalMemory, by: Issuer) -> np.ndarray:
+        """The box's elements, `shape`, those outside the tensor filled."""
+        element = np.dtype(f"u{self.spec.dtype.bytes}")
+        found = self.window(memory, by, writes=False)
+        if found is not None and found[1].shape == self.shape:
+            return np.ascontiguousarray(found[1])
+        fill = _NAN & ((1 << 8 * element.itemsize) - 1) if self.spec.oob_fill == "NAN" else 0
+        values = np.full(self.shape, fill, element)
+        if found is not None:
+            values[found[0]] = found[1]
+        return values
+
+    def describe(self) -> str:
+        return f"box {self.spec.box} at {self.coordinates}"
+
+
+def whole_pieces(spec: TensorMapSpec) -> int:
+    """The innermost extent as stores see it: up to the end of its last 16-byte piece."""
+    size = spec.dtype.bytes
+    return -(-spec.dims[0] * size // CHUNK) * CHUNK // size
+
+
+# -- boxes in shared memory --------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _chunks(rows: int, row_bytes: int, pitch: int, swizzle: str, phase: int) -> np.ndarray:
+    """Where each 16-byte chunk of a box lies, in chunks from the start of the pattern it begins in: (rows, chunks).
+
+    `phase` is the box's start modulo the swizzle's repeat.
+    """
+    addresses = phase + np.arange(rows)[:, None] * pitch + np.arange(0, row_bytes, CHUNK)
+    places = np.asarray(Swizzle(swizzle).apply(addresses)) // CHUNK
+    places.flags.writeable = False
+    return places
+
+
+class SharedBox:
+    """A box's place in a CTA's shared memory."""
+
+    def __init__(self, spec: TensorMapSpec, cta: Cta, offset: int) -> None:
+        self.spec = spec
+        self.cta = cta
+        self.offset = offset
+        self.row_bytes = spec.inner_bytes
+        self.rows = spec.box_bytes // spec.inner_bytes
+        self.packed = spec.swizzle == "NONE"
+
+    @property
+    def region(self) -> Region:
+        return self.cta.shared
+
+    @property
+    def name(self) -> str:
+        return shared.name(self.cta, self.offset)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its bytes fill a stretch without gaps (in whatever order)."""
+        return self.packed or self.spec.pitch == self.row_bytes
+
+    def places(self) -> np.ndarray:
+        """The chunk number in shared memory of each 16-byte chunk, (rows, chunks of a row)."""
+        repeat = self.spec.swizzle_mode.repeat
+        phase = self.offset % repeat
+        relative = _chunks(self.rows, self.row_bytes, self.spec.pitch, self.spec.swizzle, phase)
+        return relative + (self.offset - phase) // CHUNK
+
+    def poison(self) -> None:
+        """Fill with 0xFF: the copy is under way."""
+        if self.contiguous:
+            self.region.data[self.offset : self.offset + self.rows * self.row_bytes] = POISON
+        else:
+            self.write(np.full(self.rows * self.row_bytes, POISON, np.uint8), 0, 1)
+
+    def write(self, data: np.ndarray, part: int, parts: int) -> None:
+        """Put the rows of one part in place; `data` is all bytes of the box, row by row."""
+        low, high = self.rows * part // parts, self.rows * (part + 1) // parts
+        if low == high:
+            return
+        raw = data.reshape(-1).view(np.uint8)[low * self.row_bytes : high * self.row_bytes]
+        if self.packed:
+            start = self.offset + low * self.row_bytes
+            self.region.data[start : start + raw.size] = raw
+        else:
+            chunks = self.region.as_type(CHUNK_DTYPE)
+            chunks[self.places()[low:high]] = raw.view(CHUNK_DTYPE).reshape(high - low, -1)
+
+    def read(self, into: np.ndarray, part: int, parts: int) -> None:
+        """Fetch the rows of one part into `into`, all bytes of the box, row by row."""
+        low, high = self.rows * part // parts, self.rows * (part + 1) // parts
+        if low == high:
+            return
+        raw = into.reshape(-1).view(np.uint8)[low * self.row_bytes : high * self.row_bytes]
+        if self.packed:
+            start = self.offset + low * self.row_bytes
+            raw[...] = self.region.data[start : start + raw.size]
+        else:
+            chunks = self.region.as_type(CHUNK_DTYPE)
+            raw.view(CHUNK_DTYPE).reshape(high - low, -1)[...] = chunks[self.places()[low:high]]

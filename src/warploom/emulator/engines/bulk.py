@@ -1,0 +1,142 @@
+"""What the bulk copies have in common: operands checked, the signal at a barrier, the multicast mask.
+
+PTX ISA 9.7.9.25.4 and 9.7.9.27.1.2 (completion mechanisms, multicast).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import InvalidOperandError, MisalignedError, OutOfBoundsError
+from ..machine import mbarrier
+from ..machine.frame import Frame
+from ..machine.machine import Cta
+from ..machine.memory import Region
+from .engine import Issuer
+
+MULTIPLE = 16
+"""Alignment and granularity of a plain bulk copy in bytes."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A stretch of a memory region."""
+
+    region: Region
+    start: int
+    size: int
+
+    def part(self, part: int, parts: int) -> np.ndarray:
+        """The view of one of `parts` pieces, cut at multiples of 16 bytes."""
+        low, high = cut(self.size, part, parts)
+        return self.region.data[self.start + low : self.start + high]
+
+
+@dataclass(frozen=True, eq=False)
+class Scattered:
+    """Elements of `size` bytes that lanes of a frame name one by one: (lanes, index of each).
+
+    `origins`: for the sanitizer, the global address that each comes from, 0 where it does not come whole.
+    """
+
+    region: Region
+    lanes: np.ndarray
+    index: np.ndarray
+    size: int
+    origins: np.ndarray | None = None
+
+
+def cut(size: int, part: int, parts: int) -> tuple[int, int]:
+    """Where piece `part` of `parts` begins and ends, in multiples of 16."""
+    units = size // MULTIPLE
+    return units * part // parts * MULTIPLE, units * (part + 1) // parts * MULTIPLE
+
+
+def check_size(frame: Frame, size: int, lane: int) -> None:
+    """Raise InvalidOperandError unless a bulk copy can move that many bytes."""
+    if size % MULTIPLE:
+        frame.error(
+            InvalidOperandError, f"a bulk copy of {size} bytes", lane, expected=f"a multiple of {MULTIPLE}", got=size
+        )
+
+
+def global_bytes(frame: Frame, address: int, size: int, lane: int, writes: bool) -> Bytes:
+    """A stretch of global memory, checked."""
+    if address % MULTIPLE:
+        frame.error(
+            MisalignedError,
+            f"a bulk copy at global address {address:#x}",
+            lane,
+            expected=f"a multiple of {MULTIPLE}",
+            got=f"{address % MULTIPLE} bytes past one",
+        )
+    allocation = frame.machine.memory.find(address)
+    if allocation is None or address + size > allocation.end:
+        near = frame.machine.memory.nearest(address)
+        frame.error(
+            OutOfBoundsError,
+            f"a bulk copy of {size} bytes at global address {address:#x} is not inside one buffer",
+            lane,
+            got="no buffer is near"
+            if near is None
+            else f"byte {address - near.base} of {near.region.name}, which has {near.region.size}",
+        )
+    if writes and not allocation.writable:
+        frame.error(InvalidOperandError, f"{allocation.region.name} is read-only and is written here", lane)
+    return Bytes(allocation.region, address - allocation.base, size)
+
+
+def shared_bytes(cta: Cta, offset: int, size: int) -> Bytes:
+    return Bytes(cta.shared, offset, size)
+
+
+def own_barrier(frame: Frame, destination: Cta, barrier: tuple[Cta, int], lane: int) -> None:
+    """Raise InvalidOperandError unless the barrier lies in the destination's CTA and has been initialised."""
+    cta, offset = barrier
+    if cta is not destination:
+        frame.error(
+            InvalidOperandError,
+            f"the mbarrier lies in CTA rank {cta.rank} and the destination in rank {destination.rank}",
+            lane,
+            expected="both in the same CTA",
+        )
+    mbarrier.find(Issuer.of(frame, lane), cta, offset)
+
+
+def signal_at(by: Issuer, cta: Cta, offset: int, size: int, description: str) -> Callable[[], None]:
+    """The signal of a copy: its bytes are delivered at the barrier."""
+
+    def signal() -> None:
+        check_alive(by, cta, description)
+        mbarrier.find(by, cta, offset).complete_tx(size, by, description)
+
+    return signal
+
+
+def check_alive(by: Issuer, cta: Cta, description: str) -> None:
+    """Raise InvalidOperandError where a copy reaches another CTA that has exited."""
+    if cta.exited and cta is not by.frame.cta:
+        if cta.machine.observer is not None:
+            cta.machine.observer.reached_exited(by, cta)
+        by.error(
+            InvalidOperandError,
+            f"{description} reaches CTA rank {cta.rank} after that CTA has exited",
+            consequence="on hardware it faults (cluster target block not present) or hits another CTA",
+            hint="let every CTA wait for all copies into it, or end with a cluster barrier",
+        )
+
+
+def members(frame: Frame, mask: int, lane: int) -> list[Cta]:
+    """The CTAs of a multicast mask. Raises InvalidOperandError for an empty mask or a rank that is not there."""
+    cluster = frame.cta.cluster
+    if not mask or mask >> cluster.size:
+        frame.error(
+            InvalidOperandError,
+            f"the multicast mask is {mask:#b}",
+            lane,
+            expected=f"ranks 0 to {cluster.size - 1} of this cluster, at least one",
+        )
+    return [cluster.member(rank, frame, lane) for rank in range(cluster.size) if mask >> rank & 1]

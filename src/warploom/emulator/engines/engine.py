@@ -1,0 +1,330 @@
+"""What runs beside the warps: asynchronous operations, and when they take effect.
+
+An `AsyncOperation` reads its sources, writes its destination and signals, in that order; the pieces of a read or a
+write may happen in any order. The `Engine` decides when, by its policy:
+
+    eager    at issue
+    lazy     only when no warp can run: first what reads operands (wgmma), then what others wait for, stores last
+    random   by the seed, now and then between instructions, the pieces of one copy in random order, its signal last
+    pct      at issue, but every operation held back with probability 1/2 for as long as anything else can move
+    starve   at issue, but one kind of operation (or every third one) held back for as long as anything else can move
+
+What happens depends only on (policy, seed) and on the program: the same pair replays the same run. PTX ISA 8.9.1.1
+(an asynchronous operation is not part of its thread's program order).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+from ...errors import EmulationError
+from ..schedule.policy import SCHEDULES, unknown_schedule
+
+if TYPE_CHECKING:
+    from ..machine.frame import Frame
+    from ..machine.machine import Cluster, Cta, Machine, Warp
+    from ..program.code import Operation
+
+KINDS = ("wgmma", "cp.async", "load", "remote", "store")
+"""Kinds of operations, in the order in which "lazy" prefers them. wgmma first: it then reads what its operands held
+when a missing wait let it start, and a stage given back too early is already poisoned by the next load. Stores last:
+their source stays open to being overwritten for as long as the program allows."""
+
+Part = Callable[[int, int], None]
+"""`part(index, parts)` does one of `parts` equal pieces of a read or a write."""
+
+
+@dataclass(frozen=True, eq=False)
+class Issuer:
+    """The thread that issued an operation (`lane` None: the whole warp, or warps, of the frame)."""
+
+    frame: Frame
+    operation: Operation
+    lane: int | None = None
+
+    @classmethod
+    def of(cls, frame: Frame, lane: int | None = None) -> Issuer:
+        return cls(frame, frame.operation, None if lane is None else int(lane))
+
+    @property
+    def thread(self) -> int:
+        """Linear thread number in its CTA."""
+        return self.frame.thread(self.lane or 0)
+
+    def where(self) -> str:
+        """Instruction, CTA and thread, as text. The frame may have moved on, so its operation is put back for that."""
+        now = self.frame.operation
+        self.frame.operation = self.operation
+        try:
+            return self.frame.where(self.lane)
+        finally:
+            self.frame.operation = now
+
+    def short(self) -> str:
+        """One line: role, CTA, thread and source line."""
+        location = self.operation.instruction.location
+        place = f" at {location}" if location else ""
+        return f"{self.who()} of {self.frame.cta.describe()}{place}"
+
+    def who(self) -> str:
+        """Role and thread: "consumer 0, thread 128"; the warp where the whole warp issued it."""
+        who = f"thread {self.thread}" if self.lane is not None else f"warp {self.frame.first_warp}"
+        role = self.frame.machine.code.role(self.frame.first_warp + (self.lane or 0) // 32)
+        return f"{role}, {who}" if role else who
+
+    def error(self, kind: type[EmulationError], what: str, **parts: object) -> NoReturn:
+        """Raise an error of the issuing instruction, also long after it ran."""
+        error = kind(what, where=self.where(), **parts)  # type: ignore[arg-type]
+        error.location = self.operation.instruction.location
+        raise error
+
+
+@dataclass(eq=False)
+class AsyncOperation:
+    """One operation in flight.
+
+    Attributes:
+        kind: one of KINDS.
+        issuer: who issued it.
+        description: what it is, for reports: "TMA load of box (64, 64) at (0, 128) into `tile+8192`".
+        read: takes its sources; None where there is nothing to read.
+        write: changes its destination; None where there is none.
+        signal: tells whoever waits, after all else.
+        after: operations that must be done before this one starts.
+        bytes: how many it moves.
+        sources, targets: what it reads and writes, for the sanitizer: `tma.Box`, `tma.SharedBox`, `Bytes`.
+        barrier: CTA and offset of the mbarrier that gets its bytes or its arrival, for the sanitizer.
+        rank: of the CTA in the cluster whose barrier it arrives on, for the sanitizer.
+        read_done: the sources may be overwritten; done: all is visible.
+    """
+
+    kind: str
+    issuer: Issuer
+    description: str
+    read: Part | None = None
+    write: Part | None = None
+    signal: Callable[[], None] | None = None
+    after: tuple[AsyncOperation, ...] = ()
+    bytes: int = 0
+    sources: tuple[object, ...] = ()
+    targets: tuple[object, ...] = ()
+    barrier: tuple[Cta, int] | None = None
+    rank: int = -1
+    read_done: bool = False
+    done: bool = False
+    number: int = -1
+    clock: object = None
+    """Room for the sanitizer's clocks."""
+    _steps: list[Callable[[], None]] = field(default_factory=list)
+
+    @property
+    def may_start(self) -> bool:
+        return all(other.done for other in self.after)
+
+
+class Engine:
+    """All operations in flight of one machine.
+
+    Args:
+        machine: whose `progress` is called when something took effect, and whose `observer` sees operations being
+            issued, read, written and done (`operation_issued(op)`, …; None where checking is off).
+        policy, seed: see the module's docstring. With "starve" the seed picks what is held back.
+    """
+
+    def __init__(self, machine: Machine, policy: str = "lazy", seed: int = 0) -> None:
+        if policy not in SCHEDULES:
+            raise unknown_schedule(policy)
+        self.machine = machine
+        self.policy = policy
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.issued = 0
+        self.starved = (*KINDS, "every third")[seed % (len(KINDS) + 1)]
+        self._holds_some = policy in ("starve", "pct")
+        self._queues: dict[str, deque[AsyncOperation]] = {kind: deque() for kind in KINDS}
+        self._in_flight = 0
+
+    # -- what handlers call --------------------------------------------------------------------------------------
+
+    def submit(self, operation: AsyncOperation) -> AsyncOperation:
+        """Put an operation in flight; under "eager" it is done when this returns."""
+        operation.number = self.issued
+        self.issued += 1
+        observer = self.machine.observer
+        if observer is not None:
+            observer.operation_issued(operation)
+        at_once = self.policy == "eager" or (self._holds_some and not self._is_starved(operation))
+        if at_once and operation.may_start:
+            self._complete(operation)
+            return operation
+        self._queues[operation.kind].append(operation)
+        self._in_flight += 1
+        return operation
+
+    # -- what the scheduler calls --------------------------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """How many operations are not done."""
+        return self._in_flight
+
+    def pending(self) -> Iterator[AsyncOperation]:
+        """All operations in flight, oldest first."""
+        yield from sorted((op for queue in self._queues.values() for op in queue), key=lambda op: op.number)
+
+    def advance(self) -> bool:
+        """Called when no warp can run (under "random" also now and then between): makes something happen.
+
+        False if nothing is in flight.
+        """
+        if not self._in_flight:
+            return False
+        if self.policy == "random":
+            self._random_step()
+            return True
+        operation = next(self._order(), None)
+        if operation is None:
+            return False
+        self.take_effect(operation)  # a store reads and writes apart: a wait for the reads must not imply the writes
+        return True
+
+    def take_effect(self, operation: AsyncOperation) -> None:
+        """Let this operation read its source (a store), or finish, now."""
+        if operation.kind == "store" and operation.read is not None and not operation.read_done:
+            self._read(operation)
+        else:
+            self._finish(operation)
+
+    def drain(self) -> None:
+        """Complete everything: the end of the kernel."""
+        while self.advance():
+            pass
+
+    def drain_cluster(self, cluster: Cluster) -> None:
+        """Complete what the threads of a cluster have issued: the cluster has exited."""
+        mine = [operation for operation in self.pending() if operation.issuer.frame.cta.cluster is cluster]
+        while mine:
+            for operation in mine:
+                if operation.may_start:
+                    self._finish(operation)
+            mine = [operation for operation in mine if not operation.done]
+
+    def warp_exited(self, warp: Warp) -> None:
+        """A warp has exited. Its operations go on; whether they should have been waited for is the sanitizer's rule."""
+        observer = self.machine.observer
+        if observer is not None:
+            observer.warp_exited(warp)
+
+    def describe_pending(self) -> tuple[str, ...]:
+        """One line for each operation in flight."""
+        return tuple(f"{operation.description}, issued by {operation.issuer.short()}" for operation in self.pending())
+
+    # -- order ---------------------------------------------------------------------------------------------------
+
+    def _order(self) -> Iterator[AsyncOperation]:
+        """What may start, by kind and age; under "starve" what is held back comes last."""
+        ready = (operation for kind in KINDS for operation in self._queues[kind] if operation.may_start)
+        if not self._holds_some:
+            return ready
+        return iter(sorted(ready, key=self._is_starved))
+
+    def _is_starved(self, operation: AsyncOperation) -> bool:
+        if self.policy == "pct":
+            return bool(random.Random(self.seed << 32 | operation.number).getrandbits(1))
+        if self.starved == "every third":
+            return operation.number % 3 == 0
+        return operation.kind == self.starved
+
+    # -- effect --------------------------------------------------------------------------------------------------
+
+    def _random_step(self) -> None:
+        """One piece of one operation, both by the seed."""
+        operation = self._any_ready()
+        if not operation._steps:
+            operation._steps = self._pieces(operation)
+        operation._steps.pop()()
+        if operation.done:
+            self._remove(operation)
+        self.machine.progress()
+
+    def _any_ready(self) -> AsyncOperation:
+        """One operation that may start, each as likely as the others; drawn blindly at first, as most may."""
+        for _ in range(8):
+            at = self.random.randrange(self._in_flight)
+            for queue in self._queues.values():
+                if at < len(queue):
+                    if queue[at].may_start:
+                        return queue[at]
+                    break
+                at -= len(queue)
+        return self.random.choice([operation for operation in self.pending() if operation.may_start])
+
+    def _pieces(self, operation: AsyncOperation) -> list[Callable[[], None]]:
+        """The steps of an operation, last first."""
+        steps: list[Callable[[], None]] = []
+        parts = self.random.choice((1, 2, 4))
+        if operation.read is not None and not operation.read_done:
+            steps += [lambda at=at: operation.read(at, parts) for at in self._shuffled(parts)]  # type: ignore[misc]
+        steps.append(lambda: self._mark_read(operation))
+        if operation.write is not None:
+            steps += [lambda at=at: operation.write(at, parts) for at in self._shuffled(parts)]  # type: ignore[misc]
+        steps.append(lambda: self._conclude(operation))
+        return steps[::-1]
+
+    def _shuffled(self, count: int) -> list[int]:
+        order = list(range(count))
+        self.random.shuffle(order)
+        return order
+
+    def _read(self, operation: AsyncOperation) -> None:
+        if operation.read is not None and not operation.read_done:
+            operation.read(0, 1)
+        self._mark_read(operation)
+        self.machine.progress()
+
+    def _mark_read(self, operation: AsyncOperation) -> None:
+        operation.read_done = True
+        if self.machine.observer is not None:
+            self.machine.observer.operation_read(operation)
+
+    def _complete(self, operation: AsyncOperation) -> None:
+        if not operation.read_done:
+            self._read(operation)
+        if operation.write is not None:
+            operation.write(0, 1)
+        self._conclude(operation)
+        self.machine.progress()
+
+    def _conclude(self, operation: AsyncOperation) -> None:
+        """Signal and mark as done."""
+        observer = self.machine.observer
+        if observer is not None:
+            observer.operation_written(operation)
+        if operation.signal is not None:
+            operation.signal()
+        operation.done = True
+        if observer is not None:
+            observer.operation_done(operation)
+        operation.read = operation.write = operation.signal = None  # the closures hold whole tiles
+        operation.after = ()
+
+    def _finish(self, operation: AsyncOperation) -> None:
+        if operation._steps:  # begun in pieces
+            while not operation.done:
+                operation._steps.pop()()
+            self.machine.progress()
+        else:
+            self._complete(operation)
+        self._remove(operation)
+
+    def _remove(self, operation: AsyncOperation) -> None:
+        queue = self._queues[operation.kind]
+        if queue and queue[0] is operation:
+            queue.popleft()
+        else:
+            queue.remove(operation)
+        self._in_flight -= 1

@@ -1,0 +1,109 @@
+"""wgmma's shared-memory operands: from a descriptor to a matrix of raw bits.
+
+Memory is read in 16-byte chunks, which no swizzle breaks. The chunk addresses of a layout are computed once for
+each (constant descriptor bits, start within a swizzle pattern, shape) and kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ...isa.descriptors import ADDRESS_MASK, START_MASK, decode, unwrapped_addresses
+from ...isa.dtypes import DType, b8
+from ..machine.memory import Region
+
+CHUNK = 16
+_CHUNK_TYPE = np.dtype(np.complex128)
+"""Any type of 16 bytes that NumPy copies quickly; its values are never looked at."""
+PATTERN = 1024
+"""No swizzle looks at higher address bits than those below this."""
+
+
+@dataclass(frozen=True, eq=False)
+class ChunkMap:
+    """Where the 16-byte chunks of an operand lie.
+
+    Attributes:
+        chunks: chunk numbers relative to the start of the pattern; (rows, chunks of a row) for K-major, (chunks of
+            a column, k) for MN-major.
+        low, high: first byte and the byte behind the last, likewise relative.
+    """
+
+    chunks: np.ndarray
+    low: int
+    high: int
+
+
+@lru_cache(maxsize=4096)
+def chunk_map(constant_bits: int, inside: int, dtype: DType, rows: int, k: int, major: str) -> ChunkMap:
+    """The map of a layout whose operand starts `inside` bytes behind a multiple of PATTERN."""
+    descriptor = decode(constant_bits).at(inside)
+    addresses = unwrapped_addresses(descriptor, dtype, rows, k, major)
+    step = CHUNK // dtype.bytes
+    starts = addresses[:, ::step] if major == "K" else addresses[::step]
+    return ChunkMap(np.ascontiguousarray(starts // CHUNK), int(starts.min()), int(starts.max()) + CHUNK)
+
+
+@dataclass(frozen=True)
+class SharedOperand:
+    """One operand of a wgmma: its element type and shape, K-major or MN-major.
+
+    Attributes:
+        bits: of one element; 1 for b1.
+        rows, k: extents in elements.
+        numpy: unsigned type of the elements.
+    """
+
+    bits: int
+    rows: int
+    k: int
+    major: str
+    dtype: DType
+
+    def locate(self, descriptor: int) -> tuple[ChunkMap, int]:
+        """The operand's chunk map and the address it is relative to. Raises InvalidOperandError for reserved bits."""
+        start = (descriptor & START_MASK) << 4
+        inside = start % PATTERN
+        dtype, k = (b8, self.k // 8) if self.bits == 1 else (self.dtype, self.k)
+        return chunk_map(descriptor & ~START_MASK, inside, dtype, self.rows, k, self.major), start - inside
+
+    def read(self, shared: Region, descriptor: int) -> np.ndarray:
+        """The operand's raw bits, (rows, k) unsigned; single bits one to a byte."""
+        found, base = self.locate(descriptor)
+        chunks = found.chunks + base // CHUNK
+        if base + found.high > ADDRESS_MASK + 1:
+            chunks &= ADDRESS_MASK // CHUNK
+        raw = np.take(shared.as_type(_CHUNK_TYPE), chunks)
+        if self.bits == 1:
+            return np.unpackbits(raw.view(np.uint8), axis=-1, bitorder="little")
+        elements = raw.view(f"u{self.bits // 8}")
+        if self.major == "K":
+            return elements
+        per_chunk = CHUNK * 8 // self.bits
+        return elements.reshape(-1, self.k, per_chunk).transpose(0, 2, 1).reshape(self.rows, self.k)
+
+
+@dataclass(frozen=True, eq=False)
+class OperandPlace:
+    """Where one operand of one wgmma lies: for a checker.
+
+    Attributes:
+        name: "a" or "b".
+        base: the address the map's chunks are relative to.
+    """
+
+    name: str
+    region: Region
+    operand: SharedOperand
+    map: ChunkMap
+    base: int
+
+    def chunks(self) -> np.ndarray:
+        """Chunk numbers in the region, in the map's shape."""
+        found = self.map.chunks + self.base // CHUNK
+        if self.base + self.map.high > ADDRESS_MASK + 1:
+            found &= ADDRESS_MASK // CHUNK
+        return found

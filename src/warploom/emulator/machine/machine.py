@@ -1,0 +1,305 @@
+"""The machine at rest: grid, clusters, CTAs, warps, fragments. `scheduler` makes it run.
+
+A *fragment* is the threads of one warp that share a program counter. A warp has one fragment until a branch
+divides it; fragments that meet at the same place join again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import InvalidOperandError
+from ..diagnosis.report import Counters
+from ..engines.engine import Issuer
+from ..program.code import Code
+from ..program.handlers import Wait
+from .frame import Frame
+from .memory import Allocation, GlobalMemory, Region
+from .registers import WARP, RegisterFile
+from .special_values import SPECIAL
+from .symbols import warps_named
+
+if TYPE_CHECKING:
+    from ..engines.engine import Engine
+    from .observer import Observer
+
+FULL = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Model:
+    """The GPU that is emulated, as far as a program can see it."""
+
+    name: str = "H200"
+    sms: int = 132
+    warps_per_sm: int = 64
+    max_ctas_per_sm: int = 32
+    shared_per_sm: int = 233472
+
+
+@lru_cache(maxsize=4096)
+def lanes_of(mask: int) -> np.ndarray:
+    """A 32-bit lane mask as a (32,) bool array (read-only)."""
+    bits = np.unpackbits(np.array([mask], np.uint32).view(np.uint8), bitorder="little").astype(np.bool_)
+    bits.flags.writeable = False
+    return bits
+
+
+def mask_of(lanes: np.ndarray) -> int:
+    """A (32,) bool array as a 32-bit lane mask."""
+    return int(np.packbits(lanes, bitorder="little").view(np.uint32)[0])
+
+
+@dataclass(eq=False)
+class Fragment:
+    """Threads of one warp at one program counter.
+
+    Attributes:
+        lanes: 32-bit mask.
+        wait, wait_mask: why it sleeps behind `pc - 1`… the instruction at `pc` is done when it wakes.
+        seen_progress: the machine's progress count when `wait.ready` last said no.
+    """
+
+    pc: int
+    lanes: int
+    wait: Wait | None = None
+    wait_mask: np.ndarray | bool = True
+    seen_progress: int = -1
+
+
+@dataclass(eq=False)
+class Warp:
+    """A warp: its fragments, ordered by program counter, and the lanes that have not exited."""
+
+    cta: Cta
+    index: int
+    alive: int
+    fragments: list[Fragment] = field(default_factory=list)
+    polled: set[tuple[int, bytes]] = field(default_factory=set)
+    polled_at: int = -1
+    """Program counters and addresses polled since the progress count was `polled_at`: a loop may poll several."""
+
+    @property
+    def exited(self) -> bool:
+        return not self.alive
+
+    @property
+    def warpgroup(self) -> int:
+        return self.index // 4
+
+
+class Cta:
+    """A thread block: shared memory, registers, warps, and a place for what `ops` keep about it.
+
+    Attributes:
+        index: %ctaid; rank: rank in the cluster; sm: the SM it is placed on.
+        shared: its shared memory as a Region; offsets below `shared_start` are reserved by the system.
+        state: free room for the handlers, by family ("mbarriers", "named barriers", …).
+    """
+
+    def __init__(self, machine: Machine, cluster: Cluster, index: tuple[int, int, int], rank: int, sm: int) -> None:
+        code = machine.code
+        self.machine = machine
+        self.cluster = cluster
+        self.index = index
+        self.rank = rank
+        self.sm = sm
+        self.block = machine.block
+        self.threads = machine.threads
+        shape = machine.cluster_shape
+        self.index_in_cluster = tuple(at % size for at, size in zip(index, shape, strict=True))
+        self.shared_start = code.shared_start
+        self.shared = Region(np.full(code.shared_size, 0xFF, np.uint8), "shared memory")
+        self.local_size = code.local_bytes
+        warps = -(-self.threads // WARP)
+        self.local = Region(np.full(warps * WARP * code.local_bytes, 0xFF, np.uint8), "local memory")
+        self.parameters = machine.parameters
+        self.state: dict[str, object] = {}
+        self.registers = machine.take_registers(warps * WARP)
+        self._frames: dict[tuple[int, int], Frame] = {}
+        self.warps = []
+        for number in range(warps):
+            alive = FULL if (number + 1) * WARP <= self.threads else (1 << (self.threads - number * WARP)) - 1
+            self.warps.append(Warp(self, number, alive, [Fragment(0, alive)]))
+        self._fill_launch_constants()
+
+    def _fill_launch_constants(self) -> None:
+        code = self.machine.code
+        threads = np.arange(self.registers.lanes, dtype=np.int64)
+        for name, row in code.thread_rows.items():
+            self.registers.banks[row.bits][row.index] = np.asarray(SPECIAL[name](self, threads))
+        whole = self.frame(0, len(self.warps))
+        for constant in code.cta_constants.values():
+            whole.values[constant.slot][...] = constant.value(self)  # type: ignore[index]
+
+    def refresh(self, names: tuple[str, ...]) -> None:
+        """Read the clocks an instruction is about to use."""
+        for name in names:
+            row = self.machine.code.thread_rows[name]
+            self.registers.banks[row.bits][row.index] = SPECIAL[name](self, np.empty(0))
+
+    def frame(self, first_warp: int, warps: int) -> Frame:
+        """The frame of these warps."""
+        key = (first_warp, warps)
+        found = self._frames.get(key)
+        if found is None:
+            found = self._frames[key] = Frame(self.machine, self, self.registers, first_warp, warps)
+        return found
+
+    def thread_index(self, thread: int) -> tuple[int, int, int]:
+        """%tid of a linear thread number."""
+        x, y, _ = self.block
+        return thread % x, thread // x % y, thread // (x * y)
+
+    @property
+    def exited(self) -> bool:
+        return all(warp.exited for warp in self.warps)
+
+    @property
+    def alive_threads(self) -> int:
+        return sum(warp.alive.bit_count() for warp in self.warps)
+
+    def describe_warp(self, warp: int) -> str:
+        """A warp in words: "consumer 1, warp 8 of CTA (0, 0, 0)"."""
+        role = self.machine.code.role(warp)
+        return (f"{role}, " if role else "") + f"warp {warp} of {self.describe()}"
+
+    def describe_warps(self, warps: list[int]) -> str:
+        """Warps in words, by role: "producer (warp 0), consumer 0 (warps 4-7)"."""
+        roles: dict[str, list[int]] = {}
+        for warp in warps:
+            roles.setdefault(self.machine.code.role(warp), []).append(warp)
+        words = [f"{role} ({warps_named(mine)})" if role else warps_named(mine) for role, mine in roles.items()]
+        return ", ".join(words) or "none"
+
+    def describe(self) -> str:
+        x, y, z = self.index
+        rank = f" (cluster rank {self.rank})" if self.cluster.size > 1 else ""
+        return f"CTA ({x}, {y}, {z}){rank}"
+
+
+class Cluster:
+    """CTAs that are resident together. Without clusters, each CTA is one of its own."""
+
+    def __init__(self, machine: Machine, index: tuple[int, int, int], number: int) -> None:
+        self.machine = machine
+        self.index = index
+        shape = machine.cluster_shape
+        self.size = shape[0] * shape[1] * shape[2]
+        self.state: dict[str, object] = {}
+        self.ctas: list[Cta] = []
+        for rank in range(self.size):
+            inside = (rank % shape[0], rank // shape[0] % shape[1], rank // (shape[0] * shape[1]))
+            cta_index = tuple(at * size + part for at, size, part in zip(index, shape, inside, strict=True))
+            sm = (number * self.size + rank) % machine.model.sms
+            self.ctas.append(Cta(machine, self, cta_index, rank, sm))  # type: ignore[arg-type]
+
+    def member(self, rank: int, frame: Frame, lane: int | None = None) -> Cta:
+        """A CTA of the cluster, for a remote access. Raises InvalidOperandError where it is not there or has exited."""
+        if not 0 <= rank < self.size:
+            frame.error(
+                InvalidOperandError,
+                f"a shared::cluster address names CTA rank {rank}",
+                lane,
+                expected=f"0 to {self.size - 1}, the ranks of this cluster",
+            )
+        cta = self.ctas[rank]
+        if cta.exited and cta is not frame.cta:
+            if self.machine.observer is not None:
+                self.machine.observer.reached_exited(Issuer.of(frame, lane), cta)
+            frame.error(
+                InvalidOperandError,
+                f"the shared memory of CTA rank {rank} is accessed after that CTA has exited",
+                lane,
+                consequence="on hardware the address faults or belongs to another CTA",
+                hint="let all CTAs of the cluster wait for each other (barrier.cluster) before any of them exits",
+            )
+        return cta
+
+    @property
+    def exited(self) -> bool:
+        return all(cta.exited for cta in self.ctas)
+
+
+class Machine:
+    """One launch on one emulated GPU.
+
+    Attributes:
+        memory: global memory; parameters: the kernel's parameter bytes.
+        engine: the asynchronous operations in flight.
+        observer: the sanitizer, or None where checking is off.
+        progress_count: how often something happened that another thread may have waited for.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        memory: GlobalMemory,
+        parameters: Region,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        cluster: tuple[int, int, int],
+        dynamic_smem: int,
+        model: Model,
+        engine_factory: Callable[[Machine], Engine],
+        module_buffers: dict[str, Allocation],
+        detailed: bool,
+    ) -> None:
+        self.code = code
+        self.memory = memory
+        self.parameters = parameters
+        self.grid = grid
+        self.block = block
+        self.cluster_shape = cluster
+        self.explicit_cluster = cluster != (1, 1, 1)
+        self.clusters_in_grid = tuple(size // part for size, part in zip(grid, cluster, strict=True))
+        self.threads = block[0] * block[1] * block[2]
+        self.dynamic_smem = dynamic_smem
+        self.model = model
+        self.module_buffers = module_buffers
+        self.counters = Counters(detailed=detailed)
+        self.observer: Observer | None = None
+        self.numerics = "exact"
+        self.dependent = False
+        self.tensor_maps: list[object] = []
+        self.steps = 0
+        self.progress_count = 0
+        self.resident: list[Cluster] = []
+        self._spare_registers: dict[int, list[RegisterFile]] = {}
+        self.engine = engine_factory(self)
+
+    def progress(self) -> None:
+        """Something happened that another thread may be waiting for."""
+        self.progress_count += 1
+
+    def take_registers(self, lanes: int) -> RegisterFile:
+        spare = self._spare_registers.get(lanes)
+        if spare:
+            file = spare.pop()
+            file.reset()
+            return file
+        return RegisterFile(self.code.layout, lanes)
+
+    def retire(self, cluster: Cluster) -> None:
+        """A cluster has exited: its place and its registers are free."""
+        self.resident.remove(cluster)
+        for cta in cluster.ctas:
+            self._spare_registers.setdefault(cta.registers.lanes, []).append(cta.registers)
+            self.counters.ctas += 1
+        self.progress()
+
+    @property
+    def places(self) -> int:
+        """How many clusters can be resident at a time: SMs times what fits on one."""
+        warps = -(-self.threads // WARP)
+        by_warps = self.model.warps_per_sm // warps
+        shared = self.code.shared_size or 1
+        by_shared = self.model.shared_per_sm // max(shared, 1)
+        occupancy = max(1, min(self.model.max_ctas_per_sm, by_warps, by_shared))
+        size = self.cluster_shape[0] * self.cluster_shape[1] * self.cluster_shape[2]
+        return max(1, self.model.sms * occupancy // size)

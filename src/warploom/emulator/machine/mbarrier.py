@@ -1,0 +1,285 @@
+"""The mbarrier object: arrivals and transaction bytes that complete phases. PTX ISA 9.7.13.15.
+
+A phase is complete when no arrival and no byte is pending; then the next begins with the expected count. The
+transaction count may be negative for a while: a copy may complete before its bytes were announced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
+
+from ...errors import InvalidOperandError
+from ..engines.engine import AsyncOperation, Issuer
+from . import shared_address as shared
+
+if TYPE_CHECKING:
+    from .frame import Frame
+    from .machine import Cluster, Cta
+
+MAXIMUM_COUNT = (1 << 20) - 1
+MAXIMUM_TX = (1 << 20) - 1
+KEPT_PHASES = 3
+"""How many phases the log keeps."""
+_COUNT_BITS = 20
+_NO_COMPLETE = 1 << _COUNT_BITS
+_PHASE_SHIFT = 24
+
+
+@dataclass(frozen=True)
+class Event:
+    """One thing that happened to a barrier: "arrive", "expect" or "complete", how much, and by whom."""
+
+    what: str
+    amount: int
+    by: Issuer
+    description: str = ""
+
+    def __str__(self) -> str:
+        if self.what == "arrive":
+            times = f" ×{self.amount}" if self.amount != 1 else ""
+            return f"arrived{times}: {self.by.short()}"
+        verb = "expected" if self.what == "expect" else "completed"
+        by = self.description or self.by.short()
+        return f"{verb} {self.amount} bytes: {by}"
+
+
+@dataclass(eq=False)
+class MBarrier:
+    """State of one barrier.
+
+    Attributes:
+        cta, offset: where it lies.
+        phase: number of completed phases (unbounded; hardware keeps its parity).
+        expected: arrivals each phase needs; pending: those still missing in this one.
+        tx: announced bytes less delivered ones.
+        log: what happened in the latest phases, by phase.
+        clock: room for the sanitizer.
+    """
+
+    cta: Cta
+    offset: int
+    expected: int
+    pending: int
+    initialised_by: Issuer
+    phase: int = 0
+    tx: int = 0
+    log: dict[int, list[Event]] = field(default_factory=dict)
+    clock: object = None
+
+    @property
+    def name(self) -> str:
+        return shared.name(self.cta, self.offset)
+
+    # -- operations ----------------------------------------------------------------------------------------------
+
+    def arrive(self, count: int, by: Issuer, completes: bool = True) -> int:
+        """Arrive `count` times; the state before, as a token. `completes` False: it must not end the phase."""
+        if not 1 <= count <= MAXIMUM_COUNT:
+            self._error(by, f"an arrival on {self.name} has count {count}", expected=f"1 to {MAXIMUM_COUNT}")
+        if count > self.pending:
+            if self.cta.machine.observer is not None:
+                self.cta.machine.observer.surplus_arrival(self, by)
+            self._error(
+                by,
+                f"{self.name} gets {count} arrival{'s' if count > 1 else ''} in phase {self.phase} and only "
+                f"{self.pending} of {self.expected} are still missing",
+                consequence="the pending count underflows, and later phases complete at the wrong time",
+                got=f"so far in this phase: {self._events(self.phase)}",
+                hint="mbarrier.init takes the number of arrivals of each phase; who arrives for the next phase "
+                "waits for this one first, with its parity",
+            )
+        token = self.token(completes)
+        self._note("arrive", count, by)
+        self.pending -= count
+        if not completes and self.pending == 0 and self.tx == 0:
+            self._error(by, f"an arrival with .noComplete completes phase {self.phase} of {self.name}")
+        self._check()
+        return token
+
+    def drop(self, count: int, by: Issuer, completes: bool = True) -> int:
+        """Arrive and take part no longer: the expected count of later phases falls by `count`."""
+        if count > self.expected:
+            self._error(by, f"{self.name} expects {self.expected} arrivals and {count} are dropped")
+        self.expected -= count
+        return self.arrive(count, by, completes)
+
+    def expect_tx(self, amount: int, by: Issuer) -> None:
+        """Announce bytes for the current phase."""
+        self._note("expect", amount, by)
+        self.tx += amount
+        self._check_tx(by)
+
+    def complete_tx(self, amount: int, by: Issuer, description: str = "") -> None:
+        """Deliver bytes."""
+        self._note("complete", amount, by, description)
+        self.tx -= amount
+        self._check_tx(by)
+        self._check()
+
+    def add_pending(self, count: int, by: Issuer) -> None:
+        """Make the current phase wait for `count` more arrivals (cp.async.mbarrier.arrive without .noinc)."""
+        if self.pending + count > MAXIMUM_COUNT:
+            self._error(by, f"{self.name} has more than {MAXIMUM_COUNT} pending arrivals")
+        self.pending += count
+
+    # -- waiting -------------------------------------------------------------------------------------------------
+
+    def token(self, completes: bool = True) -> int:
+        """The 64-bit state that an arrival gives back: phase and pending count (the encoding is ours)."""
+        return (self.phase << _PHASE_SHIFT) | (0 if completes else _NO_COMPLETE) | self.pending
+
+    def passed_parity(self, parity: int) -> bool:
+        """Whether the phase of that parity is complete: True at once on a fresh barrier for parity 1, False for 0."""
+        return (self.phase & 1) != (parity & 1)
+
+    def passed_token(self, token: int, by: Issuer) -> bool:
+        """Whether the phase a state names is complete. Raises InvalidOperandError for a state of an older phase."""
+        phase = token >> _PHASE_SHIFT
+        if not self.phase - 1 <= phase <= self.phase:
+            self._error(
+                by,
+                f"the state passed for {self.name} is of phase {phase}, and the barrier is in phase {self.phase}",
+                expected="a state of the current or the preceding phase",
+                hint="a state belongs to one barrier and one phase; use it before the barrier moves on",
+            )
+        return phase < self.phase
+
+    def missing(self) -> str:
+        """What the current phase still lacks, as a clause."""
+        parts = []
+        if self.pending:
+            parts.append(f"{self.pending} of {self.expected} arrivals missing")
+        if self.tx > 0:
+            parts.append(f"{self.tx} bytes missing")
+        elif self.tx < 0:
+            parts.append(f"{-self.tx} bytes delivered that nobody expected (expect_tx)")
+        return ", ".join(parts) or "nothing missing"
+
+    def describe_wait(self, phase: int | None, parity: int | None) -> str:
+        """For the deadlock report: which phase of which barrier, what is missing, who came."""
+        which = f"phase {self.phase}" if parity is None else f"phase {self.phase} (parity {parity & 1})"
+        if phase is not None:
+            which = f"phase {phase}"
+        return f"{self.name}, {which}: {self.missing()}; so far: {self._events(self.phase)}"
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if self.pending == 0 and self.tx == 0:
+            self.phase += 1
+            self.pending = self.expected
+            self.log.pop(self.phase - KEPT_PHASES, None)
+            machine = self.cta.machine
+            if machine.observer is not None:
+                machine.observer.mbarrier_phase(self)
+            machine.progress()
+
+    def _check_tx(self, by: Issuer) -> None:
+        if not -MAXIMUM_TX <= self.tx <= MAXIMUM_TX:
+            self._error(
+                by, f"the byte count of {self.name} is {self.tx}", expected=f"-{MAXIMUM_TX} to {MAXIMUM_TX} at any time"
+            )
+
+    def _note(self, what: str, amount: int, by: Issuer, description: str = "") -> None:
+        event = Event(what, amount, by, description)
+        self.log.setdefault(self.phase, []).append(event)
+        machine = self.cta.machine
+        if machine.observer is not None:
+            machine.observer.mbarrier_event(self, event)
+
+    def _events(self, phase: int) -> str:
+        counted: dict[str, int] = {}
+        for event in self.log.get(phase, []):
+            counted[str(event)] = counted.get(str(event), 0) + 1
+        shown = [text + (f" ({times} times)" if times > 1 else "") for text, times in list(counted.items())[:6]]
+        if len(counted) > 6:
+            shown.append(f"and {len(counted) - 6} more")
+        return "; ".join(shown) or "nothing"
+
+    def _error(self, by: Issuer, what: str, **parts: object) -> NoReturn:
+        by.error(InvalidOperandError, what, **parts)
+
+
+# -- the barriers of a CTA ---------------------------------------------------------------------------------------
+
+
+def mbarriers_of(cta: Cta) -> dict[int, MBarrier]:
+    """The valid barriers of a CTA, by offset."""
+    return cta.state.setdefault("mbarriers", {})  # type: ignore[return-value]
+
+
+def find(by: Issuer, cta: Cta, offset: int) -> MBarrier:
+    """The barrier at an offset of a CTA's shared memory. Raises InvalidOperandError where none is valid."""
+    found = mbarriers_of(cta).get(offset)
+    if found is None:
+        invalidated = offset in cta.state.get("invalidated mbarriers", ())  # type: ignore[operator]
+        how = "has been invalidated" if invalidated else "has not been initialised"
+        if cta.machine.observer is not None:
+            cta.machine.observer.barrier_missing(cta, offset, by)
+        by.error(
+            InvalidOperandError,
+            f"the mbarrier at {shared.name(cta, offset)} {how}",
+            consequence="undefined behaviour: the barrier's bytes mean anything",
+            hint="let one thread run mbarrier.init, then a barrier that all users pass, before the first use",
+        )
+    return found
+
+
+def initialise(by: Issuer, cta: Cta, offset: int, count: int) -> MBarrier:
+    """mbarrier.init. Raises InvalidOperandError for a count out of range or a barrier that is still valid."""
+    if not 1 <= count <= MAXIMUM_COUNT:
+        by.error(
+            InvalidOperandError,
+            f"mbarrier.init of {shared.name(cta, offset)} with count {count}",
+            expected=f"1 to {MAXIMUM_COUNT}",
+        )
+    barriers = mbarriers_of(cta)
+    if offset in barriers:
+        by.error(
+            InvalidOperandError,
+            f"the mbarrier at {shared.name(cta, offset)} is initialised a second time",
+            got=f"the first time by {barriers[offset].initialised_by.short()}",
+            hint="run mbarrier.inval first, or let only one thread initialise it",
+        )
+    barriers[offset] = MBarrier(cta, offset, count, count, by)
+    machine = cta.machine
+    if machine.observer is not None:
+        machine.observer.mbarrier_initialised(barriers[offset], by)
+    return barriers[offset]
+
+
+def invalidate(by: Issuer, cta: Cta, offset: int) -> None:
+    """mbarrier.inval."""
+    find(by, cta, offset)
+    del mbarriers_of(cta)[offset]
+    cta.state.setdefault("invalidated mbarriers", set()).add(offset)  # type: ignore[attr-defined]
+
+
+def arrivals_in_flight(cluster: Cluster) -> list[AsyncOperation]:
+    """Operations on other CTAs' barriers that have not got there yet, oldest first.
+
+    They are not asynchronous operations of the ISA but memory operations of their thread: later releases of that
+    thread order them, and so each gets there after the ones before it.
+    """
+    queue: list[AsyncOperation] = cluster.state.setdefault("arrivals in flight", [])  # type: ignore[assignment]
+    queue[:] = [operation for operation in queue if not operation.done]
+    return queue
+
+
+def locate(frame: Frame, space: str, address: int, lane: int, remote: bool = False) -> tuple[Cta, int]:
+    """CTA and offset of a barrier operand, checked for alignment and range."""
+    cta, offset = shared.place(frame, space, address, lane, "the mbarrier", remote)
+    shared.check_range(frame, cta, offset, 8, 8, lane, "the mbarrier")
+    return cta, offset
+
+
+def pending_count(token: int, by: Issuer) -> int:
+    """mbarrier.pending_count: the pending arrivals before the arrival that gave this state."""
+    if not token & _NO_COMPLETE:
+        by.error(
+            InvalidOperandError,
+            "mbarrier.pending_count takes a state that an arrival with .noComplete gave",
+            got=f"state {token:#x}",
+        )
+    return token & (_NO_COMPLETE - 1)

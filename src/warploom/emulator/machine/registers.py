@@ -1,0 +1,163 @@
+"""The register file of a CTA: one row for each register, one column for each thread.
+
+Registers are untyped bits in a bank of their width; an instruction sees a row through a *slot*, a view as the
+type it computes in. Consecutive warps that execute together see a window of columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...isa.dtypes import DType, b128
+
+if TYPE_CHECKING:
+    from .frame import Frame
+
+WARP = 32
+BANKS: dict[int, np.dtype] = {
+    1: np.dtype(np.bool_),
+    16: np.dtype(np.uint16),
+    32: np.dtype(np.uint32),
+    64: np.dtype(np.uint64),
+    128: b128.numpy,
+}
+"""Element type of each bank, by register width in bits; predicates are the bank of width 1."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A register: its bank (width in bits) and its row there."""
+
+    bits: int
+    index: int
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A register seen as a type. A type narrower than the register sees its low part."""
+
+    row: Row
+    dtype: np.dtype
+
+
+class RegisterLayout:
+    """How many rows each bank has, which slots the code uses, and the constants among them."""
+
+    def __init__(self) -> None:
+        self.rows = dict.fromkeys(BANKS, 0)
+        self.slots: list[Slot | np.generic] = []
+        self._slot_of: dict[object, int] = {}
+
+    def new_row(self, bits: int) -> Row:
+        row = Row(bits, self.rows[bits])
+        self.rows[bits] += 1
+        return row
+
+    def slot(self, row: Row, dtype: DType | np.dtype) -> int:
+        """The number of the slot that sees `row` as `dtype`."""
+        kind = dtype.numpy if isinstance(dtype, DType) else dtype
+        key = (row, kind)
+        if key not in self._slot_of:
+            self._slot_of[key] = len(self.slots)
+            self.slots.append(Slot(row, kind))
+        return self._slot_of[key]
+
+    def constant(self, value: np.generic) -> int:
+        """The number of a slot that holds a constant for all threads."""
+        key = (value.tobytes(), value.dtype)
+        if key not in self._slot_of:
+            self._slot_of[key] = len(self.slots)
+            self.slots.append(value)
+        return self._slot_of[key]
+
+
+class RegisterFile:
+    """The registers of one CTA's threads. `lanes` counts whole warps."""
+
+    def __init__(self, layout: RegisterLayout, lanes: int) -> None:
+        self.layout = layout
+        self.lanes = lanes
+        self.banks = {bits: np.empty((layout.rows[bits], lanes), dtype) for bits, dtype in BANKS.items()}
+        self._as: dict[tuple[int, np.dtype], np.ndarray] = {}
+        self._windows: dict[tuple[int, int], list[np.ndarray | np.generic]] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Fill with poison (all bits set, NaN in every format; predicates true)."""
+        for bits, bank in self.banks.items():
+            if bits == 1:
+                bank[...] = True
+            elif bits == 128:
+                bank.view(np.uint64)[...] = np.uint64(0xFFFFFFFFFFFFFFFF)
+            else:
+                bank[...] = np.iinfo(bank.dtype).max
+
+    def bank_as(self, bits: int, dtype: np.dtype) -> np.ndarray:
+        """A bank seen as `dtype`, (rows, lanes); for a narrower type, the low part of each register."""
+        key = (bits, dtype)
+        if key not in self._as:
+            bank = self.banks[bits]
+            if bank.dtype.itemsize == dtype.itemsize:
+                self._as[key] = bank.view(dtype)
+            else:
+                step = bank.dtype.itemsize // dtype.itemsize
+                self._as[key] = bank.view(dtype)[:, ::step]
+        return self._as[key]
+
+    def window(self, first_warp: int, warps: int) -> list[np.ndarray | np.generic]:
+        """The value of every slot for these warps: (32·warps,) views, or scalars for constants."""
+        if (first_warp, warps) in self._windows:
+            return self._windows[first_warp, warps]
+        lanes = slice(first_warp * WARP, (first_warp + warps) * WARP)
+        values: list[np.ndarray | np.generic] = []
+        for slot in self.layout.slots:
+            if isinstance(slot, Slot):
+                values.append(self.bank_as(slot.row.bits, slot.dtype)[slot.row.index, lanes])
+            else:
+                values.append(slot)
+        self._windows[first_warp, warps] = values
+        return values
+
+
+@dataclass(frozen=True)
+class RegisterList:
+    """Registers named together in braces, read and written at once as (n, lanes) arrays.
+
+    Attributes:
+        slots: slot number of each element; a sink has a scratch slot.
+        bits, rows: bank and row numbers when all elements are registers of one bank, else rows is None.
+        dtype: the type they are seen as.
+    """
+
+    slots: tuple[int, ...]
+    dtype: np.dtype
+    bits: int = 0
+    rows: slice | np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def read(self, frame: Frame) -> np.ndarray:
+        """The values, (n, lanes), as a copy."""
+        if self.rows is not None:
+            return np.array(frame.registers.bank_as(self.bits, self.dtype)[self.rows, frame.columns])
+        values = frame.values
+        return np.stack([np.broadcast_to(values[slot], (frame.lanes,)) for slot in self.slots])
+
+    def write(self, frame: Frame, new: np.ndarray) -> None:
+        """Write (n, lanes) values where the frame's mask is set."""
+        mask = frame.mask
+        if self.rows is not None:
+            window = frame.registers.bank_as(self.bits, self.dtype)
+            if isinstance(self.rows, slice):
+                np.copyto(window[self.rows, frame.columns], new, where=mask, casting="unsafe")
+            elif mask is True:
+                window[self.rows, frame.columns] = new
+            else:
+                window[self.rows, frame.columns] = np.where(mask, new, window[self.rows, frame.columns])
+            return
+        for slot, value in zip(self.slots, new, strict=True):
+            np.copyto(frame.values[slot], value, where=mask, casting="unsafe")

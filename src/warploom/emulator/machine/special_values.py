@@ -1,0 +1,103 @@
+"""Values of the special registers (PTX ISA 10): by thread, by CTA, or read off a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...isa.special_registers import SPECIAL_REGISTERS
+from .registers import WARP
+
+Cta: TypeAlias = Any  # machine.Cta, which imports this module
+Value: TypeAlias = Callable[[Cta, np.ndarray], object]
+
+
+def _axis(name: str, read: Callable[[Cta], tuple[int, int, int]]) -> dict[str, Value]:
+    """`%name.x`, `.y`, `.z` from a tuple of the CTA."""
+    return {
+        f"%{name}.{axis}": (lambda cta, threads, at=at: read(cta)[at])  # type: ignore[misc]
+        for at, axis in enumerate("xyz")
+    }
+
+
+def _tid(axis: int) -> Value:
+    def read(cta: Cta, threads: np.ndarray) -> np.ndarray:
+        x, y, _ = cta.block
+        return (threads % x, threads // x % y, threads // (x * y))[axis]
+
+    return read
+
+
+def _lanemask(keep: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Value:
+    bits = np.arange(WARP, dtype=np.uint64)
+
+    def read(cta: Cta, threads: np.ndarray) -> np.ndarray:
+        lane = (threads % WARP)[:, None]
+        return (keep(bits[None, :], lane) << bits).sum(axis=1, dtype=np.uint64)
+
+    return read
+
+
+def _zero(cta: Cta, threads: np.ndarray) -> object:
+    return 0
+
+
+_RESERVED_END = 0x120
+"""End of what the system uses of a CTA's reserved shared memory, an H200's answer (tests/golden/conformance.npz); a
+kernel's own begins later, at %reserved_smem_offset_cap."""
+
+_ZERO = (
+    *(f"%reserved_smem_offset_{n}" for n in range(2)), *(f"%pm{n}" for n in range(8)),
+    *(f"%pm{n}_64" for n in range(8)), *(f"%envreg{n}" for n in range(32)), "%current_graph_exec",
+)  # fmt: skip
+"""What an emulated GPU has none of."""
+
+SPECIAL: dict[str, Value] = {
+    **{f"%tid.{axis}": _tid(at) for at, axis in enumerate("xyz")},
+    **_axis("ntid", lambda cta: cta.block),
+    **_axis("ctaid", lambda cta: cta.index),
+    **_axis("nctaid", lambda cta: cta.machine.grid),
+    **_axis("clusterid", lambda cta: cta.cluster.index),
+    **_axis("nclusterid", lambda cta: cta.machine.clusters_in_grid),
+    **_axis("cluster_ctaid", lambda cta: cta.index_in_cluster),
+    **_axis("cluster_nctaid", lambda cta: cta.machine.cluster_shape),
+    "%laneid": lambda cta, threads: threads % WARP,
+    "%warpid": lambda cta, threads: threads // WARP,
+    "%nwarpid": lambda cta, threads: cta.machine.model.warps_per_sm,
+    "%smid": lambda cta, threads: cta.sm,
+    "%nsmid": lambda cta, threads: cta.machine.model.sms,
+    "%gridid": lambda cta, threads: 1,
+    "%cluster_ctarank": lambda cta, threads: cta.rank,
+    "%cluster_nctarank": lambda cta, threads: cta.cluster.size,
+    "%is_explicit_cluster": lambda cta, threads: cta.machine.explicit_cluster,
+    "%lanemask_eq": _lanemask(lambda bit, lane: (bit == lane).astype(np.uint64)),
+    "%lanemask_lt": _lanemask(lambda bit, lane: (bit < lane).astype(np.uint64)),
+    "%lanemask_le": _lanemask(lambda bit, lane: (bit <= lane).astype(np.uint64)),
+    "%lanemask_gt": _lanemask(lambda bit, lane: (bit > lane).astype(np.uint64)),
+    "%lanemask_ge": _lanemask(lambda bit, lane: (bit >= lane).astype(np.uint64)),
+    "%dynamic_smem_size": lambda cta, threads: cta.machine.dynamic_smem,
+    "%total_smem_size": lambda cta, threads: -(-(cta.shared.size - cta.shared_start) // 128) * 128,
+    "%aggr_smem_size": lambda cta, threads: cta.shared.size,
+    "%clock": lambda cta, threads: cta.machine.steps & 0xFFFFFFFF,
+    "%clock_hi": lambda cta, threads: cta.machine.steps >> 32,
+    "%clock64": lambda cta, threads: cta.machine.steps,
+    "%globaltimer": lambda cta, threads: cta.machine.steps,
+    "%globaltimer_lo": lambda cta, threads: cta.machine.steps & 0xFFFFFFFF,
+    "%globaltimer_hi": lambda cta, threads: cta.machine.steps >> 32,
+    "%reserved_smem_offset_begin": lambda cta, threads: 0,
+    "%reserved_smem_offset_end": lambda cta, threads: min(cta.shared_start, _RESERVED_END),
+    "%reserved_smem_offset_cap": lambda cta, threads: cta.shared_start,
+    **dict.fromkeys(_ZERO, _zero),
+}
+"""Special register -> its value for these threads of a CTA, an array or one number for all. A clock counts warp
+instructions of the whole machine: it grows, and that is all a kernel may rely on."""
+
+DYNAMIC = frozenset({"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"})
+"""Those that change while a thread runs."""
+
+
+def special_row_bits(name: str) -> int:
+    """Width of a special register."""
+    return SPECIAL_REGISTERS[name].dtype.register_bits

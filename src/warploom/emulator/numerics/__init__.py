@@ -1,0 +1,1 @@
+"""Arithmetic as the hardware does it: rounding, tensor cores, reductions."""

@@ -1,0 +1,1 @@
+"""A kernel's text made ready to run: flattened, decoded, laid out."""

@@ -1,0 +1,278 @@
+"""What a decoder in `emulator.ops` sees of one instruction: operands as slots, address computations, modifiers."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from ...asm.binding import Bound
+from ...asm.nodes import Address, Float, Integer, Operand, Register, Sink, Symbol, TensorAddress, Vector
+from ...errors import EmulationError, UnsupportedInstructionError, VerificationError, WarploomError
+from ...isa import dtypes
+from ...isa.dtypes import DType, Kind
+from ..machine.frame import Frame
+from ..machine.memory import LOCAL_WINDOW, PARAM_WINDOW, RANK_SHIFT
+from ..machine.registers import RegisterList, Row
+from ..machine.special_values import DYNAMIC, SPECIAL, special_row_bits
+from .constants import float_constant, integer_constant
+from .flatten import DeclaredRegister, DeclaredVariable
+
+if TYPE_CHECKING:
+    from .code import Code, Operation
+
+_ALWAYS = np.ones((), np.bool_)
+
+
+@dataclass(frozen=True)
+class AddressOperand:
+    """An address as the instruction computes it.
+
+    Attributes:
+        space: "global", "shared", "shared::cta", "shared::cluster", "local", "param", "const" or "generic".
+        slot: slot of the base register, or -1.
+        offset: constant part.
+    """
+
+    space: str
+    slot: int
+    offset: int
+
+    def compute(self, frame: Frame) -> np.ndarray:
+        """The (lanes,) addresses, uint64."""
+        if self.slot < 0:
+            return np.full(frame.lanes, self.offset & 0xFFFFFFFFFFFFFFFF, np.uint64)
+        base = frame.values[self.slot]
+        if not isinstance(base, np.ndarray):
+            base = np.full(frame.lanes, base)
+        if base.dtype.itemsize == 8:
+            return base + np.uint64(self.offset & 0xFFFFFFFFFFFFFFFF) if self.offset else base
+        narrow = base + np.uint32(self.offset & 0xFFFFFFFF) if self.offset else base  # wraps at 32 bits
+        return narrow.astype(np.uint64)
+
+
+class Decode:
+    """What a decoder sees of one instruction.
+
+    Attributes:
+        match: the table row that reads it, and what each modifier slot took.
+        operands: PTX operands by the row's names.
+    """
+
+    def __init__(self, code: Code, operation: Operation, bound: Bound) -> None:
+        self.code = code
+        self.operation = operation
+        self.instruction = operation.instruction
+        self.match = bound.match
+        self.modifiers = bound.match.modifiers
+        self.operands = bound.operands
+        self._specs = {}
+        for spec in bound.match.form.operands:
+            self._specs[spec.name] = spec
+            if spec.second is not None:
+                self._specs[spec.second.name] = spec.second
+
+    # -- modifiers and operands ----------------------------------------------------------------------------------
+
+    def modifier(self, slot: str, default: str = "") -> str:
+        """What a modifier slot took, or `default` where it was left out."""
+        return self.modifiers.get(slot) or default
+
+    def has(self, name: str) -> bool:
+        """Whether an optional operand (or an optional modifier) is there."""
+        return name in self.operands or bool(self.modifiers.get(name))
+
+    def type(self, name: str) -> DType:
+        """The operand's type by the table row."""
+        word = self.match.type_of(self._specs[name])
+        if word not in dtypes.ALL:
+            self.error(UnsupportedInstructionError, f"the type of operand {name} is unknown to the emulator", got=word)
+        return dtypes.ALL[word]
+
+    def register_bits(self, name: str) -> int:
+        """Declared width of an operand's register (that of its type for a constant)."""
+        operand = self.operands[name]
+        if isinstance(operand, (Register, Symbol)):
+            found = self.operation.scope.find(operand.name)
+            if isinstance(found, DeclaredRegister):
+                return found.row.bits
+            if operand.name in SPECIAL:
+                return special_row_bits(operand.name)
+        return self.type(name).register_bits
+
+    def constant(self, name: str) -> int:
+        """The value of a constant integer operand."""
+        operand = self.operands[name]
+        if not isinstance(operand, Integer):
+            self.error(VerificationError, f"operand {name} must be a constant")
+        return operand.value
+
+    def negated(self, name: str) -> bool:
+        """Whether a predicate operand has a `!`."""
+        operand = self.operands.get(name)
+        return isinstance(operand, Register) and operand.negated
+
+    def error(self, kind: builtins.type[WarploomError], what: str, **parts: Any) -> NoReturn:
+        """Raise an error of this instruction at decode time."""
+        raise kind(what, where=f"{self.instruction.location}  {self.operation.text}", **parts)
+
+    # -- slots ---------------------------------------------------------------------------------------------------
+
+    def source(self, name: str, dtype: DType | None = None) -> int:
+        """Slot of an operand that is read, seen as `dtype` (default: the row's type).
+
+        A `!` in front of it is an error: use `predicate`.
+        """
+        operand = self.operands[name]
+        if isinstance(operand, Register) and operand.negated:
+            self.error(EmulationError, f"operand {name} is a negated predicate and is read as a plain value")
+        return self.slot_of(operand, dtype or self.type(name))
+
+    def predicate(self, name: str) -> Callable[[Frame], np.ndarray]:
+        """A reader of a predicate operand that honours its `!`; an absent one reads as True."""
+        if name not in self.operands:
+            return lambda frame: _ALWAYS
+        slot = self.slot_of(self.operands[name], dtypes.pred)
+        if self.negated(name):
+            return lambda frame: ~frame.values[slot]
+        return lambda frame: frame.values[slot]
+
+    def destination(self, name: str, dtype: DType | None = None) -> int:
+        """Slot of an operand that is written; a sink or an absent operand gets a slot nobody reads."""
+        kind = dtype or self.type(name)
+        operand = self.operands.get(name)
+        if operand is None or isinstance(operand, Sink):
+            return self.code.scratch(kind.register_bits, kind.numpy)
+        return self.slot_of(operand, kind)
+
+    def registers(self, name: str, dtype: DType | None = None) -> RegisterList:
+        """The registers of an operand in braces, or of a bare one as a list of one."""
+        kind = dtype or self.type(name)
+        operand = self.operands[name]
+        elements = operand.elements if isinstance(operand, Vector) else (operand,)
+        slots = []
+        rows: list[Row] | None = []
+        for element in elements:
+            if isinstance(element, Sink):
+                slots.append(self.code.scratch(kind.register_bits, kind.numpy))
+                rows = None
+                continue
+            slots.append(self.slot_of(element, kind))
+            found = self._declared(element)
+            if rows is not None and found is not None and (not rows or rows[0].bits == found.row.bits):
+                rows.append(found.row)
+            else:
+                rows = None
+        if not rows or len({row.index for row in rows}) < len(rows):
+            return RegisterList(tuple(slots), kind.numpy)
+        indices = np.array([row.index for row in rows])
+        packed: slice | np.ndarray = indices
+        if np.array_equal(indices, np.arange(indices[0], indices[0] + len(indices))):
+            packed = slice(int(indices[0]), int(indices[-1]) + 1)
+        return RegisterList(tuple(slots), kind.numpy, rows[0].bits, packed)
+
+    def address(self, name: str, space: str | None = None) -> AddressOperand:
+        """The computation of an address operand; `space` overrides what the row and its modifiers say."""
+        operand = self.operands[name]
+        spec = self._specs[name]
+        if isinstance(operand, TensorAddress):
+            operand = operand.base
+        if not isinstance(operand, Address):
+            self.error(VerificationError, f"operand {name} must be an address")
+        chosen = space or spec.space or self.modifier("space") or "generic"
+        offset, base = operand.offset, operand.base
+        if isinstance(base, Integer):
+            return AddressOperand(chosen, -1, base.value + offset)
+        found = self._name(base)
+        if isinstance(base, Symbol):
+            offset += base.offset
+        if isinstance(found, DeclaredVariable):
+            if found.space == "local" and chosen.startswith("param"):
+                chosen = "local"  # a .param variable inside a body is the thread's own
+            return self._variable_address(found, chosen, offset)
+        if isinstance(found, DeclaredRegister):
+            seen = dtypes.u32 if found.row.bits == 32 else dtypes.u64
+            return AddressOperand(chosen, self.code.layout.slot(found.row, seen), offset)
+        self.error(VerificationError, f"{getattr(base, 'name', base)} in operand {name} is not declared")
+
+    def coordinates(self, name: str) -> RegisterList:
+        """The coordinates of a tensor address as s32 registers."""
+        operand = self.operands[name]
+        if not isinstance(operand, TensorAddress):
+            self.error(VerificationError, f"operand {name} has no coordinates")
+        slots = tuple(self.slot_of(element, dtypes.s32) for element in operand.coordinates)
+        return RegisterList(slots, dtypes.s32.numpy)
+
+    # -- resolving -----------------------------------------------------------------------------------------------
+
+    def _name(self, operand: Operand) -> object:
+        return self.operation.scope.find(getattr(operand, "name", ""))
+
+    def _declared(self, operand: Operand) -> DeclaredRegister | None:
+        found = self._name(operand)
+        return found if isinstance(found, DeclaredRegister) else None
+
+    def slot_of(self, operand: Operand, dtype: DType) -> int:
+        """Slot of any operand that has a value: register, special register, constant, variable address."""
+        layout = self.code.layout
+        if isinstance(operand, Integer):
+            return layout.constant(integer_constant(operand.value, dtype))
+        if isinstance(operand, Float):
+            return layout.constant(float_constant(operand, dtype))
+        found = self._name(operand)
+        if isinstance(found, DeclaredRegister):
+            if dtype.kind is not Kind.PREDICATE and found.row.bits < dtype.bits:
+                self.error(
+                    VerificationError,
+                    f"register {operand.name} is too narrow",  # type: ignore[union-attr]
+                    expected=f"{dtype.bits} bits",
+                    got=f".{found.type}",
+                )
+            return layout.slot(found.row, dtype)
+        name = getattr(operand, "name", "")
+        if isinstance(found, DeclaredVariable):
+            offset = operand.offset if isinstance(operand, Symbol) else 0
+            return self._variable_value(found, offset, dtype)
+        if name in SPECIAL:
+            if name in DYNAMIC:
+                self._refresh(name)
+            return layout.slot(self.code.special(name), dtype)
+        self.error(VerificationError, f"{name or operand} is not declared")
+
+    def _refresh(self, name: str) -> None:
+        """Remember that the core must read a clock before this instruction runs."""
+        self.operation.refresh = (*self.operation.refresh, name)
+
+    def _variable_value(self, variable: DeclaredVariable, offset: int, dtype: DType) -> int:
+        """The address of a variable as a value, in its own state space."""
+        space = variable.space.split("::")[0]
+        at = variable.offset + offset
+        if space == "shared":
+            return self.code.cta_constant(
+                ("shared", at),
+                dtype.register_bits,
+                dtype.numpy,
+                lambda cta: (cta.rank << RANK_SHIFT) + at,  # type: ignore[attr-defined]
+            )
+        if space in ("local", "param"):
+            return self.code.layout.constant(dtype.numpy.type(at))
+        name = variable.node.name
+        return self.code.cta_constant(
+            ("buffer", name, offset),
+            dtype.register_bits,
+            dtype.numpy,
+            lambda cta: cta.machine.module_buffers[name].base + offset,  # type: ignore[attr-defined]
+        )
+
+    def _variable_address(self, variable: DeclaredVariable, chosen: str, offset: int) -> AddressOperand:
+        space = variable.space.split("::")[0]
+        if space in ("local", "param"):
+            window = {"local": LOCAL_WINDOW, "param": PARAM_WINDOW}[space] if chosen == "generic" else 0
+            return AddressOperand(chosen, -1, window + variable.offset + offset)
+        slot = self._variable_value(variable, offset, dtypes.u64)
+        if chosen == "generic":
+            chosen = {"shared": "shared", "global": "global", "const": "const"}[space]
+        return AddressOperand(chosen, slot, 0)

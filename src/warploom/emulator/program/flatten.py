@@ -1,0 +1,264 @@
+"""A function's tree as one list of operations: blocks opened, scopes resolved, calls put in line.
+
+Names in PTX are scoped by braces: registers, variables and labels of an inner block hide those outside. Every
+declaration gets its own identity here, so later stages see no names. A call is replaced by its callee's body with
+fresh registers; `ret` in it jumps behind the call. Recursion is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from ...asm.nodes import (
+    Block,
+    Directive,
+    Function,
+    Group,
+    Guard,
+    Instruction,
+    Label,
+    Module,
+    Operand,
+    Register,
+    RegisterDeclaration,
+    Statement,
+    Symbol,
+    Variable,
+)
+from ...errors import EmulationError, UnsupportedInstructionError
+from ...isa import dtypes
+from ..machine.registers import RegisterLayout, Row
+
+MAX_CALL_DEPTH = 16
+
+
+@dataclass(frozen=True)
+class DeclaredRegister:
+    """A register of the flattened function: its declared type and its row."""
+
+    type: str
+    row: Row
+
+
+@dataclass(eq=False)
+class DeclaredVariable:
+    """A variable of the flattened function or the module; the layout gives it an offset later."""
+
+    node: Variable
+    space: str
+    offset: int = -1
+
+    @property
+    def size(self) -> int:
+        element = dtypes.ALL[self.node.type].bytes if self.node.type in dtypes.ALL else 8
+        for attribute in self.node.attributes:
+            if attribute.lstrip(".") in ("v2", "v4"):
+                element *= int(attribute[-1])
+        for length in self.node.dims:
+            element *= max(length, 0)
+        return element
+
+    @property
+    def alignment(self) -> int:
+        natural = dtypes.ALL[self.node.type].bytes if self.node.type in dtypes.ALL else 8
+        return max(self.node.align or natural, natural)
+
+
+@dataclass(frozen=True)
+class JumpTarget:
+    """A label of the flattened function, as the index of the operation it stands before."""
+
+    name: str
+    scope: int
+
+
+Name: TypeAlias = "DeclaredRegister | DeclaredVariable | JumpTarget | Function"
+
+
+@dataclass
+class Scope:
+    """The names declared in one block."""
+
+    names: dict[str, Name] = field(default_factory=dict)
+    parent: Scope | None = None
+    number: int = 0
+    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def find(self, name: str) -> Name | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.parent
+        return None
+
+    def find_targets(self, name: str) -> tuple[str, ...] | None:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.branch_targets:
+                return scope.branch_targets[name]
+            scope = scope.parent
+        return None
+
+
+@dataclass
+class FlatInstruction:
+    """An instruction with the scope its names live in. `returns_to` is set for a `ret` of a callee."""
+
+    instruction: Instruction
+    scope: Scope
+    returns_to: JumpTarget | None = None
+
+
+class Flattener:
+    """Builds the flat list of one kernel. See the module's docstring."""
+
+    def __init__(self, module: Module, entry: Function, layout: RegisterLayout) -> None:
+        self.module = module
+        self.layout = layout
+        self.flat: list[FlatInstruction] = []
+        self.positions: dict[JumpTarget, int] = {}
+        self.variables: list[DeclaredVariable] = []
+        self._scopes = 0
+        self._call_labels = 0
+        root = self._scope(None)
+        for item in module.items:
+            if isinstance(item, Variable):
+                self._declare(root, item)
+            elif isinstance(item, Function) and not isinstance(root.names.get(item.name), Function):
+                root.names[item.name] = item
+            elif isinstance(item, Function) and item.body is not None:
+                root.names[item.name] = item
+        self.root = root
+        body = self._scope(root)
+        self.parameters: list[DeclaredVariable] = [self._declare(body, parameter) for parameter in entry.parameters]
+        self._statements(entry.body or (), body, None, 0)
+
+    def _scope(self, parent: Scope | None) -> Scope:
+        self._scopes += 1
+        return Scope(parent=parent, number=self._scopes)
+
+    def _declare(self, scope: Scope, node: Variable) -> DeclaredVariable:
+        variable = DeclaredVariable(node, node.space)
+        scope.names[node.name] = variable
+        self.variables.append(variable)
+        return variable
+
+    def _declare_registers(self, scope: Scope, node: RegisterDeclaration) -> None:
+        bits = dtypes.ALL[node.type].register_bits
+        names = node.names
+        if node.count is not None:
+            names = tuple(f"{names[0]}{index}" for index in range(node.count))
+        for name in names:
+            scope.names[name] = DeclaredRegister(node.type, self.layout.new_row(bits))
+
+    def _statements(
+        self, statements: tuple[Statement, ...], scope: Scope, returns_to: JumpTarget | None, depth: int
+    ) -> None:
+        for statement in statements:  # declarations and labels first: a jump may go forward
+            if isinstance(statement, RegisterDeclaration):
+                self._declare_registers(scope, statement)
+            elif isinstance(statement, Variable):
+                self._declare(scope, statement)
+            elif isinstance(statement, Label):
+                scope.names[statement.name] = JumpTarget(statement.name, scope.number)
+        pending_label = ""
+        for statement in statements:
+            if isinstance(statement, Label):
+                self.positions[JumpTarget(statement.name, scope.number)] = len(self.flat)
+                pending_label = statement.name
+            elif isinstance(statement, Block):
+                self._statements(statement.statements, self._scope(scope), returns_to, depth)
+            elif isinstance(statement, Instruction):
+                if statement.opcode.split(".")[0] == "call":
+                    self._call(statement, scope, depth)
+                else:
+                    self.flat.append(FlatInstruction(statement, scope, returns_to))
+            elif isinstance(statement, Directive) and statement.name == "branchtargets" and pending_label:
+                words = statement.text.replace(",", " ").replace(";", " ").split()
+                scope.branch_targets[pending_label] = tuple(words)
+
+    # -- calls ---------------------------------------------------------------------------------------------------
+
+    def _call(self, call: Instruction, scope: Scope, depth: int) -> None:
+        """Put the callee's body in line."""
+        groups = [operand.elements for operand in call.operands if isinstance(operand, Group)]
+        names = [operand for operand in call.operands if isinstance(operand, (Symbol, Register))]
+        callee = scope.find(names[0].name) if names else None
+        has_results = bool(call.operands) and isinstance(call.operands[0], Group)
+        results = groups[0] if has_results else ()
+        arguments = groups[-1] if len(groups) > (1 if has_results else 0) else ()
+        if not isinstance(callee, Function):
+            raise UnsupportedInstructionError(
+                "the emulator follows direct calls only, and this one goes through a register",
+                where=call.location,
+                hint="call the function by name",
+            )
+        if callee.body is None:
+            self.flat.append(FlatInstruction(call, scope))
+            return
+        if depth >= MAX_CALL_DEPTH:
+            raise EmulationError(
+                f"{callee.name} calls itself, or calls nest deeper than {MAX_CALL_DEPTH}",
+                where=call.location,
+                hint="the emulator puts calls in line: write the recursion as a loop",
+            )
+        for what, formals, actuals in (
+            ("arguments", callee.parameters, arguments),
+            ("results", callee.results, results),
+        ):
+            if len(formals) != len(actuals):
+                raise EmulationError(
+                    f"{callee.name} has {len(formals)} {what} and is called with {len(actuals)}", where=call.location
+                )
+        self._call_labels += 1
+        behind = JumpTarget(f"$behind call {self._call_labels}", 0)
+        inner = self._scope(self.root)
+        after: list[tuple[Operand, Operand]] = []
+        for formal, actual in zip(callee.parameters, arguments, strict=False):
+            self._bind(inner, formal, actual, scope, call, None)
+        for formal, actual in zip(callee.results, results, strict=False):
+            self._bind(inner, formal, actual, scope, call, after)
+        skip = call.guard
+        if skip is not None:
+            self._jump(behind, scope, Guard(skip.register, not skip.negated), call)
+        self._statements(callee.body, inner, behind, depth + 1)
+        self.positions[behind] = len(self.flat)
+
+    def _bind(
+        self,
+        inner: Scope,
+        formal: Variable,
+        actual: Operand,
+        outer: Scope,
+        call: Instruction,
+        after: list[tuple[Operand, Operand]] | None,
+    ) -> None:
+        """Let a formal parameter name what the caller passes: the same variable or the same register."""
+        name = actual.name if isinstance(actual, (Register, Symbol)) else None
+        found = outer.find(name) if name else None
+        if isinstance(found, (DeclaredVariable, DeclaredRegister)):
+            inner.names[formal.name] = found
+            return
+        raise UnsupportedInstructionError(
+            "a call passes something that is neither a register nor a .param variable", where=call.location
+        )
+
+    def _jump(self, target: JumpTarget, scope: Scope, guard: Guard | None, source: Instruction) -> None:
+        scope.names[target.name] = target
+        jump = Instruction("bra", (Symbol(target.name),), guard, source.location)
+        self.flat.append(FlatInstruction(jump, scope))
+
+
+def declared_types(scope: Scope) -> Mapping[str, str]:
+    """Register name -> declared type for everything visible in a scope."""
+    types: dict[str, str] = {}
+    current: Scope | None = scope
+    while current is not None:
+        for name, found in current.names.items():
+            if isinstance(found, DeclaredRegister):
+                types.setdefault(name, found.type)
+        current = current.parent
+    return types

@@ -1,0 +1,74 @@
+"""How many registers a thread has at launch, which ptxas decides and `setmaxnreg` starts from.
+
+What is said here was read off builds of small kernels by ptxas 13.0 for sm_90a: its count of registers, and its note
+C7508 ("'setmaxnreg' ignored; unable to determine register count at entry").
+`tests/emulator/test_register_budget.py` builds some of them again.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...asm.nodes import Integer, Vector
+from ..machine.registers import WARP
+from .code import Code
+
+PARTITIONS = 4
+"""Of an SM: each has a quarter of its registers, and warps are dealt to them in turn."""
+MOST = 255
+BESIDE_ACCUMULATORS = 26
+"""Registers that ptxas wants for a wgmma besides accumulators and A (its error C7602: 154 for 128 accumulators)."""
+
+
+def launch_registers(code: Code, threads: int) -> int | None:
+    """Registers of each thread at launch; None where ptxas ignores setmaxnreg.
+
+    `.maxnreg` says it, and so does a block size (`.reqntid`, `.maxntid`) together with `.minnctapersm`: as many as fit.
+    A block size alone is enough where the kernel has a wgmma so large that two CTAs do not fit an SM. It is never more
+    than the smallest count an `inc` asks for.
+    """
+    entry = code.entry
+    asked = _asked(code)
+    named = entry.directive("maxnreg")
+    if named:
+        return min(named[0], *asked)
+    sizes, ctas = entry.directive("reqntid") or entry.directive("maxntid"), entry.directive("minnctapersm")
+    if not sizes:
+        return None
+    total = code.arch.registers_per_sm
+    block = max(int(np.prod(sizes)), threads)
+    if ctas is None and _largest_wgmma(code) <= fitting(total, block, 2):
+        return None
+    if ctas and -(-block // WARP) * ctas[0] > code.arch.warps_per_sm:
+        return None
+    return min(fitting(total, block, ctas[0] if ctas else 1), *asked)
+
+
+def fitting(registers: int, threads: int, ctas: int) -> int:
+    """Registers a thread may have so that so many CTAs fit an SM of so many registers; a multiple of 8, or MOST."""
+    warps = -(-threads // WARP) * ctas
+    return min(MOST, registers // PARTITIONS // -(-warps // PARTITIONS) // WARP // 8 * 8)
+
+
+def _asked(code: Code) -> list[int]:
+    """The counts that `setmaxnreg.inc` asks for, and MOST."""
+    return [MOST] + [
+        operand.value
+        for operation in code.operations
+        if operation.instruction.opcode.startswith("setmaxnreg.inc")
+        for operand in operation.instruction.operands
+        if isinstance(operand, Integer)
+    ]
+
+
+def _largest_wgmma(code: Code) -> int:
+    """Registers that ptxas wants for the largest wgmma of a kernel; 0 where there is none."""
+    return max(
+        (
+            BESIDE_ACCUMULATORS
+            + sum(len(operand.elements) for operand in operation.instruction.operands if isinstance(operand, Vector))
+            for operation in code.operations
+            if operation.instruction.opcode.startswith("wgmma.mma_async")
+        ),
+        default=0,
+    )

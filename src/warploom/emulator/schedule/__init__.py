@@ -1,0 +1,1 @@
+"""Who runs next: fragments, schedules, exploration and exhaustive search."""

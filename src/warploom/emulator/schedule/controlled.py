@@ -1,0 +1,225 @@
+"""A machine whose every choice is made from outside: which threads go on, or which asynchronous operation takes effect.
+
+What nobody else can see is no choice: threads run up to their next *visible* instruction (barriers, waits, atomics,
+strong accesses) one after the other. Threads of a CTA that stand at the same instruction move together. Plain loads
+and stores are not visible: the sanitizer tells where they race, whatever the order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..diagnosis.deadlock import report_deadlock
+from ..diagnosis.livelock import LoopWatch, SpinWatch
+from ..engines.engine import AsyncOperation
+from ..machine.machine import Cluster, Cta, Machine, Warp
+from ..program.code import PLAIN, Operation
+from .fragments import Group
+from .policy import Policy
+from .scheduler import Scheduler
+
+Choose = Callable[[Machine, "list[Move]"], int]
+"""Given the moves that are possible, the number of the one to make."""
+STRAIGHT = 4096
+"""Instructions that threads run in one go at most, where none of them is visible."""
+_SYNCHRONISING = ("mbarrier.", "bar.", "barrier.", "cp.async.wait", "cp.async.bulk.wait", "cp.async.mbarrier",
+                  "wgmma.wait_group", "st.async", "red", "atom", "griddepcontrol", "setmaxnreg")  # fmt: skip
+_STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}
+
+
+@dataclass(frozen=True)
+class Move:
+    """One thing that can happen next: threads go on, or an asynchronous operation takes effect."""
+
+    what: Group | AsyncOperation
+
+    def words(self) -> str:
+        """The move as a sentence; to be asked before it is made."""
+        return _instruction(self.what) if isinstance(self.what, Group) else _landing(self.what)
+
+
+def visible(operation: Operation) -> bool:
+    """Whether other threads can tell when this instruction runs."""
+    opcode = operation.instruction.opcode
+    if opcode.startswith(_SYNCHRONISING) and not opcode.startswith("mbarrier.init"):
+        return True
+    return opcode.startswith(("ld", "st")) and not _STRONG.isdisjoint(opcode.split("."))
+
+
+class _Steps(Policy):
+    """Lets a group run as far as it is told to."""
+
+    name = "guided"
+    start_all = True
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.budget = 1
+
+    def quantum(self, most: int) -> int:
+        return self.budget
+
+
+class Guided(Scheduler):
+    """Runs a machine to its end; `choose` is asked wherever more than one thing can happen."""
+
+    def __init__(self, machine: Machine, max_steps: int, choose: Choose) -> None:
+        self.steps = _Steps()
+        super().__init__(machine, self.steps, max_steps)
+        self.choose = choose
+        self._visible = [visible(operation) for operation in self.operations]
+
+    def run(self) -> None:
+        """Run all CTAs. Raises DeadlockError, StepLimitError, what the instructions raise and what `choose` raises."""
+        machine = self.machine
+        spins, timed_out = SpinWatch(), -1
+        while True:
+            self._start(machine.places)
+            self._retire()
+            groups = [group for cluster in machine.resident for cta in cluster.ctas for group in self._groups(cta)]
+            hidden = next((group for group in groups if not self._visible[group.pc]), None)
+            if hidden is not None:
+                self._go(hidden, self._straight(hidden.pc))
+                continue
+            moves = [Move(group) for group in groups]
+            moves += [Move(one) for one in machine.engine.pending() if one.may_start]
+            if moves:
+                # Threads whose waits timed out ask again, one after the other: that is no choice while nothing changes.
+                free = len(moves) > 1 and machine.progress_count != timed_out
+                self._make(moves[self.choose(machine, moves) if free else 0])
+            elif not machine.resident:
+                if self._started == self.total:
+                    machine.engine.drain()
+                    return
+            else:
+                spinning = spins.dead(machine)
+                if spinning or not self._time_out():
+                    raise report_deadlock(machine, spinning=spinning)
+                timed_out = machine.progress_count
+
+    def _retire(self) -> None:
+        machine = self.machine
+        for cluster in list(machine.resident):
+            if cluster.exited:
+                machine.engine.drain_cluster(cluster)
+                machine.retire(cluster)
+
+    def _groups(self, cta: Cta) -> list[Group]:
+        """The threads of a CTA that can go on, those of neighbouring warps at one place together."""
+        groups: list[Group] = []
+        for warp in cta.warps:
+            fragment = self._runnable(warp)
+            if fragment is None:
+                continue
+            last = groups[-1] if groups else None
+            if (
+                last is not None
+                and last.pc == fragment.pc
+                and last.first + len(last.fragments) == warp.index
+                and len(warp.fragments) == 1
+                and len(cta.warps[warp.index - 1].fragments) == 1
+            ):
+                last.fragments.append(fragment)
+            else:
+                groups.append(Group(cta, warp.index, [fragment]))
+        return groups
+
+    def _straight(self, pc: int) -> int:
+        """How many instructions from here on are no branch and not visible: at least one."""
+        count = 1
+        while count < STRAIGHT:
+            operation = self.operations[pc]
+            if operation.kind != PLAIN or self._visible[pc + 1]:
+                break
+            pc, count = pc + 1, count + 1
+        return count
+
+    def _go(self, group: Group, count: int) -> None:
+        self.steps.budget = count
+        self.runner.run(group)
+
+    def _make(self, move: Move) -> None:
+        if isinstance(move.what, Group):
+            self.runner.loops = LoopWatch()  # who waits in a loop is told by the wait, not by the loop
+            self._go(move.what, 1)
+        else:
+            self.machine.engine.take_effect(move.what)
+
+
+def _instruction(group: Group) -> str:
+    operation = group.cta.machine.code.operations[group.pc]
+    location = operation.instruction.location
+    who = group.cta.describe_warps([group.first + at for at in range(len(group.fragments))])
+    return f"{who} of {group.cta.describe()}: {operation.text}" + (f"  at {location}" if location else "")
+
+
+def _landing(operation: AsyncOperation) -> str:
+    verb = "has read its source" if operation.kind == "store" and not operation.read_done else "takes effect"
+    return f"{operation.description}, issued by {operation.issuer.short()}: {verb}"
+
+
+# -- states --------------------------------------------------------------------------------------------------------
+
+_ASIDE = {"clock", "log", "initialised_by", "by", "issuer", "frame", "number", "cta", "absent", "description"}
+"""Fields of the machine's objects that tell how a state came about, or belong to something else."""
+
+
+def state_of(machine: Machine) -> bytes:
+    """A digest of all that decides what can happen from here on: threads, registers, memory, barriers, operations."""
+    digest = hashlib.blake2b(digest_size=16)
+    for cluster in machine.resident:
+        digest.update(repr((cluster.index, _plain(cluster.state, 0))).encode())
+        for cta in cluster.ctas:
+            fragments = [
+                (warp.index, warp.alive, fragment.pc, fragment.lanes, fragment.wait.kind if fragment.wait else "")
+                for warp in cta.warps
+                for fragment in warp.fragments
+            ]
+            digest.update(repr((fragments, _plain(cta.state, 0))).encode())
+            for bank in cta.registers.banks.values():
+                digest.update(np.ascontiguousarray(bank).view(np.uint8).tobytes())
+            digest.update(cta.shared.data.tobytes())
+    digest.update(repr(sorted(map(_operation, machine.engine.pending()))).encode())
+    return digest.digest()
+
+
+def _operation(operation: AsyncOperation) -> tuple[object, ...]:
+    issuer = operation.issuer
+    return (
+        operation.kind, issuer.frame.cta.index, issuer.frame.first_warp, issuer.lane or 0, issuer.operation.pc,
+        operation.description, operation.read_done, operation.done,
+    )  # fmt: skip
+
+
+def _plain(value: object, depth: int) -> object:
+    """A handler's bookkeeping as values that print the same where they mean the same."""
+    if depth > 12:
+        return "…"
+    if isinstance(value, AsyncOperation):
+        return _operation(value)
+    if isinstance(value, (Cta, Warp, Cluster)):
+        return value.index
+    if isinstance(value, dict):
+        items = [(repr(_plain(key, depth + 1)), _plain(one, depth + 1)) for key, one in value.items()]
+        return sorted(items, key=lambda item: item[0])
+    if isinstance(value, (set, frozenset)):
+        return sorted(repr(_plain(one, depth + 1)) for one in value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(one, depth + 1) for one in value]
+    if isinstance(value, np.ndarray):
+        return (value.shape, value.tobytes())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [field.name for field in dataclasses.fields(value) if field.name not in _ASIDE]
+        return (type(value).__name__, [(name, _plain(getattr(value, name), depth + 1)) for name in fields])
+    if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic)):
+        return repr(value)
+    if callable(value):
+        return "…"
+    return (
+        (type(value).__name__, _plain(vars(value), depth + 1)) if hasattr(value, "__dict__") else type(value).__name__
+    )

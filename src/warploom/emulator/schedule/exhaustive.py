@@ -1,0 +1,192 @@
+"""All interleavings of a small kernel, up to a bound: every one passes, or here is the shortest that does not.
+
+The choices of a run are a path in a graph of states. The search runs the kernel again and again, each time along a
+path that is known and then one new step; where a run comes to a state that was there before it stops, since what
+follows is known or waiting to be tried. So each state is left by each of its moves once, and the number of
+interleavings is the number of paths from the first state to the last, which is counted and not walked.
+
+After M. Musuvathi, S. Qadeer, "Iterative context bounding", PLDI 2007 (runs in place of saved states), and G. J.
+Holzmann, "The model checker SPIN", IEEE TSE 1997 (hashed states).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ...errors import EmulationError
+from ..diagnosis.report import Finding, Report
+from ..machine.machine import Machine
+from .controlled import Choose, Move, state_of
+
+Run = Callable[[Choose], Report]
+"""Runs the kernel once from its start, on fresh copies of its arguments, with these choices."""
+BOUND = 2000
+
+
+class Known(Exception):
+    """A run came to a state that was there before: no error, and never seen outside of `search`."""
+
+
+@dataclass(frozen=True)
+class Interleavings:
+    """What a search found.
+
+    Attributes:
+        complete: whether all was searched; a search that found something bad, or reached its bound, is not.
+        count: how many interleavings there are, where that is known.
+        states, runs: states with a choice that were seen, and runs of the kernel.
+        steps: the shortest bad interleaving, a line for each choice; findings: what is bad in it.
+    """
+
+    complete: bool
+    count: int | None
+    states: int
+    runs: int
+    bound: int
+    steps: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def __str__(self) -> str:
+        if self.findings:
+            shown = "\n".join(f"  {number}. {step}" for number, step in enumerate(self.steps, 1))
+            choices = f"{len(self.steps)} choice{'s' if len(self.steps) != 1 else ''}"
+            return f"a bad interleaving of {choices}, the shortest there is:\n{shown}" + (
+                "" if self.complete else f"\n  (the shortest of those that {self.runs} runs met)"
+            )
+        runs = f"{self.states} states, {self.runs} run{'s' if self.runs != 1 else ''}"
+        if not self.complete:
+            return (
+                f"the search is incomplete: no bad interleaving in {self.runs} runs, but the bound of {self.bound} was "
+                "reached and others are left to try (a larger bound, or a smaller grid and fewer steps)"
+            )
+        number = f"all {self.count:,} interleavings pass" if self.count != 1 else "the only interleaving passes"
+        return f"{number} ({runs})" if self.count is not None else f"all interleavings pass ({runs})"
+
+
+@dataclass(eq=False)
+class _State:
+    """A state with a choice: where each of its moves leads (None: not yet known)."""
+
+    leads_to: list[_State | None]
+
+
+_END = _State([])
+
+
+@dataclass
+class _Search:
+    """The graph so far, and the paths that wait to be tried, shortest first, with the state before the last step."""
+
+    states: dict[bytes, _State] = field(default_factory=dict)
+    waiting: list[tuple[int, int, tuple[int, ...], _State | None]] = field(default_factory=list)
+    first: _State | None = None
+    put: int = 0
+
+    def wait(self, path: tuple[int, ...], before: _State | None) -> None:
+        self.put += 1
+        heapq.heappush(self.waiting, (len(path), self.put, path, before))
+
+
+@dataclass
+class _Walk:
+    """One run: a path that is known but for where its last step leads, then the first move of every new state."""
+
+    search: _Search
+    path: tuple[int, ...]
+    before: _State | None
+    words: list[str] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
+
+    def __call__(self, machine: Machine, moves: list[Move]) -> int:
+        at = len(self.taken)
+        choice = self.path[at] if at < len(self.path) else self._further(machine, moves)
+        self.taken.append(choice)
+        self.words.append(moves[choice].words())
+        return choice
+
+    def _further(self, machine: Machine, moves: list[Move]) -> int:
+        """The first move of a state that is new. Raises Known at one that is not."""
+        key, states = state_of(machine), self.search.states
+        if key in states:
+            self.arrive(states[key])
+            raise Known
+        state = states[key] = _State([None] * len(moves))
+        self.arrive(state)
+        for other in range(1, len(moves)):
+            self.search.wait((*self.taken, other), state)
+        self.before = state
+        return 0
+
+    def arrive(self, state: _State) -> None:
+        """Note where the last choice has led."""
+        if self.before is None:
+            self.search.first = state
+        else:
+            self.before.leads_to[self.taken[-1]] = state
+
+
+def search(run: Run, bound: int = BOUND, on_run: Callable[[int, int], None] | None = None) -> Interleavings:
+    """Try interleavings until all are known, something bad cannot be found any shorter, or `bound` runs are over.
+
+    Bad is an error of the machine or a finding of severity error. on_run: called with (runs so far, bound)
+    between runs.
+    """
+    graph = _Search()
+    graph.wait((), None)
+    best: tuple[list[str], tuple[Finding, ...]] | None = None
+    runs = 0
+    while graph.waiting and runs < bound:
+        if best is not None and graph.waiting[0][0] >= len(best[0]):
+            break
+        _, _, path, before = heapq.heappop(graph.waiting)
+        walk = _Walk(graph, path, before)
+        if on_run is not None and runs:
+            on_run(runs, bound)
+        runs += 1
+        try:
+            report = run(walk)
+        except Known:
+            continue
+        except EmulationError as error:
+            bad = (*(one for one in error.findings if one.severity == "error"), Finding.of_error(error))
+        else:
+            bad = tuple(finding for finding in report.findings if finding.severity == "error")
+        walk.arrive(_END)
+        if bad and (best is None or len(walk.words) < len(best[0])):
+            best = (walk.words, bad)
+    over = not graph.waiting or (best is not None and graph.waiting[0][0] >= len(best[0]))
+    steps, findings = best or ([], ())
+    count = _paths(graph.first) if over and best is None else None
+    return Interleavings(over, count, len(graph.states), runs, bound, tuple(steps), findings)
+
+
+def _paths(first: _State | None) -> int | None:
+    """How many ways lead from the first state to the end; None where states come again (threads that poll)."""
+    if first is None:
+        return 1
+    counts: dict[_State, int] = {_END: 1}
+    open_states: set[_State] = set()
+    stack = [first]
+    while stack:
+        state = stack[-1]
+        if state in counts:
+            stack.pop()
+            continue
+        following = [one for one in state.leads_to if one is not None]
+        todo = [one for one in following if one not in counts]
+        if todo:
+            if state in open_states and any(one in open_states for one in todo):
+                return None
+            open_states.add(state)
+            stack += todo
+            continue
+        counts[state] = sum(counts[one] for one in following)
+        open_states.discard(state)
+        stack.pop()
+    return counts[first]

@@ -1,0 +1,115 @@
+"""Threads that part and meet: which lanes of a warp stand where.
+
+A warp whose threads took different ways is several fragments. They are joined again where they stand at the same
+instruction and none of them is blocked behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...errors import InvalidOperandError
+from ..machine.frame import Frame
+from ..machine.machine import Cta, Fragment, Machine, Warp, mask_of
+from ..machine.registers import WARP
+from ..program.code import BRANCH, EXIT, Operation
+from ..program.handlers import Wait
+
+
+@dataclass(eq=False)
+class Group:
+    """Consecutive warps of a CTA whose fragments stand at the same instruction."""
+
+    cta: Cta
+    first: int
+    fragments: list[Fragment]
+
+    @property
+    def pc(self) -> int:
+        return self.fragments[0].pc
+
+
+def divide(machine: Machine, group: Group, frame: Frame, operation: Operation, pc: int) -> None:
+    """A branch or exit that not all threads take, or all leave by: give each warp its new fragments."""
+    chosen = np.broadcast_to(frame.active, (frame.lanes,))
+    for at, fragment in enumerate(group.fragments):
+        warp = group.cta.warps[group.first + at]
+        taken = mask_of(chosen[at * WARP : (at + 1) * WARP]) & fragment.lanes
+        stay = fragment.lanes & ~taken
+        warp.fragments.remove(fragment)
+        if stay:
+            warp.fragments.append(Fragment(pc + 1, stay))
+        if not taken:
+            pass
+        elif operation.kind == BRANCH:
+            warp.fragments.append(Fragment(operation.targets[0], taken))
+        elif operation.kind == EXIT:
+            warp.alive &= ~taken
+            machine.progress()
+            if not warp.alive:
+                machine.engine.warp_exited(warp)
+        else:
+            _index_branch(warp, frame, operation, taken, at)
+        merge(machine, warp)
+
+
+def _index_branch(warp: Warp, frame: Frame, operation: Operation, taken: int, at: int) -> None:
+    index = np.broadcast_to(frame.values[operation.index_slot], (frame.lanes,))[at * WARP : (at + 1) * WARP]
+    for number, target in enumerate(operation.targets):
+        lanes = mask_of(index == number) & taken
+        if lanes:
+            warp.fragments.append(Fragment(target, lanes))
+            taken &= ~lanes
+    if taken:
+        lane = at * WARP + (taken & -taken).bit_length() - 1
+        frame.error(
+            InvalidOperandError,
+            "brx.idx jumps past the end of its target list",
+            lane,
+            expected=f"an index below {len(operation.targets)}",
+        )
+
+
+def converge(machine: Machine, warp: Warp, fragment: Fragment) -> bool:
+    """Let a fragment wait at an aligned instruction for the rest of its warp. Whether the warp is whole."""
+    merge(machine, warp)
+    if len(warp.fragments) == 1:
+        return True
+
+    def describe() -> str:
+        others = [other for other in warp.fragments if other is not fragment]
+        places = ", ".join(
+            f"{other.lanes.bit_count()} thread(s) at {machine.code.operations[other.pc].text}" for other in others
+        )
+        return f"the rest of its warp, which must execute this instruction together; elsewhere: {places}"
+
+    fragment.wait = Wait("convergence", lambda: len(warp.fragments) == 1, describe)
+    fragment.seen_progress = machine.progress_count
+    return False
+
+
+def merge(machine: Machine, warp: Warp) -> None:
+    """Join fragments that stand at the same instruction and are not blocked behind it."""
+    if len(warp.fragments) < 2:
+        if warp.fragments and warp.fragments[0].wait is not None and warp.fragments[0].wait.kind == "convergence":
+            warp.fragments[0].wait = None
+        return
+    by_place: dict[int, Fragment] = {}
+    kept = []
+    for fragment in warp.fragments:
+        if fragment.wait is not None and fragment.wait.kind != "convergence":
+            kept.append(fragment)
+            continue
+        other = by_place.get(fragment.pc)
+        if other is None:
+            by_place[fragment.pc] = fragment
+            kept.append(fragment)
+        else:
+            other.lanes |= fragment.lanes
+            other.wait = None
+            machine.progress()
+    warp.fragments[:] = kept
+    if len(kept) == 1 and kept[0].wait is not None and kept[0].wait.kind == "convergence":
+        kept[0].wait = None

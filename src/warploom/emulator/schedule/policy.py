@@ -1,0 +1,159 @@
+"""Schedules: the choices the hardware leaves open, made by a rule.
+
+    eager    asynchronous operations complete at issue; warps run the lowest program counter first
+    lazy     they complete only when nothing else can run (the default)
+    random   warps, CTAs and operations in random order, by seed
+    pct      warps by random priorities that change at a few random moments; half of the operations held back
+    starve   one warp of each CTA or one operation is held back as long as anything else can run, chosen by seed
+
+A policy decides among warps and CTAs; the engine asks it about operations. The same (schedule, seed) always makes
+the same choices.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, TypeVar
+
+from ...errors import ArgumentError
+
+if TYPE_CHECKING:
+    from ..machine.machine import Fragment
+
+Item = TypeVar("Item")
+SCHEDULES = ("eager", "lazy", "random", "starve", "pct")
+SEARCHES = ("explore", "exhaustive")
+"""What a caller may name in place of a schedule: many runs, which `runtime.emulate` makes."""
+
+
+class Policy:
+    """The rule of the lazy schedule, and the base of the others.
+
+    Attributes:
+        fuse: whether warps at the same place run together.
+        start_all: whether all places are filled at once, or a cluster starts when nothing else can run.
+        engine_first, engine_between: whether operations may complete while warps can still run.
+    """
+
+    name = "lazy"
+    fuse = True
+    start_all = False
+    engine_first = False
+    engine_between = False
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+
+    def order(self, items: list[Item]) -> list[Item]:
+        """In which order CTAs or clusters get their turn."""
+        return items
+
+    def choose(self, runnable: dict[int, Fragment]) -> int:
+        """Which warp runs next, of those that can."""
+        return min(runnable, key=lambda warp: (runnable[warp].pc, warp))
+
+    def quantum(self, most: int) -> int:
+        """How many instructions it may run in one go."""
+        return most
+
+    def yields_cta(self) -> bool:
+        """Whether another CTA of the cluster gets its turn now."""
+        return False
+
+    def yields_cluster(self) -> bool:
+        """Whether another cluster gets its turn now."""
+        return False
+
+
+class Eager(Policy):
+    name = "eager"
+
+
+class Random(Policy):
+    name = "random"
+    fuse = False
+    start_all = True
+    engine_between = True
+
+    def order(self, items: list[Item]) -> list[Item]:
+        return self.random.sample(items, len(items))
+
+    def choose(self, runnable: dict[int, Fragment]) -> int:
+        return self.random.choice(sorted(runnable))
+
+    def quantum(self, most: int) -> int:
+        return self.random.choice((1, 4, 16, 64, 256))
+
+    def yields_cta(self) -> bool:
+        return self.random.random() < 0.5
+
+    def yields_cluster(self) -> bool:
+        return self.random.random() < 0.25
+
+
+class Starve(Policy):
+    """Hold back one warp number of every CTA; the engine holds back one of its operations likewise."""
+
+    name = "starve"
+    start_all = True
+
+    def choose(self, runnable: dict[int, Fragment]) -> int:
+        others = [warp for warp in sorted(runnable) if warp != self.seed % 8]
+        return others[0] if others else min(runnable)
+
+
+class Pct(Policy):
+    """Probabilistic concurrency testing: Burckhardt et al., ASPLOS 2010.
+
+    The warp of highest priority runs whenever it can; at CHANGES random moments the one that runs falls to the end. An
+    ordering bug that needs few orderings to go wrong is met with a probability that has a lower bound.
+    """
+
+    name = "pct"
+    fuse = False
+    start_all = True
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self._priority: dict[object, float] = {}
+        self._changes = {self.random.randrange(HORIZON) for _ in range(CHANGES)}
+        self._step = 0
+
+    def _of(self, key: object) -> float:
+        found = self._priority.get(key)
+        if found is None:
+            found = self._priority[key] = self.random.random()
+        return found
+
+    def order(self, items: list[Item]) -> list[Item]:
+        return sorted(items, key=self._of)
+
+    def choose(self, runnable: dict[int, Fragment]) -> int:
+        chosen = max(sorted(runnable), key=self._of)
+        self._step += 1
+        if self._step in self._changes:
+            self._priority[chosen] = -self._step
+            chosen = max(sorted(runnable), key=self._of)
+        return chosen
+
+    def quantum(self, most: int) -> int:
+        return 64
+
+
+CHANGES = 3
+HORIZON = 2000
+"""Moments at which priorities change, and among how many decisions they are drawn."""
+
+
+def make_policy(schedule: str, seed: int) -> Policy:
+    """The policy of a schedule's name. Raises ArgumentError for an unknown one."""
+    for policy in (Policy, Eager, Random, Starve, Pct):
+        if policy.name == schedule:
+            return policy(seed)
+    raise unknown_schedule(schedule)
+
+
+def unknown_schedule(schedule: str) -> ArgumentError:
+    """The error for a name that is no schedule's."""
+    return ArgumentError(f"there is no schedule {schedule!r}", expected=f"one of {', '.join(SCHEDULES + SEARCHES)}")

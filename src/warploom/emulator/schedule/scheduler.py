@@ -1,0 +1,167 @@
+"""The machine in motion: who runs next, and what happens when nobody can.
+
+Warps of one CTA that stand at the same instruction run together (`running`). A warp whose threads diverged runs its
+lowest program counter first, so that its threads meet again behind the branch (reconvergence at the post-dominator, for
+structured code). When no warp can run, the engine completes an asynchronous operation; when nothing is in flight, waits
+with a time limit end; when that changes nothing, it is a deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..diagnosis.deadlock import report_deadlock
+from ..diagnosis.livelock import SpinWatch
+from ..machine.frame import Frame
+from ..machine.machine import Cluster, Cta, Fragment, Machine, Warp
+from .executor import Runner
+from .fragments import Group, merge
+from .policy import Policy
+
+
+class Scheduler:
+    """Runs a machine to its end. `on_progress(done, total)` is called as clusters exit."""
+
+    def __init__(
+        self, machine: Machine, policy: Policy, max_steps: int, on_progress: Callable[[int, int], None] | None = None
+    ) -> None:
+        self.machine = machine
+        self.policy = policy
+        self.runner = Runner(machine, policy, max_steps)
+        self.on_progress = on_progress
+        self.operations = machine.code.operations
+        self._started = 0
+        x, y, z = machine.clusters_in_grid
+        self.total = x * y * z
+
+    def run(self) -> None:
+        """Run all CTAs. Raises DeadlockError, StepLimitError and what the instructions raise."""
+        machine, policy = self.machine, self.policy
+        done = 0
+        spins = SpinWatch()
+        while True:
+            ran = False
+            if self._started < self.total and (not machine.resident or policy.start_all):
+                self._start(machine.places if policy.start_all else 1)
+            for cluster in policy.order(list(machine.resident)):
+                ran |= self._run_cluster(cluster)
+                if cluster.exited:
+                    machine.engine.drain_cluster(cluster)
+                    machine.retire(cluster)
+                    done += 1
+                    if self.on_progress is not None:
+                        self.on_progress(done, self.total)
+            if policy.engine_first or not ran:
+                ran |= machine.engine.advance()
+            if ran:
+                continue
+            if not machine.resident and self._started == self.total:
+                machine.engine.drain()
+                return
+            if self._start(1):
+                continue
+            spinning = spins.dead(machine)
+            if spinning or not self._time_out():
+                raise report_deadlock(machine, spinning=spinning)
+
+    def _start(self, count: int) -> bool:
+        """Make up to `count` more clusters resident, as places allow."""
+        machine = self.machine
+        started = False
+        while count and self._started < self.total and len(machine.resident) < machine.places:
+            x, y, _ = machine.clusters_in_grid
+            number = self._started
+            index = (number % x, number // x % y, number // (x * y))
+            machine.resident.append(Cluster(machine, index, number))
+            self._started += 1
+            count -= 1
+            started = True
+        return started
+
+    def _time_out(self) -> bool:
+        """End every wait that hardware would end by itself. Whether there was one."""
+        any_ended = False
+        for cluster in self.machine.resident:
+            for cta in cluster.ctas:
+                for warp in cta.warps:
+                    for fragment in list(warp.fragments):
+                        wait = fragment.wait
+                        if wait is not None and wait.timeout is not None:
+                            self._wake(warp, fragment, wait.timeout)
+                            any_ended = True
+        return any_ended
+
+    # -- choosing ------------------------------------------------------------------------------------------------
+
+    def _run_cluster(self, cluster: Cluster) -> bool:
+        """Run every group of a cluster that can run, until none can. Whether any did."""
+        ran = False
+        again = True
+        while again:
+            again = False
+            for cta in self.policy.order(cluster.ctas):
+                group = self._pick(cta)
+                while group is not None:
+                    ran = again = True
+                    self.runner.run(group)
+                    if self.policy.engine_between and self.machine.engine.advance():
+                        pass
+                    if self.policy.yields_cta():
+                        break
+                    group = self._pick(cta)
+            if self.policy.yields_cluster():
+                break
+        return ran
+
+    def _pick(self, cta: Cta) -> Group | None:
+        """The next group of a CTA: the policy's choice among the runnable fragments, and all that stand beside it."""
+        runnable: dict[int, Fragment] = {}
+        for warp in cta.warps:
+            fragment = self._runnable(warp)
+            if fragment is not None:
+                runnable[warp.index] = fragment
+        if not runnable:
+            return None
+        chosen = self.policy.choose(runnable)
+        first = last = chosen
+        if self.policy.fuse:
+            pc = runnable[chosen].pc
+            if len(cta.warps[chosen].fragments) == 1:
+                while first - 1 in runnable and self._joins(cta.warps[first - 1], runnable[first - 1], pc):
+                    first -= 1
+                while last + 1 in runnable and self._joins(cta.warps[last + 1], runnable[last + 1], pc):
+                    last += 1
+        return Group(cta, first, [runnable[index] for index in range(first, last + 1)])
+
+    @staticmethod
+    def _joins(warp: Warp, fragment: Fragment, pc: int) -> bool:
+        return fragment.pc == pc and len(warp.fragments) == 1
+
+    def _runnable(self, warp: Warp) -> Fragment | None:
+        """The fragment of a warp that may run, the lowest program counter first."""
+        for fragment in sorted(warp.fragments, key=lambda item: item.pc):
+            wait = fragment.wait
+            if wait is None:
+                return fragment
+            if fragment.seen_progress == self.machine.progress_count:
+                continue
+            if wait.ready():
+                self._wake(warp, fragment, wait.resume)
+                if fragment in warp.fragments:
+                    return fragment if fragment.wait is None else None
+                return self._runnable(warp)
+            fragment.seen_progress = self.machine.progress_count
+        return None
+
+    def _wake(self, warp: Warp, fragment: Fragment, then: Callable[[Frame], None] | None) -> None:
+        """Finish the instruction a fragment slept behind."""
+        wait = fragment.wait
+        fragment.wait = None
+        if then is not None:
+            frame = warp.cta.frame(warp.index, 1)
+            frame.mask = fragment.wait_mask
+            frame.operation = self.operations[fragment.pc]
+            then(frame)
+        if wait is not None and wait.kind not in ("convergence", "warpgroup", "loop"):
+            fragment.pc += 1
+            merge(self.machine, warp)

@@ -1,0 +1,1 @@
+"""Rules that watch one kind of resource each."""

@@ -1,0 +1,190 @@
+"""Whether wgmma reads a tile in the layout in which TMA or cp.async wrote it.
+
+Every 16-byte chunk that a tensor copy writes is tagged with its place in the box, (row, chunk of the row). An operand
+that reads the tile in the same layout sees chunks whose box row depends on the operand's row alone and whose place in
+the row on its column alone, each in equal steps. Anything else is a permuted tile: another swizzle, leading and stride
+offsets exchanged, the wrong major.
+
+Chunks that cp.async brought are tagged with the global address they come from. Rows may come from anywhere (a gather);
+but from one chunk of a row to the next the step is the same in all rows, and pieces of one row are not several rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ...emulator.engines.boxes import SharedBox
+from ...emulator.engines.bulk import Scattered
+from ..happens_before.state import ClusterState, Flight
+from ..report.findings import at
+from ..shadow.shadow import CHUNK, Shadow
+from .lifetime import Lifetime
+
+if TYPE_CHECKING:
+    from ...emulator.engines.matrix_operands import OperandPlace
+    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.machine import Machine
+
+WIDEST = 128
+"""Bytes of a row of the widest swizzle (PTX ISA 5.5.7)."""
+TAG_BITS = 16
+"""Tags are (number of the box << TAG_BITS) + chunk; a box has at most 256 x 16 chunks in two dimensions."""
+
+
+class Layouts(Lifetime):
+    """The part of the sanitizer that compares layouts."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._boxes: list[tuple[int, Flight]] = []
+
+    def tag(self, state: ClusterState, shadow: Shadow, target: object, flight: Flight) -> None:
+        if not isinstance(target, SharedBox):
+            return
+        places = target.places()
+        if places.size >= 1 << TAG_BITS:
+            return
+        shadow.tagged = True
+        self._boxes.append((places.shape[1], flight))
+        base = (len(self._boxes) & 0x7FFF) << TAG_BITS
+        shadow.tags[places] = base + np.arange(places.size, dtype=np.int32).reshape(places.shape)
+
+    def check_layout(self, shadow: Shadow, place: OperandPlace, chunks: np.ndarray, frame: Frame) -> None:  # type: ignore[override]
+        if not shadow.tagged:
+            return
+        tags = shadow.tags[chunks]
+        first = int(tags.flat[0])
+        if first == 0:
+            if shadow.origins is not None:
+                self._check_origins(shadow, place, chunks, frame)
+            return
+        if place.operand.major != "K":
+            tags = tags.T
+        # tags: (rows, chunks along the contiguous dimension)
+        box = tags >> TAG_BITS
+        if (box != box.flat[0]).any():
+            tags = self._first_box(tags, box)
+            if tags.size == 0:
+                return
+        number = int(tags.flat[0]) >> TAG_BITS
+        width, flight = self._boxes[number - 1]
+        inside = tags & ((1 << TAG_BITS) - 1)
+        rows, columns = inside // width, inside % width
+        if _affine(rows, columns):
+            return
+        self._mismatch(place, flight, rows, columns, frame)
+
+    # -- cp.async --------------------------------------------------------------------------------------------------
+
+    def note_origins(self, shadow: Shadow, target: Scattered, chosen: np.ndarray, access: int) -> None:
+        if target.size != CHUNK or target.origins is None or not self._rows:  # without wgmma nobody asks
+            return
+        if shadow.origins is None:
+            shadow.origins = np.zeros(shadow.tags.size, np.int64)
+        shadow.tagged = True
+        shadow.origins[target.index[chosen]] = target.origins[chosen].astype(np.int64)
+
+    def _check_origins(self, shadow: Shadow, place: OperandPlace, chunks: np.ndarray, frame: Frame) -> None:
+        assert shadow.origins is not None
+        if place.operand.major != "K":
+            chunks = chunks.T
+        origins = shadow.origins[chunks]
+        found = _uneven_columns(origins)
+        severity = None
+        if found is None:
+            found, severity = _uneven_rows(origins), "warning"
+        if found is None:
+            return
+        (row, column), words = found
+        access = self.state(frame.cta).accesses[int(shadow.last[int(chunks[row, column]) * shadow.per_chunk])]
+        codes = (frame.operation, access.code)
+        if not self.findings.seen("layout-mismatch", codes):
+            self.findings.add(
+                "layout-mismatch",
+                f"operand {place.name} of {at(frame.operation)} reads a tile that {at(access.code)} wrote in another "
+                f"layout: {words}",
+                codes,
+                frame.cta,
+                frame.first_warp,
+                severity,
+            )
+
+    # -- boxes -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _first_box(tags: np.ndarray, box: np.ndarray) -> np.ndarray:
+        """The part of an operand, whole rows and columns, that lies in the box of its first chunk."""
+        same = box == box.flat[0]
+        rows, columns = same[:, 0], same[0]
+        part = same[np.ix_(rows, columns)]
+        return tags[np.ix_(rows, columns)] if part.all() else tags[:0]
+
+    def _mismatch(
+        self, place: OperandPlace, flight: Flight, rows: np.ndarray, columns: np.ndarray, frame: Frame
+    ) -> None:
+        copy = flight.operation.issuer.operation
+        codes = (frame.operation, copy)
+        if self.findings.seen("layout-mismatch", codes):
+            return
+        wanted_row, wanted_column = _expected(rows, columns)
+        wrong = (rows != wanted_row) | (columns != wanted_column)
+        r, c = (int(index[0]) for index in np.nonzero(wrong))
+        self.findings.add(
+            "layout-mismatch",
+            f"operand {place.name} of {at(frame.operation)} reads a tile that {at(copy)} wrote in another layout: its "
+            f"chunk {c} of row {r} should be chunk {int(wanted_column[r, c])} of row {int(wanted_row[r, c])} "
+            f"of the box, "
+            f"and is chunk {int(columns[r, c])} of row {int(rows[r, c])}",
+            codes,
+            frame.cta,
+            frame.first_warp,
+        )
+
+
+def _expected(rows: np.ndarray, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where chunks should be if the first steps went on: box row by operand row, box chunk by operand column."""
+    r, c = np.indices(rows.shape)[0], np.indices(rows.shape)[1]
+    step_r = int(rows[1, 0] - rows[0, 0]) if rows.shape[0] > 1 else 0
+    step_c = int(columns[0, 1] - columns[0, 0]) if rows.shape[1] > 1 else 0
+    return int(rows[0, 0]) + r * step_r, int(columns[0, 0]) + c * step_c
+
+
+def _affine(rows: np.ndarray, columns: np.ndarray) -> bool:
+    wanted_row, wanted_column = _expected(rows, columns)
+    return bool((rows == wanted_row).all() and (columns == wanted_column).all())
+
+
+Where: TypeAlias = "tuple[tuple[int, int], str] | None"
+"""An operand's (row, chunk) and what is wrong there."""
+
+
+def _uneven_columns(origins: np.ndarray) -> Where:
+    """Whether some row goes on by another step than the first one. `origins`: (rows, chunks), 0 where not known."""
+    known = (origins[:, 1:] != 0) & (origins[:, :-1] != 0)
+    if not known.any():
+        return None
+    steps = origins[:, 1:] - origins[:, :-1]
+    first = int(np.flatnonzero(known.any(axis=1))[0])
+    wrong = known & known[first] & (steps != steps[first])
+    if not wrong.any():
+        return None
+    row, column = (int(index[0]) for index in np.nonzero(wrong))
+    words = (
+        f"from chunk {column} of row {row} to the next it goes {int(steps[row, column])} bytes on in global memory, "
+        f"in row {first} {int(steps[first, column])}"
+    )
+    return (row, column), words
+
+
+def _uneven_rows(origins: np.ndarray) -> Where:
+    """Whether rows that lie nearer to each other than a swizzle is wide follow in uneven steps."""
+    known = np.flatnonzero(origins[:, 0])
+    steps = np.diff(origins[known, 0])
+    near = (steps != 0) & (np.abs(steps) < WIDEST)
+    if not near.any() or (steps == steps[0]).all():
+        return None
+    row = int(known[np.flatnonzero(near)[0]])
+    words = f"rows {row} and {row + 1} lie {int(steps[near][0])} bytes apart in global memory, and others do not"
+    return (row, 0), words

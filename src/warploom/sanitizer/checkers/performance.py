@@ -1,0 +1,76 @@
+"""What is legal and slow: bank conflicts, requests that touch too many sectors, fences that carry nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...emulator.diagnosis.report import Site
+from ..happens_before.clocks import WarpClock
+from ..happens_before.state import ClusterState
+from ..report.findings import at
+from .layout import Layouts
+
+if TYPE_CHECKING:
+    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.machine import Machine
+    from ...emulator.program.code import Operation
+
+CONFLICTS = 0.5
+"""Extra passes for each request from which on an instruction's bank conflicts are worth a word."""
+SECTORS = 2.0
+"""Times the fewest possible sectors from which on a global access is worth a word."""
+FEWEST = 8
+"""Requests below which an instruction is not worth a word."""
+
+
+class Performance(Layouts):
+    """The part of the sanitizer that counts waste."""
+
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self._fences: dict[Operation, tuple[int, int]] = {}
+
+    def note_fence(self, state: ClusterState, clock: WarpClock, frame: Frame) -> None:
+        seen, idle = self._fences.get(frame.operation, (0, 0))
+        self._fences[frame.operation] = (seen + 1, idle + (not clock.has_news()))
+
+    def judge_performance(self) -> None:
+        """Turn the counts into findings, one for each line of the user's text."""
+        by_line: dict[object, tuple[Operation, Site]] = {}
+        for pc, site in self.machine.counters.sites.items():
+            code = self.machine.code.operations[pc]
+            key = (code.instruction.location or pc, code.instruction.opcode)
+            _, total = by_line.setdefault(key, (code, Site()))
+            total.add(site)
+        for code, site in by_line.values():
+            self._judge(code, site)
+        for code, (seen, idle) in self._fences.items():
+            if idle == seen:
+                self.findings.add(
+                    "redundant-proxy-fence",
+                    f"{at(code)} was executed by {seen} warps and carried nothing: no memory access that it "
+                    f"could order "
+                    "happened since the fence before it",
+                    (code,),
+                )
+
+    def _judge(self, code: Operation, site: Site) -> None:
+        if site.requests < FEWEST:
+            return
+        extra = site.conflicts / site.requests
+        if extra >= CONFLICTS:
+            self.findings.add(
+                "bank-conflict",
+                f"{at(code)} takes {site.conflicts} extra passes in {site.requests} requests of a warp, "
+                f"{extra:.1f} each",
+                (code,),
+            )
+        fewest = -(-site.bytes // 32)
+        if site.sectors > SECTORS * fewest:
+            self.findings.add(
+                "uncoalesced-access",
+                f"{at(code)} touches {site.sectors} sectors of 32 bytes for {site.bytes} bytes, "
+                f"{site.sectors / site.requests:.1f} in each of {site.requests} requests of a warp; "
+                f"{fewest} would hold them",
+                (code,),
+            )

@@ -1,0 +1,140 @@
+"""Registers that are read where no path from the kernel's start has written them.
+
+A forward analysis over the flat list of operations, before the kernel runs: a register may be defined at a place if
+some path to it writes it. What is read and cannot be defined holds anything, whichever way the kernel took.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeAlias
+
+from ...asm.nodes import Address, Operand, Register, TensorAddress, Vector
+from ...emulator.program.code import BRANCH, EXIT, INDEXED_BRANCH, Code, Operation
+from ...emulator.program.flatten import DeclaredRegister
+
+if TYPE_CHECKING:
+    from ...emulator.program.flatten import Scope
+
+Row: TypeAlias = "tuple[int, int]"
+ZEROING = ("xor", "sub")
+"""Operations whose result does not depend on a register that both sources name."""
+
+
+def undefined_reads(code: Code) -> list[tuple[Operation, str]]:
+    """Operations that read a register no path has written, with the register's name; each register once."""
+    numbers: dict[Row, int] = {}
+    uses, writes = [], []
+    for operation in code.operations:
+        read, written = read_and_written(operation)
+        uses.append(read)
+        mask = 0
+        for row in written:
+            mask |= 1 << numbers.setdefault(row, len(numbers))
+        writes.append(mask)
+    reached = _reaching(code, writes)
+    found: list[tuple[Operation, str]] = []
+    told: set[Row] = set()
+    for operation, read, defined in zip(code.operations, uses, reached, strict=True):
+        if defined is None:
+            continue
+        for row, name in read:
+            number = numbers.get(row)
+            if (number is None or not defined >> number & 1) and row not in told:
+                told.add(row)
+                found.append((operation, name))
+    return found
+
+
+def _reaching(code: Code, writes: list[int]) -> list[int | None]:
+    """For each operation the registers that some path to it has written; None where no path leads to it."""
+    operations = code.operations
+    starts = {0}
+    for operation in operations:
+        if operation.kind != 0:
+            starts.update((*operation.targets, operation.pc + 1))
+    order = sorted(start for start in starts if start < len(operations))
+    ends = dict(zip(order, [*order[1:], len(operations)], strict=True))
+    at_entry: dict[int, int] = {0: 0}
+    work = [0]
+    while work:
+        start = work.pop()
+        defined = at_entry[start]
+        for pc in range(start, ends[start]):
+            defined |= writes[pc]
+        for target in successors(operations[ends[start] - 1], len(operations)):
+            before = at_entry.get(target)
+            if before is None or defined & ~before:
+                at_entry[target] = defined | (before or 0)
+                work.append(target)
+    reached: list[int | None] = [None] * len(operations)
+    for start, defined in at_entry.items():
+        for pc in range(start, ends[start]):
+            reached[pc] = defined
+            defined |= writes[pc]
+    return reached
+
+
+def successors(operation: Operation, count: int) -> Iterator[int]:
+    """Where an operation goes on, in a kernel of so many operations."""
+    falls = operation.kind not in (BRANCH, EXIT, INDEXED_BRANCH) or operation.guard >= 0
+    if falls and operation.pc + 1 < count:
+        yield operation.pc + 1
+    yield from operation.targets
+
+
+def read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[Row]]:
+    """Registers an operation reads, with their names, and those it writes."""
+    instruction, scope = operation.instruction, operation.scope
+    read: list[tuple[Row, str]] = []
+    written: list[Row] = []
+    if instruction.guard is not None:
+        _collect(scope, Register(instruction.guard.register), read)
+    bound = operation.bound
+    if bound is None:  # a branch, or a call, which may write what it names
+        for operand in instruction.operands:
+            named: list[tuple[Row, str]] = []
+            _collect(scope, operand, named)
+            if operation.kind == INDEXED_BRANCH:
+                read += named
+            else:
+                written += [row for row, _ in named]
+        return read, written
+    key = bound.match.form.key
+    access: dict[str, str] = {}
+    for spec in bound.match.form.operands:
+        access[spec.name] = spec.access
+        if spec.second is not None:
+            access[spec.second.name] = spec.second.access
+    sources: list[tuple[Row, str]] = []
+    for name, operand in bound.operands.items():
+        how = access.get(name, "read")
+        named = []
+        _collect(scope, operand, named)
+        if isinstance(operand, (Address, TensorAddress)) or how == "read":
+            sources += named
+        else:
+            written += [row for row, _ in named]
+            if how == "modify" and not key.startswith("wgmma"):  # whether wgmma adds is known when it runs
+                sources += named
+    rows = [row for row, _ in sources]
+    if not (key.split(".")[0] in ZEROING and len(rows) == 2 and rows[0] == rows[1]):
+        read += sources
+    return read, written
+
+
+def _collect(scope: Scope, operand: Operand, into: list[tuple[Row, str]]) -> None:
+    """The declared registers in an operand."""
+    if isinstance(operand, Register):
+        found = scope.find(operand.name)
+        if isinstance(found, DeclaredRegister):
+            into.append(((found.row.bits, found.row.index), operand.name))
+    elif isinstance(operand, Vector):
+        for element in operand.elements:
+            _collect(scope, element, into)
+    elif isinstance(operand, Address):
+        _collect(scope, operand.base, into)
+    elif isinstance(operand, TensorAddress):
+        _collect(scope, operand.base, into)
+        for element in operand.coordinates:
+            _collect(scope, element, into)

@@ -1,0 +1,1 @@
+"""Clocks and edges: who knows what."""

@@ -1,0 +1,1 @@
+"""Findings, their explanations, and how they are printed."""

@@ -1,0 +1,176 @@
+"""From two accesses and what is missing between them to a rule and a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...emulator.diagnosis.phases import history
+from ...emulator.machine import shared_address as shared
+from ...emulator.machine.mbarrier import mbarriers_of
+from ..core import who
+from ..happens_before.state import ClusterState, Flight
+from ..shadow.shadow import ASYNC, BARRIER, COPY, Access
+from .findings import at
+
+if TYPE_CHECKING:
+    from ...emulator.machine.memory import Region
+
+Verdict = "tuple[str, str | None, str]"
+"""Rule, severity where it is not the rule's own, and the clause that names the missing edge."""
+
+
+@dataclass(frozen=True, eq=False)
+class Conflict:
+    """Two accesses of the same bytes that are not ordered; `missing` says what stands between them not."""
+
+    state: ClusterState
+    region: Region
+    earlier: Access
+    now: Access
+    missing: str
+
+
+def classify(conflict: Conflict) -> tuple[str, str | None, str]:
+    """The rule that a conflict breaks."""
+    earlier, now, missing = conflict.earlier, conflict.now, conflict.missing
+    if earlier.proxy == BARRIER:
+        return (
+            "mbarrier-bytes-accessed",
+            None,
+            "these bytes are an mbarrier, which only mbarrier instructions may touch",
+        )
+    if missing == "same value":
+        return "same-value-race", None, "nothing orders the two; both write the same value, so it does not show"
+    if missing == "same instruction":
+        return "data-race", None, "both execute it at once, and nothing says whose value stays"
+    if missing == "pending":
+        return _pending(conflict)
+    if missing == "fence":
+        return _fence(earlier, now)
+    if missing == "copy fence":
+        return (
+            "cp-async-before-wgmma",
+            None,
+            "cp.async writes with the generic proxy and this reads with the async proxy, "
+            "and no fence.proxy.async stands between the wait for the copy and the read",
+        )
+    if missing == "weak":
+        if earlier.cta is not now.cta:
+            return (
+                "hand-off-scope",
+                None,
+                "the two CTAs synchronise in between, but not by a release and an acquire of .cluster scope, "
+                "so the barrier carries no memory accesses from one to the other",
+            )
+        return (
+            "warp-synchronous",
+            None,
+            f"all that orders the two is that another thread of warp {earlier.warp} signalled later, or a "
+            f"wgmma that the "
+            "warp took part in is done: neither says that this access is",
+        )
+    return "data-race", None, "nothing orders the two: no barrier, no wait, no release that the other acquires"
+
+
+def _fence(earlier: Access, now: Access) -> tuple[str, str | None, str]:
+    kind = now.operation.kind if now.operation is not None else ""
+    between = "the two are ordered, but by nothing that includes a fence.proxy.async of the thread that "
+    if earlier.writes and not now.writes:
+        rule = "generic-write-before-wgmma-read" if kind == "wgmma" else "generic-write-before-async-read"
+        return rule, None, between + "wrote, or of one that it synchronised with"
+    what = "wrote" if earlier.writes else "read"
+    return "generic-access-before-async-write", None, between + f"{what}, or of one that it synchronised with"
+
+
+def _pending(conflict: Conflict) -> tuple[str, str | None, str]:
+    """The earlier access is an operation that the later one does not know to be done."""
+    earlier, now, state = conflict.earlier, conflict.now, conflict.state
+    assert earlier.operation is not None
+    kind = earlier.operation.kind
+    if not earlier.writes:
+        if kind == "wgmma":
+            return (
+                "operand-overwritten",
+                None,
+                "the wgmma may still be reading: whoever let the bytes be overwritten had not waited for it "
+                "(wgmma.wait_group) before it said so",
+            )
+        return (
+            "store-source-overwritten",
+            None,
+            "the copy may still be reading: the thread that issued it has not waited for the read "
+            "(cp.async.bulk.wait_group.read), or has not told this one",
+        )
+    if kind == "cp.async":
+        own = earlier.me == now.me
+        return (
+            "cp-async-not-waited",
+            None,
+            "its thread has not waited for the copy (cp.async.wait_group)"
+            if own
+            else "the copy's thread has not waited for it and then synchronised with this one: "
+            "cp.async.wait_group makes a copy visible to the thread that executes it only",
+        )
+    if now.writes and now.proxy in (ASYNC, COPY):
+        return "overlapping-copies", None, "both are in flight, and nothing says which bytes stay"
+    stale = _stale_wait(state, earlier, now)
+    if stale:
+        return "stale-phase-wait", None, stale
+    return "copy-not-waited", None, f"the copy may be in flight: {_whom_to_wait_for(earlier)}"
+
+
+def history_of(conflict: Conflict) -> tuple[str, ...]:
+    """What the later side waited for last, and the latest phases of the barriers in question.
+
+    Where only a fence is missing no barrier is to blame, and there is nothing to tell.
+    """
+    if conflict.missing in ("fence", "copy fence", "same instruction"):
+        return ()
+    now, state = conflict.now, conflict.state
+    both = (conflict.earlier.operation, now.operation)
+    keys = [operation.barrier for operation in both if operation is not None and operation.barrier is not None]
+    waits = [(wait.when, key[0], key[1], wait) for key, wait in state.waits.items() if key[2] == now.me]
+    if waits:
+        _, cta, offset, wait = max(waits, key=lambda item: item[0])
+        which = f"phase {wait.phase} complete" if wait.phase >= 0 else "no phase complete: it was fresh"
+        lines = [f"{who(now)} waited last for {shared.name(cta, offset)} and saw {which}, with {at(wait.code)}"]
+        keys.append((cta, offset))
+    else:
+        lines = [f"{who(now)} has waited for no mbarrier so far"] if keys else []
+    if now.me in state.glances:
+        lines.append(
+            f"{who(now)} executed {at(state.glances[now.me])}, and nobody looks at its result: it may be false, and "
+            "then it has waited for nothing"
+        )
+    for cta, offset in dict.fromkeys(keys):
+        barrier = mbarriers_of(cta).get(offset)
+        if barrier is not None:
+            lines += history(barrier)
+    return tuple(lines)
+
+
+def _whom_to_wait_for(earlier: Access) -> str:
+    barrier = earlier.operation.barrier if earlier.operation is not None else None
+    if barrier is None:
+        return "nobody has waited for it"
+    return f"nothing this thread waited for says that its bytes have arrived at `{shared.name(*barrier)}`"
+
+
+def _stale_wait(state: ClusterState, earlier: Access, now: Access) -> str:
+    """Whether the later access did wait on the right barrier, but for an older phase."""
+    operation = earlier.operation
+    flight = operation.clock if operation is not None else None
+    if operation is None or operation.barrier is None or not isinstance(flight, Flight) or flight.phase < 0:
+        return ""
+    waits = [state.waits.get((*operation.barrier, me)) for me in range(now.me, now.me + 4)]
+    wait = waits[0]
+    if wait is None or wait.phase >= flight.phase:
+        return ""
+    name = shared.name(*operation.barrier)
+    parity = flight.phase & 1
+    which = "before its first phase was complete" if wait.phase < 0 else f"for phase {wait.phase}"
+    return (
+        f"the copy belongs to phase {flight.phase} of `{name}`, and the wait {at(wait.code)} passed {which}: "
+        f"parity {parity} waits for phase {flight.phase}"
+    )

@@ -1,0 +1,110 @@
+"""Findings as they are collected: one for each rule and pair of places, with the number of times it was met."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...emulator.diagnosis.report import Finding, Side
+from ..rules import RULES
+
+if TYPE_CHECKING:
+    from ...emulator.machine.machine import Cta
+    from ...emulator.program.code import Operation
+    from ...errors import SourceLocation
+
+LIMIT = 200
+"""Findings kept; a kernel that breaks a rule at more places than that is not helped by more of them."""
+
+
+class Findings:
+    """Collects findings, each once for each rule and pair of instructions."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[str, object, object], dict[str, object]] = {}
+
+    def add(
+        self,
+        rule: str,
+        message: str,
+        codes: tuple[Operation, ...],
+        cta: Cta | None = None,
+        warp: int | None = None,
+        severity: str | None = None,
+        sides: tuple[Side, ...] = (),
+        address: str = "",
+        missing: str = "",
+        history: tuple[str, ...] = (),
+    ) -> None:
+        """Note a finding. `codes` are the instructions it is about, the one to look at first in front.
+
+        `sides`, `address`, `missing`, `history`: see `Finding`; without sides they are made of `codes`.
+        """
+        key = self.key(rule, codes)
+        if key in self._found:
+            self._found[key]["count"] += 1  # type: ignore[operator]
+        elif len(self._found) < LIMIT:
+            self._found[key] = {
+                "message": message, "codes": codes, "cta": cta.index if cta else None, "warp": warp,
+                "severity": severity or RULES[rule].severity, "count": 1, "address": address, "missing": missing,
+                "history": history, "sides": sides or sides_of(codes, cta, warp),
+            }  # fmt: skip
+
+    def seen(self, rule: str, codes: tuple[Operation, ...]) -> bool:
+        """Whether it is known already; counts it if so. Spares the making of its message."""
+        found = self._found.get(self.key(rule, codes))
+        if found is not None:
+            found["count"] += 1  # type: ignore[operator]
+        return found is not None
+
+    @staticmethod
+    def key(rule: str, codes: tuple[Operation, ...]) -> tuple[str, object, object]:
+        """Instructions of one line of the user's text are one place: an unrolled loop has many of them."""
+        places: list[object] = [code.instruction.location or code.pc for code in codes] or [None]
+        return (rule, places[0], places[-1])
+
+    def as_list(self) -> list[Finding]:
+        """All findings, errors first, then in the order met."""
+        order = {"error": 0, "warning": 1, "performance": 2}
+        made = [self._finding(rule, found) for (rule, _, _), found in self._found.items()]
+        return sorted(made, key=lambda finding: order[finding.severity])
+
+    @staticmethod
+    def _finding(rule: str, found: dict[str, object]) -> Finding:
+        count = found["count"]
+        times = f" ({count} times)" if count != 1 else ""
+        return Finding(
+            rule=rule,
+            message=f"{found['message']}{times}\n  fix: {RULES[rule].fix}",
+            severity=str(found["severity"]),
+            locations=tuple(dict.fromkeys(place(code) for code in found["codes"])),  # type: ignore[attr-defined]
+            cta=found["cta"],  # type: ignore[arg-type]
+            warp=found["warp"],  # type: ignore[arg-type]
+            summary=str(found["message"]),
+            sides=found["sides"],  # type: ignore[arg-type]
+            address=str(found["address"]),
+            missing=str(found["missing"]),
+            history=found["history"],  # type: ignore[arg-type]
+            fix=RULES[rule].fix,
+            count=count,  # type: ignore[arg-type]
+        )
+
+
+def sides_of(codes: tuple[Operation, ...], cta: Cta | None, warp: int | None) -> tuple[Side, ...]:
+    """Sides of which only the instructions are known, and of the first one who ran it."""
+    who = cta.describe_warp(warp) if cta and warp is not None else cta.describe() if cta else ""
+    distinct = dict.fromkeys((code.text, code.instruction.location) for code in codes)
+    return tuple(
+        Side(who if number == 0 else "", "", text, location) for number, (text, location) in enumerate(distinct)
+    )
+
+
+def place(code: Operation) -> SourceLocation | str:
+    """Where an instruction stands in the user's text."""
+    return code.instruction.location or code.text
+
+
+def at(code: Operation) -> str:
+    """An instruction and its place, for a sentence."""
+    location = code.instruction.location
+    opcode = code.instruction.opcode
+    return f"`{opcode}` at {location}" if location else f"`{code.text}`"

@@ -1,0 +1,1 @@
+"""What was last done to each byte."""

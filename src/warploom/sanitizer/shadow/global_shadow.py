@@ -1,0 +1,137 @@
+"""Shadow memory of global buffers: who wrote each granule last, and who has read it since.
+
+An access is one 64-bit number: the warp of the grid that made it, its epoch (or the number of its asynchronous
+operation), the instruction, and how strong it is. Buffers are large and clusters come and go, so nothing else is kept
+of an access. Of many readers the last is kept, and the last of another cluster. 0 is no access.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...emulator.engines.boxes import Box
+from ...emulator.engines.bulk import Bytes
+
+if TYPE_CHECKING:
+    from ...emulator.machine.machine import Machine
+    from ...emulator.machine.memory import Region
+
+PC_SHIFT, EPOCH_SHIFT, ACTOR_SHIFT = 3, 21, 40
+PC_MASK, EPOCH_MASK = (1 << 18) - 1, (1 << 19) - 1
+ASYNC_ACTOR = 1 << 22
+"""Added to the actor's number for an asynchronous operation of its."""
+LEVELS = {"": 0, "cta": 1, "cluster": 2, "gpu": 3, "sys": 3}
+"""How far a strong access reaches; 0 is a weak one."""
+LOGGED = 1 << 14
+"""Reads by copies that are remembered before they are put into the shadow."""
+
+
+@dataclass(frozen=True)
+class Deed:
+    """An access, unpacked. `actor`: warp of the grid, counted from 1; `epoch`: or the operation's number."""
+
+    actor: int
+    epoch: int
+    pc: int
+    level: int
+    asynchronous: bool
+    writes: bool
+
+
+def pack(actor: int, epoch: int, pc: int, level: int, asynchronous: bool = False) -> int:
+    """An access as a number; 0, which is none, where a field is too small for it."""
+    if actor >= ASYNC_ACTOR or epoch > EPOCH_MASK or pc > PC_MASK:
+        return 0
+    actor += ASYNC_ACTOR if asynchronous else 0
+    return actor << ACTOR_SHIFT | epoch << EPOCH_SHIFT | pc << PC_SHIFT | level
+
+
+def unpack(number: int, writes: bool) -> Deed:
+    actor = number >> ACTOR_SHIFT
+    return Deed(
+        actor % ASYNC_ACTOR, number >> EPOCH_SHIFT & EPOCH_MASK, number >> PC_SHIFT & PC_MASK, number & 7,
+        actor >= ASYNC_ACTOR, writes,
+    )  # fmt: skip
+
+
+class GlobalShadow:
+    """The shadow of one buffer.
+
+    Attributes:
+        last: the last write of each granule; reads: the last read since; others: the last by another cluster than
+            that one's.
+        written, was_read: whether there is any.
+    """
+
+    def __init__(self, region: Region, granule: int) -> None:
+        self.region = region
+        self.granule = granule
+        self.shift = granule.bit_length() - 1
+        self.count = -(-region.size // granule)
+        self.last = np.zeros(self.count, np.int64)
+        self.reads = np.zeros(self.count, np.int64)
+        self.others = np.zeros(self.count, np.int64)
+        self.written = False
+        self.was_read = False
+        self._log: list[tuple[Bytes | Box, int]] = []
+
+    def granules(self, index: np.ndarray, size: int, count: int) -> np.ndarray:
+        """The granules of `count` elements of `size` bytes from each index on: (parts, lanes), or (lanes,)."""
+        total = size * count
+        first = index if size == self.granule else (index * size) >> self.shift
+        parts = total >> self.shift
+        return first if parts <= 1 else first + np.arange(parts)[:, None]
+
+    def views(self, place: Bytes | Box, machine: Machine) -> list[np.ndarray]:
+        """`last`, `reads` and `others` where a copy reads or writes; empty where it touches nothing."""
+        if isinstance(place, Bytes):
+            part = slice(place.start >> self.shift, -(-(place.start + place.size) >> self.shift))
+            return [array[part] for array in (self.last, self.reads, self.others)]
+        found = place.window(machine.memory, None, writes=False)  # type: ignore[arg-type]  # it was checked at issue
+        if found is None:
+            return []
+        window = found[1]
+        at = window.__array_interface__["data"][0] - self.region.data.__array_interface__["data"][0]
+        inner = (window.shape[-1] - 1) * window.strides[-1] + window.itemsize
+        first, inside = at >> self.shift, at & (self.granule - 1)
+        outer = window.strides[:-1]
+        if any(stride & (self.granule - 1) for stride in outer):  # rows that share granules: the whole stretch
+            span = sum((n - 1) * stride for n, stride in zip(window.shape[:-1], outer, strict=True)) + inner
+            part = slice(first, -(-(at + span) >> self.shift))
+            return [array[part] for array in (self.last, self.reads, self.others)]
+        shape = (*window.shape[:-1], -(-(inside + inner) >> self.shift))
+        strides = (*(stride >> self.shift << 3 for stride in outer), 8)
+        return [
+            np.ndarray(shape, np.int64, array, first * 8, strides) for array in (self.last, self.reads, self.others)
+        ]
+
+    def log_read(self, place: Bytes | Box, number: int, machine: Machine, count: int) -> None:
+        """A copy reads; put into the shadow once somebody writes the buffer."""
+        self._log.append((place, number))
+        if self.written or len(self._log) >= LOGGED:
+            self.settle(machine, count)
+
+    def settle(self, machine: Machine, count: int) -> None:
+        """Put logged reads into the shadow. `count`: warps of a cluster."""
+        for place, number in self._log:
+            views = self.views(place, machine)
+            if views:
+                self.note_read(views[1], views[2], slice(None), number, count)
+        self._log.clear()
+
+    def note_read(
+        self, reads: np.ndarray, others: np.ndarray, where: np.ndarray | slice, numbers: np.ndarray | int, count: int
+    ) -> None:
+        """Set the last read, and keep the one before where another cluster made it."""
+        self.was_read = True
+        before = reads[where]
+        if np.count_nonzero(before):
+            cluster = ((before >> ACTOR_SHIFT) % ASYNC_ACTOR - 1) // count
+            mine = ((np.asarray(numbers) >> ACTOR_SHIFT) % ASYNC_ACTOR - 1) // count
+            foreign = (before != 0) & (cluster != mine)
+            if foreign.any():
+                others[where] = np.where(foreign, before, others[where])
+        reads[where] = numbers

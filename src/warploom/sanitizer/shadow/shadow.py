@@ -1,0 +1,152 @@
+"""Shadow memory: for every granule of a CTA's shared memory, who wrote it last and who has read it since.
+
+A granule is 4 bytes, or fewer where the kernel accesses fewer. Accesses are numbered in a cluster's list; the shadow
+holds these numbers. Reads by asynchronous operations are sets of operations, numbered likewise, because several may
+read a stage at once; reads by warps are epochs, one row for each warp that ever read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ...emulator.engines.engine import AsyncOperation
+    from ...emulator.machine.machine import Cta
+    from ...emulator.machine.memory import Region
+    from ...emulator.program.code import Operation
+
+CHUNK = 16
+GENERIC, ASYNC, COPY, BARRIER = "generic", "async", "copy", "barrier"
+"""What an access was made by: the generic proxy, the async proxy, an asynchronous copy of the generic side
+(cp.async, st.async), or mbarrier.init, whose bytes then belong to the barrier."""
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One access, or all equal ones of a warp in one epoch.
+
+    Attributes:
+        proxy: one of the four above; writes: whether it writes; strong: relaxed or stronger, atomics too.
+        cta, warp: who (the warp's number in its CTA); me: the warp's component in the cluster's clocks.
+        epoch: of a warp's access; bit: what must be known of an asynchronous one.
+        code: the instruction; operation: the asynchronous operation.
+    """
+
+    proxy: str
+    writes: bool
+    cta: Cta
+    warp: int
+    me: int
+    epoch: int
+    code: Operation
+    strong: bool = False
+    bit: int = 0
+    operation: AsyncOperation | None = None
+    lane: int | None = None
+
+
+class Shadow:
+    """The shadow of one region.
+
+    Attributes:
+        last: number of the last write of each granule, 0 for none.
+        readers: number of the set of asynchronous operations that have read it since.
+        epochs, codes: (rows, granules): when each warp read it last, and at which instruction; `rows` gives the
+            row of a warp.
+        tags: for each 16-byte chunk, which chunk of which tensor box it holds, 0 where that is not known.
+        origins: likewise the global address that cp.async brought it from; made at the first such copy.
+    """
+
+    def __init__(self, region: Region, granule: int) -> None:
+        self.region = region
+        self.granule = granule
+        self.shift = granule.bit_length() - 1
+        self.per_chunk = CHUNK // granule
+        count = -(-region.size // CHUNK) * self.per_chunk
+        self.last = np.zeros(count, np.int32)
+        self.readers = np.zeros(count, np.int32)
+        self.tags = np.zeros(count // self.per_chunk, np.int32)
+        self.origins: np.ndarray | None = None
+        self.rows: dict[int, int] = {}
+        self.warps: list[int] = []
+        self.epochs = np.zeros((0, count), np.int32)
+        self.codes = np.zeros((0, count), np.int32)
+        self._within = np.arange(self.per_chunk)
+        self.read_async = False
+        self.tagged = False
+
+    def row(self, me: int) -> int:
+        """The row of a warp, made at its first read."""
+        found = self.rows.get(me)
+        if found is None:
+            found = self.rows[me] = len(self.warps)
+            self.warps.append(me)
+            if found >= len(self.epochs):
+                more = np.zeros((max(4, found), self.last.size), np.int32)
+                self.epochs = np.concatenate([self.epochs, more])
+                self.codes = np.concatenate([self.codes, more])
+        return found
+
+    def elements(self, index: np.ndarray, size: int, count: int) -> np.ndarray:
+        """The granules of `count` elements of `size` bytes from each index on: (parts, lanes), or (lanes,)."""
+        total = size * count
+        first = index if size == self.granule else (index * size) >> self.shift
+        parts = total >> self.shift
+        return first if parts <= 1 else first + np.arange(parts)[:, None]
+
+    def span(self, start: int, size: int) -> slice:
+        """The granules of a stretch of bytes."""
+        return slice(start >> self.shift, -(-(start + size) >> self.shift))
+
+    def untag(self, granules: np.ndarray | slice) -> None:
+        """Forget what box the chunks of these granules came from."""
+        chunks: np.ndarray | slice
+        if isinstance(granules, slice):
+            chunks = slice(granules.start // self.per_chunk, -(-granules.stop // self.per_chunk))
+        else:
+            chunks = granules // self.per_chunk
+        self.tags[chunks] = 0
+        if self.origins is not None:
+            self.origins[chunks] = 0
+
+    def of_chunks(self, chunks: np.ndarray) -> np.ndarray:
+        """The granules of 16-byte chunks."""
+        return (chunks.reshape(-1)[:, None] * self.per_chunk + self._within).reshape(-1)
+
+
+class Readers:
+    """Sets of asynchronous operations as numbers: a set is a tuple of access numbers."""
+
+    def __init__(self) -> None:
+        self.sets: list[tuple[int, ...]] = [()]
+        self._number: dict[tuple[int, ...], int] = {(): 0}
+
+    def add(self, number: int, access: int) -> int:
+        """The set with one more access."""
+        old = self.sets[number]
+        if access in old:
+            return number
+        return self.number((*old, access))
+
+    def number(self, members: tuple[int, ...]) -> int:
+        """The number of a set."""
+        found = self._number.get(members)
+        if found is None:
+            found = self._number[members] = len(self.sets)
+            self.sets.append(members)
+        return found
+
+
+def distinct(values: np.ndarray) -> list[int]:
+    """The different numbers in an array; cheap where there is only one."""
+    if not values.size:
+        return []
+    low, high = int(values.min()), int(values.max())
+    if low == high:
+        return [low]
+    if high - low < 4096:
+        return (np.flatnonzero(np.bincount((values - low).reshape(-1))) + low).tolist()
+    return np.unique(values).tolist()
