@@ -7,6 +7,7 @@ the rows have the ISA's own order, state space first, scope before semantics (Tr
 
 from __future__ import annotations
 
+from ..effects import STATE_SPACE, UPDATES, Access, Choice, Order
 from .memory import ORDERED_SPACES, SCOPES
 from .schema import Form, Modifiers
 
@@ -72,6 +73,13 @@ def check_vector(modifiers: Modifiers) -> str | None:
     return _check_noftz(modifiers)
 
 
+_ATOMIC = Order(Choice("sem", "relaxed"), Choice("scope", "gpu"))
+_UPDATE = {
+    "atom": (Access(UPDATES, "a", STATE_SPACE, order=_ATOMIC),),
+    "red": (Access(UPDATES, "a", STATE_SPACE, order=_ATOMIC, returns=False),),
+}
+
+
 def _orders(base: str, operation: str, tail: str) -> list[tuple[str, str]]:
     """Suffix of the row's key and opcode pattern, for each order of semantics, scope, space and operation."""
     return [
@@ -93,12 +101,12 @@ def _family(base: str, sem: str, operations: str, section: str, types: str) -> l
     for suffix, pattern in _orders(base, ".op{.noftz}", ".type"):
         rows.append(
             Form(f"{base}.scalar{suffix}", pattern, f"{to}[a], b:type", scalar, ptx=version, needs=_NEEDS,
-                 check=check_scalar, section=section)
+                 check=check_scalar, section=section, effects=_UPDATE[base])
         )  # fmt: skip
     rows.append(
         Form(f"{base}.scalar_policy", f"{base}{{.sem}}{{.scope}}{{.space}}.op{{.noftz}}.L2::cache_hint.type",
              f"{to}[a], b:type, policy:b64", scalar, arch="sm_80", ptx=(7, 4), needs=_NEEDS, check=check_scalar,
-             section=section)
+             section=section, effects=_UPDATE[base])
     )  # fmt: skip
     vector = {"sem": sem, "scope": SCOPES, "space": "global", "op": "add min max", "vec": "v2 v4 v8",
               "type": "f32 f16 f16x2 bf16 bf16x2"}  # fmt: skip
@@ -111,7 +119,7 @@ def _family(base: str, sem: str, operations: str, section: str, types: str) -> l
         rows.append(
             Form(f"{base}.vector{suffix}", f"{base}{{.sem}}{{.scope}}{{.space}}{pattern}",
                  f"{to_vector}[a], b:type*vec{more}", vector, arch="sm_90", ptx=(8, 1), check=check_vector,
-                 section=section)
+                 section=section, effects=_UPDATE[base])
         )  # fmt: skip
     return rows
 
@@ -121,7 +129,7 @@ def _compare_and_swap() -> list[Form]:
     slots = {"sem": sem, "scope": SCOPES, "space": ORDERED_SPACES, "type": "b32 b16 b64 b128"}
     return [
         Form(f"atom.cas{suffix}", pattern, ">d:type, [a], b:type, c:type", slots, ptx=(1, 1), needs=_NEEDS,
-             section="9.7.13.5")
+             section="9.7.13.5", effects=_UPDATE["atom"])
         for suffix, pattern in _orders("atom", ".cas", ".type")
     ]  # fmt: skip
 

@@ -6,43 +6,34 @@ reduction, so each reduction has a row with and a row without it.
 
 from __future__ import annotations
 
+from typing import Any
+
+from ..effects import Meets, Operand, Order
 from .schema import Form
 
-_SECTION = "9.7.13.1"
-_CTA = {"cta": ("sm_50", (7, 8))}
+_ROW: dict[str, Any] = {"needs": {"cta": ("sm_50", (7, 8))}, "section": "9.7.13.1"}
+_ALL = (Meets("cta", "a", Operand("b")),)
+_ARRIVES = (Meets("cta", "a", Operand("b"), part="arrive", order=Order("release", "cta")),)
+
+
+def _rows(base: str, aligned: str, converged: str, first: tuple[int, int], later: tuple[int, int]) -> tuple[Form, ...]:
+    """The six rows of `bar` or `barrier`; `first`: the PTX version of sync, `later`: of the rest."""
+    meets: dict[str, Any] = {**_ROW, "effects": _ALL, "counts": ("barrier_waits",), "converged": converged}
+    popc, predicate = f"{base}{{.cta}}.red.popc{aligned}.u32", f"{base}{{.cta}}.red.op{aligned}.pred"
+    logic = {"op": "and or"}
+    return (
+        Form(f"{base}.sync", f"{base}{{.cta}}.sync{aligned}", "a:u32, b:u32?", ptx=first, **meets),
+        Form(f"{base}.arrive", f"{base}{{.cta}}.arrive{aligned}", "a:u32, b:u32", ptx=later, **_ROW, effects=_ARRIVES,
+             converged=converged),
+        Form(f"{base}.red_popc", popc, ">d:u32, a:u32, c:pred", ptx=later, **meets),
+        Form(f"{base}.red_popc_count", popc, ">d:u32, a:u32, b:u32, c:pred", ptx=later, **meets),
+        Form(f"{base}.red", predicate, ">p:pred, a:u32, c:pred", logic, ptx=later, **meets),
+        Form(f"{base}.red_count", predicate, ">p:pred, a:u32, b:u32, c:pred", logic, ptx=later, **meets),
+    )  # fmt: skip
+
 
 FORMS: tuple[Form, ...] = (
-    Form("bar.sync", "bar{.cta}.sync", "a:u32, b:u32?", needs=_CTA, section=_SECTION),
-    Form("bar.arrive", "bar{.cta}.arrive", "a:u32, b:u32", ptx=(2, 0), needs=_CTA, section=_SECTION),
-    Form("bar.red_popc", "bar{.cta}.red.popc.u32", ">d:u32, a:u32, c:pred", ptx=(2, 0), needs=_CTA, section=_SECTION),
-    Form(
-        "bar.red_popc_count", "bar{.cta}.red.popc.u32", ">d:u32, a:u32, b:u32, c:pred",
-        ptx=(2, 0), needs=_CTA, section=_SECTION,
-    ),
-    Form(
-        "bar.red", "bar{.cta}.red.op.pred", ">p:pred, a:u32, c:pred",
-        {"op": "and or"}, ptx=(2, 0), needs=_CTA, section=_SECTION,
-    ),
-    Form(
-        "bar.red_count", "bar{.cta}.red.op.pred", ">p:pred, a:u32, b:u32, c:pred",
-        {"op": "and or"}, ptx=(2, 0), needs=_CTA, section=_SECTION,
-    ),
-    Form("barrier.sync", "barrier{.cta}.sync{.aligned}", "a:u32, b:u32?", ptx=(6, 0), needs=_CTA, section=_SECTION),
-    Form("barrier.arrive", "barrier{.cta}.arrive{.aligned}", "a:u32, b:u32", ptx=(6, 0), needs=_CTA, section=_SECTION),
-    Form(
-        "barrier.red_popc", "barrier{.cta}.red.popc{.aligned}.u32", ">d:u32, a:u32, c:pred",
-        ptx=(6, 0), needs=_CTA, section=_SECTION,
-    ),
-    Form(
-        "barrier.red_popc_count", "barrier{.cta}.red.popc{.aligned}.u32", ">d:u32, a:u32, b:u32, c:pred",
-        ptx=(6, 0), needs=_CTA, section=_SECTION,
-    ),
-    Form(
-        "barrier.red", "barrier{.cta}.red.op{.aligned}.pred", ">p:pred, a:u32, c:pred",
-        {"op": "and or"}, ptx=(6, 0), needs=_CTA, section=_SECTION,
-    ),
-    Form(
-        "barrier.red_count", "barrier{.cta}.red.op{.aligned}.pred", ">p:pred, a:u32, b:u32, c:pred",
-        {"op": "and or"}, ptx=(6, 0), needs=_CTA, section=_SECTION,
-    ),
-)  # fmt: skip
+    *_rows("bar", "", "warp", (1, 0), (2, 0)),
+    *_rows("barrier", "{.aligned}", "", (6, 0), (6, 0)),
+)
+"""All rows of this family."""

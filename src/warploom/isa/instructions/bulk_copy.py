@@ -9,6 +9,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..effects import (
+    ASYNC,
+    READS,
+    RUN,
+    TENSORMAP,
+    UPDATES,
+    WEAK,
+    WRITES,
+    Access,
+    Bytes,
+    Changes,
+    Choice,
+    Commits,
+    Fences,
+    Group,
+    Operand,
+    Order,
+    Starts,
+    Waits,
+)
 from .schema import Form, Modifiers
 
 _SM90: dict[str, Any] = {"arch": "sm_90", "ptx": (8, 0)}
@@ -17,6 +37,35 @@ _BYTES = ".mbarrier::complete_tx::bytes"
 _MULTICAST = ".multicast::cluster"
 _DIMENSIONS = {"dim": "1d 2d 3d 4d 5d"}
 _CTA_DESTINATION = {"shared::cta": ("sm_90", (8, 6))}
+
+
+_REDUCED = Order("relaxed", "gpu")
+"""Elements of a bulk reduction are atomic, whoever else reduces there."""
+_SOURCE = Access(READS, "src", "shared", ASYNC, "bytes", at=RUN)
+_FROM_GLOBAL = Access(READS, "src", "global", ASYNC, "bytes", at=RUN)
+_TO_GLOBAL = Access(WRITES, "dst", "global", ASYNC, "bytes", at=RUN)
+_REDUCE = Access(UPDATES, "dst", "global", ASYNC, "bytes", _REDUCED, at=RUN, returns=False)
+_BOX = Access(READS, "map", "global", ASYNC, "box", at=RUN)
+_TILE = Access(READS, "src", "shared", ASYNC, "shared_box", at=RUN)
+_TO_BOX = Access(WRITES, "map", "global", ASYNC, "box", at=RUN)
+_REDUCE_BOX = Access(UPDATES, "map", "global", ASYNC, "box", _REDUCED, at=RUN, returns=False)
+_MAP = Access(READS, "map", "", TENSORMAP, "object128")
+
+
+def _load(source: Access, footprint: str = "bytes", rank: str = "any", how: str = WRITES) -> dict[str, Any]:
+    """What a copy into shared memory does, whose bytes complete on an mbarrier of each receiver."""
+    target = Access(how, "dst", "shared", ASYNC, footprint, at=RUN, rank=rank, returns=False)
+    return {"effects": (Starts("tma", (Bytes("mbar"),)), source, target), "noun": "bulk copy"}
+
+
+def _store(source: Access, target: Access) -> dict[str, Any]:
+    """What a copy out of shared memory does, which its thread commits to a bulk group."""
+    return {"effects": (Starts("tma", (Group("bulk"),)), source, target), "noun": "bulk store"}
+
+
+def _tensor(made: dict[str, Any]) -> dict[str, Any]:
+    """The same through a tensor map, which the tensormap proxy reads."""
+    return {**made, "effects": (*made["effects"], _MAP)}
 
 
 def _with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: Any) -> tuple[Form, Form]:
@@ -43,22 +92,26 @@ _PLAIN = (
         "bulk.load", f"cp.async.bulk.to.global{_BYTES}",
         "[dst@shared::cluster], [src@global], size:u32, [mbar@shared::cluster]",
         slots={"to": "shared::cluster shared::cta"}, **_SM90, needs=_CTA_DESTINATION, section="9.7.9.25.4.1",
+        **_load(_FROM_GLOBAL),
         example=f"cp.async.bulk.shared::cluster.global{_BYTES} [%r0], [%rd0], %r1, [%r2];",
     ),
     *_with_hint(
         "bulk.load_multicast", f"cp.async.bulk.shared::cluster.global{_BYTES}{_MULTICAST}",
         "[dst@shared::cluster], [src@global], size:u32, [mbar@shared::cluster], mask:u16",
         **_SM90, section="9.7.9.25.4.1",
+        **_load(_FROM_GLOBAL, rank="mask:mask"),
         example=f"cp.async.bulk.shared::cluster.global{_BYTES}{_MULTICAST} [%r0], [%rd0], %r1, [%r2], %h0;",
     ),
     Form(
         "bulk.send", f"cp.async.bulk.shared::cluster.shared::cta{_BYTES}",
         "[dst@shared::cluster], [src@shared], size:u32, [mbar@shared::cluster]", **_SM90, section="9.7.9.25.4.1",
+        **_load(_SOURCE),
         example=f"cp.async.bulk.shared::cluster.shared::cta{_BYTES} [%r0], [%r1], %r2, [%r3];",
     ),
     *_with_hint(
         "bulk.store", "cp.async.bulk.global.shared::cta.bulk_group", "[dst@global], [src@shared], size:u32",
-        **_SM90, section="9.7.9.25.4.1", example="cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r0], %r1;",
+        **_SM90, section="9.7.9.25.4.1",
+        **_store(_SOURCE, _TO_GLOBAL), example="cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r0], %r1;",
     ),
     *_with_hint(
         "bulk.prefetch", "cp.async.bulk.prefetch.L2.global", "[src@global], size:u32", **_SM90, section="9.7.9.25.4.3",
@@ -99,18 +152,21 @@ _REDUCTIONS = (
         "bulk.reduce_send", f"cp.reduce.async.bulk.shared::cluster.shared::cta{_BYTES}.op.type",
         "[dst@shared::cluster], [src@shared], size:u32, [mbar@shared::cluster]",
         {"op": _OPERATIONS, "type": "u32 s32 u64 b32"}, **_SM90, check=_remote_reduction, section="9.7.9.25.4.2",
+        **_load(_SOURCE, how=UPDATES),
         example=f"cp.reduce.async.bulk.shared::cluster.shared::cta{_BYTES}.add.u32 [%r0], [%r1], %r2, [%r3];",
     ),
     *_with_hint(
         "bulk.reduce", "cp.reduce.async.bulk.global.shared::cta.bulk_group", "[dst@global], [src@shared], size:u32",
         ".op.type", slots={"op": _OPERATIONS, "type": "u32 s32 u64 s64 b32 b64 f16 bf16 f32 f64"}, **_SM90,
         check=_global_reduction, section="9.7.9.25.4.2",
+        **_store(_SOURCE, _REDUCE),
         example="cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd0], [%r0], %r1;",
     ),
     *_with_hint(
         "bulk.reduce_noftz", "cp.reduce.async.bulk.global.shared::cta.bulk_group",
         "[dst@global], [src@shared], size:u32",
         ".op.noftz.type", slots={"op": "add", "type": "f16 bf16"}, **_SM90, section="9.7.9.25.4.2",
+        **_store(_SOURCE, _REDUCE),
         example="cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.f16 [%rd0], [%r0], %r1;",
     ),
 )  # fmt: skip
@@ -123,12 +179,14 @@ _TENSOR = (
         "[dst@shared::cluster], [map,c], [mbar@shared::cluster]",
         slots={**_DIMENSIONS, "to": "shared::cluster shared::cta"}, **_SM90, needs=_CTA_DESTINATION,
         section="9.7.9.27.1.2",
+        **_tensor(_load(_BOX, "shared_box")),
         example=f"cp.async.bulk.tensor.2d.shared::cluster.global{_BYTES} [%r0], [%rd0, {{%r1, %r2}}], [%r3];",
     ),
     *_with_hint(
         "tensor.load_multicast", f"cp.async.bulk.tensor.dim.shared::cluster.global{{.tile}}{_BYTES}{_MULTICAST}",
         "[dst@shared::cluster], [map,c], [mbar@shared::cluster], mask:u16", slots=_DIMENSIONS, **_SM90,
         section="9.7.9.27.1.2",
+        **_tensor(_load(_BOX, "shared_box", "mask:mask")),
         example=(
             f"cp.async.bulk.tensor.2d.shared::cluster.global{_BYTES}{_MULTICAST} "
             "[%r0], [%rd0, {%r1, %r2}], [%r3], %h0;"
@@ -137,11 +195,13 @@ _TENSOR = (
     *_with_hint(
         "tensor.store", "cp.async.bulk.tensor.dim.global.shared::cta{.tile}.bulk_group", "[map,c], [src@shared]",
         slots=_DIMENSIONS, **_SM90, section="9.7.9.27.1.2",
+        **_tensor(_store(_TILE, _TO_BOX)),
         example="cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd0, {%r1, %r2}], [%r3];",
     ),
     *_with_hint(
         "tensor.reduce", "cp.reduce.async.bulk.tensor.dim.global.shared::cta.op{.tile}.bulk_group",
         "[map,c], [src@shared]", slots={**_DIMENSIONS, "op": _OPERATIONS}, **_SM90, section="9.7.9.27.1.3",
+        **_tensor(_store(_TILE, _REDUCE_BOX)),
         example="cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%rd0, {%r1, %r2}], [%r3];",
     ),
     *_with_hint(
@@ -154,13 +214,22 @@ _TENSOR = (
 # -- groups ------------------------------------------------------------------------------------------------------
 
 _GROUPS = (
-    Form("bulk.commit_group", "cp.async.bulk.commit_group", "", **_SM90, section="9.7.9.27.2.1"),
-    Form("bulk.wait_group", "cp.async.bulk.wait_group{.read}", "n:imm", **_SM90, section="9.7.9.27.2.2"),
-)
+    Form(
+        "bulk.commit_group", "cp.async.bulk.commit_group", "", **_SM90, section="9.7.9.27.2.1",
+        effects=(Commits("bulk"),),
+    ),
+    Form(
+        "bulk.wait_group", "cp.async.bulk.wait_group{.read}", "n:imm", **_SM90, section="9.7.9.27.2.2",
+        effects=(Waits("group:bulk", newest=Operand("n"), proves=Choice("read", "done", {"read": "reads"})),),
+    ),
+)  # fmt: skip
 
 # -- tensor maps in memory ---------------------------------------------------------------------------------------
 
-_REPLACE: dict[str, Any] = {"arch": "sm_90a", "ptx": (8, 3), "section": "9.7.9.28"}
+_OBJECT = "tensormap"
+_REPLACE: dict[str, Any] = {
+    "arch": "sm_90a", "ptx": (8, 3), "section": "9.7.9.28", "effects": (Changes(_OBJECT, "a"),),
+}  # fmt: skip
 _SPACES = {"space": "global shared::cta"}
 
 _MAPS = (
@@ -191,7 +260,12 @@ _MAPS = (
         "tensormap.cp_fenceproxy",
         "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.scope.sync.aligned",
         "[dst@global], [src@shared], size:imm", {"scope": "cta cluster gpu sys"}, arch="sm_90", ptx=(8, 3),
-        section="9.7.13.16",
+        section="9.7.13.16", converged="warp",
+        effects=(
+            Access(READS, "src", "shared", footprint="object128", lanes="any"),
+            Changes(_OBJECT, "dst"),
+            Fences("proxy:tensormap", direction="release", order=Order("release", Choice("scope")), object="dst"),
+        ),
         example="tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"
         " [%rd0], [%r0], 128;",
     ),
@@ -204,6 +278,12 @@ def _vector_width(modifiers: Modifiers) -> str | None:
     if modifiers.get("vec") == "v4" and str(modifiers["type"]).endswith("64"):
         return f".v4.{modifiers['type']} is 256 bits wide; st.async stores at most 128"
     return None
+
+
+def _remote(how: str, order: Order = WEAK) -> dict[str, Any]:
+    """What st.async and red.async do: their one element arrives later, by the generic proxy."""
+    target = Access(how, "a", "shared", footprint="value", order=order, at=RUN, rank="any", returns=False)
+    return {"effects": (Starts("remote", (Bytes("mbar"),)), target), "noun": "asynchronous store"}
 
 
 def _async_reduction(modifiers: Modifiers) -> str | None:
@@ -222,17 +302,21 @@ _REMOTE_STORES = (
         "async_store.store", f"st.async{{.weak}}{{.space}}{_BYTES}{{.vec}}.type", "[a], b:type*vec, [mbar]",
         {"space": "shared::cluster", "vec": "v2 v4", "type": "b32 b64 u32 u64 s32 s64 f32 f64"},
         arch="sm_90", ptx=(8, 1), check=_vector_width, section="9.7.9.12",
+        **_remote(WRITES),
         example=f"st.async.shared::cluster{_BYTES}.u32 [%r0], %r1, [%r2];",
     ),
     Form(
         "async_store.reduce", f"red.async.relaxed.cluster{{.space}}{_BYTES}.op.type", "[a], b:type, [mbar]",
         {"space": "shared::cluster", "op": _OPERATIONS, "type": "u32 s32 u64 b32"},
         arch="sm_90", ptx=(8, 1), check=_async_reduction, section="9.7.13.7",
+        **_remote(UPDATES, Order("relaxed", "cluster")),
         example=f"red.async.relaxed.cluster.shared::cluster{_BYTES}.add.u32 [%r0], %r1, [%r2];",
     ),
     Form(
         "async_store.fill", "st.bulk{.weak}{.space}", "[a], size:b64, value:imm", {"space": "shared::cta"},
-        arch="sm_100", ptx=(8, 6), section="9.7.9.13", example="st.bulk.weak.shared::cta [%rd0], %rd1, 0;",
+        arch="sm_100", ptx=(8, 6), section="9.7.9.13",
+        effects=(Access(WRITES, "a", "shared", footprint="bytes"),),
+        example="st.bulk.weak.shared::cta [%rd0], %rd1, 0;",
     ),
 )  # fmt: skip
 

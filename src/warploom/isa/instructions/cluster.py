@@ -7,6 +7,7 @@ PTX ISA 9.7.13.3 (barrier.cluster), 9.7.9.23 (mapa), 9.7.9.24 (getctarank), 9.7.
 
 from __future__ import annotations
 
+from ..effects import Choice, Gives, Meets, Operand, Order, Permits, Takes, Waits
 from .schema import Form
 
 _SEM = {"release": ("sm_90", (8, 0)), "relaxed": ("sm_90", (8, 0)), "acquire": ("sm_90", (8, 0))}
@@ -16,10 +17,12 @@ FORMS: tuple[Form, ...] = (
     Form(
         "cluster.arrive", "barrier.cluster.arrive{.sem}{.aligned}", "", {"sem": "release relaxed"},
         arch="sm_90", ptx=(7, 8), needs=_SEM, section="9.7.13.3",
+        effects=(Meets("cluster", part="arrive", order=Order(Choice("sem", "release"), "cluster")),),
     ),
     Form(
         "cluster.wait", "barrier.cluster.wait{.acquire}{.aligned}", "",
-        arch="sm_90", ptx=(7, 8), needs=_SEM, section="9.7.13.3",
+        arch="sm_90", ptx=(7, 8), needs=_SEM, section="9.7.13.3", counts=("barrier_waits",),
+        effects=(Meets("cluster", part="wait", order=Order("acquire", "cluster")),),
     ),
     Form(
         "cluster.mapa", "mapa{.shared::cluster}.type", ">d:type, a:type!, b:u32", _WIDTHS,
@@ -40,9 +43,18 @@ FORMS: tuple[Form, ...] = (
     Form(
         "cluster.setmaxnreg", "setmaxnreg.action.sync.aligned.u32", "count:imm", {"action": "inc dec"},
         arch="sm_90a", ptx=(8, 0), section="9.7.19.5", example="setmaxnreg.inc.sync.aligned.u32 232;",
+        converged="warp",
+        effects=(
+            Takes("registers", Operand("count"), when=Choice("action", means={"inc": True, "dec": False})),
+            Gives("registers", Operand("count"), when=Choice("action", means={"inc": False, "dec": True})),
+        ),
     ),
     Form(
         "cluster.griddepcontrol", "griddepcontrol.action", "", {"action": "launch_dependents wait"},
         arch="sm_90", ptx=(7, 8), section="9.7.13.13",
+        effects=(
+            Waits("grid", when=Choice("action", means={"wait": True, "launch_dependents": False})),
+            Permits("next grid", when=Choice("action", means={"wait": False, "launch_dependents": True})),
+        ),
     ),
 )  # fmt: skip

@@ -6,6 +6,7 @@ call are groups in parentheses, which the function's declaration gives meaning, 
 
 from __future__ import annotations
 
+from ..effects import Leaves
 from .schema import Form
 
 FORMS: tuple[Form, ...] = (
@@ -14,7 +15,7 @@ FORMS: tuple[Form, ...] = (
          example="brx.idx %u32_0, targets;"),
     Form("call", "call{.uni}", "first:any, second:any?, third:any?, fourth:any?", section="9.7.12.5",
          example="call callee;"),
-    Form("ret", "ret{.uni}", "", section="9.7.12.6", example="ret;"),
-    Form("exit", "exit", "", section="9.7.12.7", example="exit;"),
+    Form("ret", "ret{.uni}", "", section="9.7.12.6", example="ret;", effects=(Leaves(),)),
+    Form("exit", "exit", "", section="9.7.12.7", example="exit;", effects=(Leaves(),)),
 )  # fmt: skip
 """All rows of this family."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..effects import Announces, Arrives, Choice, Makes, Operand, Order, Unmakes, Waits
 from .schema import Form, Modifiers
 
 _SCOPED = {"sem": "release relaxed", "scope": "cta cluster"}
@@ -24,6 +25,11 @@ _LATER = {
 }
 
 
+_RELEASE = Order(Choice("sem", "release"), Choice("scope", "cta"))
+_ACQUIRE = Order(Choice("sem", "acquire"), Choice("scope", "cta"))
+_OBJECT = "mbarrier"
+
+
 def _together(modifiers: Modifiers) -> str | None:
     if (modifiers.get("sem") is None) != (modifiers.get("scope") is None):
         return (
@@ -36,40 +42,53 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
     """The six rows that `arrive` and `arrive_drop` share."""
     key = f"mbarrier.{what}"
     base = f"mbarrier.{what}"
-    common: dict[str, Any] = {"needs": _LATER, "check": _together, "section": section}
+    common: dict[str, Any] = {
+        "needs": _LATER, "check": _together, "section": section, "counts": ("mbarrier_arrivals",),
+    }  # fmt: skip
+
+    def arrives(remote: bool = False, **fields: Any) -> dict[str, Any]:
+        where = {"rank": "any", "engine": "remote"} if remote else {}
+        arrival = Arrives("a", order=_RELEASE, drops=what == "arrive_drop", **where, **fields)
+        return {**common, "effects": (arrival,), "noun": "remote arrival" if remote else "arrival"}
+
     return (
         Form(
             key, f"{base}{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64, [a]",
-            {**_SCOPED, **_OWN}, arch="sm_80", ptx=(7, 0), **common,
+            {**_SCOPED, **_OWN}, arch="sm_80", ptx=(7, 0), **arrives(),
         ),
         Form(
             f"{key}_count", f"{base}{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64, [a], count:u32",
-            {**_SCOPED, **_OWN}, arch="sm_90", ptx=(7, 8), **common,
+            {**_SCOPED, **_OWN}, arch="sm_90", ptx=(7, 8), **arrives(count=Operand("count")),
         ),
         Form(
             f"{key}_remote", f"{base}{{.sem}}{{.scope}}.space.b64", "sink:any, [a], count:u32?",
             {**_SCOPED, **_REMOTE}, arch="sm_90", ptx=(8, 0),
-            example=f"{base}.release.cluster.shared::cluster.b64 _, [%r0], 1;", **common,
+            example=f"{base}.release.cluster.shared::cluster.b64 _, [%r0], 1;",
+            **arrives(remote=True, count=Operand("count", 1)),
         ),
         Form(
             f"{key}_expect_tx", f"{base}.expect_tx{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64, [a], tx:u32",
-            {**_SCOPED, **_OWN}, arch="sm_90", ptx=(8, 0), **common,
+            {**_SCOPED, **_OWN}, arch="sm_90", ptx=(8, 0), **arrives(expects=Operand("tx")),
         ),
         Form(
             f"{key}_expect_tx_remote", f"{base}.expect_tx{{.sem}}{{.scope}}.space.b64", "sink:any, [a], tx:u32",
             {**_SCOPED, **_REMOTE}, arch="sm_90", ptx=(8, 0),
-            example=f"{base}.expect_tx.release.cluster.shared::cluster.b64 _, [%r0], 16;", **common,
+            example=f"{base}.expect_tx.release.cluster.shared::cluster.b64 _, [%r0], 16;",
+            **arrives(remote=True, expects=Operand("tx")),
         ),
         Form(
             f"{key}_no_complete", f"{base}.noComplete{{.sem}}{{.scope}}{{.space}}.b64", ">state:b64, [a], count:u32",
-            {"sem": "release", "scope": "cta", **_OWN}, arch="sm_80", ptx=(7, 0), **common,
+            {"sem": "release", "scope": "cta", **_OWN}, arch="sm_80", ptx=(7, 0), **arrives(count=Operand("count")),
         ),
     )  # fmt: skip
 
 
 def _waits(what: str, arch: str, ptx: tuple[int, int], hint: str) -> tuple[Form, ...]:
     """The rows of `test_wait` and `try_wait`: by state and by parity."""
-    common: dict[str, Any] = {"arch": arch, "needs": _LATER, "check": _together, "section": "9.7.13.15.16"}
+    common: dict[str, Any] = {
+        "arch": arch, "needs": _LATER, "check": _together, "section": "9.7.13.15.16", "counts": ("mbarrier_waits",),
+        "effects": (Waits("phase", "a", order=_ACQUIRE, may_fail=True),),
+    }  # fmt: skip
     return (
         Form(
             f"mbarrier.{what}", f"mbarrier.{what}{{.sem}}{{.scope}}{{.space}}.b64",
@@ -85,21 +104,23 @@ def _waits(what: str, arch: str, ptx: tuple[int, int], hint: str) -> tuple[Form,
 FORMS: tuple[Form, ...] = (
     Form(
         "mbarrier.init", "mbarrier.init{.space}.b64", "[a], count:u32", _OWN,
-        arch="sm_80", ptx=(7, 0), needs=_LATER, section="9.7.13.15.9",
+        arch="sm_80", ptx=(7, 0), needs=_LATER, section="9.7.13.15.9", effects=(Makes(_OBJECT, "a", Operand("count")),),
     ),
     Form(
         "mbarrier.inval", "mbarrier.inval{.space}.b64", "[a]", _OWN,
-        arch="sm_80", ptx=(7, 0), needs=_LATER, section="9.7.13.15.10",
+        arch="sm_80", ptx=(7, 0), needs=_LATER, section="9.7.13.15.10", effects=(Unmakes(_OBJECT, "a"),),
     ),
     Form(
         "mbarrier.expect_tx", "mbarrier.expect_tx{.sem}{.scope}{.space}.b64", "[a], tx:u32",
         {"sem": "relaxed", "scope": "cta cluster", **_ANY},
         arch="sm_90", ptx=(8, 0), check=_together, section="9.7.13.15.11",
+        effects=(Announces("a", Operand("tx"), rank="any"),),
     ),
     Form(
         "mbarrier.complete_tx", "mbarrier.complete_tx{.sem}{.scope}{.space}.b64", "[a], tx:u32",
         {"sem": "relaxed", "scope": "cta cluster", **_ANY},
         arch="sm_90", ptx=(8, 0), check=_together, section="9.7.13.15.12",
+        effects=(Announces("a", Operand("tx"), rank="any", completes=True),),
     ),
     *_arrivals("arrive", "9.7.13.15.13"),
     *_arrivals("arrive_drop", "9.7.13.15.14"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..effects import READS, STATE_SPACE, WEAK, WRITES, Access, Choice, Effect, Order
 from .schema import Form, Modifiers
 
 Needs = Mapping[str, tuple[str, tuple[int, int]]]
@@ -81,6 +82,18 @@ def _with_policy(key: str, pattern: str, operands: str, slots: Mapping[str, str]
     ]
 
 
+_BY_SYNTAX = Order(Choice("sem"), Choice("scope"))
+_SYSTEM = Order("relaxed", "sys")
+
+
+def _reads(order: Order = WEAK, space: object = STATE_SPACE) -> tuple[Effect, ...]:
+    return (Access(READS, "a", space, order=order),)
+
+
+def _writes(order: Order = WEAK, space: object = STATE_SPACE) -> tuple[Effect, ...]:
+    return (Access(WRITES, "a", space, order=order),)
+
+
 def _loads() -> list[Form]:
     common: dict[str, Any] = {"arch": "sm_50", "section": "9.7.9.8", "needs": NEEDS, "check": check_access}
     slots = {"prefetch": PREFETCH, "vec": "v2 v4", "type": TYPES}
@@ -92,28 +105,32 @@ def _loads() -> list[Form]:
             "cache": LEVEL1, "level2": LEVEL2}  # fmt: skip
     nc = {**slots, "space": "global", "cop": "ca cg cs", "cache": LEVEL1}
     at = "{.prefetch}"
-    rows = _with_policy("ld.weak", "ld{.weak}{.space}" + tail, to, weak, at, ptx=(1, 0), **common)
-    rows += _with_policy("ld.ordered", "ld.sem.scope{.space}" + tail, to, ordered, at, ptx=(6, 0), **common)
-    rows += _with_policy("ld.ordered_space_first", "ld.space.sem.scope" + tail, to, ordered, at, ptx=(6, 0), **common)
-    rows += _with_policy("ld.ordered_scope_first", "ld.space.scope.sem" + tail, to, ordered, at, ptx=(6, 0), **common)
+    strong: dict[str, Any] = {"ptx": (6, 0), "effects": _reads(_BY_SYNTAX), **common}
+    rows = _with_policy("ld.weak", "ld{.weak}{.space}" + tail, to, weak, at, ptx=(1, 0), effects=_reads(), **common)
+    rows += _with_policy("ld.ordered", "ld.sem.scope{.space}" + tail, to, ordered, at, **strong)
+    rows += _with_policy("ld.ordered_space_first", "ld.space.sem.scope" + tail, to, ordered, at, **strong)
+    rows += _with_policy("ld.ordered_scope_first", "ld.space.scope.sem" + tail, to, ordered, at, **strong)
     rows += _with_policy(
         "ld.nc", "ld.space{.cop}.nc" + tail, to, nc, at, arch="sm_50", ptx=(3, 1), section="9.7.9.9",
-        needs=NEEDS, check=check_access,
+        needs=NEEDS, check=check_access, effects=_reads(),
     )  # fmt: skip
     wide_tail = "{.cache}{.level2}{.prefetch}.vec.type"
-    late: dict[str, Any] = {"arch": "sm_100", "ptx": (8, 8), "check": check_wide, "section": "9.7.9.8"}
+    late: dict[str, Any] = {"arch": "sm_100", "ptx": (8, 8), "check": check_wide, "section": "9.7.9.8",
+                            "effects": _reads()}  # fmt: skip
     rows += _with_policy("ld.wide", "ld{.weak}{.space}" + wide_tail, to, wide, at, **late)
     rows += _with_policy("ld.wide_nc", "ld.space.nc" + wide_tail, to, wide, at, **late)
     volatile = {**slots, "space": ORDERED_SPACES}
+    system: dict[str, Any] = {"ptx": (1, 1), "effects": _reads(_SYSTEM), **common}
     rows += [
-        Form("ld.volatile", "ld.volatile{.space}{.prefetch}{.vec}.type", to, volatile, ptx=(1, 1), **common),
-        Form("ld.volatile_space_first", "ld.space.volatile{.prefetch}{.vec}.type", to, volatile, ptx=(1, 1), **common),
+        Form("ld.volatile", "ld.volatile{.space}{.prefetch}{.vec}.type", to, volatile, **system),
+        Form("ld.volatile_space_first", "ld.space.volatile{.prefetch}{.vec}.type", to, volatile, **system),
         Form("ld.mmio", "ld.mmio.relaxed.sys{.global}.type", ">d:type, [a]", {"type": TYPES}, arch="sm_70",
-             ptx=(8, 2), needs=_MMIO, section="9.7.9.8"),
+             ptx=(8, 2), needs=_MMIO, section="9.7.9.8", effects=_reads(_SYSTEM, "global")),
         Form("ld.mmio_space_first", "ld.global.mmio.relaxed.sys.type", ">d:type, [a@global]", {"type": TYPES},
-             arch="sm_70", ptx=(8, 2), needs=_MMIO, section="9.7.9.8"),
+             arch="sm_70", ptx=(8, 2), needs=_MMIO, section="9.7.9.8", effects=_reads(_SYSTEM, "global")),
         Form("ldu.uniform", "ldu{.space}{.vec}.type", to, {"space": "global", "vec": "v2 v4", "type": TYPES},
-             ptx=(2, 0), needs=NEEDS, check=check_access, section="9.7.9.10"),
+             ptx=(2, 0), needs=NEEDS, check=check_access, section="9.7.9.10",
+             effects=_reads()),
     ]  # fmt: skip
     return rows
 
@@ -127,21 +144,23 @@ def _stores() -> list[Form]:
             "level2": LEVEL2}  # fmt: skip
     volatile = {**slots, "space": ORDERED_SPACES}
     tail, frm, at = "{.cache}{.vec}.type", "[a], b:type*vec", "{.vec}.type"
-    rows = _with_policy("st.weak", "st{.weak}{.space}" + tail, frm, weak, at, ptx=(1, 0), **common)
-    rows += _with_policy("st.ordered", "st.sem.scope{.space}" + tail, frm, ordered, at, ptx=(6, 0), **common)
-    rows += _with_policy("st.ordered_space_first", "st.space.sem.scope" + tail, frm, ordered, at, ptx=(6, 0), **common)
-    rows += _with_policy("st.ordered_scope_first", "st.space.scope.sem" + tail, frm, ordered, at, ptx=(6, 0), **common)
+    strong: dict[str, Any] = {"ptx": (6, 0), "effects": _writes(_BY_SYNTAX), **common}
+    rows = _with_policy("st.weak", "st{.weak}{.space}" + tail, frm, weak, at, ptx=(1, 0), effects=_writes(), **common)
+    rows += _with_policy("st.ordered", "st.sem.scope{.space}" + tail, frm, ordered, at, **strong)
+    rows += _with_policy("st.ordered_space_first", "st.space.sem.scope" + tail, frm, ordered, at, **strong)
+    rows += _with_policy("st.ordered_scope_first", "st.space.scope.sem" + tail, frm, ordered, at, **strong)
     rows += _with_policy(
         "st.wide", "st{.weak}{.space}{.cache}{.level2}.vec.type", frm, wide, ".vec", arch="sm_100", ptx=(8, 8),
-        check=check_wide, section="9.7.9.11",
+        check=check_wide, section="9.7.9.11", effects=_writes(),
     )  # fmt: skip
+    system: dict[str, Any] = {"ptx": (1, 1), "effects": _writes(_SYSTEM), **common}
     rows += [
-        Form("st.volatile", "st.volatile{.space}{.vec}.type", frm, volatile, ptx=(1, 1), **common),
-        Form("st.volatile_space_first", "st.space.volatile{.vec}.type", frm, volatile, ptx=(1, 1), **common),
+        Form("st.volatile", "st.volatile{.space}{.vec}.type", frm, volatile, **system),
+        Form("st.volatile_space_first", "st.space.volatile{.vec}.type", frm, volatile, **system),
         Form("st.mmio", "st.mmio.relaxed.sys{.global}.type", "[a], b:type", {"type": TYPES}, arch="sm_70",
-             ptx=(8, 2), needs=_MMIO, section="9.7.9.11"),
+             ptx=(8, 2), needs=_MMIO, section="9.7.9.11", effects=_writes(_SYSTEM, "global")),
         Form("st.mmio_space_first", "st.global.mmio.relaxed.sys.type", "[a@global], b:type", {"type": TYPES},
-             arch="sm_70", ptx=(8, 2), needs=_MMIO, section="9.7.9.11"),
+             arch="sm_70", ptx=(8, 2), needs=_MMIO, section="9.7.9.11", effects=_writes(_SYSTEM, "global")),
     ]  # fmt: skip
     return rows
 

@@ -30,6 +30,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from ..effects import Effect, resolved
+
 Modifiers = Mapping[str, str | None]
 """What a matched opcode chose for each slot; None for an optional slot that was left out. Optional literals are
 keyed by their own spelling."""
@@ -143,6 +145,11 @@ class Form:
         lengths: how many operands a named length means, from the modifiers.
         section: PTX ISA section.
         example: one whole instruction that ptxas accepts, for the rows whose example cannot be generated.
+        effects: what it does beyond its registers; () for register arithmetic.
+        converged: which threads must execute it together: "warp", "warpgroup", or "members:<operand with the mask>".
+        unit: the matrix unit that it uses, "mma" or "wgmma".
+        noun: what it starts, in a sentence: "TMA load".
+        counts: the counters of a run that each execution by a warp raises by one.
     """
 
     key: str
@@ -156,6 +163,11 @@ class Form:
     lengths: Mapping[str, Callable[[Modifiers], int]] = field(default_factory=dict)
     section: str = ""
     example: str = ""
+    effects: tuple[Effect, ...] = ()
+    converged: str = ""
+    unit: str = ""
+    noun: str = ""
+    counts: tuple[str, ...] = ()
 
     @cached_property
     def operands(self) -> tuple[OperandSpec, ...]:
@@ -212,6 +224,11 @@ class Match:
 
     form: Form
     modifiers: Mapping[str, str | None]
+
+    @cached_property
+    def effects(self) -> tuple[Effect, ...]:
+        """What the instruction does, with the meaning of its modifiers filled in."""
+        return resolved(self.form.effects, self.modifiers)
 
     def type_of(self, operand: OperandSpec) -> str:
         """The dtype name of an operand after the slots are filled in; "" where none applies."""

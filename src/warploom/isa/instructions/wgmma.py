@@ -9,6 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from ..effects import (
+    ASYNC,
+    READS,
+    RUN,
+    UPDATES,
+    WRITES,
+    Access,
+    Commits,
+    Effect,
+    Fences,
+    Group,
+    Operand,
+    Starts,
+    Waits,
+)
 from .mma import shape_of
 from .schema import Form, Modifiers
 
@@ -32,6 +47,25 @@ def _integer_n(modifiers: Modifiers) -> str | None:
 
 def _accumulators(per_register: int) -> Callable[[Modifiers], int]:
     return lambda modifiers: max(shape_of(modifiers)[1] // 2 // per_register, 1)
+
+
+FAMILY = "wgmma"
+_OWNER = "warpgroup"
+"""A wgmma belongs to its warpgroup: a wait by any of the four warps proves it done."""
+_STARTS = Starts("wgmma", (Group(FAMILY, _OWNER),), parts="warpgroup", forks="fence", pipeline="accumulator and shape")
+_B = Access(READS, "b", "shared", ASYNC, "descriptor", at=RUN)
+_D = (
+    Access(UPDATES, "d", "register", footprint="register", at=RUN, when=Operand("scale_d")),
+    Access(WRITES, "d", "register", footprint="register", at=RUN),
+)
+_A = {
+    "desc": Access(READS, "a", "shared", ASYNC, "descriptor", at=RUN),
+    "regs": Access(READS, "a", "register", footprint="register", at=RUN),
+}
+
+
+def _effects(a: str) -> tuple[Effect, ...]:
+    return (_STARTS, _A[a], _B, *_D)
 
 
 _TRANSPOSABLE = ("ia:imm, ib:imm, ta:imm, tb:imm", "ia:imm, ib:imm, tb:imm")
@@ -65,6 +99,11 @@ def _pair(
                 check=check,
                 lengths={"n": _accumulators(per_register)},
                 section=SECTION,
+                effects=_effects(suffix),
+                converged="warpgroup",
+                unit="wgmma",
+                noun="wgmma",
+                counts=("wgmma",),
                 example=_example(opcode, k, accumulator, a, rest, per_register, slots),
             )
         )
@@ -98,7 +137,16 @@ FORMS: tuple[Form, ...] = (
         slots={"saturate": "satfinite", "atype": "s8 u8", "btype": "s8 u8"},
     ),
     *_pair("b1", ".s32.b1.b1.and.popc", 256, "s32", _PLAIN),
-    Form("wgmma.fence", "wgmma.fence.sync.aligned", "", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.1"),
-    Form("wgmma.commit_group", "wgmma.commit_group.sync.aligned", "", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.2"),
-    Form("wgmma.wait_group", "wgmma.wait_group.sync.aligned", "n:imm", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.3"),
+    Form(
+        "wgmma.fence", "wgmma.fence.sync.aligned", "", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.1",
+        converged="warp", effects=(Fences(f"registers:{FAMILY}"),),
+    ),
+    Form(
+        "wgmma.commit_group", "wgmma.commit_group.sync.aligned", "", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.2",
+        converged="warp", effects=(Commits(FAMILY, _OWNER),),
+    ),
+    Form(
+        "wgmma.wait_group", "wgmma.wait_group.sync.aligned", "n:imm", arch="sm_90a", ptx=(8, 0), section="9.7.15.7.3",
+        converged="warp", effects=(Waits(f"group:{FAMILY}", newest=Operand("n")),),
+    ),
 )  # fmt: skip

@@ -6,7 +6,9 @@ CUDA's `nvcuda::wmma` becomes these. Elements below 8 bits (experimental in CUDA
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from ..effects import READS, STATE_SPACE, WRITES, Access
 from .mma import shape_of
 from .schema import Form, Modifiers
 
@@ -15,6 +17,15 @@ _SHAPES = "m16n16k16 m8n32k16 m32n8k16"
 _LATER = {"m8n32k16": ("sm_70", (6, 1)), "m32n8k16": ("sm_70", (6, 1))}
 _SPACE = "global shared shared::cta"
 _WINDOW = {"shared::cta": ("sm_70", (7, 8))}
+_UNIT: dict[str, Any] = {"unit": "mma", "converged": "warp", "noun": "wmma.mma"}
+_LOADS: dict[str, Any] = {
+    "converged": "warp",
+    "effects": (Access(READS, "p", STATE_SPACE, footprint="fragment", lanes="any"),),
+}
+_STORES: dict[str, Any] = {
+    "converged": "warp",
+    "effects": (Access(WRITES, "p", STATE_SPACE, footprint="fragment", lanes="any"),),
+}
 _LAYOUTS = {"alayout": "row col", "blayout": "row col"}
 
 
@@ -42,7 +53,7 @@ def _load(key: str, words: str, register: str, bits: int, shapes: str, arch: str
         f">r:{register}!*r, [p], stride:u32?",
         {"fragment": "a b", "layout": "row col", "shape": shapes, "space": _SPACE, "type": words},
         arch=arch, ptx=ptx, needs={**_WINDOW, **(_LATER if key == "f16" else {})},
-        lengths={"r": _of("", bits, key == "bf16")}, section=SECTION,
+        lengths={"r": _of("", bits, key == "bf16")}, section=SECTION, **_LOADS,
     )  # fmt: skip
 
 
@@ -58,12 +69,12 @@ def _accumulator(
         Form(
             f"wmma.load.c.{word}", f"wmma.load.c.sync.aligned.layout.shape{{.space}}.{word}",
             f">r:{register}!*r, [p], stride:u32?", slots,
-            arch=arch, ptx=ptx, needs=later, lengths=lengths, section=SECTION,
+            arch=arch, ptx=ptx, needs=later, lengths=lengths, section=SECTION, **_LOADS,
         ),
         Form(
             f"wmma.store.{word}", f"wmma.store.d.sync.aligned.layout.shape{{.space}}.{word}",
             f"[p], r:{register}!*r, stride:u32?", slots,
-            arch=arch, ptx=ptx, needs=later, lengths=lengths, section=SECTION,
+            arch=arch, ptx=ptx, needs=later, lengths=lengths, section=SECTION, **_STORES,
         ),
     )  # fmt: skip
 
@@ -74,7 +85,7 @@ def _half(d: str, c: str) -> Form:
     return Form(
         f"wmma.mma.{d}_{c}", f"wmma.mma.sync.aligned.alayout.blayout.shape.{d}.{c}",
         f">d:{d_type}!*{d_count}, a:b32!*8, b:b32!*8, c:{c_type}!*{c_count}", {**_LAYOUTS, "shape": _SHAPES},
-        arch="sm_70", ptx=(6, 0), needs=_LATER, section=SECTION,
+        arch="sm_70", ptx=(6, 0), needs=_LATER, section=SECTION, **_UNIT,
     )  # fmt: skip
 
 
@@ -92,29 +103,29 @@ FORMS: tuple[Form, ...] = (
     Form(
         "wmma.mma.bf16", "wmma.mma.sync.aligned.alayout.blayout.shape.f32.bf16.bf16.f32",
         ">d:f32!*8, a:b32!*a, b:b32!*b, c:f32!*8", {**_LAYOUTS, "shape": _SHAPES},
-        arch="sm_80", ptx=(7, 0), lengths=_factors(16, bf16=True), section=SECTION,
+        arch="sm_80", ptx=(7, 0), lengths=_factors(16, bf16=True), section=SECTION, **_UNIT,
     ),
     Form(
         "wmma.mma.tf32", "wmma.mma.sync.aligned.alayout.blayout.shape.f32.tf32.tf32.f32",
         ">d:f32!*8, a:b32!*4, b:b32!*4, c:f32!*8", {**_LAYOUTS, "shape": "m16n16k8"},
-        arch="sm_80", ptx=(7, 0), section=SECTION,
+        arch="sm_80", ptx=(7, 0), section=SECTION, **_UNIT,
     ),
     *(
         Form(
             f"wmma.mma.{kind}", f"wmma.mma.sync.aligned.alayout.blayout.shape.s32.{kind}.{kind}.s32{{.satfinite}}",
             ">d:s32!*8, a:b32!*a, b:b32!*b, c:s32!*8", {**_LAYOUTS, "shape": _SHAPES},
-            arch="sm_72", ptx=(6, 3), lengths=_factors(8), section=SECTION,
+            arch="sm_72", ptx=(6, 3), lengths=_factors(8), section=SECTION, **_UNIT,
         )
         for kind in ("s8", "u8")
     ),
     Form(
         "wmma.mma.f64", "wmma.mma.sync.aligned.alayout.blayout.shape{.rn}.f64.f64.f64.f64",
         ">d:f64!*2, a:f64!*1, b:f64!*1, c:f64!*2", {**_LAYOUTS, "shape": "m8n8k4"},
-        arch="sm_80", ptx=(7, 0), section=SECTION,
+        arch="sm_80", ptx=(7, 0), section=SECTION, **_UNIT,
     ),
     Form(  # as nvcc spells it
         "wmma.mma.f64_rn", "wmma.mma.sync.aligned.alayout.blayout.shape.f64.f64.f64.f64.rn",
         ">d:f64!*2, a:f64!*1, b:f64!*1, c:f64!*2", {**_LAYOUTS, "shape": "m8n8k4"},
-        arch="sm_80", ptx=(7, 0), section=SECTION,
+        arch="sm_80", ptx=(7, 0), section=SECTION, **_UNIT,
     ),
 )  # fmt: skip

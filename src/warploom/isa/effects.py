@@ -1,0 +1,414 @@
+"""What an instruction does to memory, to other threads and to the units that work beside them, as data.
+
+A row of the instruction table (`instructions.schema.Form`) carries a tuple of effects. The emulator, the sanitizer, the
+exhaustive search and the author's protocol table all read them, so that no second list of instructions can go stale.
+
+A field of an effect may hold a `Choice`, the meaning of a modifier of the opcode, or an `Operand`, a value known when
+the instruction runs. `resolved` replaces the choices; what is left depends on the operands alone.
+
+    Form("st.ordered", "st.sem.scope{.space}.type", "[a], b:type", …,
+         effects=(Access(WRITES, "a", order=Order(Choice("sem"), Choice("scope"))),))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, TypeAlias
+
+READS, WRITES, UPDATES = "reads", "writes", "updates"
+"""What an access does; an update reads and writes at once, atomically where its order is strong."""
+
+ISSUE, RUN = "issue", "run"
+"""When an access happens: with the instruction, or when the operation that it starts runs."""
+
+GENERIC, ASYNC, TENSORMAP, TENSOR = "generic", "async", "tensormap", "tensor"
+"""Proxies (PTX ISA 8.6)."""
+
+FOOTPRINTS: Mapping[str, str] = {
+    "lanes": "each lane its own elements, from the operand's address on",
+    "value": "the elements of one register operand, by one thread",
+    "bytes": "as many bytes as an operand says",
+    "box": "the box of a tensor map at the coordinates, in global memory",
+    "shared_box": "the box of a tensor map in shared memory, swizzled",
+    "object128": "a tensor map of 128 bytes",
+    "descriptor": "the operand of a matrix descriptor",
+    "matrix_rows": "rows of 16 bytes, whose addresses the lanes give",
+    "fragment": "the fragment of wmma.load or wmma.store",
+    "register": "the registers that the operand names",
+    "accumulator": "the cells of an accumulator in tensor memory",
+}
+"""Which bytes an access touches: names of functions, for the places depend on operands."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """The value of an operand when the instruction runs; `default` where the operand was left out."""
+
+    name: str
+    default: Any = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a modifier slot of the opcode took.
+
+    Attributes:
+        slot: as in the row's opcode pattern; an optional literal is a slot of its own spelling.
+        default: the value where the slot was left out.
+        means: value by modifier; a modifier that is not in it stands for itself.
+    """
+
+    slot: str
+    default: Any = None
+    means: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, modifiers: Mapping[str, str | None]) -> Any:
+        took = modifiers.get(self.slot)
+        return self.default if took is None else self.means.get(took, took)
+
+
+STATE_SPACE = Choice(
+    "space", "", {"shared::cta": "shared", "shared::cluster": "shared", "param::entry": "param", "param::func": "param"}
+)
+"""The state space of a row with a slot `space`; "" for a generic address."""
+
+Value: TypeAlias = "Any"
+"""A plain value, a `Choice` or an `Operand`."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Memory semantics and scope (PTX ISA 8.3.1, 8.5); volatile and mmio accesses are relaxed at .sys scope."""
+
+    sem: Value = "weak"
+    scope: Value = "cta"
+
+    @property
+    def strong(self) -> bool:
+        return bool(self.sem != "weak")
+
+    @property
+    def acquires(self) -> bool:
+        return self.sem in ("acquire", "acq_rel", "sc")
+
+    @property
+    def releases(self) -> bool:
+        return self.sem in ("release", "acq_rel", "sc")
+
+
+WEAK = Order()
+
+
+# -- memory ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Access:
+    """Memory, registers or tensor memory is read or written.
+
+    Attributes:
+        how: READS, WRITES or UPDATES.
+        operand: that holds the address, the descriptor or the registers.
+        space: "global", "shared", "tensor", "register"…; "" where the address says.
+        proxy: by which the access is made.
+        footprint: a name in FOOTPRINTS.
+        at: ISSUE, or RUN for an access by the operation that the row starts.
+        rank: whose shared memory: "own", "any" CTA of the cluster (the address says), or "mask:<operand>".
+        lanes: "each" lane makes its own part, or "any": the warp makes it as one.
+        returns: whether the thread gets what was there; a reduction that does not can acquire nothing.
+    """
+
+    how: str
+    operand: str
+    space: Value = ""
+    proxy: str = GENERIC
+    footprint: str = "lanes"
+    order: Order = WEAK
+    at: str = ISSUE
+    rank: Value = "own"
+    lanes: str = "each"
+    returns: bool = True
+    when: Value = True
+
+
+# -- asynchronous operations -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """An operation is known to be done by the bytes that it completes on an mbarrier."""
+
+    barrier: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """An operation is known to be done by a wait for its group, by its `owner`: "thread" or "warpgroup"."""
+
+    family: str
+    owner: str = "thread"
+
+
+@dataclass(frozen=True)
+class Starts:
+    """An operation begins that runs on after the instruction.
+
+    Attributes:
+        engine: the unit that runs it: "tma", "cp_async", "wgmma", "remote"…
+        tracked: how anybody learns that it is done.
+        parts: one operation for each "lane", "warp" or "warpgroup" that executes the row.
+        forks: the point of program order that it follows: its "issue", or "fence" for the family's last fence.
+        pipeline: operations of one thread with the same key run in order; "" for none.
+    """
+
+    engine: str
+    tracked: tuple[Bytes | Group, ...] = ()
+    parts: str = "lane"
+    forks: str = ISSUE
+    pipeline: str = ""
+    when: Value = True
+
+
+@dataclass(frozen=True)
+class Commits:
+    """The operations of a family that a thread has started become a group.
+
+    `covers`: those "uncommitted", or "all" of the thread's. `signals`: an arrival that is made when they are done.
+    """
+
+    family: str
+    owner: str = "thread"
+    covers: str = "uncommitted"
+    signals: Arrives | None = None
+    when: Value = True
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A thread waits.
+
+    Attributes:
+        on: "group:<family>", "phase" of an mbarrier, or "grid" (the grid before this one).
+        operand: the barrier.
+        newest: how many of the newest groups may still be pending.
+        proves: what holds afterwards: the operations are "done", or have read their sources ("reads").
+        order: what a wait on a phase acquires.
+        may_fail: whether it answers by a predicate instead of blocking.
+    """
+
+    on: str
+    operand: str = ""
+    newest: Value = 0
+    proves: Value = "done"
+    order: Order = WEAK
+    may_fail: bool = False
+    when: Value = True
+
+
+# -- barriers ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Arrives:
+    """An arrival on the mbarrier that an operand names.
+
+    Attributes:
+        count: arrivals; expects: bytes announced with them; drops: the next phases expect fewer.
+        rank: "own", or "any" CTA of the cluster.
+        engine: "remote" where the arrival takes its time.
+    """
+
+    barrier: str
+    count: Value = 1
+    expects: Value = 0
+    drops: bool = False
+    order: Order = Order("release", "cta")
+    rank: str = "own"
+    engine: str = ""
+    when: Value = True
+
+
+@dataclass(frozen=True)
+class Announces:
+    """The open phase of an mbarrier expects more bytes or arrivals; where it `completes`, the bytes have come."""
+
+    barrier: str
+    bytes: Value = 0
+    pending: Value = 0
+    completes: bool = False
+    rank: str = "own"
+    when: Value = True
+
+
+@dataclass(frozen=True)
+class Meets:
+    """Threads meet.
+
+    Attributes:
+        kind: who: "lanes" of a warp, "cta" or "cluster".
+        key: the operand that names the barrier; count: the threads that take part; members: the operand with a mask.
+        part: "arrive", "wait" or "both".
+        orders: whether memory accesses before the meeting happen before those after it.
+    """
+
+    kind: str
+    key: str = ""
+    count: Value = None
+    members: str = ""
+    part: str = "both"
+    orders: bool = True
+    order: Order = Order("acq_rel", "cta")
+    when: Value = True
+
+
+@dataclass(frozen=True)
+class Fences:
+    """A fence.
+
+    Attributes:
+        kind: "memory", "proxy:async", "proxy:tensormap", "proxy:alias", "mbarrier_init" or "registers:<family>".
+        spaces: "all", "shared" or "global".
+        direction: of a proxy fence: "both", "release" or "acquire".
+        object: the operand with the address of the one object that is fenced.
+    """
+
+    kind: str
+    spaces: Value = "all"
+    direction: str = "both"
+    order: Order = WEAK
+    object: str = ""
+    when: Value = True
+
+
+# -- objects and pools -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Makes:
+    """An object comes to be at an operand's address; `count` is what it is made with."""
+
+    object: str
+    operand: str
+    count: Value = None
+    when: Value = True
+
+
+@dataclass(frozen=True)
+class Unmakes:
+    """An object ends."""
+
+    object: str
+    operand: str
+    when: Value = True
+
+
+@dataclass(frozen=True)
+class Changes:
+    """An object changes."""
+
+    object: str
+    operand: str
+    when: Value = True
+
+
+@dataclass(frozen=True)
+class Takes:
+    """A thread takes from a pool, and waits until there is enough."""
+
+    pool: str
+    amount: Value
+    when: Value = True
+
+
+@dataclass(frozen=True)
+class Gives:
+    """A thread gives back to a pool."""
+
+    pool: str
+    amount: Value
+    when: Value = True
+
+
+@dataclass(frozen=True)
+class Permits:
+    """Something may begin from here on: the next grid."""
+
+    what: str
+    when: Value = True
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """A thread ends, or leaves a function."""
+
+    when: Value = True
+
+
+Effect: TypeAlias = (
+    "Access | Starts | Commits | Waits | Arrives | Announces | Meets | Fences | Makes | Unmakes | Changes | Takes "
+    "| Gives | Permits | Leaves"
+)
+KINDS: tuple[type, ...] = (
+    Access, Starts, Commits, Waits, Arrives, Announces, Meets, Fences, Makes, Unmakes, Changes, Takes, Gives, Permits,
+    Leaves,
+)  # fmt: skip
+"""Every kind of effect."""
+
+
+def resolved(effects: Iterable[Effect], modifiers: Mapping[str, str | None]) -> tuple[Effect, ...]:
+    """The effects of one opcode: choices replaced by what its modifiers mean, and those left out that do not apply."""
+    made = (_filled(effect, modifiers) for effect in effects)
+    return tuple(effect for effect in made if effect.when is not False)
+
+
+def _filled(value: Any, modifiers: Mapping[str, str | None]) -> Any:
+    if isinstance(value, Choice):
+        return value.of(modifiers)
+    if isinstance(value, tuple):
+        return tuple(_filled(one, modifiers) for one in value)
+    if not is_dataclass(value) or isinstance(value, Operand):
+        return value
+    changed = {}
+    for one in fields(value):
+        before = getattr(value, one.name)
+        after = _filled(before, modifiers)
+        if after is not before:
+            changed[one.name] = after
+    return replace(value, **changed) if changed else value  # type: ignore[type-var]
+
+
+# -- what follows from effects -----------------------------------------------------------------------------------
+
+
+def is_scheduling_point(effects: Iterable[Effect]) -> bool:
+    """Whether other threads can tell when an instruction runs, so that the order of threads is a choice there.
+
+    Fences, groups and the start of an operation are none: they act on their own thread, and the landing of an
+    operation is a choice of its own. Plain loads and stores are none either: the sanitizer reports where they race,
+    whatever the order.
+    """
+    for effect in effects:
+        if isinstance(effect, (Arrives, Announces, Waits, Takes, Gives, Unmakes)):
+            return True
+        if isinstance(effect, Meets) and effect.kind != "lanes":
+            return True
+        if isinstance(effect, Access) and effect.at == ISSUE and effect.order.strong:
+            return True
+    return False
+
+
+def may_block(effects: Iterable[Effect]) -> bool:
+    """Whether a thread may have to stand still at an instruction with these effects."""
+    return any(isinstance(effect, (Waits, Meets, Takes)) for effect in effects)
+
+
+def own_order(effects: Iterable[Effect]) -> Order:
+    """The memory semantics and scope of an instruction: those of its first effect that has any; else weak."""
+    for effect in effects:
+        order = getattr(effect, "order", WEAK)
+        if isinstance(effect, Commits) and effect.signals is not None:
+            order = effect.signals.order
+        if order.strong:
+            return order
+    return WEAK
