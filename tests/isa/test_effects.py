@@ -9,8 +9,8 @@ from itertools import product
 
 import pytest
 
+from warploom.emulator.diagnosis.report import Counters
 from warploom.emulator.ops import HANDLERS
-from warploom.emulator.report import Counters
 from warploom.isa import effects
 from warploom.isa.effects import Access, Choice, Commits, Fences, Group, Meets, Operand, Starts, Takes, Waits
 from warploom.isa.instructions import table
