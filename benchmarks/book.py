@@ -19,11 +19,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pictures.measured import COUNTERS, LADDER, steps
+from benchmarks.pictures.tiles import walk
 from warploom.collective.tile.raster import hilbert
 from warploom.kernels.ladder import RUNGS, find
 from warploom.lab import climb, roofline
-from warploom.lab.pictures.measured import COUNTERS, LADDER, steps
-from warploom.lab.pictures.tiles import walk
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

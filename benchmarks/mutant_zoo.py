@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.zoo import Healthy, Sites, Verdict, judge, subjects  # noqa: E402 - the root has to be on the path
-from warploom.asm.mutate import mutants  # noqa: E402
+from benchmarks.zoo.mutate import mutants  # noqa: E402
 
 SEED = 0
 OUTCOMES = ("found", "equivalent", "missed")

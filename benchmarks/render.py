@@ -18,14 +18,14 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "benchmarks")]  # the package of this checkout; its book and tables
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]  # this checkout, whatever is installed
 
-import book  # noqa: E402
-import tables_compared as compared  # noqa: E402
-import tables_few_rows as few_rows  # noqa: E402
-import tables_kernels as kernels  # noqa: E402
-import tables_package as package  # noqa: E402
-from tables_rows import STALE  # noqa: E402
+from benchmarks import book  # noqa: E402
+from benchmarks import tables_compared as compared  # noqa: E402
+from benchmarks import tables_few_rows as few_rows  # noqa: E402
+from benchmarks import tables_kernels as kernels  # noqa: E402
+from benchmarks import tables_package as package  # noqa: E402
+from benchmarks.tables_rows import STALE  # noqa: E402
 
 MISSING = "Not measured yet.\n"
 H200 = RESULTS / "nvidia-h200"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tables_rows import Result, Row, kinds, mark, mean_and_least, named, peer_of, table
-
+from benchmarks.tables_rows import Result, Row, kinds, mark, mean_and_least, named, peer_of, table
 from warploom.lab.bench import geomean
 from warploom.lab.suites import AWKWARD, SQUARE
 

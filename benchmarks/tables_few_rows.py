@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tables_rows import Result, Row, mark, mean_and_least, named, peer_of, table
-
+from benchmarks.tables_rows import Result, Row, mark, mean_and_least, named, peer_of, table
 from warploom.lab.problem import Problem
 
 READ_CEILING = 4.71e12

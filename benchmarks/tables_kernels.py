@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tables_rows import Result, Row, mark, table
-
+from benchmarks.tables_rows import Result, Row, mark, table
 from warploom.kernels.ladder import find
 from warploom.lab import climb
 

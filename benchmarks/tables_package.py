@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tables_rows import Result, mark, named
+from benchmarks.tables_rows import Result, mark, named
 
 OUTCOMES = ("found", "equivalent", "missed")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from warploom.lab import staleness
+from benchmarks import status
 from warploom.lab.bench import geomean
 
 Row = dict[str, Any]
@@ -13,7 +13,7 @@ Result = dict[str, Any]
 """An evidence file: its head, and its `rows`."""
 
 STALE = " (stale)"
-"""Marks a row whose kernel has another text now; `warploom evidence` names the reason."""
+"""Marks a row whose kernel has another text now; `python -m benchmarks.status` names the reason."""
 
 
 def table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
@@ -33,7 +33,7 @@ def mean_and_least(title: str, columns: Sequence[Sequence[float]], shown: str = 
 
 def mark(rows: Iterable[Row]) -> str:
     """STALE where any of the rows is of a text that the package does not make any more."""
-    return STALE if any(staleness.judge(row)[0] for row in rows) else ""
+    return STALE if any(status.judge(row)[0] for row in rows) else ""
 
 
 def kinds(rows: list[Row]) -> Callable[[Row], str]:

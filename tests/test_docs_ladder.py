@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from benchmarks import book
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "ladder"
@@ -26,14 +26,6 @@ COALESCING = 8
 QUICK_PICTURES = {"larger", "edges", "gains", "turns"}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-
-
-@pytest.fixture(scope="module")
-def book() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("book", ROOT / "benchmarks" / "book.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def without_quotes(text: str) -> str:
@@ -66,7 +58,7 @@ def test_every_chapter_leads_to_the_next_one() -> None:
         assert f"]({following.name})" in page.read_text().splitlines()[-1]
 
 
-def test_every_rung_has_its_figures_in_the_chapter_that_the_contents_name(book: ModuleType) -> None:
+def test_every_rung_has_its_figures_in_the_chapter_that_the_contents_name() -> None:
     from warploom.kernels.ladder import RUNGS
 
     listed = dict(re.findall(r"\]\((\d\d-[\w-]+\.md)\)[^|\n]*\|[^|\n]*\| ([\d, ]+) \|", contents()))
@@ -94,7 +86,7 @@ def test_lines_are_short(page: Path) -> None:
 
 
 @each_page
-def test_quoted_code_is_in_the_source(page: Path, book: ModuleType) -> None:
+def test_quoted_code_is_in_the_source(page: Path) -> None:
     text = page.read_text()
     quotes = book.CODE.findall(text)
     assert len(quotes) == text.count("<!-- code ")
@@ -104,12 +96,12 @@ def test_quoted_code_is_in_the_source(page: Path, book: ModuleType) -> None:
         assert shown == book.quote(path, first, last), f"{path} has changed: run python benchmarks/render.py"
 
 
-def test_a_quote_that_is_gone_from_the_source_is_an_error_with_a_sentence(book: ModuleType) -> None:
+def test_a_quote_that_is_gone_from_the_source_is_an_error_with_a_sentence() -> None:
     with pytest.raises(SystemExit, match="has no line with 'no such line'"):
         book.quote("benchmarks/book.py", "no such line", "")
 
 
-def test_all_markers_are_known(book: ModuleType) -> None:
+def test_all_markers_are_known() -> None:
     for page in PAGES:
         text = page.read_text()
         known = len(book.CODE.findall(text)) + len(book.TABLE.findall(text))
@@ -117,8 +109,8 @@ def test_all_markers_are_known(book: ModuleType) -> None:
 
 
 def test_at_most_three_rungs_are_slower_than_the_one_below_and_it_is_said_which_and_why() -> None:
+    from benchmarks.pictures.measured import steps
     from warploom.lab import climb
-    from warploom.lab.pictures.measured import steps
 
     measured = [{"rung": step.number, "tflops": step.tflops} for step in steps(ROOT / "benchmarks" / "results")]
     gains = {row["rung"]: row.get("gain", 1.0) for row in climb.with_gains(measured, "tflops")}
@@ -177,7 +169,7 @@ def test_a_snippet_runs(block: str) -> None:
 
 
 def names() -> list[str]:
-    from warploom.lab.pictures import pictures
+    from benchmarks.pictures import pictures
 
     return list(pictures(ROOT / "benchmarks" / "results"))
 
@@ -196,10 +188,10 @@ def test_the_pictures_are_small() -> None:
 )
 def test_a_picture_is_what_the_package_draws_now(name: str) -> None:
     pytest.importorskip("matplotlib")
-    from warploom.lab.pictures import pictures, style
+    from benchmarks.pictures import pictures, style
 
     drawn, kept = pictures(ROOT / "benchmarks" / "results")[name](), (FOLDER / f"{name}.svg").read_text()
-    hint = f"run python benchmarks/pictures.py {name}"
+    hint = f"run python -m benchmarks.pictures {name}"
     words = re.compile(r"<text [^>]*>([^<]*)</text>")
     assert words.findall(drawn) == words.findall(kept), hint
     if f"drawn by {style.drawer()} " in kept:

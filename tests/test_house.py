@@ -120,11 +120,16 @@ def test_a_make_command_in_a_document_is_a_target(document: Path) -> None:
     assert set(re.findall(r"\bmake ([a-z][a-z-]*)", code_of(document))) <= targets
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_a_warploom_command_in_a_document_exists(document: Path) -> None:
+def commands() -> set[str]:
+    """What can follow `warploom` on a command line."""
     from warploom.cli.app import app
 
-    known = {command.name for command in app.registered_commands}
+    return {each.name for each in (*app.registered_commands, *app.registered_groups)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_a_warploom_command_in_a_document_exists(document: Path) -> None:
+    known = commands()
     used = set(
         re.findall(r"^(?:\$ )?(?:PYTHONPATH=src python3 -m )?warploom ([a-z]+)", code_of(document), re.MULTILINE)
     )
@@ -233,9 +238,7 @@ def test_the_readme_names_every_variable_that_is_read() -> None:
 
 
 def test_the_readme_names_every_command() -> None:
-    from warploom.cli.app import app
-
-    assert {line.split()[1] for line in [*ANYWHERE, *ON_A_GPU]} == {command.name for command in app.registered_commands}
+    assert {line.split()[1] for line in [*ANYWHERE, *ON_A_GPU]} == commands()
 
 
 @pytest.mark.parametrize("block", SNIPPETS, ids=["matmul", "protocol"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatch
 
-from warploom.asm.mutate import Mutant
+from .mutate import Mutant
 
 FENCE, GROUP = "fence.proxy.async.shared::cta#0", "wgmma.wait_group.sync.aligned"
 GENERIC = (

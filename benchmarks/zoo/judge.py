@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-from warploom.asm.mutate import Mutant
 from warploom.errors import EmulationError
 
 from .equivalents import reason
 from .kernels import Subject
+from .mutate import Mutant
 from .sites import Sites
 
 SCHEDULES = (

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from warploom.asm.mutate import Mutant
 from warploom.asm.nodes import Address, Instruction, Integer, Operand, Register, Symbol, TensorAddress, Vector, walk
 
 from .kernels import Subject
+from .mutate import Mutant
 
 ACCESSES = (
     "cp.async.", "cp.reduce.", "wgmma.mma_async", "ld.shared", "st.shared", "ldmatrix", "stmatrix", "atom.shared",

@@ -7,11 +7,12 @@ import subprocess
 import pytest
 
 from tests.asm.ptx_texts import FOREIGN, kernel
+from tests.isa import examples
 from tests.isa.assembling import find_ptxas
 from warploom import asm
 from warploom.errors import SourceLocation, VerificationError
 from warploom.isa import arch
-from warploom.isa.instructions import examples, table
+from warploom.isa.instructions import table
 
 
 def findings(text: str, arch: str | None = None) -> list[VerificationError]:

@@ -63,7 +63,7 @@ def test_json_has_the_parts_of_a_finding_apart(tmp_path: Path) -> None:
 def test_which_kernel_of_a_text_is_said_with_the_name_of_the_file(tmp_path: Path) -> None:
     text = good()
     path = write(tmp_path, "two", text + text[text.index(".visible") :].replace("entry k(", "entry other("), None)
-    assert "two.ptx:k" in run("ptx", path).stderr
+    assert "two.ptx:k" in run("inspect", "ptx", path).stderr
 
 
 # -- a folder ----------------------------------------------------------------------------------------------------

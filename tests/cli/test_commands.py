@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.testing.texts import COPY
-from warploom.cli.app import app
+from warploom.cli.app import RENAMED, app
 
 WALKTHROUGH = "warploom.kernels.walkthrough:build_gemm_m64n64"
 SIZES = ("M=64", "N=64", "K=64")
@@ -61,11 +61,20 @@ def describe(text: Path, n: int = 60) -> Path:
 # -- every command -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", ["demo", "info", "ptx", "sass", "resources", "check", "rules"])
+@pytest.mark.parametrize(
+    "command", ["demo", "info", "inspect ptx", "inspect sass", "inspect resources", "check", "rules"]
+)
 def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
-    result = run(command, "--help")
+    result = run(*command.split(), "--help")
     assert result.exit_code == 0
     assert f"Example: warploom {command}" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("old, now", RENAMED.items())
+def test_the_old_name_of_a_command_raises_the_new_one(old: str, now: str) -> None:
+    result = run(old, "examples/softmax.py", "--json")
+    assert result.exit_code == 2
+    assert now in result.stderr
 
 
 def test_python_m_warploom_is_the_same_command() -> None:
@@ -74,18 +83,18 @@ def test_python_m_warploom_is_the_same_command() -> None:
 
 
 def test_ptx_prints_the_text_that_ptxas_gets() -> None:
-    result = run("ptx", WALKTHROUGH, *SIZES)
+    result = run("inspect", "ptx", WALKTHROUGH, *SIZES)
     assert result.exit_code == 0
     assert result.stdout.startswith(".version") or "\n.version" in result.stdout
     assert "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16" in result.stdout
 
 
 def test_ptx_takes_a_file_with_one_kernel() -> None:
-    assert ".entry vector_add" in run("ptx", EXAMPLES / "vector_add.py").stdout
+    assert ".entry vector_add" in run("inspect", "ptx", EXAMPLES / "vector_add.py").stdout
 
 
 def test_resources_tells_registers_and_spills(ptxas: None) -> None:
-    result = run("resources", WALKTHROUGH, *SIZES, "--json")
+    result = run("inspect", "resources", WALKTHROUGH, *SIZES, "--json")
     known = json.loads(result.stdout)
     assert known["compiler"].startswith("ptxas 13.0")
     assert known["arch"] == "sm_90a"
@@ -104,7 +113,7 @@ def ptxas() -> None:
 def test_sass_prints_machine_code_or_says_which_tool_is_missing(ptxas: None) -> None:
     from warploom.driver import toolchain
 
-    result = run("sass", WALKTHROUGH, *SIZES)
+    result = run("inspect", "sass", WALKTHROUGH, *SIZES)
     if toolchain.find("nvdisasm") or toolchain.find("cuobjdump"):
         assert result.exit_code == 0
         assert "HGMMA" in result.stdout
@@ -229,7 +238,7 @@ def test_what_a_file_prints_does_not_get_into_the_answer(tmp_path: Path) -> None
     path = tmp_path / "noisy.py"
     path.write_text((EXAMPLES / "vector_add.py").read_text() + '\nprint("hello")\n')
     assert json.loads(run("check", path, "--json").stdout)["ok"]
-    assert "hello" not in run("ptx", path).stdout
+    assert "hello" not in run("inspect", "ptx", path).stdout
 
 
 def test_an_error_in_a_declaration_has_its_line(tmp_path: Path) -> None:
@@ -277,14 +286,14 @@ def test_python_without_the_packages_gets_a_sentence() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("ptx", "no.such.module:gemm"), "no.such.module"),
-        (("ptx", "no/such/file.py:gemm"), "no such file"),
-        (("ptx", "warploom.kernels.walkthrough:no_such_kernel"), "build_gemm_m64n64"),
-        (("ptx", "warploom.kernels.walkthrough"), "say which"),
-        (("ptx", WALKTHROUGH), "M=128"),
-        (("ptx", WALKTHROUGH, "M=64", "N=64", "K=0"), "K = 0"),
-        (("ptx", WALKTHROUGH, "64"), "NAME=VALUE"),
-        (("ptx", "warploom.types:bf16"), "neither a kernel"),
+        (("inspect", "ptx", "no.such.module:gemm"), "no.such.module"),
+        (("inspect", "ptx", "no/such/file.py:gemm"), "no such file"),
+        (("inspect", "ptx", "warploom.kernels.walkthrough:no_such_kernel"), "build_gemm_m64n64"),
+        (("inspect", "ptx", "warploom.kernels.walkthrough"), "say which"),
+        (("inspect", "ptx", WALKTHROUGH), "M=128"),
+        (("inspect", "ptx", WALKTHROUGH, "M=64", "N=64", "K=0"), "K = 0"),
+        (("inspect", "ptx", WALKTHROUGH, "64"), "NAME=VALUE"),
+        (("inspect", "ptx", "warploom.types:bf16"), "neither a kernel"),
         (("check", "kernel.cu"), "FILE.py, FILE.ptx, a module or a folder"),
         (("check", "missing.ptx"), "cannot be read"),
         (("check", EXAMPLES / "vector_add.py", "--launch", "x.toml"), "PTX text"),
@@ -302,7 +311,7 @@ def test_a_wrong_call_gets_a_sentence_and_exit_code_2(arguments: tuple[object, .
 def test_a_file_that_python_refuses_gets_a_sentence_with_the_line(tmp_path: Path) -> None:
     path = tmp_path / "broken.py"
     path.write_text("import warploom\n\nkernel = undefined_name\n")
-    result = run("ptx", path)
+    result = run("inspect", "ptx", path)
     assert result.exit_code == 2
     assert "undefined_name" in result.stderr
     assert "broken.py:3" in result.stderr

@@ -1,4 +1,4 @@
-"""The commands that measure and calculate, on a machine without a GPU: ladder, bench, explain, evidence."""
+"""The commands that measure and calculate, on a machine without a GPU: ladder, bench, explain."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "available", lambda: False)
 
 
-@pytest.mark.parametrize("command", ["ladder", "bench", "explain", "evidence"])
+@pytest.mark.parametrize("command", ["ladder", "bench", "explain"])
 def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
@@ -273,40 +273,3 @@ def test_what_matmul_refuses_is_refused_by_explain_and_tune(
 ) -> None:  # fmt: skip
     result = run(command, 256, 256, 256, *options)
     assert result.exit_code == 2 and words in result.stderr
-
-
-# -- evidence ------------------------------------------------------------------------------------------------------
-
-
-def write_rows(path: Path, sha: str | None = None) -> Path:
-    from warploom.kernels.ladder import find
-
-    rung = find(8)
-    config = rung.load().Config()
-    row = {"kernel": rung.module, "m": 64, "n": 64, "k": 64, "dtype": "bf16", "protocol": "alone",
-           "ptx_sha256": sha or evidence.ptx_sha256(rung.build().ptx()),
-           "build": recipe.recipe(rung.build, config)}  # fmt: skip
-    evidence.write(path, {"suite": "ladder", "gpu": "NVIDIA H200"}, [row])
-    return path
-
-
-def test_fresh_evidence_is_said_to_be_so(tmp_path: Path) -> None:
-    result = run("evidence", write_rows(tmp_path / "fresh.json"))
-    assert result.exit_code == 0
-    assert "1 rows with a text, 0 stale" in result.stdout and "nothing is stale" in result.stdout
-    assert run("evidence", "--check", tmp_path / "fresh.json").stdout == ""
-
-
-def test_a_stale_row_is_named_and_the_exit_code_is_1(tmp_path: Path) -> None:
-    result = run("evidence", "--check", write_rows(tmp_path / "old.json", sha="0" * 64))
-    assert result.exit_code == 1
-    assert "r08_tma_wgmma" in result.stdout and "has changed since" in result.stdout
-    told = json.loads(run("evidence", "--json", tmp_path / "old.json").stdout)
-    assert told[0]["stale"] and told[0]["known"]
-
-
-def test_where_there_is_no_evidence_that_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = run("evidence")
-    assert result.exit_code == 2 and "benchmarks/results" in result.stderr
-    assert run("evidence", tmp_path / "none.json").exit_code == 2

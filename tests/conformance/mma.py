@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from warploom.isa.instructions import examples, matrix, mma
+from tests.isa import examples
+from warploom.isa.instructions import matrix, mma
 from warploom.isa.instructions.schema import Form, Match
 
 from .case import Argument, Array, Case, Tolerance, output

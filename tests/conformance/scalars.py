@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from tests.isa import examples
 from warploom.isa import dtypes
-from warploom.isa.instructions import examples, integer, table
+from warploom.isa.instructions import integer, table
 from warploom.isa.instructions.schema import Form, Match, OperandSpec
 
 from . import values

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from warploom.isa.instructions import examples
+from tests.isa import examples
 from warploom.isa.instructions.schema import Form
 
 ARCH = 90

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from warploom.isa.instructions import examples, table
+from tests.isa import examples
+from warploom.isa.instructions import table
 from warploom.isa.instructions.mma import shape_of
 from warploom.isa.instructions.schema import Form, Match
 

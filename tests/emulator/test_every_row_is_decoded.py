@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from tests.isa import examples
 from warploom import asm
 from warploom.emulator.ops import HANDLERS
 from warploom.emulator.program.code import Code
-from warploom.isa.instructions import examples, table
+from warploom.isa.instructions import table
 
 FIRST = [examples.examples(form)[0] for form in table.FORMS if form.key in HANDLERS]
 

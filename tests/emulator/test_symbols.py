@@ -8,8 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks.zoo.mutate import mutants
 from warploom import Tile, asm, kernel, ptx
-from warploom.asm.mutate import mutants
 from warploom.emulator.diagnosis.report import Finding
 from warploom.emulator.machine.symbols import SharedPart, WarpRole, ranges, role_of, warps_named
 from warploom.errors import DeadlockError, OutOfBoundsError

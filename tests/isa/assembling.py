@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from warploom.isa.instructions import examples
+from tests.isa import examples
 
 
 def find_ptxas() -> str | None:

@@ -7,12 +7,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from tests.isa import examples
 from tests.isa.assembling import find_ptxas, refused
+from tests.isa.examples import Example, arch_number, first_ptx, needs_of
 from warploom import asm
 from warploom.emulator.ops import HANDLERS, RUN_BY_THE_CORE, unsupported
 from warploom.errors import SourceLocation
-from warploom.isa.instructions import examples, table
-from warploom.isa.instructions.examples import Example, arch_number, first_ptx, needs_of
+from warploom.isa.instructions import table
 from warploom.isa.instructions.schema import Form
 
 needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")

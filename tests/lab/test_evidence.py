@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import render
+from benchmarks import render, status
 from tests.lab.conftest import HEAD, PING_PONG, row_of
 from warploom import emulate, runtime
 from warploom.driver import toolchain
@@ -20,7 +20,7 @@ from warploom.isa.dtypes import bf16, e4m3
 from warploom.kernels.hopper import gemm
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.ladder import RUNGS, find
-from warploom.lab import charts, clock, evidence, recipe, staleness
+from warploom.lab import charts, clock, evidence, recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,29 +69,63 @@ def test_what_is_no_data_is_no_part_of_a_recipe() -> None:
 
 
 def test_a_row_is_fresh_while_its_text_is_what_the_package_makes() -> None:
-    assert staleness.judge(row_of()) == ("", True)
+    assert status.judge(row_of()) == ("", True)
 
 
 def test_a_row_of_another_text_or_of_no_kernel_any_more_is_stale() -> None:
-    assert staleness.judge(row_of(ptx_sha256="0" * 64)) == ("the kernel's text has changed since", True)
+    assert status.judge(row_of(ptx_sha256="0" * 64)) == ("the kernel's text has changed since", True)
     gone = {"builder": "warploom.kernels.gone:build", "arguments": []}
-    assert "no longer fits" in staleness.judge(row_of(build=gone))[0]
+    assert "no longer fits" in status.judge(row_of(build=gone))[0]
 
 
 def test_rows_from_before_recipes_are_known_by_their_kernels_and_others_cannot_be_told() -> None:
     rung = find(4)
     row = {"kernel": rung.module, "ptx_sha256": evidence.ptx_sha256(rung.build().ptx())}
-    assert staleness.judge(row) == ("", True)
-    assert staleness.judge({"kernel": "mystery", "ptx_sha256": "0" * 64}) == ("", False)
-    assert staleness.judge({"kernel": "torch.mm"}) == ("", True), "others have no text"
+    assert status.judge(row) == ("", True)
+    assert status.judge({"kernel": "mystery", "ptx_sha256": "0" * 64}) == ("", False)
+    assert status.judge({"kernel": "torch.mm"}) == ("", True), "others have no text"
 
 
 def test_the_evidence_of_gpus_is_found_and_all_that_documents_show_of_it_can_be_judged() -> None:
-    files = staleness.evidence_files(ROOT / "benchmarks" / "results")
+    files = status.evidence_files(ROOT / "benchmarks" / "results")
     assert {path.name for path in files} >= {"ladder.json", "first-light.json"}
     documents = (render.README, render.MEASURED)
     shown = {path for document in documents for _, *paths in render.TABLES[document].values() for path in paths}
-    assert all(judged.known for judged in staleness.survey([path for path in files if path in shown]))
+    assert all(judged.known for judged in status.survey([path for path in files if path in shown]))
+
+
+def recorded(tmp_path: Path, **more: Any) -> str:
+    """An evidence file with one row about a kernel of ours."""
+    path = tmp_path / "rows.json"
+    evidence.write(path, HEAD, [row_of(**more)])
+    return str(path)
+
+
+def test_the_status_of_fresh_rows_is_exit_code_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = recorded(tmp_path)
+    assert status.main([path]) == 0
+    told = capsys.readouterr().out
+    assert "1 rows with a text, 0 stale" in told and "nothing is stale" in told
+    assert status.main(["--check", path]) == 0
+    assert capsys.readouterr().out == "", "--check prints stale rows only"
+
+
+def test_the_status_names_a_stale_row_and_its_exit_code_is_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recorded(tmp_path, ptx_sha256="0" * 64)
+    assert status.main(["--check", path]) == 1
+    assert "hopper_ping_pong" in capsys.readouterr().out
+    assert status.main(["--json", path]) == 1
+    (told,) = json.loads(capsys.readouterr().out)
+    assert told["stale"] and told["known"]
+
+
+def test_the_status_of_a_file_that_is_not_there_is_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert status.main([str(tmp_path / "none.json")]) == 2
+    assert "none.json" in capsys.readouterr().err
 
 
 # -- files ---------------------------------------------------------------------------------------------------------

@@ -6,13 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks.pictures.replay import TENSOR, Replay
+from benchmarks.pictures.tiles import ORDERS, walk
+from benchmarks.pictures.trace import Trace, record
 from warploom.emulator.machine.observer import Observer
 from warploom.errors import ArgumentError
 from warploom.kernels.ladder import find
 from warploom.lab import roofline
-from warploom.lab.pictures.replay import TENSOR, Replay
-from warploom.lab.pictures.tiles import ORDERS, walk
-from warploom.lab.pictures.trace import Trace, record
 
 
 def recorded(rung: int, m: int, n: int, k: int, sms: int = 1) -> Trace:

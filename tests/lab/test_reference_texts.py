@@ -12,12 +12,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from benchmarks import reference_texts as program  # noqa: E402
-from benchmarks import render  # noqa: E402
+from benchmarks import render, status  # noqa: E402
 from tests.driver.conftest import fake_driver, needs_ptxas, pretend  # noqa: E402, F401 - fixtures
 from tests.gemm.conftest import TENSORS  # noqa: E402
 from warploom import gemm  # noqa: E402
 from warploom.kernels.hopper.decode_config import DecodeConfig  # noqa: E402
-from warploom.lab import evidence, operands, staleness  # noqa: E402
+from warploom.lab import evidence, operands  # noqa: E402
 from warploom.lab.roofline import grouped  # noqa: E402
 from warploom.lab.through_library import library_problem  # noqa: E402
 from warploom.runtime import TensorMap  # noqa: E402
@@ -146,7 +146,7 @@ def test_a_run_holds_all_three_against_the_exact_result_and_says_of_each_what_it
     for row in rows:
         assert row["text"] == duel.text and row["relative_error"] < 3e-3
         assert row["ratio_to"] == {program.REFERENCE: 1.0}, "on the pretended clock all calls take as long"
-        assert staleness.judge(row) == ("", True)
+        assert status.judge(row) == ("", True)
     theirs, ours = rows[:2]
     assert theirs["text_sha256"] == evidence.ptx_sha256((FOLDER / f"{duel.text}.ptx").read_text())
     assert ours["config"] == duel.config.partition(",")[0]

@@ -11,8 +11,8 @@ from benchmarks.mutant_zoo import chosen, counts, run
 from benchmarks.zoo import Healthy, Sites, judge, subjects
 from benchmarks.zoo.equivalents import EQUIVALENT
 from benchmarks.zoo.judge import RIGHT
-from warploom.asm.mutate import mutants
-from warploom.asm.mutations import MUTATIONS, ORDERS
+from benchmarks.zoo.mutate import mutants
+from benchmarks.zoo.mutations import MUTATIONS, ORDERS
 
 SAMPLE, PARTS = 40, 8
 in_parts = pytest.mark.parametrize("part", range(PARTS))

@@ -8,13 +8,27 @@ import typer
 from typer.core import TyperGroup
 
 from .. import __version__
-from ..errors import WarploomError
-from . import bench, check, demo, evidence, explain, info, ladder, look, rules, tune
+from ..errors import ArgumentError, WarploomError
+from . import bench, check, demo, explain, info, inspect, ladder, rules, tune
 from .output import exit_code, say, say_error
+
+RENAMED = {
+    "ptx": "warploom inspect ptx",
+    "sass": "warploom inspect sass",
+    "resources": "warploom inspect resources",
+    "evidence": "python -m benchmarks.status, in the repository",
+}
+"""Commands of earlier versions and what replaces each."""
 
 
 class Sentences(TyperGroup):
-    """A command group in which an error of the package ends the command with its text and an exit code."""
+    """A command group that turns an error of the package into its text and an exit code."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in RENAMED:
+            now = RENAMED[args[0]]
+            raise ArgumentError(f"`warploom {args[0]}` has a new name", expected=now, got=f"warploom {args[0]}")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -52,15 +66,12 @@ def _options(
 
 app.command("demo")(demo.demo)
 app.command("info")(info.info)
-app.command("ptx")(look.ptx)
-app.command("sass")(look.sass)
-app.command("resources")(look.resources)
+app.add_typer(inspect.app, name="inspect")
 app.command("check")(check.check)
 app.command("rules")(rules.rules)
 app.command("bench")(bench.bench)
 app.command("ladder")(ladder.ladder)
 app.command("explain")(explain.explain)
-app.command("evidence")(evidence.evidence)
 app.command("tune")(tune.tune)
 
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ...emulator.engines.engine import AsyncOperation, Issuer
-from ...emulator.machine.frame import Frame
-from ...emulator.machine.machine import Cta, Machine
-from ...emulator.machine.mbarrier import Event, MBarrier
-from ...emulator.machine.memory import Region
-from ...emulator.machine.observer import Meeting, Observer
-from ...emulator.ops.wgmma import Multiply
-from ...lang import Kernel
-from ...runtime.machine import H200
+from warploom.emulator.engines.engine import AsyncOperation, Issuer
+from warploom.emulator.machine.frame import Frame
+from warploom.emulator.machine.machine import Cta, Machine
+from warploom.emulator.machine.mbarrier import Event, MBarrier
+from warploom.emulator.machine.memory import Region
+from warploom.emulator.machine.observer import Meeting, Observer
+from warploom.emulator.ops.wgmma import Multiply
+from warploom.lang import Kernel
+from warploom.runtime.machine import H200
 
 WARPS = 4
 """Of a warpgroup."""

@@ -1,4 +1,4 @@
-"""`ptx`, `sass`, `resources`: what a kernel becomes."""
+"""`inspect`: the PTX, the machine code and the resources of a kernel."""
 
 from __future__ import annotations
 
@@ -19,19 +19,23 @@ Settings = Annotated[
 Arch = Annotated[str | None, typer.Option(help="Target to build for; the one the text names by default.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
+app = typer.Typer(help="Print the PTX, the machine code or the resources of a kernel.", no_args_is_help=True)
 
+
+@app.command()
 def ptx(spec: Spec, settings: Settings = None) -> None:
     """Print the PTX text of a kernel.
 
-    Example: warploom ptx warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128
+    Example: warploom inspect ptx warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128
     """
     print(find.program(spec, settings or ()).text, end="")
 
 
+@app.command()
 def sass(spec: Spec, settings: Settings = None, arch: Arch = None) -> None:
     """Print the machine code of a kernel. Needs ptxas, and nvdisasm or cuobjdump.
 
-    Example: warploom sass examples/softmax.py:softmax
+    Example: warploom inspect sass examples/softmax.py:softmax
     """
     from ..driver import disassemble
     from ..runtime import build
@@ -40,10 +44,11 @@ def sass(spec: Spec, settings: Settings = None, arch: Arch = None) -> None:
     print(disassemble.sass(build(program, arch).cubin, program.entry), end="")
 
 
+@app.command()
 def resources(spec: Spec, settings: Settings = None, arch: Arch = None, as_json: AsJson = False) -> None:
     """Print what ptxas says of a kernel: registers, spills, shared memory, barriers, notes.
 
-    Example: warploom resources warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128 --json
+    Example: warploom inspect resources warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128 --json
     """
     from ..runtime import build
 

@@ -9,7 +9,7 @@ import io
 import re
 from typing import Any
 
-from ..charts import GRID, INK, pyplot
+from warploom.lab.charts import GRID, INK, pyplot
 
 FAINT = "#f3f3f3"
 TILES = ("#0b6e4f", "#c98b3b", "#5f7fa6", "#7d5a8c")

@@ -14,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..errors import SourceLocation
+from warploom.asm.nodes import Block, Function, Instruction, Module, Statement, walk
+from warploom.errors import SourceLocation
+
 from .mutations import MUTATIONS, ORDERS, Facts, Rewrite
-from .nodes import Block, Function, Instruction, Module, Statement, walk
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...emulator.machine.frame import Frame
-from ...emulator.machine.machine import Machine
-from ...emulator.machine.memory import Region
-from ...emulator.machine.observer import Observer
-from ...isa import fragments
-from ...isa.fragments import Fragment
-from ...isa.swizzle import Swizzle
-from ...kernels.ladder import find
-from ...lang import Kernel
+from warploom.emulator.machine.frame import Frame
+from warploom.emulator.machine.machine import Machine
+from warploom.emulator.machine.memory import Region
+from warploom.emulator.machine.observer import Observer
+from warploom.isa import fragments
+from warploom.isa.fragments import Fragment
+from warploom.isa.swizzle import Swizzle
+from warploom.kernels.ladder import find
+from warploom.lang import Kernel
+
 from .style import ACCENT, FAINT, GROUPS, PALE, TILES, bare, cells, figure, plain, svg
 
 LINE, CHUNK = 128, 16
@@ -208,7 +209,7 @@ def banks() -> str:
     """The banks that warp 0 of rung 4 meets when it writes four k's of eight rows; and without the rotation."""
     import numpy as np
 
-    from ...kernels.ladder import r04_warp_tiling as rung
+    from warploom.kernels.ladder import r04_warp_tiling as rung
 
     zeros = np.zeros((rung.WARP * 2, rung.TILE_K), np.float32)
     found = observed(

@@ -1,6 +1,6 @@
 """Example instructions made from the rows of the table, and the kernel text that holds them.
 
-The table's test gives them to ptxas; the documentation and the emulator's tests may use them too. Registers are
+The tests of the table, the verifier and the emulator share them. Registers are
 named after their type, `%s32_0`, so that an example shows which operand has which type.
 """
 
@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from .. import dtypes
-from ..dtypes import Kind
-from .schema import Form, Match, Modifiers, OperandSpec
-from .table import spellings
+from warploom.isa import dtypes
+from warploom.isa.dtypes import Kind
+from warploom.isa.instructions.schema import Form, Match, Modifiers, OperandSpec
+from warploom.isa.instructions.table import spellings
 
 REGISTERS_PER_TYPE = 96
 LABEL = "L0"

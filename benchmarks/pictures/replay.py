@@ -17,7 +17,8 @@ from collections import defaultdict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from ..roofline import FLOP_PER_CLOCK
+from warploom.lab.roofline import FLOP_PER_CLOCK
+
 from .trace import Action, Actor, Phase, Trace
 
 TENSOR = FLOP_PER_CLOCK["sm_90a"]["bf16"]

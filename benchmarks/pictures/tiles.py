@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...collective.tile.raster import Order, along_rows, grouped, hilbert
-from ...lang import Tile, kernel, ptx, reg
-from ...types import u32, u64
-from ..roofline import SMS, waves
+from warploom.collective.tile.raster import Order, along_rows, grouped, hilbert
+from warploom.lab.roofline import SMS, waves
+from warploom.lang import Tile, kernel, ptx, reg
+from warploom.types import u32, u64
+
 from .style import FAINT, INK, MIDDLE, TILES, bare, figure, plain, svg
 
 ORDERS: dict[str, Order] = {

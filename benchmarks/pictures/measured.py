@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import evidence
-from ..roofline import MEMORY_BANDWIDTH, Roofline, intensity
+from warploom.lab import evidence
+from warploom.lab.roofline import MEMORY_BANDWIDTH, Roofline, intensity
+
 from .style import ACCENT, INK, TILES, figure, plain, svg
 
 LADDER = Path("nvidia-h200") / "ladder.json"
@@ -36,7 +37,7 @@ class Step:
 
 def steps(results: Path) -> list[Step]:
     """The rungs of the ladder's evidence file, in order."""
-    from ...kernels.ladder import find
+    from warploom.kernels.ladder import find
 
     found = []
     for row in evidence.read(results / LADDER)["rows"]:
@@ -48,7 +49,7 @@ def steps(results: Path) -> list[Step]:
 
 def gains(results: Path) -> str:
     """TFLOP/s of each rung, the seed's figure as a tick beside it; fp32 and bf16 apart."""
-    from ...kernels.ladder import find
+    from warploom.kernels.ladder import find
 
     measured = steps(results)
     groups = [[step for step in measured if (step.dtype == "f32") == single] for single in (True, False)]

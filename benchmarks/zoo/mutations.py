@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from .nodes import (
+from warploom.asm.nodes import (
     Address,
     Block,
     Instruction,

@@ -10,7 +10,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-from ...kernels.ladder import find
+from warploom.kernels.ladder import find
+
 from .replay import Replay, Span
 from .style import FAINT, INK, MIDDLE, PALE, TILES, figure, svg
 from .trace import record
