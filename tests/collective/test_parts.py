@@ -12,6 +12,7 @@ from warploom.collective import (
     OperandCopy,
     TmaPipeline,
     persistent_grid,
+    store_groups,
     swizzled,
     warp_place,
     wgmma_accumulators,
@@ -20,7 +21,7 @@ from warploom.errors import TraceError
 from warploom.isa.swizzle import Swizzle
 from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem
 from warploom.runtime.machine import H200
-from warploom.types import bf16, u32, u64
+from warploom.types import bf16, f32, u32, u64
 
 
 def traced(body) -> Kernel:
@@ -96,6 +97,10 @@ def copy_of(A, rows: int, columns: int, threads: int = WARPGROUP, stages: int = 
     return OperandCopy(A, smem.wgmma_tile(bf16, (rows, columns), stages=stages), reg.scalar(u32, init=0), threads)
 
 
+def coordinates():
+    return reg.scalar(u32, init=0), reg.scalar(u32, init=0)
+
+
 @pytest.mark.parametrize(
     "body, says",
     [
@@ -106,8 +111,9 @@ def copy_of(A, rows: int, columns: int, threads: int = WARPGROUP, stages: int = 
         (lambda A: wgmma_accumulators(96, 128), "cannot hold 96 x 128"),
         (lambda A: wgmma_accumulators(64, 264), "cannot hold 64 x 264"),
         (lambda A: warp_place((128, 128), (3, 2)), "do not divide a tile of 128 x 128"),
+        (lambda A: store_groups([reg.array(f32, 4)], A, *coordinates(), ragged=True), "groups of 8"),
     ],
-    ids=["panels", "threads", "copies", "tiles", "rows", "columns", "warps"],
+    ids=["panels", "threads", "copies", "tiles", "rows", "columns", "warps", "groups"],
 )
 def test_parts_that_do_not_fit_are_refused_with_the_reason(body, says: str):
     with pytest.raises(TraceError, match=says):

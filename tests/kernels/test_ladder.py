@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.collective.ends import padded
 from tests.thinning import crossed
 from warploom import runtime
 from warploom.driver import toolchain
@@ -93,6 +94,28 @@ def test_sizes_it_cannot_do_are_refused(rung: Rung):
         sizes[dimension] += multiple // 2
         with pytest.raises(ArgumentError):
             rung.build().emulate(*operands(rung, *sizes))
+
+
+BY_TMA = [rung for rung in RUNGS if rung.number >= 17]
+
+
+@pytest.mark.parametrize("rung", BY_TMA, ids=lambda rung: rung.module)
+def test_rows_behind_which_tma_would_write_are_refused_and_what_to_do_is_said(rung: Rung):
+    a, b = operands(rung, 64, 75, 64)
+    with pytest.raises(ArgumentError, match="no whole 16-byte pieces") as caught:
+        rung.build().emulate(a, b, out=padded(np.zeros((64, 75)), rung.out))
+    for part in ("a multiple of 8", "80 long", "warploom.matmul"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("which", ["warp_tiling", "register_staged", "cp_async_wgmma", "tma_wgmma", "staggered"])
+def test_an_odd_k_is_refused_and_what_to_do_is_said(which: str):
+    rung = find(which)
+    with pytest.raises(ArgumentError) as caught:
+        rung.build().emulate(*operands(rung, 64, 64, 63))
+    multiple = 4 if which == "warp_tiling" else 8 if rung.number < 8 else 16
+    for part in (f"a multiple of {multiple}", "warploom.matmul"):
+        assert part in str(caught.value)
 
 
 @ALL_RUNGS

@@ -17,7 +17,6 @@ from typing import Any
 
 _NAMES = {
     "epilogue.direct_store": "packed store_fragment store_groups",
-    "epilogue.scaling": "Scaled Scaling",
     "epilogue.tma_store": "TmaStore",
     "mma.operands": "row_block",
     "mma.swizzling": "swizzled",

@@ -43,18 +43,20 @@ def box_columns(dtype: DType) -> int:
 
 
 def result_tile(
-    rows: Dimension, columns: Dimension, dtype: DType, *, order: str = "C", stored: bool = True, overhang: bool = False
+    rows: Dimension, columns: Dimension, dtype: DType, *, order: str = "C", stored: bool = True, overhang: bool = False,
+    over: str = "",
 ) -> Tile:  # fmt: skip
     """The Tile of a rows x columns array that `TmaStore` writes, or of one beside it.
 
     Its rows begin at multiples of 16 bytes, and are whole 16-byte pieces, for TMA stores no less: behind a last piece
     that is shorter it would write what is not the array's (docs/measured-facts.md). They need not be where the array is
-    only read (`stored` false), nor with `overhang`, where nobody else uses what lies behind them.
+    only read (`stored` false), nor with `overhang`, where nobody else uses what lies behind them. `over`: see `Tile`.
     """
     multiple = (1, LEAST_BYTES // dtype.bytes) if order == "C" or (stored and not overhang) else ()
     box = (box_columns(dtype), BOX_ROWS)
     return Tile(
-        rows, columns, dtype, multiple=multiple, box=box, swizzle=SWIZZLE.value, order=order, overhang=overhang
+        rows, columns, dtype, multiple=multiple, box=box, swizzle=SWIZZLE.value, order=order, over=over,
+        overhang=overhang,
     )  # fmt: skip
 
 

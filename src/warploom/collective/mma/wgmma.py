@@ -11,7 +11,6 @@ from ...lang.tile import ArrayHandle
 from ...lang.trace import Trace
 from ...lang.values import Register
 from ..epilogue.direct_store import store_fragment
-from ..epilogue.scaling import Scaled
 from ..tile.roles import WARPGROUP
 
 WGMMA_ROWS = 64
@@ -65,10 +64,9 @@ def wgmma_block(block: RegisterArray, a: TileSlice, b: TileSlice, *, keep: bool 
 
 
 def store_accumulators(
-    acc: list[RegisterArray], array: ArrayHandle, row: Register, column: Register, scaled: Scaled | None = None, *,
-    cache: str = "",
-) -> None:  # fmt: skip
+    acc: list[RegisterArray], array: ArrayHandle, row: Register, column: Register, *, cache: str = ""
+) -> None:
     """Store a warpgroup's blocks of 64 rows at (row, column) of an array of any extent; see `store_fragment`."""
     for index, block in enumerate(acc):
         below = row + index * WGMMA_ROWS if index else row
-        store_fragment(block, array, below, column, ragged=True, cache=cache, scaled=scaled)
+        store_fragment(block, array, below, column, ragged=True, cache=cache)

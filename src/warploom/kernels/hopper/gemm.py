@@ -50,7 +50,6 @@ from ...collective import (
     wgmma_accumulators,
 )
 from ...collective.epilogue.apply import FusedEnd
-from ...collective.epilogue.scaling import in_place
 from ...collective.epilogue.smem_tile import result_tile
 from ...collective.epilogue.spec import fused_arguments
 from ...collective.reduce.pair_exchange import TailExchange
@@ -116,10 +115,9 @@ def build(
         clusters.leave()
 
     gemm.__signature__ = signature(names)  # type: ignore[attr-defined]
-    stored = result(product, overhang=overhang)
     return kernel(
         in_specs=(operand_a(product, config), operand_b(product, config), *more.values()),
-        out_specs=(in_place(stored) if fusion.addend else stored,),
+        out_specs=(result(product, overhang=overhang, over="C" if fusion.addend else ""),),
         grid=persistent_grid((config.tile_m, config.tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
@@ -171,9 +169,9 @@ def operand_b(product: Product, config: Config) -> Tile:
     return Tile.wgmma_b("N", "K", product.b, major="K", tile_n=rows, tile_k=product.tile_k, ragged=True)
 
 
-def result(product: Product, rows: str = "M", overhang: bool = False) -> Tile:
+def result(product: Product, rows: str = "M", overhang: bool = False, over: str = "") -> Tile:
     """D (M, N), stored by TMA in whole 16-byte pieces of its rows, which begin at multiples of 16 bytes."""
-    return result_tile(rows, "N", product.out, order="rows", overhang=overhang)
+    return result_tile(rows, "N", product.out, order="rows", overhang=overhang, over=over)
 
 
 def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, name: str) -> smem.WgmmaTile:

@@ -1,7 +1,4 @@
-"""What the Hopper rungs say about their arrays: bf16 operands in TMA tiles, any M; N and K multiples of 8.
-
-N may be any where that is asked for (`any_n`).
-"""
+"""What the Hopper rungs say about their arrays: bf16 operands in TMA tiles, any M; N and K multiples of 8."""
 
 from __future__ import annotations
 
@@ -22,14 +19,11 @@ def operands(tile_m: int, tile_n: int, tile_k: int, slices: int = 1, shared: str
     )
 
 
-def result(out: DType, any_n: bool) -> Tile:
-    """C (M, N), stored by threads: whole groups of 8 columns, unless N may be any."""
-    return Tile("M", "N", out, multiple=() if any_n else (1, 8))
+def result(out: DType) -> Tile:
+    """C (M, N), stored by threads in whole groups of 8 columns."""
+    return Tile("M", "N", out, multiple=(1, 8))
 
 
-def result_in_boxes(any_n: bool) -> Tile:
-    """C (M, N) bf16, stored by TMA in boxes of 64 x 64; its rows begin at multiples of 16 bytes.
-
-    They are as long, unless N may be any: then what lies behind them, up to whole 16 bytes, is written too.
-    """
-    return result_tile("M", "N", bf16, order="rows", overhang=any_n)
+def result_in_boxes() -> Tile:
+    """C (M, N) bf16, stored by TMA in boxes of 64 x 64; its rows are whole 16-byte pieces."""
+    return result_tile("M", "N", bf16, order="rows")

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import Scaling
 from ...isa.dtypes import f32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg, tiles
 
 
 @dataclass(frozen=True)
 class Config:
-    """Side of the square of C that a CTA computes, in elements; whether there are C, alpha and beta."""
+    """Side of the square of C that a CTA computes, in elements."""
 
     side: int = 32
-    scaled: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -35,19 +33,17 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 def naive(name: str, config: Config, *, coalesced: bool) -> Kernel:
     """The kernel of rungs 1 and 2: which of the thread's two indices is the column decides what a warp reads."""
-    side, end = config.side, Scaling(config.scaled, Tile("M", "N", f32))
+    side = config.side
 
     @kernel(
-        in_specs=(Tile("M", "K", f32), Tile("K", "N", f32), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=(Tile("M", "K", f32), Tile("K", "N", f32)),
+        out_specs=(Tile("M", "N", f32),),
         grid=(tiles("N", side), tiles("M", side)),
         block=side * side,
         arch="sm_80",
         name=name,
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         (rows, depth), (_, columns) = A.shape, B.shape
         slow, fast = ptx.special.tid.x() // side, ptx.special.tid.x() % side
         down, across = (slow, fast) if coalesced else (fast, slow)
@@ -64,6 +60,6 @@ def naive(name: str, config: Config, *, coalesced: bool) -> Kernel:
                 a += f32.bytes
                 b += next_row
             offset = (row.to(u64) * columns + column) * f32.bytes
-            ptx.store(ptx.addr(c + offset), *scaled.apply([total], scaled.read(offset)))
+            ptx.store(ptx.addr(c + offset), total)
 
     return gemm

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import Scaling
 from ...isa.dtypes import f32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
 
@@ -30,27 +29,24 @@ PADDING = 1
 
 @dataclass(frozen=True)
 class Config:
-    """Side of the square tiles, in elements; whether there are C, alpha and beta."""
+    """Side of the square tiles, in elements."""
 
     side: int = 32
-    scaled: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K), B (N, K), C (M, N), all f32 and row-major."""
-    side, end = config.side, Scaling(config.scaled, Tile("M", "N", f32))
+    side = config.side
 
     @kernel(
-        in_specs=(Tile("M", "K", f32), Tile("N", "K", f32), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=(Tile("M", "K", f32), Tile("N", "K", f32)),
+        out_specs=(Tile("M", "N", f32),),
         grid=(tiles("N", side), tiles("M", side)),
         block=side * side,
         arch="sm_80",
         name="shared_memory",
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         tile_a = smem.array(f32, (side, side + PADDING))
         tile_b = smem.array(f32, (side, side + PADDING))
         (rows, depth), (columns, _) = A.shape, B.shape
@@ -80,6 +76,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         row, column = top + down, left + across
         with ptx.if_((row < rows) & (column < columns)):
             offset = (row.to(u64) * columns + column) * f32.bytes
-            ptx.store(ptx.addr(c + offset), *scaled.apply([total], scaled.read(offset)))
+            ptx.store(ptx.addr(c + offset), total)
 
     return gemm

@@ -15,17 +15,14 @@ Staging    The next tile travels to registers while this one is multiplied: load
 Roles      128 threads, four warps
 Barriers   bar 0, twice for each tile: read before it is overwritten, written before it is read
 Buffers    A and B 16 x 128 f32 transposed, 16 KiB
-Limits     any M; N and K multiples of 4 (128-bit accesses; any N with `any_n`); B is (N, K)
+Limits     any M; N and K multiples of 4 (128-bit accesses); B is (N, K)
 Seed       32 TFLOP/s, where the list of Hopper steps in *Inside NVIDIA GPUs* starts (H100)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
-from ...collective import Scaled, Scaling
-from ...collective.epilogue.direct_store import by_alignment, columns_left
 from ...errors import ArgumentError
 from ...isa.dtypes import f32, u32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
@@ -50,15 +47,10 @@ SWIZZLE = 8
 
 @dataclass(frozen=True)
 class Config:
-    """The CTA's tile in elements: tile_m and tile_n are multiples of 64, for at least four warps together.
-
-    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
-    """
+    """The CTA's tile in elements: tile_m and tile_n are multiples of 64, for at least four warps together."""
 
     tile_m: int = 128
     tile_n: int = 128
-    scaled: bool = False
-    any_n: bool = False
 
     def __post_init__(self) -> None:
         if self.tile_m % WARP or self.tile_n % WARP or not 128 <= self.threads <= 1024:
@@ -77,19 +69,16 @@ class Config:
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K), B (N, K), C (M, N), all f32 and row-major."""
     tile_m, tile_n = config.tile_m, config.tile_n
-    end = Scaling(config.scaled, Tile("M", "N", f32, multiple=() if config.any_n else (1, VECTOR)))
 
     @kernel(
-        in_specs=(Tile("M", "K", f32, multiple=(1, VECTOR)), Tile("N", "K", f32, multiple=(1, VECTOR)), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=(Tile("M", "K", f32, multiple=(1, VECTOR)), Tile("N", "K", f32, multiple=(1, VECTOR))),
+        out_specs=(Tile("M", "N", f32, multiple=(1, VECTOR)),),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=config.threads,
         arch="sm_80",
         name="warp_tiling",
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         thread = ptx.special.tid.x()
         top, left = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
         a = Transposing(A, top, smem.array(f32, (TILE_K, tile_m), name="a"), config.threads)
@@ -109,11 +98,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             a.load(start + TILE_K)
             b.load(start + TILE_K)
             multiply(acc, a.tile, b.tile, down, across)
-        row, column = top + down, left + across
-        if config.any_n:
-            by_alignment(C.shape[1], VECTOR, partial(store_elements, acc, C, row, column, scaled))
-        else:
-            store(acc, C, row, column, scaled)
+        store(acc, C, top + down, left + across)
 
     return gemm
 
@@ -176,7 +161,7 @@ def _vectors(place: SharedAddress, offsets: list[int]) -> list[Register]:
     return [value for offset in offsets for value in ptx.load(f32, place + offset * f32.bytes, vector=VECTOR)]
 
 
-def store(acc: list[RegisterArray], C: ArrayHandle, row: Register, column: Register, scaled: Scaled) -> None:
+def store(acc: list[RegisterArray], C: ArrayHandle, row: Register, column: Register) -> None:
     """A thread's 8 x 16 elements, four at a time, those inside of the array."""
     rows, columns = C.shape
     for i, line in enumerate(acc):
@@ -186,19 +171,4 @@ def store(acc: list[RegisterArray], C: ArrayHandle, row: Register, column: Regis
         for s in range(WARP // SLICE):
             inside = (row + i < rows) & (column + s * SLICE < columns)
             values = line[s * VECTOR : (s + 1) * VECTOR]
-            results = scaled.apply(values, scaled.read(offset, VECTOR, inside, s * SLICE))
-            ptx.store(ptx.addr(place, s * SLICE * f32.bytes), results, pred=inside)
-
-
-def store_elements(
-    acc: list[RegisterArray], C: ArrayHandle, row: Register, column: Register, scaled: Scaled, count: int
-) -> None:
-    """The same for rows of any length, `count` at a time: four where they begin at multiples of four, else one."""
-    for i, line in enumerate(acc):
-        left = columns_left(C, row + i, column)
-        offset = ((row + i).to(u64) * C.shape[1] + column) * f32.bytes
-        place = C.pointer() + offset
-        for at in range(0, COLUMNS, count):
-            right = at // VECTOR * SLICE + at % VECTOR
-            values = scaled.apply(line[at : at + count], scaled.read(offset, count, left > right, right))
-            ptx.store(ptx.addr(place, right * f32.bytes), values if count > 1 else values[0], pred=left > right)
+            ptx.store(ptx.addr(place, s * SLICE * f32.bytes), values, pred=inside)

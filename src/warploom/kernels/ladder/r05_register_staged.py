@@ -11,7 +11,7 @@ Idea       mma.sync multiplies 16 x 8 x 16 in one instruction, so now everything
 Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128
 Barriers   bar 0, once for each k-tile: the other buffer is written, and this one is read
 Buffers    2 stages of A 128 x 32 and B 128 x 32 bf16, 32 KiB
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       no figure; *Tensor Memory Accelerator (TMA)* describes the scheme and its price in registers
 """
 
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import OperandCopy, Scaling, WarpMma, store_groups, warp_place
+from ...collective import OperandCopy, WarpMma, store_groups, warp_place
 from ...isa.dtypes import DType, bf16, u32
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
 from .operands import result
@@ -29,18 +29,13 @@ STAGES = 2
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, warps over the tile, type of C.
-
-    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
-    """
+    """Tile in elements, warps over the tile, type of C."""
 
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 32
     warps: tuple[int, int] = (2, 2)
     out: DType = bf16
-    scaled: bool = False
-    any_n: bool = False
 
     @property
     def threads(self) -> int:
@@ -52,19 +47,15 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
 
-    end = Scaling(config.scaled, result(config.out, config.any_n))
-
     @kernel(
-        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8)), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8))),
+        out_specs=(result(config.out),),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=config.threads,
         arch="sm_80",
         name="register_staged",
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         row, column = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
         tile_a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=STAGES)
         tile_b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=STAGES)
@@ -97,6 +88,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             put(stage)
 
         for i, line in enumerate(warp.acc):
-            store_groups(line, C, row + down + i * 16, column + across, ragged=True, scaled=scaled)
+            store_groups(line, C, row + down + i * 16, column + across, ragged=True)
 
     return gemm

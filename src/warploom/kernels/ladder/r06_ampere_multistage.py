@@ -13,7 +13,7 @@ Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128; two CTAs on a
            other stores its result
 Barriers   bar 0, once for each k-tile: its copies have arrived, and the stage before it is free
 Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       no figure; *Evolving Ampere to Hopper* calls this main loop Ampere's speed of light
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import CpAsyncPipeline, OperandCopy, Scaling, WarpMma, store_groups, warp_place
+from ...collective import CpAsyncPipeline, OperandCopy, WarpMma, store_groups, warp_place
 from ...isa.dtypes import DType, bf16
 from ...lang import Kernel, Tile, kernel, ptx, smem, tiles
 from .operands import result
@@ -29,10 +29,7 @@ from .operands import result
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, stages, warps over the tile (each warp's part a multiple of 16 x 16), type of C.
-
-    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
-    """
+    """Tile in elements, stages, warps over the tile (each warp's part a multiple of 16 x 16), type of C."""
 
     tile_m: int = 128
     tile_n: int = 128
@@ -40,8 +37,6 @@ class Config:
     stages: int = 3
     warps: tuple[int, int] = (2, 2)
     out: DType = bf16
-    scaled: bool = False
-    any_n: bool = False
 
     @property
     def threads(self) -> int:
@@ -53,19 +48,15 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
 
-    end = Scaling(config.scaled, result(config.out, config.any_n))
-
     @kernel(
-        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8)), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8))),
+        out_specs=(result(config.out),),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=config.threads,
         arch="sm_80",
         name="ampere_multistage",
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         row, column = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
         tile_a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=config.stages)
         tile_b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=config.stages)
@@ -93,6 +84,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         ring.drain()
 
         for i, line in enumerate(warp.acc):
-            store_groups(line, C, row + down + i * 16, column + across, ragged=True, scaled=scaled)
+            store_groups(line, C, row + down + i * 16, column + across, ragged=True)
 
     return gemm

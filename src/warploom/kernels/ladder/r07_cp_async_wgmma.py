@@ -11,7 +11,7 @@ Idea       wgmma reads both operands from shared memory by itself: no ldmatrix, 
 Roles      one warpgroup of 128 threads copies and multiplies
 Barriers   bar 0, once for each k-tile: its copies have arrived and are fenced, and wgmmas before it have read theirs
 Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit an SM
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       no figure; *Evolving Ampere to Hopper* expects nothing from this step alone
 """
 
@@ -23,7 +23,6 @@ from ...collective import (
     WARPGROUP,
     CpAsyncPipeline,
     OperandCopy,
-    Scaling,
     store_accumulators,
     wgmma_accumulators,
     wgmma_stage,
@@ -36,38 +35,29 @@ from .operands import result
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements (tile_m a multiple of 64), stages, type of C.
-
-    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
-    """
+    """Tile in elements (tile_m a multiple of 64), stages, type of C."""
 
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 64
     stages: int = 3
     out: DType = bf16
-    scaled: bool = False
-    any_n: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
 
-    end = Scaling(config.scaled, result(config.out, config.any_n))
-
     @kernel(
-        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8)), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8))),
+        out_specs=(result(config.out),),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=WARPGROUP,
         arch="sm_90a",
         elsewhere=other_rungs,
         name="cp_async_wgmma",
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         row, column = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
         ring = CpAsyncPipeline(
             stages=config.stages,
@@ -87,6 +77,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             ring.advance()
             ptx.wgmma.wait_group(0)
         ring.drain()
-        store_accumulators(acc, C, row, column, scaled)
+        store_accumulators(acc, C, row, column)
 
     return gemm

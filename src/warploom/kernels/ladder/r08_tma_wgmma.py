@@ -10,7 +10,7 @@ Roles      one warpgroup of 128 threads; thread 0 also starts the copies
 Barriers   full       1 arrival + bytes of both tiles    TMA -> all threads
            bar 0      once for each k-tile: all warps' wgmmas have read the tiles
 Buffers    A 64 x 64 and B 64 x 64 bf16, 16 KiB
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       317 TFLOP/s, from 32 for warp-tiling (*Inside NVIDIA GPUs*, H100)
 """
 
@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 from ...collective import (
     WARPGROUP,
-    Scaling,
     store_accumulators,
     wgmma_accumulators,
     wgmma_stage,
@@ -34,17 +33,12 @@ from .operands import operands, result
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements (tile_m a multiple of 64), type of C.
-
-    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
-    """
+    """Tile in elements (tile_m a multiple of 64), type of C."""
 
     tile_m: int = 64
     tile_n: int = 64
     tile_k: int = 64
     out: DType = bf16
-    scaled: bool = False
-    any_n: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -55,20 +49,17 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 def synchronous(name: str, config: Config) -> Kernel:
     """The kernel of rungs 8 and 9."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
-    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
-        in_specs=(*operands(tile_m, tile_n, tile_k), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=operands(tile_m, tile_n, tile_k),
+        out_specs=(result(config.out),),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=WARPGROUP,
         arch="sm_90a",
         elsewhere=other_rungs,
         name=name,
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         a = smem.wgmma_tile(bf16, (tile_m, tile_k))[0]
         b = smem.wgmma_tile(bf16, (tile_n, tile_k))[0]
         full = smem.mbarrier(1)[0]
@@ -91,6 +82,6 @@ def synchronous(name: str, config: Config) -> Kernel:
             wgmma_stage(acc, a, b)
             ptx.wgmma.wait_group(0)
             ptx.bar.sync(0)
-        store_accumulators(acc, C, row, column, scaled)
+        store_accumulators(acc, C, row, column)
 
     return gemm

@@ -7,7 +7,7 @@ Idea       A tile of m x n does m n k multiply-adds for (m + n) k elements loade
 Roles      one warpgroup of 128 threads; thread 0 also starts the copies
 Barriers   as on rung 8
 Buffers    A 128 x 64 and B 128 x 64 bf16, 32 KiB
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       423 TFLOP/s, from 317 (*Inside NVIDIA GPUs*, H100)
 """
 

@@ -11,7 +11,7 @@ Barriers   full[s]    1 arrival + bytes of both tiles    TMA -> all threads
            bar 0      once for each k-tile: all warps are done with the stage before, which is filled next
 Ring       3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB: two CTAs fit an SM
 Buffers    the ring
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       none of its own: *Inside NVIDIA GPUs* goes on to rung 11; *Tensor Memory Accelerator (TMA)* describes it
 """
 
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 from ...collective import (
     WARPGROUP,
-    Scaling,
     store_accumulators,
     wgmma_accumulators,
     wgmma_stage,
@@ -35,37 +34,29 @@ from .operands import operands, result
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements (tile_m a multiple of 64), stages, type of C.
-
-    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
-    """
+    """Tile in elements (tile_m a multiple of 64), stages, type of C."""
 
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 64
     stages: int = 3
     out: DType = bf16
-    scaled: bool = False
-    any_n: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
-    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
-        in_specs=(*operands(tile_m, tile_n, tile_k), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=operands(tile_m, tile_n, tile_k),
+        out_specs=(result(config.out),),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=WARPGROUP,
         arch="sm_90a",
         elsewhere=other_rungs,
         name="multistage",
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages)
         b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages)
         full = smem.mbarrier(stages)
@@ -101,6 +92,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             phase.set(ptx.select(around, phase ^ 1, phase))
             stage.set(ptx.select(around, 0, stage))
             ptx.wgmma.wait_group(0)
-        store_accumulators(acc, C, row, column, scaled)
+        store_accumulators(acc, C, row, column)
 
     return gemm

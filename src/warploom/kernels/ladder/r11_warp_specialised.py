@@ -14,7 +14,7 @@ Barriers   full[s]    1 + 128 arrivals + bytes     producer -> consumer
            (as in a first version in CUDA C++, where every thread arrives; rung 14 does with one)
 Ring       5 stages of A 128 x 64 and B 128 x 64 bf16, 160 KiB
 Buffers    the ring
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       498 TFLOP/s, from 423 (*Inside NVIDIA GPUs*, H100)
 """
 
@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from ...collective import (
     WARPGROUP,
     OneTile,
-    Scaling,
     TmaPipeline,
     each_consumer,
     producer,
@@ -42,10 +41,7 @@ from .operands import operands, result
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, stages of the ring, consumer warpgroups (each tile_m / consumers rows), type of C.
-
-    `scaled`: whether there are C, alpha and beta. `any_n`: whether N may be any.
-    """
+    """Tile in elements, stages of the ring, consumer warpgroups (each tile_m / consumers rows), type of C."""
 
     tile_m: int = 128
     tile_n: int = 128
@@ -53,8 +49,6 @@ class Config:
     stages: int = 5
     consumers: int = 1
     out: DType = bf16
-    scaled: bool = False
-    any_n: bool = False
 
     @property
     def threads(self) -> int:
@@ -75,20 +69,17 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 def specialised(name: str, config: Config) -> Kernel:
     """The kernel of rungs 11 and 12."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
-    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
-        in_specs=(*operands(tile_m, tile_n, tile_k), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=operands(tile_m, tile_n, tile_k),
+        out_specs=(result(config.out),),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=config.threads,
         arch="sm_90a",
         elsewhere=other_rungs,
         name=name,
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         ring = TmaPipeline(
             stages=stages,
             consumers=config.consumers,
@@ -107,6 +98,6 @@ def specialised(name: str, config: Config) -> Kernel:
             acc = wgmma_accumulators(rows, tile_n, zero=True)
             for here in work.tiles():
                 multiply_tiles(ring, state, acc, me * rows, count)
-                store_accumulators(acc, C, here.row + me * rows, here.column, scaled)
+                store_accumulators(acc, C, here.row + me * rows, here.column)
 
     return gemm

@@ -14,7 +14,7 @@ Barriers   full[s]    1 + 256 arrivals + bytes     producer -> both consumers
            empty[s]   256 arrivals                 consumers -> producer
 Ring       4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB
 Buffers    the ring
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       610 TFLOP/s, from 498 (*Inside NVIDIA GPUs*, H100)
 """
 

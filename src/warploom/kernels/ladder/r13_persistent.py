@@ -11,7 +11,7 @@ Roles      as on rung 12
 Barriers   as on rung 12; the phases run on from tile to tile
 Buffers    as on rung 12
 Order      bands of 8 tile rows, column by column: the tiles computed at one time share their rows of A and of B
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       660 TFLOP/s, from 610 (*Inside NVIDIA GPUs*, H100)
 """
 
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 from ...collective import (
     Persistent,
-    Scaling,
     TmaPipeline,
     each_consumer,
     persistent_grid,
@@ -55,20 +54,17 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 def persistent(name: str, config: Config, *, every_thread: bool) -> Kernel:
     """The kernel of rungs 13 and 14."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
-    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
-        in_specs=(*operands(tile_m, tile_n, tile_k), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=operands(tile_m, tile_n, tile_k),
+        out_specs=(result(config.out),),
         grid=persistent_grid((tile_m, tile_n)),
         block=config.threads,
         arch="sm_90a",
         elsewhere=other_rungs,
         name=name,
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         ring = TmaPipeline(
             stages=stages,
             consumers=config.consumers,
@@ -89,6 +85,6 @@ def persistent(name: str, config: Config, *, every_thread: bool) -> Kernel:
             for here in work.tiles():
                 set_zero(acc)
                 multiply_tiles(ring, state, acc, me * rows, count)
-                store_accumulators(acc, C, here.row + me * rows, here.column, scaled)
+                store_accumulators(acc, C, here.row + me * rows, here.column)
 
     return gemm

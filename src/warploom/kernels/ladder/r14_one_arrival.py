@@ -8,7 +8,7 @@ Roles      as on rung 13
 Barriers   full[s]    1 arrival + bytes            producer -> both consumers
            empty[s]   2 arrivals, one a consumer   consumers -> producer
 Buffers    as on rung 13
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       704 TFLOP/s, from 660 (*Inside NVIDIA GPUs*, H100)
 """
 

@@ -15,7 +15,7 @@ Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' prod
            cluster    before the first remote access, and at the end
 Ring       4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB
 Buffers    the ring
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       734 TFLOP/s, from 704 (*Inside NVIDIA GPUs*, H100)
 """
 
@@ -25,7 +25,6 @@ from dataclasses import dataclass
 
 from ...collective import (
     Persistent,
-    Scaling,
     TmaPipeline,
     each_consumer,
     persistent_grid,
@@ -60,11 +59,10 @@ class Config(r13_persistent.Config):
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
-    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
-        in_specs=(*operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared),
+        out_specs=(result(config.out),),
         grid=persistent_grid((tile_m, tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
@@ -72,9 +70,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         elsewhere=other_rungs,
         name="multicast",
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         ring = TmaPipeline(
             stages=stages,
             consumers=config.consumers,
@@ -96,7 +92,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             for here in work.tiles():
                 set_zero(acc)
                 multiply_tiles(ring, state, acc, me * rows, count)
-                store_accumulators(acc, C, here.row + me * rows, here.column, scaled)
+                store_accumulators(acc, C, here.row + me * rows, here.column)
         clusters.leave()
 
     return gemm

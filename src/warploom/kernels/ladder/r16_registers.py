@@ -11,7 +11,7 @@ Roles      producer   warpgroup 0, one thread, 40 registers
            consumer   warpgroups 1, 2, 232 registers: 64 x 256 each
 Barriers   as on rung 15
 Buffers    as on rung 15
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16 (or f32)
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
 Seed       747 TFLOP/s, from 734 (*Inside NVIDIA GPUs*, H100)
 """
 
@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 from ...collective import (
     Persistent,
-    Scaling,
     TmaPipeline,
     each_consumer,
     persistent_grid,
@@ -51,11 +50,10 @@ class Config(r15_multicast.Config):
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
-    end = Scaling(config.scaled, result(config.out, config.any_n))
 
     @kernel(
-        in_specs=(*operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared),
+        out_specs=(result(config.out),),
         grid=persistent_grid((tile_m, tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
@@ -63,9 +61,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         elsewhere=other_rungs,
         name="registers",
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         ring = TmaPipeline(
             stages=stages,
             consumers=config.consumers,
@@ -86,7 +82,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             acc = wgmma_accumulators(rows, tile_n)
             for here in work.tiles():
                 multiply_tiles(ring, state, acc, me * rows, count, overwrite=True)
-                store_accumulators(acc, C, here.row + me * rows, here.column, scaled, cache="cs")
+                store_accumulators(acc, C, here.row + me * rows, here.column, cache="cs")
         clusters.leave()
 
     return gemm

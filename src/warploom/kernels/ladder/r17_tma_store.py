@@ -13,7 +13,7 @@ Roles      as on rung 16; one thread of each consumer starts its stores
 Barriers   as on rung 16, and
            bar 1, 2   128 threads of a consumer, twice for each box: the slot is free; the box is written
 Buffers    the ring, 192 KiB; 2 x 2 boxes of 64 x 64 bf16, 32 KiB
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16
 Seed       758 TFLOP/s, from 747 (*Inside NVIDIA GPUs*, H100)
 """
 
@@ -23,7 +23,6 @@ from dataclasses import dataclass
 
 from ...collective import (
     Persistent,
-    Scaling,
     TmaPipeline,
     TmaStore,
     each_consumer,
@@ -48,7 +47,6 @@ class Config(r16_registers.Config):
 
     `pdl`: the kernel may start while the one before it in the stream ends (programmatic dependent launch): it sets
     itself up, waits before its first load, and lets the next one start after its last.
-    `any_n`: N may be any, and nobody else uses what lies behind a row of C, up to whole 16 bytes: TMA writes it too.
     """
 
     slots: int = 2
@@ -63,11 +61,10 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 def cooperative(name: str, config: Config, order: Order, *, matrices: bool) -> Kernel:
     """The kernel of rungs 17 to 19: the order of the tiles, and how a box is written, are theirs."""
     tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
-    end = Scaling(config.scaled, result_in_boxes(config.any_n))
 
     @kernel(
-        in_specs=(*operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared),
+        out_specs=(result_in_boxes(),),
         grid=persistent_grid((tile_m, tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
@@ -76,9 +73,7 @@ def cooperative(name: str, config: Config, order: Order, *, matrices: bool) -> K
         pdl=config.pdl,
         name=name,
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         ring = TmaPipeline(
             stages=stages,
             consumers=config.consumers,
@@ -87,8 +82,7 @@ def cooperative(name: str, config: Config, order: Order, *, matrices: bool) -> K
             a=smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a"),
             b=smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b"),
         )
-        scaled_end = scaled.transform(C, pdl=config.pdl)
-        out = TmaStore(C, config.consumers, slots=config.slots, matrices=matrices, transform=scaled_end)
+        out = TmaStore(C, config.consumers, slots=config.slots, matrices=matrices)
         ring.initialise()
         work = Persistent(C, (tile_m, tile_n), order, config.ctas, config.shared)
         count, warpgroup = k_tiles(A, tile_k), warpgroup_index()

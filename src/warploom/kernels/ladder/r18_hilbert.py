@@ -13,7 +13,7 @@ Idea       The 66 clusters of an H200 work on 66 neighbouring numbers. In bands 
 Roles      as on rung 17
 Barriers   as on rung 17
 Buffers    as on rung 17
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16
 Seed       764 TFLOP/s, from 758 (*Inside NVIDIA GPUs*, H100)
 """
 

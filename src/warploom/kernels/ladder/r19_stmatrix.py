@@ -6,7 +6,7 @@ Idea       What a thread holds of C are pairs of columns, 4 bytes in bf16, so ru
 Roles      as on rung 17
 Barriers   as on rung 17
 Buffers    as on rung 17
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16
 Seed       about 1 % more than rung 18 (*Inside NVIDIA GPUs*: A. Demeure's change to the same kernel)
 """
 

@@ -18,7 +18,7 @@ Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' prod
            cluster    before the first remote access, and at the end
 Ring       5 stages of A 128 x 64 and B 192 x 64 bf16, 200 KiB
 Buffers    the ring; 2 boxes of 64 x 64 bf16, one for each consumer, 16 KiB: nobody waits for a store that is hidden
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16
 Seed       no figure in TFLOP/s; *Evolving Ampere to Hopper* and *CUTLASS Ping-Pong* describe the schedule
 """
 
@@ -29,7 +29,6 @@ from functools import partial
 
 from ...collective import (
     Persistent,
-    Scaling,
     TmaPipeline,
     TmaStore,
     Turns,
@@ -65,11 +64,10 @@ class Config(r17_tma_store.Config):
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16, all row-major."""
     tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
-    end = Scaling(config.scaled, result_in_boxes(config.any_n))
 
     @kernel(
-        in_specs=(*operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared), *end.inputs),
-        out_specs=(end.output,),
+        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared),
+        out_specs=(result_in_boxes(),),
         grid=persistent_grid((tile_m, tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
@@ -78,9 +76,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         pdl=config.pdl,
         name="ping_pong",
     )
-    @end.arguments
-    def gemm(A, B, *rest):
-        C, scaled = end.of(rest)
+    def gemm(A, B, C):
         ring = TmaPipeline(
             stages=stages,
             consumers=1,
@@ -89,7 +85,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             a=smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a"),
             b=smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b"),
         )
-        out = TmaStore(C, PLAYERS, slots=config.slots, transform=scaled.transform(C, pdl=config.pdl))
+        out = TmaStore(C, PLAYERS, slots=config.slots)
         turns = Turns(TURN_BARRIERS)
         ring.initialise()
         work = Persistent(C, (tile_m, tile_n), grouped(config.group), config.ctas, config.shared)

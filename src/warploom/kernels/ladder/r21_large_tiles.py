@@ -15,7 +15,7 @@ Roles      producer   warpgroup 0, one thread, 24 registers
            consumer   warpgroups 1, 2, 240 registers: 128 x 192 each
 Barriers   as on rung 17
 Buffers    3 stages of A 256 x 64 and B 192 x 64 bf16, 168 KiB; 2 x 3 boxes of 64 x 64 bf16, 48 KiB
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K); C is bf16
+Limits     any M; N and K multiples of 8; B is (N, K); C is bf16
 Seed       none: this is where the ladder leaves its sources
 """
 

@@ -16,7 +16,7 @@ Barriers   as on rung 17, and
            drained    2 arrivals, the other CTA's consumers: their ring may be written to
            received   128 arrivals of the other CTA's sender: the sums are here
 Buffers    as on rung 21; the sums travel into the ring, which is empty by then
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K)
+Limits     any M; N and K multiples of 8; B is (N, K)
 Seed       none
 """
 
@@ -24,29 +24,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective.epilogue.scaling import SCALED
-from ...collective.epilogue.spec import Fusion
 from ...lang import Kernel
 from ..hopper import description, gemm
 
 
 @dataclass(frozen=True)
 class Config(description.Config):
-    """The tile of rung 21; its clusters stand below each other, so that the tail has few tiles in 8192 x 8192.
-
-    `scaled`: whether there are C, alpha and beta. `any_n`: as on rung 17.
-    """
+    """The tile of rung 21; its clusters stand below each other, so that the tail has few tiles in 8192 x 8192."""
 
     tile_m: int = 256
     tile_n: int = 192
     stages: int = 3
     slots: int = 3
     split_tail: bool = True
-    scaled: bool = False
-    any_n: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     """D = A @ Bᵀ with A (M, K) and B (N, K) bf16, D (M, N) bf16, all row-major."""
-    fusion = SCALED if config.scaled else Fusion()
-    return gemm.build(config=config, fusion=fusion, overhang=config.any_n)
+    return gemm.build(config=config)

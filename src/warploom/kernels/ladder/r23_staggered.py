@@ -12,7 +12,7 @@ Idea       Ping-pong hides the stores and needs tiles small enough that two fit.
 Roles      as on rung 21
 Barriers   as on rung 22
 Buffers    as on rung 21; the three boxes of a consumer are one block
-Limits     any M; N and K multiples of 8 (any N with `any_n`); B is (N, K)
+Limits     any M; N and K multiples of 8; B is (N, K)
 Seed       none
 """
 

@@ -39,7 +39,7 @@ class Rung:
         arch: target of its text; a plain one ("sm_80") also runs on newer GPUs.
         dtype: of A and B.
         out: of C.
-        multiples: what M, N and K must be divisible by. With `Config(any_n=True)`, N may be any.
+        multiples: what M, N and K must be divisible by.
         layout: "TN" where B is (N, K); "NN" where it is (K, N).
         seed: the figure it is compared with, if there is one.
     """
