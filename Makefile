@@ -1,10 +1,11 @@
 # warploom: what a newcomer types. `make demo` and `make test` set up what they need in $(VENV).
 #
 #   make demo       the Hopper GEMM: in the emulator, and on the GPU where there is one
-#   make test       linters, types, layers, tests; without torch, jax, triton
-#   make test-all   the same with torch and jax on the CPU (README has the download sizes)
-#   make test-slow  what is too long for `make test`: exhaustive sweeps, all mutants, long fuzzing
+#   make test       linters, types, layers, and each rule, row and kernel once; without torch, jax, triton
+#   make test-all   more of each sweep, with torch and jax on the CPU: what CI runs
+#   make test-slow  the rest: exhaustive sweeps, all mutants, property tests with other draws (SEED=n repeats one)
 #   make lint       only the linters
+#   make docs       the documentation as a site, in site/
 #   make clean      remove the environment and all caches of this folder
 #
 # Another interpreter: make test PYTHON=python3.12 VENV=.venv312
@@ -25,33 +26,46 @@ EMPTY :=
 BASE_EXTRA := $(if $(GPU),[gpu],$(EMPTY))
 DEV_EXTRA := [dev$(if $(GPU),$(COMMA)gpu)]
 ALIVE := $(BIN)/python tools/alive.py
+PYTEST := $(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS)
+# The seed of a run that draws other examples; a function, so that it is drawn once and only where it is used.
+SEED ?= $(eval SEED := $(shell date +%s))$(SEED)
 # At a terminal pip shows what it downloads; elsewhere it is silent, and alive.py says that it still runs.
 INSTALL = if [ -t 1 ]; then quiet=; else quiet=-qq; fi; $(ALIVE) $(PIP) $$quiet install
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-slow lint pytest clean
+.PHONY: help demo test test-all test-slow lint docs clean
 
 help:
-	@sed -n '3,9s/^#   /  /p' Makefile
+	@sed -n '3,10s/^#   /  /p' Makefile
 
 demo: $(VENV)/.base
 	@$(BIN)/python -m warploom demo
 
-test: lint pytest
+test: lint
+	@echo "testing each rule, row and kernel once: about 5 minutes on two quiet cores ..."
+	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not full"
 
-test-all: $(VENV)/.all lint pytest
-
-lint: $(VENV)/.dev
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(ALIVE) $(BIN)/mypy
-	$(ALIVE) $(BIN)/lint-imports
-
-pytest: $(VENV)/.dev
-	$(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS) -m "not slow"
+test-all: $(VENV)/.all lint
+	@echo "testing, with torch and jax: about 12 minutes on two quiet cores ..."
+	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow"
 
 test-slow: $(VENV)/.dev
-	$(ALIVE) $(BIN)/python -m pytest -q -n $(JOBS) -m slow
+	@echo "testing what the others leave out, for hours; make test-slow SEED=$(SEED) draws the same examples ..."
+	@PYTHONHASHSEED=$(SEED) $(PYTEST) -m "slow or hypothesis" --explore $(SEED)
+
+lint: $(VENV)/.dev
+	@echo "checking the style (ruff) ..."
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@echo "checking the types (mypy) ..."
+	@$(ALIVE) $(BIN)/mypy
+	@echo "checking the layers (import-linter) ..."
+	@$(ALIVE) $(BIN)/lint-imports
+
+docs: $(VENV)/.docs
+	@echo "building the site ..."
+	@$(ALIVE) $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 # An environment is made once; packages are installed again only when pyproject.toml has changed.
 $(BIN)/python:
@@ -76,6 +90,11 @@ $(VENV)/.all: pyproject.toml | $(VENV)/.dev
 	@$(INSTALL) $(JAX)
 	@touch $@
 
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	@echo "installing what the documentation needs into $(VENV) ..."
+	@$(INSTALL) -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/*.egg-info
+	rm -rf $(VENV) site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist src/*.egg-info
 	find src tests benchmarks examples tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -17,6 +17,8 @@ import hypothesis
 import numpy as np
 import pytest
 
+from tests import thinning
+
 OPTIONAL = ("torch", "jax", "triton")
 NO_GPU = "no GPU here"
 
@@ -53,8 +55,10 @@ def _the_same_numbers_every_time() -> None:
         sys.modules["torch"].manual_seed(0)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` are skipped where no GPU can be used."""
+    """Thin the sweeps, and skip tests marked `gpu` where no GPU can be used."""
+    thinning.thin(items)
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not _gpu():
         for item in marked:

@@ -1,32 +1,61 @@
-"""Sweeps too long for every submission: some cases always, the rest under the mark `slow`."""
+"""Sweeps too long for every run: a sample in `make test`, more in `make test-all`, the rest in `make test-slow`.
+
+    @pytest.mark.sample(6)              6 of the cases in `make test`, the rest in `make test-all`
+    @pytest.mark.sample(6, full=20)     14 more in `make test-all`, the rest in `make test-slow`
+
+A sample is the same in every run. It holds as many different values of each parameter as it can, so that a sample as
+large as the longest axis holds each value once. Cases that are marked `full` or `slow` anyway are left as they are.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import product
-from typing import Any
+import hashlib
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
-SLOW = pytest.mark.slow
+FULL, SLOW = pytest.mark.full, pytest.mark.slow
 
 
-def thinned(cases: Iterable[Any], step: int) -> list[Any]:
-    """Every `step`-th case as it is, the others marked slow."""
-    listed = [case if isinstance(case, tuple) else (case,) for case in cases]
-    return [pytest.param(*case, marks=() if at % step == 0 else SLOW) for at, case in enumerate(listed)]
+def sample(cases: Mapping[str, Sequence[Hashable]], size: int) -> list[str]:
+    """The names of `size` cases, the first of them rich in values that no earlier one has.
+
+    cases: of each case's name, the values of its parameters, in their order.
+    """
+    left = sorted(cases, key=lambda name: hashlib.sha256(name.encode()).digest())
+    met: set[tuple[int, Hashable]] = set()
+    chosen: list[str] = []
+    while left and len(chosen) < size:
+        best = max(left, key=lambda name: len(set(enumerate(cases[name])) - met))
+        left.remove(best)
+        met |= set(enumerate(cases[best]))
+        chosen.append(best)
+    return chosen
 
 
-def crossed(*axes: Iterable[Any], step: int) -> list[Any]:
-    """All combinations, thinned. A step that shares no factor with the axes' lengths meets every value of each."""
-    return thinned(product(*axes), step)
+def thin(items: Sequence[pytest.Item]) -> None:
+    """Mark the cases that a `sample` mark leaves out of `make test`, or out of `make test-all` too."""
+    sweeps: dict[tuple[object, ...], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sample") and hasattr(item, "callspec") and not set(_marks(item)) & {"full", "slow"}:
+            sweeps[item.path, item.cls, item.originalname].append(item)
+    for sweep in sweeps.values():
+        mark = sweep[0].get_closest_marker("sample")
+        quick, full = mark.args[0], mark.kwargs.get("full")
+        cases = {item.name: [repr(value) for value in item.callspec.params.values()] for item in sweep}
+        tested = set(sample(cases, quick))
+        tested_by_all = set(cases if full is None else sample(cases, full))
+        for item in sweep:
+            if item.name not in tested_by_all:
+                item.add_marker(SLOW)
+            elif item.name not in tested:
+                item.add_marker(FULL)
 
 
-SCHEDULES = [
-    *(pytest.param(*pair, id="-".join(map(str, pair))) for pair in (("eager", 0), ("random", 1), ("starve", 0))),
-    *(
-        pytest.param(*pair, id="-".join(map(str, pair)), marks=SLOW)
-        for pair in (("random", 2), ("random", 3), ("starve", 1), ("starve", 5))
-    ),
-]
-"""(schedule, seed) beside the default: one of each kind, and more under slow."""
+def _marks(item: pytest.Item) -> list[str]:
+    return [mark.name for mark in item.iter_markers()]
+
+
+SCHEDULES = [("eager", 0), ("random", 1), ("starve", 0), ("random", 2), ("random", 3), ("starve", 1), ("starve", 5)]
+"""(schedule, seed) beside the default."""

@@ -1,8 +1,8 @@
-"""Run a command and say every 45 seconds that it still runs, so that a silent step is told from a hung one.
+"""Run a command and say every 45 seconds that it is still running, so that a slow step does not look hung.
 
     python tools/alive.py mypy src
 
-Only where there is no terminal (in CI); at a terminal the command is left alone. Exits with the command's status.
+It speaks only where there is no terminal, in CI for example. Exits with the command's status.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(command: list[str]) -> int:
         try:
             return process.wait(timeout=None if sys.stdout.isatty() else EVERY_S)
         except subprocess.TimeoutExpired:
-            print(f"\n... {name} is running, {time.monotonic() - started:.0f} s", flush=True)
+            print(f"\n... {name} is still running after {time.monotonic() - started:.0f} s", flush=True)
         except KeyboardInterrupt:
             process.wait()
             return 130

@@ -70,18 +70,9 @@ def corners(product: Product = Product()) -> list[tuple[Config, str]]:  # noqa: 
     return found
 
 
-QUICK = {("ping_pong", "all"), ("ping_pong", "bias"), ("cooperative", "row scales, bias, gelu")}
-
-
 @pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
-@pytest.mark.parametrize(
-    "config, end",
-    [
-        pytest.param(config, end, marks=[] if (config.form, end) in QUICK else pytest.mark.slow)
-        for config, end in corners()
-    ],
-    ids=str,
-)
+@pytest.mark.sample(2, full=6)
+@pytest.mark.parametrize("config, end", corners(), ids=str)
 def test_the_largest_tiles_with_an_end_are_built_without_spills(config: Config, end: str):
     resources = build(Product(), config, ENDS[end]).resources()
     assert (resources.spills, resources.notes) == (0, ())

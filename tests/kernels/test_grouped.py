@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.thinning import crossed
 from warploom.driver import toolchain
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.description import Config, Fusion, Product
@@ -55,10 +54,10 @@ def contiguous(sizes: list[int]) -> tuple[list[int], list[int], int]:
 SIZES = [[100, 0, 70, 128, 1], [0, 0, 3], [64] * 40, [500], [0], [1] * 33]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "config", "schedule"), crossed(SIZES, [SMALL, ONE_CONSUMER], ["lazy", "random"], step=3),
-    ids=lambda value: str(value) if isinstance(value, str) else None,
-)  # fmt: skip
+@pytest.mark.sample(6, full=10)
+@pytest.mark.parametrize("schedule", ["lazy", "random"])
+@pytest.mark.parametrize("config", [SMALL, ONE_CONSUMER], ids=Config.name)
+@pytest.mark.parametrize("sizes", SIZES, ids=lambda sizes: f"{len(sizes)} groups")
 def test_segments_of_any_length(sizes: list[int], config: Config, schedule: str):
     check(config, *contiguous(sizes), n=72, k=136, schedule=schedule, seed=2)
 

@@ -9,7 +9,6 @@ import pytest
 
 from tests.collective.ends import assert_rounded, call, expected, padded
 from tests.kernels.test_hopper_gemm import SMALL, SMS
-from tests.thinning import crossed, thinned
 from warploom.driver import toolchain
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.hopper.gemm import build
@@ -37,16 +36,15 @@ def run(config: Config, fusion: Fusion, product: Product, m: int, n: int, k: int
         assert abs(float(subject.given["amax"][0]) - largest) <= off
 
 
-@pytest.mark.parametrize("form", thinned(SMALL, 2))
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("form", SMALL)
 def test_every_form_ends_with_every_step(form: str):
     """Several tiles for each CTA, cut off at any row and column."""
     run(SMALL[form], EVERYTHING, Product(), 400, 131, 72)
 
 
-@pytest.mark.parametrize(
-    "schedule",
-    ["random", pytest.param("eager", marks=pytest.mark.slow), pytest.param("starve", marks=pytest.mark.slow)],
-)
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("schedule", ["random", "eager", "starve"])
 @pytest.mark.parametrize("form", ["cooperative", "ping_pong", "staggered tail"])
 def test_a_residual_comes_in_time_under_every_schedule(form: str, schedule: str):
     run(SMALL[form], Fusion(bias="column", addend=True), Product(), 700, 136, 64, schedule=schedule, seed=1)
@@ -55,7 +53,9 @@ def test_a_residual_comes_in_time_under_every_schedule(form: str, schedule: str)
 OUTPUTS = {"bf16": Product(e4m3, e4m3), "e4m3": Product(e4m3, e4m3, e4m3), "f32": Product(out=f32)}
 
 
-@pytest.mark.parametrize(("form", "out"), crossed(["cooperative", "ping_pong", "staggered"], OUTPUTS, step=2))
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("out", OUTPUTS)
+@pytest.mark.parametrize("form", ["cooperative", "ping_pong", "staggered"])
 def test_every_type_of_output(form: str, out: str):
     product = OUTPUTS[out]
     fusion = replace(BY_TENSOR, scale_out=product.out is e4m3)
@@ -89,9 +89,8 @@ ENDS = {
 
 
 @pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
-@pytest.mark.parametrize(
-    "end", [end if end == "row scales, bias" else pytest.param(end, marks=pytest.mark.slow) for end in ENDS]
-)
+@pytest.mark.sample(1, full=5)
+@pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("config", LARGE)
 def test_large_tiles_with_an_end_are_built_without_spills_and_remarks(config: str, end: str):
     resources = build(Product(), LARGE[config], ENDS[end]).resources()

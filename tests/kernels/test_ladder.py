@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.collective.ends import padded
-from tests.thinning import crossed
 from warploom import runtime
 from warploom.driver import toolchain
 from warploom.errors import ArgumentError
@@ -177,9 +176,9 @@ def test_hopper_rungs_do_the_smallest_and_the_oddest_sizes(m: int, n: int, k: in
             np.testing.assert_array_equal(result, reference(rung, a, b).astype(result.dtype), err_msg=rung.module)
 
 
-@pytest.mark.parametrize(
-    ("which", "seed"), crossed(["two_consumers", "multicast", "stmatrix", "ping_pong"], range(3), step=2)
-)
+@pytest.mark.sample(2, full=6)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("which", ["two_consumers", "multicast", "stmatrix", "ping_pong"])
 def test_holding_back_any_one_engine_or_warp_changes_nothing(which: str, seed: int):
     rung = find(which)
     a, b = operands(rung, 264, 520, 200)

@@ -23,6 +23,9 @@ def demo(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
     from ..driver import library
     from ..lab import demo as lab
 
+    if not as_json:
+        say("A Hopper GEMM written in Python at PTX level: TMA, mbarriers, wgmma; bf16 in, f32 out.")
+        say("emulating it on this CPU: a few seconds ...")
     run, c = lab.emulated()
     build = lab.built()
     runs = [run]
@@ -35,7 +38,6 @@ def demo(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
     if as_json:
         say_json({"kernel": "walkthrough m64n64", "build": build, "runs": runs})
         return
-    say("A Hopper GEMM written in Python at PTX level: TMA, mbarriers, wgmma; bf16 in, f32 out.")
     _say_build(build)
     for one in runs:
         _say_run(one)

@@ -1,0 +1,35 @@
+"""The sample of a sweep: the same in every run, every value of each parameter met before one is met twice."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tests.thinning import sample
+
+SWEEP = {f"{a}-{b}": (a, b) for a, b in product("abc", range(5))}
+
+
+def test_a_sample_as_large_as_the_longest_axis_holds_every_value_of_each() -> None:
+    chosen = [SWEEP[name] for name in sample(SWEEP, 5)]
+    assert {a for a, _ in chosen} == set("abc") and {b for _, b in chosen} == set(range(5))
+
+
+def test_a_larger_sample_holds_the_smaller_one() -> None:
+    assert sample(SWEEP, 9)[:4] == sample(SWEEP, 4)
+    assert sorted(sample(SWEEP, 15)) == sorted(sample(SWEEP, 99)) == sorted(SWEEP)
+
+
+def test_the_order_in_which_cases_are_written_does_not_matter() -> None:
+    assert sample(dict(reversed(SWEEP.items())), 7) == sample(SWEEP, 7)
+
+
+def test_every_sweep_keeps_a_case_for_make_test(request: pytest.FixtureRequest) -> None:
+    """Of what this session collected: no `sample` mark leaves a test without a quick case."""
+    quick: dict[object, bool] = {}
+    for item in request.session.items:
+        if item.get_closest_marker("sample"):
+            sweep = item.path, item.cls, item.originalname
+            quick[sweep] = quick.get(sweep, False) or not {mark.name for mark in item.iter_markers()} & {"full", "slow"}
+    assert all(quick.values())
