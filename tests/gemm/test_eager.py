@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from warploom.errors import ArgumentError
+from warploom.gemm import Gpu, Problem, choose, explain
+
 pytestmark = pytest.mark.usefixtures("needs_ptxas")
 
 
@@ -212,12 +215,35 @@ call()
     assert first == second
 
 
-def test_a_gpu_before_ampere_is_refused_in_a_sentence(on_gpu):
-    on_gpu("""
-from warploom.gemm import run
-from warploom.gemm import Gpu
-run.gpu_of = lambda index: Gpu("Tesla V100", "sm_70", 80, 13000)
-with pytest.raises(errors.ArgumentError, match="compute capability 8.0") as caught:
-    warploom.matmul(bf16(256, 128), bf16(128, 192))
-assert "Tesla V100, sm_70" in str(caught.value)
-""")
+@pytest.mark.parametrize(
+    "name, arch, sms", [("Tesla V100", "sm_70", 80), ("NVIDIA B200", "sm_100a", 148), ("RTX PRO 6000", "sm_120a", 188)]
+)
+def test_gpus_before_ampere_and_after_hopper_are_refused_in_a_sentence(on_gpu, name: str, arch: str, sms: int):
+    log = on_gpu(
+        f"name, arch, sms = {name!r}, {arch!r}, {sms}"
+        """
+from warploom.gemm import Gpu, grouped, run
+run.gpu_of = grouped.gpu_of = lambda index: Gpu(name, arch, sms, "13000")
+a, b = bf16(256, 128), bf16(192, 128)
+ends = torch.tensor([100, 256], dtype=torch.int32)
+for call in (
+    lambda: warploom.matmul(a, b.T),
+    lambda: warploom.linear(a, b),
+    lambda: warploom.linear(a, b, config="ping_pong_128x64x4_2b_g8"),
+    lambda: warploom.grouped_matmul(a, bf16(2, 192, 128).mT, offsets=ends),
+):
+    with pytest.raises(errors.ArgumentError) as caught:
+        call()
+    assert caught.value.got == f"{name}, {arch}"
+"""
+    )
+    assert not launches(log)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_100a", "sm_103a"])
+def test_a_kernel_of_hopper_is_chosen_for_no_other_gpu(arch: str):
+    pretended = Gpu("another GPU", arch, 100)
+    for ask in (choose, explain):
+        with pytest.raises(ArgumentError) as caught:
+            ask(Problem.of(512, 512, 512), pretended)
+        assert caught.value.got == f"another GPU, {arch}"

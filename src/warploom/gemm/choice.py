@@ -25,7 +25,7 @@ from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Config
 from ..settings import config as settings
 from .candidates import AnyConfig, candidates, check, fits
-from .gpu import EMULATED, Gpu
+from .gpu import EMULATED, Gpu, check_gpu
 from .model import Estimate, estimate, ranked
 from .problem import TMA_BYTES, Problem
 
@@ -58,8 +58,9 @@ def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
     """The configuration for a problem.
 
     `pinned`: a configuration, or its name. Raises ArgumentError or ArgumentTypeError where it does not fit the problem,
-    ArgumentError where nothing does.
+    ArgumentError where nothing does, or where the GPU is not one of sm_90.
     """
+    check_gpu(gpu, "matmul")
     if pinned is not None:
         if isinstance(pinned, str):
             from ..kernels.hopper.names import any_config
@@ -97,6 +98,7 @@ def kept(config: AnyConfig, problem: Problem) -> AnyConfig:
 
 def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[AnyConfig, Estimate]]:
     """All candidates with the model's estimates, the fastest first. Raises ArgumentError where there is none."""
+    check_gpu(gpu, "matmul")
     found = candidates(problem, gpu)
     if not found:
         raise ArgumentError(

@@ -32,7 +32,7 @@ from ..runtime.machine import H200
 from ..runtime.program import Program
 from ..settings import config as settings
 from .eager import launches
-from .gpu import EMULATED, gpu_of
+from .gpu import EMULATED, check_gpu, gpu_of
 from .problem import product_of
 from .programs import kept
 from .request import BIAS_TYPES
@@ -112,6 +112,7 @@ def grouped_matmul(
     if 0 in (*group.shape, group.k, group.groups):
         return result
     gpu = EMULATED if group.views["a"].device == "cpu" else gpu_of(group.views["a"].index)
+    check_gpu(gpu, "grouped_matmul")
     launched = run(group, target, config or choose(group.rows, group.groups, group.n, gpu.sms))
     if launched is not None and out is not None:
         launches().remember(static, tensors, result, [launched])

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError, CopyWarning, CostLimitError
+from ..errors import CopyWarning, CostLimitError
 from ..isa.dtypes import DType, f32, u32
 from ..runtime import on_cpu, on_gpu
 from ..runtime.arrays import ArrayView, view
@@ -24,7 +24,7 @@ from ..runtime.estimate import spoken
 from ..settings import config as settings
 from . import reference
 from .choice import Choice, choose
-from .gpu import EMULATED, Gpu, gpu_of
+from .gpu import AMPERE, EMULATED, HOPPER, Gpu, check_gpu, gpu_of
 from .problem import TMA_BYTES, Problem
 from .programs import ready
 from .request import Request
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from ..driver.launch import PreparedLaunch
     from ..runtime.program import ArraySpec, Program
 
-HOPPER, AMPERE = 90, 80
 EMULATED_FLOPS, EMULATED_LAUNCH_S = 1e9, 0.005
 """What the emulator does in a second where a launch is long (emulator-speed.json), and what a launch costs."""
 
@@ -95,14 +94,8 @@ def run(request: Request, out: Any, stream: Any = None) -> Outcome:
     gpu = EMULATED if model.device == "cpu" else gpu_of(model.index)
     if model.device == "cpu":
         refuse_long_emulation(problem)
-    if gpu.number < AMPERE:
-        raise ArgumentError(
-            "matmul runs on GPUs of compute capability 8.0 (Ampere) and later",
-            expected="sm_80 or later",
-            got=f"{gpu.name}, {gpu.arch}",
-            hint="the emulator runs it on CPU tensors",
-        )
-    if gpu.number // 10 != HOPPER // 10:
+    check_gpu(gpu, request.called, AMPERE)
+    if gpu.number < HOPPER:
         from .ampere import run_ampere
 
         return Outcome(run_ampere(request, out, stream))
