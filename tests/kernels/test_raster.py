@@ -44,6 +44,12 @@ def test_the_host_walks_bands_as_the_kernels_do(height: int, rows: int, columns:
     assert list(roofline.grouped(height)(rows, columns)) == walk(grouped(height), rows, columns)
 
 
+@pytest.mark.parametrize("rows, columns", [*SHAPES, (16, 24)])
+@pytest.mark.parametrize("bits", [0, 1, 2, 3])
+def test_the_host_walks_a_hilbert_curve_as_the_kernels_do(bits: int, rows: int, columns: int):
+    assert list(roofline.hilbert(bits)(rows, columns)) == walk(hilbert(bits), rows, columns)
+
+
 def test_along_a_hilbert_curve_every_step_goes_to_a_neighbour():
     places = walk(hilbert(3), 8, 8)
     assert all(distance(a, b) == 1 for a, b in zip(places, places[1:], strict=False))

@@ -62,7 +62,10 @@ def test_an_observer_and_the_sanitizer_do_not_watch_at_once():
         find(1).build().emulate(a, a, check=True, watch=lambda machine: Observer())
 
 
-@pytest.mark.parametrize("drawn, calculated", [("along rows", "along rows"), ("bands of 4", "grouped 4")])
+@pytest.mark.parametrize(
+    "drawn, calculated",
+    [("along rows", "along rows"), ("bands of 4", "grouped 4"), ("Hilbert, squares of 8", "hilbert 8")],
+)
 @pytest.mark.parametrize("rows, columns", [(8, 8), (6, 11), (1, 5)])
 def test_the_orders_that_are_drawn_are_those_the_calculator_knows(drawn, calculated, rows, columns):
     assert walk(ORDERS[drawn], rows, columns) == list(roofline.ORDERS[calculated](rows, columns))

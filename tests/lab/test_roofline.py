@@ -74,7 +74,7 @@ def test_every_raster_order_visits_every_tile_once(name: str, rows: int, columns
 
 
 def test_neighbours_along_the_hilbert_curve_are_neighbours_in_the_grid() -> None:
-    path = list(roofline.hilbert(8, 8))
+    path = list(roofline.hilbert(3)(8, 8))
     assert all(abs(a - c) + abs(b - d) == 1 for (a, b), (c, d) in zip(path, path[1:], strict=False))
 
 
@@ -94,7 +94,7 @@ def test_a_cache_that_holds_nothing_fetches_what_each_wave_uses() -> None:
     k = 1024
     block = 128 * k * 2
     rows = roofline.l2_traffic(m, n, k, 128, 128, roofline.along_rows, at_a_time=4, cache_bytes=0)
-    squares = roofline.l2_traffic(m, n, k, 128, 128, roofline.hilbert, at_a_time=4, cache_bytes=0)
+    squares = roofline.l2_traffic(m, n, k, 128, 128, roofline.hilbert(1), at_a_time=4, cache_bytes=0)
     assert (rows, squares) == (4 * 5 * block, 4 * 4 * block)
 
 

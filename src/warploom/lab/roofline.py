@@ -183,26 +183,26 @@ def grouped(height: int) -> Order:
     return order
 
 
-def hilbert(rows: int, columns: int) -> Iterator[tuple[int, int]]:
-    """Along the Hilbert curve of the smallest square around the grid; what is outside is left out."""
-    side = 1
-    while side < max(rows, columns):
-        side *= 2
-    for distance in range(side * side):
-        x = y = 0
-        rest, level = distance, 1
-        while level < side:
-            right = 1 & (rest // 2)
-            upper = 1 & (rest ^ right)
-            if upper == 0:
-                if right == 1:
-                    x, y = level - 1 - x, level - 1 - y
-                x, y = y, x
-            x, y = x + level * right, y + level * upper
-            rest //= 4
-            level *= 2
-        if y < rows and x < columns:
-            yield y, x
+def hilbert(bits: int) -> Order:
+    """Bands of squares with a side of 2^bits, each along a Hilbert curve; what is not a whole square, by columns.
+
+    The order that the threads of `collective` calculate.
+    """
+    side, curve = 1 << bits, [(0, 0)]
+    for level in range(bits):
+        last = (1 << level) - 1
+        first = [(y, x) for x, y in curve]
+        middle = [(x, y + last + 1) for x, y in curve] + [(x + last + 1, y + last + 1) for x, y in curve]
+        curve = first + middle + [(2 * last + 1 - y, last - x) for x, y in curve]
+
+    def order(rows: int, columns: int) -> Iterator[tuple[int, int]]:
+        for first in range(0, rows, side):
+            height = min(side, rows - first)
+            squares = columns // side if height == side else 0
+            yield from ((first + row, square * side + column) for square in range(squares) for row, column in curve)
+            yield from ((first + row, column) for column in range(squares * side, columns) for row in range(height))
+
+    return order
 
 
 ORDERS: dict[str, Order] = {
@@ -210,7 +210,7 @@ ORDERS: dict[str, Order] = {
     "grouped 4": grouped(4),
     "grouped 8": grouped(8),
     "grouped 16": grouped(16),
-    "hilbert": hilbert,
+    "hilbert 8": hilbert(3),
 }
 
 
