@@ -398,6 +398,16 @@ def is_scheduling_point(effects: Iterable[Effect]) -> bool:
     return False
 
 
+def accesses(effects: Iterable[Effect], at: str = "") -> tuple[Access, ...]:
+    """The accesses among effects: those with the instruction (ISSUE), by the operation it starts (RUN), or ("") all."""
+    return tuple(effect for effect in effects if isinstance(effect, Access) and at in ("", effect.at))
+
+
+def started(effects: Iterable[Effect]) -> Starts | None:
+    """The asynchronous operation that an instruction starts."""
+    return next((effect for effect in effects if isinstance(effect, Starts)), None)
+
+
 def may_block(effects: Iterable[Effect]) -> bool:
     """Whether a thread may have to stand still at an instruction with these effects."""
     return any(isinstance(effect, (Waits, Meets, Takes)) for effect in effects)

@@ -10,6 +10,7 @@ import numpy as np
 from ..emulator.diagnosis.report import Side
 from ..emulator.machine import shared_address as shared
 from ..emulator.machine.observer import Observer
+from ..isa import effects
 from .happens_before.state import ClusterState
 from .report.findings import Findings, at
 from .shadow.shadow import ASYNC, COPY, Access
@@ -52,7 +53,7 @@ class Core(Observer):
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.findings = Findings()
-        self.granule = granule_of(machine)
+        self.granule = narrowest_access(machine, "shared")
         self._states: dict[Cluster, ClusterState] = {}
         self.indices: list[tuple[tuple[int, int, int], ...]] = []
         """%ctaid of the CTAs of each cluster, by the cluster's number; kept when the cluster is over."""
@@ -117,19 +118,12 @@ def is_asynchronous(access: Access) -> bool:
     return access.proxy in (ASYNC, COPY)
 
 
-def granule_of(machine: Machine) -> int:
-    """Bytes of a granule: 4, or less where the kernel accesses less of shared memory at a time."""
+def narrowest_access(machine: Machine, space: str, writes_only: bool = False) -> int:
+    """Bytes of a granule of a state space: 4, or less where the kernel accesses less of it at a time."""
     smallest = 4
     for operation in machine.code.operations:
-        words = operation.instruction.opcode.split(".")
-        if words[0] not in ("ld", "st", "atom", "red") or {"global", "local", "param", "const"} & set(words):
-            continue
-        if "param::entry" in words or "param::func" in words:
-            continue
-        width = {"8": 1, "6": 2}.get(words[-1][-1:], 4) if words[-1] in NARROW else 4
-        count = {"v2": 2, "v4": 4, "v8": 8}.get(next((word for word in words if word in ("v2", "v4", "v8")), ""), 1)
-        smallest = min(smallest, width * count)
+        for access in effects.accesses(operation.effects, effects.ISSUE):
+            concerns = access.space in ("", space) and not (writes_only and access.how == effects.READS)
+            if concerns and access.footprint == "lanes":
+                smallest = min(smallest, operation.bound.match.access_bytes)  # type: ignore[union-attr]
     return smallest
-
-
-NARROW = ("b8", "u8", "s8", "b16", "u16", "s16", "f16", "bf16")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from ...errors import EmulationError, UnsupportedInstructionError, VerificationE
 from ...isa import arch as isa_arch
 from ...isa import dtypes
 from ...isa.dtypes import DType
+from ...isa.effects import Effect, Order, own_order
 from ..machine.frame import Frame
 from ..machine.registers import RegisterLayout, Row
 from ..machine.special_values import special_row_bits
@@ -59,6 +61,16 @@ class Operation:
     @property
     def text(self) -> str:
         return instruction_text(self.instruction)
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """What it does beyond its registers, as its row says."""
+        return self.bound.match.effects if self.bound is not None else ()
+
+    @cached_property
+    def order(self) -> Order:
+        """Its memory semantics and scope."""
+        return own_order(self.effects)
 
     @property
     def simple(self) -> bool:

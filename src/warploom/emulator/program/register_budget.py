@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...asm.nodes import Integer, Vector
+from ...isa.effects import Takes
 from ..machine.registers import WARP
 from .code import Code
 
@@ -37,7 +38,7 @@ def launch_registers(code: Code, threads: int) -> int | None:
         return None
     total = code.arch.registers_per_sm
     block = max(int(np.prod(sizes)), threads)
-    if ctas is None and _largest_wgmma(code) <= fitting(total, block, 2):
+    if ctas is None and _largest_product(code) <= fitting(total, block, 2):
         return None
     if ctas and -(-block // WARP) * ctas[0] > code.arch.warps_per_sm:
         return None
@@ -55,20 +56,20 @@ def _asked(code: Code) -> list[int]:
     return [MOST] + [
         operand.value
         for operation in code.operations
-        if operation.instruction.opcode.startswith("setmaxnreg.inc")
+        if any(isinstance(effect, Takes) and effect.pool == "registers" for effect in operation.effects)
         for operand in operation.instruction.operands
         if isinstance(operand, Integer)
     ]
 
 
-def _largest_wgmma(code: Code) -> int:
+def _largest_product(code: Code) -> int:
     """Registers that ptxas wants for the largest wgmma of a kernel; 0 where there is none."""
     return max(
         (
             BESIDE_ACCUMULATORS
             + sum(len(operand.elements) for operand in operation.instruction.operands if isinstance(operand, Vector))
             for operation in code.operations
-            if operation.instruction.opcode.startswith("wgmma.mma_async")
+            if operation.bound is not None and operation.bound.match.form.unit == "wgmma"
         ),
         default=0,
     )

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...isa.effects import is_scheduling_point
 from ..diagnosis.deadlock import report_deadlock
 from ..diagnosis.livelock import LoopWatch, SpinWatch
 from ..engines.engine import AsyncOperation
 from ..machine.machine import Cluster, Cta, Machine, Warp
-from ..program.code import PLAIN, Operation
+from ..program.code import PLAIN
 from .fragments import Group
 from .policy import Policy
 from .scheduler import Scheduler
@@ -27,9 +28,6 @@ Choose = Callable[[Machine, "list[Move]"], int]
 """Given the moves that are possible, the number of the one to make."""
 STRAIGHT = 4096
 """Instructions that threads run in one go at most, where none of them is visible."""
-_SYNCHRONISING = ("mbarrier.", "bar.", "barrier.", "cp.async.wait", "cp.async.bulk.wait", "cp.async.mbarrier",
-                  "wgmma.wait_group", "st.async", "red", "atom", "griddepcontrol", "setmaxnreg")  # fmt: skip
-_STRONG = {"volatile", "relaxed", "acquire", "release", "mmio"}
 
 
 @dataclass(frozen=True)
@@ -41,14 +39,6 @@ class Move:
     def words(self) -> str:
         """The move as a sentence; to be asked before it is made."""
         return _instruction(self.what) if isinstance(self.what, Group) else _landing(self.what)
-
-
-def visible(operation: Operation) -> bool:
-    """Whether other threads can tell when this instruction runs."""
-    opcode = operation.instruction.opcode
-    if opcode.startswith(_SYNCHRONISING) and not opcode.startswith("mbarrier.init"):
-        return True
-    return opcode.startswith(("ld", "st")) and not _STRONG.isdisjoint(opcode.split("."))
 
 
 class _Steps(Policy):
@@ -72,7 +62,7 @@ class Guided(Scheduler):
         self.steps = _Steps()
         super().__init__(machine, self.steps, max_steps)
         self.choose = choose
-        self._visible = [visible(operation) for operation in self.operations]
+        self._visible = [is_scheduling_point(operation.effects) for operation in self.operations]
 
     def run(self) -> None:
         """Run all CTAs. Raises DeadlockError, StepLimitError, what the instructions raise and what `choose` raises."""

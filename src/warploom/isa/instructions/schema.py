@@ -30,6 +30,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from .. import dtypes
 from ..effects import Effect, resolved
 
 Modifiers = Mapping[str, str | None]
@@ -229,6 +230,12 @@ class Match:
     def effects(self) -> tuple[Effect, ...]:
         """What the instruction does, with the meaning of its modifiers filled in."""
         return resolved(self.form.effects, self.modifiers)
+
+    @property
+    def access_bytes(self) -> int:
+        """How many bytes each lane of a load, store or atomic moves: its type, as often as its vector is long."""
+        vector = self.modifiers.get("vec")
+        return dtypes.ALL[self.modifiers["type"] or ""].bytes * (int(vector.removeprefix("v")) if vector else 1)
 
     def type_of(self, operand: OperandSpec) -> str:
         """The dtype name of an operand after the slots are filled in; "" where none applies."""

@@ -20,10 +20,11 @@ import numpy as np
 from ...emulator.diagnosis.report import Side
 from ...emulator.engines.boxes import Box
 from ...emulator.engines.bulk import Bytes
-from ..core import Core, actor
+from ...isa import effects
+from ..core import Core, actor, narrowest_access
 from ..happens_before.clocks import WarpClock
 from ..happens_before.flags import Flags, knows
-from ..happens_before.state import ClusterState, Flight, scope_of, semantics
+from ..happens_before.state import ClusterState, Flight
 from ..report.findings import at
 from ..shadow.global_shadow import ACTOR_SHIFT, LEVELS, Deed, GlobalShadow, pack, unpack
 from ..shadow.shadow import distinct
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from ...emulator.machine.memory import Region
     from ...emulator.program.code import Operation
 
-STRONG = ("relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "sc")
 NO_ORDER, FENCE, NOT_COMPLETE = "no order", "fence", "not complete"
 
 
@@ -44,7 +44,7 @@ class GlobalRaces(Core):
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine)
         self._buffers: dict[Region, GlobalShadow] = {}
-        self._global_granule = narrowest_store(machine)
+        self._global_granule = narrowest_access(machine, "global", writes_only=True)
         self._flags = Flags()
 
     awaits_grid = False
@@ -87,8 +87,8 @@ class GlobalRaces(Core):
         state = self.state(frame.cta)
         shadow = self.buffer(region)
         code = frame.operation
-        strong = atomic or semantics(code)[0] in STRONG
-        level = LEVELS[scope_of(code)] if strong else 0
+        strong = atomic or code.order.strong
+        level = LEVELS[code.order.scope] if strong else 0
         clocks = state.of_frame(frame)
         granules = shadow.granules(index, size, count)
         base = state.number * state.count + clocks[0].me + 1
@@ -120,7 +120,7 @@ class GlobalRaces(Core):
         else:
             shadow.note_read(shadow.reads, shadow.others, granules, numbers, state.count)
         if strong:
-            reads = not writes or (atomic and not code.instruction.opcode.startswith("red"))
+            reads = not writes or (atomic and effects.accesses(code.effects)[0].returns)
             self._flags.touched(state, frame, region, index * size, lanes, reads, writes, atomic)
 
     def _wrote(self, shadow: GlobalShadow) -> None:
@@ -220,7 +220,8 @@ class GlobalRaces(Core):
         code = operation.issuer.operation
         if self.awaits_grid:
             self.check_grid_order(state, clock, flight.cta, code, region)
-        level = 3 if "reduce" in code.instruction.opcode.split(".") else 0
+        atomic = any(one.how == effects.UPDATES for one in effects.accesses(code.effects, effects.RUN))
+        level = 3 if atomic else 0
         me = state.number * state.count + clock.me + 1
         number = pack(me, flight.number, code.pc, level, asynchronous=True)
         if not writes and not shadow.written:
@@ -367,21 +368,3 @@ class GlobalRaces(Core):
             else "CTAs of different clusters meet only by flags in global memory"
         )
         return "global-data-race", None, f"nothing orders the two: {who}, and no release that the other side acquires"
-
-
-def narrowest_store(machine: Machine) -> int:
-    """Bytes of a granule of global memory: 4, or less where the kernel stores less at a time."""
-    smallest = 4
-    for operation in machine.code.operations:
-        words = operation.instruction.opcode.split(".")
-        if words[0] not in ("st", "atom", "red") or {"shared", "shared::cta", "shared::cluster", "local"} & set(words):
-            continue
-        if any(word.startswith("param") for word in words):
-            continue
-        width = {"8": 1, "6": 2}.get(words[-1][-1:], 4) if words[-1] in NARROW else 4
-        count = {"v2": 2, "v4": 4, "v8": 8}.get(next((word for word in words if word in ("v2", "v4", "v8")), ""), 1)
-        smallest = min(smallest, width * count)
-    return smallest
-
-
-NARROW = ("b8", "u8", "s8", "b16", "u16", "s16", "f16", "bf16")

@@ -13,7 +13,7 @@ import numpy as np
 from ..core import Storing, deed, side, who
 from ..happens_before.clocks import View
 from ..happens_before.gaps import PENDING, epoch_gap, gap
-from ..happens_before.state import ClusterState, Flight, lane_masks, semantics
+from ..happens_before.state import ClusterState, Flight, lane_masks
 from ..report.explain import Conflict, classify, history_of
 from ..shadow.shadow import ASYNC, BARRIER, GENERIC, Access, Shadow, distinct
 from .global_memory import GlobalRaces
@@ -71,7 +71,7 @@ class Races(GlobalRaces):
         state = self.state(frame.cta)
         shadow = state.shadows[region]
         code = frame.operation
-        strong = atomic or semantics(code)[0] in ("relaxed", "acquire", "release", "acq_rel", "volatile", "mmio")
+        strong = atomic or code.order.strong
         granules = shadow.elements(index, size, count)
         view = state.view(frame)
         suspect = False
@@ -304,7 +304,7 @@ class Races(GlobalRaces):
         writes: bool, atomic: bool,
     ) -> None:  # fmt: skip
         """Release and acquire through memory: a lock or a flag in shared memory. PTX ISA 8.9.4."""
-        sem = semantics(frame.operation)[0]
+        sem = frame.operation.order.sem
         for at, (clock, mask) in enumerate(zip(state.of_frame(frame), lane_masks(frame, lanes), strict=True)):
             if not mask:
                 continue

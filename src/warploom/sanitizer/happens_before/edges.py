@@ -26,7 +26,7 @@ from ..core import actor
 from ..report.findings import at
 from ..shadow.shadow import BARRIER, Access
 from .clocks import Released, WarpClock
-from .state import ClusterState, Flight, Waited, lane_masks, scope_of, semantics
+from .state import ClusterState, Flight, Waited, lane_masks
 
 if TYPE_CHECKING:
     from ...emulator.engines.engine import AsyncOperation, Issuer
@@ -100,7 +100,7 @@ class Edges(Races):
                 for barrier in state.unfenced.pop(clock.me, []):
                     barrier.fenced = True
             elif key in ("fence.membar", "fence.scope", "fence.acquire_restricted", "fence.release_restricted"):
-                clock.fence(mask, scope_of(frame.operation))
+                clock.fence(mask, frame.operation.order.scope)
 
     def warp_met(self, frame: Frame) -> None:
         for clock in self.state(frame.cta).of_frame(frame):
@@ -202,7 +202,7 @@ class Edges(Races):
     def _release(
         self, state: ClusterState, barrier: MBarrier, phase: PhaseClock, released: Released, by: Issuer, remote: bool
     ) -> None:
-        sem, scope = semantics(by.operation)
+        sem, scope = by.operation.order.sem, by.operation.order.scope
         if remote and (sem == "relaxed" or scope not in WIDE):
             released = released.only_operations()
             codes = (by.operation,)
@@ -329,7 +329,7 @@ class Edges(Races):
     def mbarrier_waited(self, barrier: MBarrier, frame: Frame, lanes: np.ndarray) -> None:
         clocks: BarrierClock = barrier.clock  # type: ignore[assignment]
         state, phase = self.state(barrier.cta), clocks.previous
-        sem, scope = semantics(frame.operation)
+        sem, scope = frame.operation.order.sem, frame.operation.order.scope
         code = frame.operation
         for clock, mask in zip(state.of_frame(frame), lane_masks(frame, lanes), strict=True):
             if not mask:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..shadow.global_shadow import LEVELS
 from .clocks import Released, WarpClock, join_far
-from .state import ClusterState, lane_masks, scope_of, semantics
+from .state import ClusterState, lane_masks
 
 if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
@@ -80,8 +80,8 @@ class Flags:
     ) -> None:  # fmt: skip
         """A strong access: `offsets` in bytes, one for each of `lanes`."""
         code = frame.operation
-        sem = semantics(code)[0]
-        level = LEVELS[scope_of(code)]
+        sem = code.order.sem
+        level = LEVELS[code.order.scope]
         me: Who = (state.number, frame.cta.rank)
         for at, (clock, mask) in enumerate(zip(state.of_frame(frame), lane_masks(frame, lanes), strict=True)):
             if not mask:

@@ -6,7 +6,6 @@ Everything here dies with the cluster, so operations and accesses are numbered w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -193,36 +192,3 @@ def lane_masks(frame: Frame, lanes: np.ndarray) -> list[int]:
     for lane in lanes.tolist():
         masks[lane >> 5] |= 1 << (lane & 31)
     return masks
-
-
-def semantics(code: Operation) -> tuple[str, str]:
-    """An instruction's (semantics, scope) as written, "" where left out."""
-    return _semantics(code.instruction.opcode)
-
-
-@lru_cache(maxsize=1024)
-def _semantics(opcode: str) -> tuple[str, str]:
-    words = opcode.split(".")
-    sem = next((word for word in words if word in SEMANTICS), "")
-    scope = next((word for word in words[1:] if word in ("cta", "cluster", "gpu", "sys")), "")
-    return sem, scope
-
-
-@lru_cache(maxsize=1024)
-def _scope(opcode: str) -> str:
-    words = opcode.split(".")
-    if words[0] == "membar":
-        return {"cta": "cta", "gl": "gpu"}.get(words[1], "sys")
-    if {"volatile", "mmio"} & set(words):
-        return "sys"
-    if "sync_restrict::shared" in opcode:
-        return "cluster"
-    return _semantics(opcode)[1] or "gpu"
-
-
-def scope_of(code: Operation) -> str:
-    """The scope of a fence, an atomic or a strong access: "cta", "cluster", "gpu" or "sys". PTX ISA 8.5."""
-    return _scope(code.instruction.opcode)
-
-
-SEMANTICS = ("relaxed", "acquire", "release", "acq_rel", "sc", "volatile", "mmio", "weak")
