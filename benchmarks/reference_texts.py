@@ -29,10 +29,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from warploom import gemm
+from warploom import operators
 from warploom.cli.bench import progress
-from warploom.gemm import choice
-from warploom.gemm.gpu import EMULATED, gpu_of
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.names import any_config
@@ -45,6 +43,8 @@ from warploom.lab.problem import Problem
 from warploom.lab.roofline import grouped
 from warploom.lab.suites import Suite
 from warploom.lab.watchdog import LIMIT_S, Watchdog
+from warploom.operators import select
+from warploom.operators.spec.gpu import EMULATED, gpu_of
 from warploom.runtime import Program, build, emulate, on_gpu
 from warploom.runtime.bind import Shape
 from warploom.runtime.dispatch import named_views, place, sort_out
@@ -228,13 +228,13 @@ def chosen(duel: Duel, problem: Problem) -> Any:
     import torch
 
     gpu = gpu_of(0) if torch.cuda.is_available() else EMULATED
-    config = gemm.choose(through_library.library_problem(problem), gpu).config
-    return choice.promised(config) if isinstance(duel.kernel, Decode) else config
+    config = operators.choose(through_library.library_problem(problem), gpu).config
+    return select.promised(config) if isinstance(duel.kernel, Decode) else config
 
 
 def text_of(problem: Problem, config: Any) -> str:
     """The PTX of a configuration."""
-    return choice.kernel_of(through_library.library_problem(problem), config).ptx()
+    return select.kernel_of(through_library.library_problem(problem), config).ptx()
 
 
 def multiprocessors(array: Any) -> int:

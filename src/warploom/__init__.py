@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from . import torch as torch
     from . import types as types
     from .emulator.diagnosis.report import Report as Report
-    from .gemm import grouped_matmul as grouped_matmul
-    from .gemm import linear as linear
-    from .gemm import matmul as matmul
-    from .gemm import quantize as quantize
     from .lang import Scalar as Scalar
     from .lang import Tile as Tile
     from .lang import ptx as ptx
@@ -31,6 +27,10 @@ if TYPE_CHECKING:
     from .lang import tiles as tiles
     from .lang.kernel import Kernel as Kernel
     from .lang.kernel import kernel as kernel
+    from .operators import grouped_matmul as grouped_matmul
+    from .operators import linear as linear
+    from .operators import matmul as matmul
+    from .operators import quantize as quantize
     from .runtime import H200 as H200
     from .runtime import Program as Program
     from .runtime import TensorMap as TensorMap
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _HOME_OF = {
     **dict.fromkeys(("kernel", "reg", "smem", "ptx", "Tile", "Scalar", "tiles", "Kernel"), "lang"),
     **dict.fromkeys(("emulate", "launch", "TensorMap", "Program", "H200"), "runtime"),
-    **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize"), "gemm"),
+    **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize"), "operators"),
     "Report": "emulator.diagnosis.report",
     "config": "settings",
 }

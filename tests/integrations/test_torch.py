@@ -44,7 +44,7 @@ def test_gradients_are_those_of_the_same_formula_in_f32(activation):
 
 
 def test_both_gradients_are_products_of_this_library(monkeypatch):
-    from warploom.gemm import calls
+    from warploom.operators import calls
 
     shapes = []
     real = calls.compute
@@ -100,7 +100,7 @@ def test_compiled_with_gradients():
 
 def test_what_is_compiled_never_looks_up_addresses(monkeypatch):
     """Dynamo of torch 2.11 cannot hash an address; it would break the graph there."""
-    from warploom.gemm import calls
+    from warploom.operators import calls
 
     def refuse(*_):
         assert not torch.compiler.is_compiling(), "a compiled call looked up addresses"

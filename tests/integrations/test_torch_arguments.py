@@ -11,10 +11,10 @@ import warploom  # noqa: E402
 import warploom.torch as wt  # noqa: E402
 from tests.integrations.torch_values import close, normal  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
-from warploom.gemm import run  # noqa: E402
 from warploom.integrations.torch_arguments import meant, spelled  # noqa: E402
 from warploom.kernels.hopper.decode_config import DecodeConfig  # noqa: E402
 from warploom.kernels.hopper.description import Config  # noqa: E402
+from warploom.operators import execute  # noqa: E402
 
 F = torch.nn.functional
 WRONG = (ArgumentError, ArgumentTypeError)
@@ -34,9 +34,9 @@ def compiled(function, **options):
 def chosen(monkeypatch):
     """What each product was chosen for: the pinned configuration, and whether weights are promised to be constant."""
     seen = []
-    real = run.choose
+    real = execute.choose
     monkeypatch.setattr(
-        run,
+        execute,
         "choose",
         lambda problem, gpu, pinned=None: seen.append((pinned, problem.constant_weights)) or real(problem, gpu, pinned),
     )

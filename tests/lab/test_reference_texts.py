@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 from benchmarks import reference_texts as program  # noqa: E402
 from benchmarks import render, status  # noqa: E402
 from tests.driver.conftest import fake_driver, needs_ptxas, pretend  # noqa: E402, F401 - fixtures
-from tests.gemm.conftest import TENSORS  # noqa: E402
-from warploom import gemm  # noqa: E402
+from tests.operators.conftest import TENSORS  # noqa: E402
+from warploom import operators  # noqa: E402
 from warploom.kernels.hopper.decode_config import DecodeConfig  # noqa: E402
 from warploom.lab import evidence, operands  # noqa: E402
 from warploom.lab.roofline import grouped  # noqa: E402
@@ -66,7 +66,7 @@ def test_ours_is_launched_dependently_where_the_readme_says_that_the_text_is(due
 def test_at_every_shape_the_text_fills_the_gpu_and_ours_fits(duel: program.Duel) -> None:
     for shape in duel.shapes:
         problem = duel.problem(shape)
-        gemm.choose(library_problem(problem), pinned=program.same_idea(duel, problem))
+        operators.choose(library_problem(problem), pinned=program.same_idea(duel, problem))
         grid = program.Reference(duel.kernel).program(problem, SMS).grid
         assert grid == ((problem.n // 64 * duel.kernel.split, 1, 1) if "decode" in duel.text else (SMS, 1, 1))
 

@@ -13,8 +13,8 @@ from .output import say, say_json, say_table, table
 from .product import DTYPES, OUT_HELP, Activation, Bias, ConstantWeights, Gate, Layout, Residual, Scales, asked
 
 if TYPE_CHECKING:
-    from ..gemm.problem import Problem as Asked
     from ..lab.explanation import Explained
+    from ..operators.spec.problem import Problem as Asked
 
 
 def explain(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from ..gemm.problem import Problem
+    from ..operators.spec.problem import Problem
 
 DTYPES = "bf16, f16, f32, e4m3, e5m2, s8"
 OUT_HELP = "Type of the result; the usual one by default."
@@ -28,9 +28,9 @@ def asked(
     from dataclasses import replace
 
     from ..collective.epilogue.spec import Fusion
-    from ..gemm.problem import Problem
-    from ..gemm.together import check_together
     from ..isa.dtypes import f32
+    from ..operators.spec.problem import Problem
+    from ..operators.spec.validation import check_together
 
     plain = Problem.of(m, n, k, dtype, out=out or None, layout=layout)
     of_bias = plain.product.out if plain.product.out.bits > 8 else f32

@@ -34,7 +34,7 @@ def tune(
     """
     from dataclasses import asdict
 
-    from ..gemm.tune import tune as tune_problem
+    from ..operators.tune import tune as tune_problem
 
     if top < 1:
         raise ArgumentError("nothing would be timed", expected="--top of at least 1", got=top)

@@ -21,14 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
-from ..gemm.calls import BESIDE
-from ..gemm.eager import bounded
-from ..gemm.repeats import Template, template_of
-from ..gemm.request import Request, check_linear, read
-from ..gemm.run import run
-from ..gemm.views import transposed
 from ..isa import dtypes
 from ..isa.dtypes import bf16, f16
+from ..operators.calls import BESIDE
+from ..operators.execute import run
+from ..operators.launch_cache import bounded
+from ..operators.launch_template import Template, template_of
+from ..operators.request import Request, check_linear, read
+from ..operators.views import transposed
 from ..runtime.arrays import ArrayView, contiguous_strides, view
 from .xla_ffi import Call, Memory, handler
 

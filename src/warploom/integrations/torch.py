@@ -3,7 +3,7 @@
     import warploom.torch
     y = warploom.torch.linear(x, weight, bias, activation="silu")     # or warploom.linear, the same
 
-Three ways lead to one kernel. An eager call without a gradient goes straight to `warploom.gemm`, which knows the
+Three ways lead to one kernel. An eager call without a gradient goes straight to `warploom.operators`, which knows the
 tensors by their addresses. With a gradient it goes through an `autograd.Function`; both gradients are products of the
 same library. Under `torch.compile` it is the operator `warploom::matmul`, which has a fake implementation and a formula
 for its gradient, so that nothing breaks the graph. The operator has all of `matmul` but `scale_out=` and `amax=`: a
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError, ArgumentTypeError
-from ..gemm import calls
+from ..operators import calls
 from .torch_arguments import (
     TENSORS,
     check,

@@ -1,8 +1,8 @@
 """PyTorch: the arguments of a call in which torch has a word, looked at before any of them is used.
 
-`warploom.gemm` checks whatever it computes. Autograd, autocast and torch.compile touch the arguments before that; what
-they rely on is checked here, and brought into the form they can carry: numbers among the scales become part of alpha,
-`residual` becomes c with beta = 1, a configuration becomes text.
+`warploom.operators` checks whatever it computes. Autograd, autocast and torch.compile touch the arguments before
+that; what they rely on is checked here, and brought into the form they can carry: numbers among the scales become
+part of alpha, `residual` becomes c with beta = 1, a configuration becomes text.
 
 Where torch.compile reads a wrong argument, the graph ends before the call, which then says what is wrong as an eager
 one does; with fullgraph=True torch's error has the sentence.
@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError, ArgumentTypeError
-from ..gemm.calls import BESIDE, DEFAULTS
-from ..gemm.choice import KINDS
-from ..gemm.request import check_linear, check_residual
 from ..isa import dtypes
+from ..operators.calls import BESIDE, DEFAULTS
+from ..operators.request import check_linear, check_residual
+from ..operators.select import KINDS
 from ..runtime.arrays import view
 
 TENSORS = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "amax")

@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .. import gemm as library
+from .. import operators as library
 from ..driver import toolchain
 from ..errors import ArgumentError, WarploomError
-from ..gemm.choice import kernel_of
-from ..gemm.together import check_together
 from ..kernels.hopper.description import Config
 from ..kernels.hopper.names import large_config
+from ..operators.select import kernel_of
+from ..operators.spec.validation import check_together
 from . import roofline
 from .problem import BYTES, Problem
 from .roofline import ORDERS, Occupancy, Roofline, Waves

@@ -9,15 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .. import gemm
+from .. import operators
 from ..errors import ArgumentError, WarploomError
-from ..gemm import choice
-from ..gemm.gpu import gpu_of
 from ..isa import dtypes
 from ..kernels.hopper import block_scaled, decode, grouped, grouped_config
 from ..kernels.hopper import gemm as large
 from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Config, Fusion, Product
+from ..operators import select
+from ..operators.spec.gpu import gpu_of
 from .contenders import Prepared
 from .evidence import facts
 from .operands import Operands
@@ -68,7 +68,7 @@ def grouped_products(problem: Problem, sets: Sequence[Operands], pdl: bool | Non
 
 def chosen_config(problem: Problem) -> Any:
     """The configuration that the library runs for a problem on this GPU."""
-    return gemm.choose(library_problem(problem), gpu_of(0)).config
+    return operators.choose(library_problem(problem), gpu_of(0)).config
 
 
 def changed_config(config: Any, pdl: bool | None, constant_weights: bool) -> Any:
@@ -76,20 +76,20 @@ def changed_config(config: Any, pdl: bool | None, constant_weights: bool) -> Any
     small = isinstance(config, DecodeConfig)
     if pdl is not None:
         config = replace(config, trigger="start" if pdl else "off") if small else replace(config, pdl=pdl)
-    return choice.promised(config) if constant_weights else config
+    return select.promised(config) if constant_weights else config
 
 
 def built(problem: Problem, config: Any) -> tuple[dict[str, Any], Any]:
     """(facts of the kernel of a configuration, its program)."""
     asked = library_problem(problem)
-    kernel = choice.kernel_of(asked, config)
+    kernel = select.kernel_of(asked, config)
     if asked.promoted:
         return facts(kernel, recipe(block_scaled.build, asked.product, config)), kernel.program()
     build = decode.build if isinstance(config, DecodeConfig) else large.build
     return facts(kernel, recipe(build, asked.product, config, asked.fusion)), kernel.program()
 
 
-def library_problem(problem: Problem) -> gemm.Problem:
+def library_problem(problem: Problem) -> operators.Problem:
     """The problem as the library names it. Raises ArgumentError for a kind it has no kernel for."""
     if problem.kind == "grouped":
         raise ArgumentError("a grouped product is no problem of matmul", hint="grouped_products")
@@ -98,7 +98,7 @@ def library_problem(problem: Problem) -> gemm.Problem:
         fusion = replace(fusion, bias="column", bias_dtype=getattr(dtypes, problem.out), activation="gelu")
     elif problem.kind == "swiglu":  # the second of its two launches
         fusion = replace(fusion, activation="silu", gate=True)
-    return gemm.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out, fusion=fusion)
+    return operators.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out, fusion=fusion)
 
 
 def call_of(problem: Problem, o: Operands, config: Any = None) -> Callable[[], object]:
@@ -106,26 +106,26 @@ def call_of(problem: Problem, o: Operands, config: Any = None) -> Callable[[], o
     if problem.kind == "gemm":
         b = o.b.T
         if config is not None and not problem.scales:
-            return lambda: gemm.matmul(o.a, b, out=o.out, config=config)
+            return lambda: operators.matmul(o.a, b, out=o.out, config=config)
         if not problem.scales:
-            return lambda: gemm.matmul(o.a, b, out=o.out)
+            return lambda: operators.matmul(o.a, b, out=o.out)
         scale_b = o.scale_b if problem.scales == "tensor" else o.scale_b.T
-        return lambda: gemm.matmul(o.a, b, out=o.out, scale_a=o.scale_a, scale_b=scale_b, config=config)
+        return lambda: operators.matmul(o.a, b, out=o.out, scale_a=o.scale_a, scale_b=scale_b, config=config)
     if problem.kind == "gelu":
-        return lambda: gemm.linear(o.a, o.b, o.bias, activation="gelu", out=o.out, config=config)
+        return lambda: operators.linear(o.a, o.b, o.bias, activation="gelu", out=o.out, config=config)
     if problem.kind == "swiglu":
         # two launches: the gate's product takes the other one as its gate
         up = o.out.new_empty(o.out.shape)
 
         def call() -> None:
-            gemm.linear(o.a, o.up, out=up)
-            gemm.linear(o.a, o.b, activation="silu", gate=up, out=o.out, config=config)
+            operators.linear(o.a, o.up, out=up)
+            operators.linear(o.a, o.b, activation="silu", gate=up, out=o.out, config=config)
 
         return call
     weights = o.b.mT
     if not problem.scales:
-        return lambda: gemm.grouped_matmul(o.a, weights, offsets=o.ends, out=o.out, config=config)
+        return lambda: operators.grouped_matmul(o.a, weights, offsets=o.ends, out=o.out, config=config)
     scale_b = o.scale_b.mT
-    return lambda: gemm.grouped_matmul(
+    return lambda: operators.grouped_matmul(
         o.a, weights, offsets=o.ends, out=o.out, scale_a=o.scale_a, scale_b=scale_b, config=config
     )

@@ -35,7 +35,7 @@ MOST_OF_FUSED = {
 """The same where something is fused, by form and split tail (its end stands in the text twice): with little, and with
 two vectors along the columns, a gate, C or the maximum (160 then for an eight-bit D). A staggered consumer with a gate
 or C spills at any size, for its stores stand between wgmmas that are in flight; so do a gate, C or the maximum with a
-split tail. Tried with ptxas 13.0: `tests/gemm/test_fits.py`."""
+split tail. Tried with ptxas 13.0: `tests/operators/test_fits.py`."""
 MOST_OF_THREE = 96
 """Of a thread of three consumers: ptxas gives 512 threads 128 registers each."""
 MOST_CONSUMERS = 3

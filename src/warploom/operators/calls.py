@@ -1,0 +1,268 @@
+"""`matmul` and `linear`: the calls people make. What they mean is `reference.matmul`; how they run is `run`.
+
+A call of a kind that was seen before goes from its arguments to the driver by `eager`, without any of the rest.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..runtime.arrays import view
+from .dispatch_hook import front
+from .execute import run
+from .launch_cache import launches
+from .request import check_linear, read
+from .views import restrided, transposed
+
+_LAUNCHES = launches()
+_QUICK, _QUICK_LINEAR, _QUICK_BIASED = (_LAUNCHES.quick[name] for name in ("matmul", "linear", "biased"))
+_FREE, _FREE_LINEAR, _FREE_BIASED = (_LAUNCHES.free[name] for name in ("matmul", "linear", "biased"))
+NAMES = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "amax")
+"""Arguments that may be arrays, beside a, b and out."""
+BESIDE = ("c", "residual", "gate")
+"""Those that are shaped as D."""
+
+
+def _arguments(
+    a: Any, b: Any, *, out: Any = None, out_dtype: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
+    bias: Any = None, activation: str | None = None, residual: Any = None, gate: Any = None, scale_a: Any = None,
+    scale_b: Any = None, scale_out: Any = None, amax: Any = None, accumulate: str = "default",
+    constant_weights: bool = False, config: Any = None,
+) -> Any:  # fmt: skip
+    """The signature of `matmul`, which takes what is seldom given in one dictionary: that is cheaper to call."""
+
+
+SIGNATURE = inspect.signature(_arguments)
+DEFAULTS = {
+    name: parameter.default
+    for name, parameter in SIGNATURE.parameters.items()
+    if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "out"
+}
+
+
+def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
+    """D = A B, and what follows it, in one kernel.
+
+        x = alpha * scale_a * scale_b * (A B)
+        D = (activation(x + bias) * gate + beta * c) * scale_out        each step in f32, one rounding at the end
+
+    CUDA arrays run on their GPU, on the caller's stream, without waiting; NumPy arrays and CPU tensors in the emulator.
+
+    Args:
+        a, b: (…, M, K) and (…, K, N); leading dimensions are broadcast, one launch for each product (one for all where
+            `b` is a matrix and the rows of `a` lie evenly). bf16, f16, f32 (multiplied as tf32), s8, or any two of
+            e4m3 and e5m2. Any strides: what TMA cannot address is copied, with a CopyWarning that says what it costs.
+        out: where D goes; (…, M, N).
+        out_dtype: bf16, f16, f32, e4m3, e5m2; s32 for s8. By default a's type, bf16 for fp8.
+        c, beta: beta * c is added; c is shaped and typed as D.
+        residual: the same with beta = 1.
+        alpha: a number.
+        bias: (N,), or (M, 1) for one value a row; f32, bf16 or f16.
+        activation: "relu", "gelu" (by erf), "gelu_tanh", "silu".
+        gate: multiplies what the activation gives, (…, M, N), D's type: silu(a b) * gate is SwiGLU.
+        scale_a, scale_b: as in torch._scaled_mm: f32, one number each (or Python numbers); (M, 1) and (1, N); or, for
+            blocks of 128, (M, K/128) and (K/128, N/128).
+        scale_out: one f32 that multiplies an eight-bit output; amax: one f32 that takes the largest |x| before it.
+        accumulate: "default", "fast" (the tensor core's own sums) or "precise" (fp8: promoted to f32 every 128 of k).
+        constant_weights: your promise that no kernel that may still run writes `b`: a small-M kernel then loads it
+            while the kernel before it in the stream ends.
+        config: a configuration instead of the chosen one, or its name as `warploom explain M N K` shows it.
+
+    M or N of 0 gives an empty result; K = 0 gives the fused end of zeros.
+
+    Raises ArgumentError and ArgumentTypeError for what does not fit (nothing was launched then), CostLimitError for an
+    emulation that would take too long, DriverError, CompilationError. Tensors that require grad get a result with a
+    gradient (`warploom.torch`); with `out=` they are refused.
+    """
+    if not options:
+        try:  # the plain product of tensors that came before, written out: this is all that such a call costs
+            if out is not None:
+                check, ready, device, launch = _QUICK[a.data_ptr(), b.data_ptr(), out.data_ptr()]
+                if check(a, b, out):
+                    stream = _LAUNCHES.raw_stream(device)
+                    if status := ready[stream]():
+                        launch.check(status, stream)
+                    return out
+            else:
+                same, entry = _FREE[a.data_ptr(), b.data_ptr()]
+                if same(a, b):
+                    result = _LAUNCHES.run(entry, None)
+                    if result is not None:
+                        return result
+        except (AttributeError, KeyError, RuntimeError):  # no tensors, or none that came before
+            pass
+        return _slowly(("matmul",), {"a": a, "b": b}, out, {})
+    return _with_options("matmul", a, b, out, options)
+
+
+def _linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options: Any) -> Any:
+    """x Wᵀ + bias, as `torch.nn.functional.linear`, and whatever else `matmul` fuses.
+
+    Args:
+        x: (…, K).
+        weight: (N, K), the layout that is read fastest.
+        bias: (N,) or None.
+        out: where the result goes, (…, N).
+        options: `matmul`'s: activation, residual, gate, out_dtype, scale_a, scale_b, …
+
+    A vector x (K,) gives a vector (N,). Raises as `matmul` does.
+    """
+    if not options:
+        try:
+            if bias is None:
+                if out is None:
+                    same, entry = _FREE_LINEAR[x.data_ptr(), weight.data_ptr()]
+                    if same(x, weight):
+                        result = _LAUNCHES.run(entry, None)
+                        if result is not None:
+                            return result
+                else:
+                    check, ready, device, launch = _QUICK_LINEAR[x.data_ptr(), weight.data_ptr(), out.data_ptr()]
+                    if check(x, weight, out):
+                        stream = _LAUNCHES.raw_stream(device)
+                        if status := ready[stream]():
+                            launch.check(status, stream)
+                        return out
+            elif out is None:
+                same, entry = _FREE_BIASED[x.data_ptr(), weight.data_ptr(), bias.data_ptr()]
+                if same(x, weight, bias):
+                    result = _LAUNCHES.run(entry, None)
+                    if result is not None:
+                        return result
+            else:
+                key = x.data_ptr(), weight.data_ptr(), bias.data_ptr(), out.data_ptr()
+                check, ready, device, launch = _QUICK_BIASED[key]
+                if check(x, weight, bias, out):
+                    stream = _LAUNCHES.raw_stream(device)
+                    if status := ready[stream]():
+                        launch.check(status, stream)
+                    return out
+        except (AttributeError, KeyError, RuntimeError):
+            pass
+        if bias is None:
+            return _slowly(("linear",), {"a": x, "b": weight}, out, {})
+    return _with_options("linear", x, weight, out, {"bias": bias, **options})
+
+
+if TYPE_CHECKING:
+    matmul = _arguments
+
+    def linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options: Any) -> Any: ...
+else:
+    matmul, linear = _matmul, _linear
+    matmul.__name__ = matmul.__qualname__ = "matmul"
+    linear.__name__ = linear.__qualname__ = "linear"
+    matmul.__signature__ = SIGNATURE
+
+
+def _with_options(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
+    """A call with more than two operands."""
+    again: tuple[Any, ...] | None = None
+    compiling = _compiling()
+    if not compiling:
+        try:
+            again = _option_key(what, a, b, out, options)
+            result = _LAUNCHES.optional_again(*again, out)
+            if result is not None:
+                return result
+        except (AttributeError, TypeError, RuntimeError):  # no tensors, or what cannot be hashed
+            again = None
+    tensors: dict[str, Any] = {"a": a, "b": b}
+    static: list[Any] = [what]
+    for name, value in options.items():
+        if name not in DEFAULTS:
+            raise ArgumentTypeError(f"{what} has no argument `{name}`", expected=", ".join(DEFAULTS), got=f"{name}=")
+        if value is None or value is DEFAULTS[name]:
+            continue
+        if name in NAMES and not isinstance(value, (int, float)):
+            tensors[name] = value
+            static.append(name)
+        else:
+            static.append((name, value))
+    key = tuple(static)
+    if len(key) == 1:
+        return _slowly(key, tensors, out, {})
+    try:
+        result = None if compiling else _LAUNCHES.again(key, tuple(tensors.values()), out, again)
+    except TypeError:  # an option that cannot be hashed: the checks will say what is wrong with it
+        result = None
+    if result is not None:
+        return result
+    return _slowly(key, tensors, out, {name: value for name, value in options.items() if value is not None})
+
+
+def _option_key(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
+    """All that a call's launch depends on beside what a guard checks, and its tensors, the output not among them."""
+    key: list[Any] = [what, a.data_ptr(), b.data_ptr(), None if out is None else out.data_ptr()]
+    tensors, types = [a, b], _LAUNCHES.tensor_types
+    for name, value in options.items():
+        kind = type(value)
+        if kind in types:
+            tensors.append(value)
+            key += name, kind, value.data_ptr()
+        elif value is not None:
+            key += name, kind, value
+    return tuple(key), tensors
+
+
+def _compiling() -> bool:
+    """Whether torch.compile is reading this: then there are no addresses to look up."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_compiling()
+
+
+def _slowly(static: tuple[Any, ...], tensors: dict[str, Any], out: Any, options: dict[str, Any]) -> Any:
+    """The whole way: kinds that are known at other addresses, frameworks, checks, choice, kernel."""
+    a, b, what = tensors["a"], tensors["b"], static[0]
+    if not options and not _compiling():
+        result = _LAUNCHES.again(static, (a, b), out)
+        if result is not None:
+            return result
+    plugin = front((*tensors.values(), out))
+    if plugin is not None:
+        return plugin.dispatch(what, a, b, out, options)
+    return compute(what, tensors, out, options, static)
+
+
+def compute(
+    what: str,
+    tensors: dict[str, Any],
+    out: Any,
+    options: dict[str, Any],
+    static: tuple[Any, ...] | None = None,
+) -> Any:
+    """Check, choose and run, whatever the framework would say to it. A plug-in ends here.
+
+    tensors: the arrays of the call by name; options: all of `matmul`'s that are given.
+    """
+    a, b = tensors["a"], tensors["b"]
+    vector = False
+    if what == "linear":
+        a, b, vector = _linear_operands(a, b)
+    result = out
+    if vector:
+        if out is not None and len(shape := view(out, "out").shape) != 1:
+            raise ArgumentError("`out` has the wrong shape", expected="(N,), as x is a vector", got=shape)
+        result = None if out is None else out[None, :]
+        options = {name: value[None, :] if name in BESIDE and getattr(value, "ndim", 0) == 1 else value
+                   for name, value in options.items()}  # fmt: skip
+    request = read(a, b, {**options, "out": result}, what)
+    outcome = run(request, result)
+    if outcome.launches and static is not None and not vector:
+        _LAUNCHES.remember(static, tensors, outcome.result, outcome.launches)
+    if not vector:
+        return outcome.result
+    return out if out is not None else outcome.result[0]
+
+
+def _linear_operands(x: Any, weight: Any) -> tuple[Any, Any, bool]:
+    """(…, M, K) and (K, N) of linear's arguments, and whether x is a vector."""
+    w, seen = view(weight, "weight"), view(x, "x")
+    check_linear(seen.shape, w.shape)
+    vector = len(seen.shape) == 1
+    if vector:
+        seen = restrided(seen, (1, *seen.shape), (seen.strides[0] * max(seen.shape[0], 1), *seen.strides))
+    return seen, transposed(w), vector

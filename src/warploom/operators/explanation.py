@@ -1,0 +1,135 @@
+"""`explain(problem)`: what was chosen, from where, and what the model says of it and of the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..kernels.hopper.decode_config import DecodeConfig
+from .candidates import DECODE_FIRST, AnyConfig
+from .model import MEMORY, Estimate
+from .select import Choice, choose, kept, ranking
+from .spec.gpu import EMULATED, Gpu
+from .spec.problem import Problem
+
+SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a configuration.
+
+    Attributes:
+        problem, gpu, choice: what was asked and answered.
+        others: the model's best, with their estimates, in its order: the fastest first, but up to 128 rows of A
+            what was made for few rows before the rest. What was chosen is among them, the last where it is none of
+            the model's best.
+        candidates: how many there were.
+    """
+
+    problem: Problem
+    gpu: Gpu
+    choice: Choice
+    others: tuple[tuple[AnyConfig, Estimate], ...] = field(repr=False)
+    candidates: int = 0
+
+    def data(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "problem": self.problem.describe(),
+            "gpu": self.gpu.name,
+            "source": self.choice.source,
+            "config": self.choice.config.name(),
+            "estimate": _data(self.choice.estimate, self.problem),
+            "candidates": self.candidates,
+            "ranking": [{"config": config.name(), **_data(each, self.problem)} for config, each in self.others],
+        }
+
+    def text(self) -> str:
+        """A few lines, and a table of the best."""
+        problem, choice, estimate = self.problem, self.choice, self.choice.estimate
+        why = {
+            "pinned": "the call names it",
+            "tuned": "timed on this GPU before",
+            "shipped": "timed by the package's authors on this model of GPU",
+            "model": f"the first of {self.candidates} candidates; `warploom tune` times them",
+        }[choice.source]
+        order = "the fastest by the model first"
+        if problem.m <= DECODE_FIRST:
+            order = f"what was made for few rows (up to {DECODE_FIRST}), then the others, {order}"
+        lines = [
+            f"{problem.describe()}  on  {self.gpu.name}",
+            f"  chosen   {choice.config.name()}   ({choice.source}: {why})",
+            f"  kernel   {_kernel(choice.config)}",
+            f"  model    {estimate.time_us:.1f} us, {_rate(estimate, problem)}, bound by {estimate.bound}; "
+            f"{_waves(estimate)}, {estimate.wave_efficiency:.0%} of their places used; "
+            f"{estimate.fill:.0f} bytes a cycle into each multiprocessor; ends of tiles take {estimate.exposed:.1%}",
+            f"  assumed  {_assumed(estimate)}",
+            "",
+            f"  {order}; places: share of the waves that is used, fill: bytes a cycle",
+            "  into each multiprocessor, ends: share of the time in which tiles only end",
+            f"  {'configuration':44}{'us':>9}{'waves':>8}{'places':>8}{'fill':>7}{'ends':>8}  bound by",
+        ]
+        for number, (config, each) in enumerate(self.others):
+            if number == SHOWN:
+                lines.append("  …")
+            mark = ", chosen" if config == choice.config else ""
+            lines.append(
+                f"  {config.name():44}{each.time_us:9.1f}{each.waves:8g}{each.wave_efficiency:8.0%}{each.fill:7.0f}"
+                f"{each.exposed:8.1%}  {each.bound}{mark}"
+            )
+        return "\n".join(lines)
+
+
+def explain(problem: Problem, gpu: Gpu = EMULATED, config: Any = None) -> Explanation:
+    """What `matmul` would run for a problem on a GPU, and why.
+
+    `config`: as matmul's, to see a pinned one among the others. Raises ArgumentError where there is no kernel.
+    """
+    order, choice = ranking(problem, gpu), choose(problem, gpu, config)
+    order = [(choice.config if kept(each, problem) == choice.config else each, guess) for each, guess in order]
+    shown = order[:SHOWN]
+    if all(each != choice.config for each, _ in shown):
+        shown.append((choice.config, choice.estimate))
+    return Explanation(problem, gpu, choice, tuple(shown), len(order))
+
+
+def _data(estimate: Estimate, problem: Problem) -> dict[str, Any]:
+    return {
+        "time_us": round(estimate.time_us, 2), "tflops": round(problem.flops / estimate.time_us / 1e6, 1),
+        "waves": estimate.waves, "wave_efficiency": round(estimate.wave_efficiency, 4),
+        "activity": round(estimate.activity, 4), "fill_bytes_per_cycle": round(estimate.fill, 1),
+        "exposed": round(estimate.exposed, 4), "bound": estimate.bound,
+    }  # fmt: skip
+
+
+def _waves(estimate: Estimate) -> str:
+    return f"{estimate.waves:g} wave{'s' if estimate.waves != 1 else ''}"
+
+
+def _assumed(estimate: Estimate) -> str:
+    """Why the model's figure lies below the roof: what it takes for the clock, or for memory."""
+    if estimate.bound == "memory":
+        return (
+            f"{MEMORY / 1e6:.2f} TB/s, and time to begin and to end; a roof has the data sheet's rate and nothing else"
+        )
+    return (
+        f"a clock of {estimate.clock_mhz:.0f} MHz, as the power limit leaves it to this much work; a roof is at the "
+        "highest clock"
+    )
+
+
+def _rate(estimate: Estimate, problem: Problem) -> str:
+    if estimate.bound == "memory":
+        return f"{problem.bytes / estimate.time_us / 1e6:.2f} TB/s"
+    return f"{problem.flops / estimate.time_us / 1e6:.0f} TFLOP/s"
+
+
+def _kernel(config: AnyConfig) -> str:
+    if isinstance(config, DecodeConfig):
+        split = f", K in {config.split} parts" if config.split > 1 else ""
+        return f"small M: {config.tokens} rows of A by {config.rows} of B, {config.stages} stages{split}"
+    pair = f", pairs of CTAs share {config.shared.upper()}" if config.ctas == 2 else ""
+    tail = ", the last wave's tiles by two CTAs each" if config.split_tail else ""
+    form = config.form.replace("_", "-")
+    return f"{form}: tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages{pair}{tail}"

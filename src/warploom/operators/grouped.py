@@ -1,0 +1,362 @@
+"""`grouped_matmul`: rows of A in groups, each group with a matrix of its own, in one launch (mixture of experts).
+
+Two ways to say which rows are whose, as `torch._grouped_mm` and its peers have them:
+
+    contiguous   a (Rows, K), offsets (Groups,): rows up to offsets[g] that no earlier group has are group g's
+    masked       a (Groups, Room, K), sizes (Groups,): the first sizes[g] rows of a[g] are group g's
+
+Offsets and sizes lie on the GPU and are read there: nothing waits for them, and the tile is chosen by the average.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..collective.tile.sizes import MOST_GROUPS
+from ..errors import ArgumentError, ArgumentTypeError
+from ..isa import dtypes
+from ..isa.dtypes import DType, f32, s8, s32, s64
+from ..kernels.hopper.description import ACTIVATIONS, Config, Fusion, Product
+from ..kernels.hopper.grouped_config import choose
+from ..runtime import on_cpu, on_gpu
+from ..runtime.arrays import ArrayView, view
+from ..runtime.bind import Shape
+from ..runtime.dispatch import Call
+from ..runtime.machine import H200
+from ..runtime.program import Program
+from ..settings import config as settings
+from .execute import Launched
+from .kernel_cache import kept
+from .launch_cache import launches
+from .request import BIAS_TYPES
+from .spec.gpu import EMULATED, check_gpu, gpu_of
+from .spec.problem import product_of
+from .views import (
+    copy_into,
+    new_array,
+    padded_like,
+    restrided,
+    rows_addressable,
+    rows_storable,
+    to_array,
+    transposed,
+    with_rows,
+)
+
+
+def grouped_matmul(
+    a: Any,
+    b: Any,
+    *,
+    offsets: Any = None,
+    sizes: Any = None,
+    out: Any = None,
+    out_dtype: Any = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    bias: Any = None,
+    activation: str | None = None,
+    config: Any = None,
+) -> Any:
+    """D[rows of g] = activation(scale_a scale_b (A[rows of g] B[g]) + bias[g]), for every group g, in one launch.
+
+    Args:
+        a: (Rows, K) with `offsets`, (Groups, Room, K) with `sizes`.
+        b: (Groups, K, N), each matrix contiguous along k: a weight stored (Groups, N, K) is passed as w.mT.
+        offsets: (Groups,) s32, where each group ends; ascending, at most Rows.
+        sizes: (Groups,) s32, how many rows of each group's room are filled.
+        out: (Rows, N) or (Groups, Room, N). Rows of no group are not written.
+        out_dtype: bf16, f16, f32; s32 for s8.
+        scale_a, scale_b: f32, one number each; or one for each row of `a`, (Rows, 1) or (Groups, Room, 1), and one for
+            each column of each matrix of `b`, (Groups, 1, N).
+        bias: (Groups, N), f32, bf16 or f16.
+        activation: as matmul's.
+        config: a cooperative configuration of one CTA, or its name; see `kernels.hopper.grouped`.
+
+    bf16, f16, e4m3 and e5m2, s8, f32 as tf32. Raises ArgumentError, ArgumentTypeError.
+    """
+    if (offsets is None) == (sizes is None):
+        raise ArgumentError("grouped_matmul takes either offsets= or sizes=", expected="one of them")
+    what, marks = ("offsets", offsets) if sizes is None else ("sizes", sizes)
+    named = {"a": a, "b": b, "marks": marks, "scale_a": scale_a, "scale_b": scale_b, "bias": bias}
+    tensors = {name: value for name, value in named.items() if value is not None}
+    static = ("grouped", what, out_dtype, activation, config, *tensors)
+    if out is not None:
+        found = launches().again(static, tuple(tensors.values()), out)
+        if found is not None:
+            return found
+    if isinstance(config, str):
+        from ..kernels.hopper.names import large_config
+
+        config = large_config(config)
+    if config is not None and not isinstance(config, Config):
+        raise ArgumentTypeError(
+            "config= is no configuration of a kernel", expected="kernels.hopper.description.Config", got=repr(config)
+        )
+    _no_gradient(tensors)
+    group = read(tensors, what, out, out_dtype, activation)
+    result = out if out is not None else _zeros(group.views["a"], group.shape, group.product.out)
+    target = replace(view(result, "out"), writable=True)
+    if target.shape != group.shape or target.dtype is not group.product.out:
+        raise ArgumentError(
+            "`out` has the wrong shape or type", expected=f"{group.shape} {group.product.out}", got=target.describe()
+        )
+    if group.k == 0 and 0 not in group.shape and (out is not None or bias is not None):
+        raise ArgumentError("a grouped product over no k is zeros, and nothing else", expected="no out= and no bias=")
+    if 0 in (*group.shape, group.k, group.groups):
+        return result
+    gpu = EMULATED if group.views["a"].device == "cpu" else gpu_of(group.views["a"].index)
+    check_gpu(gpu, "grouped_matmul")
+    launched = run(group, target, config or choose(group.rows, group.groups, group.n, gpu.sms))
+    if launched is not None and out is not None:
+        launches().remember(static, tensors, result, [launched])
+    return result
+
+
+def _no_gradient(tensors: dict[str, Any]) -> None:
+    """Raise where autograd waits for a gradient, which it would silently not get."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return
+    for name, value in tensors.items():
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            raise ArgumentError(
+                f"`{name}` requires a gradient, and grouped_matmul has none",
+                expected="tensors without requires_grad",
+                hint="call it under torch.no_grad()",
+            )
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A call whose arguments were checked.
+
+    Attributes:
+        views: of its arrays, by name; "marks" are the offsets or the sizes, as `what` says.
+        rows, groups, k, n: rows of all rooms together.
+        shape: of the result.
+    """
+
+    views: dict[str, ArrayView]
+    what: str
+    product: Product
+    fusion: Fusion
+    rows: int
+    groups: int
+    k: int
+    n: int
+    shape: tuple[int, ...]
+
+
+def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activation: str | None) -> Grouped:
+    """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
+    views = {name: view(value, what if name == "marks" else name) for name, value in tensors.items()}
+    left, right, marks = views["a"], views["b"], views["marks"]
+    rank = 2 if what == "offsets" else 3
+    if len(left.shape) != rank or len(right.shape) != 3:
+        form = "(Rows, K)" if rank == 2 else "(Groups, Room, K)"
+        raise ArgumentError(
+            "the operands have other ranks", expected=f"a {form}, b (Groups, K, N)", got=f"{left.shape}, {right.shape}"
+        )
+    groups, k, n = right.shape
+    if left.shape[-1] != k:
+        raise ArgumentError(
+            "the inner sizes of `a` and `b` differ",
+            expected=f"b of shape ({groups}, {left.shape[-1]}, N)",
+            got=right.shape,
+            hint="a weight stored (Groups, N, K) is passed as w.mT",
+        )  # fmt: skip
+    wanted = None if out_dtype is None else dtypes.of(out_dtype)
+    product = product_of(left.dtype, right.dtype, wanted or (view(out, "out").dtype if out is not None else None))
+    if product.out.bits == 8:
+        raise ArgumentTypeError(
+            "grouped_matmul gives no eight-bit result", expected="out_dtype bf16, f16 or f32", got=str(product.out),
+            hint="a scale for each group would have to be known first",
+        )  # fmt: skip
+    if groups > MOST_GROUPS:
+        raise ArgumentError("there are too many groups for one launch", expected=f"at most {MOST_GROUPS}", got=groups)
+    _check_marks(marks, what, groups, left.shape[-2])
+    if len({(each.device, each.index) for each in views.values()}) > 1:
+        raise ArgumentError(
+            "the arguments of grouped_matmul are on different devices",
+            expected="all on one GPU, or all on the CPU",
+            got=f"`a` on {left.place}, `b` on {right.place}, the groups on {marks.place}",
+        )
+    if rank == 3 and left.shape[0] != groups:
+        raise ArgumentError("`a` has another number of groups than `b`", expected=groups, got=left.shape[0])
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ArgumentError(f"there is no activation {activation!r}", expected=", ".join(ACTIVATIONS), got=activation)
+    scales = _scales(views, product, left, groups, n)
+    bias = views.get("bias")
+    if bias is not None and (bias.shape != (groups, n) or bias.dtype not in BIAS_TYPES):
+        raise ArgumentError(
+            "`bias` has the wrong shape or type", expected=f"({groups}, {n}) f32, bf16 or f16", got=bias.describe()
+        )
+    fusion = Fusion(
+        scales=scales, bias=None if bias is None else "column", bias_dtype=None if bias is None else bias.dtype,
+        activation=activation,
+    )  # fmt: skip
+    if product.a is s8 and not fusion.empty:
+        raise ArgumentTypeError("s8 x s8 gives exact s32 sums, and nothing is fused into them", expected="only a and b")
+    rows = left.size // k if k else 0
+    return Grouped(views, what, product, fusion, rows, groups, k, n, (*left.shape[:-1], n))
+
+
+def _scales(views: dict[str, ArrayView], product: Product, left: ArrayView, groups: int, n: int) -> str | None:
+    """Their kind; what `views` has of them becomes as the kernel takes it."""
+    given = [views[name] for name in ("scale_a", "scale_b") if name in views]
+    if not given:
+        return None
+    rows = (*left.shape[:-1], 1)
+    if len(given) == 2 and all(each.dtype is f32 for each in given):
+        a, b = given
+        if a.size == b.size == 1 and (a.shape != rows or b.shape != (groups, 1, n)):
+            return "tensor"
+        if a.shape in (rows, rows[:-1]) and b.shape in ((groups, 1, n), (groups, n)):
+            return "row"
+    raise ArgumentError(
+        "`scale_a` and `scale_b` do not go with the operands",
+        expected=f"two f32 arrays: one number each, or {rows} and {(groups, 1, n)}",
+        got=", ".join(each.describe() for each in given),
+    )
+
+
+@lru_cache(maxsize=64)
+def _program(product: Product, config: Config, fusion: Fusion, what: str, folder: Path | None) -> Program:
+    """The kernel's program; with a folder, from the disk or put there."""
+
+    def trace() -> Program:
+        from ..kernels.hopper import grouped
+
+        return grouped.build(product, config, fusion, what).program()
+
+    return trace() if folder is None else kept(f"grouped {(product, config, fusion, what)!r}", trace, folder)
+
+
+def run(group: Grouped, target: ArrayView, config: Config) -> Launched | None:
+    """One launch; what is needed to repeat it, on a GPU and where nothing was copied."""
+    views, rank = group.views, len(group.shape)
+    folder = None if views["a"].device == "cpu" else settings.cache_dir
+    program = _program(group.product, config, group.fusion, group.what, folder)
+    copied: list[str] = []
+
+    def noted(name: str, made: ArrayView, source: ArrayView) -> ArrayView:
+        if made.pointer != source.pointer:
+            copied.append(name)
+        return made
+
+    left, right = views["a"], transposed(views["b"])
+    flat = restrided(left, (group.rows, group.k), left.strides[-2:]) if rank == 2 else _flat(left, "a")
+    stored = target if rank == 2 else _flat(target, "out")
+    if not rows_storable(stored):
+        raise ArgumentError(
+            "the rows of the result are no whole 16-byte pieces, which are what TMA stores",
+            expected=f"N a multiple of {16 // group.product.out.bytes}, rows at multiples of 16 bytes",
+            got=f"N = {group.n}, strides {target.strides} bytes",
+        )
+    given: dict[str, ArrayView] = {
+        "A": noted("a", _rows(flat, "a"), left),
+        "B": noted("b", _rows(_flat(right, "b"), "b"), right),
+        "Marks": noted("marks", _narrow(views["marks"], s32), views["marks"]),
+        "D": with_rows(stored),
+    }
+    for name in ("scale_a", "scale_b", "bias"):
+        if name in views:
+            line = _line(views[name], name)
+            given[name] = noted(name, line, views[name])
+    call = Call(program, tuple(given[spec.name] for spec in program.arrays), {})
+    if left.device == "cpu":
+        _emulate(call, group, config)
+        return None
+    prepared, _ = on_gpu.run(call, list(call.given), Shape(), None)
+    if copied:
+        return None
+    names = {"A": "a", "B": "b", "Marks": "marks", "D": "out"}
+    return Launched(program, prepared, tuple(names.get(spec.name, spec.name) for spec in program.arrays), call.given)
+
+
+def _emulate(call: Call, group: Grouped, config: Config) -> None:
+    options = settings.emulator
+    tiles = (group.rows // config.tile_m + group.groups) * -(-group.n // config.tile_n)
+    report = on_cpu.run(
+        call, list(call.given), Shape(), H200(sms=min(EMULATED.sms, tiles)), check=options.check,
+        schedule=options.schedule, seed=options.seed, max_steps=None,
+    )  # fmt: skip
+    if options.check:
+        report.raise_on_findings()
+
+
+def _check_marks(marks: ArrayView, name: str, groups: int, rows: int) -> None:
+    if marks.dtype not in (s32, s64):
+        raise ArgumentTypeError(f"`{name}` has the wrong type", expected="s32", got=marks.describe())
+    if marks.shape != (groups,):
+        raise ArgumentError(
+            f"`{name}` has another length than there are groups", expected=f"({groups},)", got=marks.shape
+        )
+    if marks.device != "cpu" or marks.host is None or not groups:
+        return  # nobody waits for a GPU to look; the kernel leaves out what lies outside
+    given = marks.host
+    if name == "offsets" and np.any(np.diff(given, prepend=0) < 0):
+        raise ArgumentError("`offsets` descend", expected="where each group ends, ascending", got=given.tolist())
+    if given.min() < 0 or given.max() > rows:
+        room = "rows of `a`" if name == "offsets" else "rows of a group's room"
+        raise ArgumentError(f"`{name}` lie outside `a`", expected=f"0 to {rows}, the {room}", got=given.tolist())
+
+
+def _narrow(array: ArrayView, dtype: DType) -> ArrayView:
+    """The marks in the type that the kernel reads, contiguous."""
+    if array.dtype is dtype and array.contiguous:
+        return array
+    copy = replace(view(new_array(array, array.shape, dtype), "marks"), writable=True)
+    if array.host is not None and copy.host is not None:
+        copy.host[...] = array.host.astype(np.int32)
+    else:
+        to_array(copy).copy_(to_array(array))
+    return copy
+
+
+def _line(array: ArrayView, name: str) -> ArrayView:
+    """All elements in a row, in the order of the indices."""
+    if not array.contiguous:
+        copy = replace(view(new_array(array, array.shape, array.dtype), name), writable=True)
+        copy_into(copy, array)
+        array = copy
+    return restrided(array, (array.size,), (array.dtype.bytes,))
+
+
+def _flat(array: ArrayView, name: str) -> ArrayView:
+    """(Groups, R, C) as (Groups * R, C), copied where the groups have gaps between them."""
+    groups, rows, columns = array.shape
+    outer, inner, last = array.strides
+    if groups == 1 or outer == rows * inner:
+        return restrided(array, (groups * rows, columns), (inner, last))
+    if name == "out":
+        raise ArgumentError(
+            "the groups of `out` have gaps between them", expected="a contiguous array", got=array.strides
+        )
+    copy = replace(view(new_array(array, array.shape, array.dtype), name), writable=True)
+    copy_into(copy, array)
+    return restrided(copy, (groups * rows, columns), copy.strides[-2:])
+
+
+def _rows(array: ArrayView, name: str) -> ArrayView:
+    """A matrix that TMA can read, copied where it cannot."""
+    if rows_addressable(array):
+        return with_rows(array)
+    copy = padded_like(array, array.shape, array.dtype)
+    copy_into(copy, array)
+    return with_rows(copy)
+
+
+def _zeros(model: ArrayView, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A result whose rows of no group are zeros."""
+    result = new_array(model, shape, dtype)
+    made = replace(view(result, "out"), writable=True)
+    (made.host if made.host is not None else to_array(made))[...] = 0
+    return result

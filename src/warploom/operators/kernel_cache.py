@@ -1,0 +1,173 @@
+"""The program that a choice runs: traced once, and kept on disk beside its cubin, so that a new process traces nothing.
+
+What is kept is of one state of the package's sources, whose hash is part of its name, as are the product, the fused end
+and the configuration; sizes are not. It lies in the cache of cubins and is trusted as they are (`driver.cache`).
+
+A chosen configuration that turns out not to build gives way to the next best, and a warning says so once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import CompilationError, OtherKernelWarning, TraceError
+from ..isa import dtypes
+from ..isa.dtypes import DType
+from ..runtime import on_gpu
+from ..runtime.program import Program
+from ..settings import config as settings
+from .candidates import AnyConfig
+from .select import Choice, kernel_of, key_of, ranking
+from .spec.gpu import Gpu
+from .spec.problem import TMA_BYTES, Problem
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ("asm", "collective", "isa", "kernels", "lang", "runtime", "operators/select.py")
+"""What a text depends on, beside its key."""
+_PACKAGE = __name__.partition(".")[0]
+
+
+class Replaced:
+    """Configurations that did not build, and what runs instead, by problem."""
+
+    def __init__(self) -> None:
+        self.choices: dict[Any, Choice] = {}
+
+
+@lru_cache(maxsize=1)
+def replaced() -> Replaced:
+    """The process's record."""
+    return Replaced()
+
+
+def ready(problem: Problem, gpu: Gpu, choice: Choice, device: int | None = None) -> tuple[Choice, Program]:
+    """A choice and its program; with the number of a GPU, one that was built for it.
+
+    Raises CompilationError or TraceError where a pinned configuration, or every candidate, does not build.
+    """
+    key = replace(problem, batch=()), gpu, choice.config
+    if choice.source != "pinned":
+        choice = replaced().choices.get(key, choice)
+    try:
+        return choice, _built(problem, gpu, choice.config, device)
+    except (CompilationError, TraceError) as error:
+        if choice.source == "pinned":
+            raise
+        first = error
+    for config, estimate in ranking(problem, gpu):
+        if config == choice.config:
+            continue
+        try:
+            program = _built(problem, gpu, config, device)
+        except (CompilationError, TraceError):
+            continue
+        warnings.warn(
+            f"{choice.config.name()}, which was chosen for {key_of(problem)}, does not build here: {first.what}. "
+            f"{config.name()} runs in its place; please report this",
+            OtherKernelWarning,
+            stacklevel=2,
+        )
+        replaced().choices[key] = Choice(config, "model", estimate)
+        return replaced().choices[key], program
+    raise first
+
+
+def _built(problem: Problem, gpu: Gpu, config: AnyConfig, device: int | None) -> Program:
+    program = program_of(problem, config, keep=device is not None)
+    if device is not None:
+        from ..driver import library
+
+        with library.load().activated(device):
+            on_gpu.build(program, on_gpu.target_for(program, gpu.arch))
+    return program
+
+
+def program_of(problem: Problem, config: AnyConfig, *, keep: bool) -> Program:
+    """The program of a configuration; `keep`: from the disk, or put there."""
+    whole = problem.n * problem.product.out.bytes % TMA_BYTES == 0
+    free = replace(problem, m=1, n=TMA_BYTES if whole else 1, k=1, batch=(), constant_weights=False)
+    return _program(free, config, settings.line_info, settings.cache_dir if keep else None)
+
+
+@lru_cache(maxsize=1024)
+def _program(problem: Problem, config: AnyConfig, line_info: bool, folder: Path | None) -> Program:
+    if folder is None:
+        return kernel_of(problem, config).program()
+    return kept(f"{problem!r} {config!r}", lambda: kernel_of(problem, config).program(), folder)
+
+
+def kept(key: str, trace: Callable[[], Program], folder: Path) -> Program:
+    """The program of a key, which says all that it depends on beside the sources: from the disk, else traced."""
+    from ..driver import cache
+
+    made: list[Program] = []
+
+    def make() -> cache.Entry:
+        made.append(trace())
+        return cache.Entry(to_bytes(made[0]), "", "trace")
+
+    try:
+        entry, _ = cache.builds().get(
+            cache.key_of("program", sources(), key, str(settings.line_info)), folder, make
+        )  # fmt: skip
+    except (pickle.PicklingError, AttributeError, TypeError):
+        if not made:
+            raise
+        return made[0]  # a rule of it has no name by which another process would find it
+    return made[0] if made else from_bytes(entry.cubin)
+
+
+@lru_cache(maxsize=1)
+def sources() -> str:
+    """A hash over the package's files that a text depends on."""
+    digest = hashlib.sha256()
+    for name in SOURCES:
+        place = ROOT / name
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            data = path.read_bytes()
+            digest.update(f"{path.relative_to(ROOT)} {len(data)}\n".encode())
+            digest.update(data)
+    return digest.hexdigest()
+
+
+# -- bytes ---------------------------------------------------------------------------------------------------------
+
+
+class _Writer(pickle.Pickler):
+    def persistent_id(self, value: Any) -> Any:
+        """Types of elements are known by their identity."""
+        return value.name if isinstance(value, DType) else None
+
+
+class _Reader(pickle.Unpickler):
+    def persistent_load(self, name: Any) -> Any:
+        """The type of that name."""
+        return dtypes.ALL[name]
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Only what is the package's own. Raises UnpicklingError for anything else."""
+        if module.partition(".")[0] != _PACKAGE:
+            raise pickle.UnpicklingError(f"{module}.{name} is no part of a program")
+        return super().find_class(module, name)
+
+
+def to_bytes(program: Program) -> bytes:
+    """A program as a file has it."""
+    file = io.BytesIO()
+    _Writer(file, protocol=5).dump(program)
+    return file.getvalue()
+
+
+def from_bytes(data: bytes) -> Program:
+    """The program in such bytes."""
+    program = _Reader(io.BytesIO(data)).load()
+    assert isinstance(program, Program)
+    return program

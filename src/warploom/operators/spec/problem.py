@@ -1,0 +1,174 @@
+"""What is to be computed, without the arrays: sizes, types, layouts, what is fused into the end.
+
+A `Problem` is frozen and hashable: it is the key of a choice of kernel, and everything the model needs to know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa import dtypes
+from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32, s8, s32, tf32
+from ...kernels.hopper.description import Fusion, Product
+
+EIGHT_BIT_FLOATS = (e4m3, e5m2)
+OPERANDS = (bf16, f16, f32, e4m3, e5m2, s8)
+"""Types of A and B as arrays have them; f32 is multiplied as tf32."""
+FLOAT_RESULTS = (bf16, f16, f32, e4m3, e5m2)
+ACCUMULATE = ("default", "fast", "precise")
+LAYOUTS = ("tn", "nn", "nt", "tt")
+TMA_BYTES = 16
+"""What the address and the strides of an array that TMA reads or writes are multiples of (PTX ISA 5.5)."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """D (m, n) = A (m, k) times B (k, n), `batch` times, with its fused end.
+
+    Attributes:
+        m, n, k: sizes of one product.
+        product: types, and which dimension of A and of B is contiguous.
+        fusion: what follows the product.
+        batch: leading sizes; () for one product.
+        accumulate: "default", "fast" (the tensor core's own, fewer bits for fp8) or "precise".
+        constant_weights: the promise that no kernel still running writes B.
+        scale_a_major, scale_b_major: of scales of blocks: "K" where the blocks of k are contiguous, else "MN".
+    """
+
+    m: int
+    n: int
+    k: int
+    product: Product = Product()
+    fusion: Fusion = Fusion()
+    batch: tuple[int, ...] = ()
+    accumulate: str = "default"
+    constant_weights: bool = False
+    scale_a_major: str = "MN"
+    scale_b_major: str = "K"
+
+    @classmethod
+    def of(
+        cls, m: int, n: int, k: int, dtype: object = bf16, *, out: object = None, layout: str = "tn",
+        b_dtype: object = None, fusion: Fusion = Fusion(), batch: tuple[int, ...] = (),  # noqa: B008 - frozen
+    ) -> Problem:  # fmt: skip
+        """A problem by its sizes, as the command line names it.
+
+        Args:
+            dtype, b_dtype: of A and of B ("bf16", "float8_e4m3fn", a NumPy or torch dtype); B's is A's by default.
+            out: of D; A's for 16-bit types, bf16 for fp8, f32 for f32, s32 for s8.
+            layout: one letter for A and one for B, as cuBLAS names them: A is "t" where it is row-major (k contiguous)
+                and "n" where it is column-major; B is "n" where k is contiguous (stored N x K, as a torch weight)
+                and "t" where it is row-major. "tn" is `F.linear`, "tt" is `a @ b` of two row-major matrices.
+
+        Raises ArgumentError for sizes below 1 or an unknown layout, ArgumentTypeError for types.
+        """
+        for name, size in (("m", m), ("n", n), ("k", k)):
+            if not isinstance(size, int) or size < 1:
+                raise ArgumentError(f"{name} is no size", expected="a whole number of at least 1", got=repr(size))
+        if layout not in LAYOUTS:
+            raise ArgumentError("there is no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
+        a = dtypes.of(dtype)
+        b = a if b_dtype is None else dtypes.of(b_dtype)
+        product = product_of(a, b, None if out is None else dtypes.of(out))
+        product = replace(product, a_major="K" if layout[0] == "t" else "MN", b_major="K" if layout[1] == "n" else "MN")
+        return cls(m, n, k, product, fusion, batch)
+
+    @property
+    def count(self) -> int:
+        """How many products."""
+        return prod(self.batch)
+
+    @property
+    def promoted(self) -> bool:
+        """Whether eight-bit sums go to f32 registers at every 128 of k: block scales, or precise accumulation."""
+        eight = self.product.a in EIGHT_BIT_FLOATS
+        return self.fusion.scales == "block128" or (eight and self.accumulate == "precise")
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions of all products."""
+        return 2 * self.m * self.n * self.k * self.count
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of A, B, D, and a fused gate and C, each once."""
+        results = 1 + self.fusion.gate + self.fusion.addend
+        return self.count * (
+            self.m * self.k * self.product.a.bytes
+            + self.n * self.k * self.product.b.bytes
+            + self.m * self.n * self.product.out.bytes * results
+        )
+
+    @property
+    def layout(self) -> str:
+        """ "tn" and so on, as `of` takes it."""
+        return ("t" if self.product.a_major == "K" else "n") + ("n" if self.product.b_major == "K" else "t")
+
+    def describe(self) -> str:
+        """ "4096x4096x4096 bf16 x bf16 -> bf16, tn", with what is fused."""
+        batch = "x".join(map(str, self.batch)) + " of " if self.batch else ""
+        words = [
+            f"{batch}{self.m}x{self.n}x{self.k} {self.product.a} x {self.product.b} -> {self.product.out}",
+            self.layout,
+        ]
+        if not self.fusion.empty:
+            words.append("fused: " + ", ".join(fused_words(self.fusion)))
+        return ", ".join(words)
+
+
+def fused_words(fusion: Fusion) -> list[str]:
+    """What is fused, in the order in which it happens."""
+    words = []
+    if fusion.scales:
+        words.append(f"{fusion.scales} scales")
+    if fusion.alpha:
+        words.append("alpha")
+    if fusion.bias:
+        words.append(f"bias of the {fusion.bias}")
+    if fusion.activation:
+        words.append(fusion.activation)
+    if fusion.gate:
+        words.append("gate")
+    if fusion.addend:
+        words.append("beta C")
+    if fusion.scale_out:
+        words.append("scale of the output")
+    if fusion.amax:
+        words.append("amax")
+    return words
+
+
+def product_of(a: DType, b: DType, out: DType | None) -> Product:
+    """The product of arrays of these types; f32 arrays are multiplied as tf32.
+
+    Raises ArgumentTypeError for types that do not go together.
+    """
+    for name, dtype in (("a", a), ("b", b)):
+        if dtype not in OPERANDS and dtype is not tf32:
+            raise ArgumentTypeError(
+                f"`{name}` is of a type that matmul does not multiply",
+                expected=", ".join(map(str, OPERANDS)),
+                got=dtype,
+                hint="convert it first" if dtype.is_float else None,
+            )
+    if a is not b and not (a in EIGHT_BIT_FLOATS and b in EIGHT_BIT_FLOATS):
+        raise ArgumentTypeError(
+            "the types of `a` and `b` do not go together",
+            expected="the same type twice, or two of e4m3 and e5m2",
+            got=f"{a} and {b}",
+            hint="convert one of them",
+        )
+    if out is None:
+        out = s32 if a is s8 else bf16 if a in EIGHT_BIT_FLOATS else f32 if a is tf32 else a
+    if out is tf32:
+        out = f32
+    wanted = (s32,) if a is s8 else FLOAT_RESULTS
+    if out not in wanted:
+        raise ArgumentTypeError(
+            f"{a} x {b} does not give {out}", expected=", ".join(map(str, wanted)), got=out, hint="see out_dtype="
+        )
+    if a is f32 or a is tf32:
+        return Product(tf32, tf32, out)
+    return Product(a, b, out)

@@ -1,0 +1,109 @@
+"""The scales among the arguments of `matmul`: which kind they are, and how those of blocks lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa.dtypes import DType, f32, s8
+from ...runtime.arrays import ArrayView, view
+from ..views import restrided, transposed
+from .problem import Problem
+
+SCALES = ("tensor", "row", "block128")
+"""Their kinds: one number, one for each row of A and column of B, one for each block."""
+BLOCK = 128
+"""Elements of k, and of n, that share one scale of a block-scaled product."""
+
+
+def as_float(value: Real, name: str) -> float:
+    """A number among the arguments. Raises ArgumentError where it is too large for a float."""
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"{name}= is too large", expected="a number that a float holds") from None
+
+
+def read_scales(
+    options: Mapping[str, Any], dtype: DType, m: int, n: int, k: int, precise: bool = False
+) -> tuple[ArrayView | None, ArrayView | None, str | None, float]:
+    """scale_a, scale_b as the kernel takes them, their kind, and what numbers among them multiply alpha by.
+
+    precise: shapes that are those of rows and of blocks (N = 1, K = 128) are taken as blocks.
+    """
+    given = {name: options.get(name) for name in ("scale_a", "scale_b")}
+    numbers = {name: value for name, value in given.items() if isinstance(value, Real)}
+    if all(value is None for value in given.values()):
+        return None, None, None, 1.0
+    if dtype is s8:
+        raise ArgumentTypeError("s8 x s8 gives exact s32 sums, which are not scaled", expected="no scale_a=, scale_b=")
+    factor = 1.0
+    for name, value in numbers.items():
+        factor *= as_float(value, name)
+    arrays = {name: view(value, name) for name, value in given.items() if value is not None and name not in numbers}
+    if not arrays:
+        return None, None, None, factor
+    if len(arrays) < 2:
+        (missing,) = set(given) - set(arrays)
+        (have,) = arrays
+        raise ArgumentError(
+            f"`{have}` is an array and `{missing}` is not",
+            expected="two arrays: one number each, or one for each row of a and one for each column of b",
+            got=f"{missing}={given[missing]!r}",
+        )
+    for name, array in arrays.items():
+        if array.dtype is not f32:
+            raise ArgumentTypeError(f"`{name}` has the wrong type", expected="f32", got=array.describe())
+    a, b = arrays["scale_a"], arrays["scale_b"]
+    if a.size == 1 and b.size == 1 and (m, n) != (1, 1) or (a.shape in ((), (1,)) and b.shape in ((), (1,))):
+        return restrided(a, (1,), (4,)), restrided(b, (1,), (4,)), "tensor", factor
+    blocks = -(-k // BLOCK)
+    of_blocks = a.shape == (m, blocks) and b.shape == (blocks, -(-n // BLOCK))
+    if of_blocks and precise:
+        return a, b, "block128", factor
+    if a.shape in ((m, 1), (m,)) and b.shape in ((1, n), (n,)):
+        along_b = b.strides[-1]
+        return restrided(a, (m,), (a.strides[0],)), restrided(b, (n,), (along_b,)), "row", factor
+    if of_blocks:
+        return a, b, "block128", factor
+    raise ArgumentError(
+        "`scale_a` and `scale_b` have shapes that do not go together",
+        expected=f"one number each; or ({m}, 1) and (1, {n}); or, for blocks of {BLOCK}, ({m}, {blocks}) and "
+        f"({blocks}, {-(-n // BLOCK)})",
+        got=f"{a.shape} and {b.shape}",
+    )
+
+
+def check_blocks(kind: str | None, k: int) -> None:
+    """Raise ArgumentError where a kernel that has one scale for each block cannot take these."""
+    if kind == "row":
+        raise ArgumentError(
+            'accumulate="precise" takes one scale for a whole block of 128 columns of `b`',
+            expected="scales of the tensors, or of blocks of 128",
+            got="one scale for each row of a and each column of b",
+        )
+    if k % BLOCK:
+        raise ArgumentError(
+            f"sums are promoted every {BLOCK} of k", expected=f"K a multiple of {BLOCK}", got=k, hint="pad with zeros"
+        )
+
+
+def with_majors(problem: Problem, a: ArrayView | None, b: ArrayView | None) -> Problem:
+    """A problem with scales of blocks, told how a (M, K/128) and b (K/128, N/128) lie in memory.
+
+    The kernel reads either layout; what is contiguous in neither is copied into the usual one, and so is one number,
+    which stands for all blocks.
+    """
+    if _only_as_it_is(a):
+        problem = replace(problem, scale_a_major="K")
+    if _only_as_it_is(b):
+        problem = replace(problem, scale_b_major="MN")
+    return problem
+
+
+def _only_as_it_is(scales: ArrayView | None) -> bool:
+    """Whether scales of blocks are contiguous, and would not be if they were transposed."""
+    return scales is not None and scales.size > 1 and scales.contiguous and not transposed(scales).contiguous

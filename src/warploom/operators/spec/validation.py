@@ -1,0 +1,58 @@
+"""What goes together in a product: types, what is fused into its end, scales, how sums are promoted.
+
+`matmul` asks it of its arguments, `warploom tune` and `warploom explain` of their options: one rule for all of them.
+"""
+
+from __future__ import annotations
+
+from ...collective.epilogue.spec import ACTIVATIONS, Fusion
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa.dtypes import s8
+from ...kernels.hopper.description import Product
+from .problem import EIGHT_BIT_FLOATS, Problem
+from .scales import SCALES, check_blocks
+
+
+def check_activation(activation: object) -> None:
+    """Raise ArgumentError for what is no activation; None is none."""
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ArgumentError(
+            f"there is no activation {activation!r}", expected=", ".join(ACTIVATIONS) + ", or None", got=activation
+        )
+
+
+def check_integers(product: Product, fusion: Fusion) -> None:
+    """Raise ArgumentTypeError where something is fused into the sums of integers."""
+    if product.a is s8 and fusion != Fusion():
+        raise ArgumentTypeError(
+            "s8 x s8 gives exact s32 sums, and nothing is fused into them",
+            expected="only a, b and out",
+            hint="do the rest on the s32 result",
+        )
+
+
+def check_together(problem: Problem) -> None:
+    """Raise ArgumentError or ArgumentTypeError where a product cannot end as its fusion says."""
+    product, fusion = problem.product, problem.fusion
+    check_activation(fusion.activation)
+    if fusion.scales not in (None, *SCALES):
+        raise ArgumentError(
+            f"there are no scales {fusion.scales!r}", expected=", ".join(SCALES), got=repr(fusion.scales)
+        )  # fmt: skip
+    check_integers(product, fusion)
+    if fusion.scale_out and product.out not in EIGHT_BIT_FLOATS:
+        raise ArgumentTypeError(
+            "scale_out= scales eight-bit outputs", expected="out_dtype e4m3 or e5m2", got=f"out_dtype {product.out}"
+        )
+    if fusion.scales == "block128" and product.a not in EIGHT_BIT_FLOATS:
+        raise ArgumentTypeError("blocks of 128 have scales where operands have eight bits", got=str(product.a))
+    if not problem.promoted:
+        return
+    check_blocks(fusion.scales, problem.k)
+    more = (fusion.alpha, fusion.bias, fusion.activation, fusion.gate, fusion.addend, fusion.scale_out, fusion.amax)
+    if any(more) or product.out.bits == 8 or problem.batch:
+        raise ArgumentError(
+            "the kernel that promotes eight-bit sums every 128 of k has no fused end and no batch",
+            expected="a, b, scale_a and scale_b (arrays, no numbers), and a 16- or 32-bit result",
+            hint='accumulate="fast" has all of them, for scales of a tensor or of rows',
+        )

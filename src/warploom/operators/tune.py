@@ -1,0 +1,264 @@
+"""`tune(problem)`: time the best candidates on this GPU, and remember the fastest.
+
+The model picks which; random normal operands, several sets of them so that L2 does not hold them all, every candidate
+in each round and the rounds in random order, medians. What is found is kept on disk for this GPU, driver and version of
+the package (`choice.Tables`), and from then on it is what `matmul` runs.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..errors import ArgumentError, NoGpuError, WarploomError
+from ..isa import dtypes
+from ..isa.dtypes import s8
+from ..kernels.hopper.decode_config import DecodeConfig
+from ..settings import config as settings
+from .candidates import AnyConfig, candidates
+from .model import ranked
+from .select import choose, tables
+from .spec.gpu import Gpu, gpu_of
+from .spec.problem import Problem
+from .spec.scales import BLOCK
+
+TOP = 10
+"""Candidates that are timed unless said otherwise; all small-M ones are."""
+ROUNDS = 9
+SLICE_US = 6000.0
+"""About how long one candidate runs in each round."""
+ROTATED_BYTES = 160e6
+"""Operands are rotated through at least this much memory: more than twice the L2 of an H200."""
+MOST_SETS = 64
+WORTH = 0.01
+"""A candidate replaces the present choice where it is faster by more than this."""
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What was found.
+
+    Attributes:
+        problem, gpu: what was timed, where.
+        before: the choice before.
+        best: the fastest configuration.
+        times_us: median of each, by name, the fastest first.
+        failed: candidates that could not be built or launched, with the reason.
+        kept: file in which the choice is; "" where the cache is off.
+    """
+
+    problem: Problem
+    gpu: Gpu
+    before: AnyConfig
+    best: AnyConfig
+    times_us: dict[str, float]
+    failed: dict[str, str] = field(default_factory=dict)
+    kept: str = ""
+
+    def text(self) -> str:
+        """A table of the times."""
+        lines = [f"{self.problem.describe()}  on  {self.gpu.name}"]
+        for name, time in self.times_us.items():
+            marks = [word for word, config in (("before", self.before), ("chosen", self.best)) if config.name() == name]
+            rate = self.problem.flops / time / 1e6
+            lines.append(f"  {name:44}{time:10.2f} us{rate:9.0f} TFLOP/s  {', '.join(marks)}")
+        lines += [f"  {name:44} failed: {reason}" for name, reason in self.failed.items()]
+        if self.kept:
+            lines.append(f"  kept in {self.kept}")
+        return "\n".join(lines)
+
+
+def tune(
+    problem: Problem, *, device: int = 0, top: int = TOP, rounds: int = ROUNDS, progress: bool = True,
+    timer: Callable[[Problem, list[AnyConfig], int, int, Callable[[], None]], Any] | None = None,
+    gpu: Gpu | None = None,
+) -> Tuned:  # fmt: skip
+    """Time the best `top` candidates of a problem on a GPU, and keep the fastest.
+
+    Args:
+        device: number of the GPU; torch makes the operands.
+        rounds: how often each candidate is timed; the medians count.
+        progress: show a bar on stderr.
+        timer: (problem, configurations, device, rounds, step) -> times and failures, instead of the GPU's.
+        gpu: instead of asking the driver.
+
+    Raises ArgumentError where there is nothing to time, NoGpuError without a GPU.
+    """
+    problem = replace(problem, batch=())
+    try:
+        where = gpu or gpu_of(device)
+    except NoGpuError as error:
+        reason = str(error).partition("(")[2].partition(")")[0]
+        raise NoGpuError(
+            f"there is no GPU here to time candidates on ({reason})",
+            hint="`warploom explain M N K` shows the model's order",
+        ) from error
+    before = choose(problem, where).config
+    found = select(problem, where, top)
+    if before not in found:
+        found.insert(0, before)
+    with bar(f"tuning {problem.describe()}", len(found) * (rounds + 1), progress) as step:
+        times, failed = (timer or time_on_gpu)(problem, found, device, rounds, step)
+    if not times:
+        raise ArgumentError("no candidate could be timed", got="; ".join(f"{k}: {v}" for k, v in failed.items()))
+    order = sorted(times, key=lambda config: times[config])
+    best = order[0]
+    if before in times and times[best] > (1 - WORTH) * times[before]:
+        best = before
+    kept = ""
+    if settings.cache_dir is not None:
+        data = {"time_us": round(times[best], 3), "model_time_us": round(times.get(before, times[best]), 3)}
+        kept = str(tables().keep(where, str(settings.cache_dir), problem, best, data))
+    named = {config.name(): times[config] for config in order}
+    return Tuned(problem, where, before, best, named, failed, kept)
+
+
+def select(problem: Problem, gpu: Gpu, top: int) -> list[AnyConfig]:
+    """What is worth timing: all small-M candidates and the model's best, but no more than three of one tile."""
+    order = [config for config, _ in ranked(candidates(problem, gpu, all_of_them=True), problem, gpu)]
+    chosen: list[AnyConfig] = [config for config in order if isinstance(config, DecodeConfig)]
+    tiles: dict[Any, int] = {}
+    for config in order:
+        if isinstance(config, DecodeConfig):
+            continue
+        tile = config.form, config.tile_m, config.tile_n
+        if tiles.get(tile, 0) < 3:
+            tiles[tile] = tiles.get(tile, 0) + 1
+            chosen.append(config)
+    return chosen[: max(top, sum(isinstance(config, DecodeConfig) for config in chosen))]
+
+
+# -- the GPU -------------------------------------------------------------------------------------------------------
+
+
+def time_on_gpu(
+    problem: Problem, configs: list[AnyConfig], device: int, rounds: int, step: Callable[[], None]
+) -> tuple[dict[AnyConfig, float], dict[str, str]]:
+    """Median microseconds of each configuration, and why the others failed. Needs torch with CUDA."""
+    import torch
+
+    sets = operands(problem, device)
+    ready: dict[AnyConfig, Callable[[int], Any]] = {}
+    failed: dict[str, str] = {}
+    for config in configs:
+        call = caller(problem, config, sets)
+        try:
+            call(0)
+            torch.cuda.synchronize(device)
+            ready[config] = call
+        except WarploomError as error:
+            failed[config.name()] = error.what
+        step()
+    calls = {config: max(1, int(SLICE_US / max(_once(call, device), 1.0))) for config, call in ready.items()}
+    readings: dict[AnyConfig, list[float]] = {config: [] for config in ready}
+    order = list(ready)
+    draw = random.Random(0)
+    for _ in range(rounds):
+        draw.shuffle(order)
+        for config in order:
+            readings[config].append(_time(ready[config], calls[config], device))
+            step()
+    return {config: statistics.median(times) for config, times in readings.items()}, failed
+
+
+def _time(call: Callable[[int], Any], calls: int, device: int) -> float:
+    """Microseconds of a call, by events around `calls` of them."""
+    import torch
+
+    with torch.cuda.device(device):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for at in range(calls):
+            call(at)
+        end.record()
+        end.synchronize()
+    return start.elapsed_time(end) * 1000 / calls
+
+
+def _once(call: Callable[[int], Any], device: int) -> float:
+    return min(_time(call, 4, device) for _ in range(2))
+
+
+def operands(problem: Problem, device: int) -> list[dict[str, Any]]:
+    """Sets of random arguments of `matmul`, together larger than L2."""
+    import torch
+
+    product, fusion = problem.product, problem.fusion
+    count = max(2, min(MOST_SETS, int(ROTATED_BYTES / max(problem.bytes, 1)) + 1))
+    kind = torch.device("cuda", device)
+
+    def make(*shape: int, dtype: Any) -> Any:
+        if dtype is s8:
+            return torch.randint(-8, 9, shape, device=kind, dtype=torch.int8)
+        return torch.randn(shape, device=kind).to(getattr(torch, dtypes.torch_name(dtype)))
+
+    def ones(shape: tuple[int, ...], turned: bool) -> Any:
+        """f32 ones; `turned`: the first dimension is contiguous."""
+        return torch.ones(shape[::-1], device=kind).T if turned and len(shape) > 1 else torch.ones(shape, device=kind)
+
+    found = []
+    for _ in range(count):
+        m, n, k, batch = problem.m, problem.n, problem.k, problem.batch
+        a = make(*batch, m, k, dtype=product.a) if product.a_major == "K" else make(*batch, k, m, dtype=product.a).mT
+        b = make(*batch, n, k, dtype=product.b).mT if product.b_major == "K" else make(*batch, k, n, dtype=product.b)
+        given: dict[str, Any] = {"a": a, "b": b, "out": make(*batch, m, n, dtype=product.out)}
+        if fusion.bias:
+            shape = (n,) if fusion.bias == "column" else (m, 1)
+            given["bias"] = make(*shape, dtype=fusion.bias_dtype or product.out)
+        if fusion.gate:
+            given["gate"] = make(*batch, m, n, dtype=product.out)
+        if fusion.addend:
+            given |= {"c": make(*batch, m, n, dtype=product.out), "beta": 1.0}
+        if fusion.scales:
+            shapes = {
+                "tensor": ((1,), (1,)),
+                "row": ((m, 1), (1, n)),
+                "block128": ((m, k // BLOCK), (k // BLOCK, -(-n // BLOCK))),
+            }[fusion.scales]
+            given["scale_a"] = ones(shapes[0], problem.scale_a_major == "MN")
+            given["scale_b"] = ones(shapes[1], problem.scale_b_major == "K")
+        if fusion.scale_out:
+            given["scale_out"] = torch.ones(1, device=kind)
+        if fusion.amax:
+            given["amax"] = torch.zeros(1, device=kind)
+        given |= {"activation": fusion.activation, "alpha": 0.5 if fusion.alpha else 1.0}
+        given |= {"accumulate": problem.accumulate, "constant_weights": problem.constant_weights}
+        found.append({name: value for name, value in given.items() if value is not None})
+    return found
+
+
+def caller(problem: Problem, config: AnyConfig, sets: list[dict[str, Any]]) -> Callable[[int], Any]:
+    """A function that computes the n-th set with a configuration, without a gradient."""
+    from .calls import matmul
+
+    def call(at: int) -> Any:
+        return matmul(**sets[at % len(sets)], config=config)
+
+    return call
+
+
+# -- the bar -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def bar(title: str, total: int, shown: bool) -> Iterator[Callable[[], None]]:
+    """A progress bar on stderr; gives a function that moves it by one."""
+    import sys
+
+    if not shown or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda: progress.advance(task)
+
+
+__all__ = ["Tuned", "select", "tune"]

@@ -1,0 +1,89 @@
+"""Configurations that are offered can be built: shared memory and registers, for every kind of end."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from warploom.driver import toolchain
+from warploom.isa.dtypes import bf16, e4m3, f32, s8, s32
+from warploom.kernels.hopper.description import MOST_OF_FUSED, SHARED_BYTES, Config, Fusion, Product
+from warploom.kernels.hopper.gemm import build
+from warploom.operators import Problem
+from warploom.operators.candidates import SHAPES, fits, hopper, whole_waves
+from warploom.operators.spec.gpu import EMULATED
+
+ENDS = {
+    "bias": Fusion(bias="column"),
+    "row scales": Fusion(scales="row"),
+    "row scales, bias, gelu": Fusion(scales="row", bias="column", bias_dtype=bf16, activation="gelu"),
+    "silu, gate": Fusion(activation="silu", gate=True),
+    "gate, C": Fusion(bias="column", activation="silu", gate=True, addend=True),
+    "all": Fusion(True, "row", "column", f32, "gelu", True, True, False, True),
+}
+
+
+@pytest.mark.parametrize("end", ["silu, gate", "gate, C"])
+@pytest.mark.parametrize("shape", [(4096, 14336, 4096), (4096, 2112, 7168)])
+def test_shared_memory_is_counted_as_the_kernel_takes_it(end: str, shape: tuple[int, int, int]):
+    fusion = ENDS[end]
+    found = list(hopper(Problem.of(*shape, fusion=fusion), EMULATED))
+    fullest = sorted(found, key=lambda config: -config.shared_bytes(Product(), fusion))
+    assert len(found) > 20
+    for config in fullest[:: max(1, len(fullest) // 2)]:
+        taken = build(Product(), config, fusion).program().dynamic_smem
+        assert taken <= config.shared_bytes(Product(), fusion) <= SHARED_BYTES
+        assert config.shared_bytes(Product(), fusion) - taken < 2048
+
+
+@pytest.mark.parametrize("fusion", [Fusion(), *ENDS.values()], ids=["plain", *ENDS])
+def test_every_end_has_candidates_of_every_size(fusion: Fusion):
+    for m, n, k in ((8192, 8192, 8192), (300, 72, 40), (1, 1, 1)):
+        found = list(hopper(Problem.of(m, n, k, fusion=fusion), EMULATED))
+        assert found and all(config.fits_registers(Product(), fusion) for config in found)
+
+
+@pytest.mark.parametrize("m, n", [(64, 9504), (128, 11616), (100, 13728)])
+def test_integers_are_offered_tiles_that_their_wgmma_has(m: int, n: int):
+    """Columns cut to whole waves are multiples of 8 for floats; a wgmma of integers has multiples of 16."""
+    found = list(whole_waves(Problem.of(m, n, 512, dtype=s8, out=s32), EMULATED))
+    assert found
+    for config in found:
+        assert "wgmma" in build(Product(s8, s8, s32), config).ptx()
+
+
+def corners(product: Product = Product()) -> list[tuple[Config, str]]:  # noqa: B008 - frozen
+    """The largest tile of each form that is offered with each end."""
+    found = []
+    for (form, split_tail), end in itertools.product(MOST_OF_FUSED, ENDS):
+        widest: Config | None = None
+        for shape in SHAPES:
+            if shape.form != form or shape.consumers > 2:
+                continue
+            for tile_n in shape.columns:
+                config = Config(form, shape.tile_m, tile_n, stages=3, slots=1, split_tail=split_tail)
+                if fits(config, product, ENDS[end]) and (widest is None or config.accumulators >= widest.accumulators):
+                    widest = config
+        if widest is not None:
+            found.append((widest, end))
+    return found
+
+
+@pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
+@pytest.mark.sample(2, full=6)
+@pytest.mark.parametrize("config, end", corners(), ids=str)
+def test_the_largest_tiles_with_an_end_are_built_without_spills(config: Config, end: str):
+    resources = build(Product(), config, ENDS[end]).resources()
+    assert (resources.spills, resources.notes) == (0, ())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
+@pytest.mark.parametrize("product", [Product(e4m3, e4m3, e4m3), Product(e4m3, e4m3, f32)], ids=str)
+@pytest.mark.parametrize("end", ["row scales", "row scales, bias, gelu"])
+def test_other_results_spill_no_more(product: Product, end: str):
+    for config, each in corners(product):
+        if each == end:
+            resources = build(product, config, ENDS[end]).resources()
+            assert (resources.spills, resources.notes) == (0, ()), config.name()

@@ -1,0 +1,139 @@
+"""grouped_matmul: each group's rows by its own matrix, contiguous and masked, against a loop."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom
+from warploom.errors import ArgumentError, ArgumentTypeError
+from warploom.kernels.hopper.grouped import build
+from warploom.kernels.hopper.grouped_config import SMALL_GROUPS, choose
+from warploom.operators import reference
+from warploom.runtime import H200
+
+BF16 = ml_dtypes.bfloat16
+
+
+def operands(rows, groups, n, k, seed=0, dtype=BF16):
+    rng = np.random.default_rng(seed)
+    a = rng.integers(-4, 5, (rows, k)).astype(dtype)
+    w = rng.integers(-4, 5, (groups, n, k)).astype(dtype)
+    return a, w
+
+
+@pytest.mark.parametrize("sizes", [[5, 0, 70, 1], [0, 0, 40, 0], [130, 3, 64, 200]])
+@pytest.mark.parametrize("dtype", [BF16, ml_dtypes.float8_e4m3fn])
+def test_contiguous_groups_are_a_loop_of_products(sizes, dtype):
+    a, w = operands(sum(sizes), len(sizes), 72, 96, dtype=dtype)
+    ends = np.cumsum(sizes).astype(np.int32)
+    result = warploom.grouped_matmul(a, w.transpose(0, 2, 1), offsets=ends, out_dtype=np.float32)
+    for g, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        expected = a[begin:end].astype(np.float32) @ w[g].T.astype(np.float32)
+        np.testing.assert_array_equal(result[begin:end], expected)
+
+
+def test_masked_groups_leave_the_rest_of_their_room_alone():
+    sizes = np.array([3, 0, 16], np.int32)
+    a, w = operands(3 * 16, 3, 40, 64)
+    out = np.full((3, 16, 40), 7, BF16)
+    result = warploom.grouped_matmul(a.reshape(3, 16, 64), w.transpose(0, 2, 1), sizes=sizes, out=out)
+    assert result is out
+    for g, size in enumerate(sizes):
+        expected = a.reshape(3, 16, 64)[g, :size].astype(np.float32) @ w[g].T.astype(np.float32)
+        np.testing.assert_array_equal(out[g, :size].astype(np.float32), expected.astype(BF16).astype(np.float32))
+        assert np.all(out[g, size:] == 7)
+
+
+def test_a_new_result_has_zeros_where_no_group_is():
+    a, w = operands(20, 2, 16, 32)
+    result = warploom.grouped_matmul(a, w.transpose(0, 2, 1), offsets=np.array([4, 9], np.int32))
+    assert np.all(result[9:] == 0) and np.any(result[:9] != 0)
+
+
+@pytest.mark.parametrize("kind", ["row", "tensor"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_scaled_groups_are_a_loop_of_scaled_products(kind, masked):
+    sizes, room, n, k = np.array([5, 0, 70, 33], np.int32), 80, 72, 96
+    rng = np.random.default_rng(3)
+    rows = room * len(sizes) if masked else int(sizes.sum())
+    x, w = rng.standard_normal((rows, k)).astype(np.float32), rng.standard_normal((4, n, k)).astype(np.float32)
+    (qx, sx), (qw, sw) = warploom.quantize(x, kind), warploom.quantize(w, kind)
+    a = qx.reshape(4, room, k) if masked else qx
+    scale_a = sx.reshape(4, room, 1) if masked and kind == "row" else sx
+    scale_b = sw.transpose(0, 2, 1) if kind == "row" else sw
+    given = {"sizes": sizes} if masked else {"offsets": np.cumsum(sizes).astype(np.int32)}
+    found = warploom.grouped_matmul(
+        a, qw.transpose(0, 2, 1), scale_a=scale_a, scale_b=scale_b, out_dtype=np.float32, **given
+    ).reshape(rows, n)
+    begins = np.arange(4) * room if masked else np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    for g, (begin, size) in enumerate(zip(begins, sizes, strict=True)):
+        mine = slice(begin, begin + size)
+        factors = {"scale_a": sx[mine] if kind == "row" else sx, "scale_b": sw[g].T if kind == "row" else sw}
+        exact = reference.matmul(qx[mine], qw[g].T, **factors)
+        magnitude = reference.matmul(np.abs(qx[mine]), np.abs(qw[g].T), **factors)
+        assert np.all(np.abs(found[mine] - exact) <= (2 * k / 32 + 2) * 2.0**-23 * magnitude)
+
+
+def test_each_group_has_its_bias_and_what_follows():
+    sizes = [3, 70]
+    a, w = operands(sum(sizes), 2, 72, 64)
+    bias = np.random.default_rng(1).standard_normal((2, 72)).astype(BF16)
+    ends = np.cumsum(sizes).astype(np.int32)
+    found = warploom.grouped_matmul(a, w.transpose(0, 2, 1), offsets=ends, bias=bias, activation="relu")
+    for g, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+        exact = np.maximum(a[begin:end].astype(np.float32) @ w[g].T.astype(np.float32) + bias[g].astype(np.float32), 0)
+        np.testing.assert_array_equal(found[begin:end], exact.astype(BF16))
+
+
+def test_offsets_that_a_gpu_reads_and_that_reach_too_far_write_nothing_outside():
+    """The host can look at marks in its own memory only; a kernel clips what lies behind the rows."""
+    a, w = operands(20, 2, 16, 32)
+    room = np.full((24, 16), 7, BF16)
+    kernel = build(config=SMALL_GROUPS, limits="offsets")
+    report = kernel.emulate(a, w.reshape(32, 32), np.array([9, 23], np.int32), room[:20], machine=H200(sms=2))
+    assert report.ok, report.findings
+    assert np.all(room[20:] == 7)
+    exact = (a[9:].astype(np.float32) @ w[1].T.astype(np.float32)).astype(BF16)
+    np.testing.assert_array_equal(report.outputs[0][9:20], exact)
+
+
+def test_the_tile_goes_by_the_rows_of_a_group_on_average():
+    tiles = [
+        choose(rows, groups, 4096, 132) for rows, groups in ((8 * 512, 8), (64 * 64, 64), (64 * 150, 64), (10, 64))
+    ]
+    assert [(tile.tile_m, tile.tile_n) for tile in tiles] == [(128, 256), (64, 128), (128, 192), (64, 128)]
+
+
+A, W = operands(20, 2, 16, 32)
+ENDS = np.array([4, 9], np.int32)
+
+
+@pytest.mark.parametrize(
+    "options, error, words",
+    [
+        ({}, ArgumentError, "either offsets= or sizes="),
+        ({"offsets": np.zeros(3, np.int32)}, ArgumentError, "another length"),
+        ({"offsets": np.zeros(2, np.float32)}, ArgumentTypeError, "wrong type"),
+        ({"offsets": np.array([9, 4], np.int32)}, ArgumentError, "descend"),
+        ({"offsets": np.array([9, 23], np.int32)}, ArgumentError, "outside.*\n.*0 to 20"),
+        ({"offsets": np.array([4, 9], np.int32), "b": W}, ArgumentError, "w.mT"),
+        ({"sizes": np.array([4, 9], np.int32)}, ArgumentError, r"a \(Groups, Room, K\)"),
+        ({"offsets": np.array([4, 9], np.int32), "out": np.zeros((20, 15), BF16)}, ArgumentError, "wrong shape"),
+        ({"offsets": ENDS, "bias": np.zeros(16, BF16)}, ArgumentError, r"`bias` .*\n.*\(2, 16\)"),
+        ({"offsets": ENDS, "activation": "tanh"}, ArgumentError, "no activation"),
+        ({"offsets": ENDS, "out_dtype": "e4m3"}, ArgumentTypeError, "no eight-bit result"),
+        ({"offsets": np.zeros(1025, np.int32), "b": np.zeros((1025, 32, 16), BF16)}, ArgumentError, "at most 1024"),
+        ({"offsets": ENDS, "scale_a": np.ones((20, 1), np.float32)}, ArgumentError, r"\(2, 1, 16\)"),
+        (
+            {"offsets": ENDS, "scale_a": np.ones((20, 1), np.float32), "scale_b": np.ones((1, 16), np.float32)},
+            ArgumentError,
+            "do not go with",
+        ),
+    ],
+)
+def test_wrong_groups_are_refused_in_a_sentence(options, error, words):
+    given = {"b": W.transpose(0, 2, 1)} | options
+    with pytest.raises(error, match=words):
+        warploom.grouped_matmul(A, given.pop("b"), **given)

@@ -1,0 +1,111 @@
+"""Programs kept on disk, and what runs where a chosen configuration does not build."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import warploom
+from tests.operators.test_matmul import BF16, assert_close, draw
+from warploom.errors import CompilationError, OtherKernelWarning
+from warploom.isa.dtypes import bf16
+from warploom.kernels.hopper.decode_config import DecodeConfig
+from warploom.kernels.hopper.description import Config, Fusion
+from warploom.operators import Problem, choose, kernel_cache
+from warploom.operators.candidates import candidates
+from warploom.operators.select import kernel_of, ranking
+from warploom.operators.spec.gpu import EMULATED
+from warploom.runtime.machine import H200
+
+UNKNOWN = replace(EMULATED, name="a GPU without a table")
+EVERYTHING = Fusion(True, None, "column", bf16, "silu", True, True)
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    """Nothing is remembered of other tests."""
+    yield
+    kernel_cache._program.cache_clear()
+    kernel_cache.replaced.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Problem.of(300, 72, 40, fusion=EVERYTHING), Problem.of(300, 73, 40), Problem.of(8, 2048, 4096),
+        Problem.of(256, 256, 256, "e4m3", fusion=Fusion(scales="block128")),
+    ],
+    ids=Problem.describe,
+)  # fmt: skip
+def test_a_program_survives_its_file(problem: Problem):
+    config = candidates(problem, UNKNOWN)[0]
+    program = kernel_of(problem, config).program()
+    again = kernel_cache.from_bytes(kernel_cache.to_bytes(program))
+    assert again == program
+    assert all(mine.dtype is theirs.dtype for mine, theirs in zip(again.arrays, program.arrays, strict=True))
+    dims = {"M": problem.m, "N": problem.n, "K": problem.k, "blocks": 1 << 20, "places": 1 << 20}
+    assert again.grid(dims, H200()) == program.grid(dims, H200())
+
+
+def test_a_second_process_traces_nothing(tmp_path, monkeypatch):
+    problem, config = Problem.of(300, 72, 40), Config("ping_pong", 64, 64, stages=2, slots=1)
+    with warploom.config.override(cache_dir=tmp_path):
+        first = kernel_cache.program_of(problem, config, keep=True)
+        kernel_cache._program.cache_clear()
+        monkeypatch.setattr(kernel_cache, "kernel_of", None)
+        assert kernel_cache.program_of(problem, config, keep=True) == first
+        assert kernel_cache.program_of(Problem.of(64, 136, 8), config, keep=True) == first, "sizes are arguments"
+        monkeypatch.setattr(kernel_cache, "sources", lambda: "another state of the package")
+        kernel_cache._program.cache_clear()
+        with pytest.raises(TypeError):
+            kernel_cache.program_of(problem, config, keep=True)
+
+
+def test_a_file_of_a_program_names_nothing_but_the_package_s_own():
+    class Wrong:
+        def __reduce__(self):
+            return print, ("never said",)
+
+    with pytest.raises(pickle.UnpicklingError, match="no part of a program"):
+        kernel_cache.from_bytes(pickle.dumps(Wrong()))
+
+
+def test_what_does_not_build_gives_way_to_the_next_best_and_says_so_once(monkeypatch):
+    problem = Problem.of(300, 136, 72)
+    chosen = choose(problem, UNKNOWN)
+    real = kernel_cache.kernel_of
+
+    def refuse(problem, config):
+        if config == chosen.config:
+            raise CompilationError("it spills")
+        return real(problem, config)
+
+    monkeypatch.setattr(kernel_cache, "kernel_of", refuse)
+    with pytest.warns(OtherKernelWarning) as caught:
+        other, program = kernel_cache.ready(problem, UNKNOWN, chosen)
+        again, _ = kernel_cache.ready(problem, UNKNOWN, chosen)
+    assert other == again and len(caught) == 1
+    for word in (chosen.config.name(), other.config.name(), "it spills"):
+        assert word in str(caught[0].message)
+    assert other.config == [config for config, _ in ranking(problem, UNKNOWN)][1]
+    assert program == real(problem, other.config).program()
+    with pytest.raises(CompilationError, match="it spills"):
+        kernel_cache.ready(problem, UNKNOWN, choose(problem, UNKNOWN, chosen.config))
+
+
+def test_matmul_runs_what_replaced_the_choice(monkeypatch):
+    real = kernel_cache.kernel_of
+
+    def refuse(problem, config):
+        if isinstance(config, DecodeConfig) or config.form != "cooperative":
+            raise CompilationError("it spills")
+        return real(problem, config)
+
+    monkeypatch.setattr(kernel_cache, "kernel_of", refuse)
+    rng = np.random.default_rng(0)
+    a, b = draw(rng, (72, 64), BF16), draw(rng, (64, 40), BF16)
+    with pytest.warns(OtherKernelWarning):
+        assert_close(warploom.matmul(a, b), a, b)

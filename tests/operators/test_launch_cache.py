@@ -1,0 +1,249 @@
+"""A call of a kind that came before goes straight to the driver; one that only looks alike does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from warploom.errors import ArgumentError
+from warploom.operators import Gpu, Problem, choose, explain
+
+pytestmark = pytest.mark.usefixtures("needs_ptxas")
+
+
+def launches(log: list[str]) -> list[str]:
+    return [line for line in log if line.startswith("launch")]
+
+
+def test_a_second_call_only_launches(on_gpu):
+    log = on_gpu("""
+a, b, out = bf16(256, 128), bf16(192, 128), bf16(256, 192)
+for _ in range(3):
+    assert warploom.matmul(a, b.T, out=out) is out
+    with open(__import__("os").environ["FAKE_CUDA_LOG"], "a") as log: log.write("call\\n")
+""")
+    first, second, third = "\n".join(log).split("call")[:3]
+    assert "load ELF" in first and "launch" in first
+    assert [line.split(" ")[0] for line in second.strip().splitlines()] == ["launch"]
+    assert second.strip() == third.strip()
+
+
+def test_new_memory_of_the_same_kind_needs_no_checks_but_its_own_maps(on_gpu):
+    log = on_gpu("""
+from warploom.operators import calls
+a, c, b, out, d = bf16(256, 128), bf16(256, 128), bf16(128, 192), bf16(256, 192), bf16(256, 192)
+warploom.matmul(a, b, out=out)
+calls.compute = None                         # the long way would fail now
+assert warploom.matmul(c, b, out=d) is d
+assert warploom.matmul(c, b, out=out) is out
+made = warploom.matmul(c, b)
+assert made.shape == (256, 192) and made.dtype == torch.bfloat16
+""")
+    lines = launches(log)
+    assert len(lines) == 4
+    maps = [at for at, line in enumerate(log) if line.startswith("map ")]
+    second, third, fourth = [at for at, line in enumerate(log) if line.startswith("launch")][1:]
+    assert sum(at < second for at in maps) == 5, "three maps, then those of what moved: `a` and the output"
+    assert not any(second < at < third for at in maps), "an output that came before has its map"
+    assert sum(third < at < fourth for at in maps) == 1
+
+
+def test_the_same_addresses_with_other_shapes_strides_or_types_are_another_call(on_gpu):
+    on_gpu("""
+from warploom.operators import calls
+a, b, out = bf16(256, 128), bf16(128, 256), bf16(256, 256)
+warploom.matmul(a, b, out=out)
+seen = []
+real = calls.compute
+calls.compute = lambda *arguments: seen.append(1) or real(*arguments)
+warploom.matmul(a, b, out=out)
+assert not seen
+for x, y, z in [
+    (a[:128], b, out[:128]),
+    (a, b.view(256, 128).T, out),
+    (a.view(torch.float16), b.view(torch.float16), out.view(torch.float16)),
+    (a, b, out.T),
+    (a, b[:, :128], out.view(-1)[: 256 * 128].view(256, 128)),
+]:
+    before = len(seen)
+    warploom.matmul(x, y, out=z)
+    assert len(seen) == before + 1
+    assert warploom.matmul(x, y, out=z) is z
+""")
+
+
+def test_every_stream_gets_its_own_launch_and_a_capture_finds_the_kernel_loaded(on_gpu):
+    log = on_gpu("""
+import ctypes
+a, b, out = bf16(256, 128), bf16(128, 192), bf16(256, 192)
+for stream in (0x40, 0x50, 0x40):
+    warploom.matmul(a, b, out=out)
+ctypes.CDLL(None).setenv(b"FAKE_CUDA_CAPTURING", b"1", 1)
+stream = 0x70
+warploom.matmul(a, b, out=out)
+warploom.matmul(bf16(256, 128), b, out=out)
+""")
+    assert [line.split(" stream ")[1].split()[0] for line in launches(log)] == ["40", "50", "40", "70", "70"]
+    assert log.count("load ELF") == 1
+
+
+def test_a_kernel_with_memory_of_ours_is_remembered_for_its_stream_only(on_gpu):
+    log = on_gpu("""
+from warploom.operators import calls, select
+from warploom.operators.request import read
+x, w, out = bf16(8, 2048), bf16(256, 2048), bf16(8, 256)
+assert select.choose(read(x, w.T, {}).problem).config.by_last
+seen = []
+compute = calls.compute
+calls.compute = lambda *arguments: seen.append(1) or compute(*arguments)
+def call(): warploom.linear(x, w, out=out)
+call(), call(), call()
+assert len(seen) == 1
+stream = 0x50
+call(), call()
+assert len(seen) == 2
+""")
+    assert [line.split(" stream ")[1].split()[0] for line in launches(log)] == ["40"] * 3 + ["50"] * 2
+
+
+def test_an_output_that_overlaps_an_operand_is_refused_also_the_second_time(on_gpu):
+    on_gpu("""
+a, b = bf16(256, 256), bf16(256, 256)
+out = torch.empty_like(a)
+warploom.matmul(a, b, out=out)
+for wrong in (a, b):
+    with pytest.raises(errors.ArgumentError, match="overlap"):
+        warploom.matmul(a, b, out=wrong)
+""")
+
+
+def test_fused_calls_and_linear_are_remembered_too(on_gpu):
+    log = on_gpu("""
+from warploom.operators import calls
+x, w, bias = bf16(16, 256), bf16(512, 256), bf16(512)
+old, gate = bf16(16, 512), bf16(16, 512)
+def call():
+    warploom.linear(x, w)
+    warploom.linear(x, w, bias)
+    warploom.linear(x, w, bias, activation="silu")
+    warploom.matmul(x, w.T, alpha=2.0)
+    warploom.linear(x, w, residual=old, gate=gate)
+call()
+calls.compute = None
+call()
+""")
+    assert len(launches(log)) == 10
+
+
+def test_a_call_with_arguments_that_came_before_is_found_by_them_at_once(on_gpu):
+    log = on_gpu("""
+from warploom.operators.launch_cache import launches
+x, w, bias, factor = bf16(16, 256), bf16(512, 256), bf16(512), bf16(16, 512)
+out = bf16(16, 512)
+def call(**more):
+    assert warploom.linear(x, w, bias, activation="silu", out=out, **more) is out
+    return warploom.linear(x, w, gate=factor, **more)
+call(), call()                       # the second time puts them into the table
+launches().again = None              # what is asked otherwise would fail now
+call()
+""")
+    assert len(launches(log)) == 6
+
+
+def test_other_arguments_at_the_same_addresses_are_another_call(on_gpu):
+    on_gpu("""
+from warploom.operators import calls
+x, w, line, out = bf16(16, 256), bf16(16, 256), bf16(16), bf16(16, 16)
+def call(**options): return warploom.linear(x, w, out=out, **options)
+for _ in range(3):
+    call(alpha=2.0, bias=line)
+seen = []
+compute = calls.compute
+calls.compute = lambda *arguments: seen.append(arguments[3]) or compute(*arguments)
+for options in (dict(alpha=3.0, bias=line), dict(beta=2.0, c=out.clone(), bias=line), dict(alpha=2.0),
+                dict(alpha=2.0, bias=line.view(16, 1)), dict(alpha=2.0, bias=line.view(torch.float16)),
+                dict(alpha=2.0, bias=line, activation="relu")):
+    before = len(seen)
+    call(**options), call(**options), call(**options)
+    assert len(seen) == before + 1, options
+call(alpha=2.0, bias=line)
+assert len(seen) == 6
+with pytest.raises(errors.ArgumentError, match="bias"):
+    call(alpha=2.0, bias=line.view(2, 8))
+""")
+
+
+def test_what_wants_a_gradient_never_takes_the_short_way(on_gpu):
+    on_gpu("""
+import warploom.torch
+x, w = bf16(16, 256), bf16(512, 256)
+y = warploom.linear(x, w)
+w.requires_grad_()
+seen = []
+warploom.torch.linear  # loaded
+from warploom.integrations import torch as plug
+plug.dispatch = lambda *a: seen.append(a) or "asked"
+assert warploom.linear(x, w) == "asked" and seen
+with torch.no_grad():
+    assert warploom.linear(x, w).shape == (16, 512)
+with pytest.raises(AssertionError):
+    assert warploom.linear(x, w, out=y) == "not asked"
+""")
+
+
+def test_the_batch_is_one_launch_for_each_matrix_and_remembered_as_one(on_gpu):
+    log = on_gpu("""
+from warploom.operators import calls
+a, b, out = bf16(3, 256, 128), bf16(3, 128, 192), bf16(3, 256, 192)
+warploom.matmul(a, b, out=out)
+calls.compute = None
+warploom.matmul(a, b, out=out)
+warploom.matmul(a, b, out=out)
+""")
+    assert len(launches(log)) == 9
+
+
+def test_a_grouped_call_that_came_before_only_launches(on_gpu):
+    log = on_gpu("""
+from warploom.operators import grouped
+a, w, ends, out = bf16(96, 128), bf16(3, 64, 128), torch.tensor([9, 9, 96], dtype=torch.int32), bf16(96, 64)
+def call(): assert warploom.grouped_matmul(a, w.mT, offsets=ends, out=out) is out
+call()
+grouped.read = None                         # the long way would fail now
+call()
+""")
+    first, second = launches(log)
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "name, arch, sms", [("Tesla V100", "sm_70", 80), ("NVIDIA B200", "sm_100a", 148), ("RTX PRO 6000", "sm_120a", 188)]
+)
+def test_gpus_before_ampere_and_after_hopper_are_refused_in_a_sentence(on_gpu, name: str, arch: str, sms: int):
+    log = on_gpu(
+        f"name, arch, sms = {name!r}, {arch!r}, {sms}"
+        """
+from warploom.operators import Gpu, execute, grouped
+execute.gpu_of = grouped.gpu_of = lambda index: Gpu(name, arch, sms, "13000")
+a, b = bf16(256, 128), bf16(192, 128)
+ends = torch.tensor([100, 256], dtype=torch.int32)
+for call in (
+    lambda: warploom.matmul(a, b.T),
+    lambda: warploom.linear(a, b),
+    lambda: warploom.linear(a, b, config="ping_pong_128x64x4_2b_g8"),
+    lambda: warploom.grouped_matmul(a, bf16(2, 192, 128).mT, offsets=ends),
+):
+    with pytest.raises(errors.ArgumentError) as caught:
+        call()
+    assert caught.value.got == f"{name}, {arch}"
+"""
+    )
+    assert not launches(log)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_100a", "sm_103a"])
+def test_a_kernel_of_hopper_is_chosen_for_no_other_gpu(arch: str):
+    pretended = Gpu("another GPU", arch, 100)
+    for ask in (choose, explain):
+        with pytest.raises(ArgumentError) as caught:
+            ask(Problem.of(512, 512, 512), pretended)
+        assert caught.value.got == f"another GPU, {arch}"

@@ -1,0 +1,92 @@
+"""What is chosen on GPUs of sm_90 with other numbers of multiprocessors: an H20 has 78, an H100 PCIe 114."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from warploom.kernels.hopper import grouped_config
+from warploom.kernels.hopper.decode_config import DecodeConfig
+from warploom.kernels.hopper.description import Config
+from warploom.operators import Gpu, Problem, choose, explain
+from warploom.operators.candidates import band, candidates, hopper, whole_waves
+from warploom.operators.model import estimate
+from warploom.operators.spec.gpu import EMULATED
+
+H20, H100_PCIE = Gpu("NVIDIA H20", "sm_90a", 78), Gpu("NVIDIA H100 PCIe", "sm_90a", 114)
+BOTH = pytest.mark.parametrize("gpu", [H20, H100_PCIE], ids=lambda gpu: gpu.slug)
+
+
+@BOTH
+def test_the_model_counts_the_waves_of_this_gpu(gpu: Gpu):
+    problem = Problem.of(4096, 4096, 4096)
+    for config in hopper(problem, gpu):
+        rows, columns = config.cluster_tile
+        tiles, clusters = math.ceil(4096 / rows) * math.ceil(4096 / columns), gpu.sms // config.ctas
+        full, rest = divmod(tiles, clusters)
+        expected = full + 0.5 if config.split_tail else full + bool(rest)
+        assert estimate(config, problem, gpu).waves == expected
+
+
+@BOTH
+def test_a_tail_is_split_where_the_last_wave_of_this_gpu_is_at_most_half_full(gpu: Gpu):
+    tails = []
+    for n in (2048, 2112, 4096, 7168):
+        for config in hopper(Problem.of(4096, n, 4096), gpu):
+            if config.split_tail:
+                rows, columns = config.cluster_tile
+                tails.append(math.ceil(4096 / rows) * math.ceil(n / columns) % (gpu.sms // 2) / (gpu.sms // 2))
+    assert tails and all(0 < share <= 0.5 for share in tails)
+
+
+@BOTH
+def test_columns_are_cut_to_whole_waves_of_this_gpu(gpu: Gpu):
+    for n in (9000, 20000, 33792):
+        found = list(whole_waves(Problem.of(128, n, 4096), gpu))
+        assert found
+        for config in found:
+            tiles = math.ceil(n / config.tile_n)
+            assert tiles / (math.ceil(tiles / gpu.sms) * gpu.sms) > 0.88
+
+
+def test_a_small_m_product_is_split_into_as_many_parts_as_the_gpu_has_multiprocessors_for():
+    """2048 columns are 32 tiles of 64: 78 multiprocessors take two parts of each, 114 three, 132 four."""
+    problem = Problem.of(16, 2048, 8192)
+    configs = [choose(problem, gpu).config for gpu in (H20, H100_PCIE, replace(EMULATED, name="no table"))]
+    assert all(isinstance(config, DecodeConfig) for config in configs)
+    assert [config.split for config in configs] == [2, 3, 4]
+
+
+def test_the_workspace_of_streamed_tiles_has_room_for_the_ctas_of_this_gpu():
+    config = DecodeConfig(split_by="stream", ctas_per_sm=2)
+    for gpu in (H20, H100_PCIE):
+        (blocks, _), _ = config.workspace(16, 28672, gpu.sms)
+        assert blocks == 2 * 2 * gpu.sms == 2 * config.ctas(28672, gpu.sms)
+
+
+def test_a_raster_band_is_as_high_as_the_square_that_runs_at_one_time():
+    square = Config("cooperative", 128, 128, ctas=1)
+    assert [band(square, replace(EMULATED, sms=sms)) for sms in (16, 78, 114, 132)] == [4, 8, 8, 16]
+
+
+def test_grouped_tiles_go_by_the_waves_of_this_gpu():
+    """Four groups of 512 rows: 128 x 256 tiles are 4 * 4 * 8 = 128, one wave of 132 and two of 78 or 114."""
+    tiles = {sms: grouped_config.choose(2048, 4, 2048, sms) for sms in (78, 114, 132)}
+    for sms, chosen in tiles.items():
+        waves = {tile_n: math.ceil(4 * 4 * math.ceil(2048 / tile_n) / sms) for tile_n in (128, 192, 256)}
+        times = {tile_n: waves[tile_n] * max(128 * tile_n / 32, (128 + tile_n) * 128 / 58) for tile_n in waves}
+        assert times[chosen.tile_n] == min(times.values())
+    assert tiles[132].tile_n == 256 != tiles[114].tile_n
+
+
+@BOTH
+def test_explain_says_what_holds_for_this_gpu(gpu: Gpu):
+    problem = Problem.of(4096, 4096, 4096)
+    found = explain(problem, gpu)
+    assert found.gpu is gpu and found.data()["gpu"] == gpu.name and gpu.name in found.text()
+    assert found.data()["estimate"]["waves"] == estimate(found.choice.config, problem, gpu).waves
+    assert found.candidates == len(candidates(problem, gpu))
+    elsewhere = explain(problem, replace(EMULATED, name="no table"))
+    assert found.data()["estimate"] != elsewhere.data()["estimate"]

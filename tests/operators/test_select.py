@@ -1,0 +1,337 @@
+"""Which configuration, and why: the model against readings, candidates that fit, tables on disk, tuning, explain."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.operators.readings import READINGS, TILES, readings
+from warploom import config
+from warploom.errors import ArgumentError, ArgumentTypeError
+from warploom.kernels.hopper.decode_config import DecodeConfig
+from warploom.kernels.hopper.description import Config, Fusion
+from warploom.kernels.hopper.names import any_config
+from warploom.operators import Problem, choose, explain
+from warploom.operators.candidates import candidates, hopper, whole_waves
+from warploom.operators.model import estimate
+from warploom.operators.select import SHIPPED, _chosen, from_data, kernel_of, key_of, ranking, tables, to_data
+from warploom.operators.spec.gpu import EMULATED
+from warploom.operators.tune import tune
+
+RUNNER = CliRunner()
+UNKNOWN = replace(EMULATED, name="a GPU without a table")
+"""What ships with the package says nothing of it, so its choices are the model's."""
+
+
+@pytest.fixture
+def cache(tmp_path):
+    """A cache folder of the test's own."""
+    with config.override(cache_dir=tmp_path):
+        yield tmp_path
+
+
+# -- the model -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", READINGS, ids=str)
+def test_the_model_s_pick_is_within_3_percent_of_the_best_reading(shape):
+    problem = Problem.of(*shape)
+    times = [estimate(tile, problem, UNKNOWN).time_us for tile in TILES]
+    ratios = READINGS[shape]
+    assert ratios[int(np.argmin(times))] >= 0.97 * max(ratios)
+
+
+def test_over_all_readings_the_model_is_off_by_less_than_2_percent():
+    errors = []
+    for shape, ratios in READINGS.items():
+        predicted = -np.log([estimate(tile, Problem.of(*shape), UNKNOWN).time_us for tile in TILES])
+        measured = np.log(ratios)
+        errors.append((predicted - predicted.mean()) - (measured - measured.mean()))
+    assert np.sqrt(np.mean(np.square(errors))) < 0.02
+
+
+@pytest.mark.parametrize("read", readings(), ids=lambda read: read.problem.describe())
+def test_the_model_s_pick_is_within_5_percent_of_the_best_of_the_finished_kernels(read):
+    times = {name: estimate(config, read.problem, UNKNOWN).time_us for name, config in read.configs.items()}
+    assert read.share_of_best(min(times, key=times.__getitem__)) >= 0.95
+
+
+def test_block_scales_get_the_larger_tile_where_it_needs_fewer_waves():
+    block = Fusion(scales="block128")
+    tiles = {
+        shape: choose(Problem.of(*shape, "e4m3", fusion=block), UNKNOWN).config.tile_m
+        for shape in ((4096, 4096, 4096), (4096, 4096, 14336), (8192, 8192, 8192), (4096, 14336, 4096))
+    }
+    assert list(tiles.values()) == [256, 256, 192, 192]
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu"])
+def test_heavy_ends_go_where_they_are_hidden(activation):
+    for shape in ((4096, 4096, 4096), (4096, 14336, 4096), (8192, 8192, 2048)):
+        fusion = Fusion(bias="column", activation=activation)
+        assert choose(Problem.of(*shape, fusion=fusion), UNKNOWN).config.form == "ping_pong"
+
+
+def test_awkward_waves_get_columns_of_their_own():
+    for shape in ((4096, 2112, 7168), (2048, 7168, 4096)):
+        chosen = choose(Problem.of(*shape), UNKNOWN)
+        assert isinstance(chosen.config, Config)
+        best_usual = min(estimate(tile, Problem.of(*shape), UNKNOWN).time_us for tile in TILES)
+        assert chosen.estimate.time_us < 0.98 * best_usual and chosen.estimate.wave_efficiency > 0.85
+
+
+@pytest.mark.parametrize("m", [1, 16, 64, 128])
+@pytest.mark.parametrize("n, k", [(8192, 8192), (28672, 8192), (4096, 14336)])
+def test_few_rows_are_the_small_m_kernel_s_or_whole_waves(m, n, k):
+    chosen = choose(Problem.of(m, n, k)).config
+    assert isinstance(chosen, DecodeConfig) == (m <= 32 or n == 8192 or n == 4096)
+
+
+FEW_ROWS = {
+    (128, 28672, 8192): {"small": 1.030, 224: 1.078}, (128, 14336, 4096): {"small": 0.913, 112: 1.050},
+    (128, 12288, 4096): {"small": 0.828, 96: 1.014}, (128, 10240, 8192): {"small": 0.792, 80: 1.018},
+    (128, 28672, 4096): {"small": 1.009, 224: 1.073, 112: 1.074}, (64, 28672, 8192): {"small": 1.008, 224: 1.050},
+    (64, 14336, 4096): {"small": 1.009, 112: 1.088}, (64, 12288, 4096): {"small": 0.952, 96: 1.074},
+    (48, 28672, 8192): {"small": 0.980, 224: 1.032},
+}  # fmt: skip
+"""Ratios to cuBLAS, interleaved, of the small-M kernel and of tiles of so many columns."""
+
+
+@pytest.mark.parametrize("shape", FEW_ROWS, ids=str)
+def test_columns_are_cut_to_whole_waves_where_that_was_faster(shape):
+    chosen, read = choose(Problem.of(*shape), UNKNOWN).config, FEW_ROWS[shape]
+    assert read["small" if isinstance(chosen, DecodeConfig) else chosen.tile_n] > 0.99 * max(read.values())
+    assert isinstance(chosen, Config) and chosen.tile_m - 64 < shape[0] <= chosen.tile_m
+
+
+@pytest.mark.parametrize("name", ["", " , ", "slots=1.5", "slots=True", "slots=1e1", "n16_w64k2s" + "9" * 5000])
+def test_what_is_no_name_of_a_configuration_is_refused(name):
+    with pytest.raises(ArgumentError, match="configuration"):
+        any_config(name)
+
+
+@pytest.mark.parametrize("layout", ["tn", "tt", "nn", "nt"])
+@pytest.mark.parametrize("n", [9216, 9504, 11008, 32000])
+def test_few_rows_have_candidates_that_can_be_built_in_every_layout(n, layout):
+    problem = Problem.of(64, n, 4096, layout=layout)
+    assert list(whole_waves(problem, UNKNOWN))
+    for candidate in candidates(problem, UNKNOWN):
+        kernel_of(problem, candidate).program()
+
+
+@pytest.mark.parametrize("n", [8448, 8456, 9000, 20000, 33792, 33800, 128256])
+def test_whole_waves_leave_few_multiprocessors_idle(n):
+    for each in whole_waves(Problem.of(128, n, 4096), UNKNOWN):
+        tiles = -(-n // each.tile_n)
+        assert tiles / (-(-tiles // 132) * 132) > 0.88 and each.tile_n <= 256
+    assert bool(list(whole_waves(Problem.of(128, n, 4096), UNKNOWN))) == (n > 8448)
+
+
+@pytest.mark.parametrize("shape", [(16, 8192, 8192), (128, 14336, 4096), (2048, 2048, 2048), (8192, 8192, 8192)])
+def test_the_promise_of_constant_weights_changes_nothing_but_what_keeps_it(shape):
+    plain = choose(Problem.of(*shape)).config
+    kept = choose(replace(Problem.of(*shape), constant_weights=True)).config
+    if isinstance(plain, DecodeConfig):
+        assert kept == replace(plain, constant_weights=True, prefetch=kept.prefetch)
+    else:
+        assert kept == replace(plain, constant_weights=plain.ctas == 1)
+
+
+# -- candidates ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(8192, 8192, 8192), (300, 72, 40), (1, 1, 1), (130, 8192, 512)])
+@pytest.mark.parametrize(
+    "dtype, out", [("bf16", "bf16"), ("bf16", "f32"), ("e4m3", "e4m3"), ("f32", "f32"), ("s8", "s32")]
+)
+def test_every_candidate_can_be_built(shape, dtype, out):
+    problem = Problem.of(*shape, dtype, out=out)
+    found = candidates(problem, UNKNOWN, all_of_them=True)
+    assert found and len(set(found)) == len(found)
+    for each in found:
+        each.check(problem.product)
+
+
+def test_only_layouts_that_are_read_along_k_are_multicast():
+    for each in hopper(Problem.of(4096, 4096, 4096, layout="tt"), UNKNOWN):
+        assert each.ctas == 1 or each.shared == "a"
+
+
+def test_a_split_tail_is_offered_where_the_last_wave_is_at_most_half_full():
+    tails = [each for each in hopper(Problem.of(4096, 2112, 7168), UNKNOWN) if each.split_tail]
+    assert tails
+    for each in tails:
+        rows, columns = each.cluster_tile
+        rest = -(-4096 // rows) * -(-2112 // columns) % 66
+        assert 0 < rest <= 33
+
+
+# -- where a choice comes from -------------------------------------------------------------------------------------
+
+
+def test_what_somebody_pins_is_taken_and_must_fit():
+    problem = Problem.of(512, 512, 512)
+    pinned = Config("ping_pong", 128, 64, stages=4, slots=1)
+    assert choose(problem, pinned=pinned) == replace(choose(problem, pinned=pinned), config=pinned, source="pinned")
+    with pytest.raises(ArgumentError, match="cannot be built"):
+        choose(problem, pinned=replace(pinned, stages=40))
+    assert choose(problem, pinned="ping_pong_128x64x4_2b_g8").config.name() == "ping_pong_128x64x4_2b_g8"
+    with pytest.raises(ArgumentError, match="no configuration"):
+        choose(problem, pinned="ping_pong_128x64")
+    with pytest.raises(ArgumentTypeError, match="no configuration"):
+        choose(problem, pinned=128)
+
+
+@pytest.mark.parametrize("shape", [(8192, 8192, 8192), (16, 8192, 8192), (100, 14336, 4096), (300, 300, 304)])
+@pytest.mark.parametrize("dtype", ["bf16", "e4m3"])
+def test_a_name_leads_back_to_its_configuration(shape, dtype):
+    for each in candidates(Problem.of(*shape, dtype), UNKNOWN, all_of_them=True):
+        found = any_config(each.name())
+        assert found.name() == each.name() and type(found) is type(each)
+        assert found == each or replace(found, slots=each.slots) == each
+
+
+@pytest.mark.parametrize("which", [Config("staggered", 256, 160, split_tail=True), DecodeConfig(tokens=24)])
+def test_a_configuration_survives_its_table(which):
+    assert from_data(json.loads(json.dumps(to_data(which)))) == which
+
+
+@pytest.mark.parametrize(
+    "data", [None, {}, {"kind": "large"}, {"kind": "other"}, {"kind": "large", "form": "x", "extra": 1}]
+)
+def test_rows_of_another_version_are_left_out(data):
+    assert from_data(data) is None
+
+
+def pretended(times):
+    """A timer that has the answers: by name, or much."""
+
+    def timer(problem, configs, device, rounds, step):
+        return {each: times.get(each.name(), 1000.0) for each in configs}, {}
+
+    return timer
+
+
+def test_a_timed_configuration_that_spills_with_this_end_is_passed_over(cache):
+    plain, gpu = Problem.of(4096, 4096, 4096), replace(UNKNOWN, driver="13.2")
+    fused = replace(plain, fusion=Fusion(bias="column", activation="gelu", gate=True))
+    spills = Config("staggered", 256, 192, stages=3, slots=1)
+    for problem in (plain, fused):
+        tables().keep(gpu, str(cache), problem, spills, {})
+    assert choose(plain, gpu).config == spills
+    chosen = choose(fused, gpu)
+    assert chosen.source == "model" and chosen.config.fits_registers(fused.product, fused.fusion)
+
+
+def test_what_was_tuned_is_chosen_from_then_on_for_this_gpu_driver_and_version(cache):
+    problem, gpu = Problem.of(4096, 4096, 4096), replace(UNKNOWN, driver="13.0")
+    before = choose(problem, gpu)
+    other = ranking(problem, gpu)[3][0]
+    found = tune(problem, gpu=gpu, progress=False, timer=pretended({other.name(): 10.0, before.config.name(): 20.0}))
+    assert (found.best, found.before) == (other, before.config)
+    assert list(found.times_us)[0] == other.name() and other.name() in found.text()
+    assert found.kept.startswith(str(cache)) and "a-gpu-without-a-table-driver-13-0" in found.kept.replace(
+        "13.0", "13-0"
+    )
+    assert (choose(problem, gpu).source, choose(problem, gpu).config) == ("tuned", other)
+    assert choose(problem, replace(gpu, driver="13.1")).source == "model"
+    assert choose(Problem.of(4096, 4096, 4097), gpu).source == "model"
+    tables.cache_clear()
+    _chosen.cache_clear()
+    assert choose(problem, gpu).config == other, "another process reads it"
+
+
+def test_a_gain_within_the_noise_changes_nothing(cache):
+    problem = Problem.of(2048, 2048, 2048)
+    before = choose(problem, UNKNOWN).config
+    other = ranking(problem)[1][0]
+    found = tune(problem, gpu=UNKNOWN, progress=False, timer=pretended({other.name(): 99.5, before.name(): 100.0}))
+    assert found.best == before
+
+
+def test_no_row_of_a_shipped_table_is_of_another_version():
+    for path in SHIPPED.glob("*.json"):
+        rows = json.loads(path.read_text())["choices"]
+        unread = [key for key, row in rows.items() if from_data(row["config"]) is None]
+        assert not unread, f"{path.name} has rows that this version cannot read: {unread}"
+
+
+def test_a_table_that_cannot_be_read_is_no_table(cache):
+    problem, gpu = Problem.of(1024, 1024, 1024), replace(UNKNOWN, driver="9")
+    path = tables().path(gpu, str(cache))
+    path.parent.mkdir(parents=True)
+    path.write_text("{ no json")
+    assert choose(problem, gpu).source == "model"
+
+
+def test_everything_that_changes_the_kernel_is_in_the_key():
+    plain = Problem.of(64, 64, 64)
+    others = [
+        Problem.of(64, 64, 65), Problem.of(64, 64, 64, out="f32"), Problem.of(64, 64, 64, layout="nt"),
+        replace(plain, fusion=Fusion(bias="column")), replace(plain, fusion=Fusion(activation="silu", gate=True)),
+        replace(plain, constant_weights=True), Problem.of(64, 64, 64, "e4m3"),
+        replace(Problem.of(64, 64, 64, "e4m3"), accumulate="precise"),
+    ]  # fmt: skip
+    assert len({key_of(problem) for problem in (plain, *others)}) == len(others) + 1
+
+
+# -- explain, tune: what is said -----------------------------------------------------------------------------------
+
+
+def test_explain_says_what_was_chosen_and_why_as_text_and_as_data():
+    found = explain(Problem.of(4096, 14336, 4096, fusion=Fusion(activation="silu", gate=True)), UNKNOWN)
+    text, data = found.text(), json.loads(json.dumps(found.data()))
+    for word in ("4096x14336x4096 bf16 x bf16 -> bf16, tn, fused: silu, gate", "chosen", "waves", "bound by"):
+        assert word in text
+    assert data["config"] == found.choice.config.name() == data["ranking"][0]["config"]
+    assert data["source"] == "model" and data["candidates"] > 20
+    times = [row["time_us"] for row in data["ranking"]]
+    assert times == sorted(times)
+
+
+@pytest.mark.parametrize("problem", [
+    Problem.of(4096, 4096, 4096), Problem.of(16, 4096, 4096),
+    replace(Problem.of(64, 4096, 4096), constant_weights=True),
+    Problem.of(512, 512, 512, "e4m3", fusion=Fusion(scales="block128")),
+], ids=Problem.describe)  # fmt: skip
+@pytest.mark.parametrize("pinned", [None, "worst"])
+def test_what_was_chosen_is_in_the_list_once_and_marked(problem, pinned):
+    worst = ranking(problem)[-1][0].name() if pinned else None
+    found = explain(problem, config=worst)
+    marked = [line for line in found.text().splitlines() if line.endswith(", chosen")]
+    assert [line.split()[0] for line in marked] == [found.choice.config.name()]
+    names = [row["config"] for row in found.data()["ranking"]]
+    assert names.count(found.choice.config.name()) == 1 and (worst is None or names[-1] == worst)
+
+
+@pytest.mark.parametrize(
+    "m, words", [(8192, "MHz, as the power limit leaves it"), (16, "TB/s, and time to begin and to end")]
+)  # fmt: skip
+def test_why_the_model_lies_below_the_roof_is_said(m, words):
+    (line,) = [line for line in explain(Problem.of(m, 8192, 8192)).text().splitlines() if "  assumed  " in line]
+    assert words in line and "a roof" in line
+
+
+def test_one_wave_is_no_waves():
+    text = explain(Problem.of(16, 4096, 4096)).text()
+    assert "; 1 wave, " in text and "1 waves" not in text
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["0", "8", "8"], "m is no size"),
+        (["8", "8", "8", "--layout", "xy"], "no such layout"),
+        (["8", "8", "8", "--dtype", "f64"], "does not multiply"),
+        (["8", "8", "8", "--top", "0"], "nothing would be timed"),
+    ],
+)
+def test_tune_on_the_command_line_refuses_in_a_sentence(arguments, words):
+    from warploom.cli.app import app
+
+    result = RUNNER.invoke(app, ["tune", *arguments])
+    assert result.exit_code != 0 and words in result.output + (result.stderr or "")
