@@ -2,8 +2,8 @@
 
     python benchmarks/render.py [--check]        --check: exit 1 if a document differs, write nothing
 
-The tables are made by tables_*.py beside this file. In README.md and docs/measured.md a row whose kernel has another
-text by now is marked as stale: figures there are of what ships.
+tables_*.py in this folder make the tables. In README.md and docs/measured.md a row whose kernel has another
+text by now is marked as stale: figures there are those of what ships.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from benchmarks.tables_rows import STALE  # noqa: E402
 MISSING = "Not measured yet.\n"
 H200 = RESULTS / "nvidia-h200"
 FACTS, MEASURED, README = ROOT / "docs" / "measured-facts.md", ROOT / "docs" / "measured.md", ROOT / "README.md"
+INSTALLING = ROOT / "docs" / "installing.md"
 BF16 = tuple(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k"))
 Entry = tuple[Any, ...]
 """What makes a table, then the evidence files that it takes, in order."""
@@ -69,15 +70,9 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "llama-block": (compared.llama_block, H200 / "llama-block.json"),
     },
     README: {
-        "ladder-best": (kernels.ladder_best, H200 / "ladder.json"),
-        "bf16-summary": (compared.bf16_summary, *BF16),
-        "others-summary": (
-            compared.others_summary,
-            *(H200 / f"{name}.json" for name in ("fp8", "fused", "grouped", "overhead")),
-        ),
-        "decode": (few_rows.decode_summary, H200 / "decode.json"),
-        "download-size": (package.download_size, RESULTS / "download_size.json"),
+        "summary": (compared.summary, *BF16, *(H200 / f"{name}.json" for name in ("fp8", "fused", "grouped"))),
     },
+    INSTALLING: {"download-size": (package.download_size, RESULTS / "download_size.json")},
 }
 
 

@@ -1,4 +1,4 @@
-"""Tables of our kernels beside those of others: ratios by protocol, means, stale rows marked; for README and docs."""
+"""Tables that compare our kernels with others: ratios by protocol, means, stale rows marked; for README and docs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ from warploom.lab.bench import geomean
 from warploom.lab.suites import AWKWARD, SQUARE
 
 PROTOCOLS = ("alone", "interleaved", "burst")
+OTHERS = {"cublas": "cuBLAS", "scaled-mm": "`torch._scaled_mm`", "torch-eager": "eager calls",
+          "torch-grouped": "PyTorch's grouped product"}  # fmt: skip
+
+
+def bf16_groups(square: Result, llm: Result, small_k: Result) -> dict[str, list[Row]]:
+    """Our rows: the nine large shapes, awkward waves, short K. A shape in two files counts once, as a square one."""
+    ours = [[row for row in result["rows"] if row["provider"] == "warploom"] for result in (square, llm, small_k)]
+    return {
+        "large shapes": [*ours[0], *(row for row in ours[1] if shape_of(row) not in (*AWKWARD, *SQUARE))],
+        "awkward waves": [row for row in ours[1] if shape_of(row) in AWKWARD],
+        "short K": ours[2],
+    }
 
 
 def bf16_summary(square: Result, llm: Result, small_k: Result) -> list[str]:
-    """Geometric mean and least of the ratios to others: the nine large shapes, awkward waves, short K.
-
-    A shape that stands in two files is counted once, from that of the square products.
-    """
+    """Geometric mean and least of the ratios to others."""
     columns = (("cublas", "alone"), ("cublas", "interleaved"), ("cublas", "burst"), ("cublaslt-best", "alone"),
                ("cublaslt-best", "interleaved"), ("triton", "interleaved"))  # fmt: skip
-    ours = [[row for row in result["rows"] if row["provider"] == "warploom"] for result in (square, llm, small_k)]
-    awkward = [row for row in ours[1] if shape_of(row) in AWKWARD]
-    large = [*ours[0], *(row for row in ours[1] if shape_of(row) not in (*AWKWARD, *SQUARE))]
     lines: list[list[str]] = []
-    for name, rows in (("large shapes", large), ("awkward waves", awkward), ("short K", ours[2])):
+    for name, rows in bf16_groups(square, llm, small_k).items():
         ratios = [
             [row["ratio_to"][other] for row in rows if row["protocol"] == protocol and other in row["ratio_to"]]
             for other, protocol in columns
@@ -53,30 +59,34 @@ def by_scales(every: list[Row]) -> list[Row]:
     return rows
 
 
-def others_summary(fp8_rows: Result, fused: Result, grouped: Result, overhead: Result) -> list[str]:
-    """A line for each kind of fp8, epilogue, groups and call: mean and least of the ratios to PyTorch's own."""
-    every = (
-        ("fp8, scales:", by_scales(fp8_rows["rows"]), ("scaled-mm",)),
-        ("bf16, fused:", fused["rows"], ("torch-eager",)),
-        ("groups:", grouped["rows"], ("torch-grouped",)),
-        ("a call:", overhead["rows"], ("cublas", "scaled-mm")),
-    )
-    columns = [(protocol, measure) for protocol in ("alone", "interleaved") for measure in (geomean, min)]
-    columns.append(("host", geomean))
-    lines: list[list[str]] = []
-    for title, rows, others in every:
-        kind, name = kinds(rows), named(rows)
-        ours = [row for row in rows if row["provider"] == "warploom"]
-        for word, other in dict.fromkeys((kind(row), o) for row in ours for o in others if o in row["ratio_to"]):
-            mine = [row for row in ours if kind(row) == word and other in row["ratio_to"]]
-            words = " ".join(filter(None, (title, word)))
-            cells = [f"{words} ({len({name(row) for row in mine})}){mark(mine)}", other]
-            for protocol, measure in columns:
-                ratios = [row["ratio_to"][other] for row in mine if row["protocol"] == protocol]
-                cells.append(f"{measure(ratios):.3f}" if ratios else "")
-            lines.append(cells)
-    head = ["alone, geometric mean", "alone, least", "interleaved, geometric mean", "interleaved, least", "host time"]
-    return table(["products", "beside", *head], lines)
+def summary(
+    square: Result, llm: Result, small_k: Result, fp8_rows: Result, fused: Result, grouped: Result
+) -> list[str]:
+    """A line for each kind of product: mean and least of the ratios to what PyTorch calls."""
+    lines = [
+        speeds(f"bf16, {name}", rows, "cublas") for name, rows in bf16_groups(square, llm, small_k).items() if rows
+    ]
+    for title, rows, other in (
+        ("fp8, scales by", by_scales(fp8_rows["rows"]), "scaled-mm"),
+        ("bf16, fused with", fused["rows"], "torch-eager"),
+        ("mixture of experts,", grouped["rows"], "torch-grouped"),
+    ):
+        kind = kinds(rows)
+        ours = [row for row in rows if row["provider"] == "warploom" and other in row["ratio_to"]]
+        for word in dict.fromkeys(map(kind, ours)):
+            lines.append(speeds(f"{title} {word}".rstrip(" ,"), [row for row in ours if kind(row) == word], other))
+    head = ["alone: mean", "least", "interleaved: mean", "least"]
+    return table(["products", "compared with", *head], lines)
+
+
+def speeds(title: str, rows: list[Row], other: str) -> list[str]:
+    """Geometric mean and least of some rows' ratios to another, by protocol."""
+    name = named(rows)
+    cells = [f"{title} ({len({name(row) for row in rows})}){mark(rows)}", OTHERS[other]]
+    for protocol in ("alone", "interleaved"):
+        ratios = [row["ratio_to"][other] for row in rows if row["protocol"] == protocol and other in row["ratio_to"]]
+        cells += [f"{measure(ratios):.3f}" if ratios else "" for measure in (geomean, min)]
+    return cells
 
 
 def comparison(result: Result) -> list[str]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.tables_rows import Result, Row, mark, table
+from benchmarks.tables_rows import Result, Row, mark
 from warploom.kernels.ladder import find
 from warploom.lab import climb
 
 SHOWN_EXTENTS = (4, 5, 7, 8, 9, 13, 16, 29, 57, 77)
-STEP = 1.2
 """How many times as fast as the one shown before it a rung is in the short table."""
 
 
@@ -50,22 +49,6 @@ def ladder_short(result: Result) -> list[str]:
             f"| {row['ratio_to']['cublas']:.3f} | {share} | {gain} | {seed} |"
         )
     return lines
-
-
-def ladder_best(result: Result) -> list[str]:
-    """The rungs, each alone, that are a fifth faster than the one shown before them, and the fastest."""
-    ours = [row for row in rungs_of(result) if row["protocol"] == "alone"]
-    top, shown = max(ours, key=lambda row: row["tflops"]["median"]), list[Row]()
-    for row in ours:
-        if row is top or not shown or row["tflops"]["median"] >= STEP * shown[-1]["tflops"]["median"]:
-            shown.append(row)
-    lines = []
-    for row in shown:
-        rung = find(row["kernel"])
-        speed = f"{row['tflops']['median']:.1f}"
-        lines.append([f"{rung.number} {rung.idea}{mark([row])}", speed, f"{row['ratio_to']['cublas']:.3f}"])
-    size = ours[0]["m"]
-    return table(["rung", f"TFLOP/s at {size} x {size} x {size}", "of cuBLAS"], lines)
 
 
 def energy(result: Result) -> list[str]:

@@ -63,15 +63,7 @@ def test_the_host_s_time_has_a_line_for_each_call() -> None:
     assert theirs == "| 64 x 64 x 64 | cublas | 3.5 | 3.25 - 4.0 |  |"
 
 
-def test_the_short_ladder_has_the_rungs_that_are_a_fifth_faster_than_the_one_before_and_the_fastest() -> None:
-    speeds = {"r01_naive_uncoalesced": 1.0, "r02_naive_coalesced": 1.1, "r03_shared_memory": 1.3}
-    speeds |= {"r04_warp_tiling": 1.2, "r05_register_staged": 1.45, "r06_ampere_multistage": 1.44}
-    rows = [row_of(kernel=name, tflops={"median": speed}, ratio_to={"cublas": 0.5}) for name, speed in speeds.items()]
-    _, _, *lines = render.kernels.ladder_best({**HEAD, "rows": rows})
-    assert [line.split()[1] for line in lines] == ["1", "3", "5"]
-
-
-def test_the_summary_of_the_others_has_a_line_for_each_kind_beside_pytorch_s_own() -> None:
+def test_the_summary_of_all_compares_each_kind_with_what_pytorch_calls() -> None:
     def ours(protocol: str, ratios: dict[str, float], **more: Any) -> dict[str, Any]:
         return row_of(protocol=protocol, ratio_to=ratios, **more)
 
@@ -83,16 +75,16 @@ def test_the_summary_of_the_others_has_a_line_for_each_kind_beside_pytorch_s_own
     fused = [ours("interleaved", {"torch-eager": ratio, "torch-compile": 9.0}, m=m, kind=kind)
              for m, kind, ratio in ((64, "gelu", 2.0), (128, "gelu", 0.5), (64, "swiglu", 3.0))]  # fmt: skip
     grouped = [ours("interleaved", {"loop": 9.0, "torch-grouped": 1.2}, rows=[32, 32], kind="grouped")]
-    calls = [ours("host", {"cublas": 2.5, "triton": 9.0}), ours("host", {"scaled-mm": 3.5}, dtype="e4m3")]
-    _, _, *lines = render.compared.others_summary(*({**HEAD, "rows": rows} for rows in (scaled, fused, grouped, calls)))
+    bf16 = [ours("alone", {"cublas": 1.5, "triton": 9.0}, m=4096, n=4096, k=4096)]
+    files = ({**HEAD, "rows": rows} for rows in (bf16, [], [], scaled, fused, grouped))
+    _, _, *lines = render.compared.summary(*files)
     assert [line.replace(render.STALE, "") for line in lines] == [
-        "| fp8, scales: tensor (1) | scaled-mm | 1.500 | 1.500 |  |  |  |",
-        "| fp8, scales: row (1) | scaled-mm | 1.250 | 1.250 | 0.900 | 0.900 |  |",
-        "| bf16, fused: gelu (2) | torch-eager |  |  | 1.000 | 0.500 |  |",
-        "| bf16, fused: swiglu (1) | torch-eager |  |  | 3.000 | 3.000 |  |",
-        "| groups: (1) | torch-grouped |  |  | 1.200 | 1.200 |  |",
-        "| a call: bf16 (1) | cublas |  |  |  |  | 2.500 |",
-        "| a call: e4m3 (1) | scaled-mm |  |  |  |  | 3.500 |",
+        "| bf16, large shapes (1) | cuBLAS | 1.500 | 1.500 |  |  |",
+        "| fp8, scales by tensor (1) | `torch._scaled_mm` | 1.500 | 1.500 |  |  |",
+        "| fp8, scales by row (1) | `torch._scaled_mm` | 1.250 | 1.250 | 0.900 | 0.900 |",
+        "| bf16, fused with gelu (2) | eager calls |  |  | 1.000 | 0.500 |",
+        "| bf16, fused with swiglu (1) | eager calls |  |  | 3.000 | 3.000 |",
+        "| mixture of experts (1) | PyTorch's grouped product |  |  | 1.200 | 1.200 |",
     ]
 
 
@@ -153,7 +145,7 @@ def test_the_summary_marks_a_line_with_a_stale_row_in_it() -> None:
 
 
 def test_the_summary_of_the_files_has_the_shapes_that_the_targets_are_about() -> None:
-    make, *paths = render.TABLES[render.README]["bf16-summary"]
+    make, *paths = render.TABLES[render.MEASURED]["bf16-summary"]
     lines = make(*(json.loads(path.read_text()) for path in paths))
     assert [line.split(",")[0] for line in lines[2::2]] == [
         "| large shapes (9)",
