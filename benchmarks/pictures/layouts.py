@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from warploom.emulator.machine.events import Lanes, Observer
 from warploom.emulator.machine.frame import Frame
 from warploom.emulator.machine.machine import Machine
 from warploom.emulator.machine.memory import Region
-from warploom.emulator.machine.observer import Observer
 from warploom.isa import fragments
 from warploom.isa.fragments import Fragment
 from warploom.isa.swizzle import Swizzle
@@ -88,15 +88,10 @@ class Accesses(Observer):
         self.keep = keep
         self.found: list[tuple[str, str, int, Any, Any, int, Region]] = []
 
-    def generic_read(
-        self, frame: Frame, space: str, region: Region, index: Any, size: int, count: int, lanes: Any
-    ) -> None:
-        self._note("read", frame, space, region, index, size, count, lanes)
-
-    def generic_write(
-        self, frame: Frame, space: str, region: Region, index: Any, size: int, count: int, lanes: Any, values: Any
-    ) -> None:
-        self._note("write", frame, space, region, index, size, count, lanes)
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: Any) -> None:
+        what = {"reads": "read", "writes": "write"}.get(how)
+        if what is not None:
+            self._note(what, frame, place.space, place.region, place.index, place.size, place.count, place.lanes)
 
     def _note(
         self, what: str, frame: Frame, space: str, region: Region, index: Any, size: int, count: int, lanes: Any

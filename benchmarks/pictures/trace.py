@@ -1,7 +1,7 @@
 """What each warpgroup of an emulated kernel did, in order: waits, arrivals, copies, products, stores.
 
 The emulator has no clock. What it has is the order of each warpgroup's own events and who waited for whom, and that is
-recorded here, off the run itself, through the observer's hooks. `replay` gives these events lengths.
+recorded here, off the run itself, by an observer of its events. `replay` gives these events lengths.
 """
 
 from __future__ import annotations
@@ -11,15 +11,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from warploom.emulator.engines.engine import AsyncOperation, Issuer
+from warploom.emulator.machine.async_operation import AsyncOperation, Issuer
+from warploom.emulator.machine.events import Lanes, Meeting, Observer, Waited
 from warploom.emulator.machine.frame import Frame
 from warploom.emulator.machine.machine import Cta, Machine
 from warploom.emulator.machine.mbarrier import Event, MBarrier
-from warploom.emulator.machine.memory import Region
-from warploom.emulator.machine.observer import Meeting, Observer
-from warploom.emulator.ops.wgmma import Multiply
 from warploom.lang import Kernel
 from warploom.runtime.machine import H200
 
@@ -89,8 +85,7 @@ class Recorder(Observer):
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.trace = Trace()
-        self._finishing: AsyncOperation | None = None
-        self._meetings: dict[int, tuple[Meeting, str]] = {}
+        self._meetings: dict[int, Meeting] = {}
 
     # -- who ---------------------------------------------------------------------------------------------------------
 
@@ -117,89 +112,66 @@ class Recorder(Observer):
     def _phase(self, barrier: MBarrier, phase: int) -> Phase:
         return Phase(self._cta(barrier.cta), barrier.offset, phase)
 
-    # -- mbarriers -----------------------------------------------------------------------------------------------------
+    # -- barriers ------------------------------------------------------------------------------------------------------
 
-    def mbarrier_event(self, barrier: MBarrier, event: Event) -> None:
-        key = self._phase(barrier, barrier.phase)
-        if self._finishing is not None:
+    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+        if not isinstance(on, MBarrier):
+            return self._arrive(self._meeting(on), event.by.frame)
+        key = self._phase(on, on.phase)
+        if event.operation is not None:
             if event.what != "expect":
-                self.trace.signals[self._finishing.number].append(key)
+                self.trace.signals[event.operation.number].append(key)
                 self.trace.needed[key] += 1
         elif event.what == "arrive":
             self.trace.needed[key] += 1
             self._note(self._issuer(event.by), Action("arrive", key, event.amount))
+        return None
 
-    def mbarrier_waited(self, barrier: MBarrier, frame: Frame, lanes: np.ndarray) -> None:
-        if barrier.phase:
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        action = self._of_wait(wait)
+        if action is not None:
             for actor in self._groups(frame):
-                self._note(actor, Action("wait", self._phase(barrier, barrier.phase - 1)))
+                self._note(actor, action)
 
-    # -- copies and products -------------------------------------------------------------------------------------------
+    def _of_wait(self, wait: Waited) -> Action | None:
+        if isinstance(wait.what, MBarrier):
+            return Action("wait", self._phase(wait.what, wait.what.phase - 1)) if wait.what.phase else None
+        if wait.what is not None:
+            return Action("wait", self._meeting(wait.what))  # type: ignore[arg-type]
+        if wait.on == "bulk":
+            return Action("settle", amount=wait.newest, detail=wait.reads_only)
+        return Action("drain", amount=wait.newest) if wait.on == "wgmma" else None
 
-    def operation_issued(self, operation: AsyncOperation) -> None:
-        if operation.kind != "wgmma":
-            self._note(
-                self._issuer(operation.issuer), Action("copy", operation.number, operation.bytes, operation.kind)
-            )
-
-    def operation_written(self, operation: AsyncOperation) -> None:
-        self._finishing = operation
-
-    def operation_done(self, operation: AsyncOperation) -> None:
-        self._finishing = None
-
-    def groups_committed(self, frame: Frame) -> None:
-        for actor in self._groups(frame):
-            self._note(actor, Action("hand over"))
-
-    def groups_waited(self, frame: Frame, groups: object, newest: int, reads_only: bool) -> None:
-        for actor in self._groups(frame):
-            self._note(actor, Action("settle", amount=newest, detail=reads_only))
-
-    def wgmma_issued(self, frame: Frame, operation: AsyncOperation, multiply: Multiply, adds: bool) -> None:
-        (actor,) = self._groups(frame)
-        self._note(actor, Action("multiply", None, 2 * 64 * multiply.n * multiply.k, multiply.owner))  # type: ignore[arg-type]
-
-    def wgmma_committed(self, frame: Frame) -> None:
-        for actor in self._groups(frame):
-            self._note(actor, Action("commit"))
-
-    def wgmma_waited(self, frame: Frame, newest: int) -> None:
-        for actor in self._groups(frame):
-            self._note(actor, Action("drain", amount=newest))
-
-    # -- named barriers ------------------------------------------------------------------------------------------------
-
-    def _meeting(self, barrier: Meeting, kind: str) -> Hashable:
-        self._meetings[id(barrier)] = (barrier, kind)  # kept alive: its id is its name
-        return (kind, id(barrier), 0)
-
-    def barrier_arrived(self, barrier: Meeting, frame: Frame) -> None:
-        self._arrive(self._meeting(barrier, "bar"), frame)
-
-    def barrier_passed(self, barrier: Meeting, frame: Frame) -> None:
-        for actor in self._groups(frame):
-            self._note(actor, Action("wait", self._meeting(barrier, "bar")))
-
-    def cluster_arrived(self, phase: Meeting, frame: Frame, relaxed: bool) -> None:
-        self._arrive(self._meeting(phase, "cluster"), frame)
-
-    def cluster_waited(self, phase: Meeting, frame: Frame) -> None:
-        for actor in self._groups(frame):
-            self._note(actor, Action("wait", self._meeting(phase, "cluster")))
+    def _meeting(self, barrier: Meeting) -> Hashable:
+        self._meetings[id(barrier)] = barrier  # kept alive: its id is its name
+        return (barrier.kind, id(barrier), 0)
 
     def _arrive(self, key: Hashable, frame: Frame) -> None:
         for actor in self._groups(frame, first_only=False):
             self.trace.needed[key] += 1
             self._note(actor, Action("arrive", key, 1))
 
+    # -- copies and products -------------------------------------------------------------------------------------------
+
+    def issued(self, operation: AsyncOperation) -> None:
+        if operation.kind != "wgmma":
+            copy = Action("copy", operation.number, operation.bytes, operation.kind)
+            return self._note(self._issuer(operation.issuer), copy)
+        (actor,) = self._groups(operation.issuer.frame)
+        accumulator, _ = operation.pipeline
+        return self._note(actor, Action("multiply", None, operation.flops, accumulator))
+
+    def committed(self, frame: Frame, family: str, operations: object) -> None:
+        what = {"bulk": "hand over", "wgmma": "commit"}.get(family)
+        if what is not None:
+            for actor in self._groups(frame):
+                self._note(actor, Action(what))
+
     # -- memory --------------------------------------------------------------------------------------------------------
 
-    def generic_write(
-        self, frame: Frame, space: str, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray,
-        values: np.ndarray,
-    ) -> None:  # fmt: skip
-        self._moved("write", frame, space, size * count * lanes.size)
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: object) -> None:
+        if how == "writes":
+            self._moved("write", frame, place.space, place.size * place.count * place.lanes.size)
 
     def _moved(self, what: str, frame: Frame, space: str, size: int) -> None:
         groups = self._groups(frame, first_only=False)

@@ -6,7 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from warploom.emulator.engines.engine import AsyncOperation, Engine
+from warploom.emulator.engines.engine import Engine
+from warploom.emulator.machine.async_operation import AsyncOperation
+from warploom.emulator.machine.events import Events
 from warploom.emulator.schedule.policy import SCHEDULES
 from warploom.errors import ArgumentError
 
@@ -17,7 +19,7 @@ class Log:
     def __init__(self, policy: str, seed: int = 0) -> None:
         self.events: list[str] = []
         self.steps = 0
-        self.machine = SimpleNamespace(observer=None, progress=self._progress)
+        self.machine = SimpleNamespace(events=Events(), progress=self._progress)
         self.engine = Engine(self.machine, policy, seed)
 
     def _progress(self) -> None:

@@ -9,8 +9,7 @@ import pytest
 from benchmarks.pictures.replay import TENSOR, Replay
 from benchmarks.pictures.tiles import ORDERS, walk
 from benchmarks.pictures.trace import Trace, record
-from warploom.emulator.machine.observer import Observer
-from warploom.errors import ArgumentError
+from warploom.emulator.machine.events import Observer
 from warploom.kernels.ladder import find
 from warploom.lab import roofline
 
@@ -56,10 +55,15 @@ def test_more_stages_keep_the_tensor_core_busier():
     assert busy == sorted(busy)
 
 
-def test_an_observer_and_the_sanitizer_do_not_watch_at_once():
-    a = np.zeros((32, 32), np.float32)
-    with pytest.raises(ArgumentError, match="one observer"):
-        find(1).build().emulate(a, a, check=True, watch=lambda machine: Observer())
+def test_an_observer_and_the_sanitizer_watch_at_once():
+    a, exits = np.zeros((32, 32), np.float32), []
+
+    class Counting(Observer):
+        def exited(self, warp: object) -> None:
+            exits.append(warp)
+
+    report = find(1).build().emulate(a, a, check=True, watch=lambda machine: Counting())
+    assert report.ok and len(exits) == report.counters.ctas * len(exits[0].cta.warps)
 
 
 @pytest.mark.parametrize(

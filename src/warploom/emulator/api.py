@@ -22,9 +22,9 @@ from ..isa import dtypes
 from .diagnosis.report import Report
 from .engines.engine import Engine
 from .engines.tma import TensorMapArgument, bind_tensor_map
+from .machine.events import Events, Observer
 from .machine.machine import Machine, Model
 from .machine.memory import Allocation, GlobalMemory, Region
-from .machine.observer import Observer
 from .machine.symbols import SharedPart, WarpRole
 from .ops import HANDLERS
 from .program.code import Code
@@ -83,8 +83,6 @@ def run(
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
     started = time.perf_counter()
-    if len(watch) > 1:
-        raise ArgumentError("a machine has one observer: the sanitizer, or the one that watches", hint="check=False")
     function = find_entry(module, entry)
     block = block or _required(function, ("reqntid", "maxntid")) or (1, 1, 1)
     cluster = cluster or _required(function, ("reqnctapercluster",)) or (1, 1, 1)
@@ -109,7 +107,8 @@ def run(
         machine.tensor_maps = maps
         machine.numerics = numerics
         machine.dependent = dependent
-        observer = machine.observer = watch[0](machine) if watch else None
+        observers = [make(machine) for make in watch]
+        machine.events = Events(observers)
         scheduler = (
             Scheduler(machine, make_policy(schedule, seed), max_steps, on_progress)
             if choose is None
@@ -120,15 +119,15 @@ def run(
         try:
             scheduler.run()
         except EmulationError as error:
-            if observer is not None:
-                observer.stands_still()
-                error.findings = tuple(observer.report())
+            for hear in machine.events.stopped:
+                hear()
+            error.findings = tuple(finding for observer in observers for finding in observer.report())
             raise
     machine.counters.instructions = machine.steps
     return Report(
         entry=function.name,
         outputs=outputs,
-        findings=observer.report() if observer is not None else [],
+        findings=[finding for observer in observers for finding in observer.report()],
         counters=machine.counters,
         schedule=schedule,
         seed=seed,

@@ -26,8 +26,8 @@ from .validate import whole
 if TYPE_CHECKING:
     from ..asm.nodes import Module
     from ..emulator.diagnosis.report import Report
+    from ..emulator.machine.events import Observer
     from ..emulator.machine.machine import Machine as EmulatedMachine
-    from ..emulator.machine.observer import Observer
     from ..emulator.schedule.controlled import Choose
 
 NUMERICS = ("exact", "hardware")
@@ -69,7 +69,7 @@ def emulate(
         max_steps: most warp instructions; None: `config.emulator.max_steps`.
         machine: the GPU to be, `H200(sms=4)`; None: the usual one of the program's target.
         numerics: "exact", or "hardware" for the tensor cores' own rounding.
-        watch: makes an `emulator.machine.observer.Observer` that sees the run's events; with check=False.
+        watch: makes an `emulator.machine.events.Observer` that hears the run's events.
 
     The report's `outputs` are the out arrays of a kernel, in the caller's framework; of a text, its arrays. Raises
     ArgumentError, ArgumentTypeError for a wrong call, CostLimitError for one that would take too long, and

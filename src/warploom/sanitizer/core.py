@@ -9,7 +9,7 @@ import numpy as np
 
 from ..emulator.diagnosis.report import Side
 from ..emulator.machine import shared_address as shared
-from ..emulator.machine.observer import Observer
+from ..emulator.machine.hooks import Hooks
 from ..isa import effects
 from .happens_before.state import ClusterState
 from .report.findings import Findings, at
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Storing:
-    """The store that is being looked at, before it takes effect; as `Observer.generic_write`."""
+    """The store that is being looked at, before it takes effect; as `Hooks.generic_write`."""
 
     region: Region
     index: np.ndarray
@@ -45,7 +45,7 @@ class Storing:
         return bool(met or (self.region.as_type(np.dtype(f"u{self.size}"))[at] == new).all())
 
 
-class Core(Observer):
+class Core(Hooks):
     """The base of the sanitizer's parts."""
 
     storing: Storing | None = None

@@ -12,10 +12,10 @@ import numpy as np
 
 from ...errors import InvalidOperandError, MisalignedError, OutOfBoundsError
 from ..machine import mbarrier
+from ..machine.async_operation import Issuer
 from ..machine.frame import Frame
 from ..machine.machine import Cta
 from ..machine.memory import Region
-from .engine import Issuer
 
 MULTIPLE = 16
 """Alignment and granularity of a plain bulk copy in bytes."""
@@ -119,8 +119,8 @@ def signal_at(by: Issuer, cta: Cta, offset: int, size: int, description: str) ->
 def check_alive(by: Issuer, cta: Cta, description: str) -> None:
     """Raise InvalidOperandError where a copy reaches another CTA that has exited."""
     if cta.exited and cta is not by.frame.cta:
-        if cta.machine.observer is not None:
-            cta.machine.observer.reached_exited(by, cta)
+        for hear in cta.machine.events.refused:
+            hear("cta-exited", cta, by)
         by.error(
             InvalidOperandError,
             f"{description} reaches CTA rank {cta.rank} after that CTA has exited",

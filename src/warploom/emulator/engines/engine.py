@@ -18,120 +18,26 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
-from ...errors import EmulationError
+from ..machine.async_operation import AsyncOperation
 from ..schedule.policy import SCHEDULES, unknown_schedule
 
 if TYPE_CHECKING:
-    from ..machine.frame import Frame
-    from ..machine.machine import Cluster, Cta, Machine, Warp
-    from ..program.code import Operation
+    from ..machine.machine import Cluster, Machine, Warp
 
 KINDS = ("wgmma", "cp.async", "load", "remote", "store")
 """Kinds of operations, in the order in which "lazy" prefers them. wgmma first: it then reads what its operands held
 when a missing wait let it start, and a stage given back too early is already poisoned by the next load. Stores last:
 their source stays open to being overwritten for as long as the program allows."""
 
-Part = Callable[[int, int], None]
-"""`part(index, parts)` does one of `parts` equal pieces of a read or a write."""
-
-
-@dataclass(frozen=True, eq=False)
-class Issuer:
-    """The thread that issued an operation (`lane` None: the whole warp, or warps, of the frame)."""
-
-    frame: Frame
-    operation: Operation
-    lane: int | None = None
-
-    @classmethod
-    def of(cls, frame: Frame, lane: int | None = None) -> Issuer:
-        return cls(frame, frame.operation, None if lane is None else int(lane))
-
-    @property
-    def thread(self) -> int:
-        """Linear thread number in its CTA."""
-        return self.frame.thread(self.lane or 0)
-
-    def where(self) -> str:
-        """Instruction, CTA and thread, as text. The frame may have moved on, so its operation is put back for that."""
-        now = self.frame.operation
-        self.frame.operation = self.operation
-        try:
-            return self.frame.where(self.lane)
-        finally:
-            self.frame.operation = now
-
-    def short(self) -> str:
-        """One line: role, CTA, thread and source line."""
-        location = self.operation.instruction.location
-        place = f" at {location}" if location else ""
-        return f"{self.who()} of {self.frame.cta.describe()}{place}"
-
-    def who(self) -> str:
-        """Role and thread: "consumer 0, thread 128"; the warp where the whole warp issued it."""
-        who = f"thread {self.thread}" if self.lane is not None else f"warp {self.frame.first_warp}"
-        role = self.frame.machine.code.role(self.frame.first_warp + (self.lane or 0) // 32)
-        return f"{role}, {who}" if role else who
-
-    def error(self, kind: type[EmulationError], what: str, **parts: object) -> NoReturn:
-        """Raise an error of the issuing instruction, also long after it ran."""
-        error = kind(what, where=self.where(), **parts)  # type: ignore[arg-type]
-        error.location = self.operation.instruction.location
-        raise error
-
-
-@dataclass(eq=False)
-class AsyncOperation:
-    """One operation in flight.
-
-    Attributes:
-        kind: one of KINDS.
-        issuer: who issued it.
-        description: what it is, for reports: "TMA load of box (64, 64) at (0, 128) into `tile+8192`".
-        read: takes its sources; None where there is nothing to read.
-        write: changes its destination; None where there is none.
-        signal: tells whoever waits, after all else.
-        after: operations that must be done before this one starts.
-        bytes: how many it moves.
-        sources, targets: what it reads and writes, for the sanitizer: `tma.Box`, `tma.SharedBox`, `Bytes`.
-        barrier: CTA and offset of the mbarrier that gets its bytes or its arrival, for the sanitizer.
-        rank: of the CTA in the cluster whose barrier it arrives on, for the sanitizer.
-        read_done: the sources may be overwritten; done: all is visible.
-    """
-
-    kind: str
-    issuer: Issuer
-    description: str
-    read: Part | None = None
-    write: Part | None = None
-    signal: Callable[[], None] | None = None
-    after: tuple[AsyncOperation, ...] = ()
-    bytes: int = 0
-    sources: tuple[object, ...] = ()
-    targets: tuple[object, ...] = ()
-    barrier: tuple[Cta, int] | None = None
-    rank: int = -1
-    read_done: bool = False
-    done: bool = False
-    number: int = -1
-    clock: object = None
-    """Room for the sanitizer's clocks."""
-    _steps: list[Callable[[], None]] = field(default_factory=list)
-
-    @property
-    def may_start(self) -> bool:
-        return all(other.done for other in self.after)
-
 
 class Engine:
     """All operations in flight of one machine.
 
     Args:
-        machine: whose `progress` is called when something took effect, and whose `observer` sees operations being
-            issued, read, written and done (`operation_issued(op)`, …; None where checking is off).
+        machine: whose `progress` is called when something took effect, and who is told of operations that are issued,
+            read, written and done.
         policy, seed: see the module's docstring. With "starve" the seed picks what is held back.
     """
 
@@ -147,6 +53,8 @@ class Engine:
         self._holds_some = policy in ("starve", "pct")
         self._queues: dict[str, deque[AsyncOperation]] = {kind: deque() for kind in KINDS}
         self._in_flight = 0
+        self.signalling: AsyncOperation | None = None
+        """Whose signal is being given."""
 
     # -- what handlers call --------------------------------------------------------------------------------------
 
@@ -154,9 +62,8 @@ class Engine:
         """Put an operation in flight; under "eager" it is done when this returns."""
         operation.number = self.issued
         self.issued += 1
-        observer = self.machine.observer
-        if observer is not None:
-            observer.operation_issued(operation)
+        for hear in self.machine.events.issued:
+            hear(operation)
         at_once = self.policy == "eager" or (self._holds_some and not self._is_starved(operation))
         if at_once and operation.may_start:
             self._complete(operation)
@@ -215,9 +122,8 @@ class Engine:
 
     def warp_exited(self, warp: Warp) -> None:
         """A warp has exited. Its operations go on; whether they should have been waited for is the sanitizer's rule."""
-        observer = self.machine.observer
-        if observer is not None:
-            observer.warp_exited(warp)
+        for hear in self.machine.events.exited:
+            hear(warp)
 
     def describe_pending(self) -> tuple[str, ...]:
         """One line for each operation in flight."""
@@ -244,9 +150,9 @@ class Engine:
     def _random_step(self) -> None:
         """One piece of one operation, both by the seed."""
         operation = self._any_ready()
-        if not operation._steps:
-            operation._steps = self._pieces(operation)
-        operation._steps.pop()()
+        if not operation.steps:
+            operation.steps = self._pieces(operation)
+        operation.steps.pop()()
         if operation.done:
             self._remove(operation)
         self.machine.progress()
@@ -288,8 +194,8 @@ class Engine:
 
     def _mark_read(self, operation: AsyncOperation) -> None:
         operation.read_done = True
-        if self.machine.observer is not None:
-            self.machine.observer.operation_read(operation)
+        for hear in self.machine.events.read:
+            hear(operation)
 
     def _complete(self, operation: AsyncOperation) -> None:
         if not operation.read_done:
@@ -301,21 +207,22 @@ class Engine:
 
     def _conclude(self, operation: AsyncOperation) -> None:
         """Signal and mark as done."""
-        observer = self.machine.observer
-        if observer is not None:
-            observer.operation_written(operation)
+        for hear in self.machine.events.written:
+            hear(operation)
         if operation.signal is not None:
+            self.signalling = operation
             operation.signal()
+            self.signalling = None
         operation.done = True
-        if observer is not None:
-            observer.operation_done(operation)
+        for hear in self.machine.events.done:
+            hear(operation)
         operation.read = operation.write = operation.signal = None  # the closures hold whole tiles
         operation.after = ()
 
     def _finish(self, operation: AsyncOperation) -> None:
-        if operation._steps:  # begun in pieces
+        if operation.steps:  # begun in pieces
             while not operation.done:
-                operation._steps.pop()()
+                operation.steps.pop()()
             self.machine.progress()
         else:
             self._complete(operation)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...errors import EmulationError, InvalidOperandError, MisalignedError, OutOfBoundsError
 from ...isa.dtypes import DType
+from .events import Lanes
 from .memory import LOCAL_WINDOW, OFFSET_MASK, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE, Allocation, Region
 from .registers import WARP, RegisterFile
 
@@ -67,6 +68,11 @@ class Frame:
         """Indices of the lanes that execute."""
         return self.lane_index if self.mask is True else np.flatnonzero(self.mask)
 
+    @property
+    def lane_mask(self) -> int:
+        """The lanes of a single warp that execute, as a 32-bit mask."""
+        return 0xFFFFFFFF if self.mask is True else int(np.packbits(self.mask, bitorder="little").view(np.uint32)[0])
+
     def thread(self, lane: int) -> int:
         """Linear thread index in the CTA of a lane of this frame."""
         return self.first_warp * WARP + int(lane)
@@ -110,7 +116,7 @@ class Frame:
         lanes, where = self._lanes_and_addresses(address)
         result = np.zeros((count, self.lanes), element)
         if lanes.size:
-            observer = self.machine.observer
+            heard = self.machine.events.accessed
             for picked, region, index, name in self._resolve(space, lanes, where, element.itemsize, count, False):
                 view = region.as_type(element)
                 if count == 1 and picked is self.lane_index:
@@ -119,8 +125,8 @@ class Frame:
                     result[0, picked] = view[index]
                 else:
                     result[:, picked] = view[index + np.arange(count)[:, None]]
-                if observer is not None:
-                    observer.generic_read(self, name, region, index, element.itemsize, count, picked)
+                for hear in heard:
+                    hear(self, "reads", Lanes(region, name, index, element.itemsize, count, picked), None)
             self.machine.counters.count_access(self, space, "load", element.itemsize * count, lanes, where)
         return result
 
@@ -135,11 +141,11 @@ class Frame:
         lanes, where = self._lanes_and_addresses(address)
         if not lanes.size:
             return
-        observer = self.machine.observer
+        heard = self.machine.events.accessed
         for picked, region, index, name in self._resolve(space, lanes, where, element.itemsize, count, True):
             view = region.as_type(element)
-            if observer is not None:
-                observer.generic_write(self, name, region, index, element.itemsize, count, picked, values)
+            for hear in heard:
+                hear(self, "writes", Lanes(region, name, index, element.itemsize, count, picked), values)
             for part in range(count):
                 view[index + part] = values[part, picked]
         self.machine.counters.count_access(self, space, "store", element.itemsize * count, lanes, where)

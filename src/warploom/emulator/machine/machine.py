@@ -9,24 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import InvalidOperandError
 from ..diagnosis.report import Counters
-from ..engines.engine import Issuer
 from ..program.code import Code
 from ..program.handlers import Wait
+from .async_operation import Issuer
+from .events import Events
 from .frame import Frame
 from .memory import Allocation, GlobalMemory, Region
 from .registers import WARP, RegisterFile
+from .slots import Slot
 from .special_values import SPECIAL
 from .symbols import warps_named
 
 if TYPE_CHECKING:
     from ..engines.engine import Engine
-    from .observer import Observer
 
 FULL = 0xFFFFFFFF
 
@@ -99,7 +100,7 @@ class Cta:
     Attributes:
         index: %ctaid; rank: rank in the cluster; sm: the SM it is placed on.
         shared: its shared memory as a Region; offsets below `shared_start` are reserved by the system.
-        state: free room for the handlers, by family ("mbarriers", "named barriers", …).
+        slots: what families of instructions keep about it, see `slots`.
     """
 
     def __init__(self, machine: Machine, cluster: Cluster, index: tuple[int, int, int], rank: int, sm: int) -> None:
@@ -119,7 +120,7 @@ class Cta:
         warps = -(-self.threads // WARP)
         self.local = Region(np.full(warps * WARP * code.local_bytes, 0xFF, np.uint8), "local memory")
         self.parameters = machine.parameters
-        self.state: dict[str, object] = {}
+        self.slots: dict[Slot[Any], Any] = {}
         self.registers = machine.take_registers(warps * WARP)
         self._frames: dict[tuple[int, int], Frame] = {}
         self.warps = []
@@ -191,7 +192,7 @@ class Cluster:
         self.index = index
         shape = machine.cluster_shape
         self.size = shape[0] * shape[1] * shape[2]
-        self.state: dict[str, object] = {}
+        self.slots: dict[Slot[Any], Any] = {}
         self.ctas: list[Cta] = []
         for rank in range(self.size):
             inside = (rank % shape[0], rank // shape[0] % shape[1], rank // (shape[0] * shape[1]))
@@ -210,8 +211,8 @@ class Cluster:
             )
         cta = self.ctas[rank]
         if cta.exited and cta is not frame.cta:
-            if self.machine.observer is not None:
-                self.machine.observer.reached_exited(Issuer.of(frame, lane), cta)
+            for hear in self.machine.events.refused:
+                hear("cta-exited", cta, Issuer.of(frame, lane))
             frame.error(
                 InvalidOperandError,
                 f"the shared memory of CTA rank {rank} is accessed after that CTA has exited",
@@ -232,7 +233,7 @@ class Machine:
     Attributes:
         memory: global memory; parameters: the kernel's parameter bytes.
         engine: the asynchronous operations in flight.
-        observer: the sanitizer, or None where checking is off.
+        events: who listens to what happens.
         progress_count: how often something happened that another thread may have waited for.
     """
 
@@ -263,7 +264,7 @@ class Machine:
         self.model = model
         self.module_buffers = module_buffers
         self.counters = Counters(detailed=detailed)
-        self.observer: Observer | None = None
+        self.events = Events()
         self.numerics = "exact"
         self.dependent = False
         self.tensor_maps: list[object] = []

@@ -6,12 +6,14 @@ transaction count may be negative for a while: a copy may complete before its by
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import InvalidOperandError
-from ..engines.engine import AsyncOperation, Issuer
 from . import shared_address as shared
+from .async_operation import AsyncOperation, Issuer
+from .slots import Slot
 
 if TYPE_CHECKING:
     from .frame import Frame
@@ -28,12 +30,16 @@ _PHASE_SHIFT = 24
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened to a barrier: "arrive", "expect" or "complete", how much, and by whom."""
+    """One thing that happened to a barrier: "arrive", "expect" or "complete", how much, and by whom.
+
+    `operation`: the one whose signal it is; None where an instruction does it at once.
+    """
 
     what: str
     amount: int
     by: Issuer
     description: str = ""
+    operation: AsyncOperation | None = None
 
     def __str__(self) -> str:
         if self.what == "arrive":
@@ -54,7 +60,7 @@ class MBarrier:
         expected: arrivals each phase needs; pending: those still missing in this one.
         tx: announced bytes less delivered ones.
         log: what happened in the latest phases, by phase.
-        clock: room for the sanitizer.
+        mark: room for the observer that keeps the order of events.
     """
 
     cta: Cta
@@ -65,7 +71,7 @@ class MBarrier:
     phase: int = 0
     tx: int = 0
     log: dict[int, list[Event]] = field(default_factory=dict)
-    clock: object = None
+    mark: Any = None
 
     @property
     def name(self) -> str:
@@ -78,8 +84,8 @@ class MBarrier:
         if not 1 <= count <= MAXIMUM_COUNT:
             self._error(by, f"an arrival on {self.name} has count {count}", expected=f"1 to {MAXIMUM_COUNT}")
         if count > self.pending:
-            if self.cta.machine.observer is not None:
-                self.cta.machine.observer.surplus_arrival(self, by)
+            for hear in self.cta.machine.events.refused:
+                hear("surplus-arrival", self, by)
             self._error(
                 by,
                 f"{self.name} gets {count} arrival{'s' if count > 1 else ''} in phase {self.phase} and only "
@@ -163,6 +169,9 @@ class MBarrier:
             which = f"phase {phase}"
         return f"{self.name}, {which}: {self.missing()}; so far: {self._events(self.phase)}"
 
+    def digest(self) -> Hashable:
+        return (self.phase, self.expected, self.pending, self.tx)
+
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
@@ -171,8 +180,8 @@ class MBarrier:
             self.pending = self.expected
             self.log.pop(self.phase - KEPT_PHASES, None)
             machine = self.cta.machine
-            if machine.observer is not None:
-                machine.observer.mbarrier_phase(self)
+            for hear in machine.events.met:
+                hear(self, None)
             machine.progress()
 
     def _check_tx(self, by: Issuer) -> None:
@@ -182,11 +191,11 @@ class MBarrier:
             )
 
     def _note(self, what: str, amount: int, by: Issuer, description: str = "") -> None:
-        event = Event(what, amount, by, description)
-        self.log.setdefault(self.phase, []).append(event)
         machine = self.cta.machine
-        if machine.observer is not None:
-            machine.observer.mbarrier_event(self, event)
+        event = Event(what, amount, by, description, machine.engine.signalling)
+        self.log.setdefault(self.phase, []).append(event)
+        for hear in machine.events.arrived:
+            hear(self, event)
 
     def _events(self, phase: int) -> str:
         counted: dict[str, int] = {}
@@ -204,19 +213,37 @@ class MBarrier:
 # -- the barriers of a CTA ---------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False)
+class MBarriers:
+    """The barriers of a CTA that are valid, by offset, and where there was one that is not any more."""
+
+    valid: dict[int, MBarrier] = field(default_factory=dict)
+    invalidated: set[int] = field(default_factory=set)
+
+    def digest(self) -> Hashable:
+        return (tuple(sorted((at, one.digest()) for at, one in self.valid.items())), tuple(sorted(self.invalidated)))
+
+
+MBARRIERS = Slot("mbarriers", lambda cta: MBarriers())
+
+
 def mbarriers_of(cta: Cta) -> dict[int, MBarrier]:
     """The valid barriers of a CTA, by offset."""
-    return cta.state.setdefault("mbarriers", {})  # type: ignore[return-value]
+    return MBARRIERS.of(cta).valid
+
+
+def was_invalidated(cta: Cta, offset: int) -> bool:
+    """Whether the last thing that happened to a barrier there was mbarrier.inval."""
+    return offset in MBARRIERS.of(cta).invalidated
 
 
 def find(by: Issuer, cta: Cta, offset: int) -> MBarrier:
     """The barrier at an offset of a CTA's shared memory. Raises InvalidOperandError where none is valid."""
     found = mbarriers_of(cta).get(offset)
     if found is None:
-        invalidated = offset in cta.state.get("invalidated mbarriers", ())  # type: ignore[operator]
-        how = "has been invalidated" if invalidated else "has not been initialised"
-        if cta.machine.observer is not None:
-            cta.machine.observer.barrier_missing(cta, offset, by)
+        how = "has been invalidated" if was_invalidated(cta, offset) else "has not been initialised"
+        for hear in cta.machine.events.refused:
+            hear("mbarrier-missing", (cta, offset), by)
         by.error(
             InvalidOperandError,
             f"the mbarrier at {shared.name(cta, offset)} {how}",
@@ -243,17 +270,19 @@ def initialise(by: Issuer, cta: Cta, offset: int, count: int) -> MBarrier:
             hint="run mbarrier.inval first, or let only one thread initialise it",
         )
     barriers[offset] = MBarrier(cta, offset, count, count, by)
-    machine = cta.machine
-    if machine.observer is not None:
-        machine.observer.mbarrier_initialised(barriers[offset], by)
+    for hear in cta.machine.events.made:
+        hear("mbarrier", barriers[offset], by)
     return barriers[offset]
 
 
 def invalidate(by: Issuer, cta: Cta, offset: int) -> None:
     """mbarrier.inval."""
-    find(by, cta, offset)
-    del mbarriers_of(cta)[offset]
-    cta.state.setdefault("invalidated mbarriers", set()).add(offset)  # type: ignore[attr-defined]
+    barrier = find(by, cta, offset)
+    barriers = MBARRIERS.of(cta)
+    del barriers.valid[offset]
+    barriers.invalidated.add(offset)
+    for hear in cta.machine.events.unmade:
+        hear("mbarrier", barrier, by)
 
 
 def arrivals_in_flight(cluster: Cluster) -> list[AsyncOperation]:
@@ -262,9 +291,22 @@ def arrivals_in_flight(cluster: Cluster) -> list[AsyncOperation]:
     They are not asynchronous operations of the ISA but memory operations of their thread: later releases of that
     thread order them, and so each gets there after the ones before it.
     """
-    queue: list[AsyncOperation] = cluster.state.setdefault("arrivals in flight", [])  # type: ignore[assignment]
+    queue = REMOTE_ARRIVALS.of(cluster).queue
     queue[:] = [operation for operation in queue if not operation.done]
     return queue
+
+
+@dataclass(eq=False)
+class RemoteArrivals:
+    """See `arrivals_in_flight`."""
+
+    queue: list[AsyncOperation] = field(default_factory=list)
+
+    def digest(self) -> Hashable:
+        return tuple(operation.digest() for operation in self.queue if not operation.done)
+
+
+REMOTE_ARRIVALS = Slot("remote arrivals", lambda cluster: RemoteArrivals())
 
 
 def locate(frame: Frame, space: str, address: int, lane: int, remote: bool = False) -> tuple[Cta, int]:

@@ -6,80 +6,24 @@ committed them, since lanes may commit apart. PTX ISA 9.7.9.25.3, 9.7.13.15.15.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 from ...errors import InvalidOperandError, VerificationError
 from ..engines.boxes import CHUNK_DTYPE
 from ..engines.bulk import Scattered
-from ..engines.engine import AsyncOperation, Issuer
 from ..machine import mbarrier
+from ..machine.async_operation import AsyncOperation, Issuer
 from ..machine.frame import Frame
-from ..machine.machine import Cta
+from ..machine.groups import groups_of
+from ..machine.machine import Cta, mask_of
 from ..machine.registers import WARP
 from ..program.decode import AddressOperand, Decode
 from ..program.handlers import Handlers, Step, Wait
+from .group_waits import wait_for_groups
 
 HANDLERS = Handlers()
 ELEMENTS: dict[int, np.dtype] = {4: np.dtype(np.uint32), 8: np.dtype(np.uint64), 16: CHUNK_DTYPE}
 POISON: dict[int, np.generic] = {size: np.frombuffer(b"\xff" * size, dtype)[0] for size, dtype in ELEMENTS.items()}
-
-
-@dataclass(eq=False)
-class Group:
-    """Copies committed together by some lanes of a warp."""
-
-    lanes: np.ndarray
-    operations: tuple[AsyncOperation, ...]
-
-    @property
-    def done(self) -> bool:
-        return all(operation.done for operation in self.operations)
-
-
-@dataclass(eq=False)
-class WarpCopies:
-    """The copies of one warp that nobody has proven complete: not yet committed ones with their lanes, and groups."""
-
-    open: list[tuple[AsyncOperation, np.ndarray]] = field(default_factory=list)
-    groups: list[Group] = field(default_factory=list)
-
-    def commit(self, lanes: np.ndarray) -> None:
-        """Make a group of what these lanes have not committed yet; it may be empty."""
-        mine = tuple(operation for operation, issued in self.open if (issued & lanes).any())
-        left = [(operation, issued & ~lanes) for operation, issued in self.open]
-        self.open = [(operation, issued) for operation, issued in left if issued.any()]
-        self.groups.append(Group(lanes.copy(), mine))
-
-    def older_than(self, newest: int, lanes: np.ndarray) -> list[Group]:
-        """The groups that must be complete for each of these lanes to have at most `newest` pending ones."""
-        seen = np.zeros(WARP, np.int64)
-        found = []
-        for group in reversed(self.groups):
-            if (group.lanes & lanes & (seen >= newest)).any():
-                found.append(group)
-            seen += group.lanes
-        return found
-
-    def forget(self) -> None:
-        """Drop the oldest groups that are complete."""
-        while self.groups and self.groups[0].done:
-            self.groups.pop(0)
-
-    def in_flight(self, lanes: np.ndarray) -> tuple[AsyncOperation, ...]:
-        """All copies that these lanes issued and that are not done."""
-        mine = [operation for operation, issued in self.open if (issued & lanes).any()]
-        mine += [operation for group in self.groups if (group.lanes & lanes).any() for operation in group.operations]
-        return tuple(operation for operation in mine if not operation.done)
-
-
-def copies_of(cta: Cta, warp: int) -> WarpCopies:
-    """The book of one warp."""
-    books: dict[int, WarpCopies] = cta.state.setdefault("cp.async", {})  # type: ignore[assignment]
-    if warp not in books:
-        books[warp] = WarpCopies()
-    return books[warp]
 
 
 @HANDLERS.add(
@@ -139,7 +83,7 @@ def copy(d: Decode) -> Step:
                 array[index[chosen]] = data[picked[chosen]]
 
         origins = None
-        if frame.machine.observer is not None:
+        if frame.machine.events.issued:
             origins = np.where(taken == size, source.compute(frame), np.uint64(0))
         operation = AsyncOperation(
             "cp.async", Issuer.of(frame), f"cp.async of {size} bytes by {lanes.size} threads", read, write,
@@ -153,7 +97,7 @@ def copy(d: Decode) -> Step:
         for at in range(frame.warps):
             mine = active[at * WARP : (at + 1) * WARP]
             if mine.any():
-                copies_of(frame.cta, frame.first_warp + at).open.append((operation, mine.copy()))
+                groups_of("cp_async", frame.cta, frame.first_warp + at).add(operation, mask_of(mine))
         frame.machine.engine.submit(operation)
 
     return step
@@ -199,31 +143,9 @@ def commit_group(d: Decode) -> Step:
 
 
 def _commit(frame: Frame) -> None:
-    observer = frame.machine.observer
-    if observer is not None:
-        observer.copies_committed(frame)
-    copies_of(frame.cta, frame.first_warp).commit(frame.active)
-
-
-def _wait(frame: Frame, newest: int) -> Wait | None:
-    book, lanes = copies_of(frame.cta, frame.first_warp), frame.active
-    needed = [group for group in book.older_than(newest, lanes) if not group.done]
-    observer = frame.machine.observer
-
-    def finish(frame: Frame) -> None:
-        book.forget()
-        if observer is not None:
-            observer.copies_waited(frame, newest)
-
-    if not needed:
-        finish(frame)
-        return None
-    return Wait(
-        "cp.async group",
-        ready=lambda: all(group.done for group in needed),
-        describe=lambda: f"{sum(not group.done for group in needed)} cp.async group(s) of this warp",
-        resume=finish,
-    )
+    operations = groups_of("cp_async", frame.cta, frame.first_warp).commit(frame.lane_mask)
+    for hear in frame.machine.events.committed:
+        hear(frame, "cp_async", operations)
 
 
 @HANDLERS.add("cp_async.wait_group", per_warp=True)
@@ -231,14 +153,14 @@ def wait_group(d: Decode) -> Step:
     newest = d.constant("n")
     if newest < 0:
         d.error(VerificationError, f"cp.async.wait_group {newest}", expected="0 or more groups")
-    return lambda frame: _wait(frame, newest)
+    return lambda frame: wait_for_groups(frame, "cp_async", newest)
 
 
 @HANDLERS.add("cp_async.wait_all", per_warp=True)
 def wait_all(d: Decode) -> Step:
     def step(frame: Frame) -> Wait | None:
         _commit(frame)
-        return _wait(frame, 0)
+        return wait_for_groups(frame, "cp_async", 0)
 
     return step
 
@@ -268,7 +190,7 @@ def mbarrier_arrive(d: Decode) -> Step:
                     for _ in range(times):
                         barrier.arrive(1, by)
 
-            waited_for = copies_of(frame.cta, frame.first_warp).in_flight(same)
+            waited_for = tuple(groups_of("cp_async", frame.cta, frame.first_warp).in_flight(mask_of(same)))
             frame.machine.engine.submit(
                 AsyncOperation(
                     "cp.async",

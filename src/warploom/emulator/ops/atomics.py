@@ -14,6 +14,7 @@ import numpy as np
 
 from ...isa import dtypes
 from ...isa.dtypes import DType
+from ..machine.events import Lanes
 from ..machine.frame import Frame
 from ..machine.memory import SHARED_WINDOW, WINDOW_SIZE
 from ..program.decode import Decode
@@ -172,11 +173,11 @@ def _atomic(d: Decode) -> Step:
             b = _split(b, dtype)
         old = np.zeros((count, frame.lanes), dtype.numpy)
         changed = False
-        observer = frame.machine.observer
+        heard = frame.machine.events.accessed
         for lanes, region, first in frame.places(space, where, dtype, count):
             array = region.as_type(dtype.numpy)
-            if observer is not None:
-                observer.atomic(frame, region, first, dtype.bytes, count, lanes)
+            for hear in heard:
+                hear(frame, "updates", Lanes(region, "", first, dtype.bytes, count, lanes), None)
             reached = where[lanes].astype(np.int64)
             frame.machine.counters.count_access(frame, space, "store", dtype.bytes * count, lanes, reached)
             act = combine

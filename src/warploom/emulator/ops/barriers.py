@@ -6,16 +6,21 @@ or never existed do not hold it up; without a thread count, warps that have exit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ...errors import InvalidOperandError
+from ..machine.async_operation import Issuer
+from ..machine.events import Waited
 from ..machine.frame import Frame
 from ..machine.lanes import lane_value
 from ..machine.machine import Cta, mask_of
+from ..machine.mbarrier import Event
 from ..machine.registers import WARP
+from ..machine.slots import Slot
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step, Wait
 
@@ -42,7 +47,8 @@ class Round:
     threads: int = 0
     votes: int = 0
     complete: bool = False
-    clock: object = None
+    mark: Any = None
+    kind = "cta"
 
     def reached(self, cta: Cta) -> int:
         """How many threads count as arrived."""
@@ -61,15 +67,26 @@ class Round:
         return {"popc": self.votes, "and": int(self.votes == self.threads), "or": int(self.votes > 0)}.get(self.use, 0)
 
 
-def _rounds(cta: Cta) -> dict[int, Round]:
-    """The barriers in use, by number."""
-    return cta.state.setdefault("named barriers", {})  # type: ignore[return-value]
+@dataclass(eq=False)
+class NamedBarriers:
+    """The barriers of a CTA that are in use, by number."""
+
+    rounds: dict[int, Round] = field(default_factory=dict)
+
+    def digest(self) -> Hashable:
+        return tuple(
+            (number, one.count, one.use, tuple(sorted(one.arrived.items())), one.votes)
+            for number, one in sorted(self.rounds.items())
+        )
+
+
+NAMED_BARRIERS = Slot("named barriers", lambda cta: NamedBarriers())
 
 
 def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int) -> Round:
     """Let the frame's warp arrive. Raises InvalidOperandError for what breaks the barrier's rules."""
     cta = frame.cta
-    rounds = _rounds(cta)
+    rounds = NAMED_BARRIERS.of(cta).rounds
     if not 0 <= number < BARRIERS:
         frame.error(InvalidOperandError, f"there is no barrier {number}", expected=f"0 to {BARRIERS - 1}")
     if count is not None:
@@ -107,9 +124,8 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int) -
     current.arrived[warp] = before | lanes
     current.threads += lanes.bit_count()
     current.votes += votes
-    observer = frame.machine.observer
-    if observer is not None:
-        observer.barrier_arrived(current, frame)
+    for hear in frame.machine.events.arrived:
+        hear(current, Event("arrive", lanes.bit_count(), Issuer.of(frame)))
     reached = current.reached(cta)
     if count is not None and reached > count:
         frame.error(
@@ -125,7 +141,7 @@ def _settle(cta: Cta, current: Round) -> bool:
     """Complete a round whose threads are all there. Whether it is complete."""
     if not current.complete and current.reached(cta) >= current.needed(cta):
         current.complete = True
-        rounds = _rounds(cta)
+        rounds = NAMED_BARRIERS.of(cta).rounds
         if rounds.get(current.number) is current:
             del rounds[current.number]
         cta.machine.progress()
@@ -143,11 +159,10 @@ def _wait(frame: Frame, current: Round, resume: Callable[[Frame], None] | None =
         )
 
     frame.machine.counters.barrier_waits += 1
-    observer = frame.machine.observer
 
     def go_on(frame: Frame) -> None:
-        if observer is not None:
-            observer.barrier_passed(current, frame)
+        for hear in frame.machine.events.waited:
+            hear(frame, Waited("cta", frame.active_lanes, current))
         if resume is not None:
             resume(frame)
 

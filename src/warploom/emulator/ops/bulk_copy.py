@@ -25,16 +25,18 @@ from ..engines.bulk import (
     shared_bytes,
     signal_at,
 )
-from ..engines.engine import AsyncOperation, Issuer
-from ..engines.groups import groups_of, note_store
 from ..machine import mbarrier
 from ..machine import shared_address as shared
+from ..machine.async_operation import AsyncOperation, Issuer
 from ..machine.frame import Frame
+from ..machine.groups import groups_of
 from ..machine.lanes import lane_value
 from ..machine.machine import Cta
+from ..machine.registers import WARP
 from ..numerics.reductions import combine
 from ..program.decode import Decode
-from ..program.handlers import Handlers, Step, Wait
+from ..program.handlers import Handlers, Step
+from .group_waits import wait_for_groups
 
 HANDLERS = Handlers()
 
@@ -201,7 +203,7 @@ def _store(d: Decode, operation: str, dtype: dtypes.DType | None) -> Step:
                 f"{shared.name(cta, start)} to {into.region.name}", read, write,
                 bytes=count, sources=(origin,), targets=(into,),
             )  # fmt: skip
-            note_store(frame.cta, frame.thread(lane), issued)
+            groups_of("bulk", frame.cta, frame.first_warp + lane // WARP).add(issued, 1 << lane % WARP)
             frame.machine.engine.submit(issued)
 
     return step
@@ -246,15 +248,9 @@ def prefetch(d: Decode) -> Step:
 @HANDLERS.add("bulk.commit_group", per_warp=True)
 def commit_group(d: Decode) -> Step:
     def step(frame: Frame) -> None:
-        books = groups_of(frame.cta)
-        observer = frame.machine.observer
-        if observer is not None:
-            observer.groups_committed(frame)
-        if books:
-            for lane in frame.active_lanes.tolist():
-                book = books.get(frame.thread(lane))
-                if book is not None:
-                    book.commit()
+        operations = groups_of("bulk", frame.cta, frame.first_warp).commit(frame.lane_mask)
+        for hear in frame.machine.events.committed:
+            hear(frame, "bulk", operations)
 
     return step
 
@@ -264,34 +260,7 @@ def wait_group(d: Decode) -> Step:
     newest, reads_only = d.constant("n"), bool(d.modifiers.get("read"))
     if newest < 0:
         d.error(VerificationError, f"cp.async.bulk.wait_group {newest}", expected="0 or more groups")
-
-    def step(frame: Frame) -> Wait | None:
-        books = groups_of(frame.cta)
-        observer = frame.machine.observer
-        mine = [books[thread] for lane in frame.active_lanes.tolist() if (thread := frame.thread(lane)) in books]
-        needed = [operation for book in mine for operation in book.needed(newest, reads_only)]
-
-        def finish(frame: Frame) -> None:
-            if observer is not None:
-                observer.groups_waited(frame, mine, newest, reads_only)
-            for book in mine:
-                book.forget()
-
-        if not needed:
-            finish(frame)
-            return None
-
-        def pending() -> list[AsyncOperation]:
-            return [operation for operation in needed if not (operation.read_done if reads_only else operation.done)]
-
-        return Wait(
-            "bulk group",
-            ready=lambda: not pending(),
-            describe=lambda: "bulk stores of this thread: " + "; ".join(item.description for item in pending()),
-            resume=finish,
-        )
-
-    return step
+    return lambda frame: wait_for_groups(frame, "bulk", newest, reads_only)
 
 
 # -- asynchronous stores -----------------------------------------------------------------------------------------

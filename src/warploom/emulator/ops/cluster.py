@@ -5,18 +5,22 @@ PTX ISA 9.7.13.3, 9.7.9.23, 9.7.9.24, 9.7.19.5, 9.7.13.13.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
-from ..engines.engine import AsyncOperation
+from ..machine.async_operation import AsyncOperation, Issuer
+from ..machine.events import Waited
 from ..machine.frame import Frame
 from ..machine.machine import Cluster, Cta, Warp, mask_of
-from ..machine.mbarrier import arrivals_in_flight
+from ..machine.mbarrier import Event, arrivals_in_flight
 from ..machine.memory import OFFSET_MASK, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE
 from ..machine.registers import WARP
+from ..machine.slots import Slot
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step, Wait
 from ..program.register_budget import launch_registers
@@ -38,7 +42,8 @@ class Phase:
     after: list[AsyncOperation] = field(default_factory=list)
     arrived: dict[tuple[int, int], int] = field(default_factory=dict)
     complete: bool = False
-    clock: object = None
+    mark: Any = None
+    kind = "cluster"
     absent: Warp | None = None
     """A warp that was not there when last looked: most likely it is still not."""
 
@@ -78,9 +83,12 @@ class ClusterBarrier:
             self.phase = Phase(phase.number + 1)
             cluster.machine.progress()
 
+    def digest(self) -> Hashable:
+        waiting = [(key, tuple((lanes, phase.number) for lanes, phase in owed)) for key, owed in self.waiting.items()]
+        return (self.phase.number, tuple(sorted(self.phase.arrived.items())), tuple(sorted(waiting)))
 
-def _barrier(cluster: Cluster) -> ClusterBarrier:
-    return cluster.state.setdefault("barrier", ClusterBarrier())  # type: ignore[return-value]
+
+BARRIER = Slot("barrier", lambda cluster: ClusterBarrier())
 
 
 @HANDLERS.add("cluster.arrive", per_warp=True)
@@ -89,7 +97,7 @@ def cluster_arrive(d: Decode) -> Step:
 
     def step(frame: Frame) -> None:
         cluster = frame.cta.cluster
-        barrier = _barrier(cluster)
+        barrier = BARRIER.of(cluster)
         key, lanes = (frame.cta.rank, frame.first_warp), mask_of(frame.active)
         owed = barrier.waiting.setdefault(key, [])
         if any(before & lanes for before, _ in owed):
@@ -107,9 +115,8 @@ def cluster_arrive(d: Decode) -> Step:
                 for operation in arrivals_in_flight(cluster)
                 if operation.issuer.frame.cta is frame.cta and operation.issuer.thread // WARP == frame.first_warp
             ]
-        observer = frame.machine.observer
-        if observer is not None:
-            observer.cluster_arrived(phase, frame, relaxed)
+        for hear in frame.machine.events.arrived:
+            hear(phase, Event("arrive", lanes.bit_count(), Issuer.of(frame)))
         barrier.settle(cluster)
 
     return step
@@ -119,7 +126,7 @@ def cluster_arrive(d: Decode) -> Step:
 def cluster_wait(d: Decode) -> Step:
     def step(frame: Frame) -> Wait:
         cluster = frame.cta.cluster
-        barrier = _barrier(cluster)
+        barrier = BARRIER.of(cluster)
         key, lanes = (frame.cta.rank, frame.first_warp), mask_of(frame.active)
         owed = barrier.waiting.get(key, [])
         mine = [(before, phase) for before, phase in owed if before & lanes]
@@ -142,10 +149,9 @@ def cluster_wait(d: Decode) -> Step:
         def finish(frame: Frame) -> None:
             left = [(before & ~lanes, phase) for before, phase in owed]
             owed[:] = [(before, phase) for before, phase in left if before]
-            observer = frame.machine.observer
-            if observer is not None:
+            for hear in frame.machine.events.waited:
                 for phase in phases:
-                    observer.cluster_waited(phase, frame)
+                    hear(frame, Waited("cluster", frame.active_lanes, phase))
 
         def describe() -> str:
             missing = sorted({name for phase in phases if not phase.complete for name in phase.missing(cluster)})
@@ -230,11 +236,18 @@ class RegisterPool:
         return self.held.get(warp, self.at_launch)
 
 
-def _pool(cta: Cta) -> RegisterPool | None:
-    if "register pool" not in cta.state:
+class Registers:
+    """The register pool of a CTA; None where ptxas ignores setmaxnreg."""
+
+    def __init__(self, cta: Cta) -> None:
         count = launch_registers(cta.machine.code, cta.threads)
-        cta.state["register pool"] = None if count is None else RegisterPool(count)
-    return cta.state["register pool"]  # type: ignore[return-value]
+        self.pool = None if count is None else RegisterPool(count)
+
+    def digest(self) -> Hashable:
+        return None if self.pool is None else (self.pool.free, tuple(sorted(self.pool.held.items())))
+
+
+REGISTERS = Slot("registers", Registers)
 
 
 @HANDLERS.add("cluster.setmaxnreg", aligned=True)
@@ -245,10 +258,10 @@ def setmaxnreg(d: Decode) -> Step:
 
     def step(frame: Frame) -> Wait | None:
         cta, warp = frame.cta, frame.first_warp
-        pool = _pool(cta)
-        observer = frame.machine.observer
-        if observer is not None:
-            observer.registers_changed(frame, count, pool is not None)
+        pool = REGISTERS.of(cta).pool
+        events = frame.machine.events
+        for hear in events.took if grows else events.gave:
+            hear(frame, "registers", count, pool is not None)
         if pool is None:
             return None
         now = pool.of(warp)
@@ -292,9 +305,12 @@ def griddepcontrol(d: Decode) -> Step:
     action = d.modifier("action")
 
     def step(frame: Frame) -> None:
-        frame.cta.state[f"griddepcontrol.{action}"] = True
-        observer = frame.machine.observer
-        if observer is not None:
-            observer.grid_dependency(frame, action)
+        events = frame.machine.events
+        if action == "wait":
+            for hear in events.waited:
+                hear(frame, Waited("grid", frame.active_lanes))
+        else:
+            for hear in events.permitted:
+                hear(frame, action)
 
     return step

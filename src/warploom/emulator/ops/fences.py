@@ -1,6 +1,6 @@
 """What fences do: nothing to values, for the emulator's memory is in program order already. PTX ISA 9.7.13.4.
 
-Each is told to the observer, whose clocks they move.
+They are told to observers, whose clocks they move.
 """
 
 from __future__ import annotations
@@ -29,12 +29,9 @@ MAP_ALIGNMENT = 64
     "fence.proxy_tensormap_release",
 )
 def fence(d: Decode) -> Step:
-    key, modifiers = d.match.form.key, dict(d.modifiers)
-
     def step(frame: Frame) -> None:
-        observer = frame.machine.observer
-        if observer is not None:
-            observer.fence(frame, key, modifiers)
+        for hear in frame.machine.events.fenced:
+            hear(frame, None)
 
     return step
 
@@ -43,7 +40,7 @@ def fence(d: Decode) -> Step:
 def acquire_map(d: Decode) -> Step:
     if d.constant("size") != MAP_BYTES:
         d.error(VerificationError, "a tensormap fence covers one map", expected=f"{MAP_BYTES} bytes")
-    address, key, modifiers = d.address("a"), d.match.form.key, dict(d.modifiers)
+    address = d.address("a")
 
     def step(frame: Frame) -> None:
         places = address.compute(frame)
@@ -55,8 +52,7 @@ def acquire_map(d: Decode) -> Step:
                     int(lane),
                     expected=f"a multiple of {MAP_ALIGNMENT}",
                 )
-        observer = frame.machine.observer
-        if observer is not None:
-            observer.fence(frame, key, modifiers, places)
+        for hear in frame.machine.events.fenced:
+            hear(frame, places)
 
     return step

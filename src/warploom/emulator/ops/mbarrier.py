@@ -10,8 +10,9 @@ import numpy as np
 from ...asm.nodes import Sink
 from ...errors import InvalidOperandError
 from ...isa import dtypes
-from ..engines.engine import AsyncOperation, Issuer
 from ..machine import mbarrier
+from ..machine.async_operation import AsyncOperation, Issuer
+from ..machine.events import Waited
 from ..machine.frame import Frame
 from ..machine.lanes import lane_array, lane_value
 from ..machine.machine import Cta
@@ -176,12 +177,12 @@ def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> 
 
 def _finish(frame: Frame, done: int, watches: list[Watch]) -> None:
     """Write the predicate of each lane."""
-    observer = frame.machine.observer
     for watch in watches:
         passed = watch.passed()
         lane_array(frame, done)[watch.lanes] = passed
-        if passed and observer is not None:
-            observer.mbarrier_waited(watch.barrier, frame, watch.lanes)
+        if passed:
+            for hear in frame.machine.events.waited:
+                hear(frame, Waited("phase", watch.lanes, watch.barrier))
 
 
 @HANDLERS.add("mbarrier.test_wait", "mbarrier.test_wait_parity", polls=True)
@@ -255,8 +256,8 @@ def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: Callable[[MBa
 
     def signal() -> None:
         if cta.exited:
-            if cta.machine.observer is not None:
-                cta.machine.observer.reached_exited(by, cta)
+            for hear in cta.machine.events.refused:
+                hear("cta-exited", cta, by)
             by.error(
                 InvalidOperandError,
                 f"an arrival reaches the mbarrier of CTA rank {cta.rank} after that CTA has exited",

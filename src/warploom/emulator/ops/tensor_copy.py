@@ -16,13 +16,15 @@ from ...isa.tensor_map import MAP_BYTES
 from ..engines import tma
 from ..engines.boxes import TENSOR_ALIGNMENT, Box, SharedBox
 from ..engines.bulk import check_alive, members, own_barrier, signal_at
-from ..engines.engine import AsyncOperation, Issuer
-from ..engines.groups import note_store
 from ..machine import mbarrier
 from ..machine import shared_address as shared
+from ..machine.async_operation import AsyncOperation, Issuer
+from ..machine.events import Lanes
 from ..machine.frame import Frame
+from ..machine.groups import groups_of
 from ..machine.lanes import lane_value
 from ..machine.memory import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE, Region
+from ..machine.registers import WARP
 from ..numerics.reductions import combine
 from ..program.decode import AddressOperand, Decode
 from ..program.handlers import Handlers, Step
@@ -84,10 +86,11 @@ def global_place(frame: Frame, address: int) -> tuple[Region, int] | None:
 
 def _tell_written(frame: Frame, address: int, lane: int) -> None:
     """Tell a checker that a map in global memory was written."""
-    observer = frame.machine.observer
     place = global_place(frame, address)
-    if observer is not None and place is not None:
-        observer.map_written(frame, lane, *place)
+    if place is not None:
+        region, start = place
+        for hear in frame.machine.events.accessed:
+            hear(frame, "changes", Lanes(region, "global", np.array([start]), MAP_BYTES, 1, np.array([lane])), None)
 
 
 def _box(frame: Frame, map_address: AddressOperand, address: int, coordinates: np.ndarray, lane: int) -> Box:
@@ -263,7 +266,7 @@ def _issue_store(frame: Frame, lane: int, box: Box, origin: SharedBox, operation
         "store", by, f"TMA {verb} of {box.describe()} from {origin.name}", read, write,
         bytes=box.spec.box_bytes, sources=(origin,), targets=(box,),
     )  # fmt: skip
-    note_store(frame.cta, frame.thread(lane), issued)
+    groups_of("bulk", frame.cta, frame.first_warp + lane // WARP).add(issued, 1 << lane % WARP)
     frame.machine.engine.submit(issued)
 
 
@@ -317,7 +320,7 @@ def copy_map(d: Decode) -> Step:
     """A map from shared to global memory by the whole warp, with the release fence of the tensormap proxy."""
     if d.constant("size") != MAP_BYTES:
         d.error(VerificationError, "tensormap.cp_fenceproxy copies one map", expected=f"{MAP_BYTES} bytes")
-    target, source, modifiers = d.address("dst"), d.address("src"), dict(d.modifiers)
+    target, source = d.address("dst"), d.address("src")
 
     def step(frame: Frame) -> None:
         lane = int(frame.active_lanes[0])
@@ -325,9 +328,8 @@ def copy_map(d: Decode) -> Step:
         into = map_bytes(frame, target.space, int(target.compute(frame)[lane]), lane, writes=True)
         into[...] = origin
         _tell_written(frame, int(target.compute(frame)[lane]), lane)
-        observer = frame.machine.observer
-        if observer is not None:
-            observer.fence(frame, "tensormap.cp_fenceproxy", modifiers)
+        for hear in frame.machine.events.fenced:
+            hear(frame, None)
         frame.machine.progress()
 
     return step

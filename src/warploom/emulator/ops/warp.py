@@ -7,7 +7,8 @@ exited are here (a fragment that waits joins the others at the same instruction)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from ...errors import InvalidOperandError
 from ...isa import dtypes
 from ..machine.frame import Frame
 from ..machine.registers import WARP
+from ..machine.slots import Slot
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step, Wait
 
@@ -281,6 +283,22 @@ def _active_mask(d: Decode) -> Step:
     return lambda frame: frame.write(out, ballot(frame.active))
 
 
+@dataclass(eq=False)
+class WarpBarriers:
+    """Fragments that wait at a bar.warp.sync, by warp and membermask."""
+
+    parked: dict[tuple[int, int], list[tuple[Fragment, Wait]]] = field(default_factory=dict)
+
+    def digest(self) -> Hashable:
+        return tuple(
+            (key, tuple((part.pc, part.lanes) for part, wait in parked if part.wait is wait))
+            for key, parked in sorted(self.parked.items())
+        )
+
+
+WARP_BARRIERS = Slot("warp barriers", lambda cta: WarpBarriers())
+
+
 @HANDLERS.add("bar.warp", per_warp=True, whole=True)
 def _warp_barrier(d: Decode) -> Step:
     """Threads may come to the same barrier at different instructions (9.7.13.2): the last one lets all others go on."""
@@ -289,17 +307,14 @@ def _warp_barrier(d: Decode) -> Step:
 
     def step(frame: Frame) -> Wait | None:
         masks = _checked_masks(frame, frame.values[slot])
-        observer = frame.machine.observer
         if frame.mask is True:
-            if observer is not None:
-                observer.warp_met(frame)
+            for hear in frame.machine.events.met:
+                hear(None, frame)
             return None
         warp = frame.cta.warps[frame.first_warp]
         named = reduce(or_, masks[frame.active].tolist(), 0)
         mine = next(part for part in warp.fragments if part.pc == pc and part.wait is None)
-        parked: list[tuple[Fragment, Wait]] = frame.cta.state.setdefault(  # type: ignore[assignment]
-            f"bar.warp {warp.index} {named:#x}", []
-        )
+        parked = WARP_BARRIERS.of(frame.cta).parked.setdefault((warp.index, named), [])
 
         def others() -> list[Fragment]:
             """Those that still wait here: one that joined another fragment waits with it."""
@@ -317,8 +332,9 @@ def _warp_barrier(d: Decode) -> Step:
                 part.pc += 1
             parked.clear()
             frame.machine.progress()
-            if observer is not None and not warp.alive & ~named:
-                observer.warp_met(frame)
+            if not warp.alive & ~named:
+                for hear in frame.machine.events.met:
+                    hear(None, frame)
             return None
         parked[:] = [(part, wait) for part, wait in parked if part.wait is wait and part in warp.fragments]
         wait = Wait("convergence", lambda: not missing(), lambda: _describe(text, missing(), warp.index))

@@ -7,10 +7,8 @@ in order; one that uses the accumulator of another in flight takes that one's re
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,19 +17,21 @@ from ...isa import dtypes
 from ...isa.descriptors import decode as decode_descriptor
 from ...isa.fragments import Fragment, wgmma_a, wgmma_d
 from ...isa.instructions.mma import shape_of
-from ..engines.engine import AsyncOperation, Issuer
 from ..engines.matrix_operands import OperandPlace, SharedOperand
+from ..machine.async_operation import AsyncOperation, Issuer
+from ..machine.events import Rows
 from ..machine.frame import Frame
+from ..machine.groups import groups_of
+from ..machine.machine import FULL
 from ..machine.memory import Region
 from ..machine.registers import RegisterList
+from ..machine.slots import Slot
 from ..numerics.tensor_core import Product, multiply_accumulate
 from ..numerics.tensor_registers import gather, scatter
 from ..program.decode import Decode
-from ..program.handlers import Handlers, Step, Wait
+from ..program.handlers import Handlers, Step
+from .group_waits import wait_for_groups
 from .mma import BITS
-
-if TYPE_CHECKING:
-    from ..machine.machine import Cta
 
 HANDLERS = Handlers()
 POISON = np.uint32(0xFFFFFFFF)
@@ -63,38 +63,24 @@ class Warpgroup:
 
 
 @dataclass(eq=False)
-class WarpGroups:
-    """The wgmma-groups of one warp: operations not yet committed, and committed groups, oldest first."""
-
-    open: list[AsyncOperation] = field(default_factory=list)
-    committed: deque[list[AsyncOperation]] = field(default_factory=deque)
-
-    def settle(self) -> None:
-        """Forget the oldest groups that are done: operations run in order, so a group is as far as its last one."""
-        committed = self.committed
-        while committed and (not committed[0] or committed[0][-1].done):
-            committed.popleft()
-
-
-@dataclass(eq=False)
 class WgmmaState:
-    """All of a CTA's wgmma bookkeeping."""
+    """The warpgroups of a CTA."""
 
     warpgroups: dict[int, Warpgroup] = field(default_factory=dict)
-    warps: dict[int, WarpGroups] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, cta: Cta) -> WgmmaState:
-        state = cta.state.get("wgmma")
-        if not isinstance(state, cls):
-            state = cta.state["wgmma"] = cls()
-        return state
 
     def warpgroup(self, first_warp: int) -> Warpgroup:
         return self.warpgroups.setdefault(first_warp // 4, Warpgroup())
 
-    def warp(self, index: int) -> WarpGroups:
-        return self.warps.setdefault(index, WarpGroups())
+    def digest(self) -> Hashable:
+        return tuple(
+            (number, repr(owner), accumulator.users, None if matrix is None else matrix.tobytes())
+            for number, group in sorted(self.warpgroups.items())
+            for owner, accumulator in group.accumulators.items()
+            for matrix in (accumulator.matrix,)
+        )
+
+
+WGMMA = Slot("wgmma", lambda cta: WgmmaState())
 
 
 # -- the multiply ----------------------------------------------------------------------------------------------------
@@ -127,12 +113,13 @@ class Multiply:
     scale_d: Callable[[Frame], np.ndarray]
     flip_a: np.generic | None
     flip_b: np.generic | None
+    d_rows: Rows
+    a_rows: Rows
 
     def issue(self, frame: Frame) -> None:
         """The step: check, take what is taken at issue, put the operation in flight."""
         cta, machine = frame.cta, frame.machine
-        state = WgmmaState.of(cta)
-        group = state.warpgroup(frame.first_warp)
+        group = WGMMA.of(cta).warpgroup(frame.first_warp)
         adds = self._uniform_flag(frame)
         b_descriptor = self._descriptor(frame, "b", self.b_slot, self.b)
         a_descriptor, a_matrix = 0, None
@@ -165,24 +152,28 @@ class Multiply:
             read=read,
             write=write,
             after=after,
+            flops=2 * 64 * self.n * self.k,
         )
         group.newest = operation
-        observer = machine.observer
-        if observer is not None:
-            operation.sources = self._sources(cta.shared, a_descriptor, b_descriptor)
-            observer.wgmma_issued(frame, operation, self, adds)
+        if machine.events.issued:
+            self._name_places(operation, cta.shared, a_descriptor, b_descriptor, adds)
         for warp in range(frame.first_warp, frame.first_warp + 4):
-            state.warp(warp).open.append(operation)
+            groups_of("wgmma", cta, warp).add(operation, FULL)
         machine.counters.wgmma += 1
-        machine.counters.tensor_flops += 2 * 64 * self.n * self.k
+        machine.counters.tensor_flops += operation.flops
         machine.engine.submit(operation)
 
-    def _sources(self, shared: Region, a_descriptor: int, b_descriptor: int) -> tuple[OperandPlace, ...]:
-        """What the operation reads of shared memory, for a checker."""
-        b = OperandPlace("b", shared, self.b, *self.b.locate(b_descriptor))
-        if self.a_registers is not None:
-            return (b,)
-        return (OperandPlace("a", shared, self.a, *self.a.locate(a_descriptor)), b)
+    def _name_places(self, operation: AsyncOperation, shared: Region, a: int, b: int, adds: bool) -> None:
+        """Tell observers what the operation reads and writes; `a`, `b`: the descriptors."""
+        sources: list[object] = [self.a_rows]
+        if self.a_registers is None:
+            sources = [OperandPlace("a", shared, self.a, *self.a.locate(a))]
+        sources.append(OperandPlace("b", shared, self.b, *self.b.locate(b)))
+        if adds:
+            sources.append(self.d_rows)
+        operation.sources, operation.targets = tuple(sources), (self.d_rows,)
+        operation.pipeline = (self.owner, f"m64n{self.n}k{self.k}")
+        operation.detail = (self, adds)
 
     def _execute(
         self, frame: Frame, group: Warpgroup, accumulator: Accumulator, operands: list[np.ndarray], adds: bool
@@ -265,6 +256,14 @@ def write_all(frame: Frame, registers: RegisterList, values: np.ndarray) -> None
         frame.mask = mask
 
 
+def rows_of(registers: RegisterList) -> Rows:
+    """The registers of a list as a place."""
+    if registers.rows is None:
+        return Rows(frozenset())
+    numbers = range(registers.rows.start, registers.rows.stop) if isinstance(registers.rows, slice) else registers.rows
+    return Rows(frozenset((registers.bits, int(number)) for number in numbers))
+
+
 def owner_of(registers: RegisterList) -> object:
     """What two register lists have in common that name the same registers in the same order."""
     if registers.rows is None:
@@ -309,6 +308,8 @@ def mma_async(d: Decode) -> Step:
         scale_d=d.predicate("scale_d"),
         flip_a=_SIGN[bits] if _immediate(d, "ia", (1, -1)) == -1 else None,
         flip_b=_SIGN[bits] if _immediate(d, "ib", (1, -1)) == -1 else None,
+        d_rows=rows_of(registers),
+        a_rows=rows_of(d.registers("a", dtypes.b32)) if in_registers else Rows(frozenset()),
     ).issue
 
 
@@ -331,9 +332,8 @@ def fence(d: Decode) -> Step:
     """Orders registers between the warp and wgmma; the emulator keeps that order anyway."""
 
     def step(frame: Frame) -> None:
-        observer = frame.machine.observer
-        if observer is not None:
-            observer.wgmma_fenced(frame)
+        for hear in frame.machine.events.fenced:
+            hear(frame, None)
 
     return step
 
@@ -341,14 +341,10 @@ def fence(d: Decode) -> Step:
 @HANDLERS.add("wgmma.commit_group", aligned=True, whole=True)
 def commit_group(d: Decode) -> Step:
     def step(frame: Frame) -> None:
-        state = WgmmaState.of(frame.cta)
-        observer = frame.machine.observer
-        if observer is not None:
-            observer.wgmma_committed(frame)
         for index in range(frame.first_warp, frame.first_warp + frame.warps):
-            groups = state.warp(index)
-            groups.committed.append(groups.open)
-            groups.open = []
+            operations = groups_of("wgmma", frame.cta, index).commit(FULL)
+        for hear in frame.machine.events.committed:
+            hear(frame, "wgmma", operations)
 
     return step
 
@@ -356,27 +352,4 @@ def commit_group(d: Decode) -> Step:
 @HANDLERS.add("wgmma.wait_group", aligned=True)
 def wait_group(d: Decode) -> Step:
     allowed = d.constant("n")
-
-    def step(frame: Frame) -> Wait | None:
-        groups = WgmmaState.of(frame.cta).warp(frame.first_warp)
-
-        def ready() -> bool:
-            groups.settle()
-            return len(groups.committed) <= allowed
-
-        def describe() -> str:
-            flying = sum(not operation.done for group in groups.committed for operation in group)
-            count = len(groups.committed)
-            return f"wgmma: {count} groups ({flying} instructions) are in flight and at most {allowed} may be"
-
-        def tell(frame: Frame) -> None:
-            observer = frame.machine.observer
-            if observer is not None:
-                observer.wgmma_waited(frame, allowed)
-
-        if ready():
-            tell(frame)
-            return None
-        return Wait("wgmma", ready, describe, resume=tell)
-
-    return step
+    return lambda frame: wait_for_groups(frame, "wgmma", allowed)

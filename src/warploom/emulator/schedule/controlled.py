@@ -7,7 +7,6 @@ and stores are not visible: the sanitizer tells where they race, whatever the or
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ import numpy as np
 from ...isa.effects import is_scheduling_point
 from ..diagnosis.deadlock import report_deadlock
 from ..diagnosis.livelock import LoopWatch, SpinWatch
-from ..engines.engine import AsyncOperation
-from ..machine.machine import Cluster, Cta, Machine, Warp
+from ..machine.async_operation import AsyncOperation
+from ..machine.machine import Cta, Machine
+from ..machine.slots import digest as digest_of
 from ..program.code import PLAIN
 from .fragments import Group
 from .policy import Policy
@@ -155,61 +155,21 @@ def _landing(operation: AsyncOperation) -> str:
 
 # -- states --------------------------------------------------------------------------------------------------------
 
-_ASIDE = {"clock", "log", "initialised_by", "by", "issuer", "frame", "number", "cta", "absent", "description"}
-"""Fields of the machine's objects that tell how a state came about, or belong to something else."""
-
 
 def state_of(machine: Machine) -> bytes:
     """A digest of all that decides what can happen from here on: threads, registers, memory, barriers, operations."""
     digest = hashlib.blake2b(digest_size=16)
     for cluster in machine.resident:
-        digest.update(repr((cluster.index, _plain(cluster.state, 0))).encode())
+        digest.update(repr((cluster.index, digest_of(cluster))).encode())
         for cta in cluster.ctas:
             fragments = [
                 (warp.index, warp.alive, fragment.pc, fragment.lanes, fragment.wait.kind if fragment.wait else "")
                 for warp in cta.warps
                 for fragment in warp.fragments
             ]
-            digest.update(repr((fragments, _plain(cta.state, 0))).encode())
+            digest.update(repr((fragments, digest_of(cta))).encode())
             for bank in cta.registers.banks.values():
                 digest.update(np.ascontiguousarray(bank).view(np.uint8).tobytes())
             digest.update(cta.shared.data.tobytes())
-    digest.update(repr(sorted(map(_operation, machine.engine.pending()))).encode())
+    digest.update(repr(sorted(operation.digest() for operation in machine.engine.pending())).encode())
     return digest.digest()
-
-
-def _operation(operation: AsyncOperation) -> tuple[object, ...]:
-    issuer = operation.issuer
-    return (
-        operation.kind, issuer.frame.cta.index, issuer.frame.first_warp, issuer.lane or 0, issuer.operation.pc,
-        operation.description, operation.read_done, operation.done,
-    )  # fmt: skip
-
-
-def _plain(value: object, depth: int) -> object:
-    """A handler's bookkeeping as values that print the same where they mean the same."""
-    if depth > 12:
-        return "…"
-    if isinstance(value, AsyncOperation):
-        return _operation(value)
-    if isinstance(value, (Cta, Warp, Cluster)):
-        return value.index
-    if isinstance(value, dict):
-        items = [(repr(_plain(key, depth + 1)), _plain(one, depth + 1)) for key, one in value.items()]
-        return sorted(items, key=lambda item: item[0])
-    if isinstance(value, (set, frozenset)):
-        return sorted(repr(_plain(one, depth + 1)) for one in value)
-    if isinstance(value, (list, tuple)):
-        return [_plain(one, depth + 1) for one in value]
-    if isinstance(value, np.ndarray):
-        return (value.shape, value.tobytes())
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = [field.name for field in dataclasses.fields(value) if field.name not in _ASIDE]
-        return (type(value).__name__, [(name, _plain(getattr(value, name), depth + 1)) for name in fields])
-    if value is None or isinstance(value, (bool, int, float, str, bytes, np.generic)):
-        return repr(value)
-    if callable(value):
-        return "…"
-    return (
-        (type(value).__name__, _plain(vars(value), depth + 1)) if hasattr(value, "__dict__") else type(value).__name__
-    )

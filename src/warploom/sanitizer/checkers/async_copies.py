@@ -8,8 +8,9 @@ import numpy as np
 
 from ...emulator.engines.boxes import SharedBox
 from ...emulator.engines.bulk import Bytes, Scattered
-from ...emulator.ops.async_copy import WarpCopies
+from ...emulator.machine.mbarrier import mbarriers_of
 from ..happens_before.clocks import Released, View, WarpClock
+from ..happens_before.copies import WarpCopies
 from ..happens_before.edges import Edges
 from ..happens_before.state import ClusterState, Flight, Groups, lane_masks
 from ..report.findings import at
@@ -17,7 +18,7 @@ from ..shadow.shadow import ASYNC, COPY
 from .shared_memory import Granules
 
 if TYPE_CHECKING:
-    from ...emulator.engines.engine import AsyncOperation
+    from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta
     from ...emulator.machine.memory import Region
@@ -35,7 +36,7 @@ class Operations(Edges):
             if operation.targets:
                 self._copy_issued(state, operation)
             else:
-                operation.clock = self._copies_before(state, operation)
+                operation.mark = self._copies_before(state, operation)
             return
         if operation.kind == "wgmma":
             return
@@ -46,13 +47,13 @@ class Operations(Edges):
             self.check_signalled(operation)
         if not operation.targets:  # an arrival on another CTA's barrier
             masks = lane_masks(issuer.frame, issuer.frame.active_lanes)
-            operation.clock = clock.release(masks[lane // 32])
+            operation.mark = clock.release(masks[lane // 32])
             self._remote_arrival(state, operation, clock.me)
             if operation.rank >= 0:
                 self.check_started(state, clock, cta, cta.cluster.ctas[operation.rank], issuer.operation)
             return
         flight = state.flight(operation, cta, warp)
-        operation.clock = flight
+        operation.mark = flight
         self._note_phase(state, operation, flight)
         view = View.of(clock)
         self.note_map_use(state, operation, flight, clock)
@@ -96,7 +97,7 @@ class Operations(Edges):
     def _note_phase(state: ClusterState, operation: AsyncOperation, flight: Flight) -> None:
         if operation.barrier is not None:
             cta, offset = operation.barrier
-            barrier = cta.state.get("mbarriers", {}).get(offset)  # type: ignore[attr-defined]
+            barrier = mbarriers_of(cta).get(offset)
             if barrier is not None:
                 flight.phase = barrier.phase
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...emulator.diagnosis.phases import history
-from ...emulator.machine.mbarrier import MBarrier
+from ...emulator.machine.mbarrier import mbarriers_of
 from ..core import actor
 from ..happens_before.edges import BarrierClock
 from ..happens_before.state import ClusterState, Flight
@@ -13,7 +13,7 @@ from ..report.findings import at
 from .wgmma import Multiplies
 
 if TYPE_CHECKING:
-    from ...emulator.engines.engine import AsyncOperation, Issuer
+    from ...emulator.machine.async_operation import AsyncOperation, Issuer
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta, Machine, Warp
     from ...emulator.program.code import Operation
@@ -90,9 +90,9 @@ class Lifetime(Multiplies):
 
     def _check_bytes(self, cta: Cta, when: str) -> None:
         """Whether the bytes of a CTA's barriers add up, at its exit or when everything stands still."""
-        barriers: dict[int, MBarrier] = cta.state.get("mbarriers", {})  # type: ignore[assignment]
+        barriers = mbarriers_of(cta)
         for barrier in barriers.values():
-            clocks: BarrierClock = barrier.clock  # type: ignore[assignment]
+            clocks: BarrierClock = barrier.mark  # type: ignore[assignment]
             if not barrier.tx:
                 continue
             said = [event.by.operation for event in barrier.log.get(barrier.phase, []) if event.what == "expect"]

@@ -28,7 +28,7 @@ from .async_copies import Operations
 if TYPE_CHECKING:
     import numpy as np
 
-    from ...emulator.engines.engine import AsyncOperation
+    from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta, Machine
     from ...emulator.machine.memory import Region

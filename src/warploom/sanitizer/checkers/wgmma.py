@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...asm.nodes import Register, Vector
+from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.ops.wgmma import owner_of
 from ...emulator.program.code import Code, Operation
 from ...emulator.program.flatten import DeclaredRegister
@@ -23,7 +24,7 @@ from ..report.findings import at
 from .tensor_maps import Maps
 
 if TYPE_CHECKING:
-    from ...emulator.engines.engine import AsyncOperation
+    from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta, Machine
     from ...emulator.ops.wgmma import Multiply
@@ -136,10 +137,12 @@ class Multiplies(Maps):
         state = self.state(frame.cta)
         code = frame.operation
         flight = state.flight(operation, frame.cta, frame.first_warp)
-        operation.clock = flight
+        operation.mark = flight
         view = state.view(frame)
         flight.weak = self._issued_by_all(state.of_frame(frame))
         for place in operation.sources:
+            if not isinstance(place, OperandPlace):
+                continue
             shadow = state.shadows[place.region]  # type: ignore[attr-defined]
             chunks = place.chunks()  # type: ignore[attr-defined]
             self.async_read(state, place.region, shadow.of_chunks(chunks), flight, view)  # type: ignore[attr-defined]

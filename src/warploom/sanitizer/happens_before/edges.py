@@ -19,7 +19,7 @@ import numpy as np
 
 from ...emulator.diagnosis.phases import history
 from ...emulator.machine import shared_address as shared
-from ...emulator.machine.mbarrier import mbarriers_of
+from ...emulator.machine.mbarrier import mbarriers_of, was_invalidated
 from ..checkers.shared_memory import Races
 from ..checkers.unchecked_waits import unheeded
 from ..core import actor
@@ -29,11 +29,11 @@ from .clocks import Released, WarpClock
 from .state import ClusterState, Flight, Waited, lane_masks
 
 if TYPE_CHECKING:
-    from ...emulator.engines.engine import AsyncOperation, Issuer
+    from ...emulator.machine.async_operation import AsyncOperation, Issuer
+    from ...emulator.machine.events import Meeting
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta, Machine
     from ...emulator.machine.mbarrier import Event, MBarrier
-    from ...emulator.machine.observer import Meeting
     from ...emulator.program.code import Operation
 
 WIDE = ("cluster", "gpu", "sys")
@@ -129,17 +129,17 @@ class Edges(Races):
 
     @staticmethod
     def _join(place: Meeting, released: Released) -> None:
-        if place.clock is None:
-            place.clock = released.copy()
+        if place.mark is None:
+            place.mark = released.copy()
         else:
-            place.clock.add(released)
+            place.mark.add(released)
 
     def _pass(self, place: Meeting, frame: Frame) -> None:
         state = self.state(frame.cta)
         whole = frame.mask is True
         for number, clock in enumerate(state.of_frame(frame)):
-            if place.clock is not None:
-                clock.acquire(place.clock)
+            if place.mark is not None:
+                clock.acquire(place.mark)
             if whole or self._all_alive(frame, number):
                 clock.meet()
 
@@ -158,7 +158,7 @@ class Edges(Races):
         access = state.generic(clock, by.frame.cta, by.operation, True, False, BARRIER)
         none = Released.nothing(state.count)
         made = BarrierClock(PhaseClock(none, none.copy()), PhaseClock(none.copy(), none.copy()), access)
-        barrier.clock = made
+        barrier.mark = made
         state.unfenced.setdefault(clock.me, []).append(made)
         self.note_barrier(state, barrier.cta.shared, barrier.offset, access)
 
@@ -175,7 +175,7 @@ class Edges(Races):
         return [clock for clock, mask in zip(state.of_frame(by.frame), masks, strict=True) if mask]
 
     def mbarrier_event(self, barrier: MBarrier, event: Event) -> None:
-        clocks: BarrierClock = barrier.clock  # type: ignore[assignment]
+        clocks: BarrierClock = barrier.mark  # type: ignore[assignment]
         state, phase, by = self.state(barrier.cta), clocks.current, event.by
         operation = self.signalling
         if len(phase.codes) < 64:
@@ -189,8 +189,8 @@ class Edges(Races):
         if event.what != "arrive":
             return
         self._check_phase_seen(barrier, clocks, by)
-        if operation is not None and isinstance(operation.clock, Released):
-            released, remote = operation.clock, by.frame.cta is not barrier.cta
+        if operation is not None and isinstance(operation.mark, Released):
+            released, remote = operation.mark, by.frame.cta is not barrier.cta
             self._release(state, barrier, phase, released, by, remote)
             return
         frame = by.frame
@@ -224,7 +224,7 @@ class Edges(Races):
     def _bytes_arrive(
         self, state: ClusterState, barrier: MBarrier, phase: PhaseClock, operation: AsyncOperation, amount: int
     ) -> None:
-        flight = operation.clock
+        flight = operation.mark
         phase.bytes += amount
         if not isinstance(flight, Flight):
             return
@@ -253,7 +253,7 @@ class Edges(Races):
         if barrier is None:
             self.barrier_missing(cta, offset, operation.issuer)
         else:
-            self._check_initialised(self.state(cta), barrier, barrier.clock, operation.issuer)  # type: ignore[arg-type]
+            self._check_initialised(self.state(cta), barrier, barrier.mark, operation.issuer)  # type: ignore[arg-type]
 
     def _check_initialised(self, state: ClusterState, barrier: MBarrier, clocks: BarrierClock, by: Issuer) -> None:
         """Whoever uses a barrier must know that it has been initialised."""
@@ -288,7 +288,7 @@ class Edges(Races):
             )
 
     def barrier_missing(self, cta: Cta, offset: int, by: Issuer) -> None:
-        invalidated = offset in cta.state.get("invalidated mbarriers", ())  # type: ignore[operator]
+        invalidated = was_invalidated(cta, offset)
         rule = "mbarrier-used-when-invalid" if invalidated else "mbarrier-init-not-visible"
         how = "after its mbarrier.inval" if invalidated else "before any thread has initialised it"
         warp = by.frame.first_warp + (by.lane or 0) // 32
@@ -307,7 +307,7 @@ class Edges(Races):
         )
 
     def surplus_arrival(self, barrier: MBarrier, by: Issuer) -> None:
-        clocks: BarrierClock = barrier.clock  # type: ignore[assignment]
+        clocks: BarrierClock = barrier.mark  # type: ignore[assignment]
         warp = by.frame.first_warp + (by.lane or 0) // 32
         codes = (by.operation, *clocks.current.codes[-1:])
         self.findings.add(
@@ -321,13 +321,13 @@ class Edges(Races):
         )
 
     def mbarrier_phase(self, barrier: MBarrier) -> None:
-        clocks: BarrierClock = barrier.clock  # type: ignore[assignment]
+        clocks: BarrierClock = barrier.mark  # type: ignore[assignment]
         none = Released.nothing(self.state(barrier.cta).count)
         clocks.previous = clocks.current
         clocks.current = PhaseClock(none, none.copy())
 
     def mbarrier_waited(self, barrier: MBarrier, frame: Frame, lanes: np.ndarray) -> None:
-        clocks: BarrierClock = barrier.clock  # type: ignore[assignment]
+        clocks: BarrierClock = barrier.mark  # type: ignore[assignment]
         state, phase = self.state(barrier.cta), clocks.previous
         sem, scope = frame.operation.order.sem, frame.operation.order.scope
         code = frame.operation

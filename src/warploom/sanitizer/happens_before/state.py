@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.ops.async_copy import WarpCopies
 from ..shadow.shadow import Access, Readers, Shadow
 from .clocks import FULL, Released, View, WarpClock
+from .copies import WarpCopies
 
 if TYPE_CHECKING:
-    from ...emulator.engines.engine import AsyncOperation
+    from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cluster, Cta
     from ...emulator.machine.memory import Region

@@ -160,7 +160,7 @@ def _whom_to_wait_for(earlier: Access) -> str:
 def _stale_wait(state: ClusterState, earlier: Access, now: Access) -> str:
     """Whether the later access did wait on the right barrier, but for an older phase."""
     operation = earlier.operation
-    flight = operation.clock if operation is not None else None
+    flight = operation.mark if operation is not None else None
     if operation is None or operation.barrier is None or not isinstance(flight, Flight) or flight.phase < 0:
         return ""
     waits = [state.waits.get((*operation.barrier, me)) for me in range(now.me, now.me + 4)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ...emulator.engines.engine import AsyncOperation
+    from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.machine import Cta
     from ...emulator.machine.memory import Region
     from ...emulator.program.code import Operation

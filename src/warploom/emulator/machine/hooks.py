@@ -1,34 +1,28 @@
-"""What the machine tells a checker: one method for each event that orders memory or touches it.
-
-`Machine.observer` is None where checking is off, so a run without it pays one comparison. The methods here do
-nothing; the sanitizer overrides those it needs. Frames are live objects: what is needed later must be copied.
-"""
+"""The hooks of observers that do not hear the events of `events` themselves yet, and what calls them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .async_operation import AsyncOperation, Issuer
+from .events import Lanes, Meeting, Observer, Waited
+from .mbarrier import Event, MBarrier
+
 if TYPE_CHECKING:
-    from ..diagnosis.report import Finding
-    from ..engines.engine import AsyncOperation, Issuer
     from ..ops.wgmma import Multiply
     from .frame import Frame
     from .machine import Cta, Warp
-    from .mbarrier import Event, MBarrier
     from .memory import Region
 
 
-class Meeting(Protocol):
-    """One use of a named barrier or of a cluster's barrier; it has room for a checker's clock."""
+class Hooks(Observer):
+    """An observer by hooks. A subclass may override hooks and events; a `HookCaller` turns one into the other."""
 
-    clock: Any
-
-
-class Observer:
-    """See the module's docstring."""
+    def listeners(self) -> Iterable[Observer]:
+        return (self, HookCaller(self))
 
     # -- memory --------------------------------------------------------------------------------------------------
 
@@ -141,11 +135,115 @@ class Observer:
     def warp_exited(self, warp: Warp) -> None:
         """All threads of a warp have exited."""
 
-    # -- the end ---------------------------------------------------------------------------------------------------
-
     def stands_still(self) -> None:
         """The machine stopped with an error."""
 
-    def report(self) -> list[Finding]:
-        """What was found, when the run is over."""
-        return []
+
+class HookCaller(Observer):
+    """Hears all events and calls the hooks of an observer."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self.hooks = hooks
+
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        region, index, size, count, lanes = place.region, place.index, place.size, place.count, place.lanes
+        if how == "reads":
+            self.hooks.generic_read(frame, place.space, region, index, size, count, lanes)
+        elif how == "writes":
+            assert values is not None
+            self.hooks.generic_write(frame, place.space, region, index, size, count, lanes, values)
+        elif how == "updates":
+            self.hooks.atomic(frame, region, index, size, count, lanes)
+        else:
+            for lane, start in zip(lanes.tolist(), index.tolist(), strict=True):
+                self.hooks.map_written(frame, lane, region, start)
+
+    def issued(self, operation: AsyncOperation) -> None:
+        if operation.kind == "wgmma":
+            multiply, adds = operation.detail
+            self.hooks.wgmma_issued(operation.issuer.frame, operation, multiply, adds)
+        self.hooks.operation_issued(operation)
+
+    def read(self, operation: AsyncOperation) -> None:
+        self.hooks.operation_read(operation)
+
+    def written(self, operation: AsyncOperation) -> None:
+        self.hooks.operation_written(operation)
+
+    def done(self, operation: AsyncOperation) -> None:
+        self.hooks.operation_done(operation)
+
+    def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
+        hooks = self.hooks
+        {
+            "cp_async": hooks.copies_committed, "bulk": hooks.groups_committed, "wgmma": hooks.wgmma_committed,
+        }[family](frame)  # fmt: skip
+
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        hooks, what = self.hooks, wait.what
+        if wait.on == "phase":
+            hooks.mbarrier_waited(what, frame, wait.lanes)  # type: ignore[arg-type]
+        elif wait.on == "cta":
+            hooks.barrier_passed(what, frame)  # type: ignore[arg-type]
+        elif wait.on == "cluster":
+            hooks.cluster_waited(what, frame)  # type: ignore[arg-type]
+        elif wait.on == "grid":
+            hooks.grid_dependency(frame, "wait")
+        elif wait.on == "cp_async":
+            hooks.copies_waited(frame, wait.newest)
+        elif wait.on == "bulk":
+            hooks.groups_waited(frame, None, wait.newest, wait.reads_only)
+        else:
+            hooks.wgmma_waited(frame, wait.newest)
+
+    def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
+        assert frame.operation.bound is not None
+        match = frame.operation.bound.match
+        if match.form.key == "wgmma.fence":
+            self.hooks.wgmma_fenced(frame)
+        else:
+            self.hooks.fence(frame, match.form.key, match.modifiers, places)
+
+    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+        frame = event.by.frame
+        if isinstance(on, MBarrier):
+            self.hooks.mbarrier_event(on, event)
+        elif on.kind == "cta":
+            self.hooks.barrier_arrived(on, frame)
+        else:
+            assert event.by.operation.bound is not None
+            relaxed = event.by.operation.bound.match.modifiers.get("sem") == "relaxed"
+            self.hooks.cluster_arrived(on, frame, relaxed)
+
+    def met(self, what: MBarrier | None, frame: Frame | None) -> None:
+        if what is not None:
+            self.hooks.mbarrier_phase(what)
+        elif frame is not None:
+            self.hooks.warp_met(frame)
+
+    def permitted(self, frame: Frame, what: str) -> None:
+        self.hooks.grid_dependency(frame, "launch_dependents")
+
+    def made(self, kind: str, what: MBarrier, by: Issuer) -> None:
+        self.hooks.mbarrier_initialised(what, by)
+
+    def took(self, frame: Frame, pool: str, amount: int, effective: bool) -> None:
+        self.hooks.registers_changed(frame, amount, effective)
+
+    def gave(self, frame: Frame, pool: str, amount: int, effective: bool) -> None:
+        self.hooks.registers_changed(frame, amount, effective)
+
+    def refused(self, reason: str, what: Any, by: Issuer) -> None:
+        if reason == "mbarrier-missing":
+            cta, offset = what
+            self.hooks.barrier_missing(cta, offset, by)
+        elif reason == "surplus-arrival":
+            self.hooks.surplus_arrival(what, by)
+        else:
+            self.hooks.reached_exited(by, what)
+
+    def exited(self, warp: Warp) -> None:
+        self.hooks.warp_exited(warp)
+
+    def stopped(self) -> None:
+        self.hooks.stands_still()

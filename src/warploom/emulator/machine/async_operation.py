@@ -1,0 +1,119 @@
+"""An operation that completes later than its instruction, and who issued it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ...errors import EmulationError
+
+if TYPE_CHECKING:
+    from ..program.code import Operation
+    from .frame import Frame
+    from .machine import Cta
+
+Part = Callable[[int, int], None]
+"""`part(index, parts)` does one of `parts` equal pieces of a read or a write."""
+
+
+@dataclass(frozen=True, eq=False)
+class Issuer:
+    """The thread that issued an operation (`lane` None: the whole warp, or warps, of the frame)."""
+
+    frame: Frame
+    operation: Operation
+    lane: int | None = None
+
+    @classmethod
+    def of(cls, frame: Frame, lane: int | None = None) -> Issuer:
+        return cls(frame, frame.operation, None if lane is None else int(lane))
+
+    @property
+    def thread(self) -> int:
+        """Linear thread number in its CTA."""
+        return self.frame.thread(self.lane or 0)
+
+    def where(self) -> str:
+        """Instruction, CTA and thread, as text. The frame may have moved on, so its operation is put back for that."""
+        now = self.frame.operation
+        self.frame.operation = self.operation
+        try:
+            return self.frame.where(self.lane)
+        finally:
+            self.frame.operation = now
+
+    def short(self) -> str:
+        """One line: role, CTA, thread and source line."""
+        location = self.operation.instruction.location
+        place = f" at {location}" if location else ""
+        return f"{self.who()} of {self.frame.cta.describe()}{place}"
+
+    def who(self) -> str:
+        """Role and thread: "consumer 0, thread 128"; the warp where the whole warp issued it."""
+        who = f"thread {self.thread}" if self.lane is not None else f"warp {self.frame.first_warp}"
+        role = self.frame.machine.code.role(self.frame.first_warp + (self.lane or 0) // 32)
+        return f"{role}, {who}" if role else who
+
+    def error(self, kind: type[EmulationError], what: str, **parts: object) -> NoReturn:
+        """Raise an error of the issuing instruction, also long after it ran."""
+        error = kind(what, where=self.where(), **parts)  # type: ignore[arg-type]
+        error.location = self.operation.instruction.location
+        raise error
+
+
+@dataclass(eq=False)
+class AsyncOperation:
+    """One operation in flight.
+
+    Attributes:
+        kind: the engine that carries it out.
+        issuer: who issued it.
+        description: what it is, for reports: "TMA load of box (64, 64) at (0, 128) into `tile+8192`".
+        read: takes its sources; None where there is nothing to read.
+        write: changes its destination; None where there is none.
+        signal: tells whoever waits, after all else.
+        after: operations that must be done before this one starts.
+        bytes: how many it moves; flops: of a product.
+        sources, targets: the places it reads and writes.
+        barrier: CTA and offset of the mbarrier that gets its bytes or its arrival.
+        rank: of the CTA in the cluster whose barrier it arrives on.
+        pipeline: operations of one issuer with equal keys run in order.
+        read_done: the sources may be overwritten; done: all is visible.
+        number: how many were issued before it.
+        mark: room for the observer that keeps the order of events.
+    """
+
+    kind: str
+    issuer: Issuer
+    description: str
+    read: Part | None = None
+    write: Part | None = None
+    signal: Callable[[], None] | None = None
+    after: tuple[AsyncOperation, ...] = ()
+    bytes: int = 0
+    flops: int = 0
+    sources: tuple[object, ...] = ()
+    targets: tuple[object, ...] = ()
+    barrier: tuple[Cta, int] | None = None
+    rank: int = -1
+    read_done: bool = False
+    done: bool = False
+    number: int = -1
+    pipeline: tuple[Hashable, ...] = ()
+    mark: Any = None
+    detail: Any = None
+    steps: list[Callable[[], None]] = field(default_factory=list)
+    """What is left to do, last first, where an engine does it in pieces."""
+
+    @property
+    def may_start(self) -> bool:
+        return all(other.done for other in self.after)
+
+    def digest(self) -> tuple[Hashable, ...]:
+        """What tells it from others, and how far it is."""
+        by = self.issuer
+        return (
+            self.kind, by.frame.cta.index, by.frame.first_warp, by.lane or 0, by.operation.pc, self.description,
+            self.read_done, self.done,
+        )  # fmt: skip

@@ -1,0 +1,188 @@
+"""What a machine tells its observers: the events that touch memory or order accesses to it.
+
+An observer overrides the events it wants to hear. The machine keeps the listeners of each event; where nobody listens
+an event costs one truth test. Frames are live objects: what is needed later must be copied. The row of the instruction
+that an event is about is `frame.operation.bound` (of an operation or arrival: `issuer.operation.bound`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..diagnosis.report import Finding
+    from .async_operation import AsyncOperation, Issuer
+    from .frame import Frame
+    from .machine import Cta, Warp
+    from .mbarrier import Event, MBarrier
+    from .memory import Region
+
+
+class Meeting(Protocol):
+    """One use of a named barrier or of a cluster's barrier; `mark` is room for the observer that orders events."""
+
+    mark: Any
+
+    @property
+    def kind(self) -> str:
+        """ "cta" or "cluster"."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Lanes:
+    """Elements that lanes of a frame name one by one: `count` of `size` bytes from element `index` of the region."""
+
+    region: Region
+    space: str
+    index: np.ndarray
+    size: int
+    count: int
+    lanes: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Registers of every thread of a frame, as (bank, row)."""
+
+    rows: frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Waited:
+    """A wait that has passed, and what it proves.
+
+    Attributes:
+        on: "cp_async", "bulk" or "wgmma" (groups), "phase" (of an mbarrier), "cta" or "cluster" (a meeting), "grid".
+        lanes: indices of the lanes that know it now.
+        what: the MBarrier or the Meeting.
+        operations: of groups, the operations that are proven complete (`reads_only`: read), each with the lanes of the
+            warp whom it concerns as a mask.
+        newest: how many groups may still be pending.
+    """
+
+    on: str
+    lanes: np.ndarray
+    what: object = None
+    operations: Sequence[tuple[AsyncOperation, int]] = ()
+    newest: int = 0
+    reads_only: bool = False
+
+
+class Observer:
+    """See the module's docstring. All methods do nothing here."""
+
+    def listeners(self) -> Iterable[Observer]:
+        """Who hears the events, in order: an observer of several parts names them."""
+        return (self,)
+
+    def report(self) -> list[Finding]:
+        """What was found, when the run is over."""
+        return []
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        """Lanes access memory.
+
+        how: "reads", "writes" (`values`, (count, lanes of the frame), are about to be stored), "updates" (atomically),
+            "changes" (a tensor map: one element of 128 bytes for each lane).
+        """
+
+    # -- asynchronous operations ---------------------------------------------------------------------------------
+
+    def issued(self, operation: AsyncOperation) -> None:
+        """An operation is in flight."""
+
+    def read(self, operation: AsyncOperation) -> None:
+        """It has read all its sources."""
+
+    def written(self, operation: AsyncOperation) -> None:
+        """It has written all its destinations; its signal follows."""
+
+    def done(self, operation: AsyncOperation) -> None:
+        """It is complete."""
+
+    def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
+        """Lanes of a warp made a group ("cp_async", "bulk", "wgmma") of operations, each with its lanes as a mask."""
+
+    # -- order ---------------------------------------------------------------------------------------------------
+
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        """A wait has passed."""
+
+    def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
+        """A fence, membar or wgmma.fence; `places`: the address of each lane, where it fences one object."""
+
+    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+        """An arrival, announced bytes or delivered bytes, before they take effect."""
+
+    def met(self, what: MBarrier | None, frame: Frame | None) -> None:
+        """A phase of an mbarrier is complete (`what.phase` is the next one), or threads passed bar.warp.sync."""
+
+    def permitted(self, frame: Frame, what: str) -> None:
+        """griddepcontrol.launch_dependents."""
+
+    # -- objects and pools -----------------------------------------------------------------------------------------
+
+    def made(self, kind: str, what: MBarrier, by: Issuer) -> None:
+        """mbarrier.init ("mbarrier")."""
+
+    def unmade(self, kind: str, what: MBarrier, by: Issuer) -> None:
+        """mbarrier.inval."""
+
+    def took(self, frame: Frame, pool: str, amount: int, effective: bool) -> None:
+        """setmaxnreg.inc ("registers") to `amount`; not `effective` where the kernel's text has no register cap."""
+
+    def gave(self, frame: Frame, pool: str, amount: int, effective: bool) -> None:
+        """setmaxnreg.dec."""
+
+    # -- ends --------------------------------------------------------------------------------------------------------
+
+    def refused(self, reason: str, what: MBarrier | Cta | tuple[Cta, int], by: Issuer) -> None:
+        """An error follows: "mbarrier-missing" (CTA, offset), "surplus-arrival" (MBarrier), "cta-exited" (Cta)."""
+
+    def exited(self, warp: Warp) -> None:
+        """All threads of a warp have exited."""
+
+    def stopped(self) -> None:
+        """The machine stopped with an error."""
+
+
+Listeners = tuple[Callable[..., None], ...]
+
+
+class Events:
+    """The listeners of each event: `for hear in events.fenced: hear(frame, None)`."""
+
+    accessed: Listeners
+    issued: Listeners
+    read: Listeners
+    written: Listeners
+    done: Listeners
+    committed: Listeners
+    waited: Listeners
+    fenced: Listeners
+    arrived: Listeners
+    met: Listeners
+    permitted: Listeners
+    made: Listeners
+    unmade: Listeners
+    took: Listeners
+    gave: Listeners
+    refused: Listeners
+    exited: Listeners
+    stopped: Listeners
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        listeners = [listener for observer in observers for listener in observer.listeners()]
+        for event in EVENTS:
+            unheard = getattr(Observer, event)
+            heard = tuple(getattr(one, event) for one in listeners if getattr(type(one), event) is not unheard)
+            setattr(self, event, heard)
+
+
+EVENTS = tuple(Events.__annotations__)

@@ -1,0 +1,45 @@
+"""Room for what a family of instructions keeps about a CTA or a cluster, typed and without a list of families.
+
+BARRIERS = Slot(NamedBarriers)
+BARRIERS.of(cta)            # made at first use
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, Protocol, TypeVar
+
+
+class Resource(Protocol):
+    """What a slot holds."""
+
+    def digest(self) -> Hashable:
+        """All of it that decides what can happen next: equal digests mean equal futures."""
+
+
+class HasSlots(Protocol):
+    """A CTA or a cluster."""
+
+    slots: dict[Slot[Any], Any]
+
+
+R = TypeVar("R", bound=Resource)
+
+
+class Slot(Generic[R]):
+    """One kind of resource; `make(owner)` builds it at first use."""
+
+    def __init__(self, name: str, make: Callable[[Any], R]) -> None:
+        self.name = name
+        self.make = make
+
+    def of(self, owner: HasSlots) -> R:
+        found = owner.slots.get(self)
+        if found is None:
+            found = owner.slots[self] = self.make(owner)
+        return found  # type: ignore[no-any-return]
+
+
+def digest(owner: HasSlots) -> tuple[tuple[str, Hashable], ...]:
+    """The digests of all resources of an owner, in an order that does not depend on who came first."""
+    return tuple(sorted((slot.name, resource.digest()) for slot, resource in owner.slots.items()))

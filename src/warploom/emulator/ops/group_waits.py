@@ -1,0 +1,39 @@
+"""The waits of cp.async.wait_group, cp.async.bulk.wait_group and wgmma.wait_group."""
+
+from __future__ import annotations
+
+from ..machine.events import Waited
+from ..machine.frame import Frame
+from ..machine.groups import groups_of
+from ..program.handlers import Wait
+
+
+def wait_for_groups(frame: Frame, family: str, newest: int, reads_only: bool = False) -> Wait | None:
+    """Wait until each active lane of a (single) warp has at most `newest` groups that are not done.
+
+    reads_only: until the operations have read their sources.
+    """
+    book, lanes = groups_of(family, frame.cta, frame.first_warp), frame.lane_mask
+    needed = book.pending(newest, lanes, reads_only)
+
+    def finish(frame: Frame) -> None:
+        proven = book.prove(newest, lanes, reads_only)
+        for hear in frame.machine.events.waited:
+            hear(frame, Waited(family, frame.active_lanes, None, proven, newest, reads_only))
+
+    def ready() -> bool:
+        while needed and (needed[-1].read_done if reads_only else needed[-1].done):
+            needed.pop()
+        return not needed
+
+    if ready():
+        finish(frame)
+        return None
+
+    def describe() -> str:
+        left = [one for one in needed if not (one.read_done if reads_only else one.done)]
+        shown = "; ".join(dict.fromkeys(one.description for one in left[:4]))
+        more = f" and {len(left) - 4} more" if len(left) > 4 else ""
+        return f"{len(left)} of its asynchronous operations, at most {newest} groups may be in flight: {shown}{more}"
+
+    return Wait(f"{family} group", ready, describe, resume=finish)
