@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.pictures.measured import COUNTERS, LADDER, steps
 from warploom.kernels.ladder import RUNGS, find
-from warploom.lab import climb, roofline
+from warploom.lab import ladder_runner, roofline
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -69,7 +69,7 @@ def rungs(words: str) -> list[str]:
     if not (RESULTS / LADDER).exists():
         return []
     measured = {step.number: step for step in steps(RESULTS)}
-    gains = climb.with_gains([{"rung": s.number, "tflops": s.tflops} for s in measured.values()], "tflops")
+    gains = ladder_runner.with_gains([{"rung": s.number, "tflops": s.tflops} for s in measured.values()], "tflops")
     gain = {row["rung"]: row.get("gain") for row in gains}
     sizes = {step.row["m"] for step in measured.values()}
     where = f", {min(sizes)} cubed" if len(sizes) == 1 else ""

@@ -24,7 +24,10 @@ import warploom
 from warploom.driver import cache, compile, library, module
 from warploom.kernels import warp_specialised
 from warploom.kernels.walkthrough import build_gemm_m64n64
-from warploom.lab import evidence, timing
+from warploom.lab import evidence
+from warploom.runtime.benchmark import protocols
+from warploom.runtime.benchmark.gpu import CudaTimer
+from warploom.runtime.benchmark.power import PowerMeter
 
 ROOT = Path(__file__).resolve().parents[1]
 EAGER = ("calls", "buffer_sets", "figures", "miss_us", "ratio_to_torch_mm_out")
@@ -41,7 +44,7 @@ def relative_error(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, rows: int 
     return (squared / norm) ** 0.5
 
 
-def products(size: int) -> tuple[list[dict[str, Any]], timing.PowerMeter]:
+def products(size: int) -> tuple[list[dict[str, Any]], PowerMeter]:
     """The rows of all contenders under all protocols, and the clock and power meanwhile."""
     generator = torch.Generator(device="cuda").manual_seed(0)
     a = torch.randn(size, size, device="cuda", generator=generator).bfloat16()
@@ -75,16 +78,17 @@ def products(size: int) -> tuple[list[dict[str, Any]], timing.PowerMeter]:
                 "ptx_sha256": evidence.ptx_sha256(kernel.ptx()),
             }
     rows = []
-    with timing.PowerMeter() as meter:
-        for protocol in (timing.alone, timing.interleaved, timing.burst):
-            times = protocol({name: call for name, (call, _, _) in contenders.items()})
+    with PowerMeter() as meter:
+        for protocol in protocols.PROTOCOLS:
+            calls = {name: call for name, (call, _, _) in contenders.items()}
+            times = protocols.sample(protocol, calls, 2.0, CudaTimer())
             for name, spread in times.items():
                 tflops = spread.as_dict(lambda seconds: 2 * size**3 / seconds / 1e12, 1)
                 ratio = round(times["torch.mm"].median / spread.median, 4)
                 shape = {"m": size, "n": size, "k": size, "dtype": "bf16"}
-                measured = {"protocol": protocol.__name__, "tflops": tflops, "ratio_to": {"cublas": ratio}}
+                measured = {"protocol": protocol, "tflops": tflops, "ratio_to": {"cublas": ratio}}
                 rows.append({**shape, **facts[name], **measured})
-                print(f"{protocol.__name__:12} {name:17} {tflops['median']:8.1f} TFLOP/s", flush=True)
+                print(f"{protocol:12} {name:17} {tflops['median']:8.1f} TFLOP/s", flush=True)
     return rows, meter
 
 
@@ -92,7 +96,7 @@ def load_from_cache() -> dict[str, float]:
     """Milliseconds from a cubin in the disk cache to a loaded module, process already up: five loads."""
     program = build_gemm_m64n64(2048, 2048, 2048).program()
     device, stream = torch.cuda.current_device(), torch.cuda.current_stream().cuda_stream
-    spread = timing.Spread()
+    spread = protocols.Spread()
     for _ in range(6):
         cache.builds().clear()
         started = time.perf_counter()

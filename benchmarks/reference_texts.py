@@ -38,14 +38,14 @@ from warploom.lab import bench, evidence, operands, through_library
 from warploom.lab.contenders import COMPILE_S, Beat, Contender, Prepared
 from warploom.lab.gpu_stage import GpuStage, compared
 from warploom.lab.operands import Operands
-from warploom.lab.power import PowerMeter
 from warploom.lab.problem import Problem
 from warploom.lab.roofline import grouped
 from warploom.lab.suites import Suite
-from warploom.lab.watchdog import LIMIT_S, Watchdog
 from warploom.operators import select
 from warploom.operators.spec.gpu import EMULATED, gpu_of
 from warploom.runtime import Program, build, emulate, on_gpu
+from warploom.runtime.benchmark.power import PowerMeter, driver_version
+from warploom.runtime.benchmark.watchdog import LIMIT_S, Watchdog
 from warploom.runtime.bind import Shape
 from warploom.runtime.dispatch import named_views, place, sort_out
 
@@ -349,7 +349,7 @@ def main(words: Sequence[str] | None = None) -> dict[str, Any]:
     meter, all_of_them = PowerMeter(stage.uuid), bench.Results()
 
     def finish(ended: str = "") -> dict[str, Any]:
-        head = evidence.header(NAME, gpu=stage.name, driver=stage.driver)
+        head = evidence.header(NAME, gpu=stage.name, driver=driver_version())
         head |= {**meter.header(), "data": "normal", "seconds": options.seconds, "missing": all_of_them.missing,
                  "failed": all_of_them.failed, "summary": all_of_them.summary()}  # fmt: skip
         whole: dict[str, Any] = {**head, **({"ended": ended} if ended else {}), "rows": all_of_them.rows}

@@ -19,9 +19,11 @@ import torch
 
 from warploom.kernels.hopper.description import Config, Product
 from warploom.kernels.hopper.gemm import build
-from warploom.lab import evidence, timing
-from warploom.lab.power import PowerMeter
+from warploom.lab import evidence
 from warploom.runtime import Caller
+from warploom.runtime.benchmark import protocols
+from warploom.runtime.benchmark.gpu import CudaTimer
+from warploom.runtime.benchmark.power import PowerMeter
 
 ROOT = Path(__file__).resolve().parents[1]
 RELAXED = "mbarrier.arrive.relaxed.cluster.shared::cluster.b64"
@@ -42,7 +44,7 @@ def rows_of(m: int, n: int, k: int) -> list[dict[str, Any]]:
     texts = {name: program.text.replace(RELAXED, spelling) for name, spelling in SPELLINGS.items()}
     calls = {name: Caller(replace(program, text=text)) for name, text in texts.items()}
     contenders = {name: lambda call=call: call(a, b, out=d) for name, call in calls.items()}
-    found = timing.alone(contenders, block_s=0.5)
+    found = protocols.alone(contenders, CudaTimer(), block_s=0.5)
     first = found["relaxed.cluster"].median
     return [
         {

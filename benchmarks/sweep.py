@@ -19,8 +19,10 @@ from typing import Any
 from warploom.kernels.hopper.description import Config, Product
 from warploom.kernels.hopper.gemm import build
 from warploom.kernels.hopper.names import large_config
-from warploom.lab import evidence, timing
-from warploom.lab.power import PowerMeter
+from warploom.lab import evidence
+from warploom.runtime.benchmark import protocols
+from warploom.runtime.benchmark.gpu import CudaTimer
+from warploom.runtime.benchmark.power import PowerMeter
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = ROOT / "benchmarks/results/nvidia-h200/sweep-bf16.json"
@@ -65,9 +67,10 @@ def rows_of(shape: Shape, configs: list[Config]) -> list[dict[str, Any]]:
     """Rows of one shape, one for each configuration and protocol."""
     m, n, k = shape
     calls = contenders(shape, configs)
-    found = {"interleaved": timing.interleaved(calls, rounds=9, slice_ms=12)}
+    timer = CudaTimer()
+    found = {"interleaved": protocols.interleaved(calls, timer, rounds=9, slice_s=0.012)}
     if 2 * m * n * k > SMALL_FLOP:
-        found["alone"] = timing.alone(calls, block_s=0.3)
+        found["alone"] = protocols.alone(calls, timer, block_s=0.3)
     return [
         row(shape, name, protocol, 2 * m * n * k / spread.median / 1e12, times["torch.mm"].median / spread.median)
         for protocol, times in found.items() for name, spread in times.items()

@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.tables_rows import Result, Row, mark
 from warploom.kernels.ladder import find
-from warploom.lab import climb
+from warploom.lab import ladder_runner
 
 SHOWN_EXTENTS = (4, 5, 7, 8, 9, 13, 16, 29, 57, 77)
 """How many times as fast as the one shown before it a rung is in the short table."""
@@ -39,7 +39,7 @@ def ladder_short(result: Result) -> list[str]:
         f"| rung | TFLOP/s at {size} x {size} x {size} | of cuBLAS | of the peak at its clock | gain | seed |",
         "|---|---|---|---|---|---|",
     ]
-    for row in climb.with_gains([{"rung": find(row["kernel"]).number, **row} for row in ours], "tflops"):
+    for row in ladder_runner.with_gains([{"rung": find(row["kernel"]).number, **row} for row in ours], "tflops"):
         rung = find(row["kernel"])
         share = f"{row['tensor_activity']:.0%}" if "tensor_activity" in row else ""
         gain = f"{row['gain']:.2f}" if "gain" in row else ""

@@ -110,10 +110,10 @@ def test_all_markers_are_known() -> None:
 
 def test_at_most_three_rungs_are_slower_than_the_one_below_and_it_is_said_which_and_why() -> None:
     from benchmarks.pictures.measured import steps
-    from warploom.lab import climb
+    from warploom.lab import ladder_runner
 
     measured = [{"rung": step.number, "tflops": step.tflops} for step in steps(ROOT / "benchmarks" / "results")]
-    gains = {row["rung"]: row.get("gain", 1.0) for row in climb.with_gains(measured, "tflops")}
+    gains = {row["rung"]: row.get("gain", 1.0) for row in ladder_runner.with_gains(measured, "tflops")}
     facts = (ROOT / "docs" / "measured-facts.md").read_text()
     reasons = facts.split("Each rung should be no slower")[1].split("The same kernels on zeros")[0]
     explained = {int(number) for number in re.findall(r"^- (\d+) ", reasons, re.MULTILINE)}

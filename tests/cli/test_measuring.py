@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 from warploom.cli.app import app
 from warploom.driver import library
 from warploom.lab import evidence, gpu_stage, recipe
-from warploom.lab.clock import ClockReading
-from warploom.lab.timing import Spread
+from warploom.runtime.benchmark.clock import ClockReading
+from warploom.runtime.benchmark.protocols import Spread
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -134,7 +134,7 @@ def test_a_gpu_below_hopper_asked_for_a_hopper_rung_says_which_it_can_run(monkey
 class Stage:
     """A GPU that is none, through which the command can be run."""
 
-    name, driver, uuid = "Pretended GPU", "1.0", ""
+    name, uuid = "Pretended GPU", ""
     time = 0.0
 
     def __init__(self) -> None:
@@ -156,10 +156,13 @@ class Stage:
     def check(self, problem: Any, sets: Any, prepared: Any) -> tuple[float, bool]:
         return 1e-3, True
 
-    def ready(self, prepared: Any, launch: str, count: int) -> tuple[Any, int]:
+    def ready(self, calls: Any, launch: str, count: int) -> tuple[Any, int]:
         return (lambda: None), 1
 
-    def clock(self, prepared: Any, seconds: float) -> tuple[ClockReading, float] | None:
+    def clock(self, program: Any, arguments: Any, seconds: float) -> tuple[ClockReading, float]:
+        return ClockReading(3000, 2000), 1e-3
+
+    def share(self, reading: ClockReading, tflops: float, dtype: str) -> None:
         return None
 
     def host_us(self, prepared: Any) -> Spread:

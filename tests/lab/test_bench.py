@@ -11,15 +11,16 @@ import pytest
 
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.names import large_config
-from warploom.lab import bench, contenders, timing
+from warploom.lab import bench, contenders, roofline
 from warploom.lab.bench import Bench, Plan
-from warploom.lab.clock import ClockReading
 from warploom.lab.contenders import Contender, Prepared
-from warploom.lab.power import PowerMeter
 from warploom.lab.problem import Problem, parse_shapes
 from warploom.lab.suites import SUITES, skewed
-from warploom.lab.timing import Spread
-from warploom.lab.watchdog import HANG, Watchdog
+from warploom.runtime.benchmark import protocols
+from warploom.runtime.benchmark.clock import ClockReading
+from warploom.runtime.benchmark.power import PowerMeter
+from warploom.runtime.benchmark.protocols import Spread
+from warploom.runtime.benchmark.watchdog import HANG, Watchdog
 
 TIME = [0.0]
 """The pretended time, in seconds; calls of `taking` move it."""
@@ -61,7 +62,7 @@ def taking(name: str, seconds: float) -> Callable[[], None]:
 def test_alone_runs_solid_blocks_a_b_a_b_and_drops_their_beginnings() -> None:
     clock, heard = Clock(), []
     calls = {"a": taking("a", 0.001), "b": taking("b", 0.002)}
-    spreads = timing.alone(calls, block_s=1.0, timer=clock, watch=lambda *what: heard.append(what))
+    spreads = protocols.alone(calls, clock, block_s=1.0, watch=lambda *what: heard.append(what))
     blocks = [name for at, name in enumerate(clock.ran) if at == 0 or clock.ran[at - 1] != name]
     assert blocks == ["a", "b", "a", "b"]
     assert {name: spread.median for name, spread in spreads.items()} == pytest.approx({"a": 0.001, "b": 0.002})
@@ -72,7 +73,7 @@ def test_alone_runs_solid_blocks_a_b_a_b_and_drops_their_beginnings() -> None:
 
 def test_of_a_kernel_that_takes_longer_than_a_block_one_launch_of_each_block_counts() -> None:
     clock = Clock()
-    spreads = timing.alone({"slow": taking("slow", 2.0)}, block_s=0.25, timer=clock)
+    spreads = protocols.alone({"slow": taking("slow", 2.0)}, clock, block_s=0.25)
     assert spreads["slow"].samples == pytest.approx([2.0, 2.0])
     assert len(clock.ran) == 2 * (1 + 1 + 1), "one to see how long it takes, one that is dropped, one that counts"
 
@@ -80,7 +81,7 @@ def test_of_a_kernel_that_takes_longer_than_a_block_one_launch_of_each_block_cou
 def test_interleaved_runs_every_contender_once_in_each_round_in_changing_order() -> None:
     clock = Clock()
     calls = {name: taking(name, 0.001) for name in "abcd"}
-    spreads = timing.interleaved(calls, rounds=15, timer=clock)
+    spreads = protocols.interleaved(calls, clock, rounds=15)
     rounds = [tuple(clock.ran[-60:][at : at + 4]) for at in range(0, 60, 4)]
     assert all(sorted(each) == list("abcd") for each in rounds)
     assert len(set(rounds)) > 5
@@ -96,9 +97,9 @@ def test_burst_times_eight_launches_after_a_pause(per_call: int, launches: int) 
         counted.append(1)
         TIME[0] += 0.001
 
-    timing.burst({"a": call}, rounds=1, timer=clock, calls=per_call)
+    protocols.burst({"a": call}, clock, rounds=1, per_call=per_call)
     assert len(counted) == 1 + launches
-    assert clock.idled == timing.BURST_PAUSE_S
+    assert clock.idled == protocols.BURST_PAUSE_S
 
 
 def test_a_process_whose_gpu_does_not_answer_is_ended_and_told_who_it_was() -> None:
@@ -122,10 +123,9 @@ def test_a_step_that_says_it_takes_long_may_take_long() -> None:
 
 def test_power_is_kept_for_whoever_ran() -> None:
     meter = PowerMeter()
-    meter.take("1980, 120.5\n")
+    meter.take(1980, 120.5)
     meter.label = "a"
-    meter.take("1400, 690.0\n")
-    meter.take("[N/A], [N/A]\n")
+    meter.take(1400, 690.0)
     assert (meter.labelled["a"].watts, meter.labelled["a"].megahertz) == (690.0, 1400.0)
     assert meter.header()["power_w"] == {"median": 405.2, "min": 120.5, "max": 690.0, "samples": 2}
 
@@ -277,15 +277,15 @@ class PretendedStage:
         error = prepared.facts.pop("error")
         return error, error < 0.01
 
-    def ready(self, prepared: Prepared, launch: str, count: int) -> tuple[Callable[[], object], int]:
-        call, per = prepared.calls[0], 4 if launch == "graph" else 1
+    def ready(self, calls: Sequence[Any], launch: str, count: int) -> tuple[Callable[[], object], int]:
+        call, per = calls[0], 4 if launch == "graph" else 1
         return bench.Chain(call, per), per
 
-    def clock(self, prepared: Prepared, seconds: float) -> tuple[ClockReading, float] | None:
+    def clock(self, program: Any, arguments: Sequence[Any], seconds: float) -> tuple[ClockReading, float]:
         return ClockReading(3000, 2000), 2e-6
 
     def share(self, reading: ClockReading, tflops: float, dtype: str) -> float:
-        return reading.share(tflops, 132, dtype, "sm_90a")
+        return roofline.activity(tflops, reading.megahertz * 1e6, 132, dtype, "sm_90a")
 
     def host_us(self, prepared: Prepared) -> Spread:
         started = TIME[0]
@@ -366,7 +366,7 @@ def test_power_makes_energy_for_each_flop() -> None:
 
     class Fed(Clock):
         def timed(self, call: Callable[[], object], launches: int) -> float:
-            meter.take("1500, 700")
+            meter.take(1500, 700)
             if meter.label:
                 meter_label.append(meter.label)
             return super().timed(call, launches)

@@ -20,7 +20,8 @@ from warploom.isa.dtypes import bf16, e4m3
 from warploom.kernels.hopper import gemm
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.ladder import RUNGS, find
-from warploom.lab import charts, clock, evidence, recipe
+from warploom.lab import charts, evidence, recipe, roofline
+from warploom.runtime.benchmark import clock
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -198,7 +199,7 @@ def test_a_text_without_the_entry_is_refused() -> None:
 def test_the_clock_is_cycles_over_nanoseconds_and_the_share_is_taken_at_it() -> None:
     reading = clock.ClockReading(cycles=1330, nanoseconds=1000)
     assert reading.megahertz == 1330
-    assert reading.share(683.1, 132, "bf16", "sm_90a") == pytest.approx(0.95, abs=0.001)
+    assert roofline.activity(683.1, reading.megahertz * 1e6, 132, "bf16", "sm_90a") == pytest.approx(0.95, abs=0.001)
 
 
 # -- pictures ------------------------------------------------------------------------------------------------------

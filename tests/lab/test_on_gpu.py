@@ -29,8 +29,8 @@ def stage() -> Any:
 
 
 def run(stage: Any, suite: str, shapes: str, against: str, protocols: str = "interleaved", **like: Any) -> Any:
-    from warploom.lab.power import PowerMeter
-    from warploom.lab.watchdog import Watchdog
+    from warploom.runtime.benchmark.power import PowerMeter
+    from warploom.runtime.benchmark.watchdog import Watchdog
 
     plan = bench.plan(suite, protocols, against, shapes=shapes, seconds=0.1)
     plan = replace(plan, problems=tuple(replace(problem, **like) for problem in plan.problems))

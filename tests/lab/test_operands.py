@@ -10,8 +10,8 @@ torch = pytest.importorskip("torch")
 
 from warploom.driver import toolchain  # noqa: E402
 from warploom.lab import contenders, operands  # noqa: E402
-from warploom.lab.ours import Warploom  # noqa: E402
 from warploom.lab.problem import Problem  # noqa: E402
+from warploom.lab.warploom_contender import Warploom  # noqa: E402
 
 NO_BEAT: Any = lambda who, seconds=0.0: None  # noqa: E731
 PROBLEMS = [

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import ArgumentError, WarploomError
-from . import bench, check, demo, explain, info, inspect, ladder, rules, tune
+from . import bench, check, demo, explain, info, inspect, ladder, rules, time, tune
 from .output import exit_code, say, say_error
 
 RENAMED = {
@@ -73,6 +73,7 @@ app.command("bench")(bench.bench)
 app.command("ladder")(ladder.ladder)
 app.command("explain")(explain.explain)
 app.command("tune")(tune.tune)
+app.command("time")(time.time)
 
 
 def run() -> None:

@@ -39,8 +39,8 @@ def bench(
     from ..lab import bench as lab
     from ..lab import evidence
     from ..lab.gpu_stage import GpuStage
-    from ..lab.power import PowerMeter
-    from ..lab.watchdog import Watchdog
+    from ..runtime.benchmark.power import PowerMeter, driver_version
+    from ..runtime.benchmark.watchdog import Watchdog
 
     plan = lab.plan(suite, protocol, against, config or (), shapes, data, seconds, launch)
     evidence.check_place(out)
@@ -51,7 +51,7 @@ def bench(
     meter = PowerMeter(stage.uuid)
 
     def finish(results: lab.Results, ended: str = "") -> dict[str, Any]:
-        head: dict[str, Any] = evidence.header(plan.suite.file, gpu=stage.name, driver=stage.driver)
+        head: dict[str, Any] = evidence.header(plan.suite.file, gpu=stage.name, driver=driver_version())
         head |= {**meter.header(), "data": plan.data, "seconds": plan.seconds, "missing": results.missing,
                  "failed": results.failed, "summary": results.summary()}  # fmt: skip
         if ended:

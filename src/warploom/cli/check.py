@@ -147,7 +147,7 @@ def check_python(target: str, options: dict[str, Any]) -> Iterator[Checked]:
     """Check the kernels of a Python file, each with every set of arguments that an example yields."""
     place, name = find.split(target)
     module = find.load(place)
-    kernels = _named(module, name) if name else find.kernels_of(module)
+    kernels = named(module, name) if name else find.kernels_of(module)
     with find.running(place, "has an example that fails"):
         runs = list(examples(module, kernels, name))
     if name and not kernels and not runs:
@@ -175,7 +175,7 @@ class Example:
     check: Callable[..., None] | None = None
 
 
-def _named(module: ModuleType, name: str) -> dict[str, Any]:
+def named(module: ModuleType, name: str) -> dict[str, Any]:
     """The kernel that a module's name is bound to; none where it is something else, a function that makes one, say."""
     found = getattr(module, name, None)
     return {name: found} if find.is_kernel(found) else {}
@@ -217,10 +217,14 @@ def _made(target: str, module: ModuleType) -> Any:
 def _of_rung(module: ModuleType) -> list[Any]:
     """The run of a rung of the ladder, whose modules have no examples of their own; nothing for other modules."""
     from ..kernels import ladder
-    from ..lab import climb
+    from ..lab import ladder_runner
 
     package, _, name = module.__name__.rpartition(".")
-    return list(climb.example(ladder.find(name))) if package == ladder.__name__ and hasattr(module, "build") else []
+    return (
+        list(ladder_runner.example(ladder.find(name)))
+        if package == ladder.__name__ and hasattr(module, "build")
+        else []
+    )
 
 
 def _names(kernel: Any) -> tuple[str, ...]:

@@ -33,10 +33,10 @@ def ladder(
     Example: warploom ladder --rungs 8-12 --plot ladder.png
     """
     from ..driver import library
-    from ..lab import climb, evidence, operands
-    from ..lab.power import PowerMeter
+    from ..lab import evidence, ladder_runner, operands
+    from ..runtime.benchmark.power import PowerMeter, driver_version
 
-    chosen = climb.chosen(rungs)
+    chosen = ladder_runner.chosen(rungs)
     if size is not None and size < 1:
         raise ArgumentError("the size of the product is positive", expected="--size 4096", got=size)
     if data not in operands.DATA:
@@ -47,14 +47,14 @@ def ladder(
     head: dict[str, Any] = {}
     if on_gpu:
         device = library.load().device(0)
-        chosen, left_out = climb.runnable(chosen, device.arch, device.name, asked=bool(rungs.strip()))
+        chosen, left_out = ladder_runner.runnable(chosen, device.arch, device.name, asked=bool(rungs.strip()))
         if left_out:
             numbers = ", ".join(str(rung.number) for rung in left_out)
             console(stderr=True).print(f"{device.name} ({device.arch}) cannot run rungs {numbers}; they are left out")
-        runs = climb.on_gpu(chosen, size or climb.GPU_SIZE, seconds, data)
+        runs = ladder_runner.on_gpu(chosen, size or ladder_runner.GPU_SIZE, seconds, data)
         gpu = device.name
     else:
-        runs, gpu = climb.emulated(chosen, size), "emulator"
+        runs, gpu = ladder_runner.emulated(chosen, size), "emulator"
     rows: list[dict[str, Any]] = []
     meter = PowerMeter()
     with meter if on_gpu else nullcontext(), progress(as_json) as (start, advance, tell):
@@ -65,7 +65,7 @@ def ladder(
             rows += found
             tell(_line(found[0]))
     rows = _gains(rows, on_gpu)
-    head = evidence.header("ladder", gpu=gpu, driver=_driver() if on_gpu else "")
+    head = evidence.header("ladder", gpu=gpu, driver=driver_version() if on_gpu else "")
     head |= {**meter.header(), "data": data, "seconds": seconds}
     kept = [row for row in rows if "failed" not in row]
     head["failed"] = [{"rung": row["rung"], "reason": row["failed"]} for row in rows if "failed" in row]
@@ -94,18 +94,6 @@ def ladder(
         raise typer.Exit(1)
 
 
-def _driver() -> str:
-    """Version of the kernel driver; "" where nvidia-smi does not say."""
-    import subprocess
-
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        told = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
-    except OSError:
-        return ""
-    return told[0] if told else ""
-
-
 def _line(row: Mapping[str, Any]) -> str:
     name = f"{row['rung']:2} {row['kernel']:24}"
     if "failed" in row:
@@ -119,7 +107,7 @@ def _line(row: Mapping[str, Any]) -> str:
 
 def _gains(rows: Sequence[Mapping[str, Any]], on_gpu: bool) -> list[dict[str, Any]]:
     """The rows with what each rung gains over the one below, protocol by protocol."""
-    from ..lab import climb
+    from ..lab import ladder_runner
 
     if not on_gpu:
         return [dict(row) for row in rows]
@@ -129,7 +117,7 @@ def _gains(rows: Sequence[Mapping[str, Any]], on_gpu: bool) -> list[dict[str, An
             number for number, row in enumerate(rows)
             if row.get("protocol") == protocol and row["provider"] == "warploom"
         ]  # fmt: skip
-        found |= dict(zip(at, climb.with_gains([rows[number] for number in at], "tflops"), strict=True))
+        found |= dict(zip(at, ladder_runner.with_gains([rows[number] for number in at], "tflops"), strict=True))
     return [found.get(number, dict(row)) for number, row in enumerate(rows)]
 
 

@@ -14,20 +14,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from ..errors import ArgumentError, WarploomError
+from ..runtime.benchmark import protocols as timing
+from ..runtime.benchmark.clock import ClockReading
+from ..runtime.benchmark.power import PowerMeter, Readings
+from ..runtime.benchmark.protocols import Spread, Timer
+from ..runtime.benchmark.watchdog import Watchdog
+from ..runtime.program import Program
 from . import contenders as known
-from . import timing
-from .clock import ClockReading
 from .contenders import Contender, Prepared
 from .operands import DATA
-from .ours import Warploom
-from .power import PowerMeter
 from .problem import Problem, parse_shapes
 from .suites import Suite, find
-from .timing import Spread, Timer
-from .watchdog import Watchdog
+from .warploom_contender import Warploom
 
 PREPARE_S = 120.0
 CLOCK_S = 0.5
@@ -71,10 +73,7 @@ def plan(
     chosen = find(suite)
     wanted = tuple(filter(None, protocols.split(","))) or chosen.protocols
     for name in wanted:
-        if name not in timing.PROTOCOLS:
-            raise ArgumentError(
-                f"there is no protocol {name!r}", expected=", ".join(timing.PROTOCOLS), got=repr(protocols)
-            )
+        timing.check_protocol(name)
     if data not in DATA:
         raise ArgumentError(f"there is no data {data!r}", expected=", ".join(DATA), got=repr(data))
     if launch not in ("", "graph", "stream"):
@@ -101,10 +100,10 @@ class Stage(Protocol):
     def check(self, problem: Problem, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
         """Run a contender once; its relative error, and whether every element is right."""
 
-    def ready(self, prepared: Prepared, launch: str, count: int) -> tuple[Callable[[], object], int]:
+    def ready(self, calls: Sequence[Any], launch: str, count: int) -> tuple[Callable[[], object], int]:
         """One call that enqueues so many of the contender's calls or a few more, and how many it enqueues."""
 
-    def clock(self, prepared: Prepared, seconds: float) -> tuple[ClockReading, float] | None:
+    def clock(self, program: Program, arguments: Sequence[Any], seconds: float) -> tuple[ClockReading, float]:
         """The clock that our kernel counts while it runs for so long, and seconds of a call meanwhile."""
 
     def share(self, reading: ClockReading, tflops: float, dtype: str) -> float | None:
@@ -259,25 +258,16 @@ class Bench:
         for name, one in prepared.items():
             self.watchdog.beat(f"{name} {problem.shape}, capturing", PREPARE_S)
             count = timing.BURST_LAUNCHES if protocol == "burst" else 0
-            calls[name], per[name] = self.stage.ready(one, self.plan.launch, count)
+            calls[name], per[name] = self.stage.ready(one.calls, self.plan.launch, count)
         labels = {name: f"{name}|{problem.shape}|{protocol}" for name in prepared}
 
         def watch(name: str, counting: bool) -> None:
             self.watchdog.beat(f"{name} {problem.shape}, {protocol}")
             self.meter.label = labels[name] if counting else None
 
-        timer, seconds = self.stage.timer, self.plan.seconds
-        if protocol == "alone":
-            spreads = timing.alone(calls, block_s=seconds / 2, timer=timer, watch=watch)
-        elif protocol == "interleaved":
-            rounds = self.plan.rounds or max(15, round(seconds / 0.015))
-            spreads = timing.interleaved(calls, rounds=rounds, timer=timer, watch=watch)
-        else:
-            most = max(per.values())
-            spreads = timing.burst(calls, rounds=max(3, round(seconds / 0.3)), timer=timer, watch=watch, calls=most)
+        rounds = self.plan.rounds if protocol == "interleaved" else 0
+        spreads = timing.sample(protocol, calls, self.plan.seconds, self.stage.timer, per, watch, rounds)
         self.meter.label = None
-        for name, spread in spreads.items():
-            spread.samples = [sample / per[name] for sample in spread.samples]
         return spreads, labels
 
     def _rows(
@@ -291,30 +281,16 @@ class Bench:
         for name, spread in spreads.items():
             row = self._row(problem, name, prepared[name], protocol, self.plan.launch, spread)
             row["tflops"] = spread.as_dict(lambda seconds: problem.flops / seconds / 1e12, 2)
-            readings = self.meter.labelled.get(labels[name])
-            if protocol == "alone" and readings is not None and readings.watts:
-                row["sm_clock_mhz"], row["power_w"] = readings.megahertz, round(readings.watts, 1)
-                row["pj_per_flop"] = round(readings.watts * spread.median / problem.flops * 1e12, 4)
-            if protocol == "alone" and prepared[name].program is not None:
-                self._clock(problem, name, prepared[name], row)
+            if protocol == "alone":
+                row |= energy(self.meter.labelled.get(labels[name]), spread, problem)
+                if prepared[name].program is not None:
+                    self.watchdog.beat(f"{name} {problem.shape}, clock", PREPARE_S)
+                    row |= clocked(self.stage, prepared[name], problem, partial(self._say_of, name))
             row["ratio_to"] = ratios(name, spreads)
             self.results.rows.append(row)
 
-    def _clock(self, problem: Problem, name: str, prepared: Prepared, row: dict[str, Any]) -> None:
-        """Add the clock that the kernel counts itself, and the tensor cores' activity at it."""
-        self.watchdog.beat(f"{name} {problem.shape}, clock", PREPARE_S)
-        try:
-            found = self.stage.clock(prepared, CLOCK_S)
-        except WarploomError as failure:
-            self.say(f"{name}: its clock could not be read: {failure}")
-            return
-        if found is not None:
-            reading, seconds = found
-            row["kernel_clock_mhz"] = round(reading.megahertz, 1)
-            tflops = problem.flops / seconds / 1e12
-            share = self.stage.share(reading, tflops, problem.dtype)
-            if share is not None:
-                row["tensor_activity"] = round(share, 4)
+    def _say_of(self, name: str, line: str) -> None:
+        self.say(f"{name}: {line}")
 
     def _row(
         self, problem: Problem, name: str, prepared: Prepared, protocol: str, launch: str, spread: Spread
@@ -336,17 +312,15 @@ class Bench:
             for launch in ("stream", "graph"):
                 self.watchdog.beat(f"{name} {problem.shape}, {launch}", PREPARE_S)
                 key = f"{name}|{launch}"
-                calls[key], per[key] = self.stage.ready(one, launch, CHAIN)
+                calls[key], per[key] = self.stage.ready(one.calls, launch, CHAIN)
                 of[key] = (name, launch)
         chained = {key: Chain(call, max(1, CHAIN // per[key])) for key, call in calls.items()}
 
         def watch(key: str, counting: bool) -> None:
             self.watchdog.beat(f"{key} {problem.shape}")
 
-        rounds = max(15, round(self.plan.seconds / 0.015))
-        spreads = timing.interleaved(chained, rounds=rounds, timer=self.stage.timer, watch=watch)
-        for key, spread in spreads.items():
-            spread.samples = [sample / (chained[key].times * per[key]) for sample in spread.samples]
+        each = {key: chain.times * per[key] for key, chain in chained.items()}
+        spreads = timing.sample("interleaved", chained, self.plan.seconds, self.stage.timer, each, watch)
         for key, spread in spreads.items():
             name, launch = of[key]
             plain = name.removesuffix("+pdl")
@@ -385,7 +359,25 @@ class Chain:
 
 def ratios(name: str, spreads: Mapping[str, Spread]) -> dict[str, float]:
     """How many times as fast `name` is as each of the others that are not ours."""
-    mine = spreads[name].median
-    return {
-        other: round(spread.median / mine, 4) for other, spread in spreads.items() if not other.startswith("warploom")
-    }
+    return timing.ratios(name, spreads, {other: 1 for other in spreads if not other.startswith("warploom")})
+
+
+def energy(readings: Readings | None, spread: Spread, problem: Problem) -> dict[str, Any]:
+    """The entries of a row about NVML's clock, the power and the energy of a FLOP; none if nothing was read."""
+    if readings is None or not readings.watts:
+        return {}
+    joules = readings.watts * spread.median
+    return {"sm_clock_mhz": readings.megahertz, "power_w": round(readings.watts, 1),
+            "pj_per_flop": round(joules / problem.flops * 1e12, 4)}  # fmt: skip
+
+
+def clocked(stage: Stage, prepared: Prepared, problem: Problem, say: Callable[[str], None]) -> dict[str, float]:
+    """The entries of a row about the clock that the kernel counts itself, and the tensor cores' activity at it."""
+    try:
+        reading, seconds = stage.clock(prepared.program, prepared.arguments, CLOCK_S)
+    except WarploomError as failure:  # with the clock read in it, the kernel does not build
+        say(f"its clock could not be read: {failure}")
+        return {}
+    share = stage.share(reading, problem.flops / seconds / 1e12, problem.dtype)
+    activity = {} if share is None else {"tensor_activity": round(share, 4)}
+    return {"kernel_clock_mhz": round(reading.megahertz, 1), **activity}

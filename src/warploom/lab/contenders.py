@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ArgumentError, DriverError, WarploomError
+from ..runtime.benchmark.gpu import CudaTimer
 from .operands import Operands
 from .problem import Problem
-from .timing import CudaTimer
 
 Beat = Callable[[str, float], None]
 """Tells the watchdog what goes on, and for how many seconds it may."""

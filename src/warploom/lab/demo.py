@@ -113,22 +113,12 @@ def on_gpu(emulated_c: np.ndarray) -> list[Run]:
 
 def _launched(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
     """A, B, C and the seconds of one launch (mean of ten that follow each other)."""
-    from .device_array import DeviceArray
+    from ..runtime.benchmark.device_array import DeviceArray
+    from ..runtime.benchmark.gpu import CudaTimer
 
     a, b = inputs(size)
     kernel = build_gemm_m64n64(size, size, size)
-    driver = library.load()
     with DeviceArray.of(a) as at, DeviceArray.of(b) as bt, DeviceArray((size, size), np.float32) as ct:
         kernel(at, bt, out=ct)
-        with driver.activated(0):
-            driver.call("cuCtxSynchronize")
-            begin, end = driver.call("cuEventCreate", 0), driver.call("cuEventCreate", 0)
-            driver.call("cuEventRecord", begin, 0)
-            for _ in range(_TIMED_LAUNCHES):
-                kernel(at, bt, out=ct)
-            driver.call("cuEventRecord", end, 0)
-            driver.call("cuEventSynchronize", end)
-            seconds = float(driver.call("cuEventElapsedTime", begin, end)) / 1e3 / _TIMED_LAUNCHES
-            driver.call("cuEventDestroy", begin)
-            driver.call("cuEventDestroy", end)
+        seconds = CudaTimer().timed(lambda: kernel(at, bt, out=ct), _TIMED_LAUNCHES)
         return a, b, ct.numpy(), seconds

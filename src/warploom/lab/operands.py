@@ -5,7 +5,6 @@ Data is random normal unless asked otherwise: zeros and small numbers take less 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,17 +237,4 @@ def wide_mean(operands: Operands, problem: Problem) -> float:
     return float(wide(operands.b, operands.scale_b, problem.scales, "b").abs().mean())
 
 
-class Rotation:
-    """Calls one after the other, round and round: one for each set of operands."""
-
-    def __init__(self, calls: Sequence[Any]) -> None:
-        self._calls = list(calls)
-        self._at = 0
-
-    def __call__(self) -> None:
-        call = self._calls[self._at]
-        self._at = (self._at + 1) % len(self._calls)
-        call()
-
-
-__all__ = ["DATA", "Operands", "Reference", "Rotation", "make", "quantised", "reference", "sets_of", "wide"]
+__all__ = ["DATA", "Operands", "Reference", "make", "quantised", "reference", "sets_of", "wide"]

@@ -10,19 +10,19 @@ import json
 import sys
 from typing import Any
 
-from ..errors import WarploomError
 from ..kernels.ladder import Rung, find
-from . import operands, timing
-from .bench import CLOCK_S, ratios
-from .climb import facts_of
+from ..runtime.benchmark.power import PowerMeter
+from ..runtime.benchmark.protocols import ratios, sample
+from ..runtime.benchmark.watchdog import Watchdog
+from . import operands
+from .bench import clocked, energy
 from .contenders import Prepared
 from .evidence import facts
 from .gpu_stage import GpuStage
+from .ladder_runner import facts_of
 from .operands import Operands
-from .power import PowerMeter
 from .problem import Problem
 from .recipe import recipe
-from .watchdog import Watchdog
 
 RAGGED = ((64, 64, 64), (200, 328, 136), (1000, 1048, 520), (384, 640, 4096))
 CUBLAS = "cublas"
@@ -78,55 +78,30 @@ def measure(rung: Rung, size: int, seconds: float, data: str, stage: GpuStage) -
                 watchdog.beat(f"{name}, {protocol}", 60)
                 meter.label = f"{name}|{protocol}" if counting else None
 
-            if protocol == "alone":
-                spreads = timing.alone(calls, block_s=seconds / 2, timer=stage.timer, watch=watch)
-            else:
-                slow = rows[0]["us"]["median"] > SLOW_US
-                rounds = SLOW_ROUNDS if slow else 15
-                spreads = timing.interleaved(calls, rounds=rounds, timer=stage.timer, watch=watch)
+            slow = rows and rows[0]["us"]["median"] > SLOW_US
+            rounds = (SLOW_ROUNDS if slow else 15) if protocol == "interleaved" else 0
+            spreads = sample(protocol, calls, seconds, stage.timer, watch=watch, rounds=rounds)
             meter.label = None
             for name, spread in spreads.items():
                 row = {
                     **facts_of(rung), **problem.as_dict(), "layout": rung.layout.lower(), "beside": rung.module,
                     "protocol": protocol,
                     "tflops": spread.as_dict(lambda each: problem.flops / each / 1e12, 2),
-                    "us": spread.as_dict(lambda each: each * 1e6, 2), "ratio_to": ratios_to(name, spreads),
+                    "us": spread.as_dict(lambda each: each * 1e6, 2), "ratio_to": ratios(name, spreads, {CUBLAS: 1}),
                 }  # fmt: skip
                 if data != "normal":
                     row["data"] = data
-                readings = meter.labelled.get(f"{name}|{protocol}")
-                if protocol == "alone" and readings is not None and readings.watts:
-                    row["sm_clock_mhz"], row["power_w"] = readings.megahertz, round(readings.watts, 1)
-                    row["pj_per_flop"] = round(readings.watts * spread.median / problem.flops * 1e12, 4)
+                if protocol == "alone":
+                    row |= energy(meter.labelled.get(f"{name}|{protocol}"), spread, problem)
                 if name == rung.module:
                     row |= own
                     if protocol == "alone":
-                        row |= clocked(stage, prepared, problem)
+                        row |= clocked(stage, prepared, problem, lambda line: print(line, file=sys.stderr))
                 else:
                     row |= {"provider": CUBLAS, "kernel": "torch.mm"}
                     row.pop("seed", None)
                 rows.append(row)
         return rows
-
-
-def ratios_to(name: str, spreads: dict[str, timing.Spread]) -> dict[str, float]:
-    """How many times as fast as cuBLAS."""
-    return {CUBLAS: ratios(name, spreads)[CUBLAS]}
-
-
-def clocked(stage: GpuStage, prepared: Prepared, problem: Problem) -> dict[str, float]:
-    """The clock the kernel counts, and the share of the peak at it."""
-    try:
-        found = stage.clock(prepared, CLOCK_S)
-    except WarploomError as error:  # with the clock read in it the kernel does not build: then there is no share
-        print(f"the clock could not be read: {error}", file=sys.stderr)
-        return {}
-    if found is None:
-        return {}
-    reading, each = found
-    share = stage.share(reading, problem.flops / each / 1e12, problem.dtype)
-    activity = {} if share is None else {"tensor_activity": round(share, 4)}
-    return {"kernel_clock_mhz": round(reading.megahertz, 1), **activity}
 
 
 def main() -> None:

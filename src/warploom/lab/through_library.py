@@ -17,7 +17,7 @@ from ..kernels.hopper import gemm as large
 from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Config, Fusion, Product
 from ..operators import select
-from ..operators.spec.gpu import gpu_of
+from ..operators.spec.gpu import EMULATED, Gpu, gpu_of
 from .contenders import Prepared
 from .evidence import facts
 from .operands import Operands
@@ -40,7 +40,7 @@ def prepare(
         return grouped_products(problem, sets, pdl, pinned)
     changed = pdl is not None or constant_weights or pinned is not None
     try:
-        config = changed_config(pinned or chosen_config(problem), pdl, constant_weights)
+        config = changed_config(pinned or chosen_config(problem, gpu(sets)), pdl, constant_weights)
         found, program = built(problem, config)
     except WarploomError:  # it may run, by a path of more than one kernel; then there is no text to name
         if changed:
@@ -55,7 +55,7 @@ def prepare(
 
 def grouped_products(problem: Problem, sets: Sequence[Operands], pdl: bool | None, pinned: Any = None) -> Prepared:
     """Calls of `grouped_matmul`."""
-    config = pinned or grouped_config.choose(problem.m, len(problem.rows), problem.n, gpu_of(0).sms)
+    config = pinned or grouped_config.choose(problem.m, len(problem.rows), problem.n, gpu(sets).sms)
     if pdl is not None:
         config = replace(config, pdl=pdl)
     kind = getattr(dtypes, problem.dtype)
@@ -66,9 +66,14 @@ def grouped_products(problem: Problem, sets: Sequence[Operands], pdl: bool | Non
     return Prepared([call_of(problem, o, config) for o in sets], "hopper_grouped", config.name(), found)
 
 
-def chosen_config(problem: Problem) -> Any:
-    """The configuration that the library runs for a problem on this GPU."""
-    return operators.choose(library_problem(problem), gpu_of(0)).config
+def gpu(sets: Sequence[Operands]) -> Gpu:
+    """The GPU that the operands are on; the emulated one if they are in CPU memory."""
+    return EMULATED if sets[0].a.device.type == "cpu" else gpu_of(sets[0].a.device.index)
+
+
+def chosen_config(problem: Problem, where: Gpu) -> Any:
+    """The configuration that the library runs for a problem on a GPU."""
+    return operators.choose(library_problem(problem), where).config
 
 
 def changed_config(config: Any, pdl: bool | None, constant_weights: bool) -> Any:

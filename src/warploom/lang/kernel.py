@@ -25,6 +25,7 @@ from .trace import CURRENT
 if TYPE_CHECKING:
     from ..driver.resources import Resources
     from ..emulator.diagnosis.report import Report
+    from ..runtime.benchmark.timing import Against, Timing
 
 _building = CURRENT.get  # a bound method: the check costs a call little
 
@@ -237,6 +238,36 @@ class Kernel:
         if caller is None:
             caller = self._caller = runtime.Caller(self.program())
         return caller.run(args, out, stream, scalars)
+
+    def time(
+        self,
+        *args: Any,
+        out: Any = None,
+        against: Against = None,
+        protocol: str = "alone",
+        seconds: float = 2.0,
+        launch: str = "",
+        **scalars: Any,
+    ) -> Timing:
+        """Time it on the GPU, in turn with callables of your own.
+
+        Args:
+            args, out, scalars: as for a call; arrays in CPU memory are copied to the GPU first. Copies of all arrays
+                are rotated through, so that no launch finds its own in the L2 cache.
+            against: a callable, or several by name, called with the kernel's inputs: `torch.mm`.
+            protocol: "alone" (blocks of each, A B A B), "interleaved" (short slices in random order) or "burst" (a few
+                launches after a pause).
+            seconds: for the kernel, and for each callable.
+            launch: "graph" (replays of a CUDA graph; needs torch) or "stream"; a graph if torch is here.
+
+        Returns a Timing: microseconds of device time, ratios, power, the SM clock; `print` shows it. Raises NoGpuError
+        on a machine without a GPU, ArgumentError and ArgumentTypeError for a wrong call, DriverError for a launch that
+        does not end.
+        """
+        from ..runtime.benchmark.timing import time_kernel
+
+        return time_kernel(self, self.program(), args, out=out, scalars=scalars, against=against, protocol=protocol,
+                           seconds=seconds, launch=launch)  # fmt: skip
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} {self.arch} at {self.location}>"

@@ -12,11 +12,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError
-from . import roofline
+from ...errors import ArgumentError
 
 if TYPE_CHECKING:
-    from ..runtime import Program
+    from ..program import Program
 
 SUMS, STARTS = "warploom_clock_sums", "warploom_clock_starts"
 SLOTS = 65536
@@ -115,16 +114,12 @@ class ClockReading:
     def megahertz(self) -> float:
         return self.cycles / self.nanoseconds * 1e3
 
-    def share(self, tflops: float, sms: int, dtype: str, arch: str) -> float:
-        """Share of the peak at this clock: the tensor cores' activity, or the FMA pipes' for f32."""
-        return roofline.activity(tflops, self.megahertz * 1e6, sms, dtype, arch)
-
 
 class Probe:
-    """A program with the clock read in it, ready to be launched on torch's current stream."""
+    """A program with the clock read in it, ready to be launched."""
 
     def __init__(self, program: Program) -> None:
-        from ..runtime import Caller
+        from ..caller import Caller
 
         # A register too many would make it another kernel, so spills are refused. Launched dependently, a CTA could
         # begin while the one of its number in the launch before still runs, on another SM with another count.
@@ -145,14 +140,13 @@ class Probe:
         return ClockReading(int(values[0]), int(values[1]))
 
     def _driver(self) -> Any:
-        from ..driver import library
+        from ...driver import library
 
         return library.load()
 
     def _address(self) -> int:
-        from ..driver.module import modules
-        from ..runtime import build
-        from ..runtime.on_gpu import target_for
+        from ...driver.module import modules
+        from ..on_gpu import build, target_for
 
         driver, program = self._driver(), self.program
         built = build(program, target_for(program, driver.device(0).arch))

@@ -10,11 +10,11 @@ import pytest
 
 from warploom.errors import ArgumentError
 from warploom.kernels.ladder import RUNGS, find
-from warploom.lab import climb
+from warploom.lab import ladder_runner
 
 
 def numbers(text: str) -> list[int]:
-    return [rung.number for rung in climb.chosen(text)]
+    return [rung.number for rung in ladder_runner.chosen(text)]
 
 
 def test_rungs_are_chosen_by_number_range_and_name() -> None:
@@ -25,32 +25,32 @@ def test_rungs_are_chosen_by_number_range_and_name() -> None:
 @pytest.mark.parametrize("text, says", [("9-8", "ends before it begins"), ("0", "no rung"), ("3,x", "no rung")])
 def test_a_rung_that_does_not_exist_is_refused(text: str, says: str) -> None:
     with pytest.raises(ArgumentError, match=says):
-        climb.chosen(text)
+        ladder_runner.chosen(text)
 
 
 def test_a_gpu_below_hopper_runs_the_rungs_it_can() -> None:
-    able, unable = climb.runnable(RUNGS, "sm_80", "NVIDIA A100", asked=False)
+    able, unable = ladder_runner.runnable(RUNGS, "sm_80", "NVIDIA A100", asked=False)
     assert [rung.number for rung in able] == [1, 2, 3, 4, 5, 6]
     assert len(able) + len(unable) == len(RUNGS)
 
 
 def test_a_gpu_below_hopper_that_is_asked_for_a_hopper_rung_says_which_it_can_run() -> None:
     with pytest.raises(ArgumentError) as caught:
-        climb.runnable(climb.chosen("4,8,20"), "sm_80", "NVIDIA A100", asked=True)
+        ladder_runner.runnable(ladder_runner.chosen("4,8,20"), "sm_80", "NVIDIA A100", asked=True)
     said = str(caught.value)
     assert "NVIDIA A100 (sm_80) cannot run rungs 8 tma_wgmma, 20 ping_pong" in said
     assert "sm_90a" in said and "it can run rungs 1, 2, 3, 4, 5, 6" in said
 
 
 def test_blackwell_runs_no_rung_that_is_made_for_hopper_only() -> None:
-    able, _ = climb.runnable(RUNGS, "sm_100a", "NVIDIA B200", asked=False)
+    able, _ = ladder_runner.runnable(RUNGS, "sm_100a", "NVIDIA B200", asked=False)
     assert [rung.number for rung in able] == [1, 2, 3, 4, 5, 6]
 
 
 def test_the_gain_is_over_the_last_rung_below_that_has_a_figure() -> None:
     speeds = {1: 0.5, 2: 4.0, 3: 6.0, 5: None, 6: 400.0, 7: 500.0, 8: 250.0}
     rows = [{"rung": number, "tflops": {"median": speed}} for number, speed in speeds.items()]
-    gains = {row["rung"]: row.get("gain") for row in climb.with_gains(rows, "tflops")}
+    gains = {row["rung"]: row.get("gain") for row in ladder_runner.with_gains(rows, "tflops")}
     assert gains == {1: None, 2: 8.0, 3: 1.5, 5: None, 6: round(400 / 6, 4), 7: 1.25, 8: 0.5}
 
 
@@ -58,7 +58,7 @@ def test_the_gain_is_over_the_last_rung_below_that_has_a_figure() -> None:
 
 
 def test_counters_of_the_first_tma_rung_are_those_worked_out_by_hand() -> None:
-    row = climb.emulate(find(8), 128, 128, 128)
+    row = ladder_runner.emulate(find(8), 128, 128, 128)
     # four tiles of 64 x 64, each two k-tiles of 64: 2 x 64 x 64 x 2 bytes each; four threads store 16 bytes of a row of
     # C at a time, half of a sector
     loaded, stored = 4 * 2 * 2 * 64 * 64 * 2, 128 * 128 * 2 * 2
@@ -71,26 +71,26 @@ def test_counters_of_the_first_tma_rung_are_those_worked_out_by_hand() -> None:
 
 
 def test_a_warp_that_reads_a_column_touches_a_sector_for_each_element() -> None:
-    not_coalesced, coalesced = (climb.emulate(find(number), 64, 64, 64) for number in (1, 2))
+    not_coalesced, coalesced = (ladder_runner.emulate(find(number), 64, 64, 64) for number in (1, 2))
     assert not_coalesced["global_bytes"] > 5 * coalesced["global_bytes"]
     assert coalesced["barriers_per_k_tile"] is None and coalesced["tensor_instruction"] == ""
 
 
 def test_one_arrival_where_one_suffices_is_seen_in_the_barriers() -> None:
-    many, one = (climb.emulate(find(number), 128, 256, 128)["barriers_per_k_tile"] for number in (13, 14))
+    many, one = (ladder_runner.emulate(find(number), 128, 256, 128)["barriers_per_k_tile"] for number in (13, 14))
     assert many > 20 * one
 
 
 def test_a_size_that_a_rung_cannot_do_is_refused_by_dimension() -> None:
     with pytest.raises(ArgumentError, match="rung 8 takes N in multiples of 8"):
-        climb.emulate(find(8), 64, 68, 64)
+        ladder_runner.emulate(find(8), 64, 68, 64)
 
 
 # -- processes -----------------------------------------------------------------------------------------------------
 
 
 def guarded(code: str, timeout_s: float = 20.0) -> list[dict[str, Any]]:
-    return climb.guarded(find(8), [sys.executable, "-c", code], timeout_s)
+    return ladder_runner.guarded(find(8), [sys.executable, "-c", code], timeout_s)
 
 
 def test_a_rung_that_answers_gives_its_rows() -> None:

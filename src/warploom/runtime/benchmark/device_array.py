@@ -1,4 +1,4 @@
-"""A NumPy array's twin in GPU memory, for demos and tests that have no framework at hand.
+"""A NumPy array's copy in GPU memory, for timing, demos and tests without a framework.
 
 It speaks `__cuda_array_interface__` and nothing else: no arithmetic, no slicing.
 """
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..driver import library
+from ...driver import library
 
 
 class DeviceArray:

@@ -1,0 +1,72 @@
+"""`time`: how long a kernel takes on the GPU, beside a callable of the user's own."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import ArgumentError
+from . import check, find
+from .output import say, say_json
+
+
+def time(
+    target: Annotated[
+        str, typer.Argument(metavar="FILE.py", help="FILE.py, FILE.py:KERNEL or MODULE:KERNEL, with an example().")
+    ],
+    against: Annotated[
+        list[str] | None,
+        typer.Option(help="A function of the file, or MODULE:NAME (torch:mm), called with the kernel's inputs."),
+    ] = None,
+    protocol: Annotated[str, typer.Option(help="alone, interleaved or burst.")] = "alone",
+    seconds: Annotated[float, typer.Option(help="For the kernel, and for each callable.")] = 2.0,
+    launch: Annotated[str, typer.Option(help="graph or stream; a graph if torch is installed.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Time a kernel on the GPU with the arguments of its example: microseconds, power, SM clock, ratios.
+
+    Example: warploom time examples/walkthrough_gemm.py --against torch:mm --protocol interleaved
+    """
+    from ..runtime.benchmark.watchdog import HANG, Watchdog
+
+    place, name = find.split(target)
+    module = find.load(place)
+    kernels = check.named(module, name) if name else find.kernels_of(module)
+    with find.running(place, "has an example that fails"):
+        runs = [run for run in check.examples(module, kernels, name) if run.arguments is not None]
+    if not runs:
+        raise ArgumentError(f"{target} has no arguments to be timed with", hint=f"let the file's {check.EXAMPLE}")
+    others = {spec: _callable(spec, module) for spec in against or ()}
+
+    def hang(who: str) -> None:
+        print(
+            f"warploom time: no answer from the GPU for a while: {who}; exit code {HANG}", file=sys.stderr, flush=True
+        )
+
+    timings = []
+    for run in runs:
+        with Watchdog(hang, limit_s=60 + 4 * seconds * (1 + len(others))), find.running(place, "cannot be timed"):
+            timings.append(
+                run.kernel.time(
+                    *(run.arguments or ()), against=others, protocol=protocol, seconds=seconds, launch=launch
+                )
+            )
+        if not as_json:
+            say(str(timings[-1]))
+    if as_json:
+        say_json([each.as_dict() for each in timings])
+
+
+def _callable(spec: str, module: Any) -> Callable[..., object]:
+    """The function that `--against` names. Raises ArgumentError if there is none."""
+    place, name = find.split(spec)
+    home = find.load(place) if name else module
+    found = getattr(home, name or spec, None)
+    if not callable(found):
+        raise ArgumentError(
+            "--against names nothing that can be called", expected="a function of the file, or MODULE:NAME", got=spec
+        )
+    return found
