@@ -3,7 +3,9 @@
     python -m benchmarks.status [--check] [--json] [FILE ...]      --check: print stale rows only
 
 Each row carries the SHA-256 of the PTX that ran and the recipe of its kernel (`warploom.lab.recipe`). A row is stale if
-its recipe now builds another text, or none. Rows of other providers (cuBLAS, Triton) carry no text and are not judged.
+its recipe now builds no text, or another one that is not known to be the same machine code
+(results/equivalent_texts.json, written by `benchmarks.machine_code`). Rows of other providers (cuBLAS, Triton) carry no
+text and are not judged.
 Exit code 0: nothing is stale; 1: something is; 2: no evidence file was found or one cannot be read.
 """
 
@@ -20,6 +22,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+EQUIVALENT = RESULTS / "equivalent_texts.json"
+"""Pairs of hashes: the text that was measured, and a later one of which ptxas makes the same cubin."""
 sys.path[:0] = [str(ROOT / "src")]  # this checkout, whatever is installed
 
 from warploom.errors import ArgumentError, WarploomError  # noqa: E402
@@ -66,12 +70,26 @@ def judge(row: Mapping[str, Any]) -> tuple[str, bool]:
     """(why a row is stale or "", whether that can be told). A row without a text is never stale."""
     if "ptx_sha256" not in row:
         return "", True
-    recipe = row.get("build") or _older_recipe(row)
+    recipe = recipe_of(row)
     if recipe is None:
         return "", False
     now, failure = _built(dumps(recipe, sort_keys=True))
-    changed = "" if now == row["ptx_sha256"] else "the kernel's text has changed since"
-    return failure or changed, True
+    measured = row["ptx_sha256"]
+    same = now == measured or (measured, now) in _equivalent()
+    return failure or ("" if same else "the kernel's text has changed since"), True
+
+
+@lru_cache(maxsize=1)
+def _equivalent() -> frozenset[tuple[str, str]]:
+    """(hash that was measured, hash of a text that is the same machine code)."""
+    if not EQUIVALENT.exists():
+        return frozenset()
+    return frozenset((pair["measured"], pair["now"]) for pair in loads(EQUIVALENT.read_text())["texts"])
+
+
+def recipe_of(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """How the row's kernel is built; None if that is not known."""
+    return row.get("build") or _older_recipe(row)
 
 
 def _older_recipe(row: Mapping[str, Any]) -> Mapping[str, Any] | None:

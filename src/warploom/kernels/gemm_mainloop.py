@@ -1,89 +1,98 @@
-"""The two main loops of a warp-specialised product: the producer's and a consumer's. Nothing but the protocol."""
+"""The main loop of a warp-specialised GEMM.
+
+The producer's loop needs no helper, only how an operand's tile is loaded (`operand_loads`):
+
+    for k_tile in ptx.range(num_k_tiles):
+        with ring.produce(state) as stage:
+            load_a(stage.a, A, ...)
+            load_b(stage.b, B, ...)
+
+A consumer walks the ring while its wgmmas are in flight (`ConsumerLoop`):
+
+    k-tile   t      wait for bytes | issue wgmmas of t   | wait for those of t-1 | release stage of t-1
+             t+1    wait for bytes | issue wgmmas of t+1 | wait for those of t   | release stage of t
+             end    (the last wgmmas run)                | wait for all          | release the last stage
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeAlias
 
-from ..collective.mma.wgmma import wgmma_stage
-from ..collective.pipeline.tma import State, TmaPipeline
-from ..collective.tile import cluster as clusters
-from ..collective.tile.scheduler import Place
+from ..collective.pipeline.tma import Stage, State, TmaPipeline
+from ..collective.tile import cluster
 from ..isa.dtypes import u32
 from ..lang import ptx, reg
-from ..lang.arrays import RegisterArray
+from ..lang.predicate import Predicate
 from ..lang.tile import ArrayHandle
 from ..lang.values import Register
 
+Load: TypeAlias = Callable[..., None]
+
 
 def k_tiles(A: ArrayHandle, tile_k: int, major: str = "K") -> Register:
-    """How many tiles of tile_k cover K; what lies behind it is zeros. A is (M, K), or (K, M) if it is MN-major."""
+    """How many tiles of `tile_k` elements cover K; TMA fills what lies beyond the end of K with zeros.
+
+    A is (M, K), or (K, M) if `major` is "MN".
+    """
     depth = A.shape[1 if major == "K" else 0]
     return (depth + (tile_k - 1)) // tile_k
 
 
-def load_tiles(
-    ring: TmaPipeline, state: State, A: ArrayHandle, B: ArrayHandle, here: Place, count: Register,
-    first: Register | int = 0, *, together: bool = True, only: str | None = None,
-) -> None:  # fmt: skip
-    """The producer, for one tile of C: one stage for each k-tile, as soon as all consumers have let go of it.
-
-    The ring's tiles are named `a` and `b`. In a ring of several CTAs each loads one of them for itself, and a slice of
-    the other, `ring.shared`, for all of them.
+def operand_loads(ctas: int, multicast: str, *, same_k: bool = True) -> tuple[Load, Load]:
+    """How a CTA loads a tile of A, and one of B: called as `cluster.load_tile` is.
 
     Args:
-        count: k-tiles, from k-tile `first` on. Those behind the end of K are zeros.
-        together: False where the CTAs of a cluster work on different parts of K: each loads all for itself.
-        only: the operand that this producer brings, "a" or "b", where the ring has two producers.
+        ctas: of the cluster.
+        multicast: the operand that all its CTAs need, "a" or "b": each loads a slice of its tile for all of them.
+        same_k: False where the CTAs multiply different parts of K, so that each loads all slices for itself.
     """
-    mine = None if only is None else (only,)
-    tile_k = ring.tiles["a"].layout.k
-    rank = ptx.special.cluster_ctarank() if ring.ctas > 1 and together else None
-    start = first * tile_k if isinstance(first, Register) or first else 0
-    for k_tile in ptx.range(count):
-        with ring.produce(state, mine) as stage:
-            k = k_tile * tile_k + start if isinstance(start, Register) or start else k_tile * tile_k
-            for name, array, row in (("a", A, here.row), ("b", B, here.column)):
-                if only not in (None, name):
-                    continue
-                tile, sliced = stage.tiles[name], ring.ctas > 1 and name == ring.shared
-                if not sliced:
-                    ptx.tma.load(tile, array.tma_desc(), tile.coordinates(row, k), stage.full)
-                elif rank is not None:
-                    clusters.load_slice(tile, array, k, row, rank, ring.ctas, stage.full)
-                else:
-                    clusters.load_slices(tile, array, k, row, ring.ctas, stage.full)
+    whole = cluster.load_tile
+    if ctas == 1:
+        return whole, whole
+    sliced = cluster.Multicast(ctas) if same_k else partial(cluster.load_slices, ctas)
+    return (sliced, whole) if multicast == "a" else (whole, sliced)
 
 
-def multiply_tiles(
-    ring: TmaPipeline, state: State, acc: list[RegisterArray], first_row: int, count: Register, *,
-    in_flight: int = 1, overwrite: bool = False, issued: Callable[[], None] | None = None,
-) -> None:  # fmt: skip
-    """A consumer, for one tile of C: acc += its rows of A times B, stage by stage; complete when it returns.
+class ConsumerLoop:
+    """A consumer's way through the ring.
+
+        for stage, accumulate in loop.stages(num_k_tiles):
+            wgmma_stage(acc, stage.a, stage.b, accumulate=accumulate)
+        ...                                     # what may run under the last wgmmas
+        loop.drain()
 
     Args:
-        acc: one array for each 64 of its rows.
-        first_row: where they begin in the tile.
-        count: k-tiles, at least one.
-        in_flight: 0 waits for the wgmmas of a stage before it goes on; 1 issues those of the next stage first, and
-            lets go of a stage one k-tile later.
-        overwrite: the first k-tile overwrites the accumulators (scale-d 0), so that nobody has to set them to zero.
-        issued: called when the last wgmmas are issued, before they are waited for.
+        ring, state: where the k-tiles come from, and where this consumer stands.
+        in_flight: groups of wgmmas that stay in flight while the next stage is waited for: 1, or 0.
     """
-    rows = len(acc) * 64
-    previous = reg.scalar(u32, init=0)
-    for k_tile in ptx.range(count):
-        stage = ring.consumer_wait(state)
-        later = k_tile != 0
-        wgmma_stage(acc, stage.a.rows(first_row, rows), stage.b, keep=later if overwrite else True)
-        ptx.wgmma.wait_group(in_flight)
-        if in_flight:
-            ring.consumer_release(previous, only=later)
-        else:
-            ring.consumer_release(state)
-        previous.set(state.index)
-        ring.advance(state)
-    if issued is not None:
-        issued()
-    if in_flight:
-        ptx.wgmma.wait_group(0)
-        ring.consumer_release(previous)
+
+    def __init__(self, ring: TmaPipeline, state: State, in_flight: int = 1) -> None:
+        self.ring, self.state, self.in_flight = ring, state, in_flight
+
+    def stages(self, num_k_tiles: Register) -> Iterator[tuple[Stage, Predicate]]:
+        """Each stage as soon as its bytes are there, and whether it is not the first: then its products are added.
+
+        The body issues one group of wgmmas. A stage is released when the group that reads it is complete, which with
+        one group in flight is one k-tile later. `num_k_tiles` is at least 1.
+        """
+        ring, state = self.ring, self.state
+        self._previous = reg.scalar(u32, init=0)
+        for k_tile in ptx.range(num_k_tiles):
+            stage = ring.consumer_wait(state)
+            later = k_tile != 0
+            yield stage, later
+            ptx.wgmma.wait_group(self.in_flight)
+            if self.in_flight:
+                ring.consumer_release(self._previous, only=later)
+            else:
+                ring.consumer_release(state)
+            self._previous.set(state.index)
+            ring.advance(state)
+
+    def drain(self) -> None:
+        """Wait for the last wgmmas and release the stage they read; then the accumulators may be used."""
+        if self.in_flight:
+            ptx.wgmma.wait_group(0)
+            self.ring.consumer_release(self._previous)

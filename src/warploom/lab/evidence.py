@@ -28,10 +28,15 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _VERSIONED = ("torch", "triton", "jax", "cupy-cuda13x", "numpy", "ml_dtypes", "cuda-bindings")
 
 
-def ptx_sha256(text: str) -> str:
-    """Hash of a PTX text without `.file`, `.loc`, comments and blank lines."""
+def bare(text: str) -> str:
+    """A PTX text without `.file`, `.loc`, comments and blank lines."""
     lines = (line.strip() for line in _NOISE.sub("", text).splitlines())
-    return hashlib.sha256("\n".join(line for line in lines if line).encode()).hexdigest()
+    return "\n".join(line for line in lines if line)
+
+
+def ptx_sha256(text: str) -> str:
+    """Hash of the `bare` text."""
+    return hashlib.sha256(bare(text).encode()).hexdigest()
 
 
 def facts(kernel: Kernel, how: dict[str, Any] | None = None) -> dict[str, Any]:

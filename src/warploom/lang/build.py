@@ -67,7 +67,7 @@ def _run(kernel: Kernel, trace: Trace) -> list[Any]:
             for name, spec in zip(kernel.names, specs, strict=True)
         ]
         try:
-            kernel.function(*handles, **kernel.constants)
+            kernel.run(handles)
             trace.check_closed()
         except WarploomError as error:
             if error.where is None:

@@ -67,6 +67,11 @@ class Bulk:
             trace=trace,
         )
 
+    def tensor(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
+               pred: Predicate | None = None) -> None:  # fmt: skip
+        """As `tensor_2d`, of an array of any number of dimensions from 1 to 5."""
+        self._tensor_load(src.array.rank, dst, src, coord, mbar, multicast, cache_hint, pred)
+
     def tensor_1d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
                   pred: Predicate | None = None) -> None:  # fmt: skip
         """As `tensor_2d`, of a 1-dimensional array."""
@@ -215,10 +220,10 @@ class Tma:
         self, dst: TileSlice, src: TensorMap, coord: Sequence[Coordinate], mbar: Any, multicast: Any = None,
         cache_hint: Any = None, pred: Predicate | None = None,
     ) -> None:  # fmt: skip
-        """Fill one stage of a wgmma tile: cp.async.bulk.tensor.2d for each box of its layout.
+        """Fill one stage of a wgmma tile: cp.async.bulk.tensor.<n>d for each box of its layout.
 
-        `coord` is the tile's first element, innermost dimension first; the map is that of `Tile.wgmma_a/_b` with the
-        same tile shape. The barrier gets `dst.bytes` in all.
+        `coord` is the tile's first element, innermost dimension first; the map is that of `Tile.wgmma_a/_b` or
+        `Tile.operand` with the same tile shape. The barrier gets `dst.bytes` in all.
         """
         trace = Trace.current()
         if not isinstance(dst, TileSlice):
@@ -235,8 +240,8 @@ class Tma:
                 hint="give Tile.wgmma_a/_b and smem.wgmma_tile the same tile shape and major",
             )
         for box in layout.boxes:
-            place = [_moved(c, d) for c, d in zip(coord, box.coordinates, strict=True)]
-            CopyAsync.bulk.tensor_2d(dst + box.offset, src, place, mbar, multicast, cache_hint, pred)
+            place = src.moved(coord, box.coordinates)
+            CopyAsync.bulk.tensor(dst + box.offset, src, place, mbar, multicast, cache_hint, pred)
 
     def store(
         self, dst: TensorMap, src: SharedAddress, coord: Sequence[Coordinate], pred: Predicate | None = None
@@ -247,20 +252,16 @@ class Tma:
     def prefetch(self, dst: TileSlice, src: TensorMap, coord: Sequence[Coordinate]) -> None:
         """What `load` with the same arguments reads is brought into L2, and nowhere else: a hint, without completion.
 
-        cp.async.bulk.prefetch.tensor.2d.L2.global.tile for each box of the tile's layout.
+        cp.async.bulk.prefetch.tensor.<n>d.L2.global.tile for each box of the tile's layout.
         """
         trace = Trace.current()
+        opcode = f"cp.async.bulk.prefetch.tensor.{src.array.rank}d.L2.global.tile"
         for box in dst.layout.boxes:
-            place = [_moved(c, d) for c, d in zip(coord, box.coordinates, strict=True)]
-            issue("cp.async.bulk.prefetch.tensor.2d.L2.global.tile", tensor_address(src, place), trace=trace)
+            issue(opcode, tensor_address(src, src.moved(coord, box.coordinates)), trace=trace)
 
     def prefetch_descriptor(self, tensor_map: TensorMap, pred: Predicate | None = None) -> None:
         """prefetch.tensormap: bring the 128-byte map itself close."""
         issue("prefetch.tensormap", tensor_map, pred=pred)
-
-
-def _moved(coordinate: Coordinate, amount: int) -> Coordinate:
-    return coordinate + amount if amount else coordinate
 
 
 def _rank(trace: Trace, rank: int, tensor_map: TensorMap) -> None:

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .. import runtime
 from ..errors import SourceLocation, TraceError
@@ -31,6 +31,9 @@ _building = CURRENT.get  # a bound method: the check costs a call little
 
 GridEntry = int | str | Tiles
 Grid = tuple[GridEntry, ...] | Callable[..., tuple[int, ...]]
+_Spec = TypeVar("_Spec")
+Specs: TypeAlias = Sequence[_Spec] | Mapping[str, _Spec]
+"""Arguments in the order of the function's parameters, or by their names."""
 
 
 class Kernel:
@@ -51,8 +54,8 @@ class Kernel:
         self,
         function: Callable[..., None],
         *,
-        in_specs: Sequence[Tile | Scalar] = (),
-        out_specs: Sequence[Tile] = (),
+        in_specs: Specs[Tile | Scalar] = (),
+        out_specs: Specs[Tile] = (),
         grid: Grid,
         block: int | tuple[int, ...],
         cluster: tuple[int, ...] = (1, 1, 1),
@@ -69,6 +72,7 @@ class Kernel:
         _check_function(function)
         self.function = function
         self.name = _entry_name(function, name)
+        self._declared: dict[str, Any] = {"in_specs": in_specs, "out_specs": out_specs}
         self.in_specs = _specs(function, "in_specs", in_specs, (Tile, Scalar))
         self.out_specs = _specs(function, "out_specs", out_specs, (Tile,))
         self.grid = grid
@@ -99,6 +103,8 @@ class Kernel:
         return _where(self.function)
 
     def _argument_names(self) -> tuple[str, ...]:
+        if self._by_name:
+            return self._declared_names()
         parameters = inspect.signature(self.function).parameters.values()
         names = tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
         wanted = len(self.in_specs) + len(self.out_specs)
@@ -110,6 +116,36 @@ class Kernel:
                 got=f"({', '.join(names)}) for {len(self.in_specs)} in and {len(self.out_specs)} out",
             )
         return names
+
+    @property
+    def _by_name(self) -> bool:
+        return any(isinstance(specs, Mapping) for specs in self._declared.values())
+
+    def _declared_names(self) -> tuple[str, ...]:
+        """The keys of in_specs and out_specs, which the function must take as keywords."""
+        names = [name for specs in self._declared.values() for name in specs if isinstance(name, str)]
+        try:
+            inspect.signature(self.function).bind(**{**dict.fromkeys(names), **self.constants})
+        except TypeError as error:
+            raise TraceError(
+                f"the kernel {self.name} does not take the arguments it declares: {error}",
+                where=self.location,
+                expected=f"parameters {', '.join(names)}, or **arguments for some of them",
+                got=str(inspect.signature(self.function)),
+            ) from None
+        if len(names) != len(self.in_specs) + len(self.out_specs):
+            raise TraceError(
+                f"the kernel {self.name} names only some of its arguments", where=self.location,
+                expected="in_specs and out_specs both as dicts, or both as tuples", got=f"names {', '.join(names)}",
+            )  # fmt: skip
+        return tuple(names)
+
+    def run(self, handles: Sequence[Any]) -> None:
+        """Call the function with the handles of its arguments; for the tracer."""
+        if self._by_name:
+            self.function(**dict(zip(self.names, handles, strict=True)), **self.constants)
+        else:
+            self.function(*handles, **self.constants)
 
     def _check_limits(self) -> None:
         """Whether the target has what the launch asks for."""
@@ -144,10 +180,10 @@ class Kernel:
         if unknown := sorted(set(constants) - known):
             raise TraceError(f"{self.name} has no constant {unknown[0]!r}", expected=", ".join(sorted(known)) or "none")
         return Kernel(
-            self.function, in_specs=self.in_specs, out_specs=self.out_specs, grid=self.grid, block=self.block,
-            cluster=self.cluster, arch=self.arch, registers=self.registers, allow_spills=self.allow_spills,
-            pdl=self.pdl, name=self.name, constants={**self.constants, **constants}, check_dims=self.check_dims,
-            example=self.example, elsewhere=self.elsewhere,
+            self.function, **self._declared, grid=self.grid, block=self.block, cluster=self.cluster, arch=self.arch,
+            registers=self.registers, allow_spills=self.allow_spills, pdl=self.pdl, name=self.name,
+            constants={**self.constants, **constants}, check_dims=self.check_dims, example=self.example,
+            elsewhere=self.elsewhere,
         )  # fmt: skip
 
     # -- what it becomes -----------------------------------------------------------------------------------------
@@ -311,12 +347,13 @@ def _entry_name(function: Callable[..., None], name: str | None) -> str:
 
 
 def _specs(function: Callable[..., None], what: str, specs: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
-    listed = tuple(specs) if isinstance(specs, (tuple, list)) else None
+    values = specs.values() if isinstance(specs, Mapping) else specs
+    listed = tuple(values) if isinstance(specs, (tuple, list, Mapping)) else None
     if listed is None or not all(isinstance(spec, kinds) for spec in listed):
         raise TraceError(
-            f"{what} of the kernel {function.__name__} is no tuple of {' and '.join(kind.__name__ for kind in kinds)}",
+            f"{what} of the kernel {function.__name__} must hold {' and '.join(kind.__name__ for kind in kinds)}",
             where=_where(function),
-            expected=f"{what}=(Tile(...), ...)",
+            expected=f'{what}=(Tile(...), ...), or by name {{"A": Tile(...), ...}}',
             got=repr(specs),
         )
     return listed
@@ -331,8 +368,8 @@ def _triple(function: Callable[..., None], what: str, value: int | Sequence[int]
 
 def kernel(
     *,
-    in_specs: Sequence[Tile | Scalar] = (),
-    out_specs: Sequence[Tile] = (),
+    in_specs: Specs[Tile | Scalar] = (),
+    out_specs: Specs[Tile] = (),
     grid: Grid,
     block: int | tuple[int, ...],
     cluster: tuple[int, ...] = (1, 1, 1),
@@ -348,8 +385,9 @@ def kernel(
     """Make a kernel of a Python function.
 
     Args:
-        in_specs: `Tile` of each input array, `Scalar` of each number.
-        out_specs: `Tile` of each output array.
+        in_specs: `Tile` of each input array, `Scalar` of each number, in the order of the function's parameters; or a
+            dict of them by name, for a function that takes some as `**arguments`.
+        out_specs: `Tile` of each output array; a dict where `in_specs` is one.
         grid: CTAs (x, y, z): ints, named sizes ("M"), `tiles("M", 64)`; or a callable of (dims, machine).
         block: threads (x, y, z), or their number.
         cluster: CTAs per cluster.

@@ -74,6 +74,27 @@ class TensorMap(Operand):
     def operand(self, trace: Trace, kind: str) -> nodes.Operand:
         return nodes.Address(self.register.node) if kind == "address" else self.register.node
 
+    @property
+    def tile_axes(self) -> tuple[int, int]:
+        """The two dimensions that a tile extends over: the innermost, and the other one in which the box is longer
+        than 1. Raises TraceError for a box that is longer than 1 in three dimensions."""
+        wide = [axis for axis, extent in enumerate(self.box) if axis and extent > 1]
+        if len(wide) > 1:
+            raise self.trace.error(
+                f"the box of {self.array.name} extends over more than two dimensions",
+                expected="a box with 1 in all but the innermost and one other dimension",
+                got=self.box,
+            )
+        return 0, wide[0] if wide else 1
+
+    def moved(self, coordinates: Sequence[Register | int], steps: Sequence[Register | int]) -> list[Register | int]:
+        """Coordinates that many elements further along the two `tile_axes`."""
+        found = list(coordinates)
+        for axis, step in zip(self.tile_axes, steps, strict=True):
+            if isinstance(step, Register) or step:
+                found[axis] = found[axis] + step
+        return found
+
     def __repr__(self) -> str:
         return f"TensorMap({self.array.name})"
 

@@ -103,6 +103,36 @@ class Tile:
         return cls._operand(rows, columns, dtype, tile_n, tile_k, major, swizzle, ragged)
 
     @classmethod
+    def operand(
+        cls, *shape_and_dtype: Dimension | DType, along: int, tile: tuple[int, int], major: str = "K",
+        swizzle: str | None = None,
+    ) -> Tile:  # fmt: skip
+        """An operand in an array of any rank, loaded in tiles that extend over two of its dimensions.
+
+        The box is 1 in all others, whose coordinates the kernel gives: keys of one head are
+        `Tile.operand("B", "S", "H", D, bf16, along=1, tile=(128, D))`, loaded at `(0, head, row, batch)`.
+
+        Args:
+            shape_and_dtype: the extents, outermost first, then the element type.
+            along: which dimension the tile extends over beside the innermost one, counted from the outermost.
+            tile: its extent along that dimension, and along the innermost one.
+            major: of the product: "K" if the innermost dimension is k, "MN" if it is m or n.
+            swizzle: as in `smem.wgmma_tile`.
+
+        Sizes need not be divisible by the tile: TMA fills with zeros.
+        """
+        rank = len(shape_and_dtype) - 1
+        if not 0 <= along < rank - 1:
+            raise TraceError(
+                "the tile of an operand extends over the innermost dimension and one before it",
+                expected=f"along= from 0 to {rank - 2}", got=along,
+            )  # fmt: skip
+        layout = operand_layout(dtypes.of(shape_and_dtype[-1]), tile, major, swizzle)
+        box = [1] * rank
+        box[0], box[rank - 1 - along] = layout.box
+        return cls(*shape_and_dtype, box=tuple(box), swizzle=layout.swizzle.value, order="rows", layout=layout)
+
+    @classmethod
     def _operand(
         cls, rows: Dimension, columns: Dimension, dtype: DType, tile_rows: int, tile_k: int, major: str,
         swizzle: str | None, ragged: bool,

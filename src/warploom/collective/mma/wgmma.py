@@ -40,26 +40,26 @@ def set_zero(acc: list[RegisterArray]) -> None:
             register.set(0.0)
 
 
-def wgmma_stage(acc: list[RegisterArray], a: TileSlice, b: TileSlice, *, keep: bool | Predicate = True) -> None:
+def wgmma_stage(acc: list[RegisterArray], a: TileSlice, b: TileSlice, *, accumulate: bool | Predicate = True) -> None:
     """acc += A @ Bᵀ of one stage: wgmma.fence, the wgmmas, one commit_group; the caller waits.
 
     Args:
         acc: one array for each 64 rows of `a`.
         a, b: tiles of the stage, K-major or (16-bit types) MN-major.
-        keep: where false, the first wgmma of each block overwrites its accumulators (scale-d) instead of adding.
+        accumulate: where false, the first wgmma of each block overwrites its accumulators (scale-d) instead of adding.
     """
     ptx.wgmma.fence()
     for index, block in enumerate(acc):
-        wgmma_block(block, a.rows(index * WGMMA_ROWS, WGMMA_ROWS) if len(acc) > 1 else a, b, keep=keep)
+        wgmma_block(block, a.rows(index * WGMMA_ROWS, WGMMA_ROWS) if len(acc) > 1 else a, b, accumulate=accumulate)
     ptx.wgmma.commit_group()
 
 
-def wgmma_block(block: RegisterArray, a: TileSlice, b: TileSlice, *, keep: bool | Predicate = True) -> None:
+def wgmma_block(block: RegisterArray, a: TileSlice, b: TileSlice, *, accumulate: bool | Predicate = True) -> None:
     """The wgmmas of one block of 64 rows and one stage, without fence and commit; else as `wgmma_stage`."""
     for step in range(b.k_slices):
         ptx.wgmma.mma_async(
             shape=(WGMMA_ROWS, b.rows_count, b.layout.instruction_k), dtype_d=block.dtype, dtype_a=a.layout.dtype,
-            dtype_b=b.layout.dtype, d=block, a=a.k(step), b=b.k(step), scale_d=keep if step == 0 else True,
+            dtype_b=b.layout.dtype, d=block, a=a.k(step), b=b.k(step), scale_d=accumulate if step == 0 else True,
         )  # fmt: skip
 
 

@@ -50,8 +50,8 @@ class TailExchange:
         self.drained = smem.mbarrier(1, name="drained")
         self.received = smem.mbarrier(1, name="received")
 
-    def initialise(self) -> None:
-        """By one thread, before the cluster meets."""
+    def init_barriers(self) -> None:
+        """By one thread, before `fence.mbarrier_init`."""
         ptx.mbarrier.init(self.drained[0], CTAS)
         ptx.mbarrier.init(self.received[0], WARPGROUP)
 

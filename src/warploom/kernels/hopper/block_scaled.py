@@ -24,22 +24,14 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...collective import (
-    WGMMA_ROWS,
-    Persistent,
-    State,
-    TmaPipeline,
-    TmaStore,
-    each_consumer,
-    persistent_grid,
-    producer,
-    set_zero,
-    warpgroup_index,
-    wgmma_accumulators,
-)
 from ...collective.epilogue.smem_tile import own_thread
-from ...collective.mma.wgmma import wgmma_block
+from ...collective.epilogue.tma_store import TmaStore
+from ...collective.mma.wgmma import WGMMA_ROWS, set_zero, wgmma_accumulators, wgmma_block
+from ...collective.pipeline.tma import State, TmaPipeline
 from ...collective.tile.raster import grouped
+from ...collective.tile.roles import each_consumer, producer, warpgroup_index
+from ...collective.tile.scheduler import Persistent
+from ...collective.tile.sizes import persistent_grid
 from ...errors import ArgumentError
 from ...isa.dtypes import e4m3, f32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg
@@ -47,7 +39,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from ..gemm_mainloop import k_tiles, load_tiles
+from ..gemm_mainloop import k_tiles
 from . import gemm
 from .description import Config, Product
 
@@ -92,7 +84,7 @@ def build(
         grid=persistent_grid((config.tile_m, config.tile_n)),
         block=config.threads,
         arch="sm_90a",
-        registers=gemm.at_launch(config),
+        registers=gemm.launch_registers(config),
         pdl=config.pdl,
         name="block_scaled",
     )  # fmt: skip
@@ -106,26 +98,31 @@ def build(
         out = TmaStore(D, config.consumers, slots=config.slots)
         ring.initialise()
         warpgroup = warpgroup_index()
-        few, many = gemm.registers(config)
-        work, count = Persistent(D, (config.tile_m, config.tile_n), grouped(config.group)), k_tiles(A, SCALE_BLOCK)
-        with producer(warpgroup, few):
+        producer_regs, consumer_regs = gemm.role_registers(config)
+        work = Persistent(D, (config.tile_m, config.tile_n), grouped(config.group))
+        num_k_tiles = k_tiles(A, SCALE_BLOCK)
+        with producer(warpgroup, producer_regs):
             state = ring.producer_state()
             if config.pdl:
                 ptx.griddepcontrol.wait()
-            for here in work.tiles():
-                load_tiles(ring, state, A, B, here, count)
+            for tile in work.tiles():
+                for k_tile in ptx.range(num_k_tiles):
+                    with ring.produce(state) as stage:
+                        k = k_tile * SCALE_BLOCK
+                        ptx.tma.load(stage.a, A.tma_desc(), (k, tile.row), stage.full)
+                        ptx.tma.load(stage.b, B.tma_desc(), (k, tile.column), stage.full)
             if config.pdl:
                 ptx.griddepcontrol.launch_dependents()
-        for me in each_consumer(warpgroup, config.consumers, many):
+        for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             if config.pdl:
                 ptx.griddepcontrol.wait()  # the scales are read by the consumers themselves
             state, first = ring.consumer_state(), me * config.rows
             acc = wgmma_accumulators(config.rows, config.tile_n)
-            for here in work.tiles():
+            for tile in work.tiles():
                 layouts = scale_a_major, scale_b_major
-                scales = Scales(ScaleA, ScaleB, layouts, here.row + first, here.column, len(acc), count)
-                multiply(ring, state, acc, first, count, scales)
-                out.store(acc, me, here.row + first, here.column)
+                scales = Scales(ScaleA, ScaleB, layouts, tile.row + first, tile.column, len(acc), num_k_tiles)
+                multiply(ring, state, acc, first, num_k_tiles, scales)
+                out.store(acc, me, tile.row + first, tile.column)
             out.finish()
 
     return block_scaled
@@ -228,7 +225,7 @@ def multiply(
         for index, block in enumerate(acc):
             last = index == len(acc) - 1
             ptx.wgmma.fence()
-            wgmma_block(temporary, stage.a.rows(first_row + index * WGMMA_ROWS, WGMMA_ROWS), stage.b, keep=False)
+            wgmma_block(temporary, stage.a.rows(first_row + index * WGMMA_ROWS, WGMMA_ROWS), stage.b, accumulate=False)
             ptx.wgmma.commit_group()
             if last:
                 done = state.index.copy()

@@ -34,18 +34,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ...collective import TmaPipeline, each_consumer, warpgroup_index, wgmma_accumulators
 from ...collective.epilogue.transposed_store import TransposedStore
-from ...collective.pipeline.tma import Stage, State
+from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
+from ...collective.pipeline.tma import Stage, State, TmaPipeline
 from ...collective.reduce.split_k import LastArriver, PushedSums, StreamedSums, WholeSums
-from ...collective.tile.roles import producer_warp
+from ...collective.tile.roles import each_consumer, producer_warp, warpgroup_index
 from ...collective.tile.stream_k import PartOfTile, StreamK
 from ...errors import ArgumentError
 from ...isa.dtypes import b64, f32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from ..gemm_mainloop import k_tiles, multiply_tiles
+from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .decode_config import GROUP_ROWS, DecodeConfig, DecodeGrid, choose
 from .decode_epilogue import DecodeEpilogue
 from .description import ACTIVATIONS, SCALES, Fusion, Product
@@ -276,11 +276,14 @@ def multiply(parts: Parts, given: Mapping[str, Any], fusion: Fusion, me: int) ->
     if config.pdl:
         ptx.griddepcontrol.wait()
     (acc,) = wgmma_accumulators(GROUP_ROWS, config.tokens, zero=True)
-    state = parts.ring.consumer_state()
+    loop = ConsumerLoop(parts.ring, parts.ring.consumer_state())
     for segment in parts.work.segments():
         column = segment.tile * config.rows + me * GROUP_ROWS
         epilogue = DecodeEpilogue(given["D"], given, fusion, parts.token(), column, config.tokens, parts.turned, me)
-        multiply_tiles(parts.ring, state, [acc], me * GROUP_ROWS, segment.count, overwrite=config.streamed)
+        for stage, later in loop.stages(segment.count):
+            weights = stage.a.rows(me * GROUP_ROWS, GROUP_ROWS)
+            wgmma_stage([acc], weights, stage.b, accumulate=later if config.streamed else True)
+        loop.drain()
         parts.exchange.ready()
         for complete in parts.exchange.combine(acc, me, segment):
             epilogue.store(acc, complete)

@@ -1,9 +1,9 @@
-"""The finished Hopper GEMM: persistent, warp-specialised, any tile, any layout, what follows fused into its end.
+"""The finished Hopper GEMM: persistent, warp-specialised, any tile, any layout, with a fused epilogue.
 
 Roles      producer   warpgroup 0, one thread: TMA loads of the k-tiles of all the CTA's tiles, in order; with constant
-                      weights two threads, one for each operand, of which that of B waits for no kernel
+                      weights two threads, one for each operand, of which that of B waits for no other kernel
            consumer   every other warpgroup: wgmma, then conversion and TMA store of its rows
-Forms      cooperative   the consumers share a tile, each with its rows; stores go on under the next tile's wgmmas
+Schedules  cooperative   the consumers share a tile, each with its rows; stores go on under the next tile's wgmmas
 
                consumer 0   [multiply rows 0.. ][write][multiply ...
                consumer 1   [multiply rows n/2..][write][multiply ...
@@ -13,73 +13,67 @@ Forms      cooperative   the consumers share a tile, each with its rows; stores 
                consumer 0   [multiply tile 0][write tile 0    ][multiply tile 2]
                consumer 1                    [multiply tile 1][write tile 1    ]
 
-           staggered     as cooperative, each consumer with two blocks of 64 rows, whose ends are apart: one is written
-                         while the other is multiplied (`hopper.staggered`)
+           staggered     as cooperative; each consumer has two blocks of 64 rows, and stores one of them while it
+                         multiplies the other (`hopper.staggered`)
 Barriers   full[s]    1 arrival of each producer + bytes     producers of the cluster -> consumers
            empty[s]   1 arrival for each consumer that reads the stage, of each CTA    -> producers (remote, relaxed)
            bar 1..    128 threads of a consumer, twice for each of its store boxes
-           beside     where a gate or an addend is fused: 1 arrival + bytes of its boxes   TMA -> one consumer
-           turns      ping-pong: two named barriers behind these, 128 wait and 128 arrive
+           operands   with a fused gate or addend: 1 arrival + bytes of its boxes      TMA -> one consumer
+           order      ping-pong: two more named barriers, 128 threads wait and 128 arrive
            drained, received   the split tail's (`collective.reduce.pair_exchange`)
            cluster    before the first remote access, and at the end
 Ring       `stages` stages of A tile_m x 128 bytes and B tile_n x 128 bytes
-Limits     any M, N, K that TMA can address: rows of A, B and D start at multiples of 16 bytes, those of D are whole
-           16-byte pieces (`overhang`: or what lies behind them is nobody else's)
+Limits     any M, N, K that TMA can address: rows of A, B and D start at multiples of 16 bytes, and the length of D's
+           rows is a multiple of 16 bytes (with `overhang`, it need not be if nobody else uses the bytes after a row)
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache
 
-from ...collective import (
-    WGMMA_ROWS,
-    Persistent,
-    Place,
-    State,
-    TmaPipeline,
-    TmaStore,
-    Turns,
-    each_consumer,
-    each_producer,
-    persistent_grid,
-    warpgroup_index,
-    wgmma_accumulators,
-)
 from ...collective.epilogue.apply import FusedEnd
 from ...collective.epilogue.smem_tile import result_tile
 from ...collective.epilogue.spec import fused_arguments
+from ...collective.epilogue.tma_store import TmaStore
+from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
+from ...collective.pipeline.tma import State, TmaPipeline
 from ...collective.reduce.pair_exchange import TailExchange
-from ...collective.tile import cluster as clusters
+from ...collective.tile import cluster
+from ...collective.tile.ordered_barrier import Turns
 from ...collective.tile.raster import grouped
+from ...collective.tile.roles import each_consumer, each_producer, warpgroup_index
+from ...collective.tile.scheduler import Persistent, Place
+from ...collective.tile.sizes import persistent_grid
 from ...isa.dtypes import DType
 from ...lang import Kernel, Tile, kernel, ptx, smem
 from ...lang.arrays import RegisterArray
+from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
+from ..gemm_mainloop import ConsumerLoop, k_tiles, operand_loads
 from ..other_gpus import other_rungs
 from .description import Config, Fusion, Product
-from .staggered import LEAST, Staggered
+from .staggered import MIN_K_TILES, Staggered
 
-REGISTERS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
-"""Registers of a producer's and a consumer's thread, by the number of consumers."""
-REGISTERS_LARGE = (24, 240)
-"""The same for two consumers with more than this many accumulators each, or, where something is fused into the end:"""
-LARGE = 192
-LARGE_FUSED = 144
-AT_LAUNCH = {1: 232, 2: 168, 3: 128}
-"""Registers of every thread at launch: as many as fit a CTA's threads, and no more than a consumer asks for."""
-WIDE = {1: 208, 2: 112, 3: 80}
-"""Columns of a tile from which ptxas finds that number by itself, for two CTAs with such a wgmma do not fit a
-multiprocessor. With fewer it ignores setmaxnreg (note C7508) unless the text says the number, and then what is the same
-in a whole role goes through ordinary registers: 40 times `R2UR` instead of 16 in `cooperative_128x96x6_g8`."""
-PRODUCED: dict[int, tuple[str | None, ...]] = {1: (None,), 2: ("a", "b")}
-"""What each of so many producers brings."""
-KEPT = 40
-"""Registers of a consumer that are neither accumulators nor free for what its end loads: addresses, counters."""
+ROLE_REGS = {1: (40, 232), 2: (40, 232), 3: (32, 160)}
+"""Registers of a producer's and a consumer's thread (setmaxnreg), by the number of consumers."""
+LARGE_ROLE_REGS = (24, 240)
+"""The same for two consumers with more accumulators per thread than `LARGE_ACC_REGS`, or with a fused epilogue than
+`LARGE_FUSED_ACC_REGS`."""
+LARGE_ACC_REGS = 192
+LARGE_FUSED_ACC_REGS = 144
+LAUNCH_REGS = {1: 232, 2: 168, 3: 128}
+"""Registers of every thread at launch: as many as fit a CTA's threads, and at most what a consumer asks for."""
+WIDE_TILE_COLUMNS = {1: 208, 2: 112, 3: 80}
+"""Columns of a tile from which ptxas finds `LAUNCH_REGS` by itself, because two CTAs with such a wgmma do not fit a
+multiprocessor. With fewer columns it ignores setmaxnreg (note C7508) unless the text says the number, and then values
+that are the same for a whole role go through ordinary registers: 40 `R2UR` instead of 16 in
+`cooperative_128x96x6_g8`."""
+ADDRESS_REGS = 40
+"""Registers of a consumer's thread for addresses and counters: neither accumulators nor free for its epilogue."""
+PRODUCERS = {1: ("ab",), 2: ("a", "b")}
+"""The operands that each producer thread loads, by the number of producers."""
 
 
 @lru_cache(maxsize=256)
@@ -93,57 +87,67 @@ def build(
 
     Called as kernel(a, b, ..., out=d) with a (M, K) or, MN-major, (K, M); b (N, K) or (K, N); d (M, N); between them
     what `fused_arguments` names: arrays, then numbers.
-    `overhang`: the caller sees to it that nobody else uses what lies behind a row of d, up to whole 16 bytes, which is
-    written too; N may then be any. The text is the same.
-    Raises ArgumentError where the configuration does not fit.
+    `overhang`: the caller guarantees that nobody else uses the bytes after a row of d, up to a multiple of 16, which
+    are written too; N may then be any number. The text is the same.
+    Raises ArgumentError if the configuration does not fit.
     """
     config.check(product, fusion)
-    more = fused_arguments(fusion, product.out)
-    names = ("A", "B", *more, "D")
+    fused = fused_arguments(fusion, product.out)
 
-    def gemm(*handles):
-        given = dict(zip(names, handles, strict=True))
-        parts = Parts.make(given, product, config, fusion)
-        warpgroup = warpgroup_index()
-        few, many = registers(config, not fusion.empty)
-        for me in each_producer(warpgroup, parts.ring.producers, few):
-            produce(parts, PRODUCED[parts.ring.producers][me])
-        for me in each_consumer(warpgroup, config.consumers, many):
-            parts.out.begin()
-            CONSUME[config.form](parts, me)
-            parts.out.finish()
-        clusters.leave()
-
-    gemm.__signature__ = signature(names)  # type: ignore[attr-defined]
-    return kernel(
-        in_specs=(operand_a(product, config), operand_b(product, config), *more.values()),
-        out_specs=(result(product, overhang=overhang, over="C" if fusion.addend else ""),),
+    @kernel(
+        in_specs={"A": operand_a(product, config), "B": operand_b(product, config), **fused},
+        out_specs={"D": result(product, overhang=overhang, over="C" if fusion.addend else "")},
         grid=persistent_grid((config.tile_m, config.tile_n), config.ctas, config.shared),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
-        registers=at_launch(config),
+        registers=launch_registers(config),
         elsewhere=other_rungs,
         pdl=config.pdl,
         name=config.form,
-    )(gemm)
+    )
+    def gemm(A, B, D, **epilogue_args):
+        tile_k, stages = product.tile_k, config.stages
+        ring = TmaPipeline(
+            stages=stages,
+            consumers=1 if config.form == "ping_pong" else config.consumers,
+            ctas=config.ctas,
+            producers=2 if config.constant_weights else 1,
+            a=ring_tile(product.a, product.a_major, config.tile_m, tile_k, stages, "ring.a"),
+            b=ring_tile(product.b, product.b_major, config.tile_n, tile_k, stages, "ring.b"),
+        )
+        producer_regs, consumer_regs = role_registers(config, not fusion.empty)
+        epilogue = None
+        if not fusion.empty:
+            spare = max(consumer_regs - config.accumulators - ADDRESS_REGS, 0)
+            epilogue = FusedEnd(fusion, D, epilogue_args, spare=spare, pdl=config.pdl)
+        out = TmaStore(D, config.consumers, slots=config.slots, transform=epilogue)
+        exchange = TailExchange(ring, config.accumulators) if config.split_tail else None
+        ring.initialise(*([exchange] if exchange is not None else []))
+        cta = Cta(product, config, A, B, D, ring, out, exchange)
+
+        warpgroup = warpgroup_index()
+        for me in each_producer(warpgroup, ring.producers, producer_regs):
+            produce(cta, PRODUCERS[ring.producers][me])
+        for me in each_consumer(warpgroup, config.consumers, consumer_regs):
+            out.begin()
+            CONSUME[config.form](cta, me)
+            out.finish()
+        cluster.leave()
+
+    return gemm
 
 
-def signature(names: Sequence[str]) -> inspect.Signature:
-    """Of a kernel's function whose arguments depend on what is fused into it."""
-    return inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names])
-
-
-def registers(config: Config, fused: bool = False) -> tuple[int, int]:
+def role_registers(config: Config, fused: bool = False) -> tuple[int, int]:
     """Registers of a producer's and of a consumer's thread."""
-    if config.consumers == 2 and config.accumulators > (LARGE_FUSED if fused else LARGE):
-        return REGISTERS_LARGE
-    return REGISTERS[config.consumers]
+    if config.consumers == 2 and config.accumulators > (LARGE_FUSED_ACC_REGS if fused else LARGE_ACC_REGS):
+        return LARGE_ROLE_REGS
+    return ROLE_REGS[config.consumers]
 
 
-def at_launch(config: Config) -> int | None:
-    """What the text says of the registers at launch (.maxnreg); None where ptxas finds it by itself."""
-    return AT_LAUNCH[config.consumers] if config.tile_n < WIDE[config.consumers] else None
+def launch_registers(config: Config) -> int | None:
+    """What the text says of the registers at launch (.maxnreg); None if ptxas finds the number by itself."""
+    return LAUNCH_REGS[config.consumers] if config.tile_n < WIDE_TILE_COLUMNS[config.consumers] else None
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------
@@ -180,158 +184,152 @@ def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, nam
     return smem.wgmma_tile(dtype, shape, major=major, stages=stages, name=name)
 
 
-# -- roles ---------------------------------------------------------------------------------------------------------
+# -- what the roles share ------------------------------------------------------------------------------------------
 
 
 @dataclass
-class Parts:
-    """What the roles share."""
+class Cta:
+    """The arguments, the shared memory, and what each role computes from them for itself: registers are scarce."""
 
-    config: Config
     product: Product
+    config: Config
+    A: ArrayHandle
+    B: ArrayHandle
+    D: ArrayHandle
     ring: TmaPipeline
     out: TmaStore
     exchange: TailExchange | None
-    given: Mapping[str, Any]
-    """The kernel's arguments by name."""
 
-    @classmethod
-    def make(cls, given: Mapping[str, Any], product: Product, config: Config, fusion: Fusion) -> Parts:
-        """Allocate shared memory, initialise the barriers, and meet."""
-        tile_k, stages = product.tile_k, config.stages
-        ring = TmaPipeline(
-            stages=stages,
-            consumers=1 if config.form == "ping_pong" else config.consumers,
-            ctas=config.ctas,
-            shared=config.shared,
-            producers=2 if config.constant_weights else 1,
-            a=ring_tile(product.a, product.a_major, config.tile_m, tile_k, stages, "ring.a"),
-            b=ring_tile(product.b, product.b_major, config.tile_n, tile_k, stages, "ring.b"),
-        )
-        end = None
-        if not fusion.empty:
-            spare = max(registers(config, True)[1] - config.accumulators - KEPT, 0)
-            end = FusedEnd(fusion, given["D"], given, spare=spare, pdl=config.pdl)
-        out = TmaStore(given["D"], config.consumers, slots=config.slots, transform=end)
-        exchange = TailExchange(ring, config.accumulators) if config.split_tail else None
-        ring.initialise(exchange.initialise if exchange is not None else None)
-        return cls(config, product, ring, out, exchange, given)
-
-    def work(self) -> Persistent:
-        """The CTA's tiles. Each role calculates them for itself, and the tail again: registers are scarce."""
+    def scheduler(self) -> Persistent:
+        """The CTA's tiles."""
         config = self.config
         return Persistent(
-            self.given["D"], (config.tile_m, config.tile_n), grouped(config.group), config.ctas, config.shared,
+            self.D, (config.tile_m, config.tile_n), grouped(config.group), config.ctas, config.shared,
             split_tail=config.split_tail,
         )  # fmt: skip
 
-    def count(self) -> Register:
+    def num_k_tiles(self) -> Register:
         """k-tiles of a tile."""
-        count = k_tiles(self.given["A"], self.product.tile_k, self.product.a_major)
-        return ptx.select(count < LEAST, LEAST, count) if self.config.form == "staggered" else count
+        count = k_tiles(self.A, self.product.tile_k, self.product.a_major)
+        return ptx.select(count < MIN_K_TILES, MIN_K_TILES, count) if self.config.form == "staggered" else count
 
-    def half(self) -> Register:
-        """k-tiles of each CTA in the split tail; those behind the end are zeros."""
-        return (self.count() + 1) // 2
+    def half_k_tiles(self) -> Register:
+        """k-tiles of each CTA in the split tail; those beyond the end of K are zeros."""
+        return (self.num_k_tiles() + 1) // 2
+
+    def accumulators(self) -> list[RegisterArray]:
+        """One array for each 64 of a consumer's rows."""
+        return wgmma_accumulators(self.config.rows, self.config.tile_n, dtype=self.product.accumulator)
 
 
-def produce(parts: Parts, only: str | None = None) -> None:
-    """One thread: the k-tiles of all tiles, in order. `only`: those of one operand; B does not wait for the kernel
-    before this one, which has promised not to write it."""
-    A, B = parts.given["A"], parts.given["B"]
-    ring, work, count = parts.ring, parts.work(), parts.count()
-    state = ring.producer_state()
-    if parts.config.pdl and only != "b":
+# -- the producer --------------------------------------------------------------------------------------------------
+
+
+def produce(cta: Cta, operands: str) -> None:
+    """One thread: the k-tiles of all tiles, in order. `operands`: "ab", "a" or "b".
+
+    A producer of B alone does not wait for the kernel before this one, which has promised not to write B.
+    """
+    A, B, ring, config, tile_k = cta.A, cta.B, cta.ring, cta.config, cta.product.tile_k
+    waits = config.pdl and operands != "b"
+    scheduler, num_k_tiles, state = cta.scheduler(), cta.num_k_tiles(), ring.producer_state()
+    if waits:
         ptx.griddepcontrol.wait()
-    for here in work.tiles():
-        load_tiles(ring, state, A, B, here, count, only=only)
-    if parts.exchange is not None:
-        with parts.work().tail() as here:
-            half = parts.half()
-            load_tiles(ring, state, A, B, here, half, ptx.special.cluster_ctarank() * half, together=False)
-    if parts.config.pdl and only != "b":
+    for tile in scheduler.tiles():
+        load_a, load_b = operand_loads(config.ctas, config.shared)
+        for k_tile in ptx.range(num_k_tiles):
+            with ring.produce(state, operands) as stage:
+                k = k_tile * tile_k
+                if "a" in operands:
+                    load_a(stage.a, A, stage.a.coordinates(tile.row, k), stage.full)
+                if "b" in operands:
+                    load_b(stage.b, B, stage.b.coordinates(tile.column, k), stage.full)
+    if config.split_tail:
+        with cta.scheduler().tail() as tile:
+            half = cta.half_k_tiles()
+            first = ptx.special.cluster_ctarank() * half
+            load_a, load_b = operand_loads(config.ctas, config.shared, same_k=False)
+            start = first * tile_k
+            for k_tile in ptx.range(half):
+                with ring.produce(state) as stage:
+                    k = k_tile * tile_k + start
+                    load_a(stage.a, A, stage.a.coordinates(tile.row, k), stage.full)
+                    load_b(stage.b, B, stage.b.coordinates(tile.column, k), stage.full)
+    if waits:
         ptx.griddepcontrol.launch_dependents()
 
 
-def cooperative(parts: Parts, me: int) -> None:
+# -- consumers -----------------------------------------------------------------------------------------------------
+
+
+def cooperative(cta: Cta, me: int) -> None:
     """A consumer's rows of every tile."""
-    ring, out, config = parts.ring, parts.out, parts.config
-    state, acc, first = ring.consumer_state(), accumulators(parts), me * config.rows
-    count = parts.count()
-
-    def store(here: Place, *, ahead: bool = False) -> None:
-        out.store(acc, me, here.row + first, here.column, ahead=ahead)
-
-    for here in parts.work().tiles():
-        multiply_tiles(ring, state, acc, first, count, overwrite=True, issued=beside(parts, acc, me, here, first))
-        store(here, ahead=True)
-    tail(parts, me, state, acc, store)
-
-
-def staggered(parts: Parts, me: int) -> None:
-    """As `cooperative`, with the ends of its two blocks of rows apart."""
-    out, config = parts.out, parts.config
-    state, acc, first = parts.ring.consumer_state(), accumulators(parts), me * config.rows
-
-    def store(block: RegisterArray, here: Place, row: int) -> None:
-        out.store([block], me, here.row + (first + row), here.column)
-
-    def store_both(here: Place) -> None:
-        store(acc[0], here, 0)
-        store(acc[1], here, WGMMA_ROWS)
-
-    Staggered(parts.ring, state, parts.work(), acc[0], acc[1], first, parts.count(), store).run()
-    tail(parts, me, state, acc, store_both)
+    ring, out, rows, first = cta.ring, cta.out, cta.config.rows, me * cta.config.rows
+    state, acc, num_k_tiles = ring.consumer_state(), cta.accumulators(), cta.num_k_tiles()
+    loop = ConsumerLoop(ring, state)
+    for tile in cta.scheduler().tiles():
+        for stage, accumulate in loop.stages(num_k_tiles):
+            wgmma_stage(acc, stage.a.rows(first, rows), stage.b, accumulate=accumulate)
+        if out.beside is not None:
+            out.prefetch(acc, me, tile.row + first, tile.column)
+        loop.drain()
+        out.store(acc, me, tile.row + first, tile.column, ahead=True)
+    split_tail(cta, me, state, acc, lambda tile: out.store(acc, me, tile.row + first, tile.column))
 
 
-def tail(parts: Parts, me: int, state: State, acc: list[RegisterArray], store: Callable[[Place], None]) -> None:
-    """The tile that two CTAs multiply together, if the schedule has one; stored as the role stores all of them."""
-    if parts.exchange is None:
-        return
-    with parts.work().tail() as here:
-        multiply_tiles(parts.ring, state, acc, me * parts.config.rows, parts.half(), overwrite=True)
-        with ptx.if_(parts.exchange.combine(acc, me)):
-            store(here)
-
-
-def ping_pong(parts: Parts, me: int) -> None:
-    """Every other tile, whole; the other consumer's k-tiles are stepped over."""
-    ring, out = parts.ring, parts.out
-    turns = Turns(1 + parts.config.consumers)
-    state, acc, count = ring.consumer_state(), accumulators(parts), parts.count()
+def ping_pong(cta: Cta, me: int) -> None:
+    """Every other tile, whole; this consumer steps over the other's k-tiles."""
+    ring, out, consumers = cta.ring, cta.out, cta.config.consumers
+    turns = Turns(1 + consumers)
+    state, acc, num_k_tiles = ring.consumer_state(), cta.accumulators(), cta.num_k_tiles()
+    loop = ConsumerLoop(ring, state)
     turns.begin(me)
     if me:
-        ring.skip(state, count)
-    for here in parts.work().tiles(first=me, every=parts.config.consumers):
+        ring.skip(state, num_k_tiles)
+    for tile in cta.scheduler().tiles(first=me, every=consumers):
         turns.wait(me)
-        then = beside(parts, acc, me, here, 0)
-        multiply_tiles(ring, state, acc, 0, count, overwrite=True, issued=partial(pass_on, turns, me, then))
-        ring.skip(state, count)
-        out.store(acc, me, here.row, here.column, ahead=True)
+        for stage, accumulate in loop.stages(num_k_tiles):
+            wgmma_stage(acc, stage.a, stage.b, accumulate=accumulate)
+        turns.pass_on(me)
+        if out.beside is not None:
+            out.prefetch(acc, me, tile.row, tile.column)
+        loop.drain()
+        ring.skip(state, num_k_tiles)
+        out.store(acc, me, tile.row, tile.column, ahead=True)
 
 
-def pass_on(turns: Turns, me: int, then: Callable[[], None] | None) -> None:
-    """The other consumer's turn begins; what comes then is this one's own."""
-    turns.pass_on(me)
-    if then is not None:
-        then()
+def staggered(cta: Cta, me: int) -> None:
+    """As `cooperative`; the epilogues of its two blocks of rows run at different times."""
+    out, first = cta.out, me * cta.config.rows
+    state, acc = cta.ring.consumer_state(), cta.accumulators()
+
+    def store(block: RegisterArray, tile: Place, row: int) -> None:
+        out.store([block], me, tile.row + (first + row), tile.column)
+
+    def store_both(tile: Place) -> None:
+        store(acc[0], tile, 0)
+        store(acc[1], tile, WGMMA_ROWS)
+
+    Staggered(cta.ring, state, cta.scheduler(), acc[0], acc[1], first, cta.num_k_tiles(), store).run()
+    split_tail(cta, me, state, acc, store_both)
 
 
-def beside(parts: Parts, acc: list[RegisterArray], me: int, here: Place, first: int) -> Callable[[], None] | None:
-    """What is done when a tile's last wgmmas are issued: boxes of a gate and an addend begin to come, if there are."""
-    if parts.out.beside is None:
-        return None
-    return lambda: parts.out.prefetch(acc, me, here.row + first, here.column)
+def split_tail(cta: Cta, me: int, state: State, acc: list[RegisterArray], store: Callable[[Place], None]) -> None:
+    """The tile that the two CTAs multiply together, if the schedule has one: half of K each."""
+    if cta.exchange is None:
+        return
+    rows, loop = cta.config.rows, ConsumerLoop(cta.ring, state)
+    with cta.scheduler().tail() as tile:
+        for stage, accumulate in loop.stages(cta.half_k_tiles()):
+            wgmma_stage(acc, stage.a.rows(me * rows, rows), stage.b, accumulate=accumulate)
+        loop.drain()
+        with ptx.if_(cta.exchange.combine(acc, me)):
+            store(tile)
 
 
-def accumulators(parts: Parts) -> list[RegisterArray]:
-    """One array for each 64 of a consumer's rows."""
-    return wgmma_accumulators(parts.config.rows, parts.config.tile_n, dtype=parts.product.accumulator)
-
-
-CONSUME: dict[str, Callable[[Parts, int], None]] = {
+CONSUME: dict[str, Callable[[Cta, int], None]] = {
     "cooperative": cooperative,
     "ping_pong": ping_pong,
     "staggered": staggered,
 }
-"""What a consumer does, by form."""
+"""What a consumer does, by kernel schedule."""

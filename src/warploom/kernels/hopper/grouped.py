@@ -22,24 +22,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from ...collective import (
-    TmaPipeline,
-    TmaStore,
-    each_consumer,
-    producer,
-    warpgroup_index,
-    wgmma_accumulators,
-)
 from ...collective.epilogue.apply import FusedEnd
-from ...collective.tile.groups import Bounds, GroupPlace, Groups, Limits, Offsets, Sizes, store_group_rows
-from ...collective.tile.scheduler import Place
+from ...collective.epilogue.tma_store import TmaStore
+from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
+from ...collective.pipeline.tma import TmaPipeline
+from ...collective.tile.groups import Bounds, Groups, Limits, Offsets, Sizes, store_group_rows
+from ...collective.tile.roles import each_consumer, producer, warpgroup_index
 from ...collective.tile.sizes import OnAll
 from ...errors import ArgumentError
 from ...isa.dtypes import f32, s32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx
 from ...lang.tile import ArrayHandle
-from ...lang.values import Register
-from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
+from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
 from .description import Config, Fusion, Product
 from .grouped_config import CONFIG, MEDIUM_GROUPS, SMALL_GROUPS
@@ -70,60 +64,66 @@ def build(
     tile_m, tile_n = config.tile_m, config.tile_n
     marks = ("Begins", "Ends") if limits == "bounds" else ("Marks",)
     more = vectors(fusion, product)
-    names = ("A", "B", *marks, *more, "D")
 
-    def grouped(*handles):
-        given = dict(zip(names, handles, strict=True))
-        A, B, D = given["A"], given["B"], given["D"]
+    @kernel(
+        in_specs={
+            "A": Tile.wgmma_a("Rows", "K", product.a, tile_m=tile_m, tile_k=product.tile_k, ragged=True),
+            "B": Tile.wgmma_b("AllN", "K", product.b, major="K", tile_n=tile_n, tile_k=product.tile_k, ragged=True),
+            **{name: Tile("Groups", s32) for name in marks}, **more,
+        },
+        out_specs={"D": gemm.result(product, rows="Rows")},
+        grid=OnAll(),
+        block=config.threads,
+        arch="sm_90a",
+        registers=gemm.launch_registers(config),
+        pdl=config.pdl,
+        name="grouped",
+    )  # fmt: skip
+    def grouped(A, B, D, **args):
         ring = TmaPipeline(
             stages=config.stages,
             consumers=config.consumers,
             a=gemm.ring_tile(product.a, "K", tile_m, product.tile_k, config.stages, "ring.a"),
             b=gemm.ring_tile(product.b, "K", tile_n, product.tile_k, config.stages, "ring.b"),
         )
-        few, many = gemm.registers(config, not fusion.empty)
-        end = None
+        producer_regs, consumer_regs = gemm.role_registers(config, not fusion.empty)
+        epilogue = None
         if not fusion.empty:
-            end = FusedEnd(fusion, D, given, spare=max(many - config.accumulators - gemm.KEPT, 0))
-        out = TmaStore(D, config.consumers, slots=config.slots, transform=end)
-        work = Groups(rows_of(limits, given), D, (tile_m, tile_n))
+            spare = max(consumer_regs - config.accumulators - gemm.ADDRESS_REGS, 0)
+            epilogue = FusedEnd(fusion, D, args, spare=spare)
+        out = TmaStore(D, config.consumers, slots=config.slots, transform=epilogue)
+        work = Groups(rows_of(limits, A, args), D, (tile_m, tile_n))
         if config.pdl:
             ptx.griddepcontrol.wait()  # sizes are read by all roles
         work.initialise()
         ring.initialise()
-        count, warpgroup = k_tiles(A, product.tile_k), warpgroup_index()
-        with producer(warpgroup, few):
+        num_k_tiles, warpgroup = k_tiles(A, product.tile_k), warpgroup_index()
+        with producer(warpgroup, producer_regs):
             state = ring.producer_state()
-            for here in work.tiles():
-                load_tiles(ring, state, A, B, operands(here, D.shape[1]), count)
+            for tile in work.tiles():
+                column = tile.group * D.shape[1] + tile.column  # among the columns of all matrices
+                for k_tile in ptx.range(num_k_tiles):
+                    with ring.produce(state) as stage:
+                        k = k_tile * product.tile_k
+                        ptx.tma.load(stage.a, A.tma_desc(), (k, tile.row), stage.full)
+                        ptx.tma.load(stage.b, B.tma_desc(), (k, column), stage.full)
             if config.pdl:
                 ptx.griddepcontrol.launch_dependents()
-        for me in each_consumer(warpgroup, config.consumers, many):
+        for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             out.begin()
             state, first = ring.consumer_state(), me * config.rows
             acc = wgmma_accumulators(config.rows, tile_n, dtype=product.accumulator)
-            for here in work.tiles():
-                if end is not None:
-                    end.vectors_from = here.group * D.shape[1]
-                multiply_tiles(ring, state, acc, first, count, overwrite=True)
-                store_group_rows(out, acc, me, here.row + first, here.column, here.end)
+            loop = ConsumerLoop(ring, state)
+            for tile in work.tiles():
+                if epilogue is not None:
+                    epilogue.vectors_from = tile.group * D.shape[1]
+                for stage, accumulate in loop.stages(num_k_tiles):
+                    wgmma_stage(acc, stage.a.rows(first, config.rows), stage.b, accumulate=accumulate)
+                loop.drain()
+                store_group_rows(out, acc, me, tile.row + first, tile.column, tile.end)
             out.finish()
 
-    grouped.__signature__ = gemm.signature(names)  # type: ignore[attr-defined]
-    return kernel(
-        in_specs=(
-            Tile.wgmma_a("Rows", "K", product.a, tile_m=tile_m, tile_k=product.tile_k, ragged=True),
-            Tile.wgmma_b("AllN", "K", product.b, major="K", tile_n=tile_n, tile_k=product.tile_k, ragged=True),
-            *(Tile("Groups", s32) for _ in marks), *more.values(),
-        ),
-        out_specs=(gemm.result(product, rows="Rows"),),
-        grid=OnAll(),
-        block=config.threads,
-        arch="sm_90a",
-        registers=gemm.at_launch(config),
-        pdl=config.pdl,
-        name="grouped",
-    )(grouped)  # fmt: skip
+    return grouped
 
 
 def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None:
@@ -157,15 +157,10 @@ def vectors(fusion: Fusion, product: Product) -> dict[str, Tile | Scalar]:
     return names
 
 
-def rows_of(limits: str, given: Mapping[str, ArrayHandle]) -> Limits:
-    """Which rows are whose."""
+def rows_of(limits: str, A: ArrayHandle, args: Mapping[str, ArrayHandle]) -> Limits:
+    """Which rows belong to which group."""
     if limits == "bounds":
-        return Bounds(given["Begins"], given["Ends"])
+        return Bounds(args["Begins"], args["Ends"])
     if limits == "offsets":
-        return Offsets(given["Marks"])
-    return Sizes(given["Marks"], given["A"].shape[0])
-
-
-def operands(here: GroupPlace, columns: Register) -> Place:
-    """Where a tile's operands begin: its rows in A, its columns among all the matrices' in B."""
-    return Place(here.row, here.group * columns + here.column)
+        return Offsets(args["Marks"])
+    return Sizes(args["Marks"], A.shape[0])

@@ -8,7 +8,7 @@ the lower one is multiplied; and the lower one is stored while the upper block o
 
 At least one group of wgmmas is in flight at any time, from the first k-tile of the first tile to the last of the last.
 ptxas follows this as long as nothing branches around it: loops are tested at their end, what a lone tile does is
-written out for itself, and every tile has at least `LEAST` k-tiles (those behind the end of K are zeros).
+written out for itself, and every tile has at least `MIN_K_TILES` k-tiles (those behind the end of K are zeros).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.values import Register
 
-LEAST = 3
+MIN_K_TILES = 3
 """k-tiles of a tile: one to begin, one in the loop, one to end."""
 
 
@@ -36,7 +36,7 @@ class Staggered:
         ring, work: where the k-tiles come from, and which tiles are this CTA's.
         upper, lower: accumulators of its two blocks of rows.
         first_row: of its rows in the tile.
-        count: k-tiles of a tile, at least `LEAST`.
+        num_k_tiles: k-tiles of a tile, at least `MIN_K_TILES`.
         store: called as store(block, place, 0 or 64) when a block is complete: its accumulators, the tile, the
             block's first row among the consumer's.
     """
@@ -47,7 +47,7 @@ class Staggered:
     upper: RegisterArray
     lower: RegisterArray
     first_row: int
-    count: Register
+    num_k_tiles: Register
     store: Callable[[RegisterArray, Place, int], None]
 
     def run(self) -> None:
@@ -59,22 +59,22 @@ class Staggered:
             with ptx.if_(number + step < work.whole):
                 self._begin()
                 with ptx.do_while(lambda: number + step < work.whole):
-                    self._loop(self.count - 2)
+                    self._loop(self.num_k_tiles - 2)
                     self._cross(work.place(number))
                     number += step
-                self._loop(self.count - 1)
+                self._loop(self.num_k_tiles - 1)
                 self._end(work.place(number))
             with ptx.else_():
                 self._begin()
-                self._loop(self.count - 1)
+                self._loop(self.num_k_tiles - 1)
                 self._end(work.place(number))
 
     def _begin(self) -> None:
         """The first k-tile of the first tile."""
         stage = self.ring.consumer_wait(self.state)
         ptx.wgmma.fence()
-        self._upper(stage, keep=False)
-        self._lower(stage, keep=False)
+        self._upper(stage, accumulate=False)
+        self._lower(stage, accumulate=False)
         self._step()
 
     def _loop(self, rounds: Register) -> None:
@@ -83,8 +83,8 @@ class Staggered:
         with ptx.do_while(lambda: left != 0):
             stage = self.ring.consumer_wait(self.state)
             ptx.wgmma.fence()
-            self._multiply(self.upper, stage, 0, keep=True)
-            self._lower(stage, keep=True)
+            self._multiply(self.upper, stage, 0, accumulate=True)
+            self._lower(stage, accumulate=True)
             self._retire()
             self._step()
             left -= 1
@@ -93,18 +93,18 @@ class Staggered:
         """From a tile's last k-tile into the first one of the next tile, storing one block under the other."""
         last = self.ring.consumer_wait(self.state)
         ptx.wgmma.fence()
-        self._upper(last, keep=True)
-        self._lower(last, keep=True)
+        self._upper(last, accumulate=True)
+        self._lower(last, accumulate=True)
         self._retire()
         self._step()
         self.store(self.upper, here, 0)
         following = self.ring.consumer_wait(self.state)
         ptx.wgmma.fence()
-        self._upper(following, keep=False)
+        self._upper(following, accumulate=False)
         self._retire()
         self.store(self.lower, here, WGMMA_ROWS)
         ptx.wgmma.fence()
-        self._lower(following, keep=False)
+        self._lower(following, accumulate=False)
         self._step()
 
     def _end(self, here: Place) -> None:
@@ -123,13 +123,13 @@ class Staggered:
         self.previous.set(self.state.index)
         self.ring.advance(self.state)
 
-    def _upper(self, stage: Stage, *, keep: bool) -> None:
-        self._multiply(self.upper, stage, 0, keep=keep)
+    def _upper(self, stage: Stage, *, accumulate: bool) -> None:
+        self._multiply(self.upper, stage, 0, accumulate=accumulate)
         ptx.wgmma.commit_group()
 
-    def _lower(self, stage: Stage, *, keep: bool) -> None:
-        self._multiply(self.lower, stage, WGMMA_ROWS, keep=keep)
+    def _lower(self, stage: Stage, *, accumulate: bool) -> None:
+        self._multiply(self.lower, stage, WGMMA_ROWS, accumulate=accumulate)
         ptx.wgmma.commit_group()
 
-    def _multiply(self, block: RegisterArray, stage: Stage, row: int, *, keep: bool) -> None:
-        wgmma_block(block, stage.a.rows(self.first_row + row, WGMMA_ROWS), stage.b, keep=keep)
+    def _multiply(self, block: RegisterArray, stage: Stage, row: int, *, accumulate: bool) -> None:
+        wgmma_block(block, stage.a.rows(self.first_row + row, WGMMA_ROWS), stage.b, accumulate=accumulate)

@@ -31,10 +31,11 @@ from ...collective import (
     store_accumulators,
     warpgroup_index,
     wgmma_accumulators,
+    wgmma_stage,
 )
 from ...isa.dtypes import DType, bf16
-from ...lang import Kernel, kernel, smem, tiles
-from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
+from ...lang import Kernel, kernel, ptx, smem, tiles
+from ..gemm_mainloop import ConsumerLoop, k_tiles
 from ..other_gpus import other_rungs
 from .operands import operands, result
 
@@ -92,12 +93,18 @@ def specialised(name: str, config: Config) -> Kernel:
         with producer(warpgroup):
             state = ring.producer_state()
             for here in work.tiles():
-                load_tiles(ring, state, A, B, here, count)
+                for k_tile in ptx.range(count):
+                    with ring.produce(state) as stage:
+                        k = k_tile * tile_k
+                        ptx.tma.load(stage.a, A.tma_desc(), (k, here.row), stage.full)
+                        ptx.tma.load(stage.b, B.tma_desc(), (k, here.column), stage.full)
         for me in each_consumer(warpgroup, config.consumers):
-            state = ring.consumer_state()
+            loop = ConsumerLoop(ring, ring.consumer_state())
             acc = wgmma_accumulators(rows, tile_n, zero=True)
             for here in work.tiles():
-                multiply_tiles(ring, state, acc, me * rows, count)
+                for stage, _ in loop.stages(count):
+                    wgmma_stage(acc, stage.a.rows(me * rows, rows), stage.b)
+                loop.drain()
                 store_accumulators(acc, C, here.row + me * rows, here.column)
 
     return gemm

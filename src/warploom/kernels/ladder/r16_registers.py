@@ -28,12 +28,13 @@ from ...collective import (
     store_accumulators,
     warpgroup_index,
     wgmma_accumulators,
+    wgmma_stage,
 )
-from ...collective.tile import cluster as clusters
+from ...collective.tile import cluster
 from ...collective.tile.raster import grouped
 from ...isa.dtypes import bf16
-from ...lang import Kernel, kernel, smem
-from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
+from ...lang import Kernel, kernel, ptx, smem
+from ..gemm_mainloop import ConsumerLoop, k_tiles, operand_loads
 from ..other_gpus import other_rungs
 from . import r15_multicast
 from .operands import operands, result
@@ -66,7 +67,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             stages=stages,
             consumers=config.consumers,
             ctas=config.ctas,
-            shared=config.shared,
             a=smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a"),
             b=smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b"),
         )
@@ -76,13 +76,20 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         with producer(warpgroup, config.producer_registers):
             state = ring.producer_state()
             for here in work.tiles():
-                load_tiles(ring, state, A, B, here, count)
+                load_a, load_b = operand_loads(config.ctas, config.shared)
+                for k_tile in ptx.range(count):
+                    with ring.produce(state) as stage:
+                        k = k_tile * tile_k
+                        load_a(stage.a, A, (k, here.row), stage.full)
+                        load_b(stage.b, B, (k, here.column), stage.full)
         for me in each_consumer(warpgroup, config.consumers, config.consumer_registers):
-            state = ring.consumer_state()
+            loop = ConsumerLoop(ring, ring.consumer_state())
             acc = wgmma_accumulators(rows, tile_n)
             for here in work.tiles():
-                multiply_tiles(ring, state, acc, me * rows, count, overwrite=True)
+                for stage, accumulate in loop.stages(count):
+                    wgmma_stage(acc, stage.a.rows(me * rows, rows), stage.b, accumulate=accumulate)
+                loop.drain()
                 store_accumulators(acc, C, here.row + me * rows, here.column, cache="cs")
-        clusters.leave()
+        cluster.leave()
 
     return gemm

@@ -30,12 +30,13 @@ from ...collective import (
     producer,
     warpgroup_index,
     wgmma_accumulators,
+    wgmma_stage,
 )
-from ...collective.tile import cluster as clusters
+from ...collective.tile import cluster
 from ...collective.tile.raster import Order, grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, kernel, ptx, smem
-from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
+from ..gemm_mainloop import ConsumerLoop, k_tiles, operand_loads
 from ..other_gpus import other_rungs
 from . import r16_registers
 from .operands import operands, result_in_boxes
@@ -78,7 +79,6 @@ def cooperative(name: str, config: Config, order: Order, *, matrices: bool) -> K
             stages=stages,
             consumers=config.consumers,
             ctas=config.ctas,
-            shared=config.shared,
             a=smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a"),
             b=smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b"),
         )
@@ -91,17 +91,24 @@ def cooperative(name: str, config: Config, order: Order, *, matrices: bool) -> K
             if config.pdl:
                 ptx.griddepcontrol.wait()
             for here in work.tiles():
-                load_tiles(ring, state, A, B, here, count)
+                load_a, load_b = operand_loads(config.ctas, config.shared)
+                for k_tile in ptx.range(count):
+                    with ring.produce(state) as stage:
+                        k = k_tile * tile_k
+                        load_a(stage.a, A, (k, here.row), stage.full)
+                        load_b(stage.b, B, (k, here.column), stage.full)
             if config.pdl:
                 ptx.griddepcontrol.launch_dependents()
         for me in each_consumer(warpgroup, config.consumers, config.consumer_registers):
             out.begin()
-            state = ring.consumer_state()
+            loop = ConsumerLoop(ring, ring.consumer_state())
             acc = wgmma_accumulators(rows, tile_n)
             for here in work.tiles():
-                multiply_tiles(ring, state, acc, me * rows, count, overwrite=True)
+                for stage, accumulate in loop.stages(count):
+                    wgmma_stage(acc, stage.a.rows(me * rows, rows), stage.b, accumulate=accumulate)
+                loop.drain()
                 out.store(acc, me, here.row + me * rows, here.column)
             out.finish()
-        clusters.leave()
+        cluster.leave()
 
     return gemm

@@ -25,7 +25,6 @@ Seed       no figure in TFLOP/s; *Evolving Ampere to Hopper* and *CUTLASS Ping-P
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from ...collective import (
     Persistent,
@@ -37,12 +36,13 @@ from ...collective import (
     producer,
     warpgroup_index,
     wgmma_accumulators,
+    wgmma_stage,
 )
-from ...collective.tile import cluster as clusters
+from ...collective.tile import cluster
 from ...collective.tile.raster import grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, kernel, ptx, smem
-from ..gemm_mainloop import k_tiles, load_tiles, multiply_tiles
+from ..gemm_mainloop import ConsumerLoop, k_tiles, operand_loads
 from ..other_gpus import other_rungs
 from . import r17_tma_store
 from .operands import operands, result_in_boxes
@@ -81,7 +81,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             stages=stages,
             consumers=1,
             ctas=config.ctas,
-            shared=config.shared,
             a=smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a"),
             b=smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b"),
         )
@@ -95,22 +94,31 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             if config.pdl:
                 ptx.griddepcontrol.wait()
             for here in work.tiles():
-                load_tiles(ring, state, A, B, here, count)
+                load_a, load_b = operand_loads(config.ctas, config.shared)
+                for k_tile in ptx.range(count):
+                    with ring.produce(state) as stage:
+                        k = k_tile * tile_k
+                        load_a(stage.a, A, (k, here.row), stage.full)
+                        load_b(stage.b, B, (k, here.column), stage.full)
             if config.pdl:
                 ptx.griddepcontrol.launch_dependents()
         for me in each_consumer(warpgroup, PLAYERS, config.consumer_registers):
             out.begin()
             state = ring.consumer_state()
+            loop = ConsumerLoop(ring, state)
             acc = wgmma_accumulators(tile_m, tile_n)
             turns.begin(me)
             if me:
                 ring.skip(state, count)
             for here in work.tiles(first=me, every=PLAYERS):
                 turns.wait(me)
-                multiply_tiles(ring, state, acc, 0, count, overwrite=True, issued=partial(turns.pass_on, me))
+                for stage, accumulate in loop.stages(count):
+                    wgmma_stage(acc, stage.a, stage.b, accumulate=accumulate)
+                turns.pass_on(me)
+                loop.drain()
                 ring.skip(state, count)
                 out.store(acc, me, here.row, here.column)
             out.finish()
-        clusters.leave()
+        cluster.leave()
 
     return gemm
