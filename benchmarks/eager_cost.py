@@ -6,8 +6,7 @@
 The other figures are of a kernel that takes a GEMM's arguments (two tensor maps, a pointer, three sizes) and exits at
 once. Queues are emptied between rounds, untimed, so that they never fill. Every figure is over `calls` calls through
 the public call with full validation, over `sets` rotating sets of buffers, the median of fifteen passes. "miss" is the
-first call with each set: checks, tensor maps, layout. `routes` times the prepared launch alone, by ctypes and by
-cuda-bindings; the faster one is to be the default.
+first call with each set: checks, tensor maps, layout. "prepared launch" is the launch alone.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from typing import Any
 
 import torch
 
-from warploom.driver import launch as launching
 from warploom.driver import library
 from warploom.isa.dtypes import bf16, f32, u32
 from warploom.kernels.walkthrough import build_gemm_m64n64
@@ -123,11 +121,7 @@ def main() -> None:
     figures["public call, cluster and PDL"] = _warm(Caller(program(pdl=True, cluster=2)), ours, options.calls)
     stream = torch.cuda.current_stream().cuda_stream
     plan = next(iter(call._plans.values())).launch
-    routes = {}
-    for route in launching.ROUTES:
-        values = [bytes(item) for item in plan._storage]
-        prepared = launching.PreparedLaunch(plan.kernel, plan.grid, plan.block, plan.cluster, 0, values, route=route)
-        routes[route] = per_call(prepared, [(stream,)] * options.sets, options.calls)
+    prepared = per_call(plan, [(stream,)] * options.sets, options.calls)
     ratio = figures["kernel call, out="]["median"] / figures["torch.mm(out=)"]["median"]
     print(
         json.dumps(
@@ -142,7 +136,7 @@ def main() -> None:
                 "unit": "microseconds per call, host side",
                 "figures": figures,
                 "miss_us": round(miss, 2),
-                "routes": routes,
+                "prepared launch": prepared,
                 "ratio_to_torch_mm_out": round(ratio, 3),
                 "target_ratio": 0.6,
             },

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from warploom.driver import cache, turns
+from warploom.driver import cache, folder_lock
 from warploom.driver import compile as compiler
-from warploom.driver.turns import turn
+from warploom.driver.folder_lock import locked
 from warploom.errors import ArgumentError, CacheWarning
 from warploom.settings import config, from_environment
 
@@ -203,8 +203,8 @@ def test_of_two_processes_that_want_the_same_text_one_builds_it(tmp_path, add_te
 
 
 HOLDER = """
-import sys, time; from pathlib import Path; from warploom.driver.turns import turn
-with turn(Path(sys.argv[1])) as held: print(held, flush=True); time.sleep(600)
+import sys, time; from pathlib import Path; from warploom.driver.folder_lock import locked
+with locked(Path(sys.argv[1])) as held: print(held, flush=True); time.sleep(600)
 """
 
 
@@ -220,7 +220,7 @@ def holder(tmp_path):
 
 def test_a_lock_is_waited_for_and_broken_when_its_holder_hangs(tmp_path, holder):
     began = time.monotonic()
-    with turn(tmp_path, patience_s=0.2) as held:
+    with locked(tmp_path, patience_s=0.2) as held:
         assert not held and time.monotonic() - began >= 0.2
     assert holder.poll() is None
 
@@ -228,21 +228,21 @@ def test_a_lock_is_waited_for_and_broken_when_its_holder_hangs(tmp_path, holder)
 def test_a_lock_whose_holder_was_killed_is_free(tmp_path, holder):
     holder.kill()
     holder.wait()
-    with turn(tmp_path, patience_s=0) as held:
+    with locked(tmp_path, patience_s=0) as held:
         assert held
 
 
 def test_a_lock_goes_from_one_to_the_next_also_after_an_error(tmp_path):
-    with pytest.raises(KeyError), turn(tmp_path, patience_s=0):
-        with turn(tmp_path, patience_s=0) as second:
+    with pytest.raises(KeyError), locked(tmp_path, patience_s=0):
+        with locked(tmp_path, patience_s=0) as second:
             assert not second
         raise KeyError
-    with turn(tmp_path, patience_s=0) as held:
+    with locked(tmp_path, patience_s=0) as held:
         assert held
 
 
 def test_where_there_are_no_locks_one_builds_without(cache_dir, compilations, add_text, monkeypatch):
-    monkeypatch.setattr(turns, "fcntl", None)
+    monkeypatch.setattr(folder_lock, "fcntl", None)
     assert compiler.build(add_text).source == "" and len(files(cache_dir)) == 1
 
 

@@ -149,16 +149,16 @@ def test_a_sample_that_does_not_end_is_a_lower_bound_and_one_that_fails_is_none(
 
 
 def test_the_progress_bar_shows_itself_only_on_a_terminal_and_after_a_while(monkeypatch):
-    from warploom.runtime.progress import ProgressBar
+    from warploom.runtime.progress import Progress
 
-    with ProgressBar("k", after_s=0.0) as bar:
+    with Progress("k", after_s=0.0) as bar:
         bar(1, 10)
     assert bar._bar is None
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    with ProgressBar("k", after_s=0.0) as bar:
+    with Progress("k", after_s=0.0) as bar:
         bar(1, 10)
         assert bar._bar is not None
-    with ProgressBar("k", after_s=60.0) as bar:
+    with Progress("k", after_s=60.0) as bar:
         bar(1, 10)
     assert bar._bar is None
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tests.testing.texts import write
 from warploom.cli.app import app
 from warploom.emulator.schedule.exhaustive import Interleavings
-from warploom.runtime.progress import RunsSoFar
+from warploom.runtime.progress import Progress
 from warploom.testing import exhaustive
 
 HEAD = """\
@@ -180,25 +180,18 @@ def test_a_search_that_reaches_its_bound_says_so_and_claims_nothing() -> None:
     assert str(found).startswith("the search is incomplete") and "the bound of 10 was reached" in str(found)
 
 
-@pytest.mark.parametrize(("terminal", "told"), [(True, ["k: 1 runs so far, at most 9; 3 s"]), (False, [])])
-def test_a_search_on_a_terminal_says_how_far_it_is_after_two_seconds(
-    monkeypatch: pytest.MonkeyPatch, terminal: bool, told: list[str]
-) -> None:
-    assert _told(monkeypatch, terminal, at=(1, 3)) == told
+def test_a_search_says_how_far_it_is_after_two_seconds_and_then_every_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _told(monkeypatch, at=(1, 3, 9, 12.9, 15, 20, 25.5)) == [
+        "k: 1 of at most 9, 3 s", "k: 4 of at most 9, 15 s", "k: 6 of at most 9, 26 s",
+    ]  # fmt: skip
 
 
-def test_a_search_without_a_terminal_says_how_far_it_is_every_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = _told(monkeypatch, False, at=(3, 9, 11, 15, 20, 21.5))
-    assert said == ["k: 2 runs so far, at most 9; 11 s", "k: 5 runs so far, at most 9; 22 s"]
-
-
-def _told(monkeypatch: pytest.MonkeyPatch, terminal: bool, at: tuple[float, ...]) -> list[str]:
+def _told(monkeypatch: pytest.MonkeyPatch, at: tuple[float, ...]) -> list[str]:
     """What is shown of a search whose runs end so many seconds after its start."""
     stream = io.StringIO()
-    monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr("sys.stderr", stream)
     times = iter((100.0, *(100.0 + seconds for seconds in at)))
-    with RunsSoFar("k", clock=lambda: next(times)) as tell:
+    with Progress("k", after_s=2.0, every_s=10.0, clock=lambda: next(times)) as tell:
         for number in range(len(at)):
             tell(number, 9)
     return [line.strip() for line in stream.getvalue().replace("\r", "\n").splitlines() if line.strip()]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from .output import console, say, say_error, say_json, say_table
+from .output import say, say_error, say_json, say_table
 
 SUITE_NAMES = "square, llm, small-k, launch, decode, fp8, grouped, fused, overhead"
 
@@ -41,6 +40,7 @@ def bench(
     from ..lab.gpu_stage import GpuStage
     from ..runtime.benchmark.power import PowerMeter, driver_version
     from ..runtime.benchmark.watchdog import Watchdog
+    from ..runtime.progress import Progress
 
     plan = lab.plan(suite, protocol, against, config or (), shapes, data, seconds, launch)
     evidence.check_place(out)
@@ -71,9 +71,8 @@ def bench(
         sys.stdout.flush()
 
     with Watchdog(hang) as watchdog, meter:
-        with progress(as_json) as (start, advance, tell):
-            running = lab.Bench(plan, stage, meter, watchdog, tell, advance)
-            start(running.steps)
+        with Progress(total=plan.steps, every_s=None if as_json else 0.0) as progress:
+            running = lab.Bench(plan, stage, meter, watchdog, progress.say, progress.step)
             results = running.run()
     whole = finish(results)
     _show(whole, results.rows, as_json, out)
@@ -81,35 +80,6 @@ def bench(
         _draw(whole, results.rows, plot)
     if not results.rows:
         raise typer.Exit(1)
-
-
-@contextmanager
-def progress(
-    quiet: bool,
-) -> Iterator[tuple[Callable[[int], None], Callable[[str], None], Callable[[str], None]]]:
-    """(start with a total, advance to a step, say a line): a bar on a terminal, lines on stderr elsewhere."""
-    out = console(stderr=True)
-    if not out.is_terminal:
-        yield (
-            lambda total: None,
-            (lambda what: None) if quiet else (lambda what: print(what, file=sys.stderr, flush=True)),
-            lambda line: print(line, file=sys.stderr, flush=True),
-        )
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=out, transient=True) as bar:
-        task = bar.add_task("", total=1)
-
-        def advance(what: str) -> None:
-            bar.update(task, description=what, advance=1)
-
-        yield (
-            lambda total: bar.update(task, total=total, completed=-1),
-            advance,
-            lambda line: bar.console.print(line, markup=False),
-        )
 
 
 def _show(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json: bool, out: Path | None) -> None:

@@ -11,7 +11,6 @@ import typer
 from rich.table import Table
 
 from ..errors import ArgumentError
-from .bench import progress
 from .output import console, say, say_error, say_json, say_table
 
 
@@ -35,6 +34,7 @@ def ladder(
     from ..driver import library
     from ..lab import evidence, ladder_runner, operands
     from ..runtime.benchmark.power import PowerMeter, driver_version
+    from ..runtime.progress import Progress
 
     chosen = ladder_runner.chosen(rungs)
     if size is not None and size < 1:
@@ -57,13 +57,13 @@ def ladder(
         runs, gpu = ladder_runner.emulated(chosen, size), "emulator"
     rows: list[dict[str, Any]] = []
     meter = PowerMeter()
-    with meter if on_gpu else nullcontext(), progress(as_json) as (start, advance, tell):
-        start(len(chosen))
+    progress = Progress(total=len(chosen), every_s=None if as_json else 0.0)
+    with meter if on_gpu else nullcontext(), progress:
         for rung in chosen:
-            advance(f"rung {rung.number}: {rung.name}")
+            progress.step(f"rung {rung.number}: {rung.name}")
             found = next(runs)
             rows += found
-            tell(_line(found[0]))
+            progress.say(_line(found[0]))
     rows = _gains(rows, on_gpu)
     head = evidence.header("ladder", gpu=gpu, driver=driver_version() if on_gpu else "")
     head |= {**meter.header(), "data": data, "seconds": seconds}

@@ -2,7 +2,7 @@
 
 A file's name is the hash of everything the build depends on; its first line is the hash of the rest, so a file that
 was cut short or changed is seen, thrown away and built anew. It is written under another name and renamed, so that
-no reader ever meets half a file. Of processes that want the same thing one builds and the others wait (`turns`). What
+no reader ever meets half a file. Of processes that want the same thing one builds and the others wait (`locked`). What
 was not used for longest goes where the folder grows beyond `config.cache_mb`. The folder belongs to the user alone
 (0700): a cubin is code. Whatever is wrong with the disk is a CacheWarning; the build goes on without it.
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from ..errors import CacheWarning
 from ..settings import config
-from . import turns
+from .folder_lock import locked
 from .once import once
 
 _MAGIC = b"warploom-cubin-1 "
@@ -95,7 +95,7 @@ class DiskCache:
         if not ready:
             yield
             return
-        with turns.turn(self._path(key).parent):
+        with locked(self._path(key).parent):
             yield
 
     def write(self, key: str, entry: Entry) -> None:

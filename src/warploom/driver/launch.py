@@ -1,9 +1,8 @@
 """A launch that is ready to go: everything the driver needs is laid out once, and enqueued again and again.
 
-There are two ways to cuLaunchKernelEx: `cuda-bindings`, and libcuda by ctypes with the C structures built once.
-`benchmarks/eager_cost.py` measures both; ctypes is the default. Nothing here changes after it was built except the
-table of streams, which only grows, so threads and streams may share a launch; nothing allocates on the GPU or waits,
-so it may be captured.
+cuLaunchKernelEx is called in libcuda by ctypes, with the C structures built once. A launch never changes after it was
+built, except that its table of streams grows, so threads and streams may share it. It neither allocates GPU memory nor
+waits, so it may be captured.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from typing import Any
 from ..errors import DriverError
 from .library import INVALID_CONTEXT, INVALID_HANDLE, Library, load
 from .module import LoadedKernel
-
-ROUTES = ("ctypes", "bindings")
 
 _CLUSTER_DIMENSION = 4
 _PROGRAMMATIC_STREAM_SERIALIZATION = 6
@@ -52,7 +49,6 @@ class PreparedLaunch:
     Args:
         values: the bytes of each parameter, in order.
         describe: the arguments in words, for an error.
-        route: "ctypes" or "bindings".
     """
 
     __slots__ = (
@@ -68,7 +64,6 @@ class PreparedLaunch:
         "kernel",
         "library",
         "pdl",
-        "route",
     )
 
     def __init__(
@@ -82,18 +77,15 @@ class PreparedLaunch:
         *,
         pdl: bool = False,
         describe: str = "",
-        route: str = "ctypes",
         library: Library | None = None,
     ) -> None:
-        if route not in ROUTES:
-            raise ValueError(f"route is one of {ROUTES}, not {route!r}")
         self.kernel, self.grid, self.block, self.cluster = kernel, grid, block, cluster
-        self.dynamic_smem, self.pdl, self.describe, self.route = dynamic_smem, pdl, describe, route
+        self.dynamic_smem, self.pdl, self.describe = dynamic_smem, pdl, describe
         self.library = library or load()
         self._storage = [ctypes.create_string_buffer(value, max(len(value), 1)) for value in values]
         self._parameters = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(item) for item in self._storage))
         self.calls: dict[int, Callable[[], Any]] = {}
-        self._call = self.library.native.cuLaunchKernelEx if route == "ctypes" else self.library.cuda.cuLaunchKernelEx
+        self._call = self.library.native.cuLaunchKernelEx
 
     def __call__(self, stream: int) -> None:
         """Enqueue it on a raw stream. Raises DriverError, with CUDA's error name, where the driver refuses."""
@@ -107,15 +99,14 @@ class PreparedLaunch:
         values = [changes.get(number, item.raw) for number, item in enumerate(self._storage)]
         return PreparedLaunch(
             self.kernel, self.grid, self.block, self.cluster, self.dynamic_smem, values, pdl=self.pdl,
-            describe=self.describe, route=self.route, library=self.library,
+            describe=self.describe, library=self.library,
         )  # fmt: skip
 
     def _ready(self, stream: int) -> Callable[[], Any]:
         """The driver's call with all its arguments, kept for this stream."""
-        made = self._native_arguments(stream) if self.route == "ctypes" else self._bound_arguments(stream)
-        return self.calls.setdefault(stream, partial(self._call, *made))
+        return self.calls.setdefault(stream, partial(self._call, *self._arguments(stream)))
 
-    def _native_arguments(self, stream: int) -> tuple[Any, ...]:
+    def _arguments(self, stream: int) -> tuple[Any, ...]:
         attributes = self._attributes()
         config = LaunchConfig(
             (ctypes.c_uint32 * 3)(*self.grid),
@@ -142,40 +133,15 @@ class PreparedLaunch:
                 attribute.value[at] = word
         return attributes
 
-    def _bound_arguments(self, stream: int) -> tuple[Any, ...]:
-        cuda = self.library.cuda
-        config = cuda.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = self.block
-        config.sharedMemBytes = self.dynamic_smem
-        config.hStream = cuda.CUstream(stream)
-        attributes = []
-        if self.cluster != (1, 1, 1):
-            attribute = cuda.CUlaunchAttribute()
-            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            shape = attribute.value.clusterDim
-            shape.x, shape.y, shape.z = self.cluster
-            attributes.append(attribute)
-        if self.pdl:
-            attribute = cuda.CUlaunchAttribute()
-            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-            attribute.value.programmaticStreamSerializationAllowed = 1
-            attributes.append(attribute)
-        config.numAttrs = len(attributes)
-        config.attrs = attributes
-        return config, cuda.CUfunction(self.kernel.function), ctypes.addressof(self._parameters), 0
-
-    def check(self, result: Any, stream: int) -> None:
-        """What the driver answered to a call on this stream. Raises DriverError where it refused."""
-        status = int(result[0]) if isinstance(result, tuple) else int(result)
+    def check(self, status: int, stream: int) -> None:
+        """Raise DriverError if the driver refused a call on this stream. status: its answer."""
         if status == 0:
             return
         library, kernel = self.library, self.kernel
         if status in (INVALID_CONTEXT, INVALID_HANDLE) and library.current_context()[0] != kernel.context:
             # this thread has no context yet, or another GPU's: nothing was enqueued, try again in the kernel's own
             with library.activated(kernel.device):
-                retried = self.calls[stream]()
-                status = int(retried[0]) if isinstance(retried, tuple) else int(retried)
+                status = self.calls[stream]()
             if status == 0:
                 return
         raise self._error(status, stream)

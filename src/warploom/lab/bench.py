@@ -58,6 +58,12 @@ class Plan:
     launch: str = "graph"
     rounds: int = 0
 
+    @property
+    def steps(self) -> int:
+        """How many steps a run has: a contender's preparation, or a measurement."""
+        measurements = len(self.protocols) if self.suite.method == "products" else 1
+        return len(self.problems) * (len(self.contenders) + measurements)
+
 
 def plan(
     suite: str,
@@ -168,15 +174,6 @@ class Bench:
         self.plan, self.stage, self.meter, self.watchdog = plan, stage, meter, watchdog
         self.say, self.advance = say, advance
         self.results = Results()
-
-    @property
-    def steps(self) -> int:
-        """How often `advance` will be called."""
-        return len(self.plan.problems) * (len(self.plan.contenders) + self._measurements)
-
-    @property
-    def _measurements(self) -> int:
-        return len(self.plan.protocols) if self.plan.suite.method == "products" else 1
 
     def run(self) -> Results:
         """Measure everything. Errors of one contender cost its rows only."""

@@ -7,17 +7,18 @@ the package (`choice.Tables`), and from then on it is what `matmul` runs.
 
 from __future__ import annotations
 
-import random
-import statistics
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError, NoGpuError, WarploomError
 from ..isa import dtypes
 from ..isa.dtypes import s8
 from ..kernels.hopper.decode_config import DecodeConfig
+from ..runtime.benchmark.gpu import CudaTimer, Rotation
+from ..runtime.benchmark.protocols import interleaved
+from ..runtime.progress import Progress
 from ..settings import config as settings
 from .candidates import AnyConfig, candidates
 from .model import ranked
@@ -29,7 +30,7 @@ from .spec.scales import BLOCK
 TOP = 10
 """Candidates that are timed unless said otherwise; all small-M ones are."""
 ROUNDS = 9
-SLICE_US = 6000.0
+SLICE_S = 0.006
 """About how long one candidate runs in each round."""
 ROTATED_BYTES = 160e6
 """Operands are rotated through at least this much memory: more than twice the L2 of an H200."""
@@ -101,8 +102,9 @@ def tune(
     found = select(problem, where, top)
     if before not in found:
         found.insert(0, before)
-    with bar(f"tuning {problem.describe()}", len(found) * (rounds + 1), progress) as step:
-        times, failed = (timer or time_on_gpu)(problem, found, device, rounds, step)
+    title, steps = f"tuning {problem.describe()}", len(found) * (rounds + 1)
+    with Progress(title, steps, after_s=0.0 if progress else float("inf")) as shown:
+        times, failed = (timer or time_on_gpu)(problem, found, device, rounds, shown.step)
     if not times:
         raise ArgumentError("no candidate could be timed", got="; ".join(f"{k}: {v}" for k, v in failed.items()))
     order = sorted(times, key=lambda config: times[config])
@@ -152,35 +154,10 @@ def time_on_gpu(
             ready[config] = call
         except WarploomError as error:
             failed[config.name()] = error.what
-        step()
-    calls = {config: max(1, int(SLICE_US / max(_once(call, device), 1.0))) for config, call in ready.items()}
-    readings: dict[AnyConfig, list[float]] = {config: [] for config in ready}
-    order = list(ready)
-    draw = random.Random(0)
-    for _ in range(rounds):
-        draw.shuffle(order)
-        for config in order:
-            readings[config].append(_time(ready[config], calls[config], device))
-            step()
-    return {config: statistics.median(times) for config, times in readings.items()}, failed
-
-
-def _time(call: Callable[[int], Any], calls: int, device: int) -> float:
-    """Microseconds of a call, by events around `calls` of them."""
-    import torch
-
-    with torch.cuda.device(device):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for at in range(calls):
-            call(at)
-        end.record()
-        end.synchronize()
-    return start.elapsed_time(end) * 1000 / calls
-
-
-def _once(call: Callable[[int], Any], device: int) -> float:
-    return min(_time(call, 4, device) for _ in range(2))
+    timer, named = CudaTimer(device), {config.name(): config for config in ready}
+    calls = {name: Rotation([partial(ready[config], at) for at in range(len(sets))]) for name, config in named.items()}
+    spreads = interleaved(calls, timer, rounds, SLICE_S, watch=lambda name, counting: step())
+    return {named[name]: spread.median * 1e6 for name, spread in spreads.items()}, failed
 
 
 def operands(problem: Problem, device: int) -> list[dict[str, Any]]:
@@ -239,26 +216,6 @@ def caller(problem: Problem, config: AnyConfig, sets: list[dict[str, Any]]) -> C
         return matmul(**sets[at % len(sets)], config=config)
 
     return call
-
-
-# -- the bar -------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def bar(title: str, total: int, shown: bool) -> Iterator[Callable[[], None]]:
-    """A progress bar on stderr; gives a function that moves it by one."""
-    import sys
-
-    if not shown or not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda: progress.advance(task)
 
 
 __all__ = ["Tuned", "select", "tune"]

@@ -19,7 +19,7 @@ from .bind import Bound, Shape, Value, bind
 from .dispatch import Call, complete, look, named_views, place, sort_out
 from .machine import Machine, for_arch
 from .program import HasProgram, Program, program_of
-from .progress import ProgressBar, RunsSoFar
+from .progress import Progress
 from .tensor_map import TensorMap
 from .validate import whole
 
@@ -178,7 +178,7 @@ def run(
         return time.perf_counter() - started
 
     estimates.refuse_if_long(estimates.estimate(_clusters(bound), sample), settings.limit_s, program.title)
-    with ProgressBar(program.title, settings.progress_after_s) as bar:
+    with Progress(f"emulating {program.title}", after_s=settings.progress_after_s) as bar:
         most = settings.max_steps if max_steps is None else max_steps
         pair = usual
         tried: tuple[tuple[str, int], ...] = ()
@@ -187,7 +187,7 @@ def run(
             pair, tried = found.failing or usual, found.tried
         interleavings = None
         if schedule == EXHAUSTIVE:
-            with RunsSoFar(program.title) as told:
+            with Progress(f"{program.title}, interleavings", after_s=2.0, every_s=10.0) as told:
                 interleavings = exhaustive.search(
                     lambda choose: launch(_values(bound, copy=True), most, None, None, usual, choose=choose),
                     exhaustive.BOUND if runs is None else whole(runs, "bound"),

@@ -1,8 +1,4 @@
-"""What an emulation that lasts shows of its progress, on stderr and only after a while.
-
-A single run has a bar, on a terminal alone. A search of all interleavings, which may take minutes, says how many runs
-are over: in one line on a terminal, in a line every ten seconds elsewhere.
-"""
+"""How far something is that takes a while, on stderr: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,18 +9,33 @@ from types import TracebackType
 from typing import Any
 
 
-class ProgressBar:
-    """Called with (done, total) by the emulator; shows itself once `after_s` seconds have passed."""
+class Progress:
+    """`with Progress("tuning", total=12) as progress: … progress.step()`.
 
-    def __init__(self, title: str, after_s: float) -> None:
-        self._title = title
-        self._after_s = after_s
-        self._started = time.monotonic()
+    Args:
+        title: what goes on.
+        total: how many steps there are, at most.
+        after_s: seconds before anything is shown.
+        every_s: without a terminal: seconds from line to line; 0: a line for each step; None: no lines.
+    """
+
+    def __init__(
+        self,
+        title: str = "",
+        total: int = 1,
+        *,
+        after_s: float = 0.0,
+        every_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._title, self._total, self._done = title, total, 0
+        self._clock, self._every_s = clock, every_s
+        self._started, self._next = clock(), after_s
+        self._terminal = sys.stderr.isatty()
         self._bar: Any = None
         self._task: Any = None
-        self._wanted = sys.stderr.isatty()
 
-    def __enter__(self) -> ProgressBar:
+    def __enter__(self) -> Progress:
         return self
 
     def __exit__(
@@ -34,60 +45,42 @@ class ProgressBar:
             self._bar.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        if not self._wanted or time.monotonic() - self._started < self._after_s:
-            return
-        if self._bar is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        """So many steps of so many are done."""
+        self._done, self._total = done, total
+        self._show(f"{self._title}: {done} of at most {total}")
 
-            self._bar = Progress(
-                TextColumn("emulating {task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task(self._title, total=total)
-            self._bar.start()
-        self._bar.update(self._task, completed=done, total=total)
+    def step(self, title: str = "") -> None:
+        """The next step begins. title: what it does."""
+        self._done += 1
+        if title:
+            self._title = title
+        self._show(title)
 
+    def say(self, line: str) -> None:
+        """Print a line, above the bar if there is one."""
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False)
+        else:
+            print(line, file=sys.stderr, flush=True)
 
-class RunsSoFar:
-    """Called with (runs, bound) between the runs of a search of all interleavings; says so on stderr."""
-
-    AFTER_S = 2.0
-    """On a terminal: how long nothing is shown."""
-    EVERY_S = 10.0
-    """Elsewhere: seconds from line to line."""
-    REFRESH_S = 0.2
-
-    def __init__(self, title: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._title = title
-        self._clock = clock
-        self._started = clock()
-        self._in_place = sys.stderr.isatty()
-        self._next = self.AFTER_S if self._in_place else self.EVERY_S
-        self._width = 0
-
-    def __enter__(self) -> RunsSoFar:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._width:
-            print("\r" + " " * self._width + "\r", end="", file=sys.stderr, flush=True)
-
-    def __call__(self, runs: int, bound: int) -> None:
+    def _show(self, line: str) -> None:
         passed = self._clock() - self._started
         if passed < self._next:
             return
-        line = f"{self._title}: {runs} runs so far, at most {bound}; {passed:.0f} s"
-        if self._in_place:
-            self._next = passed + self.REFRESH_S
-            self._width = max(self._width, len(line))
-            print("\r" + line.ljust(self._width), end="", file=sys.stderr, flush=True)
-        else:
-            self._next = passed + self.EVERY_S
-            print(line, file=sys.stderr, flush=True)
+        if self._terminal:
+            self._draw()
+        elif self._every_s is not None and line:
+            self._next = passed + self._every_s
+            self.say(f"{line}, {passed:.0f} s" if self._every_s else line)
+
+    def _draw(self) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import Progress as Bar
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Bar(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True)
+            self._task = self._bar.add_task(self._title, total=self._total)
+            self._bar.start()
+        self._bar.update(self._task, description=self._title, completed=self._done, total=self._total)

@@ -1,8 +1,8 @@
-"""One process at a time: who builds, and who waits for the result.
+"""A lock on a folder of the cache, so that one process builds and the others wait for its result.
 
-The lock is the kernel's (`flock` of the folder itself): it leaves no file behind, and that of a process that died is
-free at once. One that is held by a process that hangs is broken after a while: whoever waited builds by himself, which
-costs a build and does no harm. Where there is no such lock (Windows, some network disks) nobody waits at all.
+The lock is `flock` on the folder itself: unlike a lock file (the package filelock) it leaves nothing behind, and the
+system frees it when its process dies. A process that hangs holds it for `PATIENCE_S` at most; the waiter then builds it
+itself, which costs a build and does no harm. Without such locks (Windows, some network disks) nobody waits.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ except ImportError:  # Windows
     fcntl = None
 
 PATIENCE_S = 120.0
-"""How long to wait for a process that builds before building by oneself: many times what ptxas needs for a kernel."""
+"""Longest wait for another process that builds: many times what ptxas needs for a kernel."""
 _SHORTEST_S, _LONGEST_S = 0.002, 0.05
 
 
 @contextmanager
-def turn(folder: Path, patience_s: float | None = None) -> Iterator[bool]:
-    """Hold the folder's lock inside the `with`; gives whether it is held. Waits for another process that holds it.
+def locked(folder: Path, patience_s: float | None = None) -> Iterator[bool]:
+    """Hold the folder's lock inside the `with`, after waiting for whoever holds it; yields whether it is held.
 
-    Not held after `patience_s` seconds (PATIENCE_S by default), or where the folder or its disk has no locks: then
-    the block runs all the same.
+    It is not held after `patience_s` seconds (PATIENCE_S by default), or if the disk has no locks; the block runs
+    anyway.
     """
     try:
         handle = os.open(folder, os.O_RDONLY) if fcntl is not None else -1
