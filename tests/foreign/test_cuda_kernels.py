@@ -52,6 +52,7 @@ def test_tiled_product_on_cuda_cores(entry: str, dtype: type, tile: int, m: int,
     np.testing.assert_allclose(c, expected, rtol=1e-5 if dtype is np.float32 else 1e-13, atol=1e-5)
 
 
+@pytest.mark.sample(2, full=4)
 @schedules
 @pytest.mark.parametrize("entry, dtype", [("gemm_bf16", ml_dtypes.bfloat16), ("gemm_f16", np.float16)])
 def test_product_with_cp_async_and_mma(entry: str, dtype: type, schedule: str, seed: int) -> None:
@@ -62,6 +63,7 @@ def test_product_with_cp_async_and_mma(entry: str, dtype: type, schedule: str, s
     np.testing.assert_allclose(c, a.astype(float) @ b.astype(float).T, rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.sample(2, full=4)
 @schedules
 @pytest.mark.parametrize("k_tiles", [1, 5])
 def test_product_with_tma_and_wgmma(k_tiles: int, schedule: str, seed: int) -> None:
@@ -80,6 +82,7 @@ def test_product_with_tma_and_wgmma(k_tiles: int, schedule: str, seed: int) -> N
 
 
 @targets_of("barriers")
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_a_cuda_barrier_hands_buffers_over(target: str, schedule: str, seed: int) -> None:
     values, sums = normal(5, 128), np.zeros(128, np.float32)
@@ -88,6 +91,7 @@ def test_a_cuda_barrier_hands_buffers_over(target: str, schedule: str, seed: int
 
 
 @targets_of("barriers")
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_a_cuda_pipeline_of_the_whole_block(target: str, schedule: str, seed: int) -> None:
     values, out = normal(5, 64), np.zeros((5, 64), np.float32)
@@ -96,6 +100,7 @@ def test_a_cuda_pipeline_of_the_whole_block(target: str, schedule: str, seed: in
 
 
 @targets_of("barriers")
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_a_cuda_pipeline_with_a_producer_and_consumers(target: str, schedule: str, seed: int) -> None:
     values, out = normal(7, 32, 4), np.zeros((7, 32, 4), np.float32)
@@ -104,6 +109,7 @@ def test_a_cuda_pipeline_with_a_producer_and_consumers(target: str, schedule: st
 
 
 @targets_of("barriers")
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_a_thread_s_own_pipeline_and_a_copy_on_a_barrier(target: str, schedule: str, seed: int) -> None:
     values, out = np.arange(128, dtype=np.int32), np.zeros(64, np.int32)
@@ -114,6 +120,7 @@ def test_a_thread_s_own_pipeline_and_a_copy_on_a_barrier(target: str, schedule: 
 # -- clusters ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_a_histogram_spread_over_a_cluster(schedule: str, seed: int) -> None:
     values = np.random.default_rng(0).integers(0, 256, 3000, dtype=np.int32)
@@ -123,6 +130,7 @@ def test_a_histogram_spread_over_a_cluster(schedule: str, seed: int) -> None:
     assert np.array_equal(bins, np.bincount(values, minlength=256))
 
 
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_each_cta_of_a_cluster_writes_its_neighbour(schedule: str, seed: int) -> None:
     values, out = np.arange(4 * 64, dtype=np.float32), np.zeros(4 * 64, np.float32)
@@ -184,6 +192,7 @@ def test_layer_norm(target: str) -> None:
 
 
 @targets_of("grid")
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_the_last_block_adds_up_what_all_have_written(target: str, schedule: str, seed: int) -> None:
     values = normal(5000)
@@ -195,6 +204,7 @@ def test_the_last_block_adds_up_what_all_have_written(target: str, schedule: str
 
 
 @targets_of("grid")
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_a_lock_lets_one_block_in_at_a_time(target: str, schedule: str, seed: int) -> None:
     lock, total, largest, longest = np.zeros(1, np.int32), np.zeros(1), np.zeros(1), np.zeros(1, np.uint64)
@@ -205,6 +215,7 @@ def test_a_lock_lets_one_block_in_at_a_time(target: str, schedule: str, seed: in
 
 
 @targets_of("grid")
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_blocks_that_wait_for_the_block_before(target: str, schedule: str, seed: int) -> None:
     values, out, flags = np.arange(6 * 32, dtype=np.int32), np.zeros(6, np.int32), np.zeros(6, np.int32)
@@ -245,6 +256,7 @@ def test_opaque_fragments(entry: str, shape: tuple[int, int, int], layouts: str,
     assert np.array_equal(d.T.astype(float), 2 * (a.astype(float) @ b.astype(float)) + c[:, :n].astype(float))
 
 
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_tiled_product_of_opaque_fragments(schedule: str, seed: int) -> None:
     m, n, k = 128, 64, 80
@@ -257,6 +269,7 @@ def test_tiled_product_of_opaque_fragments(schedule: str, seed: int) -> None:
 
 
 @targets_of("library")
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_block_wide_scan_sort_and_reduction_of_cub(target: str, schedule: str, seed: int) -> None:
     random = np.random.default_rng(0)
@@ -272,6 +285,7 @@ def test_block_wide_scan_sort_and_reduction_of_cub(target: str, schedule: str, s
 
 
 @targets_of("library")
+@pytest.mark.sample(2, full=4)
 @schedules
 def test_all_threads_of_a_grid_wait_for_each_other(target: str, schedule: str, seed: int) -> None:
     count, largest, after = np.zeros(1, np.int32), np.zeros(1, np.float32), np.zeros(3 * 64, np.int32)

@@ -74,6 +74,7 @@ def test_any_groups(sizes: list[int], n: int, k: int):
     check(SMALL, *contiguous(sizes), n=8 * n, k=8 * k, schedule="random")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("config", CHOICES, ids=Config.name)
 @pytest.mark.parametrize("limits", ["offsets", "sizes", "bounds"])
 def test_every_tile_that_may_be_chosen_fits_with_every_end(config: Config, limits: str):

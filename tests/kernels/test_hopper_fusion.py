@@ -67,6 +67,7 @@ def test_products_of_integers(out, fusion: Fusion):
     run(SMALL["cooperative"], fusion, Product(s8, s8, out), 130, 144, 128)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("tile_n", [8, 24, 176, 208, 256])
 def test_widths_that_are_no_whole_boxes(tile_n: int):
     fusion = Fusion(bias="column", gate=True)
@@ -97,6 +98,7 @@ def test_large_tiles_with_an_end_are_built_without_spills_and_remarks(config: st
     assert (resources.spill_stores, resources.spill_loads) == (0, 0)
 
 
+@pytest.mark.sample(1)
 @pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
 @pytest.mark.parametrize("product", [Product(e4m3, e4m3), Product(e4m3, e4m3, e4m3), Product(out=f32)], ids=str)
 def test_scaled_eight_bit_products_are_built_without_spills(product: Product):

@@ -63,6 +63,7 @@ def run(config: Config, m: int, n: int, k: int, product: Product = Product(), **
     return report.outputs[0], distance(report.outputs[0], a.astype(np.float64) @ b.astype(np.float64).T)
 
 
+@pytest.mark.sample(11)
 @FORMS
 @pytest.mark.parametrize(
     ("m", "n", "k"), [(64, 64, 64), (1, 8, 8), (700, 200, 200), pytest.param(1300, 136, 328, marks=SLOW)]
@@ -95,6 +96,7 @@ def test_operands_may_be_contiguous_in_either_dimension(form: str, majors: str):
     assert run(SMALL[form], 600, 136, 136, Product(a_major=a_major, b_major=b_major))[1] < BOUND
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("form", ["cooperative", "ping_pong", "staggered"])
 @pytest.mark.parametrize("types", [(e4m3, e4m3), (e5m2, e4m3), (f16, f16), (tf32, tf32)], ids=str)
 def test_every_type_the_tensor_core_has(form: str, types: tuple[DType, DType]):
@@ -111,6 +113,7 @@ def test_sums_of_integers_are_exchanged_by_the_tail_too(form: str):
     np.testing.assert_array_equal(report.outputs[0], a.astype(np.int32) @ b.astype(np.int32).T)
 
 
+@pytest.mark.full
 @given(
     form=st.sampled_from(sorted(SMALL)), m=st.integers(1, 700), n=st.integers(1, 40), k=st.integers(1, 40),
     group=st.integers(1, 5), seed=st.integers(0, 9),
@@ -131,6 +134,7 @@ LARGE = [
 ]  # fmt: skip
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("config", LARGE, ids=Config.name)
 def test_large_tiles_are_built_without_spills_and_remarks(config: Config):
     if toolchain.ptxas() is None:
