@@ -29,7 +29,7 @@ class Operands:
     """One set of arrays of a problem (torch tensors).
 
     Attributes:
-        a: (M, K); b: (N, K), or (experts, N, K) for a grouped product.
+        a: (M, K); b: (N, K), or (experts, N, K) for a grouped product; both as views of what lies in memory.
         out: (M, N).
         scale_a, scale_b: f32: one number each, (M, 1) and (N, 1), or (M, K / 128), whose columns are contiguous, and
             (N / 128, K / 128).
@@ -82,6 +82,10 @@ def make(problem: Problem, data: str = "normal", sets: int = 1, device: str = "c
         a, scale_a = quantised(values(problem.m, problem.k), problem.scales, types[problem.dtype], "a")
         if problem.scales == "block128":
             scale_a = scale_a.T.contiguous().T  # along m in memory, the layout that all contenders take
+        if problem.layout == "nt":
+            a = a.T.contiguous().T
+        if problem.layout != "tn":
+            b = b.T.contiguous().T
         made = Operands(a, b, torch.empty(problem.m, problem.n, dtype=types[problem.out], device=device),
                         scale_a, scale_b)  # fmt: skip
         if problem.kind == "gelu":

@@ -12,6 +12,9 @@ from ..errors import ArgumentError
 BYTES = {"f32": 4, "bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1, "s8": 1, "s32": 4}
 KINDS = ("gemm", "gelu", "swiglu", "grouped")
 SCALES = ("", "tensor", "row", "block128")
+LAYOUTS = {"forward": "tn", "input-gradient": "nn", "weight-gradient": "nt"}
+"""The directions of a linear layer, and how its operands lie in memory: "tn": A (M, K) and B (N, K), contiguous in k;
+"nn": B contiguous in n; "nt": A contiguous in m and B in n."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Problem:
             rows of A has a B of its own.
         scales: of fp8 operands: "tensor", "row" or "block128"; "" without.
         rows: of each expert, for a grouped product.
+        layout: of `LAYOUTS`, how A and B lie in memory; their shapes are the same.
     """
 
     m: int
@@ -36,6 +40,7 @@ class Problem:
     kind: str = "gemm"
     scales: str = ""
     rows: tuple[int, ...] = ()
+    layout: str = "tn"
 
     @property
     def products(self) -> int:
@@ -56,7 +61,8 @@ class Problem:
     @property
     def shape(self) -> str:
         """ "8192x8192x8192", with what else tells it from others of the same size."""
-        extra = [word for word in (self.kind if self.kind != "gemm" else "", self.scales) if word]
+        kind, layout = self.kind if self.kind != "gemm" else "", self.layout if self.layout != "tn" else ""
+        extra = [word for word in (kind, self.scales, layout) if word]
         experts = [f"{len(self.rows)} experts" + ("" if len(set(self.rows)) == 1 else ", skewed")] if self.rows else []
         return " ".join([f"{self.m}x{self.n}x{self.k}", *extra, *experts])
 
@@ -68,7 +74,7 @@ class Problem:
         for name in ("kind", "scales"):
             if values[name] in ("gemm", ""):
                 del values[name]
-        return {**values, "layout": "tn"}
+        return values
 
 
 def parse_shapes(text: str, like: Problem) -> tuple[Problem, ...]:

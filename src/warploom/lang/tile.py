@@ -39,12 +39,14 @@ class Tile:
             writes an element has read that input's before, and nobody else reads it.
         overhang: whoever calls sees to it that nobody else uses what lies behind a row, up to whole 16 bytes: tensor
             stores write it (docs/measured-facts.md).
+        clipped: the box of its tensor map is cut to the array's rows (`runtime.TiledMap`): rows of a box that lie
+            outside the array cost TMA five times as much as rows inside.
     """
 
     def __init__(
         self, *shape_and_dtype: Dimension | DType, box: tuple[int, ...] | None = None, swizzle: str = "NONE",
         multiple: tuple[int, ...] = (), order: str = "C", layout: SharedLayout | None = None, inout: bool = False,
-        over: str = "", overhang: bool = False,
+        over: str = "", overhang: bool = False, clipped: bool = False,
     ) -> None:  # fmt: skip
         if len(shape_and_dtype) < 2:
             raise TraceError("a Tile needs its extents and its type", expected="Tile(M, N, f32)", got=shape_and_dtype)
@@ -66,6 +68,7 @@ class Tile:
         self.inout = inout
         self.over = over
         self.overhang = overhang
+        self.clipped = clipped
         for extent, divisor in zip(self.shape, self.multiple, strict=False):
             if isinstance(extent, int) and extent % divisor:
                 raise ArgumentError(
@@ -78,7 +81,7 @@ class Tile:
     @classmethod
     def wgmma_a(
         cls, rows: Dimension, columns: Dimension, dtype: DType, *, tile_m: int, tile_k: int, major: str = "K",
-        swizzle: str | None = None, ragged: bool = False,
+        swizzle: str | None = None, ragged: bool = False, clipped: bool = False,
     ) -> Tile:  # fmt: skip
         """The left operand of a matrix product, loaded in tiles of tile_m x tile_k.
 
@@ -88,19 +91,20 @@ class Tile:
             major: which dimension of the product is contiguous in memory.
             swizzle: as in `smem.wgmma_tile`.
             ragged: sizes need not be divisible by the tile; TMA fills with zeros.
+            clipped: boxes are cut to the array's rows (see `Tile`).
         """
-        return cls._operand(rows, columns, dtype, tile_m, tile_k, major, swizzle, ragged)
+        return cls._operand(rows, columns, dtype, tile_m, tile_k, major, swizzle, ragged, clipped)
 
     @classmethod
     def wgmma_b(
         cls, rows: Dimension, columns: Dimension, dtype: DType, *, tile_n: int, tile_k: int, major: str = "MN",
-        swizzle: str | None = None, ragged: bool = False,
+        swizzle: str | None = None, ragged: bool = False, clipped: bool = False,
     ) -> Tile:  # fmt: skip
         """The right operand of a matrix product, loaded in tiles of tile_k x tile_n.
 
         `rows` x `columns` is the stored array: K x N for major "MN" (the default), N x K for "K". Else as `wgmma_a`.
         """
-        return cls._operand(rows, columns, dtype, tile_n, tile_k, major, swizzle, ragged)
+        return cls._operand(rows, columns, dtype, tile_n, tile_k, major, swizzle, ragged, clipped)
 
     @classmethod
     def operand(
@@ -135,13 +139,13 @@ class Tile:
     @classmethod
     def _operand(
         cls, rows: Dimension, columns: Dimension, dtype: DType, tile_rows: int, tile_k: int, major: str,
-        swizzle: str | None, ragged: bool,
+        swizzle: str | None, ragged: bool, clipped: bool,
     ) -> Tile:  # fmt: skip
         stored = (tile_rows, tile_k) if major != "MN" else (tile_k, tile_rows)
         layout = operand_layout(dtype, stored, major, swizzle)
         return cls(
             rows, columns, dtype, box=layout.box, swizzle=layout.swizzle.value, multiple=() if ragged else stored,
-            order="rows", layout=layout,
+            order="rows", layout=layout, clipped=clipped,
         )  # fmt: skip
 
     def __repr__(self) -> str:
@@ -252,7 +256,7 @@ class ArrayHandle:
             )
         parameter = f"map_{self.name}" + ("" if box == own else "_" + "x".join(map(str, box)))
         self.uses.add("map")
-        self.maps[parameter] = TiledMap(box, self.spec.swizzle)
+        self.maps[parameter] = TiledMap(box, self.spec.swizzle, clipped=self.spec.clipped)
 
         def make() -> TensorMap:
             trace = self.trace

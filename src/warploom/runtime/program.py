@@ -37,6 +37,8 @@ class TiledMap:
         swizzle: "NONE", "32B", "64B" or "128B".
         element_strides, interleave, oob_fill, l2_promotion: as in `isa.tensor_map.TensorMapSpec`.
         dtype: element type of the map if not the array's (fp8 bytes copied as u8, for instance).
+        clipped: the box is cut to the array in every dimension but the innermost, so that a copy from the array's
+            start never reaches behind its end. The kernel computes the bytes of a copy from the array's sizes.
     """
 
     box: tuple[int, ...]
@@ -46,6 +48,7 @@ class TiledMap:
     oob_fill: str = "ZERO"
     l2_promotion: str = "NONE"
     dtype: DType | None = None
+    clipped: bool = False
 
     def __call__(self, shape: Sequence[int], strides: Sequence[int], dtype: DType) -> TensorMapSpec:
         """The map of an array. shape: outermost first; strides: bytes, outermost first.
@@ -53,11 +56,14 @@ class TiledMap:
         The innermost dimension is the last one of the array, which must be contiguous; an array whose *first*
         dimension is the contiguous one (a transposed view) is to be transposed by the caller.
         """
+        box = self.box
+        if self.clipped:
+            box = (box[0], *(min(extent, size) for extent, size in zip(box[1:], shape[-2::-1], strict=True)))
         return TensorMapSpec.tiled(
             shape,
             strides,
             self.dtype or dtype,
-            self.box,
+            box,
             swizzle=self.swizzle,
             element_strides=self.element_strides,
             interleave=self.interleave,

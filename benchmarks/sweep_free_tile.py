@@ -1,0 +1,389 @@
+"""Free tiles beside cuBLAS and today's choice, on products drawn from public models: what their choice is fitted to.
+
+    python benchmarks/sweep_free_tile.py --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
+        [--dtype bf16|e4m3] [--scales tensor|row] [--shapes 256x6144x4096,...] [--evidence FILE.json]
+
+All kernels are built first, by as many processes as the machine has cores. Then each product: every contender's result
+is held against one accumulated in f64; all that are right are timed interleaved, in short slices, the best of them
+again beside cuBLAS and `warploom.matmul` in longer ones. FOLDER/points.jsonl grows by a line for each product, and a
+run that finds the file goes on behind it. After --seconds no further product is begun. A launch that does not come back
+ends the process (exit code 3), names the kernel in FOLDER/hung.json, and the next run leaves that kernel out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from warploom.errors import WarploomError
+from warploom.kernels.hopper import decode, free_tile, free_tile_choice
+from warploom.kernels.hopper.decode_config import DecodeConfig
+from warploom.kernels.hopper.description import Fusion, Product
+from warploom.kernels.hopper.free_tile_config import FreeTileConfig
+from warploom.lab import catalogue, evidence, timing
+from warploom.lab.bench import Stage
+from warploom.lab.contenders import Prepared, find
+from warploom.lab.operands import Operands
+from warploom.lab.ours import product_of
+from warploom.lab.problem import Problem, parse_shapes
+from warploom.lab.watchdog import Watchdog
+from warploom.runtime import on_gpu
+from warploom.runtime.caller import Caller
+from warploom.runtime.program import Program
+
+SUITE = "sweep-free-tile"
+POINTS, HUNG = "points.jsonl", "hung.json"
+MOST_CANDIDATES, BY_MODEL = 14, 6
+WITHIN = 1.6
+"""What the model expects to take so many times as long as its first is not timed."""
+SWEEP, FINAL = {"rounds": 4, "slice_ms": 6.0}, {"rounds": 8, "slice_ms": 10.0}
+FINALISTS = 4
+LIBRARY, CUBLAS = "library", "cublas"
+AnyConfig = FreeTileConfig | DecodeConfig
+
+
+# -- what is timed -------------------------------------------------------------------------------------------------
+
+
+def candidates(problem: Problem, sms: int = free_tile_choice.SMS) -> list[AnyConfig]:
+    """The configurations worth timing: the model's first ones, the first of each form, and variants of the very first.
+
+    The first of each form are for the fit: a model that only saw its own favourites would never learn of others.
+    """
+    product = product_of(problem)
+    ranked = free_tile_choice.ranked(problem.m, problem.n, problem.k, product, sms)
+    if not ranked:
+        return []
+    best, fastest = ranked[0]
+    chosen: dict[AnyConfig, None] = dict.fromkeys(config for config, _ in ranked[:BY_MODEL])
+    chosen.update(dict.fromkeys(_variants(problem, best)))
+    seen = {_form(config) for config in chosen if isinstance(config, FreeTileConfig)}
+    for config, estimate in ranked:
+        if estimate <= WITHIN * fastest and _form(config) not in seen:
+            seen.add(_form(config))
+            chosen[config] = None
+    return list(chosen)[:MOST_CANDIDATES]
+
+
+def _form(config: FreeTileConfig) -> tuple[object, ...]:
+    return config.swapped, config.tile_m, config.split, config.persistent
+
+
+def _variants(problem: Problem, best: FreeTileConfig) -> Iterator[AnyConfig]:
+    """Of the model's first: with the promise of constant weights; with neighbours together; for few rows, decode."""
+    yield replace(best, constant_weights=True)
+    across = -(-problem.m // best.tokens)
+    if across in (2, 3) and best.split == 1 and not best.persistent:
+        yield replace(best, neighbours=across)
+    if best.blocks == 1 and best.split == 1 and best.k_tiles == 1:
+        yield replace(best, k_tiles=2).filled()
+    if problem.m <= 32:
+        tokens = -(-problem.m // 8) * 8
+        yield replace(best, evict_first=True)
+        for parts, per_sm in ((3, 2), (2, 2)):
+            yield DecodeConfig(tokens=tokens, split=parts, ctas_per_sm=per_sm, prefetch=3).filled()
+
+
+def build(product: Product, fusion: Fusion, config: AnyConfig) -> Program:
+    """The program of a configuration."""
+    if isinstance(config, DecodeConfig):
+        return decode.build(product, config, fusion).program()
+    return free_tile.build(product, config, fusion).program()
+
+
+def built(product: Product, fusion: Fusion, config: AnyConfig, arch: str) -> bytes | str:
+    """In a process of its own: the program, pickled, its cubin in the cache; or why there is none."""
+    try:
+        program = build(product, fusion, config)
+        on_gpu.build(program, on_gpu.target_for(program, arch))
+        return pickle.dumps(program)
+    except WarploomError as error:
+        return f"{type(error).__name__}: {error.what}"
+
+
+def warmed(problem: Problem, arch: str) -> str:
+    """In a process of its own: what `warploom.matmul` will run for a problem comes into the cache; "" or why not."""
+    from warploom import gemm
+    from warploom.gemm import choice, programs
+    from warploom.lab.through_library import library_problem
+
+    try:
+        asked = library_problem(problem)
+        program = programs.program_of(asked, gemm.choose(asked, choice.Gpu()).config, keep=True)
+        on_gpu.build(program, on_gpu.target_for(program, arch))
+    except WarploomError as error:
+        return f"{type(error).__name__}: {error.what}"
+    return ""
+
+
+# -- building ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Built:
+    """Programs by configuration, and why others have none."""
+
+    programs: dict[AnyConfig, Program] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+
+def build_all(
+    problems: Sequence[Problem], configs: Mapping[AnyConfig, Problem], arch: str, workers: int,
+    say: Callable[[str], None] = print,
+) -> Built:  # fmt: skip
+    """Build every configuration (for a problem that has it), and what the library chooses, in parallel."""
+    made = Built()
+    if workers == 0:
+        for config, problem in configs.items():
+            _keep(made, config, built(product_of(problem), fusion_of(problem), config, arch))
+        return made
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        ours = {
+            pool.submit(built, product_of(problem), fusion_of(problem), config, arch): config
+            for config, problem in configs.items()
+        }
+        library = [pool.submit(warmed, problem, arch) for problem in problems]
+        for number, future in enumerate(as_completed(ours), 1):
+            _keep(made, ours[future], future.result())
+            if number % 100 == 0:
+                say(f"built {number} of {len(ours)}")
+        for future in library:
+            if told := future.result():
+                say(f"the library's choice was not built ahead: {told}")
+    return made
+
+
+def _keep(made: Built, config: AnyConfig, result: bytes | str) -> None:
+    if isinstance(result, bytes):
+        made.programs[config] = pickle.loads(result)  # noqa: S301 - from our own process
+    else:
+        made.refused[config.name()] = result
+
+
+def fusion_of(problem: Problem) -> Fusion:
+    """What the kernel does besides: the scales of eight-bit operands."""
+    return Fusion(scales=problem.scales or None)
+
+
+# -- timing --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Sweep:
+    """One run over products.
+
+    Attributes:
+        stage: the machine (`lab.gpu_stage`, or a pretended one).
+        beat: tells the watchdog who runs now.
+        programs: of the configurations.
+        left_out: names of kernels that hung in a run before.
+    """
+
+    stage: Stage
+    beat: Callable[..., None]
+    programs: Mapping[AnyConfig, Program]
+    left_out: frozenset[str] = frozenset()
+    sms: int = free_tile_choice.SMS
+
+    def point(self, problem: Problem) -> dict[str, Any]:
+        """One product: every contender checked and timed."""
+        self.beat(f"operands of {problem.shape}", 120.0)
+        sets = self.stage.operands(problem, "normal")
+        prepared, wrong = self._prepared(problem, sets)
+        calls, per = {}, {}
+        for name, one in prepared.items():
+            self.beat(f"{name} {problem.shape}, capturing", 60.0)
+            calls[name], per[name] = self.stage.ready(one, "graph", 0)
+        times = self._timed(problem, calls, per, SWEEP)
+        ours = sorted((name for name in times if name not in (CUBLAS, LIBRARY)), key=times.__getitem__)
+        kept = [*ours[:FINALISTS], *(name for name in (CUBLAS, LIBRARY) if name in times)]
+        final = self._timed(problem, {name: calls[name] for name in kept}, per, FINAL)
+        configs = {config.name(): config for config in candidates(problem, self.sms)}
+        found = {
+            **problem.as_dict(), "us": {name: round(us, 3) for name, us in times.items()},
+            "final_us": {name: round(us, 3) for name, us in final.items()}, "wrong": wrong,
+            "library": prepared[LIBRARY].config if LIBRARY in prepared else "",
+            "model_us": {
+                name: round(free_tile_choice.estimate(config, problem.m, problem.n, problem.k, product_of(problem),
+                                                      self.sms), 3)
+                for name, config in configs.items() if isinstance(config, FreeTileConfig)
+            },
+        }  # fmt: skip
+        del sets, prepared, calls
+        self.stage.release()
+        return found
+
+    def _timed(
+        self, problem: Problem, calls: Mapping[str, Any], per: Mapping[str, int], how: Mapping[str, Any]
+    ) -> dict[str, float]:
+        """Microseconds of a call of each."""
+        watch = lambda name, counting: self.beat(f"{name} {problem.shape}")  # noqa: E731
+        spreads = timing.interleaved(calls, timer=self.stage.timer, watch=watch, **how)
+        return {name: spread.median / per[name] * 1e6 for name, spread in spreads.items()}
+
+    def _prepared(self, problem: Problem, sets: Sequence[Operands]) -> tuple[dict[str, Prepared], dict[str, str]]:
+        """The contenders whose result is right, and what is wrong with the others."""
+        found: dict[str, Prepared] = {}
+        wrong: dict[str, str] = {}
+        makers: dict[str, Callable[[], Prepared]] = {
+            CUBLAS: lambda: find(_rival(problem)).prepare(problem, sets, self.beat),
+            LIBRARY: lambda: library(problem, sets),
+        }
+        for config in candidates(problem, self.sms):
+            if config in self.programs:
+                makers[config.name()] = lambda config=config: _own(self.programs[config], config, sets)  # type: ignore[misc]
+        for name, make in makers.items():
+            if name in self.left_out:
+                wrong[name] = "hung in a run before"
+                continue
+            self.beat(f"{name} {problem.shape}, first run", 60.0)
+            try:
+                one = make()
+                error, right = self.stage.check(problem, sets, one)
+            except (WarploomError, RuntimeError, ValueError, TypeError) as failure:
+                wrong[name] = f"{type(failure).__name__}: {str(failure)[:300]}"
+                continue
+            if right:
+                found[name] = one
+            else:
+                wrong[name] = f"relative error {error:.2e}"
+        return found, wrong
+
+
+def _rival(problem: Problem) -> str:
+    return {"": "cublas", "tensor": "scaled-mm", "row": "scaled-mm-row"}[problem.scales]
+
+
+def _own(program: Program, config: AnyConfig, sets: Sequence[Operands]) -> Prepared:
+    run = Caller(program)
+
+    def one(o: Operands) -> Callable[[], object]:
+        scales = () if o.scale_a is None else (o.scale_a.reshape(-1), o.scale_b.reshape(-1))
+        return lambda: run(o.a, o.b, *scales, out=o.out)
+
+    return Prepared([one(o) for o in sets], "free_tile", config.name())
+
+
+def library(problem: Problem, sets: Sequence[Operands]) -> Prepared:
+    """`warploom.matmul` as users call it."""
+    from warploom.lab import through_library
+
+    config = through_library.chosen_config(problem).name()
+    return Prepared([through_library.call_of(problem, o) for o in sets], "matmul", config)
+
+
+# -- the program ---------------------------------------------------------------------------------------------------
+
+
+def points(folder: Path) -> list[dict[str, Any]]:
+    """What earlier runs measured; a last line that was cut off is left out."""
+    found = []
+    path = folder / POINTS
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            continue
+    return found
+
+
+def identity(point: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a point is about."""
+    return tuple(point.get(name, "") for name in ("m", "n", "k", "dtype", "scales", "layout"))
+
+
+def run(
+    sweep: Sweep, problems: Sequence[Problem], folder: Path, seconds: float, now: Callable[[], float] = time.monotonic,
+    say: Callable[[str], None] = print,
+) -> int:  # fmt: skip
+    """Measure what `folder` does not have yet, until the time is over. Gives back how many products were measured."""
+    done = {identity(point) for point in points(folder)}
+    begun, count = now(), 0
+    with (folder / POINTS).open("a") as file:
+        for problem in problems:
+            if identity(problem.as_dict()) in done:
+                continue
+            if now() - begun > seconds:
+                say(f"the time is over after {count} products; the next run goes on here")
+                break
+            point = sweep.point(problem)
+            file.write(json.dumps(point) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+            count += 1
+            say(_line(problem, point))
+    return count
+
+
+def _line(problem: Problem, point: Mapping[str, Any]) -> str:
+    final = point["final_us"]
+    ours = {name: us for name, us in final.items() if name not in (CUBLAS, LIBRARY)}
+    if CUBLAS not in final or not ours:
+        return f"{problem.shape}: incomplete, {len(point['wrong'])} wrong"
+    best, base = min(ours, key=ours.__getitem__), final[CUBLAS]
+    library_ratio = base / final[LIBRARY] if LIBRARY in final else 0.0
+    return (f"{problem.shape}: {best} {ours[best]:.2f} us, {base / ours[best]:.3f} of cuBLAS, library "
+            f"{library_ratio:.3f}, wrong {len(point['wrong'])}")  # fmt: skip
+
+
+def problems_of(options: argparse.Namespace) -> tuple[Problem, ...]:
+    """The products: given ones first, then drawn ones."""
+    like = Problem(1, 1, 1, dtype=options.dtype, scales=options.scales)
+    given = parse_shapes(options.shapes, like) if options.shapes else ()
+    least, most = map(int, options.rows.split(":"))
+    drawn = catalogue.draw(options.seed, options.count, like=like, least=least, most=most) if options.count else ()
+    return tuple(dict.fromkeys((*given, *drawn)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=200)
+    parser.add_argument("--rows", default="1:512")
+    parser.add_argument("--seconds", type=float, default=500.0)
+    parser.add_argument("--dtype", default="bf16")
+    parser.add_argument("--scales", default="")
+    parser.add_argument("--shapes", default="")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--evidence", type=Path)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    from warploom.lab.gpu_stage import GpuStage
+
+    stage = GpuStage()
+    problems = problems_of(options)
+    done = {identity(point) for point in points(options.out)}
+    missing = [problem for problem in problems if identity(problem.as_dict()) not in done]
+    configs = {config: problem for problem in missing for config in candidates(problem, stage.sms)}
+    made = build_all(missing, configs, stage.arch, options.workers)
+    print(f"{len(made.programs)} kernels built, {len(made.refused)} refused, {time.monotonic() - begun:.0f} s", flush=True)
+    (options.out / "refused.json").write_text(json.dumps(made.refused, indent=1))
+    hung = options.out / HUNG
+    left_out = frozenset(json.loads(hung.read_text()) if hung.exists() else ())
+
+    def hang(who: str) -> None:
+        print(f"no answer from the GPU for a while: {who}", file=sys.stderr, flush=True)
+        hung.write_text(json.dumps(sorted({*left_out, who.split()[0]})))
+
+    with Watchdog(hang) as watchdog:
+        sweep = Sweep(stage, watchdog.beat, made.programs, left_out, stage.sms)
+        run(sweep, problems, options.out, options.seconds - (time.monotonic() - begun))
+    head = {**evidence.header(SUITE, gpu=stage.name, driver=stage.driver), "protocol": "interleaved",
+            "seed": options.seed, "rows_drawn": options.rows}  # fmt: skip
+    evidence.write(options.evidence or options.out / f"{SUITE}.json", head, points(options.out))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""Accumulators to a row-major array of 16-bit elements: staged in shared memory, stored 16 bytes from each lane.
+
+    straight     the rows of the accumulators are rows of the array. A warp stages its 16 rows and stores them itself.
+
+                     warp   [stmatrix 16 rows x columns] | warp meets | [8 lanes store 128 bytes of a row]
+
+    transposed   they are columns of the array: stmatrix.trans turns 8 x 8 blocks (PTX ISA 9.7.14.5.16), a warpgroup
+                 stages its 64 columns of every row, and meets before it stores them.
+
+A tile that was moved back inside the array overlaps its neighbour: it stores only its own part (`Part`), so that no
+element is written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..isa.dtypes import b16, b32, u64
+from ..lang import ptx, reg
+from ..lang.predicate import Predicate
+from ..lang.smem import SharedAddress
+from ..lang.tile import ArrayHandle
+from ..lang.values import Register
+from .roles import WARPGROUP
+
+_CHUNK = 8
+"""Elements of 16 bytes."""
+_WARP_ROWS = 16
+
+
+@dataclass
+class Part:
+    """Where accumulators lie in the array, and which of them are stored.
+
+    Attributes:
+        row, column: of the array, of the first element.
+        first_row, first_column: what lies before them is somebody else's.
+    """
+
+    row: Register
+    column: Register
+    first_row: Register
+    first_column: Register
+
+
+class StagedStore:
+    """See the module's docstring.
+
+    Args:
+        array: the result, of 16-bit elements.
+        transposed: the accumulators' rows are its columns.
+        pitch: bytes of shared memory from row to row, an odd multiple of 16.
+        whole: rows of the array are multiples of 16 bytes; else elements are stored one by one.
+    """
+
+    def __init__(self, array: ArrayHandle, transposed: bool, pitch: int, whole: bool) -> None:
+        if array.dtype.bits != 16:
+            raise array.trace.error("stmatrix moves elements of 16 bits", got=str(array.dtype))
+        self.array, self.transposed, self.pitch, self.whole = array, transposed, pitch, whole
+        thread = ptx.special.tid.x() & (WARPGROUP - 1)
+        self.thread, self.lane, self.warp = thread, thread & 31, thread >> 5
+
+    def store(self, words: Sequence[Register], memory: SharedAddress, barrier: int, part: Part) -> None:
+        """Store 64 x 8 g accumulators of a warpgroup; called by all its threads.
+
+        Args:
+            words: for each group of 8 columns two registers of two elements: rows l / 4 and l / 4 + 8 of the warp's 16.
+            memory: of the warpgroup; nobody reads it any more.
+            barrier: a named barrier that is the warpgroup's own.
+            part: of the array, of the warpgroup's 64 rows (transposed: columns).
+        """
+        groups = len(words) // 2
+        if self.transposed:
+            self._stage(words, memory + ((self.lane >> 4) * _CHUNK + (self.lane & 7)) * self.pitch
+                        + ((self.lane >> 3) & 1) * 16 + self.warp * (2 * _WARP_ROWS), _CHUNK * self.pitch)  # fmt: skip
+            ptx.bar.sync(barrier, WARPGROUP)
+            self._copy(memory, self.thread, WARPGROUP, groups * _CHUNK, _CHUNK, part)
+            return
+        mine = memory + self.warp * (_WARP_ROWS * self.pitch)
+        self._stage(words, mine + (self.lane & 15) * self.pitch + (self.lane >> 4) * 16, 16)
+        ptx.inst.bar.warp.sync(-1)
+        rows = Part(part.row + (self.warp << 4), part.column, part.first_row, part.first_column)
+        self._copy(mine, self.lane, 32, _WARP_ROWS, groups, rows)
+
+    def _stage(self, words: Sequence[Register], start: SharedAddress, step: int) -> None:
+        for index in range(0, len(words), 4):
+            ptx.stmatrix(start + index // 2 * step, list(words[index : index + 4]), trans=self.transposed)
+
+    def _copy(
+        self, memory: SharedAddress, lane: Register, lanes: int, rows: int, chunks: int, part: Part
+    ) -> None:  # fmt: skip
+        """Store `rows` rows of `chunks` times 16 bytes, by so many lanes, 128 bytes of a row at a time."""
+        first = 0
+        for width in (8, 4, 2, 1):
+            while chunks - first >= width:
+                here, at = _row_of_lane(lane, width), lane & (width - 1)
+                start = memory + (here * self.pitch + at * 16) + first * 16
+                column = part.column + at * _CHUNK + first * _CHUNK
+                self._copy_piece(start, here, lanes // width, rows, column, part)
+                first += width
+
+    def _copy_piece(
+        self, start: SharedAddress, here: Register, step: int, rows: int, column: Register, part: Part
+    ) -> None:
+        height, width = self.array.shape
+        size = self.array.dtype.bytes
+        row = part.row + here
+        target = self.array.pointer() + (row.to(u64) * width + column) * size
+        stride = width.to(u64) * (step * size) if rows > step else None
+        across = (column < width) & (column >= part.first_column) if self.whole else None
+        for turn in range(-(-rows // step)):
+            below = row + turn * step if turn else row
+            exists = (below < height) & (below >= part.first_row)
+            if (turn + 1) * step > rows:
+                exists = exists & (here < rows - turn * step)
+            if across is not None:
+                exists = exists & across
+            if turn:
+                assert stride is not None
+                target = target + stride
+            values = ptx.load(b32, start + turn * step * self.pitch, vector=4, pred=exists)
+            if self.whole:
+                ptx.store(ptx.addr(target), values, pred=exists)
+            else:
+                self._elements(values, target, exists, column, part)
+
+    def _elements(
+        self, values: Sequence[Register], target: Register, exists: Predicate, column: Register, part: Part
+    ) -> None:
+        _, width = self.array.shape
+        for pair, word in enumerate(values):
+            halves = [reg.scalar(b16), reg.scalar(b16)]
+            ptx.inst.mov.b32(halves, word, pred=exists)
+            for odd, value in enumerate(halves):
+                at = column + (2 * pair + odd)
+                inside = exists & (at < width) & (at >= part.first_column)
+                ptx.store(ptx.addr(target, (2 * pair + odd) * 2), value, pred=inside)
+
+
+def _row_of_lane(lane: Register, width: int) -> Register:
+    """Which row a lane reads, where `width` lanes share one: the eight lanes that shared memory serves at one time
+    have rows that are `width` apart, which with a pitch of an odd multiple of 16 bytes lie in different banks."""
+    if width in (1, 8):
+        return lane // width if width > 1 else lane
+    spread = (lane & 7) // width * width
+    above = lane >> 3
+    return spread + (above if width == 4 else (above & 1) + (above >> 1) * _CHUNK)

@@ -1,0 +1,391 @@
+"""D = A Wᵀ for few to medium rows: tiles as wide as it takes to fill the machine once, none reaching outside.
+
+Idea       At 1 to 512 rows a product is over in one wave, or it should be: the tile is chosen so that its CTAs are as
+           many as the multiprocessors. Either operand may be on wgmma's M axis, in blocks of 64 rows; the other one is
+           on its N axis, in any multiple of 8. The last tile is moved back inside the tensor, and a tensor that is
+           smaller than a tile has a box as small as itself: rows of a TMA box that lie outside cost five times as much
+           as rows inside.
+Roles      producer   the last warp, one thread: TMA loads of its tiles' stages
+           consumer   1 to 4 warpgroups, each its rows of the M axis: wgmma, exchange of sums, store
+
+               producer   [init][weights to L2] wait [stage 0][stage 1] ... [stage 0 again] ...
+               consumer   [zeros] wait . . . . . . . . . [multiply 0][multiply 1] ... [sums][stage, store]
+
+           wait: griddepcontrol.wait, until the kernel in front has ended. With constant weights those of all stages are
+           loaded before it.
+Barriers   full[s]    1 arrival + bytes of the stage         producer -> consumers
+           empty[s]   1 arrival for each consumer            consumers -> producer
+           bar 0      all threads: the barriers are there
+           bar 1..4   128 threads of a consumer: its stores are staged
+           bar 8      all consumers: rows behind a small tensor are zeros; the ring is read and may be overwritten
+           cluster    split: arrived at behind bar 0, waited for before the first sums are sent
+           received   split, 1 arrival + bytes, for each consumer: sums of the other parts of K
+Buffers    ring: both operands' tiles, of k_tiles x 128 bytes of k, for each stage
+           sums (split): what the other parts push; staged (persistent): of its own, else over the ring
+Grid       tokens first, so that CTAs that read the same weights run together; times the parts of K, which are
+           neighbours. Persistent: as many as multiprocessors
+Limits     any M, N; K a multiple of 16 bytes' worth; both operands K-major; D of 16-bit elements
+Origin     ../shared/reference/midm_findings.md
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ...collective import TmaPipeline, each_consumer, k_tiles, multiply_tiles, warpgroup_index, wgmma_accumulators
+from ...collective.k_ranges import PartOfTile, Segment
+from ...collective.roles import producer_warp
+from ...collective.split_k import PushedSums, WholeSums
+from ...collective.staged_store import Part, StagedStore
+from ...collective.tma_pipeline import Stage, State
+from ...isa.dtypes import b32, b64, u32
+from ...lang import Kernel, Tile, kernel, ptx, reg, smem
+from ...lang.arrays import RegisterArray
+from ...lang.smem import SharedAddress
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from .description import TILE_K_BYTES, Fusion, Product
+from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block, staged_pitch
+from .free_tile_end import End, arguments, check_fusion
+
+__all__ = ["FreeTileConfig", "build"]
+
+ALL_CONSUMERS = 8
+"""Their named barrier."""
+
+
+@lru_cache(maxsize=256)
+def build(
+    product: Product = Product(),  # noqa: B008 - frozen
+    config: FreeTileConfig = FreeTileConfig(),  # noqa: B008
+    fusion: Fusion = Fusion(),  # noqa: B008
+) -> Kernel:
+    """D (M, N) = A (M, K) Wᵀ with W (N, K), then what `fusion` says: scales of the tensor or of rows, a bias along the
+    columns, an activation. Called as kernel(a, w, *arrays, out=d) with the arrays of `free_tile_end.arguments`.
+
+    Raises ArgumentError where there is no such kernel.
+    """
+    config.check(product)
+    check_fusion(fusion)
+    names = {**operands(product, config), **arguments(fusion, product)}
+
+    def free_tile(*handles: Any) -> None:
+        given = dict(zip((*names, "D"), handles, strict=True))
+        parts = Parts.make(given, product, config, fusion)
+        warpgroup = warpgroup_index()
+        first = ptx.special.tid.x() == 128 * config.consumers
+        with ptx.if_(first):
+            begin(parts)
+        ptx.bar.sync(0)
+        if config.split > 1:
+            ptx.cluster.arrive(relaxed=True)
+        with producer_warp(warpgroup, config.consumers):
+            with ptx.if_(first):
+                load(parts)
+            parts.exchange.ready()
+        for me in each_consumer(warpgroup, config.consumers, first=0):
+            multiply(parts, me)
+
+    positional = inspect.Parameter.POSITIONAL_ONLY
+    free_tile.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, positional) for name in (*names, "D")]
+    )
+    return kernel(
+        in_specs=tuple(names.values()),
+        out_specs=(Tile("M", "N", product.out, multiple=(1, 8) if config.whole else ()),),
+        grid=FreeTileGrid(config),
+        block=config.threads,
+        cluster=(config.ctas, 1, 1),
+        arch="sm_90a",
+        pdl=True,
+        name="free_tile",
+    )(free_tile)
+
+
+def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
+    """A and W."""
+    tile_k = config.k_tiles * product.tile_k
+    return {
+        "A": Tile.wgmma_b("M", "K", product.a, major="K", tile_n=config.tokens, tile_k=tile_k, ragged=True,
+                          clipped=True),
+        "W": Tile.wgmma_a("N", "K", product.b, tile_m=config.weights, tile_k=tile_k, ragged=True, clipped=True),
+    }  # fmt: skip
+
+
+# -- what the roles share ------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Here:
+    """A tile: where it begins on both axes, moved inside the tensor, and where its own part begins."""
+
+    token: Register
+    weight: Register
+    own_token: Register
+    own_weight: Register
+
+
+@dataclass
+class Parts:
+    """What the roles share: the arrays, the ring, which stages of K are this CTA's, how sums are exchanged."""
+
+    config: FreeTileConfig
+    fusion: Fusion
+    given: Mapping[str, Any]
+    ring: TmaPipeline
+    k: PartOfTile
+    exchange: WholeSums | PushedSums
+    staged: SharedAddress
+
+    @staticmethod
+    def make(given: Mapping[str, Any], product: Product, config: FreeTileConfig, fusion: Fusion) -> Parts:
+        """Allocate and calculate."""
+        A: ArrayHandle = given["A"]
+        tile_k = config.k_tiles * product.tile_k
+        on_m, on_n = (product.b, product.a) if config.swapped else (product.a, product.b)
+        ring = TmaPipeline(
+            stages=config.stages,
+            consumers=config.consumers,
+            a=smem.wgmma_tile(on_m, (config.tile_m, tile_k), stages=config.stages, name="ring.m"),
+            b=smem.wgmma_tile(on_n, (config.tile_n, tile_k), stages=config.stages, name="ring.n"),
+        )
+        if config.persistent:
+            staged = smem.array(product.out, config.staged_bytes // product.out.bytes, name="staged")[0]
+        else:
+            staged = SharedAddress(A.trace, ring.tiles["a"].buffer.offset)
+        exchange: WholeSums | PushedSums = WholeSums()
+        if config.split > 1:
+            exchange = PushedSums(config.tile_n // 2, config.consumers, config.split)
+        k = PartOfTile(k_tiles(A, tile_k), config.split)
+        return Parts(config, fusion, given, ring, k, exchange, staged)
+
+    @property
+    def A(self) -> ArrayHandle:  # noqa: N802 - the operands' names
+        """The tokens (M, K)."""
+        return self.given["A"]
+
+    @property
+    def W(self) -> ArrayHandle:  # noqa: N802
+        """The weights (N, K)."""
+        return self.given["W"]
+
+    @property
+    def D(self) -> ArrayHandle:  # noqa: N802
+        """The result (M, N)."""
+        return self.given["D"]
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Of the ring's tiles: the tokens', the weights'."""
+        return ("b", "a") if self.config.swapped else ("a", "b")
+
+    def across(self) -> Register:
+        """How many tiles cover the tokens."""
+        return (self.A.shape[0] + (self.config.tokens - 1)) // self.config.tokens
+
+    def tiles(self) -> Iterator[Register]:
+        """This CTA's tiles; a run-time loop where it has several, a branch where it may have none."""
+        config = self.config
+        tiles = self.across() * ((self.W.shape[0] + (config.weights - 1)) // config.weights)
+        if config.persistent:
+            yield from ptx.range(self.k.tile, tiles, ptx.special.nctaid.x(), unroll=False)
+        elif config.neighbours > 1:
+            with ptx.if_(self.k.tile < tiles):
+                yield self.k.tile
+        else:
+            yield self.k.tile
+
+    def place(self, tile: Register) -> Here:
+        """Of tile number `tile`; a last tile begins so that it ends with the tensor. Each role calculates it for
+        itself, a consumer behind its products: registers are scarce."""
+        config, across = self.config, self.across()
+        own_token, own_weight = tile % across * config.tokens, tile // across * config.weights
+        return Here(
+            moved(own_token, self.A.shape[0], config.tokens), moved(own_weight, self.W.shape[0], config.weights),
+            own_token, own_weight,
+        )  # fmt: skip
+
+    def bytes(self) -> Register:
+        """Of a stage: rows inside the tensors alone."""
+        rows = inside(self.A.shape[0], self.config.tokens) + inside(self.W.shape[0], self.config.weights)
+        return rows * (self.config.k_tiles * TILE_K_BYTES)
+
+    def load_tokens(self, here: Here, number: Register, stage: Stage) -> None:
+        """Rows of A of this CTA's n-th stage."""
+        tile = stage.tiles[self.names[0]]
+        ptx.tma.load(tile, self.A.tma_desc(), ((self.k.first + number) * tile.layout.k, here.token), stage.full)
+
+    def load_weights(self, here: Here, number: Register, stage: Stage, policy: Register | None) -> None:
+        """Rows of W of this CTA's n-th stage."""
+        tile = stage.tiles[self.names[1]]
+        place = ((self.k.first + number) * tile.layout.k, here.weight)
+        ptx.tma.load(tile, self.W.tma_desc(), place, stage.full, cache_hint=policy)
+
+    def prefetch_weights(self, here: Here) -> None:
+        """The first stages' weights to L2: what is written there before they are read replaces them there."""
+        tile = self.ring.tiles[self.names[1]][0]
+        count = least(self.k.total, self.config.prefetch)
+        for number in ptx.range(count, unroll=False):
+            ptx.tma.prefetch(tile, self.W.tma_desc(), ((self.k.first + number) * tile.layout.k, here.weight))
+
+
+def moved(own: Register, extent: Register, tile: int) -> Register:
+    """The start of a tile that is to begin at `own`, moved so that it ends inside `extent`, as far as that goes."""
+    last = ptx.select(extent > tile, extent - tile, 0)
+    return ptx.select(own < last, own, last)
+
+
+def inside(extent: Register, tile: int) -> Register:
+    """Rows of a box: all of the tile, or of a tensor that is smaller."""
+    return least(extent, tile)
+
+
+def least(value: Register, most: int) -> Register:
+    """The smaller of both."""
+    return ptx.select(value < most, value, most)
+
+
+# -- roles ---------------------------------------------------------------------------------------------------------
+
+
+def begin(parts: Parts) -> None:
+    """The producer's thread, before anybody waits."""
+    ring = parts.ring
+    for array in (parts.W, parts.A):
+        ptx.tma.prefetch_descriptor(array.tma_desc())
+    for stage in range(ring.stages):
+        ptx.mbarrier.init(ring.full[stage], ring.full_arrivals)
+        ptx.mbarrier.init(ring.empty[stage], ring.empty_arrivals)
+    parts.exchange.initialise()
+    ptx.fence.mbarrier_init()
+    ptx.griddepcontrol.launch_dependents()
+
+
+def load(parts: Parts) -> None:
+    """The producer: what may go ahead of the kernel in front, then stage by stage."""
+    config, ring, total = parts.config, parts.ring, parts.k.total
+    policy, bytes_of_stage, state = read_once() if config.evict_first else None, parts.bytes(), ring.producer_state()
+    ahead, waits = reg.scalar(u32, init=0), reg.scalar(u32, init=1)
+    for tile in parts.tiles():
+        here = parts.place(tile)
+        if not config.persistent:
+            go_ahead(parts, here, state, ahead, bytes_of_stage, policy)
+        else:
+            with ptx.if_(waits == 1):
+                go_ahead(parts, here, state, ahead, bytes_of_stage, policy)
+            waits.set(0)
+        for number in ptx.range(ahead, total, unroll=False):
+            ptx.mbarrier.wait(ring.empty[state.index], state.phase)
+            stage = ring.stage(state)
+            ptx.mbarrier.arrive_expect_tx(stage.full, bytes_of_stage)
+            parts.load_weights(here, number, stage, policy)
+            parts.load_tokens(here, number, stage)
+            ring.advance(state)
+        ahead.set(0)
+
+
+def go_ahead(
+    parts: Parts, here: Here, state: State, ahead: Register, bytes_of_stage: Register, policy: Register | None
+) -> None:
+    """Of the first tile: with the promise, the weights of all stages are loaded before the kernel in front has ended,
+    and the tokens behind it (`ahead` stages are then under way); without it, weights come to L2."""
+    ring, config = parts.ring, parts.config
+    if not config.constant_weights:
+        if config.prefetch:
+            parts.prefetch_weights(here)
+        ptx.griddepcontrol.wait()
+        return
+    ahead.set(least(parts.k.total, config.stages))
+    for number in ptx.range(ahead, unroll=False):
+        stage = ring.stage(State(number, number))
+        ptx.mbarrier.arrive_expect_tx(stage.full, bytes_of_stage)
+        parts.load_weights(here, number, stage, policy)
+    ptx.griddepcontrol.wait()
+    for number in ptx.range(ahead, unroll=False):
+        parts.load_tokens(here, number, ring.stage(State(number, number)))
+    around = ahead == config.stages
+    state.index.set(ptx.select(around, 0, ahead))
+    state.phase.set(ptx.select(around, reg.scalar(u32, init=0), 1))
+
+
+def multiply(parts: Parts, me: int) -> None:
+    """A consumer: its rows of the M axis, tile by tile; then the sums are completed and stored."""
+    config = parts.config
+    clear_outside(parts)
+    ptx.griddepcontrol.wait()
+    empty_parts = config.split > 1
+    acc = wgmma_accumulators(BLOCK * config.blocks, config.tile_n, zero=empty_parts)
+    state = parts.ring.consumer_state()
+    for tile in parts.tiles():
+        multiply_tiles(parts.ring, state, acc, me * BLOCK * config.blocks, parts.k.total, overwrite=not empty_parts)
+        if not config.persistent:
+            ptx.bar.sync(ALL_CONSUMERS, 128 * config.consumers)
+        parts.exchange.ready()
+        store, here = Stores(parts, me), parts.place(tile)
+        for index, block in enumerate(acc):
+            for complete in parts.exchange.combine(block, me, Segment(parts.k.tile, parts.k.total)):
+                store.block(block, index, complete, here)
+
+
+def clear_outside(parts: Parts) -> None:
+    """Rows of a tile behind a tensor that is smaller become zeros, once: no box ever writes them."""
+    config, ring = parts.config, parts.ring
+    tokens, weights = parts.names
+    threads = 128 * config.consumers
+    thread = ptx.special.tid.x()
+    extents = ((tokens, parts.A.shape[0], config.tokens), (weights, parts.W.shape[0], config.weights))
+    small = (extents[0][1] < config.tokens) | (extents[1][1] < config.weights)
+    with ptx.if_(small):
+        for name, extent, rows in extents:
+            start = SharedAddress(parts.A.trace, ring.tiles[name].buffer.offset)
+            first = inside(extent, rows) * TILE_K_BYTES
+            for panel in ptx.range(0, config.stages * config.k_tiles * rows * TILE_K_BYTES, rows * TILE_K_BYTES,
+                                   unroll=False):  # fmt: skip
+                for at in ptx.range(first + thread * 16, rows * TILE_K_BYTES, threads * 16, unroll=False):
+                    zero = [reg.scalar(b32, init=0) for _ in range(4)]
+                    ptx.store(start + panel + at, RegisterArray(zero))
+        ptx.fence.proxy_async_shared_cta()
+        ptx.bar.sync(ALL_CONSUMERS, threads)
+
+
+class Stores:
+    """A consumer's stores: where they are staged, and which part of D they are."""
+
+    def __init__(self, parts: Parts, me: int) -> None:
+        config = parts.config
+        self.parts, self.me, self.config = parts, me, config
+        columns = config.pass_columns
+        self.staged = StagedStore(parts.D, config.swapped, staged_pitch(columns, config.swapped), config.whole)
+        self.block_bytes = staged_block(columns, config.swapped)
+
+    def block(self, acc: RegisterArray, index: int, complete: range, here: Here) -> None:
+        """Store the accumulators `complete` of the consumer's block `index`."""
+        config, step = self.config, self.config.pass_columns // 2
+        block = self.me * config.blocks + index
+        on_m, on_n = (here.weight, here.token) if config.swapped else (here.token, here.weight)
+        end = End(self.parts.D, self.parts.given, self.parts.fusion, config.swapped, on_m + block * BLOCK, on_n)
+        memory = self.parts.staged + (self.me if config.persistent else block) * self.block_bytes
+        for first in range(complete.start, complete.stop, step):
+            values = acc[first : min(first + step, complete.stop)]
+            if config.persistent:
+                if config.swapped:
+                    ptx.bar.sync(1 + self.me, 128)
+                else:
+                    ptx.inst.bar.warp.sync(-1)
+            self.staged.store(end.words(values, first * 2), memory, 1 + self.me, self.part(block * BLOCK, first * 2, here))
+
+    def part(self, on_m: int, on_n: int, here: Here) -> Part:
+        """Where accumulators stand in D that begin at row `on_m` and column `on_n` of the tile."""
+        token, weight = (on_n, on_m) if self.config.swapped else (on_m, on_n)
+        return Part(here.token + token, here.weight + weight, here.own_token, here.own_weight)
+
+
+def read_once() -> Register:
+    """The L2 policy of weights that do not come again before all of L2 has been passed."""
+    policy = reg.scalar(b64)
+    ptx.inst.createpolicy.fractional.L2__evict_first.b64(policy, 1.0)
+    return policy

@@ -1,0 +1,242 @@
+"""How a product of few to medium rows is tiled freely: either operand on wgmma's M axis, any width on its N axis.
+
+The sizes of this file follow from the configuration alone; `free_tile` builds the kernel, `FreeTileGrid` launches it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...collective.sizes import exchange_width, owned
+from ...errors import ArgumentError
+from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
+from .description import SHARED_BYTES, TILE_K_BYTES, Product
+from .fields import check_fields
+
+OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
+OUTPUTS: tuple[DType, ...] = (bf16, f16)
+BLOCK = 64
+"""Rows of a wgmma."""
+SHARED_OF_SM = 228 << 10
+RESERVED = 1 << 10
+"""Shared memory of a multiprocessor of sm_90, and what each CTA on it takes for itself."""
+MOST_STAGES = 24
+MOST_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
+"""Of a thread, by consumers, without and with several tiles: what ptxas 13.0 fits into the registers that so many
+threads leave each other without a spill."""
+MOST_PASS = 64
+"""Columns of the accumulators (swapped: tokens) that a persistent kernel stages at a time."""
+BARRIER_BYTES = 512
+_NUMBERS = {
+    "tile_m": 64, "tile_n": 8, "consumers": 1, "k_tiles": 1, "stages": 2, "split": 1, "neighbours": 1, "prefetch": 0,
+    "ctas_per_sm": 1,
+}  # fmt: skip
+_NAME = re.compile(
+    r"(?P<side>[su])(?P<tile_m>\d+)x(?P<tile_n>\d+)(?:w(?P<consumers>\d+))?(?:k(?P<k_tiles>\d+))?_(?P<stages>\d+)"
+    r"(?:_S(?P<split>\d+))?(?P<persistent>_p)?(?:_n(?P<neighbours>\d+))?(?:_o(?P<ctas_per_sm>\d+))?"
+    r"(?P<evict_first>_e)?(?P<elements>_1)?(?:_f(?P<prefetch>\d+)|(?P<constant_weights>_cw))"
+)
+
+
+@dataclass(frozen=True)
+class FreeTileConfig:
+    """How D = A Wᵀ is tiled.
+
+    Attributes:
+        swapped: the weights (rows of W) are on wgmma's M axis and the tokens (rows of A) on its N axis; else the other
+            way round.
+        tile_m: rows of the operand on the M axis in a tile: 64, or a multiple of it for each consumer; to 256.
+        tile_n: rows of the other operand: a multiple of 8 to 256.
+        consumers: warpgroups that share the rows of the M axis, 1 to 4.
+        k_tiles: pieces of 128 bytes of k in a stage: 1 or 2. Two halve the waiting, which pays for small tiles.
+        stages: of the ring.
+        split: parts of K, one for each CTA of a cluster, which push their sums to each other (st.async).
+        persistent: as many CTAs as the machine has multiprocessors go through the tiles; else a CTA for each tile.
+        neighbours: CTAs of a cluster that share nothing, which only places them close together: they load the same
+            weights at one time.
+        ctas_per_sm: CTAs that are to fit a multiprocessor.
+        evict_first: L2 is told that weights are read once.
+        whole: rows of D are multiples of 16 bytes, and are stored in such pieces; else element by element.
+        prefetch: stages of weights brought into L2 before the kernel in front has ended.
+        constant_weights: the caller's promise that no kernel still running writes the weights; they are loaded before
+            the kernel in front has ended, instead of prefetched.
+    """
+
+    swapped: bool = False
+    tile_m: int = 128
+    tile_n: int = 96
+    consumers: int = 2
+    k_tiles: int = 1
+    stages: int = 4
+    split: int = 1
+    persistent: bool = False
+    neighbours: int = 1
+    ctas_per_sm: int = 1
+    evict_first: bool = False
+    whole: bool = True
+    prefetch: int = 3
+    constant_weights: bool = False
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of 64 rows of one consumer."""
+        return self.tile_m // BLOCK // self.consumers
+
+    @property
+    def accumulators(self) -> int:
+        """Registers of a thread for its part of a tile."""
+        return self.blocks * self.tile_n // 2
+
+    @property
+    def threads(self) -> int:
+        """The consumers' warpgroups and the producer's warp."""
+        return 128 * self.consumers + 32
+
+    @property
+    def tokens(self) -> int:
+        """Rows of A in a tile."""
+        return self.tile_n if self.swapped else self.tile_m
+
+    @property
+    def weights(self) -> int:
+        """Rows of W in a tile."""
+        return self.tile_m if self.swapped else self.tile_n
+
+    @property
+    def ctas(self) -> int:
+        """CTAs of a cluster."""
+        return self.split * self.neighbours
+
+    @property
+    def stage_bytes(self) -> int:
+        """Of both operands' tiles of one stage."""
+        return (self.tile_m + self.tile_n) * self.k_tiles * TILE_K_BYTES
+
+    @property
+    def exchange_bytes(self) -> int:
+        """Shared memory into which the other parts of K push their sums."""
+        if self.split == 1:
+            return 0
+        width = exchange_width(self.tile_n // 2, self.split)
+        pieces = self.tile_n // 2 // width
+        most = max(len(owned(pieces, self.split, rank)) for rank in range(self.split))
+        return (self.split - 1) * most * width * 4 * 128 * self.consumers
+
+    @property
+    def pass_columns(self) -> int:
+        """Columns of the accumulators that are staged at a time: all of them over the empty ring, else few."""
+        return min(self.tile_n, MOST_PASS) if self.persistent else self.tile_n
+
+    @property
+    def staged_bytes(self) -> int:
+        """Shared memory of the stages of stores (`collective.staged_store`)."""
+        blocks = self.consumers * (1 if self.persistent else self.blocks)
+        return blocks * staged_block(self.pass_columns, self.swapped)
+
+    def shared_bytes(self) -> int:
+        """Of a CTA, barriers rounded up."""
+        ring = self.stages * self.stage_bytes
+        body = ring + self.staged_bytes if self.persistent else max(ring, self.staged_bytes)
+        return body + self.exchange_bytes + BARRIER_BYTES
+
+    def filled(self) -> FreeTileConfig:
+        """The same with as many stages as fit."""
+        one = replace(self, stages=2)
+        free = room(self.ctas_per_sm) - (one.shared_bytes() - 2 * self.stage_bytes if self.persistent else
+                                         self.exchange_bytes + BARRIER_BYTES)  # fmt: skip
+        return replace(self, stages=max(2, min(MOST_STAGES, free // self.stage_bytes)))
+
+    def name(self) -> str:
+        """Short name, as tables show it: "s128x80w2k1..."; `named` reads it."""
+        parts = [f"{'s' if self.swapped else 'u'}{self.tile_m}x{self.tile_n}"]
+        parts += [f"w{self.consumers}" if self.consumers > 1 else "", f"k{self.k_tiles}" if self.k_tiles > 1 else ""]
+        parts += [f"_{self.stages}", f"_S{self.split}" if self.split > 1 else "", "_p" if self.persistent else ""]
+        parts += [f"_n{self.neighbours}" if self.neighbours > 1 else ""]
+        parts += [f"_o{self.ctas_per_sm}" if self.ctas_per_sm > 1 else "", "_e" if self.evict_first else ""]
+        parts += ["" if self.whole else "_1", "_cw" if self.constant_weights else f"_f{self.prefetch}"]
+        return "".join(parts)
+
+    def check(self, product: Product) -> None:
+        """Raise ArgumentError where no kernel can be built from this."""
+        flags = ("swapped", "persistent", "evict_first", "whole", "constant_weights")
+        check_fields(self, _NUMBERS, flags, {})
+        problem = self._problem(product)
+        if problem is not None:
+            what, expected, got = problem
+            raise ArgumentError(f"the free-tile configuration {self.name()} cannot be built: {what}",
+                                expected=expected, got=got)  # fmt: skip
+
+    def _problem(self, product: Product) -> tuple[str, str, object] | None:
+        most = MOST_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
+        checks: list[tuple[bool, str, str, object]] = [
+            (self.consumers in MOST_ACCUMULATORS, "its consumers", "1 to 4", self.consumers),
+            (self.tile_m % (BLOCK * self.consumers) == 0 and self.tile_m <= 256, "its rows",
+             f"a multiple of {BLOCK * self.consumers} to 256", self.tile_m),
+            (self.tile_n % 8 == 0 and self.tile_n <= 256, "its columns", "a multiple of 8 to 256", self.tile_n),
+            (self.accumulators <= most, "its accumulators do not fit the registers", f"at most {most} for each thread",
+             self.accumulators),
+            (self.k_tiles in (1, 2), "its pieces of k in a stage", "1 or 2", self.k_tiles),
+            (self.stages <= MOST_STAGES, "its ring", f"at most {MOST_STAGES} stages", self.stages),
+            (self.ctas_per_sm <= 4, "its CTAs on a multiprocessor", "1 to 4", self.ctas_per_sm),
+            (self.ctas <= 8, "its cluster", "at most 8 CTAs", self.ctas),
+            (self.split == 1 or (self.blocks == 1 and self.split <= self.tile_n // 8), "its parts of K",
+             f"64 rows for each consumer, and at most {self.tile_n // 8} parts", (self.split, self.blocks)),
+            (self.split == 1 or not self.persistent, "its parts of K", "1 where it is persistent", self.split),
+            (self.neighbours == 1 or not self.persistent, "its neighbours", "1 where it is persistent",
+             self.neighbours),
+            (product.a in OPERANDS and product.b in OPERANDS, "its operands", ", ".join(map(str, OPERANDS)),
+             (str(product.a), str(product.b))),
+            (product.a == product.b or product.a.bits == product.b.bits == 8, "its operands",
+             "one type, or two of eight bits", (str(product.a), str(product.b))),
+            (product.out in OUTPUTS, "its output", ", ".join(map(str, OUTPUTS)), str(product.out)),
+            ((product.a_major, product.b_major) == ("K", "K"), "its layouts", "both operands contiguous in k",
+             (product.a_major, product.b_major)),
+            (self.shared_bytes() <= room(self.ctas_per_sm), "its shared memory",
+             f"at most {room(self.ctas_per_sm)} bytes", self.shared_bytes()),
+        ]  # fmt: skip
+        return next(((what, expected, got) for right, what, expected, got in checks if not right), None)
+
+
+def room(ctas_per_sm: int) -> int:
+    """Bytes of shared memory of each of so many CTAs on a multiprocessor."""
+    return min(SHARED_BYTES, SHARED_OF_SM // ctas_per_sm - RESERVED)
+
+
+def staged_block(columns: int, swapped: bool) -> int:
+    """Bytes in which the store of 64 x `columns` accumulators of 16-bit results is staged."""
+    return columns * staged_pitch(columns, swapped) if swapped else BLOCK * staged_pitch(columns, swapped)
+
+
+def staged_pitch(columns: int, swapped: bool) -> int:
+    """Bytes from row to row: an odd multiple of 16, so that eight rows of 16 bytes fall into different banks."""
+    return 2 * BLOCK + 16 if swapped else 2 * columns + (16 if columns // 8 % 2 == 0 else 0)
+
+
+def named(text: str) -> FreeTileConfig:
+    """The configuration of a `name()`. Raises ArgumentError for other texts."""
+    found = _NAME.fullmatch(text)
+    if found is None:
+        raise ArgumentError("there is no such free-tile configuration", expected="a name such as u128x96w2_9_f3",
+                            got=text)  # fmt: skip
+    numbers = {key: int(value) for key, value in found.groupdict().items() if key in _NUMBERS and value is not None}
+    flags = {key: found[key] is not None for key in ("persistent", "evict_first", "constant_weights")}
+    return FreeTileConfig(**{"consumers": 1, **numbers}, **flags, swapped=found["side"] == "s",
+                          whole=found["elements"] is None)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FreeTileGrid:
+    """The grid rule: a CTA for each tile and part of K, filled up to whole clusters; persistent: one for each SM."""
+
+    config: FreeTileConfig
+
+    def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
+        """CTAs along x, y, z."""
+        config = self.config
+        tiles = -(-dims["M"] // config.tokens) * -(-dims["N"] // config.weights)
+        if config.persistent:
+            return (min(tiles, machine.sms * config.ctas_per_sm), 1, 1)
+        return (-(-tiles // config.neighbours) * config.ctas, 1, 1)

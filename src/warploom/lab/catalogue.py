@@ -1,0 +1,195 @@
+"""Linear layers of public models, and a seeded draw of products from them.
+
+`models.json` has facts only: the sizes that each model's public configuration states, and over how many GPUs its layers
+are commonly sharded. The layers follow from them:
+
+    attention    qkv (heads + 2 kv_heads) x head_dim of hidden; output hidden of heads x head_dim; low-rank attention
+                 has a down and an up projection of each part instead
+    feed-forward up (gated: gate and up together) of hidden; down of intermediate; the same of an expert
+    vocabulary   lm_head vocab of hidden
+    sharding     by columns (qkv, up, lm_head: N / shards) or by rows (output, down: K / shards)
+
+A draw takes a model, one of its layers, and a number of rows, evenly on a logarithmic scale.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError
+from .problem import LAYOUTS, Problem
+
+FILE = Path(__file__).with_name("models.json")
+KINDS = ("dense", "moe", "vision", "speech")
+MOST_ROWS = 16384
+TMA_ELEMENTS = 8
+"""Elements of 16 bytes: a row of an operand that TMA can address is a multiple of this many 16-bit ones."""
+_SIZES = ("hidden", "heads", "kv_heads", "head_dim")
+_OPTIONAL = ("intermediate", "vocab", "experts", "experts_per_token", "expert_intermediate")
+_LOW_RANK = ("kv", "rope", "nope", "value")
+_KNOWN = {"name", "kind", "gated", "sharding", "low_rank", *_SIZES, *_OPTIONAL}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear layer: D (rows, n) = A (rows, k) W (n, k)."""
+
+    model: str
+    name: str
+    n: int
+    k: int
+    shards: int = 1
+
+
+@dataclass(frozen=True)
+class Model:
+    """An entry of the catalogue, checked. `facts`: as the file has them."""
+
+    name: str
+    facts: Mapping[str, Any]
+
+    def layers(self) -> Iterator[Layer]:
+        """Its layers, whole and in shards; a shard that is not even, or that TMA cannot address, is left out."""
+        for shards in self.facts["sharding"]:
+            for name, n, k, by_rows in self._whole():
+                divided = k if by_rows else n
+                layer = Layer(self.name, name, n // (1 if by_rows else shards), k // (shards if by_rows else 1), shards)
+                if divided % shards == 0 and layer.k % TMA_ELEMENTS == 0:
+                    yield layer
+
+    def _whole(self) -> Iterator[tuple[str, int, int, bool]]:
+        """(name, n, k, whether shards divide k)."""
+        facts = self.facts
+        hidden, heads, width = facts["hidden"], facts["heads"], facts["head_dim"]
+        gate = 2 if facts["gated"] else 1
+        if "low_rank" in facts:
+            yield from self._low_rank(facts["low_rank"], hidden, heads)
+        else:
+            yield "qkv", (heads + 2 * facts["kv_heads"]) * width, hidden, False
+            yield "output", hidden, heads * width, True
+        for prefix, inner in (("", facts.get("intermediate")), ("expert ", facts.get("expert_intermediate"))):
+            if inner is not None:
+                yield f"{prefix}up", gate * inner, hidden, False
+                yield f"{prefix}down", hidden, inner, True
+        if "vocab" in facts:
+            yield "lm_head", facts["vocab"], hidden, False
+
+    def _low_rank(self, ranks: Mapping[str, int], hidden: int, heads: int) -> Iterator[tuple[str, int, int, bool]]:
+        inner = heads * (ranks["nope"] + ranks["rope"])
+        if "query" in ranks:
+            yield "query down", ranks["query"], hidden, False
+            yield "query up", inner, ranks["query"], False
+        else:
+            yield "query", inner, hidden, False
+        yield "kv down", ranks["kv"] + ranks["rope"], hidden, False
+        yield "kv up", heads * (ranks["nope"] + ranks["value"]), ranks["kv"], False
+        yield "output", hidden, heads * ranks["value"], True
+
+
+def load(path: Path = FILE) -> tuple[Model, ...]:
+    """The models of a catalogue. Raises ArgumentError for a file or an entry that is none, saying which and why."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"the catalogue of models cannot be read: {error}", got=path.name) from None
+    entries = found.get("models") if isinstance(found, dict) else None
+    if not isinstance(entries, list) or not entries:
+        raise ArgumentError("this is no catalogue of models", expected='an object with a list "models"', got=path.name)
+    return tuple(_model(entry, number, path.name) for number, entry in enumerate(entries))
+
+
+def _model(entry: Any, number: int, file: str) -> Model:
+    """An entry, checked."""
+    name = entry.get("name") if isinstance(entry, dict) else None
+    where = f"{name!r}" if isinstance(name, str) and name else f"number {number}"
+
+    def wrong(what: str, expected: str, got: object) -> ArgumentError:
+        return ArgumentError(f"entry {where} of the catalogue {file} {what}", expected=expected, got=repr(got))
+
+    if not isinstance(entry, dict):
+        raise wrong("is no model", "an object of sizes", entry)
+    if not isinstance(name, str) or not name:
+        raise wrong("has no name", "a text", name)
+    if unknown := sorted(set(entry) - _KNOWN):
+        raise wrong(f"has a field {unknown[0]!r} that nobody reads", ", ".join(sorted(_KNOWN)), entry[unknown[0]])
+    if entry.get("kind") not in KINDS:
+        raise wrong("is of no known kind", ", ".join(KINDS), entry.get("kind"))
+    if not isinstance(entry.get("gated"), bool):
+        raise wrong("does not say whether its feed-forward layer is gated", "true or false", entry.get("gated"))
+    if "intermediate" not in entry and "expert_intermediate" not in entry:
+        raise wrong("has no feed-forward layer", "intermediate or expert_intermediate", None)
+    for field in (*_SIZES, *(each for each in _OPTIONAL if each in entry)):
+        if not _is_size(entry.get(field)):
+            raise wrong(f"has a wrong {field}", "a whole number from 1 on", entry.get(field))
+    shards = entry.get("sharding")
+    if not isinstance(shards, list) or not shards or not all(_is_size(each) for each in shards):
+        raise wrong("has a wrong sharding", "a list of numbers of GPUs, such as [1, 2]", shards)
+    ranks = entry.get("low_rank")
+    if ranks is not None and not (isinstance(ranks, dict) and all(_is_size(ranks.get(each)) for each in _LOW_RANK)):
+        raise wrong("has a wrong low_rank", f"an object of {', '.join(_LOW_RANK)}, and query where it has one", ranks)
+    return Model(name, entry)
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and value > 0
+
+
+def draw(
+    seed: int, count: int, models: Sequence[Model] | None = None, *, like: Problem | None = None,
+    layouts: Sequence[str] = ("forward",), least: int = 1, most: int = MOST_ROWS,
+) -> tuple[Problem, ...]:  # fmt: skip
+    """So many different products, the same for the same seed.
+
+    Args:
+        models: to draw from; the catalogue's by default.
+        like: element types, scales and outputs of the products; plain bf16 by default.
+        layouts: of `LAYOUTS`, one of which is drawn for each product. A layer of N x K has the products rows x N x K
+            (forward), rows x K x N (input-gradient) and N x K x rows (weight-gradient).
+        least, most: rows, drawn evenly on a logarithmic scale. Of these, half are rounded to a multiple of 8, as
+            batches are; the others are left as they are.
+
+    Raises ArgumentError for a number of products or rows that cannot be drawn, and for an unknown layout.
+    """
+    if type(count) is not int or count < 1:
+        raise ArgumentError("a sample has a number of products", expected="a whole number from 1 on", got=repr(count))
+    if not 1 <= least <= most:
+        raise ArgumentError("a sample has rows from the least to the most", expected="1 <= least <= most",
+                            got=f"{least} to {most}")  # fmt: skip
+    if unknown := [each for each in layouts if each not in LAYOUTS]:
+        raise ArgumentError(f"there is no layout {unknown[0]!r}", expected=", ".join(LAYOUTS), got=repr(unknown[0]))
+    if not layouts:
+        raise ArgumentError("a sample has a layout", expected=", ".join(LAYOUTS), got="none")
+    generator, like = random.Random(seed), like or Problem(1, 1, 1)
+    by_model = [list(model.layers()) for model in models or load()]
+    found: dict[Problem, None] = {}
+    for _ in range(100 * count):
+        layer = generator.choice(generator.choice(by_model))
+        problem = _product(layer, _rows(generator, least, most), generator.choice(list(layouts)), like)
+        if problem is not None:
+            found.setdefault(problem)
+        if len(found) == count:
+            return tuple(found)
+    raise ArgumentError("the catalogue does not have so many different products", expected=f"at most {len(found)}",
+                        got=count)  # fmt: skip
+
+
+def _rows(generator: random.Random, least: int, most: int) -> int:
+    rows = min(most, max(least, round(math.exp(generator.uniform(math.log(least), math.log(most + 1))))))
+    rounded = rows // 8 * 8
+    return rounded if generator.random() < 0.5 and rounded >= least else rows
+
+
+def _product(layer: Layer, rows: int, layout: str, like: Problem) -> Problem | None:
+    """The product of a layer in a direction; None where TMA cannot address one of its operands."""
+    sizes = {"forward": (rows, layer.n, layer.k), "input-gradient": (rows, layer.k, layer.n),
+             "weight-gradient": (layer.n, layer.k, rows)}[layout]  # fmt: skip
+    problem = replace(like, m=sizes[0], n=sizes[1], k=sizes[2], layout=LAYOUTS[layout])
+    inner = {"tn": (problem.k,), "nn": (problem.k, problem.n), "nt": (problem.m, problem.n)}[problem.layout]
+    step = 16 if like.dtype in ("e4m3", "e5m2") else TMA_ELEMENTS
+    return problem if all(size % step == 0 for size in inner) else None
