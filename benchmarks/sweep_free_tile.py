@@ -48,6 +48,7 @@ WITHIN = 1.6
 """What the model expects to take so many times as long as its first is not timed."""
 SWEEP, FINAL = {"rounds": 4, "slice_ms": 6.0}, {"rounds": 8, "slice_ms": 10.0}
 FINALISTS = 4
+DECODE_ROWS = 64
 LIBRARY, CUBLAS = "library", "cublas"
 AnyConfig = FreeTileConfig | DecodeConfig
 
@@ -87,11 +88,21 @@ def _variants(problem: Problem, best: FreeTileConfig) -> Iterator[AnyConfig]:
         yield replace(best, neighbours=across)
     if best.blocks == 1 and best.split == 1 and best.k_tiles == 1:
         yield replace(best, k_tiles=2).filled()
-    if problem.m <= 32:
-        tokens = -(-problem.m // 8) * 8
+    if problem.m <= DECODE_ROWS:
         yield replace(best, evict_first=True)
-        for parts, per_sm in ((3, 2), (2, 2)):
-            yield DecodeConfig(tokens=tokens, split=parts, ctas_per_sm=per_sm, prefetch=3).filled()
+        yield from _decodes(problem)
+
+
+def _decodes(problem: Problem) -> Iterator[DecodeConfig]:
+    """Tiles of 64 weights and all tokens, split so that one wave of CTAs is as full as it gets."""
+    tiles = -(-problem.n // 64)
+    for per_sm in (1, 2):
+        parts = min(4, free_tile_choice.SMS * per_sm // tiles)
+        if parts:
+            yield DecodeConfig(
+                tokens=-(-problem.m // 8) * 8, split=parts, ctas_per_sm=per_sm, prefetch=3,
+                wide=problem.m > 16 and problem.n % 8 == 0,
+            ).filled()  # fmt: skip
 
 
 def build(product: Product, fusion: Fusion, config: AnyConfig) -> Program:
@@ -310,6 +321,7 @@ def run(
     done = {identity(point) for point in points(folder)}
     begun, count = now(), 0
     with (folder / POINTS).open("a") as file:
+        file.write("\n")  # behind a line that was cut off
         for problem in problems:
             if identity(problem.as_dict()) in done:
                 continue

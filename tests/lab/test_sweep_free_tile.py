@@ -1,0 +1,117 @@
+"""The sweep of free tiles without a GPU: a pretended clock, and calls that run in the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import sweep_free_tile as sweep
+from warploom.lab import operands
+from warploom.lab.contenders import Prepared
+from warploom.lab.gpu_stage import compared
+from warploom.lab.problem import Problem
+
+torch = pytest.importorskip("torch")
+TINY = (Problem(9, 72, 128), Problem(70, 40, 64))
+SMS = 4
+
+
+class Clock:
+    """Every call takes a microsecond."""
+
+    def timed(self, call: Callable[[], object], launches: int) -> float:
+        return 1e-6
+
+    def now(self) -> float:
+        return 0.0
+
+    def idle(self, seconds: float) -> None:
+        pass
+
+
+class Pretended:
+    """Operands in host memory, whose calls run in the emulator."""
+
+    timer = Clock()
+
+    def operands(self, problem: Problem, data: str) -> list[Any]:
+        return operands.make(problem, data, 1, device="cpu")
+
+    def check(self, problem: Problem, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
+        return compared(operands.reference(problem, sets[0]), sets, prepared, lambda: None)
+
+    def ready(self, prepared: Prepared, launch: str, count: int) -> tuple[Callable[[], object], int]:
+        return prepared.calls[0], 1
+
+    def release(self) -> None:
+        pass
+
+
+class Halved(Pretended):
+    """One contender forgets half of its result."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def check(self, problem: Problem, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
+        if prepared.config == self.name:
+            whole = prepared.calls[0]
+
+            def half() -> None:
+                whole()
+                sets[0].out[problem.m // 2 :] = 0
+
+            prepared = Prepared([half])
+        return super().check(problem, sets, prepared)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> sweep.Sweep:
+    """A sweep over the tiny products, two candidates each, with kernels that were built here."""
+    everything = sweep.candidates
+    monkeypatch.setattr(sweep, "candidates", lambda problem, sms=SMS: everything(problem, sms)[:2])
+    monkeypatch.setattr(sweep, "library", lambda problem, sets: sweep.find("cublas").prepare(problem, sets, print))
+    configs = {config: problem for problem in TINY for config in sweep.candidates(problem)}
+    built = sweep.Built({config: sweep.build(sweep.product_of(one), sweep.fusion_of(one), config)
+                         for config, one in configs.items()})  # fmt: skip
+    return sweep.Sweep(Pretended(), lambda *_: None, built.programs, sms=SMS)  # type: ignore[arg-type]
+
+
+def test_every_candidate_is_checked_and_timed_and_a_second_run_goes_on(made: sweep.Sweep, tmp_path: Path):
+    assert sweep.run(made, TINY[:1], tmp_path, 100.0, say=lambda line: None) == 1
+    with (tmp_path / sweep.POINTS).open("a") as file:
+        file.write('{"m": 70, "n"')  # the line of a run that was cut off
+    assert sweep.run(made, TINY, tmp_path, 100.0, say=lambda line: None) == 1
+    first, second = sweep.points(tmp_path)
+    assert [point["m"] for point in (first, second)] == [9, 70]
+    for point, problem in zip((first, second), TINY, strict=True):
+        names = {config.name() for config in sweep.candidates(problem)}
+        assert point["wrong"] == {}
+        assert set(point["us"]) == names | {sweep.CUBLAS, sweep.LIBRARY} == set(point["final_us"])
+        assert set(point["model_us"]) == names
+
+
+def test_no_product_is_begun_when_the_time_is_over(made: sweep.Sweep, tmp_path: Path):
+    clock = iter((0.0, 0.5, 2.0))
+    assert sweep.run(made, TINY, tmp_path, 1.0, now=lambda: next(clock), say=lambda line: None) == 1
+
+
+def test_a_wrong_kernel_is_not_timed_and_one_that_hung_is_left_out(made: sweep.Sweep, tmp_path: Path):
+    names = [config.name() for config in sweep.candidates(TINY[0])]
+    stage = Halved(names[0])
+    sweep.run(sweep.Sweep(stage, made.beat, made.programs, frozenset({names[1]}), SMS), TINY[:1], tmp_path, 9.0,
+              say=lambda line: None)  # fmt: skip
+    (point,) = sweep.points(tmp_path)
+    assert "relative error" in point["wrong"][names[0]]
+    assert "hung" in point["wrong"][names[1]]
+    assert set(point["us"]) == {sweep.CUBLAS, sweep.LIBRARY}
+
+
+def test_the_first_of_every_form_is_among_the_candidates():
+    chosen = sweep.candidates(Problem(256, 6144, 4096), 132)
+    assert len(chosen) <= sweep.MOST_CANDIDATES
+    assert {"u128x96w2_8_f3"} <= {config.name() for config in chosen}
+    assert {True, False} == {config.swapped for config in chosen if hasattr(config, "swapped")}
