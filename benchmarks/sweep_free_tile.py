@@ -124,20 +124,16 @@ def built(product: Product, fusion: Fusion, config: AnyConfig, arch: str) -> byt
 
 def warmed(problem: Problem, arch: str) -> str:
     """In a process of its own: what `warploom.matmul` will run for a problem comes into the cache; "" or why not."""
-    from warploom import gemm
-    from warploom.gemm import choice, programs
     from warploom.lab.through_library import library_problem
+    from warploom.operators import kernel_cache, select
 
     try:
         asked = library_problem(problem)
-        program = programs.program_of(asked, gemm.choose(asked, choice.Gpu()).config, keep=True)
+        program = kernel_cache.program_of(asked, select.choose(asked).config, keep=True)
         on_gpu.build(program, on_gpu.target_for(program, arch))
     except WarploomError as error:
         return f"{type(error).__name__}: {error.what}"
     return ""
-
-
-# -- building ------------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -380,7 +376,8 @@ def main() -> None:
     missing = [problem for problem in problems if identity(problem.as_dict()) not in done]
     configs = {config: problem for problem in missing for config in candidates(problem, stage.sms)}
     made = build_all(missing, configs, stage.arch, options.workers)
-    print(f"{len(made.programs)} kernels built, {len(made.refused)} refused, {time.monotonic() - begun:.0f} s", flush=True)
+    took = time.monotonic() - begun
+    print(f"{len(made.programs)} kernels built, {len(made.refused)} refused, {took:.0f} s", flush=True)
     (options.out / "refused.json").write_text(json.dumps(made.refused, indent=1))
     hung = options.out / HUNG
     left_out = frozenset(json.loads(hung.read_text()) if hung.exists() else ())

@@ -30,6 +30,8 @@ KINDS = ("dense", "moe", "vision", "speech")
 MOST_ROWS = 16384
 TMA_ELEMENTS = 8
 """Elements of 16 bytes: a row of an operand that TMA can address is a multiple of this many 16-bit ones."""
+_PATIENCE = 10_000
+"""Draws in a row that bring nothing new, after which there is taken to be nothing new."""
 _SIZES = ("hidden", "heads", "kv_heads", "head_dim")
 _OPTIONAL = ("intermediate", "vocab", "experts", "experts_per_token", "expert_intermediate")
 _LOW_RANK = ("kv", "rope", "nope", "value")
@@ -168,11 +170,14 @@ def draw(
     generator, like = random.Random(seed), like or Problem(1, 1, 1)
     by_model = [list(model.layers()) for model in models or load()]
     found: dict[Problem, None] = {}
-    for _ in range(100 * count):
+    missed = 0
+    while missed < _PATIENCE:
+        missed += 1
         layer = generator.choice(generator.choice(by_model))
         problem = _product(layer, _rows(generator, least, most), generator.choice(list(layouts)), like)
-        if problem is not None:
-            found.setdefault(problem)
+        if problem is None or problem in found:
+            continue
+        found[problem], missed = None, 0
         if len(found) == count:
             return tuple(found)
     raise ArgumentError("the catalogue does not have so many different products", expected=f"at most {len(found)}",

@@ -36,18 +36,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ...collective import TmaPipeline, each_consumer, k_tiles, multiply_tiles, warpgroup_index, wgmma_accumulators
-from ...collective.k_ranges import PartOfTile, Segment
-from ...collective.roles import producer_warp
-from ...collective.split_k import PushedSums, WholeSums
-from ...collective.staged_store import Part, StagedStore
-from ...collective.tma_pipeline import Stage, State
+from ...collective import TmaPipeline, each_consumer, warpgroup_index, wgmma_accumulators
+from ...collective.epilogue.staged_store import Part, StagedStore
+from ...collective.pipeline.tma import Stage, State
+from ...collective.reduce.split_k import PushedSums, WholeSums
+from ...collective.tile.roles import producer_warp
+from ...collective.tile.stream_k import PartOfTile, Segment
 from ...isa.dtypes import b32, b64, u32
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem
 from ...lang.arrays import RegisterArray
 from ...lang.smem import SharedAddress
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from ..gemm_mainloop import k_tiles, multiply_tiles
 from .description import TILE_K_BYTES, Fusion, Product
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block, staged_pitch
 from .free_tile_end import End, arguments, check_fusion
@@ -376,7 +377,8 @@ class Stores:
                     ptx.bar.sync(1 + self.me, 128)
                 else:
                     ptx.inst.bar.warp.sync(-1)
-            self.staged.store(end.words(values, first * 2), memory, 1 + self.me, self.part(block * BLOCK, first * 2, here))
+            part = self.part(block * BLOCK, first * 2, here)
+            self.staged.store(end.words(values, first * 2), memory, 1 + self.me, part)
 
     def part(self, on_m: int, on_n: int, here: Here) -> Part:
         """Where accumulators stand in D that begin at row `on_m` and column `on_n` of the tile."""

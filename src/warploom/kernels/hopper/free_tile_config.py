@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...collective.sizes import exchange_width, owned
+from ...collective.tile.sizes import exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
 from .description import SHARED_BYTES, TILE_K_BYTES, Product
@@ -223,8 +223,8 @@ def named(text: str) -> FreeTileConfig:
                             got=text)  # fmt: skip
     numbers = {key: int(value) for key, value in found.groupdict().items() if key in _NUMBERS and value is not None}
     flags = {key: found[key] is not None for key in ("persistent", "evict_first", "constant_weights")}
-    return FreeTileConfig(**{"consumers": 1, **numbers}, **flags, swapped=found["side"] == "s",
-                          whole=found["elements"] is None)  # fmt: skip
+    fields: dict[str, Any] = {"consumers": 1, **numbers, **flags}
+    return FreeTileConfig(**fields, swapped=found["side"] == "s", whole=found["elements"] is None)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...collective.activations import FUNCTIONS
-from ...collective.epilogue import packed
+from ...collective.epilogue.activations import FUNCTIONS
+from ...collective.epilogue.direct_store import packed
 from ...errors import ArgumentError
 from ...isa.dtypes import f32, u64
 from ...lang import Tile, ptx, reg
@@ -74,6 +74,7 @@ class End:
         self.bias = (bias, None) if swapped else (None, bias)
         self.factor: Register | None = None
         if fusion.scales == "tensor":
+            assert of_tokens is not None and of_weights is not None
             self.factor = ptx.load(f32, ptx.addr(of_tokens.pointer())) * ptx.load(f32, ptx.addr(of_weights.pointer()))
         self.scale_m, self.bias_m = self._along_m(self.scales[0]), self._along_m(self.bias[0])
 

@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..isa.dtypes import b16, b32, u64
-from ..lang import ptx, reg
-from ..lang.predicate import Predicate
-from ..lang.smem import SharedAddress
-from ..lang.tile import ArrayHandle
-from ..lang.values import Register
-from .roles import WARPGROUP
+from ...isa.dtypes import b16, b32, u64
+from ...lang import ptx, reg
+from ...lang.smem import SharedAddress
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from ..tile.roles import WARPGROUP
 
 _CHUNK = 8
 """Elements of 16 bytes."""
@@ -107,35 +106,53 @@ class StagedStore:
         size = self.array.dtype.bytes
         row = part.row + here
         target = self.array.pointer() + (row.to(u64) * width + column) * size
-        stride = width.to(u64) * (step * size) if rows > step else None
-        across = (column < width) & (column >= part.first_column) if self.whole else None
-        for turn in range(-(-rows // step)):
+        turns = -(-rows // step)
+        stride = width.to(u64) * (step * size) if turns > 1 else None
+        if not self.whole:
+            self._copy_elements(start, target, here, column, Turns(rows, step, stride), part)
+            return
+        across = (column < width) & (column >= part.first_column)
+        for turn in range(turns):
             below = row + turn * step if turn else row
-            exists = (below < height) & (below >= part.first_row)
+            exists = (below < height) & (below >= part.first_row) & across
             if (turn + 1) * step > rows:
                 exists = exists & (here < rows - turn * step)
-            if across is not None:
-                exists = exists & across
             if turn:
                 assert stride is not None
                 target = target + stride
             values = ptx.load(b32, start + turn * step * self.pitch, vector=4, pred=exists)
-            if self.whole:
-                ptx.store(ptx.addr(target), values, pred=exists)
-            else:
-                self._elements(values, target, exists, column, part)
+            ptx.store(ptx.addr(target), values, pred=exists)
 
-    def _elements(
-        self, values: Sequence[Register], target: Register, exists: Predicate, column: Register, part: Part
-    ) -> None:
-        _, width = self.array.shape
-        for pair, word in enumerate(values):
-            halves = [reg.scalar(b16), reg.scalar(b16)]
-            ptx.inst.mov.b32(halves, word, pred=exists)
-            for odd, value in enumerate(halves):
-                at = column + (2 * pair + odd)
-                inside = exists & (at < width) & (at >= part.first_column)
-                ptx.store(ptx.addr(target, (2 * pair + odd) * 2), value, pred=inside)
+    def _copy_elements(
+        self, start: SharedAddress, target: Register, here: Register, column: Register, turns: Turns, part: Part
+    ) -> None:  # fmt: skip
+        """As a loop, for eight guards in each turn are as many as there are predicate registers."""
+        height, width = self.array.shape
+        source = start.register().copy()
+        for at in ptx.range(here, turns.rows, turns.step, unroll=False):
+            row = part.row + at
+            exists = (row < height) & (row >= part.first_row)
+            words = ptx.load(b32, SharedAddress(self.array.trace, 0, source), vector=4, pred=exists)
+            for pair, word in enumerate(words):
+                halves = [reg.scalar(b16), reg.scalar(b16)]
+                ptx.inst.mov.b32(halves, word, pred=exists)
+                for odd, value in enumerate(halves):
+                    element = column + (2 * pair + odd)
+                    inside = exists & (element < width) & (element >= part.first_column)
+                    ptx.store(ptx.addr(target, (2 * pair + odd) * 2), value, pred=inside)
+            source += turns.step * self.pitch
+            if turns.stride is not None:
+                target += turns.stride
+
+
+@dataclass
+class Turns:
+    """How many rows there are, how many of them the lanes store at a time, and how many bytes of the array those are
+    (None where there is one time)."""
+
+    rows: int
+    step: int
+    stride: Register | None
 
 
 def _row_of_lane(lane: Register, width: int) -> Register:

@@ -1,0 +1,189 @@
+"""Free tiles: exact and clean on either axis, ragged or small, split or persistent; their choice; what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from warploom.driver import toolchain
+from warploom.errors import ArgumentError
+from warploom.kernels.hopper.description import Fusion, Product
+from warploom.kernels.hopper.free_tile import build
+from warploom.kernels.hopper.free_tile_choice import CLUSTERS, estimate, fitting, ranked
+from warploom.kernels.hopper.free_tile_config import FreeTileConfig, FreeTileGrid, named
+from warploom.runtime.machine import H200
+from warploom.types import bf16, e4m3, e5m2, f16, f32
+
+SCHEDULES = (("lazy", 0), ("eager", 0), ("random", 1))
+NUMPY = {bf16: ml_dtypes.bfloat16, f16: np.float16, e4m3: ml_dtypes.float8_e4m3fn, e5m2: ml_dtypes.float8_e5m2}
+SMS = 4
+PROMISE = {"before-grid-wait"}
+"""What the sanitizer says of constant weights, which it cannot know to be constant."""
+
+
+def run(name: str, m: int, n: int, k: int, product: Product = Product(), fusion: Fusion = Fusion(),  # noqa: B008
+        extra: tuple[np.ndarray, ...] = (), **options):  # fmt: skip
+    """D, A and W as f32, of small whole numbers, and the rules of what the sanitizer found."""
+    draw = np.random.default_rng(0)
+    a = draw.integers(-2, 3, (m, k)).astype(NUMPY[product.a])
+    w = draw.integers(-2, 3, (n, k)).astype(NUMPY[product.b])
+    report = build(product, named(name), fusion).emulate(a, w, *extra, machine=H200(sms=SMS), **options)
+    rules = {finding.rule for finding in report.findings}
+    return report.outputs[0].astype(np.float32), a.astype(np.float32), w.astype(np.float32), rules
+
+
+def rounded(values: np.ndarray, kind=bf16) -> np.ndarray:
+    return values.astype(NUMPY[kind]).astype(np.float32)
+
+
+# -- the product -----------------------------------------------------------------------------------------------------
+
+CASES = {
+    "tokens on m": ("u64x40_3_f3", (64, 80, 192)),
+    "weights on m": ("s64x24_3_f3", (24, 128, 192)),
+    "two consumers, last tiles moved on both axes": ("u128x56w2_3_f3", (200, 104, 264)),
+    "two blocks of a consumer": ("u128x40_3_f2", (150, 40, 72)),
+    "three consumers, swapped": ("s192x40w3_3_f1", (41, 392, 64)),
+    "four consumers, two k-tiles a barrier": ("s256x16w4k2_2_f2", (19, 264, 200)),
+    "K in two parts": ("u64x64_3_S2_f3", (100, 64, 320)),
+    "K in three parts, one of them empty": ("s64x40_3_S3_f1", (43, 72, 128)),
+    "several tiles of a CTA": ("u128x56w2_3_p_f3", (200, 400, 136)),
+    "several tiles, swapped": ("s64x72_3_p_f3", (100, 336, 72)),
+    "neighbours, of which one has nothing to do": ("u128x40w2_3_n2_f3", (300, 40, 128)),
+    "constant weights": ("s128x72w2k2_2_cw", (100, 200, 320)),
+    "constant weights, several tiles, fewer stages than the ring": ("u64x40_4_p_cw", (70, 440, 64)),
+    "weights read once": ("u64x24k2_3_e_f3", (9, 72, 200)),
+    "fewer tokens than a tile": ("u64x40k2_3_f3", (7, 80, 136)),
+    "fewer weights than a tile": ("s128x32w2_3_f3", (32, 72, 136)),
+    "one row, one column of tiles, one k-tile": ("u64x8_2_f3", (1, 8, 64)),
+    "one row and the least k": ("s64x8_2_f3", (1, 64, 8)),
+}
+CASE = pytest.mark.parametrize("name, shape", CASES.values(), ids=CASES)
+
+
+@CASE
+def test_sums_are_exact_and_clean_under_every_schedule(name: str, shape: tuple[int, int, int]):
+    for schedule, seed in SCHEDULES:
+        result, a, w, rules = run(name, *shape, schedule=schedule, seed=seed)
+        np.testing.assert_array_equal(result, rounded(a @ w.T))
+        assert rules <= (PROMISE if name.endswith("_cw") else set())
+
+
+@pytest.mark.parametrize("name", ["u64x24_3_1_f3", "s64x24_3_S2_1_f3", "s128x40w2_3_p_1_f3", "s64x24_3_1_f3"])
+@pytest.mark.parametrize("n", [1, 67, 141])
+def test_an_odd_number_of_columns_is_stored_by_elements(name: str, n: int):
+    result, a, w, rules = run(name, 30, n, 136)
+    np.testing.assert_array_equal(result, rounded(a @ w.T))
+    assert rules <= {"uncoalesced-access", "bank-conflict"}
+
+
+@pytest.mark.parametrize("kinds", [(f16, f16, f16), (e4m3, e4m3, bf16), (e5m2, e4m3, f16)], ids=str)
+def test_operand_types(kinds):
+    product = Product(*kinds)
+    result, a, w, rules = run("s64x40k2_3_S2_f3", 37, 136, 528, product)
+    np.testing.assert_array_equal(result, rounded(a @ w.T, product.out))
+    assert not rules
+
+
+@pytest.mark.parametrize("name", ["u128x56w2_3_f3", "s64x40k2_3_S2_f3", "s128x40w2_3_p_f3", "u128x24_3_f3"])
+@pytest.mark.parametrize("scales", [None, "tensor", "row"])
+def test_scales_bias_and_activation(name: str, scales: str | None):
+    m, n, k, draw = 37, 136, 272, np.random.default_rng(1)
+    extra: list[np.ndarray] = []
+    factor = np.float32(1)
+    if scales is not None:
+        sizes = (m, n) if scales == "row" else (1, 1)
+        extra += [(2.0 ** draw.integers(-2, 3, size)).astype(np.float32) for size in sizes]
+        factor = extra[0][:, None] * extra[1][None, :]
+    bias = draw.integers(-3, 4, n).astype(NUMPY[bf16])
+    fusion = Fusion(scales=scales, bias="column", activation="relu")
+    result, a, w, rules = run(name, m, n, k, Product(e4m3, e4m3, bf16), fusion, (*extra, bias))
+    np.testing.assert_array_equal(result, rounded(np.maximum((a @ w.T) * factor + bias.astype(np.float32), 0)))
+    assert not rules
+
+
+def test_parts_of_k_are_added_in_one_order_whoever_is_first():
+    draw, results = np.random.default_rng(2), []
+    a, w = (draw.standard_normal(shape).astype(NUMPY[bf16]) for shape in ((40, 648), (64, 648)))
+    for schedule, seed in (*SCHEDULES, ("random", 2)):
+        kernel = build(Product(), named("s64x40_3_S3_f3"))
+        results.append(kernel.emulate(a, w, machine=H200(sms=SMS), schedule=schedule, seed=seed).outputs[0])
+    for result in results[1:]:
+        np.testing.assert_array_equal(result.view(np.uint16), results[0].view(np.uint16))
+
+
+# -- what is refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changed, word",
+    [
+        ({"tile_m": 96}, "rows"), ({"tile_n": 20}, "columns"), ({"tile_n": 216}, "accumulators"),
+        ({"consumers": 5}, "consumers"), ({"k_tiles": 3}, "pieces of k"), ({"stages": 20}, "shared memory"),
+        ({"split": 2, "persistent": True}, "parts of K"), ({"split": 13}, "cluster"),
+        ({"neighbours": 2, "persistent": True}, "neighbours"), ({"tile_m": 0}, "tile_m"), ({"whole": 1}, "whole"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_built_is_refused_in_a_sentence(changed: dict[str, object], word: str):
+    with pytest.raises(ArgumentError, match=word):
+        build(Product(), replace(FreeTileConfig(), **changed))
+
+
+@pytest.mark.parametrize("product", [Product(out=f32), Product(b_major="MN"), Product(f16, bf16)], ids=str)
+def test_products_of_other_kinds_are_refused(product: Product):
+    with pytest.raises(ArgumentError):
+        build(product, FreeTileConfig())
+
+
+@pytest.mark.parametrize("fusion", [Fusion(gate=True), Fusion(addend=True), Fusion(bias="row"), Fusion(alpha=True)])
+def test_other_ends_are_refused(fusion: Fusion):
+    with pytest.raises(ArgumentError, match="fused"):
+        build(Product(), FreeTileConfig(), fusion)
+
+
+def test_a_name_says_everything():
+    for name, _ in CASES.values():
+        assert named(name).name() == name
+    with pytest.raises(ArgumentError):
+        named("u64x40")
+
+
+# -- the choice ------------------------------------------------------------------------------------------------------
+
+SHAPES = [(256, 6144, 4096), (320, 1024, 4096), (7, 4608, 3584), (200, 4608, 3584), (512, 51200, 5120), (1, 8, 8),
+          (129, 50257, 1600)]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_everything_that_is_ranked_can_be_built_and_fits_the_machine(shape: tuple[int, int, int]):
+    found = list(fitting(*shape))
+    assert found
+    for config in found:
+        config.check(Product())
+        m, n, _ = shape
+        (ctas, _, _) = FreeTileGrid(config)({"M": m, "N": n}, H200())
+        if config.split > 1:
+            assert ctas // config.ctas <= CLUSTERS[config.ctas]
+        if config.persistent:
+            assert ctas == 132
+    times = [time for _, time in ranked(*shape)]
+    assert times == sorted(times) and times[0] > 0
+
+
+def test_the_model_counts_rows_of_the_tensor_not_of_the_tile():
+    config = named("u128x96w2_8_f3")
+    assert estimate(config, 100, 6144, 4096) < estimate(config, 128, 6144, 4096)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(toolchain.ptxas() is None, reason="needs ptxas")
+@pytest.mark.parametrize("fusion", [Fusion(), Fusion(scales="row")], ids=["plain", "row scales"])
+def test_the_chosen_tiles_do_not_spill(fusion: Fusion):
+    product = Product(e4m3, e4m3, bf16) if fusion.scales else Product()
+    for shape in SHAPES:
+        for config, _ in ranked(*shape, product)[:3]:
+            resources = build(product, config, fusion).resources()
+            assert resources.spills == 0 and not resources.notes
