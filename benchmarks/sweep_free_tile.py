@@ -30,14 +30,16 @@ from warploom.kernels.hopper import decode, free_tile, free_tile_choice
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Fusion, Product
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
-from warploom.lab import catalogue, evidence, timing
+from warploom.lab import catalogue, evidence
 from warploom.lab.bench import Stage
 from warploom.lab.contenders import Prepared, find
 from warploom.lab.operands import Operands
-from warploom.lab.ours import product_of
 from warploom.lab.problem import Problem, parse_shapes
-from warploom.lab.watchdog import Watchdog
+from warploom.lab.warploom_contender import product_of
 from warploom.runtime import on_gpu
+from warploom.runtime.benchmark import protocols
+from warploom.runtime.benchmark.power import driver_version
+from warploom.runtime.benchmark.watchdog import Watchdog
 from warploom.runtime.caller import Caller
 from warploom.runtime.program import Program
 
@@ -46,7 +48,7 @@ POINTS, HUNG = "points.jsonl", "hung.json"
 MOST_CANDIDATES, BY_MODEL = 14, 6
 WITHIN = 1.6
 """What the model expects to take so many times as long as its first is not timed."""
-SWEEP, FINAL = {"rounds": 4, "slice_ms": 6.0}, {"rounds": 8, "slice_ms": 10.0}
+SWEEP, FINAL = {"rounds": 4, "slice_s": 0.006}, {"rounds": 8, "slice_s": 0.010}
 FINALISTS = 4
 DECODE_ROWS = 64
 LIBRARY, CUBLAS = "library", "cublas"
@@ -210,7 +212,7 @@ class Sweep:
         calls, per = {}, {}
         for name, one in prepared.items():
             self.beat(f"{name} {problem.shape}, capturing", 60.0)
-            calls[name], per[name] = self.stage.ready(one, "graph", 0)
+            calls[name], per[name] = self.stage.ready(one.calls, "graph", 0)
         times = self._timed(problem, calls, per, SWEEP)
         ours = sorted((name for name in times if name not in (CUBLAS, LIBRARY)), key=times.__getitem__)
         kept = [*ours[:FINALISTS], *(name for name in (CUBLAS, LIBRARY) if name in times)]
@@ -235,7 +237,7 @@ class Sweep:
     ) -> dict[str, float]:
         """Microseconds of a call of each."""
         watch = lambda name, counting: self.beat(f"{name} {problem.shape}")  # noqa: E731
-        spreads = timing.interleaved(calls, timer=self.stage.timer, watch=watch, **how)
+        spreads = protocols.interleaved(calls, self.stage.timer, watch=watch, **how)
         return {name: spread.median / per[name] * 1e6 for name, spread in spreads.items()}
 
     def _prepared(self, problem: Problem, sets: Sequence[Operands]) -> tuple[dict[str, Prepared], dict[str, str]]:
@@ -389,7 +391,7 @@ def main() -> None:
     with Watchdog(hang) as watchdog:
         sweep = Sweep(stage, watchdog.beat, made.programs, left_out, stage.sms)
         run(sweep, problems, options.out, options.seconds - (time.monotonic() - begun))
-    head = {**evidence.header(SUITE, gpu=stage.name, driver=stage.driver), "protocol": "interleaved",
+    head = {**evidence.header(SUITE, gpu=stage.name, driver=driver_version()), "protocol": "interleaved",
             "seed": options.seed, "rows_drawn": options.rows}  # fmt: skip
     evidence.write(options.evidence or options.out / f"{SUITE}.json", head, points(options.out))
 

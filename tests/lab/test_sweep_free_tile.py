@@ -43,8 +43,8 @@ class Pretended:
     def check(self, problem: Problem, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
         return compared(operands.reference(problem, sets[0]), sets, prepared, lambda: None)
 
-    def ready(self, prepared: Prepared, launch: str, count: int) -> tuple[Callable[[], object], int]:
-        return prepared.calls[0], 1
+    def ready(self, calls: Sequence[Any], launch: str, count: int) -> tuple[Callable[[], object], int]:
+        return calls[0], 1
 
     def release(self) -> None:
         pass
