@@ -25,7 +25,6 @@ Buffers    ring: both operands' tiles, of k_tiles x 128 bytes of k, for each sta
 Grid       tokens first, so that CTAs that read the same weights run together; times the parts of K, which are
            neighbours. Persistent: as many as multiprocessors
 Limits     any M, N; K a multiple of 16 bytes' worth; both operands K-major; D of 16-bit elements
-Origin     ../shared/reference/midm_findings.md
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ...collective import TmaPipeline, each_consumer, warpgroup_index, wgmma_accumulators
+from ...collective import TmaPipeline, each_consumer, warpgroup_index, wgmma_accumulators, wgmma_stage
 from ...collective.epilogue.staged_store import Part, StagedStore
 from ...collective.pipeline.tma import Stage, State
 from ...collective.reduce.split_k import PushedSums, WholeSums
@@ -48,7 +47,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.smem import SharedAddress
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from ..gemm_mainloop import k_tiles, multiply_tiles
+from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block, staged_pitch
 from .free_tile_end import End, arguments, check_fusion
@@ -320,9 +319,12 @@ def multiply(parts: Parts, me: int) -> None:
     ptx.griddepcontrol.wait()
     empty_parts = config.split > 1
     acc = wgmma_accumulators(BLOCK * config.blocks, config.tile_n, zero=empty_parts)
-    state = parts.ring.consumer_state()
+    loop, rows = ConsumerLoop(parts.ring, parts.ring.consumer_state()), BLOCK * config.blocks
     for tile in parts.tiles():
-        multiply_tiles(parts.ring, state, acc, me * BLOCK * config.blocks, parts.k.total, overwrite=not empty_parts)
+        for stage, later in loop.stages(parts.k.total):
+            mine = stage.a.rows(me * rows, rows)
+            wgmma_stage(acc, mine, stage.b, accumulate=True if empty_parts else later)
+        loop.drain()
         if not config.persistent:
             ptx.bar.sync(ALL_CONSUMERS, 128 * config.consumers)
         parts.exchange.ready()
