@@ -29,6 +29,10 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "wmma": ("sm_80",),
     "library": ("sm_80", "sm_90a"),
     "unsupported": ("sm_90a",),
+    "elect_loop": ("sm_90a",),
+    "shuffle_loop": ("sm_90a",),
+    "reused_barrier": ("sm_90a",),
+    "same_store": ("sm_90a",),
 }
 """Which targets a file is compiled for. `mixed.cu` has its own commands in its head."""
 

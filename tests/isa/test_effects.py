@@ -10,7 +10,6 @@ from itertools import product
 import pytest
 
 from warploom.emulator.diagnosis.report import Counters
-from warploom.emulator.ops import HANDLERS
 from warploom.isa import effects
 from warploom.isa.effects import Access, Choice, Commits, Fences, Group, Meets, Operand, Starts, Takes, Waits
 from warploom.isa.instructions import table
@@ -162,15 +161,6 @@ def test_the_scheduling_points_are_the_rows_whose_moment_others_can_tell():
         for opcode, expected in opcodes.items():
             (match,) = table.match(opcode)
             assert effects.is_scheduling_point(match.effects) is expected
-
-
-def test_handlers_converge_as_their_row_says():
-    handlers = dict(HANDLERS.items())
-    for form in table.FORMS:
-        if form.key in handlers and form.key != "wgmma.fence":  # which does nothing that a missing lane could spoil
-            handler = handlers[form.key]
-            assert handler.warpgroup == (form.converged == "warpgroup"), form.key
-            assert handler.aligned == (form.converged in ("warp", "warpgroup")), form.key
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
     only_barriers = True
     for cta, warp, fragment in _fragments(machine):
         wait = fragment.wait
-        only_barriers &= wait is not None and wait.kind not in ("poll", "loop")
+        only_barriers &= wait is not None and not wait.spins
         operation = machine.code.operations[fragment.pc]
         about = _about(fragment)
         words = _mbarrier_words(cta, about) if about else ((wait.describe() if wait else "its turn"), "", (), ())

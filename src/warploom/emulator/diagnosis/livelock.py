@@ -48,7 +48,7 @@ def _polls(machine: Machine) -> bool:
     parts = (
         part for cluster in machine.resident for cta in cluster.ctas for warp in cta.warps for part in warp.fragments
     )
-    return any(part.wait is not None and part.wait.timeout is not None and part.wait.kind != "loop" for part in parts)
+    return any(part.wait is not None and part.wait.timeout is not None and not part.wait.parked for part in parts)
 
 
 class LoopWatch:

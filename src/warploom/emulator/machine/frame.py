@@ -149,7 +149,7 @@ class Frame:
             for part in range(count):
                 view[index + part] = values[part, picked]
         self.machine.counters.count_access(self, space, "store", element.itemsize * count, lanes, where)
-        self.machine.progress()
+        self.machine.progress_count += 1
 
     def places(
         self, space: str, address: np.ndarray | int, dtype: DType | np.dtype, count: int = 1, writes: bool = True

@@ -16,7 +16,6 @@ import numpy as np
 from ...errors import InvalidOperandError
 from ..diagnosis.report import Counters
 from ..program.code import Code
-from ..program.handlers import Wait
 from .async_operation import Issuer
 from .events import Events
 from .frame import Frame
@@ -25,6 +24,7 @@ from .registers import WARP, RegisterFile
 from .slots import Slot
 from .special_values import SPECIAL
 from .symbols import warps_named
+from .wait import Wait
 
 if TYPE_CHECKING:
     from ..engines.engine import Engine
@@ -62,8 +62,9 @@ class Fragment:
 
     Attributes:
         lanes: 32-bit mask.
-        wait, wait_mask: why it sleeps behind `pc - 1`… the instruction at `pc` is done when it wakes.
-        seen_progress: the machine's progress count when `wait.ready` last said no.
+        wait, wait_mask: why it stands still at `pc`, and the lanes that executed the instruction there.
+        seen_progress: the machine's count of signals (of progress, for a wait that spins) when `wait.ready` said no.
+        masks: the membermasks, (32,), of threads parked at a bar.warp.sync.
     """
 
     pc: int
@@ -71,6 +72,7 @@ class Fragment:
     wait: Wait | None = None
     wait_mask: np.ndarray | bool = True
     seen_progress: int = -1
+    masks: np.ndarray | None = None
 
 
 @dataclass(eq=False)
@@ -234,7 +236,8 @@ class Machine:
         memory: global memory; parameters: the kernel's parameter bytes.
         engine: the asynchronous operations in flight.
         events: who listens to what happens.
-        progress_count: how often something happened that another thread may have waited for.
+        progress_count: how often something happened that another thread may have waited for; signals: the same without
+            plain stores, for which only threads that spin wait.
     """
 
     def __init__(
@@ -269,7 +272,7 @@ class Machine:
         self.dependent = False
         self.tensor_maps: list[object] = []
         self.steps = 0
-        self.progress_count = 0
+        self.progress_count = self.signals = 0
         self.resident: list[Cluster] = []
         self._spare_registers: dict[int, list[RegisterFile]] = {}
         self.engine = engine_factory(self)
@@ -277,6 +280,7 @@ class Machine:
     def progress(self) -> None:
         """Something happened that another thread may be waiting for."""
         self.progress_count += 1
+        self.signals += 1
 
     def take_registers(self, lanes: int) -> RegisterFile:
         spare = self._spare_registers.get(lanes)

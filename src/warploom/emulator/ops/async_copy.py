@@ -17,8 +17,9 @@ from ..machine.frame import Frame
 from ..machine.groups import groups_of
 from ..machine.machine import Cta, mask_of
 from ..machine.registers import WARP
+from ..machine.wait import Wait
 from ..program.decode import AddressOperand, Decode
-from ..program.handlers import Handlers, Step, Wait
+from ..program.handlers import Handlers, Step
 from .group_waits import wait_for_groups
 
 HANDLERS = Handlers()
@@ -134,7 +135,7 @@ def _sources(
 # -- groups ------------------------------------------------------------------------------------------------------
 
 
-@HANDLERS.add("cp_async.commit_group", per_warp=True)
+@HANDLERS.add("cp_async.commit_group")
 def commit_group(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         _commit(frame)
@@ -148,7 +149,7 @@ def _commit(frame: Frame) -> None:
         hear(frame, "cp_async", operations)
 
 
-@HANDLERS.add("cp_async.wait_group", per_warp=True)
+@HANDLERS.add("cp_async.wait_group")
 def wait_group(d: Decode) -> Step:
     newest = d.constant("n")
     if newest < 0:
@@ -156,7 +157,7 @@ def wait_group(d: Decode) -> Step:
     return lambda frame: wait_for_groups(frame, "cp_async", newest)
 
 
-@HANDLERS.add("cp_async.wait_all", per_warp=True)
+@HANDLERS.add("cp_async.wait_all")
 def wait_all(d: Decode) -> Step:
     def step(frame: Frame) -> Wait | None:
         _commit(frame)
@@ -165,7 +166,7 @@ def wait_all(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("cp_async.mbarrier_arrive", per_warp=True)
+@HANDLERS.add("cp_async.mbarrier_arrive")
 def mbarrier_arrive(d: Decode) -> Step:
     """Arrive on a barrier once all earlier copies of the thread are done."""
     address, counted = d.address("a"), d.has("noinc")

@@ -197,7 +197,7 @@ def _atomic(d: Decode) -> Step:
                     old[part, lanes[turn]] = found
                     changed |= not _same_bytes(found, new)
         if changed:
-            frame.machine.progress()
+            frame.machine.progress_count += 1
         if result is not None:
             result.write(frame, _join(old) if halves else old)
 

@@ -21,8 +21,9 @@ from ..machine.machine import Cta, mask_of
 from ..machine.mbarrier import Event
 from ..machine.registers import WARP
 from ..machine.slots import Slot
+from ..machine.wait import Wait
 from ..program.decode import Decode
-from ..program.handlers import Handlers, Step, Wait
+from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()
 BARRIERS = 16
@@ -195,8 +196,8 @@ def _numbers(d: Decode) -> Callable[[Frame], tuple[int, int | None]]:
 
 # `barrier` without .aligned may be run by part of a warp; `bar` needs the whole warp together. A divided warp that
 # comes to a `barrier` simply arrives in parts.
-@HANDLERS.add("bar.sync", aligned=True)
-@HANDLERS.add("barrier.sync", per_warp=True)
+@HANDLERS.add("bar.sync")
+@HANDLERS.add("barrier.sync")
 def sync(d: Decode) -> Step:
     read = _numbers(d)
 
@@ -207,8 +208,8 @@ def sync(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("bar.arrive", aligned=True)
-@HANDLERS.add("barrier.arrive", per_warp=True)
+@HANDLERS.add("bar.arrive")
+@HANDLERS.add("barrier.arrive")
 def arrive(d: Decode) -> Step:
     read = _numbers(d)
 
@@ -219,8 +220,8 @@ def arrive(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("bar.red_popc", "bar.red_popc_count", "bar.red", "bar.red_count", aligned=True)
-@HANDLERS.add("barrier.red_popc", "barrier.red_popc_count", "barrier.red", "barrier.red_count", per_warp=True)
+@HANDLERS.add("bar.red_popc", "bar.red_popc_count", "bar.red", "bar.red_count")
+@HANDLERS.add("barrier.red_popc", "barrier.red_popc_count", "barrier.red", "barrier.red_count")
 def reduce(d: Decode) -> Step:
     read = _numbers(d)
     counts = "popc" in d.match.form.key

@@ -245,7 +245,7 @@ def prefetch(d: Decode) -> Step:
 # -- groups ------------------------------------------------------------------------------------------------------
 
 
-@HANDLERS.add("bulk.commit_group", per_warp=True)
+@HANDLERS.add("bulk.commit_group")
 def commit_group(d: Decode) -> Step:
     def step(frame: Frame) -> None:
         operations = groups_of("bulk", frame.cta, frame.first_warp).commit(frame.lane_mask)
@@ -255,7 +255,7 @@ def commit_group(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("bulk.wait_group", per_warp=True)
+@HANDLERS.add("bulk.wait_group")
 def wait_group(d: Decode) -> Step:
     newest, reads_only = d.constant("n"), bool(d.modifiers.get("read"))
     if newest < 0:

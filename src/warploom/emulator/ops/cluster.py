@@ -21,8 +21,9 @@ from ..machine.mbarrier import Event, arrivals_in_flight
 from ..machine.memory import OFFSET_MASK, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE
 from ..machine.registers import WARP
 from ..machine.slots import Slot
+from ..machine.wait import Wait
 from ..program.decode import Decode
-from ..program.handlers import Handlers, Step, Wait
+from ..program.handlers import Handlers, Step
 from ..program.register_budget import launch_registers
 
 HANDLERS = Handlers()
@@ -91,7 +92,7 @@ class ClusterBarrier:
 BARRIER = Slot("barrier", lambda cluster: ClusterBarrier())
 
 
-@HANDLERS.add("cluster.arrive", per_warp=True)
+@HANDLERS.add("cluster.arrive")
 def cluster_arrive(d: Decode) -> Step:
     relaxed = d.modifier("sem") == "relaxed"
 
@@ -122,7 +123,7 @@ def cluster_arrive(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("cluster.wait", per_warp=True)
+@HANDLERS.add("cluster.wait")
 def cluster_wait(d: Decode) -> Step:
     def step(frame: Frame) -> Wait:
         cluster = frame.cta.cluster
@@ -250,7 +251,7 @@ class Registers:
 REGISTERS = Slot("registers", Registers)
 
 
-@HANDLERS.add("cluster.setmaxnreg", aligned=True)
+@HANDLERS.add("cluster.setmaxnreg")
 def setmaxnreg(d: Decode) -> Step:
     count, grows = d.constant("count"), d.modifier("action") == "inc"
     if not 24 <= count <= 256 or count % 8:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..machine.events import Waited
 from ..machine.frame import Frame
 from ..machine.groups import groups_of
-from ..program.handlers import Wait
+from ..machine.wait import Wait
 
 
 def wait_for_groups(frame: Frame, family: str, newest: int, reads_only: bool = False) -> Wait | None:

@@ -37,7 +37,7 @@ def _row_lanes(count: int, warps: int) -> np.ndarray:
     return np.tile(np.arange(WARP) < 8 * count, warps)
 
 
-@HANDLERS.add("ldmatrix.b16", aligned=True, whole=True)
+@HANDLERS.add("ldmatrix.b16")
 def ldmatrix(d: Decode) -> Step:
     count = matrices(d.modifiers)
     address, out = d.address("p"), d.registers("r", dtypes.b32)
@@ -60,7 +60,7 @@ def ldmatrix(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("stmatrix.b16", aligned=True, whole=True)
+@HANDLERS.add("stmatrix.b16")
 def stmatrix(d: Decode) -> Step:
     count = matrices(d.modifiers)
     address, source = d.address("p"), d.registers("r", dtypes.b32)
@@ -83,7 +83,7 @@ def stmatrix(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("movmatrix.b16", aligned=True, whole=True)
+@HANDLERS.add("movmatrix.b16")
 def movmatrix(d: Decode) -> Step:
     a, out = d.source("a", dtypes.b32), d.destination("d", dtypes.b32)
     moved = matrix_b16().owner.ravel()[matrix_b16(True).order[0]]

@@ -17,8 +17,9 @@ from ..machine.frame import Frame
 from ..machine.lanes import lane_array, lane_value
 from ..machine.machine import Cta
 from ..machine.mbarrier import MBarrier
+from ..machine.wait import Wait
 from ..program.decode import AddressOperand, Decode
-from ..program.handlers import Handlers, Step, Wait
+from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()
 
@@ -197,7 +198,7 @@ def test_wait(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("mbarrier.try_wait", "mbarrier.try_wait_parity", per_warp=True)
+@HANDLERS.add("mbarrier.try_wait", "mbarrier.try_wait_parity")
 def try_wait(d: Decode) -> Step:
     """Blocks until the phase is complete; says False only when nothing else in the machine can move."""
     address, done = d.address("a"), d.destination("done", dtypes.pred)

@@ -56,7 +56,7 @@ def product_step(
 
 @HANDLERS.add(
     "mma.f16_f32", "mma.f16_f16", "mma.bf16", "mma.tf32", "mma.fp8_f32", "mma.fp8_f16", "mma.f64", "mma.int8",
-    "mma.int4", "mma.b1", aligned=True, whole=True,
+    "mma.int4", "mma.b1",
 )  # fmt: skip
 def mma(d: Decode) -> Step:
     if d.modifier("rnd", "rn") != "rn":
@@ -74,7 +74,7 @@ def mma(d: Decode) -> Step:
     return product_step(d, kind, mma_a(m, k, bits), mma_b(k, bits), c, c, 2 * m * n * k, register)
 
 
-@HANDLERS.add("mma.volta_f32", "mma.volta_f32_f16", "mma.volta_f16", aligned=True, whole=True)
+@HANDLERS.add("mma.volta_f32", "mma.volta_f32_f16", "mma.volta_f16")
 def volta(d: Decode) -> Step:
     key = d.match.form.key
     accumulator = "f32" if "f32" in key else "f16"

@@ -315,7 +315,7 @@ def replace(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("tensormap.cp_fenceproxy", aligned=True)
+@HANDLERS.add("tensormap.cp_fenceproxy")
 def copy_map(d: Decode) -> Step:
     """A map from shared to global memory by the whole warp, with the release fence of the tensormap proxy."""
     if d.constant("size") != MAP_BYTES:

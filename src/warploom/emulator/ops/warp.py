@@ -1,37 +1,27 @@
 """What the lanes of a warp do together: shuffles, votes, matches, reductions, election, bar.warp.sync.
 
-PTX ISA 9.7.9.6, 9.7.13.2, 9.7.13.9-12 and 14. All of them wait until the threads of the membermask that have not
-exited are here (a fragment that waits joins the others at the same instruction). Then everything is arithmetic on
-(warps, 32) arrays: `Members.bits` holds, for each lane, the lanes it works with as a 32-bit mask.
+PTX ISA 9.7.9.6, 9.7.13.2, 9.7.13.9-12 and 14. The core executes them when the threads of the membermask that have not
+exited are here (`schedule.convergence`). What is left is arithmetic on (warps, 32) arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
-from functools import reduce
-from operator import or_
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
-from ...errors import InvalidOperandError
 from ...isa import dtypes
 from ..machine.frame import Frame
+from ..machine.members import LANE_BIT, members
 from ..machine.registers import WARP
-from ..machine.slots import Slot
 from ..program.decode import Decode
-from ..program.handlers import Handlers, Step, Wait
-
-if TYPE_CHECKING:
-    from ..machine.machine import Fragment
+from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()
 
 FULL = 0xFFFFFFFF
 POISON = np.uint32(FULL)
 _LANE = np.arange(WARP)
-_BIT = (np.uint32(1) << np.arange(WARP, dtype=np.uint32)).astype(np.uint32)
 
 
 def ballot(lanes: np.ndarray) -> np.ndarray:
@@ -41,68 +31,20 @@ def ballot(lanes: np.ndarray) -> np.ndarray:
 
 
 def together(d: Decode, act: Callable[[Frame, np.ndarray], None]) -> Step:
-    """A step that waits for the members of each lane's mask, then calls `act(frame, bits)`.
+    """A step that calls `act(frame, bits)` when the members of each lane's mask are here, as the core has seen to.
 
     `bits`, (lanes,) uint32: the lanes of the own warp that are in the own membermask and execute this instruction.
     """
     slot = d.source("membermask", dtypes.b32)
-    text = d.operation.text
-    pc = d.operation.pc
 
-    def step(frame: Frame) -> Wait | None:
+    def step(frame: Frame) -> None:
         given = frame.values[slot]
         if frame.mask is True and not isinstance(given, np.ndarray) and int(given) == FULL:
             act(frame, np.full(frame.lanes, POISON))
-            return None
-        masks, active = _checked_masks(frame, given), frame.active
-        if frame.mask is not True:
-            wait = _wait_for_members(frame, masks, active, text, pc)
-            if wait is not None:
-                return wait
-        act(frame, masks & ballot(active))
-        return None
+        else:
+            act(frame, members(frame, slot) & ballot(frame.active))
 
     return step
-
-
-def _checked_masks(frame: Frame, given: np.ndarray | np.generic) -> np.ndarray:
-    """The membermask of each lane, (lanes,). Raises InvalidOperandError where one leaves out its own lane."""
-    masks = np.broadcast_to(given, (frame.lanes,))
-    outside = frame.active & ((masks & np.tile(_BIT, frame.warps)) == 0)
-    if outside.any():
-        lane = int(np.flatnonzero(outside)[0])
-        frame.error(
-            InvalidOperandError,
-            f"the membermask {int(masks[lane]):#010x} does not name the lane that executes with it",
-            lane,
-            expected=f"a mask with bit {lane % WARP} set",
-            consequence="the result is undefined",
-        )
-    return masks
-
-
-def _wait_for_members(frame: Frame, masks: np.ndarray, active: np.ndarray, text: str, pc: int) -> Wait | None:
-    """A wait for the named threads of this (single) warp that are alive and not here yet; None where all are here."""
-    warp = frame.cta.warps[frame.first_warp]
-    named = reduce(or_, masks[active].tolist(), 0)
-
-    def missing() -> int:
-        here = 0
-        for fragment in warp.fragments:
-            if fragment.pc == pc and (fragment.wait is None or fragment.wait.kind == "convergence"):
-                here |= fragment.lanes
-        return named & warp.alive & ~here
-
-    if not missing():
-        return None
-
-    return Wait("convergence", lambda: not missing(), lambda: _describe(text, missing(), warp.index))
-
-
-def _describe(text: str, missing: int, warp: int) -> str:
-    """Who does not come, for the deadlock report."""
-    lanes = [str(lane) for lane in range(WARP) if missing >> lane & 1]
-    return f"the other threads of the membermask at {text}; not there: lane {', '.join(lanes)} of warp {warp}"
 
 
 # -- shuffles ----------------------------------------------------------------------------------------------------
@@ -130,7 +72,7 @@ def source_lanes(mode: str, b: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, n
     return np.where(in_range, source, _LANE), in_range
 
 
-@HANDLERS.add("shfl.sync", per_warp=True, whole=True)
+@HANDLERS.add("shfl.sync")
 def _shuffle(d: Decode) -> Step:
     mode = d.modifier("mode")
     a, b, c = d.source("a"), d.source("b"), d.source("c")
@@ -178,10 +120,10 @@ def _vote(d: Decode) -> Step:
     return together(d, act)
 
 
-HANDLERS.add("vote.predicate", "vote.ballot", per_warp=True, whole=True)(_vote)
+HANDLERS.add("vote.predicate", "vote.ballot")(_vote)
 
 
-@HANDLERS.add("match.any", "match.all", per_warp=True, whole=True)
+@HANDLERS.add("match.any", "match.all")
 def _match(d: Decode) -> Step:
     a, out = d.source("a"), d.destination("d")
     every = d.match.form.key == "match.all"
@@ -240,7 +182,7 @@ def reduce_floats(value: np.ndarray, operation: str, absolute: bool, nan: bool) 
     return numbers[np.argmin(key) if operation == "min" else np.argmax(key)]
 
 
-@HANDLERS.add("redux.integer", "redux.bits", "redux.float", per_warp=True, whole=True)
+@HANDLERS.add("redux.integer", "redux.bits", "redux.float")
 def _redux(d: Decode) -> Step:
     a, out, operation = d.source("a"), d.destination("d"), d.modifier("op")
     if d.type("a") is dtypes.f32:
@@ -264,7 +206,7 @@ def _redux(d: Decode) -> Step:
 # -- election, mask, barrier -------------------------------------------------------------------------------------
 
 
-@HANDLERS.add("elect.sync", per_warp=True, whole=True)
+@HANDLERS.add("elect.sync")
 def _elect(d: Decode) -> Step:
     """The lowest member that executes is the leader; hardware promises only that it is always the same one."""
     out, predicate = d.destination("d"), d.destination("p", dtypes.pred)
@@ -272,7 +214,7 @@ def _elect(d: Decode) -> Step:
     def act(frame: Frame, bits: np.ndarray) -> None:
         lowest = bits & (~bits + np.uint32(1))
         frame.write(out, np.log2(np.maximum(lowest, 1)))
-        frame.write(predicate, lowest == np.tile(_BIT, frame.warps))
+        frame.write(predicate, lowest == np.tile(LANE_BIT, frame.warps))
 
     return together(d, act)
 
@@ -283,62 +225,18 @@ def _active_mask(d: Decode) -> Step:
     return lambda frame: frame.write(out, ballot(frame.active))
 
 
-@dataclass(eq=False)
-class WarpBarriers:
-    """Fragments that wait at a bar.warp.sync, by warp and membermask."""
-
-    parked: dict[tuple[int, int], list[tuple[Fragment, Wait]]] = field(default_factory=dict)
-
-    def digest(self) -> Hashable:
-        return tuple(
-            (key, tuple((part.pc, part.lanes) for part, wait in parked if part.wait is wait))
-            for key, parked in sorted(self.parked.items())
-        )
-
-
-WARP_BARRIERS = Slot("warp barriers", lambda cta: WarpBarriers())
-
-
-@HANDLERS.add("bar.warp", per_warp=True, whole=True)
+@HANDLERS.add("bar.warp")
 def _warp_barrier(d: Decode) -> Step:
-    """Threads may come to the same barrier at different instructions (9.7.13.2): the last one lets all others go on."""
+    """Threads may come to one barrier at different instructions (9.7.13.2); the core brings them together."""
     slot = d.source("membermask", dtypes.b32)
-    text, pc = d.operation.text, d.operation.pc
 
-    def step(frame: Frame) -> Wait | None:
-        masks = _checked_masks(frame, frame.values[slot])
-        if frame.mask is True:
-            for hear in frame.machine.events.met:
-                hear(None, frame)
-            return None
-        warp = frame.cta.warps[frame.first_warp]
-        named = reduce(or_, masks[frame.active].tolist(), 0)
-        mine = next(part for part in warp.fragments if part.pc == pc and part.wait is None)
-        parked = WARP_BARRIERS.of(frame.cta).parked.setdefault((warp.index, named), [])
-
-        def others() -> list[Fragment]:
-            """Those that still wait here: one that joined another fragment waits with it."""
-            return [part for part, wait in parked if part.wait is wait and part in warp.fragments]
-
-        def missing() -> int:
-            here = mine.lanes
-            for part in others():
-                here |= part.lanes
-            return named & warp.alive & ~here
-
-        if not missing():
-            for part in others():
-                part.wait = None
-                part.pc += 1
-            parked.clear()
-            frame.machine.progress()
-            if not warp.alive & ~named:
-                for hear in frame.machine.events.met:
-                    hear(None, frame)
-            return None
-        parked[:] = [(part, wait) for part, wait in parked if part.wait is wait and part in warp.fragments]
-        wait = Wait("convergence", lambda: not missing(), lambda: _describe(text, missing(), warp.index))
-        parked.append((mine, wait))
-        return wait
+    def step(frame: Frame) -> None:
+        masks = members(frame, slot)
+        if frame.mask is not True:
+            lane = int(frame.active_lanes[0])
+            if frame.cta.warps[frame.first_warp].alive & ~int(masks[lane]):
+                return  # only some of the warp's threads have met
+        for hear in frame.machine.events.met:
+            hear(None, frame)
 
     return step

@@ -276,7 +276,7 @@ def owner_of(registers: RegisterList) -> object:
 _NAMES = ("f16_f32", "f16_f16", "bf16", "tf32", "fp8_f32", "fp8_f16", "int8", "b1")
 
 
-@HANDLERS.add(*(f"wgmma.{name}_{place}" for name in _NAMES for place in ("desc", "regs")), warpgroup=True)
+@HANDLERS.add(*(f"wgmma.{name}_{place}" for name in _NAMES for place in ("desc", "regs")))
 def mma_async(d: Decode) -> Step:
     name, place = d.match.form.key.removeprefix("wgmma.").rsplit("_", 1)
     _, n, k = shape_of(d.modifiers)
@@ -338,18 +338,17 @@ def fence(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("wgmma.commit_group", aligned=True, whole=True)
+@HANDLERS.add("wgmma.commit_group")
 def commit_group(d: Decode) -> Step:
     def step(frame: Frame) -> None:
-        for index in range(frame.first_warp, frame.first_warp + frame.warps):
-            operations = groups_of("wgmma", frame.cta, index).commit(FULL)
+        operations = groups_of("wgmma", frame.cta, frame.first_warp).commit(FULL)
         for hear in frame.machine.events.committed:
             hear(frame, "wgmma", operations)
 
     return step
 
 
-@HANDLERS.add("wgmma.wait_group", aligned=True)
+@HANDLERS.add("wgmma.wait_group")
 def wait_group(d: Decode) -> Step:
     allowed = d.constant("n")
     return lambda frame: wait_for_groups(frame, "wgmma", allowed)

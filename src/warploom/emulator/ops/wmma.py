@@ -62,7 +62,7 @@ class _Places:
 
 @HANDLERS.add(
     "wmma.load.f16", "wmma.load.bf16", "wmma.load.tf32", "wmma.load.int8", "wmma.load.f64",
-    "wmma.load.c.f16", "wmma.load.c.f32", "wmma.load.c.s32", "wmma.load.c.f64", aligned=True, whole=True,
+    "wmma.load.c.f16", "wmma.load.c.f32", "wmma.load.c.s32", "wmma.load.c.f64",
 )  # fmt: skip
 def load(d: Decode) -> Step:
     accumulator = d.match.form.key.startswith("wmma.load.c.")
@@ -85,7 +85,7 @@ def _joined(elements: np.ndarray) -> np.ndarray:
     return elements.view(np.uint32)[..., 0] if elements.dtype.itemsize == 1 else join(elements)
 
 
-@HANDLERS.add("wmma.store.f16", "wmma.store.f32", "wmma.store.s32", "wmma.store.f64", aligned=True, whole=True)
+@HANDLERS.add("wmma.store.f16", "wmma.store.f32", "wmma.store.s32", "wmma.store.f64")
 def store(d: Decode) -> Step:
     fragment = _fragment(d, "c", d.match.form.key.split(".")[-1])
     places, source = _Places(d, "c", fragment), d.registers("r", _register(fragment.bits))
@@ -102,7 +102,7 @@ def store(d: Decode) -> Step:
 
 @HANDLERS.add(
     "wmma.mma.f16_f16", "wmma.mma.f16_f32", "wmma.mma.f32_f16", "wmma.mma.f32_f32", "wmma.mma.bf16", "wmma.mma.tf32",
-    "wmma.mma.s8", "wmma.mma.u8", "wmma.mma.f64", "wmma.mma.f64_rn", aligned=True, whole=True,
+    "wmma.mma.s8", "wmma.mma.u8", "wmma.mma.f64", "wmma.mma.f64_rn",
 )  # fmt: skip
 def multiply(d: Decode) -> Step:
     key = d.match.form.key.removeprefix("wmma.mma.").removesuffix("_rn")

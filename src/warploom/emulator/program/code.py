@@ -18,7 +18,7 @@ from ...errors import EmulationError, UnsupportedInstructionError, VerificationE
 from ...isa import arch as isa_arch
 from ...isa import dtypes
 from ...isa.dtypes import DType
-from ...isa.effects import Effect, Order, own_order
+from ...isa.effects import Changes, Commits, Effect, Gives, Meets, Order, Takes, Waits, own_order
 from ..machine.frame import Frame
 from ..machine.registers import RegisterLayout, Row
 from ..machine.special_values import special_row_bits
@@ -28,6 +28,7 @@ from .flatten import DeclaredRegister, DeclaredVariable, FlatInstruction, Flatte
 from .handlers import Handler, Step
 
 PLAIN, BRANCH, EXIT, INDEXED_BRANCH = range(4)
+MANY, WHOLE, WARP, WARPGROUP = range(4)
 
 
 @dataclass(eq=False)
@@ -36,6 +37,9 @@ class Operation:
 
     Attributes:
         kind: PLAIN, BRANCH (`targets[0]`), INDEXED_BRANCH (`step` puts the index in a slot), EXIT.
+        by: who a PLAIN one is executed by at once: MANY warps; WHOLE warps only, else each warp alone; each WARP alone,
+            since it may block or has its place in the warp's order; a WARPGROUP.
+        members: slot of the membermask, or -1; meets_anywhere: its members may stand at different instructions.
         step: what it does to a frame; decoded at first use.
         guard, guard_negated: slot of the predicate, or -1.
         index_slot: slot of the index of an INDEXED_BRANCH.
@@ -52,6 +56,9 @@ class Operation:
     guard_negated: bool = False
     step: Step | None = None
     handler: Handler | None = None
+    by: int = 0
+    members: int = -1
+    meets_anywhere: bool = False
     targets: tuple[int, ...] = ()
     index_slot: int = -1
     refresh: tuple[str, ...] = ()
@@ -73,9 +80,13 @@ class Operation:
         return own_order(self.effects)
 
     @property
-    def simple(self) -> bool:
-        """Whether several warps may run it at once without more ado."""
-        return self.kind == PLAIN and not (self.handler and self.handler.per_warp)
+    def converged(self) -> bool:
+        """Whether threads of a warp execute it together."""
+        return self.bound is not None and bool(self.bound.match.form.converged)
+
+    @property
+    def polls(self) -> bool:
+        return self.handler is not None and self.handler.polls
 
 
 @dataclass
@@ -262,7 +273,13 @@ class Code:
             )
         operation.handler = handler
         operation.bound = bound
-        operation.step = handler.decode(Decode(self, operation, bound))
+        decode = Decode(self, operation, bound)
+        operation.step = handler.decode(decode)
+        operation.by = executed_by(bound, handler)
+        kind, _, operand = bound.match.form.converged.partition(":")
+        if kind == "members":
+            operation.members = decode.source(operand, dtypes.b32)
+            operation.meets_anywhere = any(isinstance(one, Meets) and one.orders for one in bound.match.effects)
 
     def _link(self, operation: Operation, flat: FlatInstruction) -> None:
         """Resolve jump targets, once all positions are known."""
@@ -318,6 +335,18 @@ class Code:
         if key not in self._scratch:
             self._scratch[key] = self.layout.slot(self.layout.new_row(bits), dtype)
         return self._scratch[key]
+
+
+def executed_by(bound: Bound, handler: Handler) -> int:
+    """See `Operation.by`."""
+    form, effects = bound.match.form, bound.match.effects
+    if form.converged == "warpgroup":
+        return WARPGROUP
+    if handler.polls or any(isinstance(one, (Waits, Takes, Gives, Commits, Changes)) for one in effects):
+        return WARP
+    if any(isinstance(one, Meets) and one.kind != "lanes" for one in effects):
+        return WARP
+    return WHOLE if form.converged else MANY
 
 
 def external_call(instruction: Instruction) -> Step:

@@ -1,7 +1,7 @@
 """Threads that part and meet: which lanes of a warp stand where.
 
-A warp whose threads took different ways is several fragments. They are joined again where they stand at the same
-instruction and none of them is blocked behind it.
+A warp whose threads took different ways is several fragments. They join where they stand at the same instruction and
+none of them waits behind it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from ..machine.frame import Frame
 from ..machine.machine import Cta, Fragment, Machine, Warp, mask_of
 from ..machine.registers import WARP
 from ..program.code import BRANCH, EXIT, Operation
-from ..program.handlers import Wait
 
 
 @dataclass(eq=False)
@@ -72,34 +71,14 @@ def _index_branch(warp: Warp, frame: Frame, operation: Operation, taken: int, at
         )
 
 
-def converge(machine: Machine, warp: Warp, fragment: Fragment) -> bool:
-    """Let a fragment wait at an aligned instruction for the rest of its warp. Whether the warp is whole."""
-    merge(machine, warp)
-    if len(warp.fragments) == 1:
-        return True
-
-    def describe() -> str:
-        others = [other for other in warp.fragments if other is not fragment]
-        places = ", ".join(
-            f"{other.lanes.bit_count()} thread(s) at {machine.code.operations[other.pc].text}" for other in others
-        )
-        return f"the rest of its warp, which must execute this instruction together; elsewhere: {places}"
-
-    fragment.wait = Wait("convergence", lambda: len(warp.fragments) == 1, describe)
-    fragment.seen_progress = machine.progress_count
-    return False
-
-
 def merge(machine: Machine, warp: Warp) -> None:
-    """Join fragments that stand at the same instruction and are not blocked behind it."""
+    """Join fragments that stand at the same instruction and have not executed it."""
     if len(warp.fragments) < 2:
-        if warp.fragments and warp.fragments[0].wait is not None and warp.fragments[0].wait.kind == "convergence":
-            warp.fragments[0].wait = None
         return
     by_place: dict[int, Fragment] = {}
     kept = []
     for fragment in warp.fragments:
-        if fragment.wait is not None and fragment.wait.kind != "convergence":
+        if fragment.wait is not None and not fragment.wait.joins:
             kept.append(fragment)
             continue
         other = by_place.get(fragment.pc)
@@ -111,5 +90,3 @@ def merge(machine: Machine, warp: Warp) -> None:
             other.wait = None
             machine.progress()
     warp.fragments[:] = kept
-    if len(kept) == 1 and kept[0].wait is not None and kept[0].wait.kind == "convergence":
-        kept[0].wait = None

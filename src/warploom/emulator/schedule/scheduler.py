@@ -114,10 +114,20 @@ class Scheduler:
         return ran
 
     def _pick(self, cta: Cta) -> Group | None:
-        """The next group of a CTA: the policy's choice among the runnable fragments, and all that stand beside it."""
+        """The next group of a CTA: the policy's choice among the runnable fragments, and all that stand with it."""
+        machine = self.machine
         runnable: dict[int, Fragment] = {}
         for warp in cta.warps:
-            fragment = self._runnable(warp)
+            fragments = warp.fragments
+            if len(fragments) == 1:
+                fragment: Fragment | None = fragments[0]
+                wait = fragment.wait  # type: ignore[union-attr]
+                if wait is not None:
+                    if fragment.seen_progress == (machine.progress_count if wait.spins else machine.signals):  # type: ignore[union-attr]
+                        continue
+                    fragment = self._runnable(warp)
+            else:
+                fragment = self._runnable(warp) if fragments else None
             if fragment is not None:
                 runnable[warp.index] = fragment
         if not runnable:
@@ -139,18 +149,20 @@ class Scheduler:
 
     def _runnable(self, warp: Warp) -> Fragment | None:
         """The fragment of a warp that may run, the lowest program counter first."""
-        for fragment in sorted(warp.fragments, key=lambda item: item.pc):
+        machine, fragments = self.machine, warp.fragments
+        for fragment in fragments if len(fragments) < 2 else sorted(fragments, key=lambda item: item.pc):
             wait = fragment.wait
             if wait is None:
                 return fragment
-            if fragment.seen_progress == self.machine.progress_count:
+            now = machine.progress_count if wait.spins else machine.signals
+            if fragment.seen_progress == now:
                 continue
             if wait.ready():
                 self._wake(warp, fragment, wait.resume)
                 if fragment in warp.fragments:
                     return fragment if fragment.wait is None else None
                 return self._runnable(warp)
-            fragment.seen_progress = self.machine.progress_count
+            fragment.seen_progress = now
         return None
 
     def _wake(self, warp: Warp, fragment: Fragment, then: Callable[[Frame], None] | None) -> None:
@@ -162,6 +174,6 @@ class Scheduler:
             frame.mask = fragment.wait_mask
             frame.operation = self.operations[fragment.pc]
             then(frame)
-        if wait is not None and wait.kind not in ("convergence", "warpgroup", "loop"):
+        if wait is not None and not wait.parked:
             fragment.pc += 1
             merge(self.machine, warp)

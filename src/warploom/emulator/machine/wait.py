@@ -1,0 +1,41 @@
+"""Why threads stand still, and what lets them go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .frame import Frame
+
+
+@dataclass
+class Wait:
+    """Threads wait behind an instruction, or (`parked`) in front of it.
+
+    Attributes:
+        kind: what they wait for, in a word.
+        ready: whether they may go on; asked again only after the machine made progress.
+        describe: one sentence for the deadlock report: what they wait for, what is there, what is missing.
+        resume: runs when they go on, with the frame and mask of the blocked instruction.
+        timeout: for waits that hardware ends after a while (try_wait): runs in place of `resume` when nothing else in
+            the machine can move.
+        about: the mbarriers they wait for, each with the parity they name or None, for the deadlock report.
+        parked: the instruction has not been executed: threads that come to it later join them.
+        spins: they read something again and again, so a plain store may end the wait.
+    """
+
+    kind: str
+    ready: Callable[[], bool]
+    describe: Callable[[], str]
+    resume: Callable[[Frame], None] | None = None
+    timeout: Callable[[Frame], None] | None = None
+    about: Callable[[], list[tuple[object, int | None]]] | None = None
+    parked: bool = False
+    spins: bool = False
+
+    @property
+    def joins(self) -> bool:
+        """Whether threads that come to the same instruction join those that wait."""
+        return self.parked and not self.spins
