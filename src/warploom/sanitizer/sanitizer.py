@@ -1,32 +1,37 @@
-"""The whole sanitizer, as the machine's observer."""
+"""The whole sanitizer, as an observer of the machine."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ..emulator.diagnosis.report import Finding
-from .checkers.performance import Performance
-from .checkers.uninitialised import undefined_reads
-from .report.findings import at
+from ..emulator.machine.events import Observer
+from .checkers import CHECKERS
+from .context import Context
+from .happens_before.order import Entry, Order
 
 if TYPE_CHECKING:
+    from ..emulator.diagnosis.report import Finding
     from ..emulator.machine.machine import Machine
 
 
-class Sanitizer(Performance):
-    """Watches one emulation; see the package's docstring. `report()` when it is over."""
+class Sanitizer(Observer):
+    """Watches one emulation; see the package's docstring. `report()` when it is over.
 
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
-        for code, name in undefined_reads(machine.code):
-            self.findings.add(
-                "uninitialised-register",
-                f"{at(code)} reads {name}, and no instruction in front of it writes that register, whichever way the "
-                "kernel takes",
-                (code,),
-            )
+    Args:
+        machine: that is watched.
+        checkers: what judges, in order; each is made of a `Context`.
+    """
+
+    def __init__(self, machine: Machine, checkers: Sequence[type] = CHECKERS) -> None:
+        self.context = Context(machine)
+        self.checkers = [checker(self.context) for checker in checkers]
+
+    def listeners(self) -> Iterable[Observer]:
+        return (Entry(self.context), *self.checkers, Order(self.context))
 
     def report(self) -> list[Finding]:
         """All findings, errors first."""
-        self.judge_performance()
-        return self.findings.as_list()
+        for checker in self.checkers:
+            checker.report()
+        return self.context.findings.as_list()

@@ -176,9 +176,10 @@ def _atomic(d: Decode) -> Step:
         heard = frame.machine.events.accessed
         for lanes, region, first in frame.places(space, where, dtype, count):
             array = region.as_type(dtype.numpy)
-            for hear in heard:
-                hear(frame, "updates", Lanes(region, "", first, dtype.bytes, count, lanes), None)
             reached = where[lanes].astype(np.int64)
+            for hear in heard:
+                name = "shared" if _is_shared(space, reached) else "global"
+                hear(frame, "updates", Lanes(region, name, first, dtype.bytes, count, lanes), None)
             frame.machine.counters.count_access(frame, space, "store", dtype.bytes * count, lanes, reached)
             act = combine
             if flushes and not _is_shared(space, reached):

@@ -1,1 +1,23 @@
-"""Rules that watch one kind of resource each."""
+"""The checkers, in the order in which they judge an event; each owns its rules and calls no other."""
+
+from __future__ import annotations
+
+from .clusters import Clusters
+from .exits import Exits
+from .global_memory import GlobalMemory
+from .grid_order import GridOrder
+from .groups import Groups
+from .layout import Layouts
+from .matrix_registers import MatrixRegisters
+from .mbarriers import MBarriers
+from .performance import Performance
+from .register_pool import RegisterPool
+from .shared_memory import SharedMemory
+from .tensor_maps import TensorMaps
+from .text import Text
+
+CHECKERS = (
+    Text, MBarriers, Clusters, GridOrder, TensorMaps, SharedMemory, Layouts, GlobalMemory, MatrixRegisters, Groups,
+    Exits, RegisterPool, Performance,
+)  # fmt: skip
+"""Causes before consequences; `Layouts` after the checker that owns the shadows."""

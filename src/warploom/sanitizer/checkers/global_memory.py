@@ -1,6 +1,6 @@
 """Data races in global memory, between CTAs too, and across the two proxies.
 
-As in shared memory (`races`), but over the whole grid: clusters know of each other only by flags (`flags`). Lanes of
+As in shared memory, but over the whole grid: clusters know of each other only by flags (`flags`). Lanes of
 one warp are not told apart. What an access needs of an earlier one by somebody else:
 
     earlier                 later                  must be known
@@ -19,82 +19,70 @@ import numpy as np
 
 from ...emulator.diagnosis.report import Side
 from ...emulator.engines.boxes import Box
-from ...emulator.engines.bulk import Bytes
+from ...emulator.engines.bulk import Bytes, Scattered
+from ...emulator.machine.events import Lanes, Observer
 from ...isa import effects
-from ..core import Core, actor, narrowest_access
+from ..context import narrowest_access
+from ..happens_before.access import Flight, flights_of
 from ..happens_before.clocks import WarpClock
-from ..happens_before.flags import Flags, knows
-from ..happens_before.state import ClusterState, Flight
+from ..happens_before.flags import knows
+from ..happens_before.scopes import LEVELS, Place, needed
+from ..happens_before.state import ClusterState
 from ..report.findings import at
-from ..shadow.global_shadow import ACTOR_SHIFT, LEVELS, Deed, GlobalShadow, pack, unpack
+from ..report.words import actor
+from ..shadow.global_shadow import ACTOR_SHIFT, Deed, GlobalShadow, pack, unpack
 from ..shadow.shadow import distinct
+from ..shadow.storing import Storing
 
 if TYPE_CHECKING:
+    from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame
-    from ...emulator.machine.machine import Cta, Machine
+    from ...emulator.machine.machine import Cta
     from ...emulator.machine.memory import Region
     from ...emulator.program.code import Operation
+    from ..context import Context
 
 NO_ORDER, FENCE, NOT_COMPLETE = "no order", "fence", "not complete"
 
 
-class GlobalRaces(Core):
-    """The part of the sanitizer that watches global memory."""
+class GlobalMemory(Observer):
+    """See the module's docstring."""
 
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
+    rules = ("global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete")
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
         self._buffers: dict[Region, GlobalShadow] = {}
-        self._global_granule = narrowest_access(machine, "global", writes_only=True)
-        self._flags = Flags()
+        self._granule = narrowest_access(context.machine, "global", writes_only=True)
+        self._storing: Storing | None = None
 
-    awaits_grid = False
-    """Whether the kernel has a griddepcontrol.wait."""
-
-    def check_grid_order(
-        self, state: ClusterState, clock: WarpClock, cta: Cta, code: Operation, region: Region
-    ) -> None:
-        """Whether an access of global memory may come before the grid in front is done."""
-
-    def check_started(self, state: ClusterState, clock: WarpClock, cta: Cta, target: Cta, code: Operation) -> None:
-        """Whoever reaches into another CTA must know that it has started: by the cluster's barrier."""
-        first = target.rank * state.per_cta
-        if any(clock.weak[first : first + state.per_cta]) or self.findings.seen("cta-may-not-have-started", (code,)):
-            return
-        warp = clock.me % state.per_cta
-        self.findings.add(
-            "cta-may-not-have-started",
-            f"{actor(cta, warp)} reaches CTA rank {target.rank} of its cluster with {at(code)}, and nothing that this "
-            f"warp "
-            "waited for says that the CTA has started",
-            (code,),
-            cta,
-            warp,
-        )
-
-    def buffer(self, region: Region) -> GlobalShadow:
+    def _buffer(self, region: Region) -> GlobalShadow:
         found = self._buffers.get(region)
         if found is None:
-            found = self._buffers[region] = GlobalShadow(region, self._global_granule)
+            found = self._buffers[region] = GlobalShadow(region, self._granule)
         return found
 
     # -- generic accesses ------------------------------------------------------------------------------------------
 
-    def global_access(
-        self, frame: Frame, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray, writes: bool,
-        atomic: bool = False,
-    ) -> None:  # fmt: skip
-        """Lanes touch global memory by ld, st, atom or red."""
-        state = self.state(frame.cta)
-        shadow = self.buffer(region)
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        if place.space == "global" and how != "changes":
+            self._storing = Storing(place, values) if values is not None else None
+            self._generic(frame, how, place)
+
+    def _generic(self, frame: Frame, how: str, place: Lanes) -> None:
+        """Lanes access global memory by ld, st, atom, red or cp.async."""
+        writes, lanes = how != effects.READS, place.lanes
+        state = self.context.state(frame.cta)
+        shadow = self._buffer(place.region)
         code = frame.operation
-        strong = atomic or code.order.strong
+        strong = code.order.strong
         level = LEVELS[code.order.scope] if strong else 0
         clocks = state.of_frame(frame)
-        granules = shadow.granules(index, size, count)
-        base = state.number * state.count + clocks[0].me + 1
+        granules = shadow.granules(place.index, place.size, place.count)
+        base = state.actor(clocks[0].me)
         mine = base if frame.warps == 1 else base + (lanes >> 5)
         if writes:
-            self._wrote(shadow)
+            self._wrote(state, shadow)
         if shadow.written:
             self._compare(state, shadow, frame, granules, lanes, mine, shadow.last, True, writes, level)
         if writes and shadow.was_read:
@@ -106,10 +94,6 @@ class GlobalRaces(Core):
         else:
             packed = [pack(base + number, clock.epoch, code.pc, level) for number, clock in enumerate(clocks)]
             numbers = np.asarray(packed, np.int64)[lanes >> 5]
-        for clock in clocks:
-            clock.touch_global()
-            if self.awaits_grid:
-                self.check_grid_order(state, clock, frame.cta, code, region)
         if writes:
             shadow.last[granules] = numbers
             if frame.warps > 1 and not strong:
@@ -119,17 +103,11 @@ class GlobalRaces(Core):
                 shadow.others[granules] = 0
         else:
             shadow.note_read(shadow.reads, shadow.others, granules, numbers, state.count)
-        if strong:
-            reads = not writes or (atomic and effects.accesses(code.effects)[0].returns)
-            self._flags.touched(state, frame, region, index * size, lanes, reads, writes, atomic)
 
-    def _wrote(self, shadow: GlobalShadow) -> None:
+    def _wrote(self, state: ClusterState, shadow: GlobalShadow) -> None:
         if not shadow.written:
             shadow.written = True
-            shadow.settle(self.machine, self._count())
-
-    def _count(self) -> int:
-        return next(iter(self._states.values())).count
+            shadow.settle(self.context.machine, state.count)
 
     def _compare(
         self, state: ClusterState, shadow: GlobalShadow, frame: Frame, granules: np.ndarray, lanes: np.ndarray,
@@ -150,7 +128,8 @@ class GlobalRaces(Core):
                 if missing:
                     hits = of_warp & (before == number)
                     offset = int(np.broadcast_to(granules, hits.shape)[hits].flat[0]) * shadow.granule
-                    if deed.level and self._flags.observed(shadow.region, offset, clock, state, deed.actor, deed.epoch):
+                    seen = self.context.flags.observed
+                    if deed.level and seen(shadow.region, offset, clock, state, deed.actor, deed.epoch):
                         continue
                     now = (frame.cta, frame.first_warp + at_warp, frame.operation)
                     if (
@@ -158,10 +137,10 @@ class GlobalRaces(Core):
                         and earlier_writes
                         and missing == NO_ORDER
                         and not deed.level
-                        and self.storing is not None
+                        and self._storing is not None
                     ):
                         touched = np.broadcast_to(granules, hits.shape)[hits]
-                        if self.storing.changes_nothing(touched, shadow.granule):
+                        if self._storing.changes_nothing(touched, shadow.granule):
                             missing = "same value"
                     self._report_global(state, shadow, offset, deed, now, writes, missing, level)
                 elif not deed.level:
@@ -175,10 +154,9 @@ class GlobalRaces(Core):
             return ""
         if deed.level and level:
             cluster, me = divmod(deed.actor - 1, state.count)
-            needed = 3 if cluster != state.number else 1 if me // state.per_cta == clock.me // state.per_cta else 2
-            if min(deed.level, level) >= needed:
-                return ""
-            return "scope"
+            theirs = Place(cluster, me // state.per_cta)
+            mine = Place(state.number, clock.me // state.per_cta)
+            return "" if min(deed.level, level) >= needed(theirs, mine) else "scope"
         return NO_ORDER
 
     @staticmethod
@@ -202,34 +180,56 @@ class GlobalRaces(Core):
             warp = (winner.actor - 1) % state.per_cta
             now = (frame.cta, warp, frame.operation)
             touched = np.broadcast_to(granules, lost.shape)[lost]
-            same = self.storing is not None and self.storing.changes_nothing(touched, shadow.granule)
+            same = self._storing is not None and self._storing.changes_nothing(touched, shadow.granule)
             missing = "same value" if same else "same instruction"
             self._report_global(state, shadow, offset, loser, now, True, missing, 0)
 
     # -- copies ----------------------------------------------------------------------------------------------------
 
-    def global_copy(
-        self, state: ClusterState, flight: Flight, place: Bytes | Box, clock: WarpClock, writes: bool
-    ) -> None:
+    def issued(self, operation: AsyncOperation) -> None:
+        for flight in flights_of(operation):
+            state = self.context.state(flight.cta)
+            if flight.starts.parts == "warp":
+                self._scattered_reads(operation, flight)
+                continue
+            for source in operation.sources:
+                self._copy(state, flight, source, writes=False)
+            for target in operation.targets:
+                self._copy(state, flight, target, writes=True)
+
+    def _scattered_reads(self, operation: AsyncOperation, flight: Flight) -> None:
+        """cp.async reads global memory as ld does; the whole frame's at its first warp."""
+        frame, memory = operation.issuer.frame, self.context.machine.memory
+        for target in operation.targets:
+            if flight is not flights_of(operation)[0] or not isinstance(target, Scattered) or target.origins is None:
+                continue
+            whole = target.origins != 0
+            if not whole.any():
+                continue
+            addresses = target.origins[whole].astype(np.int64)
+            found = memory.find(int(addresses.min()))
+            if found is not None and int(addresses.max()) < found.end:
+                width = min(target.size, 8)
+                index, lanes = (addresses - found.base) // width, target.lanes[whole]
+                place = Lanes(found.region, "global", index, width, target.size // width, lanes)
+                self._storing = None
+                self._generic(frame, effects.READS, place)
+
+    def _copy(self, state: ClusterState, flight: Flight, place: object, writes: bool) -> None:
         """An asynchronous operation is going to read or write global memory."""
         region = self._region_of(state, place)
-        if region is None:
+        if region is None or not isinstance(place, (Bytes, Box)):
             return
-        shadow = self.buffer(region)
-        operation = flight.operation
-        code = operation.issuer.operation
-        if self.awaits_grid:
-            self.check_grid_order(state, clock, flight.cta, code, region)
+        shadow, clock, code = self._buffer(region), state.clocks[flight.me], flight.code
         atomic = any(one.how == effects.UPDATES for one in effects.accesses(code.effects, effects.RUN))
-        level = 3 if atomic else 0
-        me = state.number * state.count + clock.me + 1
-        number = pack(me, flight.number, code.pc, level, asynchronous=True)
+        level = LEVELS["gpu"] if atomic else 0
+        number = pack(state.actor(clock.me), flight.number, code.pc, level, asynchronous=True)
         if not writes and not shadow.written:
-            shadow.log_read(place, number, self.machine, state.count)
+            shadow.log_read(place, number, self.context.machine, state.count)
             return
         if writes:
-            self._wrote(shadow)
-        views = shadow.views(place, self.machine)
+            self._wrote(state, shadow)
+        views = shadow.views(place, self.context.machine)
         if not views:
             return
         last, reads, others = views
@@ -252,12 +252,12 @@ class GlobalRaces(Core):
             return
         for number in distinct(before[before != 0]):
             deed = unpack(number, earlier_writes)
-            if deed.level == 3 and level:
+            if deed.level >= LEVELS["gpu"] and level:
                 continue  # elements of a reduction are atomic, whoever does it
             missing = self._copy_gap(state, clock, deed)
             if missing:
                 offset = self._offset_of(shadow, before, before == number)
-                now = (flight.cta, flight.warp, flight.operation.issuer.operation)
+                now = (flight.cta, flight.warp, flight.code)
                 self._report_global(state, shadow, offset, deed, now, writes, missing, level)
 
     def _copy_gap(self, state: ClusterState, clock: WarpClock, deed: Deed) -> str:
@@ -285,7 +285,7 @@ class GlobalRaces(Core):
         if isinstance(place, Bytes):
             return None if place.region in state.shadows else place.region
         if isinstance(place, Box):
-            found = self.machine.memory.find(place.bound.address)
+            found = self.context.machine.memory.find(place.bound.address)
             return found.region if found is not None else None
         return None
 
@@ -296,9 +296,9 @@ class GlobalRaces(Core):
         now: tuple[Cta, int, Operation], writes: bool, missing: str, level: int,
     ) -> None:  # fmt: skip
         cta, warp, code = now
-        before = self.machine.code.operations[earlier.pc]
+        before = self.context.machine.code.operations[earlier.pc]
         rule, severity, clause = self._verdict(state, earlier, cta, missing, writes)
-        if self.findings.seen(rule, (code, before)):
+        if self.context.findings.seen(rule, (code, before)):
             return
         cluster, me = divmod(earlier.actor - 1, state.count)
         other = self._warp_words(state, cluster, me)
@@ -314,12 +314,12 @@ class GlobalRaces(Core):
             Side(actor(cta, warp), f"{does} {place}", code.text, code.instruction.location),
             Side(other, f"{did} {place}", before.text, before.instruction.location),
         )
-        self.findings.add(rule, message, (code, before), cta, warp, severity, sides, place, clause)
+        self.context.findings.add(rule, message, (code, before), cta, warp, severity, sides, place, clause)
 
     def _warp_words(self, state: ClusterState, cluster: int, me: int) -> str:
         rank, warp = divmod(me, state.per_cta)
-        role = self.machine.code.role(warp)
-        x, y, z = self.indices[cluster][rank]
+        role = self.context.machine.code.role(warp)
+        x, y, z = self.context.indices[cluster][rank]
         return (f"{role}, " if role else "") + f"warp {warp} of CTA ({x}, {y}, {z})"
 
     def _verdict(
@@ -359,7 +359,7 @@ class GlobalRaces(Core):
                 + " has not waited until it is complete (cp.async.bulk.wait_group without .read) and then told this "
                 "one",
             )
-        hint = self._flags.hints.get(((state.number, cta.rank), earlier.actor))
+        hint = self.context.flags.hints.get((Place(state.number, cta.rank), earlier.actor))
         if hint is not None and hint.epoch >= earlier.epoch:
             return "global-hand-off", None, f"the two meet at a flag, which does not order them: {hint.reason}"
         who = (

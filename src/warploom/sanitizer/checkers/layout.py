@@ -17,15 +17,16 @@ import numpy as np
 
 from ...emulator.engines.boxes import SharedBox
 from ...emulator.engines.bulk import Scattered
-from ..happens_before.state import ClusterState, Flight
+from ...emulator.engines.matrix_operands import OperandPlace
+from ...emulator.machine.events import Observer
+from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
 from ..shadow.shadow import CHUNK, Shadow
-from .lifetime import Lifetime
 
 if TYPE_CHECKING:
-    from ...emulator.engines.matrix_operands import OperandPlace
+    from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame
-    from ...emulator.machine.machine import Machine
+    from ..context import Context
 
 WIDEST = 128
 """Bytes of a row of the widest swizzle (PTX ISA 5.5.7)."""
@@ -33,16 +34,36 @@ TAG_BITS = 16
 """Tags are (number of the box << TAG_BITS) + chunk; a box has at most 256 x 16 chunks in two dimensions."""
 
 
-class Layouts(Lifetime):
-    """The part of the sanitizer that compares layouts."""
+class Layouts(Observer):
+    """See the module's docstring. Comes after the checker that owns the shadows, which forgets what is overwritten."""
 
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
+    rules = ("layout-mismatch",)
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
         self._boxes: list[tuple[int, Flight]] = []
+        self._asked = any(
+            operation.bound is not None and operation.bound.match.form.converged == "warpgroup"
+            for operation in context.machine.code.operations
+        )
 
-    def tag(self, state: ClusterState, shadow: Shadow, target: object, flight: Flight) -> None:
-        if not isinstance(target, SharedBox):
+    def issued(self, operation: AsyncOperation) -> None:
+        if not self._asked:
             return
+        for flight in flights_of(operation):
+            shadows = self.context.state(flight.cta).shadows
+            for source in operation.sources:
+                if isinstance(source, OperandPlace):
+                    self._check(shadows[source.region], source, source.chunks(), operation.issuer.frame)
+            for target in operation.targets:
+                shadow = shadows.get(getattr(target, "region", None))  # type: ignore[arg-type]
+                if shadow is not None and isinstance(target, SharedBox):
+                    self._tag(shadow, target, flight)
+                elif shadow is not None and isinstance(target, Scattered):
+                    self._note_origins(shadow, target, flight)
+
+    def _tag(self, shadow: Shadow, target: SharedBox, flight: Flight) -> None:
+        """Note which chunk of which box is where."""
         places = target.places()
         if places.size >= 1 << TAG_BITS:
             return
@@ -51,7 +72,7 @@ class Layouts(Lifetime):
         base = (len(self._boxes) & 0x7FFF) << TAG_BITS
         shadow.tags[places] = base + np.arange(places.size, dtype=np.int32).reshape(places.shape)
 
-    def check_layout(self, shadow: Shadow, place: OperandPlace, chunks: np.ndarray, frame: Frame) -> None:  # type: ignore[override]
+    def _check(self, shadow: Shadow, place: OperandPlace, chunks: np.ndarray, frame: Frame) -> None:
         if not shadow.tagged:
             return
         tags = shadow.tags[chunks]
@@ -78,13 +99,16 @@ class Layouts(Lifetime):
 
     # -- cp.async --------------------------------------------------------------------------------------------------
 
-    def note_origins(self, shadow: Shadow, target: Scattered, chosen: np.ndarray, access: int) -> None:
-        if target.size != CHUNK or target.origins is None or not self._rows:  # without wgmma nobody asks
+    @staticmethod
+    def _note_origins(shadow: Shadow, target: Scattered, flight: Flight) -> None:
+        """Note where in global memory the chunks of a cp.async come from."""
+        if target.size != CHUNK or target.origins is None:
             return
         if shadow.origins is None:
             shadow.origins = np.zeros(shadow.tags.size, np.int64)
         shadow.tagged = True
-        shadow.origins[target.index[chosen]] = target.origins[chosen].astype(np.int64)
+        mine = target.lanes >> 5 == flight.warp - flight.operation.issuer.frame.first_warp
+        shadow.origins[target.index[mine]] = target.origins[mine].astype(np.int64)
 
     def _check_origins(self, shadow: Shadow, place: OperandPlace, chunks: np.ndarray, frame: Frame) -> None:
         assert shadow.origins is not None
@@ -98,10 +122,10 @@ class Layouts(Lifetime):
         if found is None:
             return
         (row, column), words = found
-        access = self.state(frame.cta).accesses[int(shadow.last[int(chunks[row, column]) * shadow.per_chunk])]
+        access = self.context.state(frame.cta).accesses[int(shadow.last[int(chunks[row, column]) * shadow.per_chunk])]
         codes = (frame.operation, access.code)
-        if not self.findings.seen("layout-mismatch", codes):
-            self.findings.add(
+        if not self.context.findings.seen("layout-mismatch", codes):
+            self.context.findings.add(
                 "layout-mismatch",
                 f"operand {place.name} of {at(frame.operation)} reads a tile that {at(access.code)} wrote in another "
                 f"layout: {words}",
@@ -124,14 +148,14 @@ class Layouts(Lifetime):
     def _mismatch(
         self, place: OperandPlace, flight: Flight, rows: np.ndarray, columns: np.ndarray, frame: Frame
     ) -> None:
-        copy = flight.operation.issuer.operation
+        copy = flight.code
         codes = (frame.operation, copy)
-        if self.findings.seen("layout-mismatch", codes):
+        if self.context.findings.seen("layout-mismatch", codes):
             return
         wanted_row, wanted_column = _expected(rows, columns)
         wrong = (rows != wanted_row) | (columns != wanted_column)
         r, c = (int(index[0]) for index in np.nonzero(wrong))
-        self.findings.add(
+        self.context.findings.add(
             "layout-mismatch",
             f"operand {place.name} of {at(frame.operation)} reads a tile that {at(copy)} wrote in another layout: its "
             f"chunk {c} of row {r} should be chunk {int(wanted_column[r, c])} of row {int(wanted_row[r, c])} "

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...emulator.diagnosis.report import Site
-from ..happens_before.clocks import WarpClock
-from ..happens_before.state import ClusterState
+from ...emulator.diagnosis.report import Finding, Site
+from ...emulator.machine.events import Observer
+from ...isa.effects import Fences
 from ..report.findings import at
-from .layout import Layouts
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ...emulator.machine.frame import Frame
-    from ...emulator.machine.machine import Machine
     from ...emulator.program.code import Operation
+    from ..context import Context
 
 CONFLICTS = 0.5
 """Extra passes for each request from which on an instruction's bank conflicts are worth a word."""
@@ -23,22 +24,28 @@ FEWEST = 8
 """Requests below which an instruction is not worth a word."""
 
 
-class Performance(Layouts):
-    """The part of the sanitizer that counts waste."""
+class Performance(Observer):
+    """See the module's docstring."""
 
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
+    rules = ("bank-conflict", "uncoalesced-access", "redundant-proxy-fence")
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
         self._fences: dict[Operation, tuple[int, int]] = {}
 
-    def note_fence(self, state: ClusterState, clock: WarpClock, frame: Frame) -> None:
-        seen, idle = self._fences.get(frame.operation, (0, 0))
-        self._fences[frame.operation] = (seen + 1, idle + (not clock.has_news()))
+    def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
+        for effect in frame.operation.effects:
+            if not isinstance(effect, Fences) or effect.kind != "proxy:async" or effect.spaces == "global":
+                continue
+            for clock, _ in self.context.state(frame.cta).active(frame):
+                seen, idle = self._fences.get(frame.operation, (0, 0))
+                self._fences[frame.operation] = (seen + 1, idle + (not clock.has_news()))
 
-    def judge_performance(self) -> None:
+    def report(self) -> list[Finding]:
         """Turn the counts into findings, one for each line of the user's text."""
         by_line: dict[object, tuple[Operation, Site]] = {}
-        for pc, site in self.machine.counters.sites.items():
-            code = self.machine.code.operations[pc]
+        for pc, site in self.context.machine.counters.sites.items():
+            code = self.context.machine.code.operations[pc]
             key = (code.instruction.location or pc, code.instruction.opcode)
             _, total = by_line.setdefault(key, (code, Site()))
             total.add(site)
@@ -46,20 +53,20 @@ class Performance(Layouts):
             self._judge(code, site)
         for code, (seen, idle) in self._fences.items():
             if idle == seen:
-                self.findings.add(
+                self.context.findings.add(
                     "redundant-proxy-fence",
-                    f"{at(code)} was executed by {seen} warps and carried nothing: no memory access that it "
-                    f"could order "
-                    "happened since the fence before it",
+                    f"{at(code)} was executed by {seen} warps and carried nothing: no memory access that it could "
+                    "order happened since the fence before it",
                     (code,),
                 )
+        return []
 
     def _judge(self, code: Operation, site: Site) -> None:
         if site.requests < FEWEST:
             return
         extra = site.conflicts / site.requests
         if extra >= CONFLICTS:
-            self.findings.add(
+            self.context.findings.add(
                 "bank-conflict",
                 f"{at(code)} takes {site.conflicts} extra passes in {site.requests} requests of a warp, "
                 f"{extra:.1f} each",
@@ -67,7 +74,7 @@ class Performance(Layouts):
             )
         fewest = -(-site.bytes // 32)
         if site.sectors > SECTORS * fewest:
-            self.findings.add(
+            self.context.findings.add(
                 "uncoalesced-access",
                 f"{at(code)} touches {site.sectors} sectors of 32 bytes for {site.bytes} bytes, "
                 f"{site.sectors / site.requests:.1f} in each of {site.requests} requests of a warp; "

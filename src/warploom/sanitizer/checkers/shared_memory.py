@@ -1,78 +1,62 @@
 """Data races in shared memory, across the generic and the async proxy.
 
 Each access is compared with the last write of its granules, and a write also with the reads since. What must have
-happened in between depends on both sides: `gaps`.
+happened in between depends on both sides: `gaps`. The checker owns the shadows: it writes an access down when it has
+judged it.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core import Storing, deed, side, who
+from ...emulator.engines.boxes import SharedBox
+from ...emulator.engines.bulk import Bytes, Scattered
+from ...emulator.engines.matrix_operands import OperandPlace
+from ...emulator.machine.events import Lanes, Observer
+from ...isa import effects
+from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access, Flight, flights_of
 from ..happens_before.clocks import View
 from ..happens_before.gaps import PENDING, epoch_gap, gap
-from ..happens_before.state import ClusterState, Flight, lane_masks
+from ..happens_before.state import ClusterState, record_of
 from ..report.explain import Conflict, classify, history_of
-from ..shadow.shadow import ASYNC, BARRIER, GENERIC, Access, Shadow, distinct
-from .global_memory import GlobalRaces
+from ..report.words import deed, side, who
+from ..shadow.shadow import Granules, Shadow, distinct
+from ..shadow.storing import Storing
 
 if TYPE_CHECKING:
+    from ...emulator.machine.async_operation import AsyncOperation, Issuer
     from ...emulator.machine.frame import Frame
-    from ...emulator.machine.memory import Region
-    from ...emulator.program.code import Operation
-
-Granules: TypeAlias = "np.ndarray | slice"
+    from ...emulator.machine.mbarrier import MBarrier
+    from ..context import Context
 
 
-class Races(GlobalRaces):
-    """The part of the sanitizer that watches memory."""
+class SharedMemory(Observer):
+    """See the module's docstring."""
+
+    rules = (
+        "data-race", "same-value-race", "warp-synchronous", "hand-off-scope", "uninitialised-shared-read",
+        "uninitialised-operand", "generic-write-before-async-read", "generic-write-before-wgmma-read",
+        "generic-access-before-async-write", "cp-async-before-wgmma", "cp-async-not-waited", "copy-not-waited",
+        "stale-phase-wait", "operand-overwritten", "store-source-overwritten", "overlapping-copies",
+        "mbarrier-bytes-accessed",
+    )  # fmt: skip
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._storing: Storing | None = None
 
     # -- generic accesses ------------------------------------------------------------------------------------------
 
-    def generic_read(
-        self, frame: Frame, space: str, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray
-    ) -> None:
-        if space == "shared":
-            self._generic(frame, region, index, size, count, lanes, writes=False)
-        elif space == "global":
-            self.global_access(frame, region, index, size, count, lanes, writes=False)
-
-    def generic_write(
-        self, frame: Frame, space: str, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray,
-        values: np.ndarray,
-    ) -> None:  # fmt: skip
-        self.storing = Storing(region, index, size, lanes, values)
-        if space == "shared":
-            self._generic(frame, region, index, size, count, lanes, writes=True)
-        elif space == "global":
-            self.global_access(frame, region, index, size, count, lanes, writes=True)
-
-    def atomic(self, frame: Frame, region: Region, index: np.ndarray, size: int, count: int, lanes: np.ndarray) -> None:
-        state = self.state(frame.cta)
-        self.storing = None
-        if region in state.shadows:
-            self._generic(frame, region, index, size, count, lanes, writes=True, atomic=True)
-        else:
-            self.global_access(frame, region, index, size, count, lanes, writes=True, atomic=True)
-
-    def _generic(
-        self,
-        frame: Frame,
-        region: Region,
-        index: np.ndarray,
-        size: int,
-        count: int,
-        lanes: np.ndarray,
-        writes: bool,
-        atomic: bool = False,
-    ) -> None:
-        state = self.state(frame.cta)
-        shadow = state.shadows[region]
-        code = frame.operation
-        strong = atomic or code.order.strong
-        granules = shadow.elements(index, size, count)
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        state = self.context.state(frame.cta)
+        shadow = state.shadows.get(place.region)
+        if shadow is None:
+            return
+        writes, strong = how != effects.READS, frame.operation.order.strong
+        self._storing = Storing(place, values) if values is not None else None
+        granules = shadow.elements(place.index, place.size, place.count)
         view = state.view(frame)
         suspect = False
         for number in distinct(shadow.last[granules]):
@@ -82,23 +66,11 @@ class Races(GlobalRaces):
                 elif number and not strong:
                     view.ordered.add(number)
         if suspect or (writes and self._readers_suspect(state, shadow, granules, view, False)):
-            self._check_warps(state, shadow, frame, granules, lanes, writes, strong)
-        clocks = state.of_frame(frame)
-        masks = lane_masks(frame, lanes)
+            self._check_warps(state, shadow, frame, granules, place.lanes, writes, strong)
         if writes:
-            self._note_writes(state, shadow, frame, granules, lanes, strong)
+            self._note_writes(state, shadow, frame, granules, place.lanes, strong)
         else:
-            self._note_reads(state, shadow, frame, granules, lanes)
-        for clock, mask in zip(clocks, masks, strict=True):
-            if mask:
-                clock.touch(mask)
-        if region is not frame.cta.shared:
-            for clock, mask in zip(clocks, masks, strict=True):
-                if mask:
-                    state.note_remote(clock, state.owners[region], code)
-                    self.check_started(state, clock, frame.cta, state.owners[region], code)
-        if strong:
-            self._synchronise(state, frame, region, index * size, lanes, writes or atomic, atomic)
+            self._note_reads(state, shadow, frame, granules, place.lanes)
 
     def _suspect(self, state: ClusterState, number: int, view: View, writes: bool, strong: bool) -> bool:
         """Whether the last write with this number may be a problem for a generic access."""
@@ -168,7 +140,7 @@ class Races(GlobalRaces):
             missing = epoch_gap(me, latest, view, by_async)
             if missing:
                 hits = epochs == latest
-                code = self.machine.code.operations[int(shadow.codes[row][granules][hits].flat[0])]
+                code = self.context.machine.code.operations[int(shadow.codes[row][granules][hits].flat[0])]
                 cta = state.cluster.ctas[me // state.per_cta]
                 earlier = Access(GENERIC, False, cta, me % state.per_cta, me, latest, code)
                 self._report(state, shadow, granules, hits, earlier, now, missing, view)
@@ -230,29 +202,50 @@ class Races(GlobalRaces):
         shadow.epochs[places, granules] = view.epochs[warp_of]
         shadow.codes[places, granules] = pc
 
-    def note_barrier(self, state: ClusterState, region: Region, offset: int, access: int) -> None:
+    # -- mbarriers -------------------------------------------------------------------------------------------------
+
+    def made(self, kind: str, what: MBarrier, by: Issuer) -> None:
         """The bytes of an mbarrier belong to it."""
-        shadow = state.shadows[region]
-        granules = shadow.span(offset, 8)
+        self._note_barrier(what, record_of(what).access)
+
+    def unmade(self, kind: str, what: MBarrier, by: Issuer) -> None:
+        """They may be used for something else, and hold nothing."""
+        self._note_barrier(what, 0)
+
+    def _note_barrier(self, barrier: MBarrier, access: int) -> None:
+        shadow = self.context.state(barrier.cta).shadows[barrier.cta.shared]
+        granules = shadow.span(barrier.offset, 8)
         shadow.last[granules] = access
         self._clear(shadow, granules)
 
     # -- asynchronous accesses -------------------------------------------------------------------------------------
 
-    def async_write(
-        self, state: ClusterState, region: Region, granules: Granules, flight: Flight, view: View, proxy: str = ASYNC
-    ) -> int:
-        """An operation is going to write; the access's number."""
-        shadow = state.shadows[region]
-        number = state.of_flight(flight, True, proxy)
+    def issued(self, operation: AsyncOperation) -> None:
+        self._storing = None
+        for flight in flights_of(operation):
+            state = self.context.state(flight.cta)
+            together = flight.starts.parts == "warpgroup"
+            view = state.view(operation.issuer.frame) if together else View.of(state.clocks[flight.me])
+            for source in operation.sources:
+                shadow = state.shadows.get(getattr(source, "region", None))  # type: ignore[arg-type]
+                if shadow is not None:
+                    self._async_read(state, shadow, granules_of(shadow, source, flight), flight, view)
+            for target in operation.targets:
+                shadow = state.shadows.get(getattr(target, "region", None))  # type: ignore[arg-type]
+                if shadow is not None:
+                    self._async_write(state, shadow, granules_of(shadow, target, flight), flight, view)
+
+    def _async_write(self, state: ClusterState, shadow: Shadow, granules: Granules, flight: Flight, view: View) -> None:
+        """An operation is going to write."""
+        if isinstance(granules, np.ndarray) and not granules.size:
+            return
+        number = state.of_flight(flight, True, writing_proxy(flight))
         self._check_async(state, shadow, granules, state.accesses[number], view)
         shadow.last[granules] = number
         self._clear(shadow, granules)
-        return number
 
-    def async_read(self, state: ClusterState, region: Region, granules: Granules, flight: Flight, view: View) -> None:
+    def _async_read(self, state: ClusterState, shadow: Shadow, granules: Granules, flight: Flight, view: View) -> None:
         """An operation is going to read."""
-        shadow = state.shadows[region]
         number = state.of_flight(flight, False, ASYNC)
         self._check_async(state, shadow, granules, state.accesses[number], view)
         shadow.read_async = True
@@ -270,17 +263,13 @@ class Races(GlobalRaces):
 
     @staticmethod
     def _joined(state: ClusterState, old: int, number: int) -> int:
-        """A set of readers with one more. Of a warpgroup's wgmmas the newest is enough: they are waited for "
-        "in order."""
-        new = state.accesses[number]
-        members = state.readers.sets[old]
-        if new.operation is not None and new.operation.kind == "wgmma":
-            members = tuple(
-                access
-                for access in members
-                if state.accesses[access].me != new.me or state.accesses[access].operation.kind != "wgmma"  # type: ignore[union-attr]
-            )
-            old = state.readers.number(members)
+        """A set of readers with one more. Of the operations that one owner waits for in order, the newest is enough."""
+        new = state.accesses[number].flight
+        assert new is not None
+        if new.family and new.starts.parts != "warp":
+            members = state.readers.sets[old]
+            others = tuple(access for access in members if not _in_order(state.accesses[access].flight, new))
+            old = state.readers.number(others)
         return state.readers.add(old, number)
 
     def _check_async(self, state: ClusterState, shadow: Shadow, granules: Granules, now: Access, view: View) -> None:
@@ -297,46 +286,19 @@ class Races(GlobalRaces):
         if now.writes and self._readers_suspect(state, shadow, granules, view, by_async):
             self._check(state, shadow, granules, now, view)
 
-    # -- strong accesses as synchronisation --------------------------------------------------------------------------
-
-    def _synchronise(
-        self, state: ClusterState, frame: Frame, region: Region, offsets: np.ndarray, lanes: np.ndarray,
-        writes: bool, atomic: bool,
-    ) -> None:  # fmt: skip
-        """Release and acquire through memory: a lock or a flag in shared memory. PTX ISA 8.9.4."""
-        sem = frame.operation.order.sem
-        for at, (clock, mask) in enumerate(zip(state.of_frame(frame), lane_masks(frame, lanes), strict=True)):
-            if not mask:
-                continue
-            for offset in set(offsets[lanes >> 5 == at].tolist()):
-                place = state.places.get((region, offset))
-                if place is not None and (atomic or not writes):
-                    if sem in ("acquire", "acq_rel"):
-                        clock.acquire(place)
-                    else:
-                        clock.remember(place)
-                if writes:
-                    carried = clock.release(mask) if sem in ("release", "acq_rel") else clock.published
-                    if carried is not None:
-                        if place is None or not atomic:
-                            state.places[region, offset] = carried.copy()
-                        else:
-                            place.add(carried)
-
     # -- reports ---------------------------------------------------------------------------------------------------
 
     def _uninitialised(
         self, state: ClusterState, shadow: Shadow, granules: Granules, last: np.ndarray, now: Access
     ) -> None:
-        rule = "uninitialised-shared-read" if now.proxy == GENERIC else "uninitialised-operand"
-        if now.operation is not None and now.operation.kind == "store":
-            rule = "uninitialised-shared-read"
-        if self.findings.seen(rule, (now.code,)):
+        operand = now.flight is not None and now.flight.starts.parts == "warpgroup"
+        rule = "uninitialised-operand" if operand else "uninitialised-shared-read"
+        if self.context.findings.seen(rule, (now.code,)):
             return
         offset = self._offset(shadow, granules, last == 0)
-        place = self.name(state, shadow.region, offset)
-        address = self.place(state, shadow.region, offset, now.cta)
-        self.findings.add(
+        place = self.context.name(state, shadow.region, offset)
+        address = self.context.place(state, shadow.region, offset, now.cta)
+        self.context.findings.add(
             rule, f"{deed(now)} {place}, which nothing has written", (now.code,), now.cta, now.warp,
             sides=(side(now, address),), address=address,
         )  # fmt: skip
@@ -354,20 +316,49 @@ class Races(GlobalRaces):
         earlier: Access, now: Access, missing: str, view: View,
     ) -> None:  # fmt: skip
         both_store = now.writes and earlier.writes and now.proxy == earlier.proxy == GENERIC and not earlier.strong
-        if both_store and self.storing is not None and self.storing.region is shadow.region:
+        if both_store and self._storing is not None and self._storing.place.region is shadow.region:
             where = np.arange(granules.start, granules.stop) if isinstance(granules, slice) else granules
-            if self.storing.changes_nothing(np.broadcast_to(where, hits.shape)[hits], shadow.granule):
+            if self._storing.changes_nothing(np.broadcast_to(where, hits.shape)[hits], shadow.granule):
                 missing = "same value"
         conflict = Conflict(state, shadow.region, earlier, now, missing)
         rule, severity, clause = classify(conflict)
-        codes: tuple[Operation, ...] = (now.code, earlier.code)
-        if self.findings.seen(rule, codes):
+        codes = (now.code, earlier.code)
+        if self.context.findings.seen(rule, codes):
             return
-        place = self.name(state, shadow.region, self._offset(shadow, granules, hits))
+        place = self.context.name(state, shadow.region, self._offset(shadow, granules, hits))
         same = " the same bytes" if who(earlier) != who(now) or earlier.code is not now.code else ""
         message = f"{deed(now)} {place}, and {deed(earlier)}{same} before; {clause}"
-        address = self.place(state, shadow.region, self._offset(shadow, granules, hits), now.cta)
+        address = self.context.place(state, shadow.region, self._offset(shadow, granules, hits), now.cta)
         sides = (side(now, address), side(earlier, address, before=True))
-        self.findings.add(
+        self.context.findings.add(
             rule, message, codes, now.cta, now.warp, severity, sides, address, clause, history_of(conflict)
         )
+
+
+def _in_order(earlier: Flight | None, later: Flight) -> bool:
+    """Whether a wait that proves the later operation done proves the earlier one done."""
+    if earlier is None or earlier.me != later.me or earlier.family != later.family:
+        return False
+    return earlier.operation.issuer.lane == later.operation.issuer.lane
+
+
+def writing_proxy(flight: Flight) -> str:
+    """By which proxy an operation writes, as its row says."""
+    writes = (one for one in effects.accesses(flight.code.effects, effects.RUN) if one.how != effects.READS)
+    return ASYNC if any(one.proxy == effects.ASYNC for one in writes) else COPY
+
+
+def granules_of(shadow: Shadow, place: object, flight: Flight) -> Granules:
+    """The granules of an operation's source or target; of lanes, those of the flight's own warp."""
+    if isinstance(place, Bytes):
+        return shadow.span(place.start, place.size)
+    if isinstance(place, SharedBox):
+        if place.contiguous:
+            return shadow.span(place.offset, place.rows * place.row_bytes)
+        return shadow.of_chunks(place.places())
+    if isinstance(place, OperandPlace):
+        return shadow.of_chunks(place.chunks())
+    if isinstance(place, Scattered):
+        mine = place.lanes >> 5 == flight.warp - flight.operation.issuer.frame.first_warp
+        return shadow.elements(place.index[mine], place.size, 1).reshape(-1)
+    raise TypeError(f"no granules for {type(place).__name__}")

@@ -1,38 +1,37 @@
-"""Tensor maps that a kernel writes itself, and what it may not touch before the grid in front of it is done.
+"""Tensor maps that a kernel writes itself, and stores through maps that write past their rows.
 
 A map in global memory is read by the tensormap proxy. Whoever writes one publishes it with
 fence.proxy.tensormap::generic.release (or tensormap.cp_fenceproxy), whoever uses it says .acquire for that map first,
 and nobody rewrites it while a copy may still read it. PTX ISA 9.7.13.4, 9.7.13.16, 9.7.9.25.1. Maps that the host
 passes need nothing.
 
-A store through a map may write behind the innermost extent (`boxes`): whose memory that is, is asked here.
-
-With dependent launch (9.7.13.13) a grid starts before the one in front of it is done; griddepcontrol.wait waits for it.
+A store through a map may write past the innermost extent (`boxes`): whose memory that is, is asked here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...emulator.engines.boxes import Box, whole_pieces
-from ..core import actor
-from ..happens_before.clocks import WarpClock
+from ...emulator.machine.events import Lanes, Observer
+from ...isa.effects import Fences
+from ..happens_before.access import Flight, flights_of
 from ..happens_before.flags import knows
-from ..happens_before.state import ClusterState, Flight, lane_masks
 from ..report.findings import at
+from ..report.words import actor
 from ..rules import WARNING
-from .async_copies import Operations
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame
-    from ...emulator.machine.machine import Cta, Machine
     from ...emulator.machine.memory import Region
     from ...emulator.program.code import Operation
+    from ..context import Context
+    from ..happens_before.clocks import WarpClock
+    from ..happens_before.state import ClusterState
 
 Event = tuple[int, int]
 """A warp of the grid and its epoch."""
@@ -55,19 +54,24 @@ class DeviceMap:
     uses: dict[int, tuple[int, Operation]] = field(default_factory=dict)
 
 
-class Maps(Operations):
-    """The part of the sanitizer that follows tensor maps and the order of grids."""
+class TensorMaps(Observer):
+    """See the module's docstring."""
 
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(machine)
+    rules = ("tensor-map-fence", "tensor-map-in-use", "tensor-store-overhang")
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.findings = context.findings
         self._maps: dict[tuple[Region, int], DeviceMap] = {}
-        self.awaits_grid = machine.dependent or any(
-            operation.instruction.opcode == "griddepcontrol.wait" for operation in machine.code.operations
-        )
 
-    # -- maps ------------------------------------------------------------------------------------------------------
+    # -- writers and fences ----------------------------------------------------------------------------------------
 
-    def map_written(self, frame: Frame, lane: int, region: Region, start: int) -> None:
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        if how == "changes" and place.space == "global":
+            for lane, start in zip(place.lanes.tolist(), place.index.tolist(), strict=True):  # index: in bytes
+                self._written(frame, lane, place.region, start)
+
+    def _written(self, frame: Frame, lane: int, region: Region, start: int) -> None:
         state, clock = self._of_lane(frame, lane)
         device_map = self._maps.setdefault((region, start), DeviceMap())
         for user, (number, use) in device_map.uses.items():
@@ -79,80 +83,85 @@ class Maps(Operations):
                 self.findings.add(
                     "tensor-map-in-use",
                     f"{actor(frame.cta, frame.first_warp + lane // 32)} writes a tensor map with "
-                    f"{at(frame.operation)}, and "
-                    f"the copy {at(use)} may still be reading it: nobody has waited for that copy",
+                    f"{at(frame.operation)}, and the copy {at(use)} may still be reading it: nobody has waited for "
+                    "that copy",
                     codes,
                     frame.cta,
                     frame.first_warp + lane // 32,
                 )
-        device_map.uses.clear()
-        device_map.written = (state.number * state.count + clock.me + 1, clock.epoch)
-        device_map.writer = frame.operation
-        device_map.published.clear()
-        device_map.acquired.clear()
+        self._maps[region, start] = DeviceMap((state.actor(clock.me), clock.epoch), frame.operation)
 
-    def fence(self, frame: Frame, key: str, modifiers: Mapping[str, str | None], places: object = None) -> None:
-        super().fence(frame, key, modifiers, places)
-        if key in ("fence.proxy_tensormap_release", "tensormap.cp_fenceproxy"):
-            self._publish(frame)
-        elif key == "fence.proxy_tensormap_acquire":
-            self._acquire_maps(frame, places)  # type: ignore[arg-type]
+    def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
+        for effect in frame.operation.effects:
+            if isinstance(effect, Fences) and effect.kind == "proxy:tensormap":
+                if effect.direction == "release":
+                    self._publish(frame)
+                elif places is not None:
+                    self._acquire(frame, places)
 
     def _publish(self, frame: Frame) -> None:
-        state = self.state(frame.cta)
-        for clock, mask in zip(state.of_frame(frame), lane_masks(frame, frame.active_lanes), strict=True):
-            if mask:
-                for device_map in self._maps.values():
-                    if device_map.written is not None and knows(clock, state, *device_map.written):
-                        device_map.published.append((state.number * state.count + clock.me + 1, clock.epoch))
+        state = self.context.state(frame.cta)
+        for clock, _ in state.active(frame):
+            for device_map in self._maps.values():
+                if device_map.written is not None and knows(clock, state, *device_map.written):
+                    device_map.published.append((state.actor(clock.me), clock.epoch))
 
-    def _acquire_maps(self, frame: Frame, places: np.ndarray) -> None:
+    def _acquire(self, frame: Frame, places: np.ndarray) -> None:
         for lane in frame.active_lanes.tolist():
-            found = self.machine.memory.find(int(places[lane]))
-            if found is None:
-                continue
-            device_map = self._maps.get((found.region, int(places[lane]) - found.base))
+            found = self.context.machine.memory.find(int(places[lane]))
+            device_map = self._maps.get((found.region, int(places[lane]) - found.base)) if found is not None else None
             if device_map is None:
                 continue
             state, clock = self._of_lane(frame, lane)
             if any(knows(clock, state, *event) for event in device_map.published):
-                device_map.acquired.append((state.number * state.count + clock.me + 1, clock.epoch))
+                device_map.acquired.append((state.actor(clock.me), clock.epoch))
 
-    def note_map_use(self, state: ClusterState, operation: AsyncOperation, flight: Flight, clock: WarpClock) -> None:
+    def _of_lane(self, frame: Frame, lane: int) -> tuple[ClusterState, WarpClock]:
+        state = self.context.state(frame.cta)
+        return state, state.clocks[state.me(frame.cta, frame.first_warp + lane // 32)]
+
+    # -- users -----------------------------------------------------------------------------------------------------
+
+    def issued(self, operation: AsyncOperation) -> None:
         """A copy is issued: whether its map is ready for it, and whether it writes only the tensor."""
-        for target in operation.targets:
-            if isinstance(target, Box) and target.overhang():
-                self._check_overhang(target, flight, operation.issuer.operation)
-        for place in (*operation.sources, *operation.targets):
-            device_map = self._maps.get(place.map_place) if isinstance(place, Box) and place.map_place else None
-            if device_map is None or device_map.written is None or device_map.writer is None:
-                continue
-            code = operation.issuer.operation
-            device_map.uses[state.number * state.count + clock.me + 1] = (flight.number, code)
-            if any(knows(clock, state, *event) for event in device_map.acquired):
-                continue
-            if not knows(clock, state, *device_map.written):
-                why = "nothing orders the two"
-            elif not any(knows(clock, state, *event) for event in device_map.published):
-                why = "no fence.proxy.tensormap::generic.release stands behind the write"
-            else:
-                why = "no fence.proxy.tensormap::generic.acquire for this map stands between the release and the copy"
-            codes = (code, device_map.writer)
-            if not self.findings.seen("tensor-map-fence", codes):
-                self.findings.add(
-                    "tensor-map-fence",
-                    f"the copy {at(code)} of {actor(flight.cta, flight.warp)} uses a tensor map that the kernel wrote "
-                    f"with "
-                    f"{at(device_map.writer)}; {why}",
-                    codes,
-                    flight.cta,
-                    flight.warp,
-                )
+        for flight in flights_of(operation):
+            for target in operation.targets:
+                if isinstance(target, Box) and target.overhang():
+                    self._check_overhang(target, flight, flight.code)
+            for place in (*operation.sources, *operation.targets):
+                if isinstance(place, Box) and place.map_place:
+                    self._check_map(place, flight)
+
+    def _check_map(self, box: Box, flight: Flight) -> None:
+        device_map = self._maps.get(box.map_place)  # type: ignore[arg-type]
+        if device_map is None or device_map.written is None or device_map.writer is None:
+            return
+        state, code = self.context.state(flight.cta), flight.code
+        clock = state.clocks[flight.me]
+        device_map.uses[state.actor(clock.me)] = (flight.number, code)
+        if any(knows(clock, state, *event) for event in device_map.acquired):
+            return
+        if not knows(clock, state, *device_map.written):
+            why = "nothing orders the two"
+        elif not any(knows(clock, state, *event) for event in device_map.published):
+            why = "no fence.proxy.tensormap::generic.release follows the write"
+        else:
+            why = "no fence.proxy.tensormap::generic.acquire for this map stands between the release and the copy"
+        codes = (code, device_map.writer)
+        if not self.findings.seen("tensor-map-fence", codes):
+            self.findings.add(
+                "tensor-map-fence",
+                f"the copy {at(code)} of {actor(flight.cta, flight.warp)} uses a tensor map that the kernel wrote with "
+                f"{at(device_map.writer)}; {why}",
+                codes,
+                flight.cta,
+                flight.warp,
+            )
 
     def _check_overhang(self, box: Box, flight: Flight, code: Operation) -> None:
         """A store writes behind its rows: an error where that is somebody else's memory."""
         spec = box.spec
-        found = self.machine.memory.find(box.bound.address)
+        found = self.context.machine.memory.find(box.bound.address)
         if found is None or found.overhang or self.findings.seen("tensor-store-overhang", (code,)):
             return
         extent, end = spec.dims[0], whole_pieces(spec)
@@ -179,40 +188,4 @@ class Maps(Operations):
             flight.cta,
             flight.warp,
             None if foreign else WARNING,
-        )
-
-    def _of_lane(self, frame: Frame, lane: int) -> tuple[ClusterState, WarpClock]:
-        state = self.state(frame.cta)
-        return state, state.clocks[state.me(frame.cta, frame.first_warp + lane // 32)]
-
-    # -- the grid in front -----------------------------------------------------------------------------------------
-
-    def grid_dependency(self, frame: Frame, action: str) -> None:
-        if action != "wait":
-            return
-        state = self.state(frame.cta)
-        for clock in state.of_frame(frame):
-            clock.begin_epoch()
-            state.waited_for_grid[clock.me] = clock.epoch
-
-    def check_grid_order(
-        self, state: ClusterState, clock: WarpClock, cta: Cta, code: Operation, region: Region
-    ) -> None:
-        if clock.after_grid:
-            return
-        waited = state.waited_for_grid
-        if any(me == clock.me or clock.weak[me] >= epoch for me, epoch in waited.items()):
-            clock.after_grid = True
-            return
-        if self.findings.seen("before-grid-wait", (code,)):
-            return
-        warp = clock.me % state.per_cta
-        self.findings.add(
-            "before-grid-wait",
-            f"{actor(cta, warp)} touches `{region.name}` with {at(code)} before griddepcontrol.wait: the grid in "
-            f"front may "
-            "still be writing or reading it",
-            (code,),
-            cta,
-            warp,
         )

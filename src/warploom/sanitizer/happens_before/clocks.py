@@ -299,8 +299,8 @@ class WarpClock:
         self.published = self.release(lanes)
         self.published_scope = scope
 
-    def carry(self, lanes: int, space: str = "") -> None:
-        """fence.proxy.async by these lanes, for one state space or ("") for all."""
+    def carry(self, lanes: int, space: str = "all") -> None:
+        """fence.proxy.async by these lanes, for one state space, or all."""
         reached = self.snapshot(lanes)
         if space != "global":
             self.fenced |= lanes
@@ -309,7 +309,7 @@ class WarpClock:
             self.p = later(self.p, reached.c)
             self.carried |= self.known
             self.fresh = False
-        if space in ("", "global"):
+        if space != "shared":
             self.q = later(self.q, reached.weak)
             self.far = {cluster: Reach(far.c, far.c, far.known) for cluster, far in self.far.items()}
         self._step()

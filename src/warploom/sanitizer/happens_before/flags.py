@@ -2,20 +2,20 @@
 
 A strong store or atomic that releases (or follows a fence) leaves at its address what its warp knows; a strong load or
 atomic that acquires (or that a fence follows) takes it, if the scopes of both include the other side. Atomics go on
-with what others left there (a release sequence), stores replace it. Who saw an address change also knows that the
+with what others left there (a release sequence), stores replace it. Place saw an address change also knows that the
 accesses of that address which it saw are over (observation order, 8.9.6).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..shadow.global_shadow import LEVELS
 from .clocks import Released, WarpClock, join_far
-from .state import ClusterState, lane_masks
+from .scopes import LEVELS, Place, needed
+from .state import ClusterState
 
 if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
@@ -27,13 +27,10 @@ FLAGS = 32
 HINTED = 2
 """Addresses up to which an access that releases nothing is remembered, to say so if somebody relies on it."""
 
-Who: TypeAlias = "tuple[int, int]"
-"""A CTA: its cluster's number, its rank."""
-
 
 @dataclass(eq=False)
 class Left:
-    """What one CTA left at an address: by the level of its scope (1 .cta, 2 .cluster, 3 wider)."""
+    """What one CTA left at an address, and how far its scope reaches."""
 
     released: Released
     level: int
@@ -49,7 +46,7 @@ class Flag:
         writers: warps that wrote it strongly -> epoch of the latest such write that was seen by the readers.
     """
 
-    left: dict[Who, Left] = field(default_factory=dict)
+    left: dict[Place, Left] = field(default_factory=dict)
     idle: dict[int, tuple[int, Operation]] = field(default_factory=dict)
     writers: dict[int, int] = field(default_factory=dict)
     seen: dict[int, tuple[int, dict[int, int]]] = field(default_factory=dict)
@@ -68,7 +65,7 @@ class Flags:
 
     def __init__(self) -> None:
         self._flags: dict[tuple[Region, int], Flag] = {}
-        self.hints: dict[tuple[Who, int], Hint] = {}
+        self.hints: dict[tuple[Place, int], Hint] = {}
         """(who read, warp of the grid that wrote) -> why that ordered nothing."""
 
     def at(self, region: Region, offset: int) -> Flag | None:
@@ -82,14 +79,14 @@ class Flags:
         code = frame.operation
         sem = code.order.sem
         level = LEVELS[code.order.scope]
-        me: Who = (state.number, frame.cta.rank)
-        for at, (clock, mask) in enumerate(zip(state.of_frame(frame), lane_masks(frame, lanes), strict=True)):
-            if not mask:
+        me = Place(state.number, frame.cta.rank)
+        for at, clock in enumerate(state.of_frame(frame)):
+            here = lanes >> 5 == at
+            mine = set(offsets[here].tolist())
+            if not mine or len(mine) > FLAGS:
                 continue
-            mine = set(offsets[lanes >> 5 == at].tolist()) if frame.warps > 1 else set(offsets.tolist())
-            if len(mine) > FLAGS:
-                continue
-            actor = state.number * state.count + clock.me + 1
+            mask = sum(1 << lane for lane in (lanes[here] & 31).tolist())
+            actor = state.actor(clock.me)
             if reads:
                 for offset in mine:
                     flag = self._flags.get((region, offset))
@@ -101,23 +98,23 @@ class Flags:
     # -- taking ----------------------------------------------------------------------------------------------------
 
     def _take(
-        self, state: ClusterState, clock: WarpClock, flag: Flag, me: Who, level: int, sem: str, actor: int,
+        self, state: ClusterState, clock: WarpClock, flag: Flag, me: Place, level: int, sem: str, actor: int,
         code: Operation,
     ) -> None:  # fmt: skip
         gained: Released | None = None
         for who, left in flag.left.items():
-            needed = 1 if who == me else 2 if who[0] == me[0] else 3
-            if min(left.level, level) < needed:
-                narrow = "the release" if left.level < needed else "the acquire"
+            reach = needed(who, me)
+            if min(left.level, level) < reach:
+                narrow = "the release" if left.level < reach else "the acquire"
                 self._hint_all(state, left, who, me, f"the scope of {narrow} does not reach from one to the other")
                 continue
             if gained is None:
                 gained = Released.nothing(state.count)
-            if who[0] == me[0]:
+            if who.cluster == me.cluster:
                 gained.add(left.released)
             else:
-                reach = {who[0]: left.released.reach()}
-                gained.far = join_far(join_far(gained.far, left.released.far), reach)
+                theirs = {who.cluster: left.released.reach()}
+                gained.far = join_far(join_far(gained.far, left.released.far), theirs)
         for writer, (epoch, where) in flag.idle.items():
             self.hints[me, writer] = Hint(epoch, f"`{where.instruction.opcode}` releases nothing")
         if gained is not None:
@@ -128,12 +125,12 @@ class Flags:
                 self._hint_pending(state, gained, me, code)
         flag.seen[actor] = (clock.epoch, dict(flag.writers))
 
-    def _hint_all(self, state: ClusterState, left: Left, who: Who, me: Who, reason: str) -> None:
+    def _hint_all(self, state: ClusterState, left: Left, who: Place, me: Place, reason: str) -> None:
         for warp, epoch in enumerate(left.released.weak):
             if epoch:
-                self.hints[me, who[0] * state.count + warp + 1] = Hint(epoch, reason)
+                self.hints[me, who.cluster * state.count + warp + 1] = Hint(epoch, reason)
 
-    def _hint_pending(self, state: ClusterState, gained: Released, me: Who, code: Operation) -> None:
+    def _hint_pending(self, state: ClusterState, gained: Released, me: Place, code: Operation) -> None:
         """A relaxed read has seen a release; if no fence follows, this is why there is no order."""
         reason = f"`{code.instruction.opcode}` acquires nothing, and no fence of its thread follows it"
         for cluster, reach in gained.far.items():
@@ -144,7 +141,7 @@ class Flags:
     # -- leaving ---------------------------------------------------------------------------------------------------
 
     def _leave(
-        self, state: ClusterState, clock: WarpClock, region: Region, offsets: set[int], me: Who, level: int, sem: str,
+        self, state: ClusterState, clock: WarpClock, region: Region, offsets: set[int], me: Place, level: int, sem: str,
         actor: int, code: Operation, mask: int, atomic: bool,
     ) -> None:  # fmt: skip
         epoch = clock.epoch
@@ -152,7 +149,7 @@ class Flags:
             carried: Released | None = clock.release(mask)
         else:
             carried = clock.published
-            level = min(level, LEVELS.get(clock.published_scope or "gpu", 3))
+            level = min(level, LEVELS[clock.published_scope or "gpu"])
         if carried is None and len(offsets) > HINTED:
             return
         for offset in offsets:

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from ..shadow.shadow import COPY, Access
+from .access import COPY, Access
 from .clocks import View
 
 NO_ORDER, WEAK, FENCE, PENDING, COPY_FENCE = "no order", "weak", "fence", "pending", "copy fence"

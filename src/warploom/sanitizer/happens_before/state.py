@@ -6,74 +6,73 @@ Everything here dies with the cluster, so operations and accesses are numbered w
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from ..shadow.shadow import Access, Readers, Shadow
+from ...isa import effects
+from ..shadow.shadow import Readers, Shadow
+from .access import Access, Flight
 from .clocks import FULL, Released, View, WarpClock
-from .copies import WarpCopies
 
 if TYPE_CHECKING:
-    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.async_operation import AsyncOperation, Issuer
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cluster, Cta
+    from ...emulator.machine.mbarrier import MBarrier
     from ...emulator.machine.memory import Region
     from ...emulator.program.code import Operation
-    from .edges import BarrierClock
 
 WARP = 32
+Notes = TypeVar("Notes")
 
 
 @dataclass(eq=False)
-class Flight:
-    """An asynchronous operation as the clocks see it.
+class PhaseRecord:
+    """One phase of an mbarrier.
 
     Attributes:
-        read, done: one bit each: "it has read its sources", "it is done" (which implies the first).
-        phase: of the barrier it signals, when it was issued; -1 without one.
-        weak: of a wgmma, what its four warps had done when they issued it.
+        own, others: what the arrivals from its own CTA and those from other CTAs carried.
+        bytes: delivered by copies.
+        codes: the instructions that delivered or arrived.
+        arrived, again: lanes that arrived once, and more than once, by (CTA, warp).
+        seen: whether a wait saw the phase complete.
     """
 
-    read: int
-    done: int
-    operation: AsyncOperation
-    cta: Cta
-    warp: int
-    phase: int = -1
-    weak: list[int] = field(default_factory=list)
+    own: Released
+    others: Released
+    bytes: int = 0
+    codes: list[Operation] = field(default_factory=list)
+    arrived: dict[tuple[Cta, int], int] = field(default_factory=dict)
+    again: dict[tuple[Cta, int], int] = field(default_factory=dict)
+    seen: bool = False
 
-    @property
-    def all(self) -> int:
-        return self.read | self.done
-
-    @property
-    def number(self) -> int:
-        """Counted from 0 within its cluster."""
-        return (self.read.bit_length() - 1) // 2
+    @classmethod
+    def empty(cls, warps: int) -> PhaseRecord:
+        return cls(Released.nothing(warps), Released.nothing(warps))
 
 
 @dataclass(eq=False)
-class Groups:
-    """Operations not yet committed, and committed groups that nobody has waited for, oldest first."""
+class BarrierRecord:
+    """An mbarrier: the phase in progress, the one before, and the number of the access that initialised it.
 
-    open: list[Flight] = field(default_factory=list)
-    committed: list[list[Flight]] = field(default_factory=list)
+    `fenced`: its thread has executed fence.mbarrier_init since, so that a relaxed cluster barrier makes it visible.
+    `always`: the lanes that arrived in every complete phase, by (CTA, warp); None before the first.
+    """
 
-    def commit(self) -> None:
-        self.committed.append(self.open)
-        self.open = []
+    current: PhaseRecord
+    previous: PhaseRecord
+    access: int
+    fenced: bool = False
+    always: dict[tuple[Cta, int], int] | None = None
 
-    def wait(self, newest: int, keep: bool = False) -> list[Flight]:
-        """The operations of all groups but the newest; these groups are forgotten unless they are to be kept."""
-        count = max(0, len(self.committed) - newest)
-        done = [flight for group in self.committed[:count] for flight in group]
-        if not keep:
-            del self.committed[:count]
-        return done
+    def visible_to(self, clock: WarpClock, init: Access) -> bool:
+        """Whether a warp knows that the barrier is initialised."""
+        return clock.c[init.me] >= init.epoch or self.fenced and clock.weak[init.me] >= init.epoch
 
-    def pending(self) -> list[Flight]:
-        return [flight for group in self.committed for flight in group] + self.open
+
+def record_of(barrier: MBarrier) -> BarrierRecord:
+    return barrier.mark  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +88,16 @@ class ClusterState:
     """See the module's docstring.
 
     Attributes:
+        number: of the cluster, in the order in which clusters were first seen.
         clocks: of all warps, CTA by CTA.
         accesses: by number; 0 is none.
-        number: of the cluster, in the order in which clusters were first seen.
         exits: the clock of each warp when it exited.
         waits: (CTA, offset of a barrier, warp) -> what it waited for last.
         glances: warp -> the last wait it executed whose result nobody looks at.
         unfenced: barriers a warp has initialised since its last fence.mbarrier_init.
-        remote: (target CTA's rank, warp) -> (epoch, instruction) of the latest access to another CTA.
+        places: what was released at an address of shared memory.
+        waited_for_grid: warps that passed griddepcontrol.wait -> their epoch after it.
+        issued: warp -> the bits of all its operations whose arrival covers whatever it has issued.
     """
 
     def __init__(self, cluster: Cluster, granule: int, number: int = 0) -> None:
@@ -110,31 +111,61 @@ class ClusterState:
         self.shadows: dict[Region, Shadow] = {cta.shared: Shadow(cta.shared, granule) for cta in cluster.ctas}
         self.owners: dict[Region, Cta] = {cta.shared: cta for cta in cluster.ctas}
         self.flights: list[Flight] = []
-        self.bulk: dict[tuple[int, int], Groups] = {}
-        self.owners_wait: set[Operation] = set()
-        self.idle_waits: dict[tuple[Operation, frozenset[int]], tuple[int, int, Operation]] = {}
-        self.copies: dict[int, WarpCopies] = {}
-        self.copied: dict[int, int] = {}
-        self.wgmma: dict[int, Groups] = {}
+        self.issued: dict[int, int] = {}
         self.waits: dict[tuple[Cta, int, int], Waited] = {}
         self.glances: dict[int, Operation] = {}
         self.exits: dict[int, Released] = {}
-        self.remote: dict[tuple[int, int], tuple[int, Operation]] = {}
         self.waited_for_grid: dict[int, int] = {}
-        """Warps that passed griddepcontrol.wait -> the epoch behind it."""
-        self.remote_copies: list[tuple[int, Flight]] = []
-        self.unfenced: dict[int, list[BarrierClock]] = {}
+        self.unfenced: dict[int, list[BarrierRecord]] = {}
         self.places: dict[tuple[Region, int], Released] = {}
         self._numbers: dict[tuple[object, ...], int] = {}
         self._bits = 0
         self._views: dict[tuple[int, int], tuple[tuple[int, ...], View]] = {}
+        self._notes: dict[type, object] = {}
+
+    def notes(self, kind: type[Notes]) -> Notes:
+        """What one checker keeps of this cluster; made when first asked for."""
+        found = self._notes.get(kind)
+        if found is None:
+            found = self._notes[kind] = kind()
+        return found  # type: ignore[return-value]
+
+    # -- who -------------------------------------------------------------------------------------------------------
 
     def me(self, cta: Cta, warp: int) -> int:
         return cta.rank * self.per_cta + warp
 
+    def actor(self, me: int) -> int:
+        """A warp's number in the grid, counted from 1."""
+        return self.number * self.count + me + 1
+
     def of_frame(self, frame: Frame) -> list[WarpClock]:
         first = frame.cta.rank * self.per_cta + frame.first_warp
         return self.clocks[first : first + frame.warps]
+
+    def clock_of(self, by: Issuer) -> WarpClock:
+        """The clock of the warp of an issuer's lane."""
+        return self.clocks[self.me(by.frame.cta, by.frame.first_warp + (by.lane or 0) // WARP)]
+
+    def among(self, frame: Frame, lanes: np.ndarray) -> list[tuple[WarpClock, int]]:
+        """The clocks of the warps of these lanes, each with its lanes as a mask."""
+        masks = lane_masks(frame, lanes)
+        return [(clock, mask) for clock, mask in zip(self.of_frame(frame), masks, strict=True) if mask]
+
+    def active(self, frame: Frame) -> list[tuple[WarpClock, int]]:
+        """As `among`, of the lanes that execute."""
+        return self.among(frame, frame.active_lanes)
+
+    def clocks_of(self, by: Issuer) -> list[tuple[WarpClock, int]]:
+        """As `active`, of an issuer: the warp of its lane, or all warps that it stands for."""
+        active = self.active(by.frame)
+        if by.lane is None:
+            return active
+        return [(clock, mask) for clock, mask in active if clock is self.clock_of(by)]
+
+    def exits_of(self, rank: int) -> list[Released]:
+        """The clocks with which the warps of a CTA exited."""
+        return [self.exits[me] for me in range(rank * self.per_cta, (rank + 1) * self.per_cta)]
 
     def view(self, frame: Frame) -> View:
         """What all warps of a frame know."""
@@ -158,9 +189,9 @@ class ClusterState:
             self.accesses.append(Access(proxy, writes, cta, warp, clock.me, clock.epoch, code, strong))
         return found
 
-    def flight(self, operation: AsyncOperation, cta: Cta, warp: int) -> Flight:
+    def flight(self, operation: AsyncOperation, cta: Cta, warp: int, starts: effects.Starts) -> Flight:
         """A new operation's place in the clocks."""
-        flight = Flight(1 << self._bits, 2 << self._bits, operation, cta, warp)
+        flight = Flight(1 << self._bits, 2 << self._bits, operation, cta, warp, self.me(cta, warp), starts)
         self._bits += 2
         self.flights.append(flight)
         return flight
@@ -169,25 +200,17 @@ class ClusterState:
         """The number of an operation's reads or writes."""
         number = len(self.accesses)
         bit = flight.done if writes else flight.read
-        me = self.me(flight.cta, flight.warp)
-        operation = flight.operation
-        code, lane = operation.issuer.operation, operation.issuer.lane
+        lane = flight.operation.issuer.lane
         self.accesses.append(
-            Access(proxy, writes, flight.cta, flight.warp, me, 0, code, False, bit, operation, lane)
-        )  # fmt: skip
+            Access(proxy, writes, flight.cta, flight.warp, flight.me, 0, flight.code, False, bit, flight, lane)
+        )
         return number
-
-    def note_remote(self, clock: WarpClock, target: Cta, code: Operation) -> None:
-        """A warp touched another CTA's shared memory."""
-        self.remote[target.rank, clock.me] = (clock.epoch, code)
 
 
 def lane_masks(frame: Frame, lanes: np.ndarray) -> list[int]:
     """The lanes of each warp of a frame, as 32-bit masks."""
     if lanes.size == frame.lanes:
         return [FULL] * frame.warps
-    if frame.warps == 1:
-        return [sum(1 << lane for lane in lanes.tolist())]
     masks = [0] * frame.warps
     for lane in lanes.tolist():
         masks[lane >> 5] |= 1 << (lane & 31)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ...emulator.diagnosis.phases import history
 from ...emulator.machine import shared_address as shared
 from ...emulator.machine.mbarrier import mbarriers_of
-from ..core import who
-from ..happens_before.state import ClusterState, Flight
-from ..shadow.shadow import ASYNC, BARRIER, COPY, Access
+from ..happens_before.access import ASYNC, BARRIER, COPY, Access
+from ..happens_before.state import ClusterState
 from .findings import at
+from .words import who
 
 if TYPE_CHECKING:
     from ...emulator.machine.memory import Region
@@ -74,10 +74,10 @@ def classify(conflict: Conflict) -> tuple[str, str | None, str]:
 
 
 def _fence(earlier: Access, now: Access) -> tuple[str, str | None, str]:
-    kind = now.operation.kind if now.operation is not None else ""
+    of_warpgroup = now.flight is not None and now.flight.starts.parts == "warpgroup"
     between = "the two are ordered, but by nothing that includes a fence.proxy.async of the thread that "
     if earlier.writes and not now.writes:
-        rule = "generic-write-before-wgmma-read" if kind == "wgmma" else "generic-write-before-async-read"
+        rule = "generic-write-before-wgmma-read" if of_warpgroup else "generic-write-before-async-read"
         return rule, None, between + "wrote, or of one that it synchronised with"
     what = "wrote" if earlier.writes else "read"
     return "generic-access-before-async-write", None, between + f"{what}, or of one that it synchronised with"
@@ -86,10 +86,10 @@ def _fence(earlier: Access, now: Access) -> tuple[str, str | None, str]:
 def _pending(conflict: Conflict) -> tuple[str, str | None, str]:
     """The earlier access is an operation that the later one does not know to be done."""
     earlier, now, state = conflict.earlier, conflict.now, conflict.state
-    assert earlier.operation is not None
-    kind = earlier.operation.kind
+    assert earlier.flight is not None
+    parts = earlier.flight.starts.parts
     if not earlier.writes:
-        if kind == "wgmma":
+        if parts == "warpgroup":
             return (
                 "operand-overwritten",
                 None,
@@ -102,7 +102,7 @@ def _pending(conflict: Conflict) -> tuple[str, str | None, str]:
             "the copy may still be reading: the thread that issued it has not waited for the read "
             "(cp.async.bulk.wait_group.read), or has not told this one",
         )
-    if kind == "cp.async":
+    if parts == "warp":
         own = earlier.me == now.me
         return (
             "cp-async-not-waited",
@@ -128,8 +128,8 @@ def history_of(conflict: Conflict) -> tuple[str, ...]:
     if conflict.missing in ("fence", "copy fence", "same instruction"):
         return ()
     now, state = conflict.now, conflict.state
-    both = (conflict.earlier.operation, now.operation)
-    keys = [operation.barrier for operation in both if operation is not None and operation.barrier is not None]
+    flights = [flight for flight in (conflict.earlier.flight, now.flight) if flight is not None]
+    keys = [flight.operation.barrier for flight in flights if flight.operation.barrier is not None]
     waits = [(wait.when, key[0], key[1], wait) for key, wait in state.waits.items() if key[2] == now.me]
     if waits:
         _, cta, offset, wait = max(waits, key=lambda item: item[0])
@@ -151,7 +151,7 @@ def history_of(conflict: Conflict) -> tuple[str, ...]:
 
 
 def _whom_to_wait_for(earlier: Access) -> str:
-    barrier = earlier.operation.barrier if earlier.operation is not None else None
+    barrier = earlier.flight.operation.barrier if earlier.flight is not None else None
     if barrier is None:
         return "nobody has waited for it"
     return f"nothing this thread waited for says that its bytes have arrived at `{shared.name(*barrier)}`"
@@ -159,15 +159,14 @@ def _whom_to_wait_for(earlier: Access) -> str:
 
 def _stale_wait(state: ClusterState, earlier: Access, now: Access) -> str:
     """Whether the later access did wait on the right barrier, but for an older phase."""
-    operation = earlier.operation
-    flight = operation.mark if operation is not None else None
-    if operation is None or operation.barrier is None or not isinstance(flight, Flight) or flight.phase < 0:
+    flight = earlier.flight
+    if flight is None or flight.operation.barrier is None or flight.phase < 0:
         return ""
-    waits = [state.waits.get((*operation.barrier, me)) for me in range(now.me, now.me + 4)]
-    wait = waits[0]
+    barrier = flight.operation.barrier
+    wait = state.waits.get((*barrier, now.me))
     if wait is None or wait.phase >= flight.phase:
         return ""
-    name = shared.name(*operation.barrier)
+    name = shared.name(*barrier)
     parity = flight.phase & 1
     which = "before its first phase was complete" if wait.phase < 0 else f"for phase {wait.phase}"
     return (

@@ -23,8 +23,6 @@ PC_SHIFT, EPOCH_SHIFT, ACTOR_SHIFT = 3, 21, 40
 PC_MASK, EPOCH_MASK = (1 << 18) - 1, (1 << 19) - 1
 ASYNC_ACTOR = 1 << 22
 """Added to the actor's number for an asynchronous operation of its."""
-LEVELS = {"": 0, "cta": 1, "cluster": 2, "gpu": 3, "sys": 3}
-"""How far a strong access reaches; 0 is a weak one."""
 LOGGED = 1 << 14
 """Reads by copies that are remembered before they are put into the shadow."""
 

@@ -7,45 +7,15 @@ read a stage at once; reads by warps are epochs, one row for each warp that ever
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from ...emulator.machine.async_operation import AsyncOperation
-    from ...emulator.machine.machine import Cta
     from ...emulator.machine.memory import Region
-    from ...emulator.program.code import Operation
 
 CHUNK = 16
-GENERIC, ASYNC, COPY, BARRIER = "generic", "async", "copy", "barrier"
-"""What an access was made by: the generic proxy, the async proxy, an asynchronous copy of the generic side
-(cp.async, st.async), or mbarrier.init, whose bytes then belong to the barrier."""
-
-
-@dataclass(frozen=True, eq=False)
-class Access:
-    """One access, or all equal ones of a warp in one epoch.
-
-    Attributes:
-        proxy: one of the four above; writes: whether it writes; strong: relaxed or stronger, atomics too.
-        cta, warp: who (the warp's number in its CTA); me: the warp's component in the cluster's clocks.
-        epoch: of a warp's access; bit: what must be known of an asynchronous one.
-        code: the instruction; operation: the asynchronous operation.
-    """
-
-    proxy: str
-    writes: bool
-    cta: Cta
-    warp: int
-    me: int
-    epoch: int
-    code: Operation
-    strong: bool = False
-    bit: int = 0
-    operation: AsyncOperation | None = None
-    lane: int | None = None
+Granules: TypeAlias = "np.ndarray | slice"
 
 
 class Shadow:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
-from ...asm.nodes import Address, Operand, Register, TensorAddress, Vector
-from ...emulator.program.code import BRANCH, EXIT, INDEXED_BRANCH, Code, Operation
-from ...emulator.program.flatten import DeclaredRegister
+from ..asm.nodes import Address, Operand, Register, TensorAddress, Vector
+from ..emulator.program.code import BRANCH, EXIT, INDEXED_BRANCH, Code, Operation
+from ..emulator.program.flatten import DeclaredRegister
+from ..isa.effects import accesses
 
 if TYPE_CHECKING:
-    from ...emulator.program.flatten import Scope
+    from ..emulator.program.flatten import Scope
 
 Row: TypeAlias = "tuple[int, int]"
 ZEROING = ("xor", "sub")
@@ -101,6 +102,7 @@ def read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[
                 written += [row for row, _ in named]
         return read, written
     key = bound.match.form.key
+    perhaps = {one.operand for one in accesses(operation.effects) if one.when is not True}
     access: dict[str, str] = {}
     for spec in bound.match.form.operands:
         access[spec.name] = spec.access
@@ -115,7 +117,7 @@ def read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[
             sources += named
         else:
             written += [row for row, _ in named]
-            if how == "modify" and not key.startswith("wgmma"):  # whether wgmma adds is known when it runs
+            if how == "modify" and name not in perhaps:  # whether an accumulator is read is known when it runs
                 sources += named
     rows = [row for row, _ in sources]
     if not (key.split(".")[0] in ZEROING and len(rows) == 2 and rows[0] == rows[1]):

@@ -9,10 +9,10 @@ count.
 
 from __future__ import annotations
 
-from ...emulator.program.code import BRANCH, EXIT, INDEXED_BRANCH, Code
-from .uninitialised import Row, read_and_written, successors
+from ..emulator.program.code import BRANCH, EXIT, INDEXED_BRANCH, Code
+from ..isa.effects import Waits
+from .undefined_reads import Row, read_and_written, successors
 
-WAITS = ("mbarrier.try_wait", "mbarrier.test_wait")
 PASSING_ON = (
     "mov",
     "selp",
@@ -33,18 +33,18 @@ PASSING_ON = (
 """Opcodes that only compute a register from others."""
 
 
-def unheeded(code: Code) -> frozenset[int]:
+def unchecked_waits(code: Code) -> frozenset[int]:
     """The places (pc) of waits whose result nobody looks at."""
     found = []
     for operation in code.operations:
-        if operation.instruction.opcode.startswith(WAITS):
+        if any(isinstance(effect, Waits) and effect.may_fail for effect in operation.effects):
             _, written = read_and_written(operation)
-            if not any(_is_heeded(code, operation.pc, row) for row in written):
+            if not any(_decides(code, operation.pc, row) for row in written):
                 found.append(operation.pc)
     return frozenset(found)
 
 
-def _is_heeded(code: Code, pc: int, row: Row) -> bool:
+def _decides(code: Code, pc: int, row: Row) -> bool:
     """Whether what the operation at `pc` writes into a register decides anything."""
     todo = [(after, row) for after in successors(code.operations[pc], len(code.operations))]
     seen: set[tuple[int, Row]] = set()

@@ -1,0 +1,82 @@
+"""What must be over before a warp or its CTA exits: the operations that they have started."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...emulator.machine.events import Observer
+from ..happens_before.access import Flight
+from ..report.findings import at
+from ..report.words import actor
+from ..rules import WARNING
+
+if TYPE_CHECKING:
+    from ...emulator.machine.machine import Cta, Warp
+    from ..context import Context
+    from ..happens_before.state import ClusterState
+
+UNREAD, UNDONE = "the source of", "the destination of"
+
+
+class Exits(Observer):
+    """See the module's docstring."""
+
+    rules = ("exit-with-pending-work",)
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def exited(self, warp: Warp) -> None:
+        state = self.context.state(warp.cta)
+        self._of_warpgroup(state, warp)
+        if warp.cta.exited:
+            self._of_cta(state, warp.cta)
+
+    def _of_warpgroup(self, state: ClusterState, warp: Warp) -> None:
+        """Operations of the warpgroup whose first warp exits."""
+        me = state.me(warp.cta, warp.index)
+        known = state.exits[me].known
+        mine = (one for one in reversed(state.flights) if one.me == me and one.starts.parts == "warpgroup")
+        flight = next((one for one in mine if not one.done & known), None)
+        if flight is not None and not self.context.findings.seen("exit-with-pending-work", (flight.code,)):
+            self.context.findings.add(
+                "exit-with-pending-work",
+                f"{actor(warp.cta, warp.index)} exits and has not waited for the {_noun(flight)} {at(flight.code)}",
+                (flight.code,),
+                warp.cta,
+                warp.index,
+            )
+
+    def _of_cta(self, state: ClusterState, cta: Cta) -> None:
+        """Operations that use the shared memory of a CTA."""
+        known = 0
+        for released in state.exits_of(cta.rank):
+            known |= released.known
+        for flight in state.flights:
+            parts, barrier = flight.starts.parts, flight.operation.barrier
+            if parts == "warp":
+                if flight.cta is cta and not flight.done & known:
+                    self._unfinished(flight, cta, UNDONE, "nobody in it has waited for it", WARNING)
+            elif flight.family and parts == "lane":
+                if flight.cta is cta and not flight.read & known:
+                    why = "has not waited until it has been read (wait_group.read)"
+                    self._unfinished(flight, cta, UNREAD, why)
+            elif barrier is not None and barrier[0] is cta and not flight.done & known:
+                self._unfinished(flight, cta, UNDONE, "nobody in it has waited for its bytes")
+
+    def _unfinished(self, flight: Flight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:
+        if self.context.findings.seen("exit-with-pending-work", (flight.code,)):
+            return
+        self.context.findings.add(
+            "exit-with-pending-work",
+            f"{cta.describe()} exits, its shared memory is {what} the copy {at(flight.code)}, and {why}",
+            (flight.code,),
+            cta,
+            flight.warp,
+            severity,
+        )
+
+
+def _noun(flight: Flight) -> str:
+    bound = flight.code.bound
+    return bound.match.form.noun if bound is not None else "operation"

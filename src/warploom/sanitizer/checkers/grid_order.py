@@ -1,0 +1,89 @@
+"""What a kernel may not touch before the grid in front of it is done.
+
+With dependent launch (PTX ISA 9.7.13.13) a grid starts before the one in front of it is done; griddepcontrol.wait waits
+for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...emulator.engines.boxes import Box
+from ...emulator.engines.bulk import Bytes, Scattered
+from ...emulator.machine.events import Lanes, Observer
+from ...isa.effects import Waits
+from ..happens_before.access import flights_of
+from ..report.findings import at
+from ..report.words import actor
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.machine import Cta
+    from ...emulator.program.code import Operation
+    from ..context import Context
+    from ..happens_before.clocks import WarpClock
+    from ..happens_before.state import ClusterState
+
+
+class GridOrder(Observer):
+    """See the module's docstring."""
+
+    rules = ("before-grid-wait",)
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        machine = context.machine
+        self._awaits = machine.dependent or any(
+            isinstance(effect, Waits) and effect.on == "grid"
+            for operation in machine.code.operations
+            for effect in operation.effects
+        )
+
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        if self._awaits and place.space == "global" and how != "changes":
+            state = self.context.state(frame.cta)
+            for clock in state.of_frame(frame):
+                self._check(state, clock, frame.cta, frame.operation, place.region.name)
+
+    def issued(self, operation: AsyncOperation) -> None:
+        if not self._awaits:
+            return
+        for flight in flights_of(operation):
+            state = self.context.state(flight.cta)
+            for place in (*operation.sources, *operation.targets):
+                name = self._global_name(state, place)
+                if name:
+                    self._check(state, state.clocks[flight.me], flight.cta, flight.code, name)
+
+    def _global_name(self, state: ClusterState, place: object) -> str:
+        """The global buffer in which a copy's source or target lies; "" for shared memory."""
+        memory = self.context.machine.memory
+        if isinstance(place, Bytes):
+            return "" if place.region in state.shadows else place.region.name
+        found = None
+        if isinstance(place, Box):
+            found = memory.find(place.bound.address)
+        elif isinstance(place, Scattered) and place.origins is not None and place.origins.any():
+            found = memory.find(int(place.origins[place.origins != 0][0]))
+        return found.region.name if found is not None else ""
+
+    def _check(self, state: ClusterState, clock: WarpClock, cta: Cta, code: Operation, name: str) -> None:
+        if clock.after_grid:
+            return
+        waited = state.waited_for_grid
+        if any(me == clock.me or clock.weak[me] >= epoch for me, epoch in waited.items()):
+            clock.after_grid = True
+            return
+        if not self.context.findings.seen("before-grid-wait", (code,)):
+            warp = clock.me % state.per_cta
+            self.context.findings.add(
+                "before-grid-wait",
+                f"{actor(cta, warp)} touches `{name}` with {at(code)} before griddepcontrol.wait: the grid in front "
+                "may still be writing or reading it",
+                (code,),
+                cta,
+                warp,
+            )

@@ -1,0 +1,94 @@
+"""Groups of asynchronous operations belong to who commits them: a wait by another thread waits for nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...emulator.machine.events import Observer, Waited
+from ..happens_before.access import Flight, flights_of
+from ..report.findings import at
+
+if TYPE_CHECKING:
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.machine import Cta, Warp
+    from ...emulator.program.code import Operation
+    from ..context import Context
+    from ..happens_before.state import ClusterState
+
+
+@dataclass(eq=False)
+class Owners:
+    """Who has operations of thread-owned groups.
+
+    Attributes:
+        flights: (CTA's rank, thread) -> its latest operation.
+        waits: instructions with which an owner has waited.
+        idle: waits of threads that own nothing while others do -> (warp, thread that owns, its operation).
+    """
+
+    flights: dict[tuple[int, int], Flight] = field(default_factory=dict)
+    waits: set[Operation] = field(default_factory=set)
+    idle: dict[tuple[Operation, frozenset[int]], tuple[int, int, Operation]] = field(default_factory=dict)
+
+
+class Groups(Observer):
+    """See the module's docstring."""
+
+    rules = ("wait-by-another-thread",)
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def issued(self, operation: AsyncOperation) -> None:
+        for flight in flights_of(operation):
+            if flight.family and flight.starts.parts == "lane":
+                owners = self.context.state(flight.cta).notes(Owners)
+                owners.flights[flight.cta.rank, operation.issuer.thread] = flight
+
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        state = self.context.state(frame.cta)
+        owners = state.notes(Owners)
+        if not owners.flights or wait.what is not None or wait.on == "grid":
+            return
+        families = {flight.family for flight in owners.flights.values()}
+        if wait.on not in families:
+            return
+        threads = frozenset(frame.thread(lane) for lane in frame.active_lanes.tolist())
+        if any((frame.cta.rank, thread) in owners.flights for thread in threads):
+            owners.waits.add(frame.operation)
+        else:
+            self._waits_for_nothing(state, frame, threads)
+
+    @staticmethod
+    def _waits_for_nothing(state: ClusterState, frame: Frame, threads: frozenset[int]) -> None:
+        """At the exit it is known whether these threads ever had a group."""
+        clock, owners = state.clocks[state.me(frame.cta, frame.first_warp)], state.notes(Owners)
+        for (rank, thread), flight in owners.flights.items():
+            if rank == frame.cta.rank and not flight.read & clock.known:
+                owners.idle[frame.operation, threads] = (frame.first_warp, thread, flight.code)
+                return
+
+    def exited(self, warp: Warp) -> None:
+        if warp.cta.exited:
+            self._judge(self.context.state(warp.cta).notes(Owners), warp.cta)
+
+    def _judge(self, owners: Owners, cta: Cta) -> None:
+        for (wait, threads), (warp, thread, code) in owners.idle.items():
+            place = wait.instruction.location or wait.pc  # one line of the author's may be code of several roles
+            if any(place == (owner.instruction.location or owner.pc) for owner in owners.waits):
+                continue
+            owned = any((cta.rank, one) in owners.flights for one in threads)
+            codes = (wait, code)
+            if owned or self.context.findings.seen("wait-by-another-thread", codes):
+                continue
+            self.context.findings.add(
+                "wait-by-another-thread",
+                f"{at(wait)} is executed by warp {warp}, none of whose threads issues a bulk store: it waits for "
+                f"nothing. Thread {thread} has stores in flight ({at(code)})",
+                codes,
+                cta,
+                warp,
+            )
+        owners.idle.clear()

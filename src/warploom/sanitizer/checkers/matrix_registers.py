@@ -1,0 +1,220 @@
+"""The registers that an asynchronous matrix operation owns while it is in flight. PTX ISA 9.7.15.7.
+
+Registers belong to each warp: between the issue and that warp's own wait nothing but another operation of the family
+may touch them, and after a touch the family's fence comes first. Which instructions touch such registers is known
+before the kernel runs, so only those are watched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...asm.nodes import Register, Vector
+from ...emulator.machine.events import Observer, Rows, Waited
+from ...emulator.program.code import Code, Operation
+from ...emulator.program.flatten import DeclaredRegister
+from ...isa import effects
+from ..happens_before.access import Flight, flights_of
+from ..report.findings import at
+from ..report.words import actor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.machine import Cta
+    from ...emulator.program.handlers import Step
+    from ..context import Context
+
+RowSet = frozenset
+"""Registers as (bank, row)."""
+
+
+@dataclass(eq=False)
+class WarpRegisters:
+    """What one warp's registers are bound by.
+
+    Attributes:
+        owned: rows -> the operations in flight that use them, for each different set of rows.
+        committed: operations that belong to a group.
+        dirty: rows touched since the last fence, and where.
+        touched: rows ever touched; fenced: whether a fence was ever executed.
+        shapes: accumulator -> shape of the last operation on it.
+    """
+
+    owned: dict[RowSet[tuple[int, int]], list[Flight]] = field(default_factory=dict)
+    committed: set[AsyncOperation] = field(default_factory=set)
+    dirty: dict[tuple[int, int], Operation] = field(default_factory=dict)
+    touched: set[tuple[int, int]] = field(default_factory=set)
+    fenced: bool = False
+    shapes: dict[object, object] = field(default_factory=dict)
+
+
+class MatrixRegisters(Observer):
+    """See the module's docstring."""
+
+    rules = ("wgmma-register-in-flight", "missing-wgmma-fence", "uninitialised-accumulator")
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.findings = context.findings
+        self._warps: dict[tuple[Cta, int], WarpRegisters] = {}
+        self._watch(context.machine.code)
+
+    def _watch(self, code: Code) -> None:
+        """Put a look at the registers in front of every instruction that touches one an operation may own."""
+        owners = {operation.pc: rows for operation in code.operations if (rows := _owned_rows(code, operation))}
+        used = RowSet[tuple[int, int]]().union(*owners.values())
+        for operation in code.operations if used else ():
+            if operation.pc in owners or operation.step is None:
+                continue
+            named = (rows_of(code, operation, operand) for operand in operation.instruction.operands)
+            rows = RowSet[tuple[int, int]]().union(*named) & used
+            if rows:
+                operation.step = self._watched(operation, operation.step, rows)
+
+    def _watched(self, operation: Operation, step: Step, rows: RowSet[tuple[int, int]]) -> Step:
+        def watch(frame: Frame) -> object:
+            self._touch(frame, operation, rows)
+            return step(frame)
+
+        return watch  # type: ignore[return-value]
+
+    def _of(self, cta: Cta, warp: int) -> WarpRegisters:
+        found = self._warps.get((cta, warp))
+        if found is None:
+            found = self._warps[cta, warp] = WarpRegisters()
+        return found
+
+    def _of_frame(self, frame: Frame) -> list[WarpRegisters]:
+        return [self._of(frame.cta, warp) for warp in range(frame.first_warp, frame.first_warp + frame.warps)]
+
+    # -- touches ---------------------------------------------------------------------------------------------------
+
+    def _touch(self, frame: Frame, code: Operation, rows: RowSet[tuple[int, int]]) -> None:
+        for number, mine in enumerate(self._of_frame(frame)):
+            mine.touched |= rows
+            for row in rows:
+                mine.dirty[row] = code
+            for owned, flights in mine.owned.items():
+                if not owned.isdisjoint(rows):
+                    self._touched_early(frame, code, frame.first_warp + number, flights[-1])
+
+    def _touched_early(self, frame: Frame, code: Operation, warp: int, flight: Flight) -> None:
+        codes = (code, flight.code)
+        if self.findings.seen("wgmma-register-in-flight", codes):
+            return
+        why = "no wgmma.wait_group of this warp covers it yet"
+        if flight.operation not in self._of(frame.cta, warp).committed:
+            why = "it has not even been committed (wgmma.commit_group), so no wait covers it"
+        self.findings.add(
+            "wgmma-register-in-flight",
+            f"{actor(frame.cta, warp)} touches with {at(code)} a register of the wgmma {at(flight.code)}, which is in "
+            f"flight: {why}",
+            codes,
+            frame.cta,
+            warp,
+        )
+
+    # -- events ----------------------------------------------------------------------------------------------------
+
+    def issued(self, operation: AsyncOperation) -> None:
+        sources, targets = _rows(operation.sources), _rows(operation.targets)
+        if not targets:
+            return
+        (flight,) = flights_of(operation)
+        frame, every = operation.issuer.frame, sources | targets
+        accumulator, shape = operation.pipeline
+        for number, mine in enumerate(self._of_frame(frame)):
+            warp = frame.first_warp + number
+            self._check_fenced(frame, warp, mine, every, accumulator, shape)
+            if targets & sources and mine.touched.isdisjoint(targets):
+                self._never_written(frame, warp)
+            mine.touched |= targets
+            mine.shapes[accumulator] = shape
+            mine.owned.setdefault(every, []).append(flight)
+
+    def _check_fenced(
+        self, frame: Frame, warp: int, mine: WarpRegisters, rows: RowSet[tuple[int, int]], owner: object, shape: object
+    ) -> None:
+        code = frame.operation
+        codes: tuple[Operation, ...] = (code,)
+        before = mine.shapes.get(owner)
+        if not mine.fenced:
+            why = "no wgmma.fence was executed before the warpgroup's first wgmma"
+        elif not mine.dirty.keys().isdisjoint(rows):
+            last = [mine.dirty[row] for row in sorted(rows) if row in mine.dirty][-1]
+            why, codes = f"its registers were touched with {at(last)} after the last wgmma.fence", (code, last)
+        elif before not in (None, shape) and mine.owned:
+            why = f"the wgmma before it on the same accumulator has another shape ({before}, now {shape})"
+        else:
+            return
+        if not self.findings.seen("missing-wgmma-fence", codes):
+            self.findings.add(
+                "missing-wgmma-fence", f"{actor(frame.cta, warp)} issues {at(code)}, and {why}", codes, frame.cta, warp
+            )
+
+    def _never_written(self, frame: Frame, warp: int) -> None:
+        codes = (frame.operation,)
+        if not self.findings.seen("uninitialised-accumulator", codes):
+            self.findings.add(
+                "uninitialised-accumulator",
+                f"{actor(frame.cta, warp)} adds to an accumulator with {at(frame.operation)} that nothing has written",
+                codes,
+                frame.cta,
+                warp,
+            )
+
+    def fenced(self, frame: Frame, places: object) -> None:
+        fences = [one for one in frame.operation.effects if isinstance(one, effects.Fences)]
+        if not any(fence.kind.startswith("registers:") for fence in fences):
+            return
+        for mine in self._of_frame(frame):
+            mine.fenced = True
+            mine.dirty.clear()
+            mine.shapes.clear()
+
+    def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
+        owned = {operation for operation, _ in operations if _rows(operation.targets)}
+        for mine in self._of_frame(frame) if owned else ():
+            mine.committed |= owned
+
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        done = {operation for operation, _ in wait.operations if _rows(operation.targets)}
+        for mine in self._of_frame(frame) if done else ():
+            mine.committed -= done
+            for rows in list(mine.owned):
+                left = [flight for flight in mine.owned[rows] if flight.operation not in done]
+                if left:
+                    mine.owned[rows] = left
+                else:
+                    del mine.owned[rows]
+
+    def exited(self, warp: object) -> None:
+        self._warps.pop((warp.cta, warp.index), None)  # type: ignore[attr-defined]
+
+
+def _rows(places: Sequence[object]) -> RowSet[tuple[int, int]]:
+    return RowSet[tuple[int, int]]().union(*(place.rows for place in places if isinstance(place, Rows)))
+
+
+def _owned_rows(code: Code, operation: Operation) -> RowSet[tuple[int, int]]:
+    """The registers that the operation which an instruction starts uses while it runs."""
+    operands = operation.bound.operands if operation.bound is not None else {}
+    accesses = effects.accesses(operation.effects, effects.RUN)
+    named = {access.operand for access in accesses if access.space == "register"}
+    return RowSet[tuple[int, int]]().union(*(rows_of(code, operation, operands[name]) for name in named))
+
+
+def rows_of(code: Code, operation: Operation, operand: object) -> RowSet[tuple[int, int]]:
+    """The registers an operand names."""
+    if isinstance(operand, Vector):
+        return RowSet[tuple[int, int]]().union(*(rows_of(code, operation, one) for one in operand.elements))
+    if isinstance(operand, Register):
+        found = operation.scope.find(operand.name)
+        if isinstance(found, DeclaredRegister):
+            return RowSet({(found.row.bits, found.row.index)})
+    base = getattr(operand, "base", None)
+    return rows_of(code, operation, base) if base is not None else RowSet()

@@ -1,0 +1,226 @@
+"""The protocol of mbarriers: initialised before use, as many arrivals and bytes as a phase expects, each phase seen.
+
+PTX ISA 9.7.13.15.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...emulator.diagnosis.phases import history
+from ...emulator.machine import shared_address
+from ...emulator.machine.events import Meeting, Observer, Waited
+from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of, was_invalidated
+from ..happens_before.access import flights_of
+from ..happens_before.clocks import Released
+from ..happens_before.scopes import LEVELS
+from ..happens_before.state import ClusterState, record_of
+from ..report.findings import at
+from ..report.words import actor
+
+if TYPE_CHECKING:
+    from ...emulator.machine.async_operation import AsyncOperation, Issuer
+    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.machine import Cta, Warp
+    from ...emulator.program.code import Operation
+    from ..context import Context
+
+
+def _warp(by: Issuer) -> int:
+    return by.frame.first_warp + (by.lane or 0) // 32
+
+
+class MBarriers(Observer):
+    """See the module's docstring."""
+
+    rules = (
+        "mbarrier-init-not-visible", "mbarrier-used-when-invalid", "surplus-arrival", "bytes-in-later-phase",
+        "phase-not-observed", "byte-count-mismatch", "remote-arrival-scope",
+    )  # fmt: skip
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.findings = context.findings
+
+    # -- use -------------------------------------------------------------------------------------------------------
+
+    def issued(self, operation: AsyncOperation) -> None:
+        """Whoever issues an operation must know that the barrier which it will signal has been initialised."""
+        if operation.barrier is None:
+            return
+        cta, offset = operation.barrier
+        barrier = mbarriers_of(cta).get(offset)
+        if barrier is None:
+            self.refused("mbarrier-missing", (cta, offset), operation.issuer)
+        else:
+            self._check_initialised(self.context.state(cta), barrier, operation.issuer)
+
+    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+        if not isinstance(on, MBarrier):
+            return
+        state, by, operation = self.context.state(on.cta), event.by, event.operation
+        if event.what == "complete":
+            if operation is not None:
+                self._check_bytes_phase(on, operation, event.amount)
+            return
+        if operation is None or operation.barrier is None:  # else it was looked at when it was issued
+            self._check_initialised(state, on, by)
+        if event.what == "arrive":
+            self._check_phase_seen(on, by)
+            if operation is not None and isinstance(operation.mark, Released) and by.frame.cta is not on.cta:
+                self._check_scope(on, by)
+
+    def _check_scope(self, barrier: MBarrier, by: Issuer) -> None:
+        """An arrival from another CTA carries memory accesses only at a scope that includes both."""
+        order, codes = by.operation.order, (by.operation,)
+        relaxed = order.sem == "relaxed"
+        if (
+            not relaxed
+            and LEVELS[order.scope] >= LEVELS["cluster"]
+            or self.findings.seen("remote-arrival-scope", codes)
+        ):
+            return
+        self.findings.add(
+            "remote-arrival-scope",
+            f"the arrival {at(by.operation)} on `{barrier.name}`, a barrier of another CTA, "
+            f"{'is relaxed' if relaxed else 'has .cta scope, the default'}: it carries no memory accesses of its "
+            "thread to that CTA, only that asynchronous reads have finished",
+            codes,
+            by.frame.cta,
+            _warp(by),
+        )
+
+    def _check_bytes_phase(self, barrier: MBarrier, operation: AsyncOperation, amount: int) -> None:
+        for flight in flights_of(operation):
+            if not 0 <= flight.phase < barrier.phase or self.findings.seen("bytes-in-later-phase", (flight.code,)):
+                continue
+            self.findings.add(
+                "bytes-in-later-phase",
+                f"the {amount} bytes of the copy {at(flight.code)} arrive at `{barrier.name}` in phase "
+                f"{barrier.phase}, and the copy was issued in phase {flight.phase}, which was complete before: fewer "
+                "bytes were announced (expect_tx) than the copies of that phase bring, or they were announced too late",
+                (flight.code,),
+                flight.cta,
+                flight.warp,
+                history=history(barrier),
+            )
+
+    def _check_initialised(self, state: ClusterState, barrier: MBarrier, by: Issuer) -> None:
+        """Whoever uses a barrier must know that it has been initialised."""
+        record = record_of(barrier)
+        init = state.accesses[record.access]
+        late = [clock for clock, _ in state.clocks_of(by) if not record.visible_to(clock, init)]
+        codes = (by.operation, init.code)
+        if late and not self.findings.seen("mbarrier-init-not-visible", codes):
+            warp = late[0].me % state.per_cta
+            self.findings.add(
+                "mbarrier-init-not-visible",
+                f"{actor(by.frame.cta, warp)} uses `{barrier.name}` with {at(by.operation)}, and warp {init.warp} of "
+                f"{init.cta.describe()} initialises it with {at(init.code)}; no barrier that both pass stands between, "
+                f"or a relaxed one without fence.mbarrier_init in front of it",
+                codes,
+                by.frame.cta,
+                warp,
+            )
+
+    def _check_phase_seen(self, barrier: MBarrier, by: Issuer) -> None:
+        """At least one wait must have seen a phase complete before anybody arrives for the next (9.7.13.15.4)."""
+        if barrier.phase == 0 or record_of(barrier).previous.seen:
+            return
+        codes = (by.operation,)
+        if not self.findings.seen("phase-not-observed", codes):
+            self.findings.add(
+                "phase-not-observed",
+                f"{at(by.operation)} arrives on `{barrier.name}` for phase {barrier.phase}, and nobody has seen phase "
+                f"{barrier.phase - 1} complete",
+                codes,
+                by.frame.cta,
+                history=history(barrier),
+            )
+
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        barrier = wait.what
+        if not isinstance(barrier, MBarrier):
+            return
+        state, record = self.context.state(barrier.cta), record_of(barrier)
+        init = state.accesses[record.access]
+        if any(not record.visible_to(clock, init) for clock, _ in state.among(frame, wait.lanes)):
+            self._check_waiter_initialised(barrier, frame, init.code)
+
+    def _check_waiter_initialised(self, barrier: MBarrier, frame: Frame, init: Operation) -> None:
+        codes = (frame.operation, init)
+        if not self.findings.seen("mbarrier-init-not-visible", codes):
+            self.findings.add(
+                "mbarrier-init-not-visible",
+                f"{actor(frame.cta, frame.first_warp)} waits for `{barrier.name}` with {at(frame.operation)}, and no "
+                f"barrier that both pass stands between this and its initialisation with {at(init)}",
+                codes,
+                frame.cta,
+                frame.first_warp,
+            )
+
+    # -- errors of the machine -------------------------------------------------------------------------------------
+
+    def refused(self, reason: str, what: object, by: Issuer) -> None:
+        if reason == "surplus-arrival":
+            self._surplus(what, by)  # type: ignore[arg-type]
+        elif reason == "mbarrier-missing":
+            self._missing(what[0], what[1], by)  # type: ignore[index]
+
+    def _missing(self, cta: Cta, offset: int, by: Issuer) -> None:
+        invalid = was_invalidated(cta, offset)
+        rule = "mbarrier-used-when-invalid" if invalid else "mbarrier-init-not-visible"
+        how = "after its mbarrier.inval" if invalid else "before any thread has initialised it"
+        if self.findings.seen(rule, (by.operation,)):
+            return
+        self.findings.add(
+            rule,
+            f"{actor(by.frame.cta, _warp(by))} uses the mbarrier at `{shared_address.name(cta, offset)}` with "
+            f"{at(by.operation)} {how}",
+            (by.operation,),
+            by.frame.cta,
+            _warp(by),
+        )
+
+    def _surplus(self, barrier: MBarrier, by: Issuer) -> None:
+        self.findings.add(
+            "surplus-arrival",
+            f"{actor(by.frame.cta, _warp(by))} arrives on `{barrier.name}` with {at(by.operation)}, and all "
+            f"{barrier.expected} arrivals of phase {barrier.phase} are there: only bytes are missing",
+            (by.operation, *record_of(barrier).current.codes[-1:]),
+            by.frame.cta,
+            _warp(by),
+            history=history(barrier),
+        )
+
+    # -- bytes -----------------------------------------------------------------------------------------------------
+
+    def exited(self, warp: Warp) -> None:
+        if warp.cta.exited:
+            self._check_bytes(warp.cta, "at the exit")
+
+    def stopped(self) -> None:
+        machine = self.context.machine
+        if machine.engine.in_flight == 0:
+            for cluster in machine.resident:
+                for cta in cluster.ctas:
+                    self._check_bytes(cta, "when nothing can go on")
+
+    def _check_bytes(self, cta: Cta, when: str) -> None:
+        """Whether the bytes of a CTA's barriers add up."""
+        for barrier in mbarriers_of(cta).values():
+            if not barrier.tx:
+                continue
+            said = [event.by.operation for event in barrier.log.get(barrier.phase, []) if event.what == "expect"]
+            codes = (*said[-1:], *record_of(barrier).current.codes[-1:])
+            verb = f"{barrier.tx} bytes are expected that no copy brings"
+            if barrier.tx < 0:
+                verb = f"copies have brought {-barrier.tx} bytes that nobody announced (expect_tx)"
+            if not self.findings.seen("byte-count-mismatch", codes):
+                self.findings.add(
+                    "byte-count-mismatch",
+                    f"{when}, phase {barrier.phase} of `{barrier.name}` in {cta.describe()} is not complete: {verb}",
+                    codes,
+                    cta,
+                    history=history(barrier),
+                )

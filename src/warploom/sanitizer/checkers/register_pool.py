@@ -1,0 +1,92 @@
+"""The registers that warpgroups hand each other with setmaxnreg. PTX ISA 9.7.19.5."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...emulator.machine.events import Observer
+from ...isa.effects import Takes
+from ..report.findings import at
+from ..report.words import actor
+
+if TYPE_CHECKING:
+    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.machine import Cta, Warp
+    from ...emulator.program.code import Operation
+    from ..context import Context
+
+
+class RegisterPool(Observer):
+    """See the module's docstring."""
+
+    rules = ("setmaxnreg-without-cap", "setmaxnreg-budget", "setmaxnreg-not-by-warpgroup")
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.findings = context.findings
+        self._counts: dict[Cta, dict[int, tuple[int, Operation]]] = {}
+
+    def took(self, frame: Frame, pool: str, amount: int, effective: bool) -> None:
+        code = frame.operation
+        if not effective and not self.findings.seen("setmaxnreg-without-cap", (code,)):
+            self.findings.add(
+                "setmaxnreg-without-cap",
+                f"{at(code)} stands in a kernel whose registers at launch the text does not fix: ptxas 13.0 ignores "
+                "it (note C7508)",
+                (code,),
+                frame.cta,
+                frame.first_warp,
+            )
+        self._counts.setdefault(frame.cta, {})[frame.first_warp] = (amount, code)
+
+    gave = took
+
+    # -- the ends --------------------------------------------------------------------------------------------------
+
+    def stopped(self) -> None:
+        for cluster in self.context.machine.resident:
+            for cta in cluster.ctas:
+                self._check_waits(cta)
+
+    def _check_waits(self, cta: Cta) -> None:
+        """Whether a warp waits for registers that nobody will give back."""
+        operations = self.context.machine.code.operations
+        for warp in cta.warps:
+            for fragment in warp.fragments:
+                here = [operations[pc] for pc in (fragment.pc, fragment.pc - 1) if takes_registers(operations[pc])]
+                if fragment.wait is None or fragment.wait.kind != "registers" or not here:
+                    continue
+                if self.findings.seen("setmaxnreg-budget", (here[0],)):
+                    continue
+                self.findings.add(
+                    "setmaxnreg-budget",
+                    f"{actor(cta, warp.index)} waits at {at(here[0])} for ever: {fragment.wait.describe()}",
+                    (here[0],),
+                    cta,
+                    warp.index,
+                )
+
+    def exited(self, warp: Warp) -> None:
+        if warp.cta.exited:
+            self._check_counts(warp.cta)
+
+    def _check_counts(self, cta: Cta) -> None:
+        """Whether the four warps of each warpgroup set the same count."""
+        counts = self._counts.pop(cta, {})
+        for warpgroup in {warp // 4 for warp in counts}:
+            mine = {warp: counts[warp] for warp in range(warpgroup * 4, warpgroup * 4 + 4) if warp in counts}
+            code = next(iter(mine.values()))[1]
+            same = len(mine) == 4 and len({count for count, _ in mine.values()}) == 1
+            if same or self.findings.seen("setmaxnreg-not-by-warpgroup", (code,)):
+                continue
+            self.findings.add(
+                "setmaxnreg-not-by-warpgroup",
+                f"the four warps of warpgroup {warpgroup} of {cta.describe()} do not set the same register count: "
+                + ", ".join(f"warp {warp} sets {count}" for warp, (count, _) in sorted(mine.items())),
+                (code,),
+                cta,
+            )
+
+
+def takes_registers(code: Operation) -> bool:
+    return any(isinstance(effect, Takes) and effect.pool == "registers" for effect in code.effects)

@@ -1,0 +1,69 @@
+"""What the checkers share: the clusters' states, the findings, and the names of places."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..emulator.machine import shared_address
+from ..isa import effects
+from .happens_before.flags import Flags
+from .happens_before.state import ClusterState
+from .report.findings import Findings
+from .unchecked_waits import unchecked_waits
+
+if TYPE_CHECKING:
+    from ..emulator.machine.machine import Cluster, Cta, Machine
+    from ..emulator.machine.memory import Region
+
+
+class Context:
+    """See the module's docstring.
+
+    Attributes:
+        flags: what warps of different CTAs learn of each other through global memory.
+        unchecked: the places (pc) of waits whose result nobody looks at.
+        indices: %ctaid of the CTAs of each cluster, by the cluster's number; kept when the cluster is over.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.findings = Findings()
+        self.flags = Flags()
+        self.unchecked = unchecked_waits(machine.code)
+        self.indices: list[tuple[tuple[int, int, int], ...]] = []
+        self._granule = narrowest_access(machine, "shared")
+        self._states: dict[Cluster, ClusterState] = {}
+
+    def state(self, cta: Cta) -> ClusterState:
+        """What is known of a CTA's cluster."""
+        cluster = cta.cluster
+        found = self._states.get(cluster)
+        if found is None:
+            found = self._states[cluster] = ClusterState(cluster, self._granule, len(self.indices))
+            self.indices.append(tuple(one.index for one in cluster.ctas))
+        return found
+
+    def forget(self, cluster: Cluster) -> None:
+        """A cluster is over."""
+        self._states.pop(cluster, None)
+
+    def name(self, state: ClusterState, region: Region, offset: int) -> str:
+        """An address in shared memory, as the author calls it."""
+        return f"`{shared_address.name(state.owners[region], offset)}`"
+
+    def place(self, state: ClusterState, region: Region, offset: int, of: Cta) -> str:
+        """As `name`, with row and chunk; the cluster rank only where it is not that of the CTA `of`."""
+        owner = state.owners[region]
+        text = self.machine.code.place_shared(offset)
+        return text if owner is of else f"{text}, of cluster rank {owner.rank}"
+
+
+def narrowest_access(machine: Machine, space: str, writes_only: bool = False) -> int:
+    """Bytes of a granule of a state space: 4, or less where the kernel accesses less of it at a time."""
+    smallest = 4
+    for operation in machine.code.operations:
+        for access in effects.accesses(operation.effects, effects.ISSUE):
+            concerns = access.space in ("", space) and not (writes_only and access.how == effects.READS)
+            if concerns and access.footprint == "lanes":
+                smallest = min(smallest, operation.bound.match.access_bytes)  # type: ignore[union-attr]
+    return smallest

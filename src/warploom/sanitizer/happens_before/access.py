@@ -1,0 +1,87 @@
+"""Accesses and asynchronous operations as the clocks see them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...isa import effects
+
+if TYPE_CHECKING:
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.machine import Cta
+    from ...emulator.program.code import Operation
+
+GENERIC, ASYNC, COPY, BARRIER = "generic", "async", "copy", "barrier"
+"""What an access was made by: the generic proxy, the async proxy, an asynchronous copy of the generic side
+(cp.async, st.async), or mbarrier.init, whose bytes then belong to the barrier."""
+
+
+@dataclass(eq=False)
+class Flight:
+    """An asynchronous operation as the clocks see it; of one that each warp makes for itself, one warp's part.
+
+    Attributes:
+        read, done: one bit each: "it has read its sources", "it is done" (which implies the first).
+        me: the component of the warp that issued it.
+        starts: what its row says about it.
+        phase: of the barrier that it signals, when it was issued; -1 without one.
+        weak: of an operation of a warpgroup, what its warps had done when they issued it.
+    """
+
+    read: int
+    done: int
+    operation: AsyncOperation
+    cta: Cta
+    warp: int
+    me: int
+    starts: effects.Starts
+    phase: int = -1
+    weak: list[int] = field(default_factory=list)
+
+    @property
+    def all(self) -> int:
+        return self.read | self.done
+
+    @property
+    def number(self) -> int:
+        """Counted from 0 within its cluster."""
+        return (self.read.bit_length() - 1) // 2
+
+    @property
+    def code(self) -> Operation:
+        return self.operation.issuer.operation
+
+    @property
+    def family(self) -> str:
+        """The family of groups in which it is waited for; "" where bytes on a barrier tell that it is done."""
+        return next((how.family for how in self.starts.tracked if isinstance(how, effects.Group)), "")
+
+
+def flights_of(operation: AsyncOperation) -> tuple[Flight, ...]:
+    """The flights of an operation, one for each warp that makes its own part; () for an arrival."""
+    return operation.mark if isinstance(operation.mark, tuple) else ()
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One access, or all equal ones of a warp in one epoch.
+
+    Attributes:
+        proxy: one of the four above; writes: whether it writes; strong: relaxed or stronger, atomics too.
+        cta, warp: who (the warp's number in its CTA); me: the warp's component in the cluster's clocks.
+        epoch: of a warp's access; bit: what must be known of an asynchronous one.
+        code: the instruction; flight: the asynchronous operation; lane: that issued it.
+    """
+
+    proxy: str
+    writes: bool
+    cta: Cta
+    warp: int
+    me: int
+    epoch: int
+    code: Operation
+    strong: bool = False
+    bit: int = 0
+    flight: Flight | None = None
+    lane: int | None = None

@@ -1,0 +1,293 @@
+"""How clocks move: what orders the accesses of different threads, and of the operations that they start.
+
+    fence.proxy.async                    carries what the thread knows to the async proxy
+    bar, barrier.cluster                 release at the arrival, acquire after the wait
+    mbarrier arrive -> wait              release into the phase, acquire of the complete phase
+    copy that completes bytes -> wait    that operation alone is known, not what its thread did before (8.9.1.1)
+    wait for a group                     its operations are known, or that they have read their sources
+    strong access -> strong access       release and acquire through memory (8.9.4; global memory: `flags`)
+
+Arrivals from another CTA carry memory accesses only where they release at cluster scope and the wait acquires at
+cluster scope; that asynchronous reads are done they carry at any scope (the operation itself has finished).
+
+Two listeners surround the checkers: `Entry` gives what has just begun its place in the clocks, so that checkers can
+judge it; `Order` moves the clocks once they have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...emulator.machine.events import Lanes, Meeting, Observer, Waited
+from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
+from ...isa import effects
+from .access import BARRIER, Flight, flights_of
+from .clocks import Released, WarpClock, later
+from .scopes import LEVELS
+from .state import BarrierRecord, ClusterState, PhaseRecord, lane_masks, record_of
+from .state import Waited as LastWait
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...emulator.machine.async_operation import AsyncOperation, Issuer
+    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.machine import Warp
+    from ..context import Context
+
+KEPT_CODES = 64
+"""Instructions of a phase that are remembered for messages."""
+
+
+class Entry(Observer):
+    """Gives operations, barriers and exits their place in the clocks, before the checkers judge them."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    def issued(self, operation: AsyncOperation) -> None:
+        issuer = operation.issuer
+        state, code = self.context.state(issuer.frame.cta), issuer.operation
+        starts = effects.started(code.effects)
+        if starts is None:
+            operation.mark = self._carried(state, operation)
+            return
+        if starts.parts == "warp":
+            warps = state.active(issuer.frame)
+            operation.mark = tuple(self._flight(state, operation, clock.me, starts) for clock, _ in warps)
+            for flight in operation.mark:
+                state.issued[flight.me] = state.issued.get(flight.me, 0) | flight.all
+        else:
+            operation.mark = (self._flight(state, operation, state.clock_of(issuer).me, starts),)
+
+    @staticmethod
+    def _flight(state: ClusterState, operation: AsyncOperation, me: int, starts: effects.Starts) -> Flight:
+        flight = state.flight(operation, operation.issuer.frame.cta, me % state.per_cta, starts)
+        if operation.barrier is not None:
+            cta, offset = operation.barrier
+            barrier = mbarriers_of(cta).get(offset)
+            flight.phase = barrier.phase if barrier is not None else -1
+        return flight
+
+    @staticmethod
+    def _carried(state: ClusterState, operation: AsyncOperation) -> Released:
+        """What an arrival that takes its time carries: what its thread did before, or the operations that it covers."""
+        issuer = operation.issuer
+        if any(isinstance(effect, effects.Commits) for effect in issuer.operation.effects):
+            released = Released.nothing(state.count)
+            for clock in state.of_frame(issuer.frame):
+                released.known |= state.issued.get(clock.me, 0)
+            return released
+        ((clock, mask),) = state.clocks_of(issuer)
+        return clock.release(mask)
+
+    def made(self, kind: str, what: object, by: Issuer) -> None:
+        if not isinstance(what, MBarrier):
+            return
+        state = self.context.state(what.cta)
+        clock = state.clock_of(by)
+        clock.touch(1 << (by.lane or 0) % 32)
+        access = state.generic(clock, by.frame.cta, by.operation, True, False, BARRIER)
+        record = BarrierRecord(PhaseRecord.empty(state.count), PhaseRecord.empty(state.count), access)
+        what.mark = record
+        state.unfenced.setdefault(clock.me, []).append(record)
+
+    def exited(self, warp: Warp) -> None:
+        state = self.context.state(warp.cta)
+        me = state.me(warp.cta, warp.index)
+        state.exits[me] = state.clocks[me].snapshot(0xFFFFFFFF)
+
+
+class Order(Observer):
+    """Moves the clocks."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        state = self.context.state(frame.cta)
+        shared = place.region in state.shadows
+        if shared:
+            for clock, mask in zip(state.of_frame(frame), lane_masks(frame, place.lanes), strict=True):
+                if mask:
+                    clock.touch(mask)
+        elif place.space == "global":
+            for clock in state.of_frame(frame):
+                clock.touch_global()
+        if not frame.operation.order.strong:
+            return
+        writes, atomic = how != effects.READS, how == effects.UPDATES
+        if shared:
+            self._through_shared(state, frame, place, writes, atomic)
+        else:
+            reads = effects.accesses(frame.operation.effects)[0].returns if atomic else not writes
+            offsets = place.index * place.size
+            self.context.flags.touched(state, frame, place.region, offsets, place.lanes, reads, writes, atomic)
+
+    @staticmethod
+    def _through_shared(state: ClusterState, frame: Frame, place: Lanes, writes: bool, atomic: bool) -> None:
+        """A lock or a flag in shared memory. PTX ISA 8.9.4."""
+        order, offsets = frame.operation.order, place.index * place.size
+        for at, (clock, mask) in enumerate(zip(state.of_frame(frame), lane_masks(frame, place.lanes), strict=True)):
+            for offset in set(offsets[place.lanes >> 5 == at].tolist()):
+                before = state.places.get((place.region, offset))
+                if before is not None and (atomic or not writes):
+                    if order.acquires:
+                        clock.acquire(before)
+                    else:
+                        clock.remember(before)
+                if writes:
+                    carried = clock.release(mask) if order.releases else clock.published
+                    if carried is not None:
+                        if before is None or not atomic:
+                            state.places[place.region, offset] = carried.copy()
+                        else:
+                            before.add(carried)
+
+    # -- operations ------------------------------------------------------------------------------------------------
+
+    def issued(self, operation: AsyncOperation) -> None:
+        frame = operation.issuer.frame
+        for flight in flights_of(operation):
+            state = self.context.state(flight.cta)
+            if flight.starts.parts == "warpgroup":
+                flight.weak = self._issued_by_all(state.of_frame(frame))
+            elif flight.starts.parts == "warp":  # it reads global memory as a load does
+                state.clocks[flight.me].touch_global()
+
+    @staticmethod
+    def _issued_by_all(clocks: list[WarpClock]) -> list[int]:
+        """What happened before the warps issued an operation: it has happened when the operation is done, but for how
+        much later the accesses themselves are done there is no promise.
+        """
+        reached = clocks[0].mark()
+        for clock in clocks[1:]:
+            reached = later(reached, clock.mark())
+        return reached
+
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        if isinstance(wait.what, MBarrier):
+            self._phase_seen(frame, wait.what, wait.lanes)
+        elif wait.what is not None:
+            self._passed(frame, wait.what)  # type: ignore[arg-type]
+        elif wait.on == "grid":
+            state = self.context.state(frame.cta)
+            for clock in state.of_frame(frame):
+                clock.begin_epoch()
+                state.waited_for_grid[clock.me] = clock.epoch
+        else:
+            self._proven(frame, wait)
+
+    def _proven(self, frame: Frame, wait: Waited) -> None:
+        """Operations are done, or have read their sources."""
+        flights = [flight for operation, _ in wait.operations for flight in flights_of(operation)]
+        for clock in self.context.state(frame.cta).of_frame(frame):
+            bits = 0
+            for flight in flights:
+                if flight.me == clock.me or flight.starts.parts == "warpgroup":
+                    bits |= flight.read if wait.reads_only else flight.all
+                    if flight.weak:
+                        clock.suspect(flight.weak)
+            if bits:
+                clock.learn(bits)
+
+    # -- fences ----------------------------------------------------------------------------------------------------
+
+    def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
+        state = self.context.state(frame.cta)
+        for effect in frame.operation.effects:
+            if not isinstance(effect, effects.Fences):
+                continue
+            for clock, mask in state.active(frame):
+                if effect.kind == "memory":
+                    clock.fence(mask, effect.order.scope)
+                elif effect.kind == "mbarrier_init":
+                    for barrier in state.unfenced.pop(clock.me, []):
+                        barrier.fenced = True
+                elif effect.kind == "proxy:async" and effect.direction != "acquire":
+                    clock.carry(mask, effect.spaces)  # an acquire carries nothing that a release has not
+
+    # -- meetings --------------------------------------------------------------------------------------------------
+
+    def met(self, what: object, frame: Frame | None) -> None:
+        if isinstance(what, MBarrier):
+            self._phase_complete(what)
+        elif frame is not None:
+            for clock in self.context.state(frame.cta).of_frame(frame):
+                clock.meet()
+
+    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+        if isinstance(on, MBarrier):
+            self._arrived_on_mbarrier(on, event)
+            return
+        frame = event.by.frame
+        relaxed = frame.operation.order.sem == "relaxed"
+        for clock, mask in self.context.state(frame.cta).active(frame):
+            released = clock.release(mask)
+            if relaxed:
+                released = released.only_operations()
+            if on.mark is None:
+                on.mark = released.copy()
+            else:
+                on.mark.add(released)
+
+    def _passed(self, frame: Frame, meeting: Meeting) -> None:
+        clocks = self.context.state(frame.cta).of_frame(frame)
+        masks = lane_masks(frame, frame.active_lanes)
+        for number, (clock, mask) in enumerate(zip(clocks, masks, strict=True)):
+            if meeting.mark is not None:
+                clock.acquire(meeting.mark)
+            if not frame.cta.warps[frame.first_warp + number].alive & ~mask:
+                clock.meet()
+
+    # -- mbarriers -------------------------------------------------------------------------------------------------
+
+    def _arrived_on_mbarrier(self, barrier: MBarrier, event: Event) -> None:
+        state, by, operation = self.context.state(barrier.cta), event.by, event.operation
+        phase = record_of(barrier).current
+        if len(phase.codes) < KEPT_CODES:
+            phase.codes.append(by.operation)
+        if event.what == "complete" and operation is not None:
+            phase.bytes += event.amount
+            for flight in flights_of(operation):
+                phase.own.known |= flight.all
+        if event.what != "arrive":
+            return
+        if operation is not None and isinstance(operation.mark, Released):
+            self._release(phase, operation.mark, by, by.frame.cta is not barrier.cta)
+            return
+        for clock, mask in state.clocks_of(by):  # lanes that execute it together release together
+            self._release(phase, clock.release(mask), by, False)
+
+    @staticmethod
+    def _release(phase: PhaseRecord, released: Released, by: Issuer, remote: bool) -> None:
+        order = by.operation.order
+        if remote and (order.sem == "relaxed" or LEVELS[order.scope] < LEVELS["cluster"]):
+            released = released.only_operations()
+        elif order.sem == "relaxed":
+            released = released.relaxed()
+        (phase.others if remote else phase.own).add(released)
+
+    def _phase_complete(self, barrier: MBarrier) -> None:
+        record = record_of(barrier)
+        record.previous = record.current
+        record.current = PhaseRecord.empty(self.context.state(barrier.cta).count)
+
+    def _phase_seen(self, frame: Frame, barrier: MBarrier, lanes: np.ndarray) -> None:
+        state, phase, code = self.context.state(barrier.cta), record_of(barrier).previous, frame.operation
+        wide = LEVELS[code.order.scope] >= LEVELS["cluster"]
+        for clock, mask in zip(state.of_frame(frame), lane_masks(frame, lanes), strict=True):
+            if not mask:
+                continue
+            if code.pc in self.context.unchecked:  # it may have been false as well
+                state.glances[clock.me] = code
+                continue
+            if barrier.phase > 0:
+                phase.seen = True
+                if code.order.acquires:
+                    clock.acquire(phase.own)
+                    clock.acquire(phase.others if wide else phase.others.only_operations())
+            key = (barrier.cta, barrier.offset, clock.me)
+            state.waits[key] = LastWait(barrier.phase - 1, code, self.context.machine.steps)

@@ -1,0 +1,34 @@
+"""The store that is being looked at, before it takes effect: whether it changes anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ...emulator.machine.events import Lanes
+
+
+@dataclass(frozen=True, eq=False)
+class Storing:
+    """`values`: (count, lanes of the frame), about to be written to a place."""
+
+    place: Lanes
+    values: np.ndarray
+
+    def changes_nothing(self, granules: np.ndarray, granule: int) -> bool:
+        """Whether what it writes to these granules is what they hold, and lanes that meet there write the same."""
+        place = self.place
+        new = np.ascontiguousarray(self.values[:, place.lanes]).view(f"u{place.size}")
+        index = place.index + np.arange(len(new))[:, None]
+        first, last = index * place.size // granule, (index * place.size + place.size - 1) // granule
+        chosen = np.isin(first, granules) | np.isin(last, granules)
+        at, new = index[chosen], new[chosen]
+        order = np.argsort(at, kind="stable")
+        differ = (at[order][1:] == at[order][:-1]) & (new[order][1:] != new[order][:-1])
+        if differ.any():
+            return False
+        met = np.unique(at).size < at.size  # several lanes write one place: what it held before is not in question
+        return bool(met or (place.region.as_type(np.dtype(f"u{place.size}"))[at] == new).all())
