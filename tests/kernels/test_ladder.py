@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import json
+import re
 from functools import cache
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -13,10 +17,16 @@ from tests.collective.ends import padded
 from warploom import runtime
 from warploom.driver import toolchain
 from warploom.errors import ArgumentError
+from warploom.kernels.hopper import gemm
+from warploom.kernels.hopper.description import Config
 from warploom.kernels.ladder import RUNGS, Rung, find
+from warploom.lab import evidence
 from warploom.runtime.machine import H200
 from warploom.types import bf16, f32
 
+ROOT = Path(__file__).resolve().parents[2]
+A_SCREEN = 60
+"""Lines of a function."""
 SMS = 2
 """Multiprocessors of the emulated machine: few, so that a persistent kernel has several tiles for each CTA."""
 
@@ -127,11 +137,61 @@ def test_an_odd_k_is_refused_and_what_to_do_is_said(which: str):
 
 @ALL_RUNGS
 def test_its_docstring_is_its_design(rung: Rung):
-    for word in ("Idea", "Roles", "Barriers", "Buffers", "Limits", "Seed"):
-        assert f"\n{word}" in rung.description, f"{rung.module} does not say its {word}"
+    said = re.findall(r"^(\w+(?:, \w+)*) ", rung.description, re.MULTILINE)
+    sections = {word for line in said for word in line.split(", ")}
+    assert sections >= {"Idea", "Roles", "Barriers", "Buffers", "Timeline", "Measured"}
     assert rung.description.startswith(f"Rung {rung.number}: ")
     assert rung.build().arch == rung.arch
     assert inspect.signature(rung.build).parameters["config"].default == rung.load().Config()
+
+
+@ALL_RUNGS
+def test_the_file_that_it_names_has_its_figure(rung: Rung):
+    (file,) = re.findall(r"^Measured   (\S+\.json);", rung.description, re.MULTILINE)
+    rows = json.loads((ROOT / file).read_text())["rows"]
+    assert any(row["kernel"] == rung.module for row in rows if row["provider"] == "warploom")
+    if rung.seed is not None:
+        assert f"seed: {rung.seed.tflops:.3g} TFLOP/s" in rung.description
+
+
+def tree(rung: Rung) -> ast.Module:
+    return ast.parse(inspect.getsource(rung.load()))
+
+
+SPOKEN = {"PRODUCER_REGISTERS": "the registers", "CONSUMER_REGISTERS": "the registers"}
+"""What a docstring calls two constants together."""
+
+
+@ALL_RUNGS
+def test_what_it_takes_from_earlier_rungs_is_what_its_docstring_says(rung: Rung):
+    taken: dict[int, set[str]] = {}
+    for node in tree(rung).body:
+        if isinstance(node, ast.ImportFrom) and (found := re.fullmatch(r"r(\d\d)_\w+", node.module or "")):
+            taken[int(found[1])] = {SPOKEN.get(alias.name, alias.name) for alias in node.names}
+    assert all(number < rung.number for number in taken), "an earlier rung does not use a later one"
+    reuses = re.search(r"^Reuses     (.*(?:\n {11}.*)*)", rung.description, re.MULTILINE)
+    said = re.sub(r"\s+", " ", reuses[1]) if reuses else ""
+    parts = re.findall(r"(.+?) of rung (\d+)", said)
+    told = {int(number): set(re.split(r", (?:and )?| and ", names.strip(", ").removeprefix("and "))) - {""}
+            for names, number in parts}  # fmt: skip
+    assert told == taken
+
+
+@ALL_RUNGS
+def test_every_function_fits_a_screen_and_every_choice_is_used_in_its_own_file(rung: Rung):
+    source = inspect.getsource(rung.load())
+    for node in ast.walk(tree(rung)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno - node.lineno < A_SCREEN, node.name
+        if isinstance(node, ast.ClassDef) and node.name == "Config":
+            fields = [field.target.id for field in node.body if isinstance(field, ast.AnnAssign)]
+            assert fields and [name for name in fields if not re.search(rf"\b(config|self)\.{name}\b", source)] == []
+
+
+@pytest.mark.parametrize("number, form", [(22, "cooperative"), (23, "staggered")])
+def test_the_last_rungs_are_the_kernels_that_the_library_makes_from_a_description(number: int, form: str):
+    made = gemm.build(config=Config(form, tile_m=256, tile_n=192, stages=3, slots=3, split_tail=True))
+    assert evidence.ptx_sha256(made.ptx()) == evidence.ptx_sha256(find(number).build().ptx())
 
 
 OTHER_CONFIGURATIONS = [
@@ -140,21 +200,16 @@ OTHER_CONFIGURATIONS = [
     ("ampere_multistage", {"tile_k": 32, "stages": 4, "out": f32}),
     ("ampere_multistage", {"tile_n": 256, "tile_k": 32, "warps": (2, 4)}),
     ("cp_async_wgmma", {"tile_m": 64, "stages": 2}),
-    ("tma_wgmma", {"tile_m": 128, "tile_n": 72, "out": f32}),
+    ("tma_wgmma", {"tile_m": 128, "tile_n": 72}),
     ("warp_specialised", {"tile_m": 64, "stages": 2}),
-    ("two_consumers", {"tile_m": 256, "tile_n": 128, "out": f32}),
-    ("persistent", {"tile_m": 256, "tile_n": 96, "group": 1}),
-    ("multicast", {"tile_n": 192, "group": 3}),
-    ("multicast", {"tile_n": 256, "ctas": 4}),
-    ("multicast", {"shared": "a"}),
-    ("ping_pong", {"shared": "a", "pdl": True}),
-    ("stmatrix", {"pdl": True}),
-    ("tma_store", {"tile_m": 256, "tile_n": 192, "stages": 3, "producer_registers": 24, "consumer_registers": 240}),
-    ("stmatrix", {"tile_m": 256, "tile_n": 128, "bits": 1}),
-    ("stmatrix", {"tile_n": 128, "ctas": 1, "slots": 3}),
+    ("two_consumers", {"tile_m": 256, "tile_n": 128}),
+    ("persistent", {"tile_m": 256, "tile_n": 96}),
+    ("multicast", {"tile_n": 192}),
+    ("stmatrix", {"tile_m": 256, "tile_n": 128}),
+    ("stmatrix", {"tile_n": 128, "slots": 3}),
     ("ping_pong", {"tile_n": 128, "stages": 6, "slots": 2}),
+    ("ping_pong", {"tile_m": 64, "tile_n": 256, "stages": 4}),
     ("large_tiles", {"tile_n": 128, "stages": 4, "slots": 2}),
-    ("ping_pong", {"tile_m": 64, "tile_n": 256, "stages": 4, "ctas": 1}),
 ]
 
 
@@ -352,7 +407,13 @@ def test_large_tiles_fill_two_ninths_less_shared_memory_for_the_same_products():
 
 
 def test_sharing_the_larger_operand_fetches_less():
-    below, beside = (counters("large_tiles", 512, 768, 128, shared=shared) for shared in "ba")
+    a, b = operands(find("large_tiles"), 512, 768, 128)
+    below, beside = (
+        gemm.build(config=Config(tile_m=256, tile_n=192, stages=3, slots=3, shared=shared))
+        .emulate(a, b, machine=H200(sms=SMS))
+        .counters
+        for shared in "ba"
+    )
     assert below.tma_load_bytes == beside.tma_load_bytes
     assert beside.tma_fetch_bytes * (256 + 192 // 2) == below.tma_fetch_bytes * (256 // 2 + 192)
 

@@ -65,6 +65,8 @@ class Warploom(Contender):
             return reason
         if self.config.startswith("rung:") and (problem.kind != "gemm" or problem.scales):
             return "a rung is a plain product"
+        if self.config.startswith("rung:") and self.pdl is not None:
+            return "a rung launches as its file says"
         return None
 
     def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
@@ -73,10 +75,7 @@ class Warploom(Contender):
             rung = self._rung()
             if (rung.dtype.name, rung.layout) != (problem.dtype, "TN"):
                 raise ArgumentError(f"rung {rung.number} takes {rung.dtype.name}, {rung.layout}", got=problem.dtype)
-            config = rung.load().Config()
-            if self.pdl is not None:
-                config = dataclasses.replace(config, pdl=self.pdl)
-            return self._pinned(rung.build, (config,), rung.module, "its own", sets)
+            return self._pinned(rung.build, (rung.load().Config(),), rung.module, "its own", sets)
         if self._through_library:
             from . import through_library
 

@@ -2,8 +2,12 @@
 
 All rungs are called alike: `rung.build()(a, b)` is C = A @ Bᵀ, row-major, with A (M, K), B (N, K) and C (M, N), sizes
 at run time (the two naive ones take B as (K, N): what they show is how its rows are read). `RUNGS` is in the order of
-climbing; it is data, and importing it builds nothing. A rung's docstring and its `seed` name the article or lecture
-that it follows; docs/ladder/README.md lists them, with their addresses.
+climbing; it is data, and importing it builds nothing.
+
+A rung's file has its design in the docstring, its kernel in `build`, and a function for each warp role. What it takes
+unchanged from earlier rungs stands under "Reuses"; without that line, the file is whole. "seed" is the article or
+lecture that the rung follows, with its own figure: docs/ladder/README.md lists them. All seeds are at 4096 cubed on an
+H100 (on its PCIe version below rung 4).
 """
 
 from __future__ import annotations

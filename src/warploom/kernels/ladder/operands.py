@@ -1,29 +1,39 @@
-"""What the Hopper rungs say about their arrays: bf16 operands in TMA tiles, any M; N and K multiples of 8."""
+"""What the rungs on tensor cores declare: bf16 arrays, any M; N and K multiples of 8 elements, 16 bytes."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from ...collective.epilogue.smem_tile import result_tile
 from ...isa.dtypes import DType, bf16
-from ...lang import Tile
+from ...lang import Tile, kernel
+from ..other_gpus import other_rungs
+
+PIECE = 8
+"""Elements of bf16 in 16 bytes: what a thread copies at a time, and what TMA wants rows to be multiples of."""
+
+hopper_kernel = partial(kernel, arch="sm_90a", elsewhere=other_rungs)
+"""`kernel` for a GPU of sm_90a; on another one the error says which rungs that one can run."""
 
 
-def operands(tile_m: int, tile_n: int, tile_k: int, slices: int = 1, shared: str = "b") -> tuple[Tile, Tile]:
-    """A (M, K) and B (N, K), both K-major, with ragged edges; the tile that is multicast comes in `slices` boxes."""
-    if shared == "b":
-        tile_n //= slices
-    else:
-        tile_m //= slices
+def operands_by_threads() -> tuple[Tile, Tile]:
+    """A (M, K) and B (N, K), which threads read themselves."""
+    return Tile("M", "K", bf16, multiple=(1, PIECE)), Tile("N", "K", bf16, multiple=(1, PIECE))
+
+
+def operands(rows_a: int, rows_b: int, tile_k: int) -> tuple[Tile, Tile]:
+    """A (M, K) and B (N, K), read by TMA in boxes of so many rows and tile_k columns, with ragged edges."""
     return (
-        Tile.wgmma_a("M", "K", bf16, tile_m=tile_m, tile_k=tile_k, ragged=True),
-        Tile.wgmma_b("N", "K", bf16, major="K", tile_n=tile_n, tile_k=tile_k, ragged=True),
+        Tile.wgmma_a("M", "K", bf16, tile_m=rows_a, tile_k=tile_k, ragged=True),
+        Tile.wgmma_b("N", "K", bf16, major="K", tile_n=rows_b, tile_k=tile_k, ragged=True),
     )
 
 
-def result(out: DType) -> Tile:
+def result(dtype: DType = bf16) -> Tile:
     """C (M, N), stored by threads in whole groups of 8 columns."""
-    return Tile("M", "N", out, multiple=(1, 8))
+    return Tile("M", "N", dtype, multiple=(1, PIECE))
 
 
 def result_in_boxes() -> Tile:
-    """C (M, N) bf16, stored by TMA in boxes of 64 x 64; its rows are whole 16-byte pieces."""
+    """C (M, N) bf16, stored by TMA in boxes of 64 x 64."""
     return result_tile("M", "N", bf16, order="rows")

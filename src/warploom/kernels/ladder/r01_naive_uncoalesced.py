@@ -1,22 +1,23 @@
-"""Rung 1: one thread for one element of C, neighbours in a warp for neighbours in a column.
+"""Rung 1: one thread for one element of C; neighbours in a warp are neighbours in a column.
 
-Idea       A dot product for each thread: a loop along a row of A and a column of B. The 32 lanes of a warp stand below
-           each other in a column of C: in each step of k they read one element of B together (a broadcast) and 32 rows
-           of A, 32 sectors of 32 bytes for 128 bytes that are wanted, and store 32 sectors as well (`row` and `column`
-           below are all there is to it; rung 2 swaps them).
+Idea       Each thread computes a dot product: a loop along a row of A and a column of B. The 32 lanes of a warp are
+           below each other in a column of C. In each step of k they read one element of B together (a broadcast) and
+           32 rows of A: 32 sectors of 32 bytes for 128 bytes that are wanted. Their stores touch 32 sectors as well.
 Roles      1024 threads, 32 x 32 elements of C
 Barriers   none
 Buffers    none: each element of A is read N times, each of B M times, from the caches if they still have it
-Limits     any M, N, K; B is (K, N), as the source has it: this is what its coalescing is about
-Seed       0.243 TFLOP/s at 4096³ on an H100 PCIe (*Inside NVIDIA GPUs*)
+Timeline   for each k: load a, load b | wait for both | fma
+Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 0.243 TFLOP/s (*Inside NVIDIA GPUs*)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...isa.dtypes import f32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg, tiles
+from ...lang.values import Register
 
 
 @dataclass(frozen=True)
@@ -27,12 +28,18 @@ class Config:
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """C = A @ B with A (M, K), B (K, N), C (M, N), all f32 and row-major."""
-    return naive("naive_uncoalesced", config, coalesced=False)
+    """C = A @ B with A (M, K), B (K, N), C (M, N), all f32 and row-major; any M, N, K."""
+    return naive("naive_uncoalesced", config, position)
 
 
-def naive(name: str, config: Config, *, coalesced: bool) -> Kernel:
-    """The kernel of rungs 1 and 2: which of the thread's two indices is the column decides what a warp reads."""
+def position(side):
+    """Row and column of a thread's element in the CTA's square: neighbours in a warp are neighbours in a column."""
+    column, row = ptx.special.tid.x() // side, ptx.special.tid.x() % side
+    return row, column
+
+
+def naive(name: str, config: Config, position: Callable[[int], tuple[Register, Register]]) -> Kernel:
+    """The kernel of rungs 1 and 2, which differ in `position`."""
     side = config.side
 
     @kernel(
@@ -45,10 +52,8 @@ def naive(name: str, config: Config, *, coalesced: bool) -> Kernel:
     )
     def gemm(A, B, C):
         (rows, depth), (_, columns) = A.shape, B.shape
-        slow, fast = ptx.special.tid.x() // side, ptx.special.tid.x() % side
-        down, across = (slow, fast) if coalesced else (fast, slow)
-        row = ptx.special.ctaid.y() * side + down
-        column = ptx.special.ctaid.x() * side + across
+        down, across = position(side)
+        row, column = ptx.special.ctaid.y() * side + down, ptx.special.ctaid.x() * side + across
         with ptx.if_((row < rows) & (column < columns)):
             a, b, c = ptx.global_ptrs(A, B, C)
             a = (a + row.to(u64) * depth * f32.bytes).copy()
@@ -59,7 +64,6 @@ def naive(name: str, config: Config, *, coalesced: bool) -> Kernel:
                 ptx.inst.fma.rn.f32(total, ptx.load(f32, ptx.addr(a)), ptx.load(f32, ptx.addr(b)), total)
                 a += f32.bytes
                 b += next_row
-            offset = (row.to(u64) * columns + column) * f32.bytes
-            ptx.store(ptx.addr(c + offset), total)
+            ptx.store(ptx.addr(c + (row.to(u64) * columns + column) * f32.bytes), total)
 
     return gemm

@@ -1,19 +1,19 @@
-"""Rung 3: tiles of A and B in shared memory, each element fetched once for 32 uses.
+"""Rung 3: tiles of A and B in shared memory; each element is fetched once for 32 uses.
 
 Idea       The 32 x 32 square of C that a CTA computes needs 32 rows of A and of B. Step by step along k the CTA brings
-           a 32 x 32 tile of each into shared memory and multiplies from there: every element that comes from global
+           a 32 x 32 tile of each into shared memory and multiplies from there. Every element that comes from global
            memory is used by 32 threads, so global traffic falls 32-fold.
 
                A (M, K)   k ->               B (N, K)   k ->
                  ....[tile]....                ....[tile]....      32 rows each, moving right together
 
-           Rows of the shared tiles are one float longer than the tile: the lanes of a warp read a column of B's, and
-           without the padding its 32 elements would lie in one bank.
+           Rows of the shared tiles are one float longer than the tile. The lanes of a warp read a column of B's tile;
+           without the padding its 32 elements would be in one bank.
 Roles      1024 threads, 32 x 32 elements of C; each loads one element of each tile
 Barriers   bar 0, twice for each tile: filled before it is read, read before it is filled again
 Buffers    A and B 32 x 33 f32, 8.25 KiB
-Limits     any M, N, K; B is (N, K)
-Seed       no figure; *Inside NVIDIA GPUs* goes from rung 2 to rung 4
+Timeline   load t -> shared memory | barrier | 32 fma | barrier | load t+1 ...
+Measured   benchmarks/results/nvidia-h200/ladder.json; no seed
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...isa.dtypes import f32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
 
 PADDING = 1
-"""Floats behind each row, which shift each row by a bank."""
+"""Floats after each row: they move the next row on by one bank."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,14 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             fetch(tile_a, a, top + down, rows, start + across)
             fetch(tile_b, b, left + down, columns, start + across)
             ptx.bar.sync(0)
-            mine, theirs = tile_a[down], tile_b[across]
+            row_of_a, row_of_b = tile_a[down], tile_b[across]
             for k in range(side):
                 step = k * f32.bytes
-                ptx.inst.fma.rn.f32(total, ptx.load(f32, mine + step), ptx.load(f32, theirs + step), total)
+                ptx.inst.fma.rn.f32(total, ptx.load(f32, row_of_a + step), ptx.load(f32, row_of_b + step), total)
             ptx.bar.sync(0)
 
         row, column = top + down, left + across
         with ptx.if_((row < rows) & (column < columns)):
-            offset = (row.to(u64) * columns + column) * f32.bytes
-            ptx.store(ptx.addr(c + offset), total)
+            ptx.store(ptx.addr(c + (row.to(u64) * columns + column) * f32.bytes), total)
 
     return gemm

@@ -1,22 +1,22 @@
-"""Rung 4: warp-tiling, an outer product in registers; as far as fp32 goes without tensor cores.
+"""Rung 4: warp tiling, an outer product in registers; as far as fp32 goes without tensor cores.
 
 Idea       Rung 3 reads two floats from shared memory for each multiply-add. Here each thread holds 128 elements of C
-           in registers: for each k it reads 8 floats of A and 16 of B, 24 reads for 128 multiply-adds, in 6 vector
-           loads. A warp owns a compact 64 x 64 square, so that its lanes share what they read:
+           in registers. For each k it reads 8 floats of A and 16 of B, in 6 vector loads, and does 128 multiply-adds
+           with them. A warp owns a compact 64 x 64 square, so that its lanes share what they read:
 
                CTA 128 x 128 = 2 x 2 warps        warp 64 x 64: lane (r, c), r = lane / 4, c = lane % 4
                  [warp 0][warp 1]                   rows     8r .. 8r+7
                  [warp 2][warp 3]                   columns  16s + 4c .. 16s + 4c+3, in four slices s
 
-Layout     Tiles lie transposed in shared memory, [k][row], because a thread reads neighbouring rows of one k. Threads
-           bring 4 neighbouring k's of one row (128 bits) and scatter them into 4 lines; without more the lanes of a
-           warp would meet in 8 banks, so line k is rotated by an XOR: element (k, row) lies at row ^ (k / 4 * 8).
-Staging    The next tile travels to registers while this one is multiplied: loads wait for nobody.
+Layout     Tiles are transposed in shared memory, [k][row], because a thread reads neighbouring rows of one k. Threads
+           load 4 neighbouring k's of one row (128 bits) and scatter them into 4 lines. Without more, the lanes of a
+           warp would meet in 8 banks. So an XOR rotates line k: element (k, row) is at row ^ (k / 4 * 8).
 Roles      128 threads, four warps
 Barriers   bar 0, twice for each tile: read before it is overwritten, written before it is read
 Buffers    A and B 16 x 128 f32 transposed, 16 KiB
-Limits     any M; N and K multiples of 4 (128-bit accesses); B is (N, K)
-Seed       32 TFLOP/s, where the list of Hopper steps in *Inside NVIDIA GPUs* starts (H100)
+Timeline   load t+1 -> registers (in flight) ................. | barrier | scatter | barrier | load t+2
+           multiply t from shared memory, 16 outer products .. |
+Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 32 TFLOP/s (*Inside NVIDIA GPUs*)
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
 
 
 class Transposing:
-    """One operand's way: 128 bits of a row along k into registers, from there into four lines of the tile."""
+    """The path of one operand: 128 bits of a row along k into registers, from there into four lines of the tile."""
 
     def __init__(self, array: ArrayHandle, first_row: Register, tile: SharedArray, threads: int) -> None:
         self.tile = tile
@@ -121,7 +121,7 @@ class Transposing:
         self.stride = self.depth.to(u64) * (threads // vectors * f32.bytes)
 
     def load(self, start: Register) -> None:
-        """Begin to load the tile at k = start; zeros outside of the array."""
+        """Start to load the tile at k = start; zeros outside of the array."""
         within = start + self.k < self.depth
         source = self.source + start.to(u64) * f32.bytes
         for below, values in zip(self.passes, self.values, strict=True):
@@ -132,9 +132,8 @@ class Transposing:
             source = source + self.stride
 
     def put(self) -> None:
-        """Scatter what was loaded: element (k, row) to line k, place row ^ (k / 4 * 8)."""
-        turned = self.row ^ (self.k // VECTOR * SWIZZLE)
-        place = self.tile[self.k, turned]
+        """Scatter what was loaded: element (k, row) to line k, at row ^ (k / 4 * 8)."""
+        place = self.tile[self.k, self.row ^ (self.k // VECTOR * SWIZZLE)]
         for below, values in zip(self.passes, self.values, strict=True):
             for line, value in enumerate(values):
                 ptx.store(place + (line * self.tile.shape[1] + below) * f32.bytes, value)
@@ -143,13 +142,13 @@ class Transposing:
 def multiply(acc: list[RegisterArray], a: SharedArray, b: SharedArray, down: Register, across: Register) -> None:
     """acc += the tiles' product: for each k an outer product of 8 by 16."""
     for group in range(TILE_K // VECTOR):
-        turn = group * SWIZZLE
-        rows = a[0, down ^ turn]
-        # The slice's bits of the XOR are known here, the others lie in the thread's own part of the column.
-        columns = b[0, across ^ turn % SLICE]
+        rotation = group * SWIZZLE
+        rows = a[0, down ^ rotation]
+        # Of the XOR, the bits of the slice are constants; the others are in the thread's own part of the column.
+        columns = b[0, across ^ rotation % SLICE]
         for k in range(group * VECTOR, (group + 1) * VECTOR):
             left = _vectors(rows + k * a.shape[1] * f32.bytes, [0, VECTOR])
-            slices = [(s * SLICE) ^ (turn // SLICE * SLICE) for s in range(WARP // SLICE)]
+            slices = [(s * SLICE) ^ (rotation // SLICE * SLICE) for s in range(WARP // SLICE)]
             right = _vectors(columns + k * b.shape[1] * f32.bytes, slices)
             for x, line in zip(left, acc, strict=True):
                 for y, total in zip(right, line, strict=True):
@@ -157,17 +156,15 @@ def multiply(acc: list[RegisterArray], a: SharedArray, b: SharedArray, down: Reg
 
 
 def _vectors(place: SharedAddress, offsets: list[int]) -> list[Register]:
-    """Four floats from each of some places, as one list."""
+    """Four floats from each of several places, as one list."""
     return [value for offset in offsets for value in ptx.load(f32, place + offset * f32.bytes, vector=VECTOR)]
 
 
 def store(acc: list[RegisterArray], C: ArrayHandle, row: Register, column: Register) -> None:
-    """A thread's 8 x 16 elements, four at a time, those inside of the array."""
+    """Store the thread's 8 x 16 elements, four at a time, if they are inside of the array."""
     rows, columns = C.shape
     for i, line in enumerate(acc):
-        start = C.pointer()
-        offset = ((row + i).to(u64) * columns + column) * f32.bytes
-        place = start + offset
+        place = C.pointer() + ((row + i).to(u64) * columns + column) * f32.bytes
         for s in range(WARP // SLICE):
             inside = (row + i < rows) & (column + s * SLICE < columns)
             values = line[s * VECTOR : (s + 1) * VECTOR]

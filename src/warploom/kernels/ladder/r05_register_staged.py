@@ -2,17 +2,15 @@
 
 Idea       mma.sync multiplies 16 x 8 x 16 in one instruction, so now everything is about feeding it. Loads are still
            those of rung 4: the next k-tile waits in 32 registers of each thread while this one is multiplied. But it
-           is written to the other of two buffers, so one barrier for a tile is enough. ldmatrix brings the fragments
-           of the next step of 16 while the tensor core works on this one.
-
-               load t+1 -> registers | multiply t | registers -> buffer (t+1) % 2 | barrier
-
-           Tiles are swizzled: the eight rows that an ldmatrix reads lie in eight different groups of banks.
+           is written to the other of two buffers, so one barrier for a tile is enough. ldmatrix loads the fragments of
+           the next step of 16 while the tensor core works on this one. Tiles are swizzled: the eight rows that an
+           ldmatrix reads are in eight different groups of banks.
 Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128
 Barriers   bar 0, once for each k-tile: the other buffer is written, and this one is read
 Buffers    2 stages of A 128 x 32 and B 128 x 32 bf16, 32 KiB
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
-Seed       no figure; *Tensor Memory Accelerator (TMA)* describes the scheme and its price in registers
+Timeline   load t+1 -> registers (in flight) ....... | registers -> buffer (t+1) % 2 | barrier | load t+2
+           multiply t from buffer t % 2, two steps . |                                         | multiply t+1
+Measured   benchmarks/results/nvidia-h200/ladder.json; no seed; *Tensor Memory Accelerator (TMA)* has the scheme
 """
 
 from __future__ import annotations
@@ -20,22 +18,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...collective import OperandCopy, WarpMma, store_groups, warp_place
-from ...isa.dtypes import DType, bf16, u32
-from ...lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
-from .operands import result
+from ...collective.mma.warp import BLOCK_M
+from ...isa.dtypes import bf16, u32
+from ...lang import Kernel, kernel, ptx, reg, smem, tiles
+from .operands import operands_by_threads, result
 
 STAGES = 2
 
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, warps over the tile, type of C."""
+    """Tile in elements, and how many warps are over its rows and columns."""
 
     tile_m: int = 128
     tile_n: int = 128
     tile_k: int = 32
     warps: tuple[int, int] = (2, 2)
-    out: DType = bf16
 
     @property
     def threads(self) -> int:
@@ -44,12 +42,12 @@ class Config:
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
+    """C = A @ Bᵀ with A (M, K), B (N, K) and C (M, N) bf16, all row-major."""
     tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
 
     @kernel(
-        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8))),
-        out_specs=(result(config.out),),
+        in_specs=operands_by_threads(),
+        out_specs=(result(),),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=config.threads,
         arch="sm_80",
@@ -80,7 +78,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             load(start + tile_k)
             here = tile_a[stage], tile_b[stage]
             warp.load(0, *here, 0)
-            for step in range(warp.steps):
+            for step in range(warp.steps):  # unrolled; the fragments of even and odd steps are two sets of registers
                 if step + 1 < warp.steps:
                     warp.load((step + 1) % 2, *here, step + 1)
                 warp.multiply(step % 2)
@@ -88,6 +86,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
             put(stage)
 
         for i, line in enumerate(warp.acc):
-            store_groups(line, C, row + down + i * 16, column + across, ragged=True)
+            store_groups(line, C, row + down + i * BLOCK_M, column + across, ragged=True)
 
     return gemm

@@ -1,20 +1,17 @@
 """Rung 6: Ampere's asynchronous copies: they run ahead in shared memory, fragments in registers.
 
 Idea       On rung 5 every byte passes through a register, one tile runs ahead, and stores take issue slots from the
-           tensor cores. cp.async copies to shared memory without touching a register, so more can be on its way:
+           tensor cores. cp.async copies to shared memory without touching a register, so more can be in flight:
            `stages - 1` k-tiles, each twice as long as there. Two pipelines are left, one inside the other, and the
-           inner one does not stop at the end of a k-tile:
-
-               global -> shared   [t+1][t+2] under way
-               shared -> register        step s+1        step s+2        step s+3
-               tensor core         step s          step s+1        step s+2
-
+           inner one does not stop at the end of a k-tile: its last step already loads the first fragments of the next.
 Roles      four warps, 2 x 2, each 64 x 64 of the CTA's 128 x 128; two CTAs on an SM, so that one multiplies while the
            other stores its result
 Barriers   bar 0, once for each k-tile: its copies have arrived, and the stage before it is free
 Buffers    3 stages of A 128 x 64 and B 128 x 64 bf16, 96 KiB
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
-Seed       no figure; *Evolving Ampere to Hopper* calls this main loop Ampere's speed of light
+Timeline   global -> shared     [t+1 and t+2 in flight                                ]
+           shared -> register           [step s+1      ][step s+2      ][step s+3      ]
+           tensor core          [step s        ][step s+1      ][step s+2      ]
+Measured   benchmarks/results/nvidia-h200/ladder.json; no seed; Ampere's speed of light (*Evolving Ampere to Hopper*)
 """
 
 from __future__ import annotations
@@ -22,14 +19,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...collective import CpAsyncPipeline, OperandCopy, WarpMma, store_groups, warp_place
+from ...collective.mma.warp import BLOCK_M
 from ...isa.dtypes import DType, bf16
-from ...lang import Kernel, Tile, kernel, ptx, smem, tiles
-from .operands import result
+from ...lang import Kernel, kernel, ptx, smem, tiles
+from .operands import operands_by_threads, result
 
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements, stages, warps over the tile (each warp's part a multiple of 16 x 16), type of C."""
+    """Tile in elements, stages, warps over the tile (each warp's part a multiple of 16 x 16).
+
+    `out`: type of C, bf16 or f32. GPUs before Hopper run `warploom.matmul` on this kernel.
+    """
 
     tile_m: int = 128
     tile_n: int = 128
@@ -45,11 +46,11 @@ class Config:
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
-    tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
+    """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N), all row-major."""
+    tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
 
     @kernel(
-        in_specs=(Tile("M", "K", bf16, multiple=(1, 8)), Tile("N", "K", bf16, multiple=(1, 8))),
+        in_specs=operands_by_threads(),
         out_specs=(result(config.out),),
         grid=(tiles("N", tile_n), tiles("M", tile_m)),
         block=config.threads,
@@ -58,14 +59,10 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
     )
     def gemm(A, B, C):
         row, column = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
-        tile_a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=config.stages)
-        tile_b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=config.stages)
-        ring = CpAsyncPipeline(
-            stages=config.stages,
-            tile_k=tile_k,
-            a=OperandCopy(A, tile_a, row, config.threads),
-            b=OperandCopy(B, tile_b, column, config.threads),
-        )
+        tile_a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages)
+        tile_b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages)
+        copy_a, copy_b = OperandCopy(A, tile_a, row, config.threads), OperandCopy(B, tile_b, column, config.threads)
+        ring = CpAsyncPipeline(stages=stages, tile_k=tile_k, a=copy_a, b=copy_b)
         down, across, rows, columns = warp_place((tile_m, tile_n), config.warps)
         warp = WarpMma(tile_a, tile_b, down, across, rows, columns)
 
@@ -73,7 +70,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         ring.wait()
         warp.load(0, *ring.stage, 0)
         for _ in ptx.range((A.shape[1] + tile_k - 1) // tile_k):
-            for step in range(warp.steps):
+            for step in range(warp.steps):  # unrolled; the fragments of even and odd steps are two sets of registers
                 if step == warp.steps - 1:
                     ring.wait()
                     ring.advance()
@@ -84,6 +81,6 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         ring.drain()
 
         for i, line in enumerate(warp.acc):
-            store_groups(line, C, row + down + i * 16, column + across, ragged=True)
+            store_groups(line, C, row + down + i * BLOCK_M, column + across, ragged=True)
 
     return gemm

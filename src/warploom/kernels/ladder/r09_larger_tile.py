@@ -2,31 +2,45 @@
 
 Idea       A tile of m x n does m n k multiply-adds for (m + n) k elements loaded: 64 x 64 gives 32 for each element,
            128 x 128 gives 64. Loading and multiplying still take turns, but there is half as much to load, and the
-           wgmmas are 128 wide, which read shared memory less often for each multiply-add than those of 64.
-           The warpgroup holds two blocks of 64 x 128: 128 accumulators for each thread, half of what it may have.
-Roles      one warpgroup of 128 threads; thread 0 also starts the copies
-Barriers   as on rung 8
+           wgmmas are 128 wide: they read shared memory less often for each multiply-add than those of 64. The
+           warpgroup holds two blocks of 64 x 128: 128 accumulators for each thread, half of what it may have.
+Reuses     declare and load_and_multiply of rung 8
+Roles, Barriers as on rung 8
 Buffers    A 128 x 64 and B 128 x 64 bf16, 32 KiB
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
-Seed       423 TFLOP/s, from 317 (*Inside NVIDIA GPUs*, H100)
+Timeline   as on rung 8: twice as much to load for each k-tile, four times as much to multiply
+Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 423 TFLOP/s (*Inside NVIDIA GPUs*)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...lang import Kernel
-from . import r08_tma_wgmma
+from ...collective import store_accumulators
+from ...isa.dtypes import bf16
+from ...lang import Kernel, ptx, smem
+from .r08_tma_wgmma import declare, load_and_multiply
 
 
 @dataclass(frozen=True)
-class Config(r08_tma_wgmma.Config):
-    """As on rung 8, with a larger tile."""
+class Config:
+    """Tile in elements (tile_m a multiple of 64)."""
 
     tile_m: int = 128
     tile_n: int = 128
+    tile_k: int = 64
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
-    return r08_tma_wgmma.synchronous("larger_tile", config)
+    """C = A @ Bᵀ with A (M, K), B (N, K) and C (M, N) bf16, all row-major."""
+    tile_m, tile_n, tile_k = config.tile_m, config.tile_n, config.tile_k
+
+    @declare("larger_tile", config)
+    def gemm(A, B, C):
+        a = smem.wgmma_tile(bf16, (tile_m, tile_k))[0]
+        b = smem.wgmma_tile(bf16, (tile_n, tile_k))[0]
+        full = smem.mbarrier(1)[0]
+        row, column = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
+        acc = load_and_multiply(A, B, a, b, full, row, column)
+        store_accumulators(acc, C, row, column)
+
+    return gemm

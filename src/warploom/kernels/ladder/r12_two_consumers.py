@@ -1,40 +1,92 @@
 """Rung 12: two consumer warpgroups share one 128 x 256 output tile.
 
 Idea       The next larger tile would be 128 x 256: 85 multiply-adds for each element loaded instead of 64. In one
-           warpgroup its accumulators alone were 256 registers a thread, more than there are. Two consumers take 64
+           warpgroup its accumulators alone would be 256 registers a thread, more than there are. Two consumers take 64
            rows each: 128 accumulators, wgmmas of 64 x 256, the widest there are, and both read the same B.
-           And while one stands at a barrier, the other keeps the tensor core busy.
+           And while one waits at a barrier, the other keeps the tensor core busy.
 
                             B 256 x 64
                A  64 x 64   [ consumer 0: 64 x 256 ]
                   64 x 64   [ consumer 1: 64 x 256 ]
+Reuses     load of rung 11
 Roles      producer   warpgroup 0, one thread      fills the ring with TMA
            consumer   warpgroups 1, 2              64 x 256 each: wgmma, then store
 Barriers   full[s]    1 + 256 arrivals + bytes     producer -> both consumers
            empty[s]   256 arrivals                 consumers -> producer
-Ring       4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB
-Buffers    the ring
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
-Seed       610 TFLOP/s, from 498 (*Inside NVIDIA GPUs*, H100)
+Buffers    a ring of 4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB
+Timeline   producer     [load t+2][load t+3]   waits for both consumers   [load t+4]
+           consumer 0   [wgmmas of t, rows 0-63  ][wgmmas of t+1 ...
+           consumer 1   [wgmmas of t, rows 64-127][wgmmas of t+1 ...
+Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 610 TFLOP/s (*Inside NVIDIA GPUs*)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...lang import Kernel
-from . import r11_warp_specialised
+from ...collective import WARPGROUP, WGMMA_ROWS, TmaPipeline, each_consumer, producer, warpgroup_index
+from ...collective.mma.wgmma import store_accumulators, wgmma_accumulators, wgmma_stage
+from ...isa.dtypes import bf16, u32
+from ...lang import Kernel, ptx, reg, smem, tiles
+from ..gemm_mainloop import k_tiles
+from .operands import hopper_kernel, operands, result
+from .r11_warp_specialised import load
+
+CONSUMERS = 2
 
 
 @dataclass(frozen=True)
-class Config(r11_warp_specialised.Config):
-    """As on rung 11, with a larger tile for two."""
+class Config:
+    """Tile in elements (tile_m a multiple of 128: whole wgmmas for each consumer), stages of the ring."""
 
+    tile_m: int = 128
     tile_n: int = 256
+    tile_k: int = 64
     stages: int = 4
-    consumers: int = 2
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
-    return r11_warp_specialised.specialised("two_consumers", config)
+    """C = A @ Bᵀ with A (M, K), B (N, K) and C (M, N) bf16, all row-major."""
+    tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
+    rows = tile_m // CONSUMERS
+
+    @hopper_kernel(
+        in_specs=operands(tile_m, tile_n, tile_k),
+        out_specs=(result(),),
+        grid=(tiles("N", tile_n), tiles("M", tile_m)),
+        block=(1 + CONSUMERS) * WARPGROUP,
+        name="two_consumers",
+    )
+    def gemm(A, B, C):
+        a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a")
+        b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
+        ring = TmaPipeline(stages=stages, consumers=CONSUMERS, every_thread=True, a=a, b=b)
+        ring.initialise()
+        num_k_tiles, warpgroup = k_tiles(A, tile_k), warpgroup_index()
+        with producer(warpgroup):
+            state = ring.producer_state()
+            row, column = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
+            load(ring, state, A, B, row, column, num_k_tiles)
+        for me in each_consumer(warpgroup, CONSUMERS):
+            state, acc = ring.consumer_state(), wgmma_accumulators(rows, tile_n, zero=True)
+            row, column = ptx.special.ctaid.y() * tile_m, ptx.special.ctaid.x() * tile_n
+            multiply(ring, state, acc, me * rows, num_k_tiles)
+            store_accumulators(acc, C, row + me * rows, column)
+
+    return gemm
+
+
+def multiply(ring, state, acc, first_row, num_k_tiles):
+    """A consumer, for one tile of C: its rows of A, from `first_row` of the tile on, times all of B."""
+    rows = len(acc) * WGMMA_ROWS
+    previous = reg.scalar(u32, init=0)
+    for k_tile in ptx.range(num_k_tiles):
+        stage = ring.consumer_wait(state)
+        later = k_tile != 0
+        wgmma_stage(acc, stage.a.rows(first_row, rows), stage.b)
+        ptx.wgmma.wait_group(1)
+        ring.consumer_release(previous, only=later)
+        previous.set(state.index)
+        ring.advance(state)
+    ptx.wgmma.wait_group(0)
+    ring.consumer_release(previous)

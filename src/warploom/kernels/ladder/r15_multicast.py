@@ -1,6 +1,6 @@
 """Rung 15: clusters of two; what both CTAs need is fetched once.
 
-Idea       Two CTAs whose tiles stand one above the other need the same B. As a cluster they share the work: each loads
+Idea       Two CTAs whose tiles are one above the other need the same B. As a cluster they share the work: each loads
            half of B's tile and TMA multicasts it into both, at the same place. A cluster fetches 2 x A and 1 x B where
            two CTAs fetched 2 x A and 2 x B: a third of the bytes less from L2.
 
@@ -9,97 +9,87 @@ Idea       Two CTAs whose tiles stand one above the other need the same B. As a 
 
            A stage may be filled again only when the consumers of both CTAs have read it, since both halves of B go to
            both. So each consumer tells both producers, and no CTA ends while another may still tell it something.
-Roles      as on rung 13, in each of two CTAs; each multicasts its half of B
+Reuses     CONSUMERS and Config of rung 12, consume of rung 13
+Roles      as on rung 13, in each of two CTAs; each producer multicasts its half of B
 Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' producers -> consumers
            empty[s]   4 arrivals: 2 consumers of 2 CTAs          consumers -> both producers (remote, relaxed)
            cluster    before the first remote access, and at the end
-Ring       4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB
-Buffers    the ring
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
-Seed       734 TFLOP/s, from 704 (*Inside NVIDIA GPUs*, H100)
+Buffers    in each CTA a ring of 4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB
+Timeline   as on rung 13, the two CTAs in step: a stage of either is refilled when all four consumers have read it
+Order      bands of 4 cluster rows, 8 tile rows
+Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 734 TFLOP/s (*Inside NVIDIA GPUs*)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ...collective import (
-    Persistent,
-    TmaPipeline,
-    each_consumer,
-    persistent_grid,
-    producer,
-    set_zero,
-    store_accumulators,
-    warpgroup_index,
-    wgmma_accumulators,
-    wgmma_stage,
-)
+from ...collective import WARPGROUP, Persistent, TmaPipeline, each_consumer, persistent_grid, producer, warpgroup_index
 from ...collective.tile import cluster
 from ...collective.tile.raster import grouped
 from ...isa.dtypes import bf16
-from ...lang import Kernel, kernel, ptx, smem
-from ..gemm_mainloop import ConsumerLoop, k_tiles, operand_loads
-from ..other_gpus import other_rungs
-from . import r13_persistent
-from .operands import operands, result
+from ...lang import Kernel, ptx, smem
+from ..gemm_mainloop import k_tiles
+from .operands import hopper_kernel, operands, result
+from .r12_two_consumers import CONSUMERS, Config
+from .r13_persistent import consume
 
-
-@dataclass(frozen=True)
-class Config(r13_persistent.Config):
-    """As on rung 13; bands count cluster rows.
-
-    `ctas` of a cluster stand one above the other and share B, or with `shared` "a" side by side and share A.
-    """
-
-    group: int = 4
-    ctas: int = 2
-    shared: str = "b"
+CTAS, EVERYONE = 2, 0b11
+"""Of a cluster, one above the other; the multicast mask that names both."""
+BAND = 4
+"""Cluster rows of a band of the order: 8 tile rows."""
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
-    tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
+    """C = A @ Bᵀ with A (M, K), B (N, K) and C (M, N) bf16, all row-major."""
+    tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
 
-    @kernel(
-        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared),
-        out_specs=(result(config.out),),
-        grid=persistent_grid((tile_m, tile_n), config.ctas, config.shared),
-        block=config.threads,
-        cluster=(config.ctas, 1, 1),
-        arch="sm_90a",
-        elsewhere=other_rungs,
-        name="multicast",
-    )
+    @declare("multicast", config)
     def gemm(A, B, C):
-        ring = TmaPipeline(
-            stages=stages,
-            consumers=config.consumers,
-            ctas=config.ctas,
-            a=smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a"),
-            b=smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b"),
-        )
+        a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a")
+        b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
+        ring = TmaPipeline(stages=stages, consumers=CONSUMERS, ctas=CTAS, a=a, b=b)
         ring.initialise()
-        work = Persistent(C, (tile_m, tile_n), grouped(config.group), config.ctas, config.shared)
-        count, warpgroup = k_tiles(A, tile_k), warpgroup_index()
+        work = Persistent(C, (tile_m, tile_n), grouped(BAND), CTAS)
+        num_k_tiles, warpgroup = k_tiles(A, tile_k), warpgroup_index()
         with producer(warpgroup):
-            state = ring.producer_state()
-            for here in work.tiles():
-                load_a, load_b = operand_loads(config.ctas, config.shared)
-                for k_tile in ptx.range(count):
-                    with ring.produce(state) as stage:
-                        k = k_tile * tile_k
-                        load_a(stage.a, A, (k, here.row), stage.full)
-                        load_b(stage.b, B, (k, here.column), stage.full)
-        for me in each_consumer(warpgroup, config.consumers):
-            loop = ConsumerLoop(ring, ring.consumer_state())
-            acc = wgmma_accumulators(rows, tile_n)
-            for here in work.tiles():
-                set_zero(acc)
-                for stage, _ in loop.stages(count):
-                    wgmma_stage(acc, stage.a.rows(me * rows, rows), stage.b)
-                loop.drain()
-                store_accumulators(acc, C, here.row + me * rows, here.column)
+            produce(ring, work, A, B, num_k_tiles)
+        for me in each_consumer(warpgroup, CONSUMERS):
+            consume(ring, work, me, C, num_k_tiles)
         cluster.leave()
 
     return gemm
+
+
+def declare(name, config):
+    """Clusters on all multiprocessors; a box of B is the half that one CTA loads."""
+    return hopper_kernel(
+        name=name,
+        in_specs=operands(config.tile_m, config.tile_n // CTAS, config.tile_k),
+        out_specs=(result(),),
+        grid=persistent_grid((config.tile_m, config.tile_n), CTAS),
+        block=(1 + CONSUMERS) * WARPGROUP,
+        cluster=(CTAS, 1, 1),
+    )
+
+
+def produce(ring, work, A, B, num_k_tiles):
+    """The producer: the k-tiles of all tiles of this CTA, in order."""
+    state = ring.producer_state()
+    for tile in work.tiles():
+        load(ring, state, A, B, tile.row, tile.column, num_k_tiles)
+
+
+def load(ring, state, A, B, row, column, num_k_tiles):
+    """The producer, for one tile of C: for each k-tile its own A, and its half of B for both CTAs."""
+    tile_k, rank = ring.tiles["a"].layout.k, ptx.special.cluster_ctarank()
+    for k_tile in ptx.range(num_k_tiles):
+        with ring.produce(state) as stage:
+            k = k_tile * tile_k
+            ptx.tma.load(stage.a, A.tma_desc(), (k, row), stage.full)
+            load_half(stage.b, B, k, column, rank, stage.full)
+
+
+def load_half(tile, array, k, row, rank, full):
+    """Load half `rank` of a tile and multicast it: both CTAs of the cluster get it, at the same place."""
+    rows = tile.rows_count // CTAS
+    first = rank * rows
+    ptx.cp.async_.bulk.tensor_2d(tile.rows(first, rows), array.tma_desc(), (k, row + first), full, multicast=EVERYONE)

@@ -7,89 +7,70 @@ Idea       Three small things that cost nothing.
               instead: its scale-d is a predicate, false for the first k-tile.
            3. C is written once and not read again. Stores marked for streaming (st.global.cs) are the first to leave
               the L2 cache, in which A and B are to stay.
+Reuses     CONSUMERS and Config of rung 12, BAND, CTAS, declare and produce of rung 15
 Roles      producer   warpgroup 0, one thread, 40 registers
            consumer   warpgroups 1, 2, 232 registers: 64 x 256 each
-Barriers   as on rung 15
-Buffers    as on rung 15
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16 (or f32)
-Seed       747 TFLOP/s, from 734 (*Inside NVIDIA GPUs*, H100)
+Barriers, Buffers, Timeline as on rung 15
+Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 747 TFLOP/s (*Inside NVIDIA GPUs*)
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ...collective import (
-    Persistent,
-    TmaPipeline,
-    each_consumer,
-    persistent_grid,
-    producer,
-    store_accumulators,
-    warpgroup_index,
-    wgmma_accumulators,
-    wgmma_stage,
-)
+from ...collective import WGMMA_ROWS, Persistent, TmaPipeline, each_consumer, producer, warpgroup_index
+from ...collective.mma.wgmma import store_accumulators, wgmma_accumulators, wgmma_stage
 from ...collective.tile import cluster
 from ...collective.tile.raster import grouped
-from ...isa.dtypes import bf16
-from ...lang import Kernel, kernel, ptx, smem
-from ..gemm_mainloop import ConsumerLoop, k_tiles, operand_loads
-from ..other_gpus import other_rungs
-from . import r15_multicast
-from .operands import operands, result
+from ...isa.dtypes import bf16, u32
+from ...lang import Kernel, ptx, reg, smem
+from ..gemm_mainloop import k_tiles
+from .r12_two_consumers import CONSUMERS, Config
+from .r15_multicast import BAND, CTAS, declare, produce
 
-
-@dataclass(frozen=True)
-class Config(r15_multicast.Config):
-    """As on rung 15, and the registers of each role; their sum over the warpgroups is at most 512."""
-
-    producer_registers: int = 40
-    consumer_registers: int = 232
+PRODUCER_REGISTERS, CONSUMER_REGISTERS = 40, 232
+"""Of each thread. 40 + 232 + 232 is no more than the 3 x 168 that the three warpgroups start with."""
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16 or f32, all row-major."""
-    tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
+    """C = A @ Bᵀ with A (M, K), B (N, K) and C (M, N) bf16, all row-major."""
+    tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
 
-    @kernel(
-        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared),
-        out_specs=(result(config.out),),
-        grid=persistent_grid((tile_m, tile_n), config.ctas, config.shared),
-        block=config.threads,
-        cluster=(config.ctas, 1, 1),
-        arch="sm_90a",
-        elsewhere=other_rungs,
-        name="registers",
-    )
+    @declare("registers", config)
     def gemm(A, B, C):
-        ring = TmaPipeline(
-            stages=stages,
-            consumers=config.consumers,
-            ctas=config.ctas,
-            a=smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a"),
-            b=smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b"),
-        )
+        a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a")
+        b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
+        ring = TmaPipeline(stages=stages, consumers=CONSUMERS, ctas=CTAS, a=a, b=b)
         ring.initialise()
-        work = Persistent(C, (tile_m, tile_n), grouped(config.group), config.ctas, config.shared)
-        count, warpgroup = k_tiles(A, tile_k), warpgroup_index()
-        with producer(warpgroup, config.producer_registers):
-            state = ring.producer_state()
-            for here in work.tiles():
-                load_a, load_b = operand_loads(config.ctas, config.shared)
-                for k_tile in ptx.range(count):
-                    with ring.produce(state) as stage:
-                        k = k_tile * tile_k
-                        load_a(stage.a, A, (k, here.row), stage.full)
-                        load_b(stage.b, B, (k, here.column), stage.full)
-        for me in each_consumer(warpgroup, config.consumers, config.consumer_registers):
-            loop = ConsumerLoop(ring, ring.consumer_state())
-            acc = wgmma_accumulators(rows, tile_n)
-            for here in work.tiles():
-                for stage, accumulate in loop.stages(count):
-                    wgmma_stage(acc, stage.a.rows(me * rows, rows), stage.b, accumulate=accumulate)
-                loop.drain()
-                store_accumulators(acc, C, here.row + me * rows, here.column, cache="cs")
+        work = Persistent(C, (tile_m, tile_n), grouped(BAND), CTAS)
+        num_k_tiles, warpgroup = k_tiles(A, tile_k), warpgroup_index()
+        with producer(warpgroup, PRODUCER_REGISTERS):
+            produce(ring, work, A, B, num_k_tiles)
+        for me in each_consumer(warpgroup, CONSUMERS, CONSUMER_REGISTERS):
+            consume(ring, work, me, C, num_k_tiles)
         cluster.leave()
 
     return gemm
+
+
+def consume(ring, work, me, C, num_k_tiles):
+    """Consumer `me`: its rows of every tile, multiplied, then stored past the cache."""
+    rows, columns = work.tile[0] // CONSUMERS, work.tile[1]
+    state, acc = ring.consumer_state(), wgmma_accumulators(rows, columns)
+    for tile in work.tiles():
+        multiply(ring, state, acc, me * rows, num_k_tiles)
+        store_accumulators(acc, C, tile.row + me * rows, tile.column, cache="cs")
+
+
+def multiply(ring, state, acc, first_row, num_k_tiles):
+    """A consumer, for one tile of C. Its first k-tile overwrites the accumulators: no zeros are needed."""
+    rows = len(acc) * WGMMA_ROWS
+    previous = reg.scalar(u32, init=0)
+    for k_tile in ptx.range(num_k_tiles):
+        stage = ring.consumer_wait(state)
+        later = k_tile != 0
+        wgmma_stage(acc, stage.a.rows(first_row, rows), stage.b, accumulate=later)
+        ptx.wgmma.wait_group(1)
+        ring.consumer_release(previous, only=later)
+        previous.set(state.index)
+        ring.advance(state)
+    ptx.wgmma.wait_group(0)
+    ring.consumer_release(previous)

@@ -3,112 +3,86 @@
 Idea       A thread's own stores are 4 bytes in each of 64 places, eight rows at a time, and the consumer waits until
            the last of them is issued. Now a consumer writes a box of 64 x 64 into shared memory, where a row of the
            box is 128 bytes, and one thread hands it to TMA: whole lines to memory, no addresses to calculate, edges
-           clipped, and the consumer goes on with the next box, and with the next tile, while it travels.
-
-               consumer   [box 0][box 1][box 2][box 3][wgmmas of the next tile ...
-               TMA               [store 0][store 1][store 2][store 3]
-
-           Two boxes for each consumer: one is written while the other is read.
+           clipped. The consumer goes on with the next box, and with the next tile, while the box travels. Each consumer
+           has two boxes: it writes one while TMA reads the other.
+Reuses     CONSUMERS of rung 12, BAND, CTAS and produce of rung 15, the registers and multiply of rung 16
 Roles      as on rung 16; one thread of each consumer starts its stores
 Barriers   as on rung 16, and
            bar 1, 2   128 threads of a consumer, twice for each box: the slot is free; the box is written
 Buffers    the ring, 192 KiB; 2 x 2 boxes of 64 x 64 bf16, 32 KiB
-Limits     any M; N and K multiples of 8; B is (N, K); C is bf16
-Seed       758 TFLOP/s, from 747 (*Inside NVIDIA GPUs*, H100)
+Timeline   consumer   [box 0][box 1][box 2][box 3][wgmmas of the next tile ...
+           TMA               [store 0][store 1][store 2][store 3]
+Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 758 TFLOP/s (*Inside NVIDIA GPUs*)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import (
-    Persistent,
-    TmaPipeline,
-    TmaStore,
-    each_consumer,
-    persistent_grid,
-    producer,
-    warpgroup_index,
-    wgmma_accumulators,
-    wgmma_stage,
-)
+from ...collective import WARPGROUP, Persistent, TmaPipeline, TmaStore, each_consumer, persistent_grid, producer
+from ...collective.mma.wgmma import wgmma_accumulators
 from ...collective.tile import cluster
-from ...collective.tile.raster import Order, grouped
+from ...collective.tile.raster import grouped
+from ...collective.tile.roles import warpgroup_index
 from ...isa.dtypes import bf16
-from ...lang import Kernel, kernel, ptx, smem
-from ..gemm_mainloop import ConsumerLoop, k_tiles, operand_loads
-from ..other_gpus import other_rungs
-from . import r16_registers
-from .operands import operands, result_in_boxes
+from ...lang import Kernel, smem
+from ..gemm_mainloop import k_tiles
+from .operands import hopper_kernel, operands, result_in_boxes
+from .r12_two_consumers import CONSUMERS
+from .r15_multicast import BAND, CTAS, produce
+from .r16_registers import CONSUMER_REGISTERS, PRODUCER_REGISTERS, multiply
 
 
 @dataclass(frozen=True)
-class Config(r16_registers.Config):
-    """As on rung 16, and how many boxes of each consumer may be on their way.
+class Config:
+    """Tile in elements (tile_m a multiple of 128), stages of the ring, store boxes (slots) of each consumer."""
 
-    `pdl`: the kernel may start while the one before it in the stream ends (programmatic dependent launch): it sets
-    itself up, waits before its first load, and lets the next one start after its last.
-    """
-
+    tile_m: int = 128
+    tile_n: int = 256
+    tile_k: int = 64
+    stages: int = 4
     slots: int = 2
-    pdl: bool = False
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """C = A @ Bᵀ with A (M, K) and B (N, K) bf16, C (M, N) bf16, all row-major."""
-    return cooperative("tma_store", config, grouped(config.group), matrices=False)
+    """C = A @ Bᵀ with A (M, K), B (N, K) and C (M, N) bf16, all row-major."""
+    tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
 
-
-def cooperative(name: str, config: Config, order: Order, *, matrices: bool) -> Kernel:
-    """The kernel of rungs 17 to 19: the order of the tiles, and how a box is written, are theirs."""
-    tile_m, tile_n, tile_k, stages, rows = config.tile_m, config.tile_n, config.tile_k, config.stages, config.rows
-
-    @kernel(
-        in_specs=operands(tile_m, tile_n, tile_k, slices=config.ctas, shared=config.shared),
-        out_specs=(result_in_boxes(),),
-        grid=persistent_grid((tile_m, tile_n), config.ctas, config.shared),
-        block=config.threads,
-        cluster=(config.ctas, 1, 1),
-        arch="sm_90a",
-        elsewhere=other_rungs,
-        pdl=config.pdl,
-        name=name,
-    )
+    @declare("tma_store", config)
     def gemm(A, B, C):
-        ring = TmaPipeline(
-            stages=stages,
-            consumers=config.consumers,
-            ctas=config.ctas,
-            a=smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a"),
-            b=smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b"),
-        )
-        out = TmaStore(C, config.consumers, slots=config.slots, matrices=matrices)
+        a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a")
+        b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
+        ring = TmaPipeline(stages=stages, consumers=CONSUMERS, ctas=CTAS, a=a, b=b)
+        out = TmaStore(C, CONSUMERS, slots=config.slots, matrices=False)
         ring.initialise()
-        work = Persistent(C, (tile_m, tile_n), order, config.ctas, config.shared)
-        count, warpgroup = k_tiles(A, tile_k), warpgroup_index()
-        with producer(warpgroup, config.producer_registers):
-            state = ring.producer_state()
-            if config.pdl:
-                ptx.griddepcontrol.wait()
-            for here in work.tiles():
-                load_a, load_b = operand_loads(config.ctas, config.shared)
-                for k_tile in ptx.range(count):
-                    with ring.produce(state) as stage:
-                        k = k_tile * tile_k
-                        load_a(stage.a, A, (k, here.row), stage.full)
-                        load_b(stage.b, B, (k, here.column), stage.full)
-            if config.pdl:
-                ptx.griddepcontrol.launch_dependents()
-        for me in each_consumer(warpgroup, config.consumers, config.consumer_registers):
-            out.begin()
-            loop = ConsumerLoop(ring, ring.consumer_state())
-            acc = wgmma_accumulators(rows, tile_n)
-            for here in work.tiles():
-                for stage, accumulate in loop.stages(count):
-                    wgmma_stage(acc, stage.a.rows(me * rows, rows), stage.b, accumulate=accumulate)
-                loop.drain()
-                out.store(acc, me, here.row + me * rows, here.column)
-            out.finish()
+        work = Persistent(C, (tile_m, tile_n), grouped(BAND), CTAS)
+        num_k_tiles, warpgroup = k_tiles(A, tile_k), warpgroup_index()
+        with producer(warpgroup, PRODUCER_REGISTERS):
+            produce(ring, work, A, B, num_k_tiles)
+        for me in each_consumer(warpgroup, CONSUMERS, CONSUMER_REGISTERS):
+            consume(ring, work, me, out, num_k_tiles)
         cluster.leave()
 
     return gemm
+
+
+def declare(name, config):
+    """As on rung 15, but C leaves in boxes."""
+    return hopper_kernel(
+        name=name,
+        in_specs=operands(config.tile_m, config.tile_n // CTAS, config.tile_k),
+        out_specs=(result_in_boxes(),),
+        grid=persistent_grid((config.tile_m, config.tile_n), CTAS),
+        block=(1 + CONSUMERS) * WARPGROUP,
+        cluster=(CTAS, 1, 1),
+    )
+
+
+def consume(ring, work, me, out, num_k_tiles):
+    """Consumer `me`: its rows of every tile, multiplied, then handed to TMA box by box."""
+    rows, columns = work.tile[0] // CONSUMERS, work.tile[1]
+    state, acc = ring.consumer_state(), wgmma_accumulators(rows, columns)
+    for tile in work.tiles():
+        multiply(ring, state, acc, me * rows, num_k_tiles)
+        out.store(acc, me, tile.row + me * rows, tile.column)
+    out.finish()

@@ -3,34 +3,73 @@
 Idea       Ping-pong hides the stores and needs tiles small enough that two fit. Here the large tile stays: a consumer's
            128 rows are two blocks of 64, and the upper one's last wgmmas are committed before the lower one's. So the
            upper block is complete and can be stored under the lower one's wgmmas, and the lower one under the first
-           wgmmas of the next tile:
-
-               upper   ... k-2 | k-1 |  store  | 0' (next tile) ...        | 1' ...
-               lower   ... k-2 |       k-1     |   store                0' | 1' ...
-
-           From the first k-tile of a CTA to its last some wgmma is always under way.
-Roles      as on rung 21
-Barriers   as on rung 22
+           wgmmas of the next tile. From the first k-tile of a CTA to its last, some wgmma is always in flight.
+Reuses     CONSUMERS of rung 12, CTAS of rung 15, the registers of rung 16, Config of rung 21, Plan, declare, produce
+           and tail of rung 22; the loop over k is `kernels.hopper.staggered`, the same that the library runs
+Roles, Barriers as on rung 22
 Buffers    as on rung 21; the three boxes of a consumer are one block
-Limits     any M; N and K multiples of 8; B is (N, K)
-Seed       none
+Timeline   upper   ... k-2 | k-1 |  store  | 0' (next tile) ...        | 1' ...
+           lower   ... k-2 |       k-1     |   store                0' | 1' ...
+Measured   benchmarks/results/nvidia-h200/ladder.json; no seed. `kernels.hopper.gemm` makes this very text from a
+           description; it calls C D
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ...lang import Kernel
-from . import r22_split_tail
-
-
-@dataclass(frozen=True)
-class Config(r22_split_tail.Config):
-    """As on rung 22."""
-
-    form: str = "staggered"
+from ...collective import WARPGROUP, WGMMA_ROWS, TmaPipeline, TmaStore, each_consumer, producer, warpgroup_index
+from ...collective.reduce.pair_exchange import TailExchange
+from ...collective.tile import cluster
+from ...isa.dtypes import bf16
+from ...lang import Kernel, ptx, smem
+from ..hopper.staggered import MIN_K_TILES, Staggered
+from .r12_two_consumers import CONSUMERS
+from .r15_multicast import CTAS
+from .r16_registers import CONSUMER_REGISTERS, PRODUCER_REGISTERS
+from .r21_large_tiles import Config
+from .r22_split_tail import Plan, declare, produce, tail
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """D = A @ Bᵀ with A (M, K) and B (N, K) bf16, D (M, N) bf16, all row-major."""
-    return r22_split_tail.build(config)
+    """D = A @ Bᵀ with A (M, K), B (N, K) and D (M, N) bf16, all row-major."""
+    tile_m, tile_n, tile_k, stages = config.tile_m, config.tile_n, config.tile_k, config.stages
+
+    @declare("staggered", config)
+    def gemm(A, B, D):
+        a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a")
+        b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
+        ring = TmaPipeline(stages=stages, consumers=CONSUMERS, ctas=CTAS, a=a, b=b)
+        out = TmaStore(D, CONSUMERS, slots=config.slots)
+        exchange = TailExchange(ring, tile_m // CONSUMERS * tile_n // WARPGROUP)
+        ring.initialise(exchange)
+        plan, warpgroup = LongEnough(A, D, config), warpgroup_index()  # rung 22: Plan
+        with producer(warpgroup, PRODUCER_REGISTERS):
+            produce(ring, plan, A, B)
+        for me in each_consumer(warpgroup, CONSUMERS, CONSUMER_REGISTERS):
+            consume(ring, plan, me, out, exchange)
+        cluster.leave()
+
+    return gemm
+
+
+class LongEnough(Plan):
+    """As on rung 22, with at least three k-tiles for each tile: one to begin, one in the loop, one to end."""
+
+    def num_k_tiles(self):
+        """k-tiles of a tile; those beyond the end of K are zeros."""
+        count = super().num_k_tiles()
+        return ptx.select(count < MIN_K_TILES, MIN_K_TILES, count)
+
+
+def consume(ring, plan, me, out, exchange):
+    """Consumer `me`: `store` runs between wgmmas that are in flight, for one block of 64 rows at a time."""
+    state, acc, first_row = ring.consumer_state(), plan.accumulators(), plan.first_row(me)
+    upper, lower = acc
+
+    def store(block, tile, row):
+        out.store([block], me, tile.row + (first_row + row), tile.column)
+
+    Staggered(ring, state, plan.work(), upper, lower, first_row, plan.num_k_tiles(), store).run()
+    with tail(ring, state, plan, acc, me, exchange) as tile:
+        store(upper, tile, 0)
+        store(lower, tile, WGMMA_ROWS)
+    out.finish()
