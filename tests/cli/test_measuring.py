@@ -209,9 +209,10 @@ def test_bench_without_a_gpu_says_what_can_be_done_without_one() -> None:
 
 def test_every_suite_of_the_help_text_is_one() -> None:
     from warploom.cli.bench import SUITE_NAMES
+    from warploom.lab.sample import NAME
     from warploom.lab.suites import SUITES
 
-    assert SUITE_NAMES.split(", ") == list(SUITES)
+    assert SUITE_NAMES.split(", ") == [*SUITES, NAME]
 
 
 # -- explain -------------------------------------------------------------------------------------------------------

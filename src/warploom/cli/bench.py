@@ -12,7 +12,7 @@ from rich.table import Table
 
 from .output import say, say_error, say_json, say_table
 
-SUITE_NAMES = "square, llm, small-k, launch, decode, fp8, grouped, fused, overhead"
+SUITE_NAMES = "square, llm, small-k, launch, decode, fp8, grouped, fused, overhead, sample"
 
 
 def bench(
@@ -29,26 +29,41 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Write an evidence file.")] = None,
     append: Annotated[bool, typer.Option("--append", help="Keep the rows that --out has of other runs.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw bars; and NAME-roofline.png beside it.")] = None,
+    seed: Annotated[int, typer.Option(help="sample: of the draw.")] = 0,
+    count: Annotated[int, typer.Option(help="sample: how many products.")] = 200,
+    dtype: Annotated[str, typer.Option(help="sample: bf16, f16 or e4m3.")] = "bf16",
+    scales: Annotated[str, typer.Option(help="sample: of e4m3, tensor, row or block128.")] = "",
+    layouts: Annotated[
+        str, typer.Option(help="sample: forward, input-gradient, weight-gradient, or several.")
+    ] = "forward",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Time our kernels and others in one process, each result checked, by a named protocol.
 
+    What was measured is kept in --out after every problem. The suite `sample` goes on where --out ends.
+
     Example: warploom bench --suite square --protocol alone --against cublas,triton --plot square.png
+
+    Example: warploom bench --suite sample --seed 7 --count 200 --out sample-bf16.json
     """
     from ..lab import bench as lab
-    from ..lab import evidence
+    from ..lab import evidence, sample
     from ..lab.gpu_stage import GpuStage
     from ..runtime.benchmark.power import PowerMeter, driver_version
     from ..runtime.benchmark.watchdog import Watchdog
     from ..runtime.progress import Progress
 
-    plan = lab.plan(suite, protocol, against, config or (), shapes, data, seconds, launch)
+    drawn = suite == sample.NAME
+    which = sample.suite(seed, count, dtype, scales, layouts.split(",")) if drawn else suite
+    plan = lab.plan(which, protocol, against, config or (), shapes, data, seconds, launch)
     evidence.check_place(out)
     evidence.check_place(plot, picture=True)
-    if append and out is not None and out.exists():
-        evidence.read(out)
+    before = evidence.read(out) if (append or drawn) and out is not None and out.exists() else None
+    if drawn:
+        plan = sample.remaining(plan, seed, before["rows"] if before is not None else ())
     stage = GpuStage()
     meter = PowerMeter(stage.uuid)
+    running: lab.Bench
 
     def finish(results: lab.Results, ended: str = "") -> dict[str, Any]:
         head: dict[str, Any] = evidence.header(plan.suite.file, gpu=stage.name, driver=driver_version())
@@ -56,10 +71,10 @@ def bench(
                  "failed": results.failed, "summary": results.summary()}  # fmt: skip
         if ended:
             head["ended"] = ended
-        whole = {**head, "rows": results.rows}
+        whole = {**head, "rows": results.rows} if before is None else evidence.added(before, head, results.rows)
+        if drawn:
+            whole["sample"] = sample.summary(whole["rows"])
         if out is not None:
-            if append and out.exists():
-                whole = evidence.added(evidence.read(out), head, results.rows)
             evidence.write(out, {key: value for key, value in whole.items() if key != "rows"}, whole["rows"])
         return whole
 
@@ -72,17 +87,20 @@ def bench(
 
     with Watchdog(hang) as watchdog, meter:
         with Progress(total=plan.steps, every_s=None if as_json else 0.0) as progress:
-            running = lab.Bench(plan, stage, meter, watchdog, progress.say, progress.step)
+            keep = (lambda: finish(running.results)) if out is not None else (lambda: None)
+            running = lab.Bench(plan, stage, meter, watchdog, progress.say, progress.step, keep)
             results = running.run()
     whole = finish(results)
     _show(whole, results.rows, as_json, out)
     if plot is not None and results.rows:
         _draw(whole, results.rows, plot)
-    if not results.rows:
+    if not whole["rows"]:
         raise typer.Exit(1)
 
 
 def _show(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json: bool, out: Path | None) -> None:
+    from ..lab.sample import lines as sample_lines
+
     if as_json:
         say_json(whole)
         return
@@ -93,6 +111,9 @@ def _show(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], as_json: 
             f"  {each['provider']}, {each['problems']}, {each['protocol']}, {each['launch']}: {each['geomean']:.3f} of "
             f"{each['against']} over {each['count']} problems, least {each['min']:.3f}"
         )
+    for found in whole.get("sample", ()):
+        for line in sample_lines(found):
+            say(line)
     if out is not None:
         say(f"wrote {out}")
     else:

@@ -47,6 +47,8 @@ class Plan:
         seconds: for each contender of a problem, under each protocol.
         launch: "graph" or "stream".
         rounds: of the protocol "interleaved"; 0: as many as `seconds` are long.
+        device_kernels: whether rows name the kernels that ran on the GPU.
+        also: further entries of every row, such as the seed of a sample.
     """
 
     suite: Suite
@@ -57,6 +59,8 @@ class Plan:
     seconds: float = 2.0
     launch: str = "graph"
     rounds: int = 0
+    device_kernels: bool = False
+    also: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -66,7 +70,7 @@ class Plan:
 
 
 def plan(
-    suite: str,
+    suite: str | Suite,
     protocols: str = "",
     against: str = "",
     configs: Sequence[str] = (),
@@ -76,7 +80,7 @@ def plan(
     launch: str = "",
 ) -> Plan:
     """A plan of what the command line says. Raises ArgumentError for what does not exist."""
-    chosen = find(suite)
+    chosen = find(suite) if isinstance(suite, str) else suite
     wanted = tuple(filter(None, protocols.split(","))) or chosen.protocols
     for name in wanted:
         timing.check_protocol(name)
@@ -117,6 +121,9 @@ class Stage(Protocol):
 
     def host_us(self, prepared: Prepared) -> Spread:
         """Host microseconds of one call."""
+
+    def device_kernels(self, prepared: Prepared) -> list[str]:
+        """Names of the kernels that one call runs on the GPU; none if they cannot be found out."""
 
     def release(self) -> None:
         """Give back the memory of a problem."""
@@ -169,8 +176,11 @@ class Bench:
         watchdog: Watchdog,
         say: Callable[[str], None] = lambda line: None,
         advance: Callable[[str], None] = lambda what: None,
+        keep: Callable[[], object] = lambda: None,
     ) -> None:
-        """say: gets a line for each thing worth knowing; advance: called before each step, with its name."""
+        """say: gets a line for each thing worth knowing; advance: called before each step, with its name; keep: called
+        after each problem."""
+        self.keep = keep
         self.plan, self.stage, self.meter, self.watchdog = plan, stage, meter, watchdog
         self.say, self.advance = say, advance
         self.results = Results()
@@ -187,6 +197,7 @@ class Bench:
                 )
             del sets, prepared
             self.stage.release()
+            self.keep()
         return self.results
 
     # -- before timing ---------------------------------------------------------------------------------------------
@@ -298,7 +309,9 @@ class Bench:
         }  # fmt: skip
         if self.plan.data != "normal":
             row["data"] = self.plan.data
-        return {**row, **prepared.facts}
+        if self.plan.device_kernels:
+            row["device_kernels"] = self.stage.device_kernels(prepared)
+        return {**row, **self.plan.also, **prepared.facts}
 
     # -- launch: a chain of kernels by stream, graph, dependent launch and both ------------------------------------
 

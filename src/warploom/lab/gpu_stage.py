@@ -94,6 +94,17 @@ class GpuStage(Gpu):
             spread.samples.append(spent / (_HOST_ROUNDS * len(calls)) / 1e3)
         return spread
 
+    def device_kernels(self, prepared: Prepared) -> list[str]:
+        """By torch's profiler, of one call."""
+        profiler = self._torch.profiler
+        try:
+            with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as profile:
+                prepared.calls[0]()
+                self._torch.cuda.synchronize()
+            return [event.name for event in profile.events() if "CUDA" in str(event.device_type)]
+        except RuntimeError:
+            return []
+
     def release(self) -> None:
         self._references.clear()
         gc.collect()

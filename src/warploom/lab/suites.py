@@ -96,5 +96,5 @@ SUITES: dict[str, Suite] = {
 def find(name: str) -> Suite:
     """The suite of that name. Raises ArgumentError, with the list of them, for another."""
     if name not in SUITES:
-        raise ArgumentError(f"there is no suite {name!r}", expected=", ".join(SUITES), got=repr(name))
+        raise ArgumentError(f"there is no suite {name!r}", expected=", ".join((*SUITES, "sample")), got=repr(name))
     return SUITES[name]

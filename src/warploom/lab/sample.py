@@ -1,0 +1,111 @@
+"""The suite `sample`: products that nobody tuned, drawn from a catalogue of public models, and what is said of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..errors import ArgumentError
+from . import catalogue
+from .bench import Plan
+from .problem import SCALES, Problem
+from .suites import Suite
+
+NAME = "sample"
+LOSS = 0.985
+"""A ratio below this is a loss; nearer to 1 is the timing's own spread."""
+WORST = 10
+ROWS = ((1, 32), (33, 128), (129, 512), (513, catalogue.MOST_ROWS))
+"""Rows of A by which the ratios are also told."""
+DTYPES = ("bf16", "f16", "e4m3")
+_AGAINST = {"": "cublas", "tensor": "scaled-mm", "row": "scaled-mm-row", "block128": "scaled-mm-block"}
+
+
+def suite(
+    seed: int = 0, count: int = 200, dtype: str = "bf16", scales: str = "", layouts: Sequence[str] = ("forward",)
+) -> Suite:
+    """So many products drawn with a seed.
+
+    scales: of eight-bit operands, "tensor" if nothing is said. Raises ArgumentError for what cannot be drawn.
+    """
+    if dtype not in DTYPES:
+        raise ArgumentError(f"no sample is drawn of {dtype!r}", expected=", ".join(DTYPES), got=repr(dtype))
+    eight = dtype == "e4m3"
+    scales = scales or ("tensor" if eight else "")
+    if scales not in SCALES or bool(scales) != eight:
+        raise ArgumentError(f"a sample of {dtype} has no such scales", got=repr(scales),
+                            expected=", ".join(filter(None, SCALES)) if eight else "none")  # fmt: skip
+    if eight and tuple(layouts) != ("forward",):
+        raise ArgumentError("eight-bit operands are contiguous in k", expected="forward", got=", ".join(layouts))
+    like = Problem(1, 1, 1, dtype=dtype, scales=scales)
+    problems = catalogue.draw(seed, count, like=like, layouts=layouts)
+    return Suite(NAME, f"sample-{'fp8' if eight else dtype}", problems, (_AGAINST[scales],))
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """What the ratios of our rows say, against each contender: all of them, by number of rows, and the ten worst."""
+    mine = [row for row in rows if row["provider"].startswith("warploom")]
+    others = dict.fromkeys(other for row in mine for other in row["ratio_to"])
+    return [_against(other, [row for row in mine if other in row["ratio_to"]], rows) for other in others]
+
+
+def _against(other: str, mine: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    theirs = {_problem(row): row for row in rows if row["provider"] == other}
+    bands = {
+        f"{least}-{most}": _figures([row["ratio_to"][other] for row in band])
+        for least, most in ROWS
+        if (band := [row for row in mine if least <= row["m"] <= most])
+    }
+    worst = sorted(mine, key=lambda row: row["ratio_to"][other])[:WORST]
+    return {
+        "against": other, **_figures([row["ratio_to"][other] for row in mine]), "by_rows": bands,
+        "worst": [
+            {"problem": "x".join(str(row[size]) for size in "mnk") + f" {row['layout']}",
+             "ratio": row["ratio_to"][other], "ours": f"{row['kernel']} {row['config']}".strip(),
+             "theirs": ", ".join(theirs.get(_problem(row), {}).get("device_kernels", ())) or "?"}
+            for row in worst
+        ],
+    }  # fmt: skip
+
+
+def remaining(plan: Plan, seed: int, rows: Sequence[Mapping[str, Any]]) -> Plan:
+    """The plan of a sample, without the problems of which these rows, of runs with the same seed, tell everything:
+    ours under every protocol. What failed before is tried again."""
+    told = {(_problem(row), row["provider"]) for row in rows if row.get("seed") == seed}
+    ours = [contender.name for contender in plan.contenders if contender.name.startswith("warploom")]
+
+    def measured(problem: Problem) -> bool:
+        each = [{**problem.as_dict(), "protocol": protocol} for protocol in plan.protocols]
+        return all((_problem(row), name) in told for row in each for name in ours)
+
+    missing = tuple(problem for problem in plan.problems if not measured(problem))
+    return replace(plan, problems=missing, device_kernels=True, also={"seed": seed})
+
+
+def _problem(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row.get(name, "") for name in ("m", "n", "k", "dtype", "scales", "layout", "protocol"))
+
+
+def _figures(ratios: Sequence[float]) -> dict[str, Any]:
+    return {
+        "count": len(ratios), "geomean": round(math.exp(sum(map(math.log, ratios)) / len(ratios)), 4),
+        "least": min(ratios), "losses": round(sum(ratio < LOSS for ratio in ratios) / len(ratios), 4),
+    }  # fmt: skip
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """One entry of `summary`, for a person."""
+    told = [_line(f"{found['count']} products", found, found["against"])]
+    told += [_line(f"  {rows} rows, {figures['count']}", figures, "") for rows, figures in found["by_rows"].items()]
+    told.append("  the worst")
+    told += [f"    {each['ratio']:.3f} {each['problem']}: {each['ours']} against {each['theirs']}"
+             for each in found["worst"]]  # fmt: skip
+    return told
+
+
+def _line(what: str, figures: Mapping[str, Any], against: str) -> str:
+    of = f" of {against}" if against else ""
+    return (f"{what}: geometric mean {figures['geomean']:.3f}{of}, least {figures['least']:.3f}, "
+            f"{figures['losses']:.1%} below {LOSS}")  # fmt: skip
