@@ -117,6 +117,13 @@ def test_the_product_of_the_readme_runs_and_is_right() -> None:
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
+def test_the_protocol_and_the_counters_of_the_cookbook_are_shown() -> None:
+    (block,) = [block for block in blocks_of(ROOT / "docs" / "cookbook.md") if "protocol()" in block]
+    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True)
+    assert done.returncode == 0 and "bars" in done.stdout, done.stdout + done.stderr
+    assert "\nTrue\nTrue " in done.stdout
+
+
 def test_the_commands_of_the_readme_check_somebody_else_s_ptx(tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "github-action" / "kernels" / "saxpy.ptx", tmp_path / "dump.ptx")
     begin, check = re.findall(r"^warploom (check dump\.ptx.*?)(?:\s+#.*)?$", README.read_text(), re.MULTILINE)
