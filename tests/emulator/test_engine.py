@@ -9,6 +9,8 @@ import pytest
 from warploom.emulator.engines.engine import Engine
 from warploom.emulator.machine.async_operation import AsyncOperation
 from warploom.emulator.machine.events import Events
+from warploom.emulator.machine.units import CP_ASYNC, EVERY_THIRD, LOADS, REMOTE, STORES, UNITS, WGMMA, Unit
+from warploom.emulator.machine.units import starved_seed as starved
 from warploom.emulator.schedule.policy import SCHEDULES
 from warploom.errors import ArgumentError
 
@@ -25,12 +27,12 @@ class Log:
     def _progress(self) -> None:
         self.steps += 1
 
-    def submit(self, name: str, kind: str = "load", after: tuple[AsyncOperation, ...] = ()) -> AsyncOperation:
+    def submit(self, name: str, unit: Unit = LOADS, after: tuple[AsyncOperation, ...] = ()) -> AsyncOperation:
         """An operation whose every step is written down."""
         note = self.events.append
         return self.engine.submit(
             AsyncOperation(
-                kind,
+                unit,
                 SimpleNamespace(short=lambda: "a test"),
                 name,
                 read=lambda part, parts: note(f"{name} read {part}/{parts}"),
@@ -60,8 +62,8 @@ def test_lazy_operations_wait_until_nothing_else_can_move():
 
 def test_lazy_takes_wgmma_first_and_stores_last():
     log = Log("lazy")
-    for kind in ("store", "remote", "load", "cp.async", "wgmma"):
-        log.submit(kind, kind)
+    for unit in (STORES, REMOTE, LOADS, CP_ASYNC, WGMMA):
+        log.submit(unit.name, unit)
     log.engine.drain()
     order = [event.split()[0] for event in log.events if event.endswith("signal")]
     assert order == ["wgmma", "cp.async", "load", "remote", "store"]
@@ -69,7 +71,7 @@ def test_lazy_takes_wgmma_first_and_stores_last():
 
 def test_a_store_is_read_in_one_step_and_written_in_another():
     log = Log("lazy")
-    operation = log.submit("a", "store")
+    operation = log.submit("a", STORES)
     log.engine.advance()
     assert operation.read_done and not operation.done and log.events == ["a read 0/1"]
     log.engine.advance()
@@ -80,9 +82,9 @@ def test_a_store_is_read_in_one_step_and_written_in_another():
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_starts_before_what_it_comes_after(policy, seed):
     log = Log(policy, seed)
-    first = log.submit("first", "load")
-    second = log.submit("second", "wgmma", (first,))
-    log.submit("third", "store", (second,))
+    first = log.submit("first", LOADS)
+    second = log.submit("second", WGMMA, (first,))
+    log.submit("third", STORES, (second,))
     log.engine.drain()
     begins = {name: log.events.index(next(e for e in log.events if e.startswith(name))) for name in ("second", "third")}
     assert log.events.index("first signal") < begins["second"]
@@ -116,13 +118,22 @@ def test_the_same_seed_makes_the_same_choices():
     assert run(3) == run(3) != run(4)
 
 
-@pytest.mark.parametrize("seed, held", list(enumerate(["wgmma", "cp.async", "load", "remote", "store"])))
-def test_starve_holds_back_one_kind_and_does_the_others_at_issue(seed, held):
-    log = Log("starve", seed)
-    operations = {kind: log.submit(kind, kind) for kind in ("wgmma", "cp.async", "load", "remote", "store")}
-    assert {kind for kind, operation in operations.items() if not operation.done} == {held}
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_starve_holds_back_one_unit_and_does_the_others_at_issue(unit):
+    log = Log("starve", unit.seed)
+    operations = {one: log.submit(one.name, one) for one in UNITS}
+    assert {one for one, operation in operations.items() if not operation.done} == {unit}
     log.engine.drain()
     assert all(operation.done for operation in operations.values())
+
+
+def test_a_seed_of_starve_means_the_same_when_units_are_added():
+    """These numbers stand in reports that people replay."""
+    assert {unit.name: unit.seed for unit in UNITS if unit.seed < 100} == {
+        "wgmma": 0, "cp.async": 1, "load": 2, "remote": 3, "store": 4,
+    }  # fmt: skip
+    assert len({unit.seed for unit in UNITS}) == len(UNITS) and EVERY_THIRD not in {unit.seed for unit in UNITS}
+    assert [starved(seed) for seed in (5, 6, 11, 12, 96)] == [5, 0, 5, 0, 0]
 
 
 def test_what_is_in_flight_can_be_told():

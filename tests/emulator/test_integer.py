@@ -313,6 +313,12 @@ def test_64_bit_words_carry_too():
     assert found["e"].tolist() == [(int(x) + int(y)) >> 64 for x, y in zip(a, b, strict=True)]
 
 
+def test_the_flag_is_set_where_a_subtraction_does_not_borrow():
+    a, b = pairs(TYPES["u32"])
+    found = run("sub.cc.u32 %d, %a, %b;\naddc.u32 %e, 0, 0;", {"d": np.uint32, "e": np.uint32}, a=a, b=b)
+    assert found["e"].tolist() == [int(x >= y) for x, y in zip(a, b, strict=True)]
+
+
 def test_lanes_that_do_not_execute_keep_their_registers():
     a = np.arange(32, dtype=np.uint32)
     found = run(

@@ -10,6 +10,7 @@ from itertools import product
 import pytest
 
 from warploom.emulator.diagnosis.report import Counters
+from warploom.emulator.machine.units import UNITS
 from warploom.isa import effects
 from warploom.isa.effects import Access, Choice, Commits, Fences, Group, Meets, Operand, Starts, Takes, Waits
 from warploom.isa.instructions import table
@@ -23,7 +24,7 @@ HINTS = {
 SPACE = effects.STATE_SPACE
 SPACES = {"", "global", "shared", "local", "const", "param", "register", "tensor"}
 FENCES = {"memory", "proxy:async", "proxy:tensormap", "proxy:alias", "mbarrier_init"}
-ENGINES = {"tma", "cp_async", "wgmma", "remote"}
+ENGINES = {unit.engine for unit in UNITS}
 
 
 def parts(value: object) -> Iterator[object]:

@@ -7,7 +7,7 @@ write may happen in any order. The `Engine` decides when, by its policy:
     lazy     only when no warp can run: first what reads operands (wgmma), then what others wait for, stores last
     random   by the seed, now and then between instructions, the pieces of one copy in random order, its signal last
     pct      at issue, but every operation held back with probability 1/2 for as long as anything else can move
-    starve   at issue, but one kind of operation (or every third one) held back for as long as anything else can move
+    starve   at issue, but one unit (or every third operation) held back for as long as anything else can move
 
 What happens depends only on (policy, seed) and on the program: the same pair replays the same run. PTX ISA 8.9.1.1
 (an asynchronous operation is not part of its thread's program order).
@@ -21,15 +21,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ..machine.async_operation import AsyncOperation
+from ..machine.units import EVERY_THIRD, UNITS, Unit, starved_seed
 from ..schedule.policy import SCHEDULES, unknown_schedule
 
 if TYPE_CHECKING:
     from ..machine.machine import Cluster, Machine, Warp
-
-KINDS = ("wgmma", "cp.async", "load", "remote", "store")
-"""Kinds of operations, in the order in which "lazy" prefers them. wgmma first: it then reads what its operands held
-when a missing wait let it start, and a stage given back too early is already poisoned by the next load. Stores last:
-their source stays open to being overwritten for as long as the program allows."""
 
 
 class Engine:
@@ -38,7 +34,7 @@ class Engine:
     Args:
         machine: whose `progress` is called when something took effect, and who is told of operations that are issued,
             read, written and done.
-        policy, seed: see the module's docstring. With "starve" the seed picks what is held back.
+        policy, seed: see the module's docstring. With "starve" the seed says what is held back (`units`).
     """
 
     def __init__(self, machine: Machine, policy: str = "lazy", seed: int = 0) -> None:
@@ -49,9 +45,9 @@ class Engine:
         self.seed = seed
         self.random = random.Random(seed)
         self.issued = 0
-        self.starved = (*KINDS, "every third")[seed % (len(KINDS) + 1)]
+        self.starved = starved_seed(seed)
         self._holds_some = policy in ("starve", "pct")
-        self._queues: dict[str, deque[AsyncOperation]] = {kind: deque() for kind in KINDS}
+        self._queues: dict[Unit, deque[AsyncOperation]] = {unit: deque() for unit in UNITS}
         self._in_flight = 0
         self.signalling: AsyncOperation | None = None
         """Whose signal is being given."""
@@ -68,7 +64,7 @@ class Engine:
         if at_once and operation.may_start:
             self._complete(operation)
             return operation
-        self._queues[operation.kind].append(operation)
+        self._queues[operation.unit].append(operation)
         self._in_flight += 1
         return operation
 
@@ -101,7 +97,7 @@ class Engine:
 
     def take_effect(self, operation: AsyncOperation) -> None:
         """Let this operation read its source (a store), or finish, now."""
-        if operation.kind == "store" and operation.read is not None and not operation.read_done:
+        if operation.unit.reads_apart and operation.read is not None and not operation.read_done:
             self._read(operation)
         else:
             self._finish(operation)
@@ -132,8 +128,8 @@ class Engine:
     # -- order ---------------------------------------------------------------------------------------------------
 
     def _order(self) -> Iterator[AsyncOperation]:
-        """What may start, by kind and age; under "starve" what is held back comes last."""
-        ready = (operation for kind in KINDS for operation in self._queues[kind] if operation.may_start)
+        """What may start, by unit and age; under "starve" what is held back comes last."""
+        ready = (operation for queue in self._queues.values() for operation in queue if operation.may_start)
         if not self._holds_some:
             return ready
         return iter(sorted(ready, key=self._is_starved))
@@ -141,9 +137,9 @@ class Engine:
     def _is_starved(self, operation: AsyncOperation) -> bool:
         if self.policy == "pct":
             return bool(random.Random(self.seed << 32 | operation.number).getrandbits(1))
-        if self.starved == "every third":
+        if self.starved == EVERY_THIRD:
             return operation.number % 3 == 0
-        return operation.kind == self.starved
+        return operation.unit.seed == self.starved
 
     # -- effect --------------------------------------------------------------------------------------------------
 
@@ -229,7 +225,7 @@ class Engine:
         self._remove(operation)
 
     def _remove(self, operation: AsyncOperation) -> None:
-        queue = self._queues[operation.kind]
+        queue = self._queues[operation.unit]
         if queue and queue[0] is operation:
             queue.popleft()
         else:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import EmulationError
+from .units import Unit
 
 if TYPE_CHECKING:
     from ..program.code import Operation
@@ -67,7 +68,7 @@ class AsyncOperation:
     """One operation in flight.
 
     Attributes:
-        kind: the engine that carries it out.
+        unit: what carries it out.
         issuer: who issued it.
         description: what it is, for reports: "TMA load of box (64, 64) at (0, 128) into `tile+8192`".
         read: takes its sources; None where there is nothing to read.
@@ -84,7 +85,7 @@ class AsyncOperation:
         mark: room for the observer that keeps the order of events.
     """
 
-    kind: str
+    unit: Unit
     issuer: Issuer
     description: str
     read: Part | None = None
@@ -105,6 +106,10 @@ class AsyncOperation:
     detail: Any = None
     steps: list[Callable[[], None]] = field(default_factory=list)
     """What is left to do, last first, where an engine does it in pieces."""
+
+    @property
+    def kind(self) -> str:
+        return self.unit.name
 
     @property
     def may_start(self) -> bool:

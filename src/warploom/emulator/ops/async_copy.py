@@ -17,6 +17,7 @@ from ..machine.frame import Frame
 from ..machine.groups import groups_of
 from ..machine.machine import Cta, mask_of
 from ..machine.registers import WARP
+from ..machine.units import CP_ASYNC
 from ..machine.wait import Wait
 from ..program.decode import AddressOperand, Decode
 from ..program.handlers import Handlers, Step
@@ -87,7 +88,7 @@ def copy(d: Decode) -> Step:
         if frame.machine.events.issued:
             origins = np.where(taken == size, source.compute(frame), np.uint64(0))
         operation = AsyncOperation(
-            "cp.async", Issuer.of(frame), f"cp.async of {size} bytes by {lanes.size} threads", read, write,
+            CP_ASYNC, Issuer.of(frame), f"cp.async of {size} bytes by {lanes.size} threads", read, write,
             bytes=size * int(lanes.size),
             targets=tuple(
                 Scattered(r, picked, at, size, None if origins is None else origins[picked]) for picked, r, at in places
@@ -194,7 +195,7 @@ def mbarrier_arrive(d: Decode) -> Step:
             waited_for = tuple(groups_of("cp_async", frame.cta, frame.first_warp).in_flight(mask_of(same)))
             frame.machine.engine.submit(
                 AsyncOperation(
-                    "cp.async",
+                    CP_ASYNC,
                     by,
                     f"arrival of {times} thread(s) on {barrier.name} after their cp.async",
                     signal=signal,

@@ -33,6 +33,7 @@ from ..machine.groups import groups_of
 from ..machine.lanes import lane_value
 from ..machine.machine import Cta
 from ..machine.registers import WARP
+from ..machine.units import LOADS, REMOTE, STORES
 from ..numerics.reductions import combine
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
@@ -92,7 +93,7 @@ def load(d: Decode) -> Step:
                 frame.machine.counters.tma_load_bytes += count
                 frame.machine.engine.submit(
                     AsyncOperation(
-                        "load",
+                        LOADS,
                         by,
                         description,
                         read,
@@ -143,7 +144,7 @@ def send(d: Decode) -> Step:
                 read, write = _held_reduction(origin, into, operation, dtype)
             frame.machine.engine.submit(
                 AsyncOperation(
-                    "remote",
+                    REMOTE,
                     by,
                     description,
                     read,
@@ -199,7 +200,7 @@ def _store(d: Decode, operation: str, dtype: dtypes.DType | None) -> Step:
                 read, write = _held_reduction(origin, into, operation, dtype)
             frame.machine.counters.tma_store_bytes += count
             issued = AsyncOperation(
-                "store", Issuer.of(frame, lane), f"bulk {'reduction' if dtype else 'store'} of {count} bytes from "
+                STORES, Issuer.of(frame, lane), f"bulk {'reduction' if dtype else 'store'} of {count} bytes from "
                 f"{shared.name(cta, start)} to {into.region.name}", read, write,
                 bytes=count, sources=(origin,), targets=(into,),
             )  # fmt: skip
@@ -308,7 +309,7 @@ def async_store(d: Decode) -> Step:
                 into.region.data[offset : offset + size] = POISON
             frame.machine.engine.submit(
                 AsyncOperation(
-                    "remote",
+                    REMOTE,
                     by,
                     description,
                     None,

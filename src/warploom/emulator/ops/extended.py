@@ -1,6 +1,7 @@
 """Extended precision integer arithmetic with the carry flag, PTX ISA 9.7.2.
 
-The flag is a predicate of each thread that no text names. A subtraction keeps the borrow in it.
+The flag is a predicate of each thread that no text names. A subtraction adds the complement, as ptxas does: after it
+the flag is set where there was no borrow.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ def with_carry(d: Decode) -> Step:
         x, y = (v[a], v[b]) if c is None else (product(v[a], v[b]), v[c])
         carry_in = v[flag].astype(kind.numpy) if reads else number(0)
         if subtracts:
+            borrow_in = number(1) - carry_in if reads else number(0)
             first = np.subtract(x, y)
-            result = np.subtract(first, carry_in)
-            carry = np.less(x, y) | np.less(first, carry_in)
+            result = np.subtract(first, borrow_in)
+            carry = ~(np.less(x, y) | np.less(first, borrow_in))
         else:
             first = np.add(x, y)
             result = np.add(first, carry_in)

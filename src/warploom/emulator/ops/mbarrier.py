@@ -17,6 +17,7 @@ from ..machine.frame import Frame
 from ..machine.lanes import lane_array, lane_value
 from ..machine.machine import Cta
 from ..machine.mbarrier import MBarrier
+from ..machine.units import REMOTE
 from ..machine.wait import Wait
 from ..program.decode import AddressOperand, Decode
 from ..program.handlers import Handlers, Step
@@ -155,7 +156,10 @@ class Watch:
 
 
 def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> list[Watch]:
-    """One watch for each different (barrier, phase) among the active lanes."""
+    """One watch for each different (barrier, phase) among the active lanes.
+
+    Of a parity only bit 0 counts: an H200 takes -3, -1, 1 and 3 alike, and -2, 0 and 2.
+    """
     lanes = frame.active_lanes
     addresses = address.compute(frame)[lanes].astype(np.int64)
     values = np.broadcast_to(frame.values[parity if parity >= 0 else state], (frame.lanes,))[lanes]
@@ -168,10 +172,8 @@ def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> 
         by = Issuer.of(frame, lane)
         cta, offset = mbarrier.locate(frame, address.space, int(addresses[at]), lane)
         value = int(values[at])
-        if parity >= 0 and value not in (0, 1):
-            frame.error(InvalidOperandError, f"a phase parity is {value}", lane, expected="0 or 1")
         barrier = mbarrier.find(by, cta, offset)
-        watches.append(Watch(barrier, value if parity >= 0 else None, value, lanes[same], by))
+        watches.append(Watch(barrier, value & 1 if parity >= 0 else None, value, lanes[same], by))
         rest &= ~same
     return watches
 
@@ -269,7 +271,7 @@ def _deliver(frame: Frame, lane: int, place: tuple[Cta, int], act: Callable[[MBa
 
     queue = mbarrier.arrivals_in_flight(frame.cta.cluster)
     operation = AsyncOperation(
-        "remote",
+        REMOTE,
         by,
         f"arrival on the mbarrier of CTA rank {cta.rank}",
         signal=signal,

@@ -25,6 +25,7 @@ from ..machine.groups import groups_of
 from ..machine.lanes import lane_value
 from ..machine.memory import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE, Region
 from ..machine.registers import WARP
+from ..machine.units import LOADS, STORES
 from ..numerics.reductions import combine
 from ..program.decode import AddressOperand, Decode
 from ..program.handlers import Handlers, Step
@@ -176,7 +177,7 @@ def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: int
     frame.machine.counters.tma_load_bytes += box.spec.box_bytes
     frame.machine.engine.submit(
         AsyncOperation(
-            "load",
+            LOADS,
             by,
             description,
             read,
@@ -263,7 +264,7 @@ def _issue_store(frame: Frame, lane: int, box: Box, origin: SharedBox, operation
     frame.machine.counters.tma_store_bytes += box.spec.box_bytes
     verb = "reduction" if operation else "store"
     issued = AsyncOperation(
-        "store", by, f"TMA {verb} of {box.describe()} from {origin.name}", read, write,
+        STORES, by, f"TMA {verb} of {box.describe()} from {origin.name}", read, write,
         bytes=box.spec.box_bytes, sources=(origin,), targets=(box,),
     )  # fmt: skip
     groups_of("bulk", frame.cta, frame.first_warp + lane // WARP).add(issued, 1 << lane % WARP)

@@ -26,6 +26,7 @@ from ..machine.machine import FULL
 from ..machine.memory import Region
 from ..machine.registers import RegisterList
 from ..machine.slots import Slot
+from ..machine.units import WGMMA
 from ..numerics.tensor_core import Product, multiply_accumulate
 from ..numerics.tensor_registers import gather, scatter
 from ..program.decode import Decode
@@ -80,7 +81,7 @@ class WgmmaState:
         )
 
 
-WGMMA = Slot("wgmma", lambda cta: WgmmaState())
+WARPGROUPS = Slot("wgmma", lambda cta: WgmmaState())
 
 
 # -- the multiply ----------------------------------------------------------------------------------------------------
@@ -119,7 +120,7 @@ class Multiply:
     def issue(self, frame: Frame) -> None:
         """The step: check, take what is taken at issue, put the operation in flight."""
         cta, machine = frame.cta, frame.machine
-        group = WGMMA.of(cta).warpgroup(frame.first_warp)
+        group = WARPGROUPS.of(cta).warpgroup(frame.first_warp)
         adds = self._uniform_flag(frame)
         b_descriptor = self._descriptor(frame, "b", self.b_slot, self.b)
         a_descriptor, a_matrix = 0, None
@@ -146,7 +147,7 @@ class Multiply:
 
         after = (group.newest,) if group.newest is not None and not group.newest.done else ()
         operation = AsyncOperation(
-            "wgmma",
+            WGMMA,
             Issuer.of(frame),
             f"{frame.instruction.opcode} of warps {frame.first_warp}-{frame.first_warp + 3}",
             read=read,

@@ -149,7 +149,7 @@ def _instruction(group: Group) -> str:
 
 
 def _landing(operation: AsyncOperation) -> str:
-    verb = "has read its source" if operation.kind == "store" and not operation.read_done else "takes effect"
+    verb = "has read its source" if operation.unit.reads_apart and not operation.read_done else "takes effect"
     return f"{operation.description}, issued by {operation.issuer.short()}: {verb}"
 
 
