@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...isa import effects
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.machine import Cta
     from ...emulator.program.code import Operation
@@ -37,7 +39,7 @@ class Flight:
     me: int
     starts: effects.Starts
     phase: int = -1
-    weak: list[int] = field(default_factory=list)
+    weak: np.ndarray | None = None
 
     @property
     def all(self) -> int:

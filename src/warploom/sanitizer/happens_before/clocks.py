@@ -6,10 +6,11 @@ instead, "its reads are done" and "all of it is done". A warp's clock has two fr
     c   generic accesses that happen before what the warp does next (base causality)
     p   the part of c that a fence.proxy.async has carried to the async proxy
     q   likewise for global memory (a fence may name one of the two spaces)
+    weak    what would be ordered if scopes and lanes of a warp did not matter; it never permits anything, it only tells
+            which edge is missing
 
-and the same for asynchronous operations: `known`, and `carried` for those of the generic side (cp.async). Beside the
-strict front there is a weak one: what would be ordered if scopes and lanes of a warp did not matter. It never
-permits anything; it only tells which edge is missing.
+They are the rows of one array, so that a join is one operation. For asynchronous operations `known` is what c is for
+accesses, and `carried` what p is for those of the generic side (cp.async).
 
 Warps of other clusters are known too once something in global memory told of them (`far`): a cluster's fronts for each
 cluster that was heard of. Most kernels hear of none.
@@ -28,26 +29,23 @@ FULL = 0xFFFFFFFF
 LANES = 32
 
 
-def later(first: list[int], second: list[int]) -> list[int]:
-    """The join of two fronts."""
-    return list(map(max, first, second))
-
-
-def earlier(fronts: list[list[int]]) -> list[int]:
-    """The meet: what all of them know."""
-    return list(map(min, *fronts)) if len(fronts) > 1 else fronts[0]
+Front: TypeAlias = np.ndarray
+"""An epoch for each warp; int32."""
+Fronts: TypeAlias = np.ndarray
+"""The four fronts, (4, warps)."""
+C, P, Q, WEAK = range(4)
 
 
 @dataclass(frozen=True, eq=False)
 class Reach:
     """What is known of another cluster: the fronts of its warps, and its operations that are done."""
 
-    c: list[int]
-    q: list[int]
+    c: Front
+    q: Front
     known: int
 
     def join(self, other: Reach) -> Reach:
-        return Reach(later(self.c, other.c), later(self.q, other.q), self.known | other.known)
+        return Reach(np.maximum(self.c, other.c), np.maximum(self.q, other.q), self.known | other.known)
 
 
 @dataclass(frozen=True)
@@ -98,20 +96,39 @@ def join_far(first: Far, second: Far) -> Far:
     return joined
 
 
+class HasFronts:
+    """The rows of `fronts` by name."""
+
+    __slots__ = ()
+    fronts: Fronts
+
+    @property
+    def c(self) -> Front:
+        return self.fronts[C]
+
+    @property
+    def p(self) -> Front:
+        return self.fronts[P]
+
+    @property
+    def q(self) -> Front:
+        return self.fronts[Q]
+
+    @property
+    def weak(self) -> Front:
+        return self.fronts[WEAK]
+
+
 @dataclass(eq=False)
-class Released:
+class Released(HasFronts):
     """What a release carries to whoever acquires it. Join with `add`.
 
     Attributes:
-        c, p, q, known, carried, far: see the module's docstring.
-        weak: as c, without regard to scope and lanes.
+        fronts, known, carried, far: see the module's docstring.
         parts: of warps whose threads released apart, what each of them did.
     """
 
-    c: list[int]
-    p: list[int]
-    q: list[int]
-    weak: list[int]
+    fronts: Fronts
     known: int = 0
     carried: int = 0
     far: Far = field(default_factory=lambda: NOBODY)
@@ -119,13 +136,10 @@ class Released:
 
     @classmethod
     def nothing(cls, warps: int) -> Released:
-        return cls([0] * warps, [0] * warps, [0] * warps, [0] * warps)
+        return cls(np.zeros((4, warps), np.int32))
 
     def add(self, other: Released) -> None:
-        self.c = later(self.c, other.c)
-        self.p = later(self.p, other.p)
-        self.q = later(self.q, other.q)
-        self.weak = later(self.weak, other.weak)
+        self.fronts = np.maximum(self.fronts, other.fronts)
         self.known |= other.known
         self.carried |= other.carried
         self.far = join_far(self.far, other.far)
@@ -144,9 +158,7 @@ class Released:
         self.parts = parts
 
     def copy(self) -> Released:
-        return Released(
-            list(self.c), list(self.p), list(self.q), list(self.weak), self.known, self.carried, self.far, self.parts
-        )  # fmt: skip
+        return Released(self.fronts.copy(), self.known, self.carried, self.far, self.parts)
 
     def reach(self) -> Reach:
         """What another cluster learns of this one; in global memory lanes of a warp are not told apart."""
@@ -154,16 +166,16 @@ class Released:
 
     def only_operations(self) -> Released:
         """What is left where scope or semantics carry no memory accesses: that asynchronous operations are done."""
-        none = [0] * len(self.c)
-        return Released(none, none, none, self.weak, self.known, self.carried)
+        fronts = np.zeros_like(self.fronts)
+        fronts[WEAK] = self.weak
+        return Released(fronts, self.known, self.carried)
 
     def relaxed(self) -> Released:
         """What a relaxed arrival on a barrier of its own CTA carries: operations, and no hint of anything else."""
-        none = [0] * len(self.c)
-        return Released(none, none, none, none, self.known, self.carried)
+        return Released(np.zeros_like(self.fronts), self.known, self.carried)
 
 
-class WarpClock:
+class WarpClock(HasFronts):
     """The clock of one warp.
 
     Attributes:
@@ -177,36 +189,15 @@ class WarpClock:
     """
 
     __slots__ = (
-        "c",
-        "after_grid",
-        "carried",
-        "far",
-        "fenced",
-        "floor",
-        "fresh",
-        "known",
-        "lanes",
-        "me",
-        "p",
-        "pending",
-        "published",
-        "published_scope",
-        "q",
-        "settled",
-        "touched",
-        "used",
-        "version",
-        "weak",
-    )
+        "after_grid", "carried", "far", "fenced", "floor", "fresh", "fronts", "known", "lanes", "me", "pending",
+        "published", "published_scope", "settled", "touched", "used", "version",
+    )  # fmt: skip
 
     def __init__(self, me: int, warps: int) -> None:
         self.me = me
-        self.c = [0] * warps
-        self.c[me] = 1
-        self.p = [0] * warps
-        self.q = [0] * warps
+        self.fronts = np.zeros((4, warps), np.int32)
+        self.fronts[C, me] = self.fronts[WEAK, me] = 1
         self.far = NOBODY
-        self.weak = list(self.c)
         self.known = 0
         self.carried = 0
         self.lanes = 0
@@ -228,18 +219,18 @@ class WarpClock:
 
     @property
     def epoch(self) -> int:
-        return self.c[self.me]
+        return int(self.fronts[C, self.me])
 
     def touch(self, lanes: int) -> None:
         """These lanes access memory."""
         self.lanes |= lanes
-        self.touched[lanes] = self.used = self.c[self.me]
+        self.touched[lanes] = self.used = self.epoch
         self.fenced &= ~lanes
         self.fresh = True
 
     def touch_global(self) -> None:
         """The warp accesses global memory, where its lanes are not told apart."""
-        self.used = self.c[self.me]
+        self.used = self.epoch
         self.fresh = True
 
     def meet(self) -> None:
@@ -248,19 +239,18 @@ class WarpClock:
             self._step()
             self.lanes = self.fenced = 0
             self.touched = {}
-        self.floor = self.c[self.me]
+        self.floor = self.epoch
 
     def snapshot(self, lanes: int) -> Released:
         """What a release by these lanes carries: not what the warp's other lanes did since they last met."""
-        me, c, p = self.me, list(self.c), list(self.p)
-        weak = list(self.weak)
-        weak[me] = c[me]
-        released = Released(c, p, list(self.q), weak, self.known, self.carried, self.far)
+        me, epoch = self.me, self.epoch
+        released = Released(self.fronts.copy(), self.known, self.carried, self.far)
+        released.weak[me] = epoch
         if lanes != FULL and self.lanes:
-            released.parts = {me: (Part(lanes, c[me], p[me], dict(self.touched)),)}
+            released.parts = {me: (Part(lanes, epoch, int(self.p[me]), dict(self.touched)),)}
         if self.lanes & ~lanes:
-            c[me] = self.floor - 1
-            p[me] = min(p[me], c[me])
+            released.c[me] = self.floor - 1
+            released.p[me] = min(released.p[me], self.floor - 1)
         return released
 
     def release(self, lanes: int) -> Released:
@@ -271,13 +261,11 @@ class WarpClock:
 
     def acquire(self, released: Released) -> None:
         """Know what a release carried."""
-        mine = self.c[self.me]
-        self.c = later(self.c, released.c)
-        self.p = later(self.p, released.p)
-        self.q = later(self.q, released.q)
-        self.far = join_far(self.far, released.far)
-        self.weak = later(self.weak, released.weak)
-        self.weak[self.me] = self.c[self.me] = mine
+        mine = self.epoch
+        self.fronts = np.maximum(self.fronts, released.fronts)
+        self.fronts[C, self.me] = self.fronts[WEAK, self.me] = mine
+        if released.far:
+            self.far = join_far(self.far, released.far)
         self.known |= released.known
         self.carried |= released.carried
         self.version += 1
@@ -305,12 +293,12 @@ class WarpClock:
         if space != "global":
             self.fenced |= lanes
             if not self.lanes & ~self.fenced:  # each lane for itself
-                reached.c[self.me] = self.c[self.me]
-            self.p = later(self.p, reached.c)
+                reached.c[self.me] = self.epoch
+            np.maximum(self.p, reached.c, out=self.p)
             self.carried |= self.known
             self.fresh = False
         if space != "shared":
-            self.q = later(self.q, reached.weak)
+            np.maximum(self.q, reached.weak, out=self.q)
             self.far = {cluster: Reach(far.c, far.c, far.known) for cluster, far in self.far.items()}
         self._step()
 
@@ -318,44 +306,46 @@ class WarpClock:
         """Whether a proxy fence would carry anything: an access of the warp itself, or what it learned of others."""
         if self.fresh or self.known & ~self.carried:
             return True
-        return any(c > p for at, (c, p) in enumerate(zip(self.c, self.p, strict=True)) if at != self.me)
+        ahead = self.c > self.p
+        ahead[self.me] = False
+        return bool(ahead.any())
 
     def learn(self, operations: int) -> None:
         """These asynchronous operations (or their reads) are done."""
         self.known |= operations
         self.version += 1
 
-    def mark(self) -> list[int]:
+    def mark(self) -> Front:
         """What has happened so far, without regard to lanes; what comes now is told apart from it."""
-        weak = list(self.weak)
-        if self.used == self.c[self.me]:
+        weak = self.weak.copy()
+        if self.used == self.epoch:
             self._step()
         else:
-            weak[self.me] = self.c[self.me] - 1  # nothing happened in this epoch yet
+            weak[self.me] = self.epoch - 1  # nothing happened in this epoch yet
         return weak
 
     def begin_epoch(self) -> None:
         """What comes now is told apart from what came before."""
         self._step()
 
-    def suspect(self, weak: list[int]) -> None:
+    def suspect(self, weak: Front) -> None:
         """Something tells that others got so far, without ordering their accesses."""
-        self.weak = later(self.weak, weak)
-        self.weak[self.me] = self.c[self.me]
+        np.maximum(self.weak, weak, out=self.weak)
+        self.weak[self.me] = self.epoch
         self.version += 1
 
     def _step(self) -> None:
-        self.c[self.me] += 1
-        self.weak[self.me] = self.c[self.me]
+        self.fronts[C, self.me] += 1
+        self.fronts[WEAK, self.me] = self.fronts[C, self.me]
         self.version += 1
 
 
 @dataclass(eq=False)
 class View:
-    """The clock that an access is checked against: a warp's, or the meet of a warpgroup's for wgmma.
+    """The clock that an access is checked against: a warp's, or the meet of a warpgroup's.
 
     `ordered`: numbers of accesses that were found to happen before this, for generic accesses. `rows`, `epochs`: for
-    notes of reads, see `races`. A view is thrown away when the clocks move on.
+    notes of reads, see `shared_memory`. A view is thrown away when the clocks move on.
     """
 
     c: list[int]
@@ -369,18 +359,15 @@ class View:
 
     @classmethod
     def of(cls, clock: WarpClock) -> View:
-        return cls(list(clock.c), clock.p, clock.weak, clock.known, clock.carried)
+        c, p, _, weak = clock.fronts.tolist()
+        return cls(c, p, weak, clock.known, clock.carried)
 
     @classmethod
     def meet(cls, clocks: list[WarpClock]) -> View:
+        """What all of them know."""
         known = carried = -1
         for clock in clocks:
             known &= clock.known
             carried &= clock.carried
-        return cls(
-            earlier([clock.c for clock in clocks]),
-            earlier([clock.p for clock in clocks]),
-            earlier([clock.weak for clock in clocks]),
-            known,
-            carried,
-        )
+        c, p, _, weak = np.min([clock.fronts for clock in clocks], axis=0).tolist()
+        return cls(c, p, weak, known, carried)

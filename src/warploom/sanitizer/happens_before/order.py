@@ -18,18 +18,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...emulator.machine.events import Lanes, Meeting, Observer, Waited
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
 from ...isa import effects
 from .access import BARRIER, Flight, flights_of
-from .clocks import Released, WarpClock, later
+from .clocks import Front, Released, WarpClock
 from .scopes import LEVELS
 from .state import BarrierRecord, ClusterState, PhaseRecord, lane_masks, record_of
 from .state import Waited as LastWait
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ...emulator.machine.async_operation import AsyncOperation, Issuer
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Warp
@@ -158,14 +158,11 @@ class Order(Observer):
                 state.clocks[flight.me].touch_global()
 
     @staticmethod
-    def _issued_by_all(clocks: list[WarpClock]) -> list[int]:
+    def _issued_by_all(clocks: list[WarpClock]) -> Front:
         """What happened before the warps issued an operation: it has happened when the operation is done, but for how
         much later the accesses themselves are done there is no promise.
         """
-        reached = clocks[0].mark()
-        for clock in clocks[1:]:
-            reached = later(reached, clock.mark())
-        return reached
+        return np.max([clock.mark() for clock in clocks], axis=0)
 
     def waited(self, frame: Frame, wait: Waited) -> None:
         if isinstance(wait.what, MBarrier):
@@ -188,7 +185,7 @@ class Order(Observer):
             for flight in flights:
                 if flight.me == clock.me or flight.starts.parts == "warpgroup":
                     bits |= flight.read if wait.reads_only else flight.all
-                    if flight.weak:
+                    if flight.weak is not None:
                         clock.suspect(flight.weak)
             if bits:
                 clock.learn(bits)
