@@ -77,7 +77,7 @@ class Clusters(Observer):
     def _check_started(self, state: ClusterState, clock: WarpClock, cta: Cta, target: Cta, code: Operation) -> None:
         """By the cluster's barrier, or anything else that somebody in that CTA did first."""
         first = target.rank * state.per_cta
-        if any(clock.weak[first : first + state.per_cta]):
+        if clock.weak[first : first + state.per_cta].any():
             return
         if self.context.findings.seen("cta-may-not-have-started", (code,)):
             return

@@ -42,6 +42,10 @@ class Layouts(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
         self._boxes: list[tuple[int, Flight]] = []
+        self._chunks: dict[tuple[int, int], tuple[object, np.ndarray]] = {}
+        """The chunks of each operand, by its chunk map and base."""
+        self._right: dict[tuple[tuple[int, int], int], np.ndarray] = {}
+        """Tags of an operand, relative to its first box, that were found right, by the width of that box."""
         self._asked = any(
             operation.bound is not None and operation.bound.match.form.converged == "warpgroup"
             for operation in context.machine.code.operations
@@ -54,7 +58,7 @@ class Layouts(Observer):
             shadows = self.context.state(flight.cta).shadows
             for source in operation.sources:
                 if isinstance(source, OperandPlace):
-                    self._check(shadows[source.region], source, source.chunks(), operation.issuer.frame)
+                    self._check(shadows[source.region], source, operation.issuer.frame)
             for target in operation.targets:
                 shadow = shadows.get(getattr(target, "region", None))  # type: ignore[arg-type]
                 if shadow is not None and isinstance(target, SharedBox):
@@ -72,30 +76,31 @@ class Layouts(Observer):
         base = (len(self._boxes) & 0x7FFF) << TAG_BITS
         shadow.tags[places] = base + np.arange(places.size, dtype=np.int32).reshape(places.shape)
 
-    def _check(self, shadow: Shadow, place: OperandPlace, chunks: np.ndarray, frame: Frame) -> None:
+    def _check(self, shadow: Shadow, place: OperandPlace, frame: Frame) -> None:
         if not shadow.tagged:
             return
+        key = (id(place.map), place.base)
+        if key not in self._chunks:  # (rows, chunks along the contiguous dimension)
+            self._chunks[key] = (place.map, place.chunks() if place.operand.major == "K" else place.chunks().T)
+        chunks = self._chunks[key][1]
         tags = shadow.tags[chunks]
         first = int(tags.flat[0])
         if first == 0:
             if shadow.origins is not None:
                 self._check_origins(shadow, place, chunks, frame)
             return
-        if place.operand.major != "K":
-            tags = tags.T
-        # tags: (rows, chunks along the contiguous dimension)
-        box = tags >> TAG_BITS
-        if (box != box.flat[0]).any():
-            tags = self._first_box(tags, box)
-            if tags.size == 0:
-                return
-        number = int(tags.flat[0]) >> TAG_BITS
+        number = first >> TAG_BITS
         width, flight = self._boxes[number - 1]
-        inside = tags & ((1 << TAG_BITS) - 1)
-        rows, columns = inside // width, inside % width
-        if _affine(rows, columns):
+        pattern = tags - (number << TAG_BITS)
+        right = self._right.get((key, width))
+        if right is not None and np.array_equal(pattern, right):
             return
-        self._mismatch(place, flight, rows, columns, frame)
+        inside = self._of_first_box(pattern) & ((1 << TAG_BITS) - 1)
+        rows, columns = inside // width, inside % width
+        if inside.size == 0 or _affine(rows, columns):
+            self._right[key, width] = pattern
+        else:
+            self._mismatch(place, flight, rows, columns, frame)
 
     # -- cp.async --------------------------------------------------------------------------------------------------
 
@@ -112,8 +117,6 @@ class Layouts(Observer):
 
     def _check_origins(self, shadow: Shadow, place: OperandPlace, chunks: np.ndarray, frame: Frame) -> None:
         assert shadow.origins is not None
-        if place.operand.major != "K":
-            chunks = chunks.T
         origins = shadow.origins[chunks]
         found = _uneven_columns(origins)
         severity = None
@@ -138,12 +141,14 @@ class Layouts(Observer):
     # -- boxes -----------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _first_box(tags: np.ndarray, box: np.ndarray) -> np.ndarray:
+    def _of_first_box(pattern: np.ndarray) -> np.ndarray:
         """The part of an operand, whole rows and columns, that lies in the box of its first chunk."""
-        same = box == box.flat[0]
+        same = pattern >> TAG_BITS == 0
+        if same.all():
+            return pattern
         rows, columns = same[:, 0], same[0]
         part = same[np.ix_(rows, columns)]
-        return tags[np.ix_(rows, columns)] if part.all() else tags[:0]
+        return pattern[np.ix_(rows, columns)] if part.all() else pattern[:0]
 
     def _mismatch(
         self, place: OperandPlace, flight: Flight, rows: np.ndarray, columns: np.ndarray, frame: Frame

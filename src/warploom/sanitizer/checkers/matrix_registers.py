@@ -40,7 +40,8 @@ class WarpRegisters:
         owned: rows -> the operations in flight that use them, for each different set of rows.
         committed: operations that belong to a group.
         dirty: rows touched since the last fence, and where.
-        touched: rows ever touched; fenced: whether a fence was ever executed.
+        touched: rows ever touched; multiplied: accumulators that are among them.
+        fenced: whether a fence was ever executed.
         shapes: accumulator -> shape of the last operation on it.
     """
 
@@ -48,6 +49,7 @@ class WarpRegisters:
     committed: set[AsyncOperation] = field(default_factory=set)
     dirty: dict[tuple[int, int], Operation] = field(default_factory=dict)
     touched: set[tuple[int, int]] = field(default_factory=set)
+    multiplied: set[RowSet[tuple[int, int]]] = field(default_factory=set)
     fenced: bool = False
     shapes: dict[object, object] = field(default_factory=dict)
 
@@ -61,11 +63,16 @@ class MatrixRegisters(Observer):
         self.context = context
         self.findings = context.findings
         self._warps: dict[tuple[Cta, int], WarpRegisters] = {}
+        self._owners: dict[int, RowSet[tuple[int, int]]] = {}
+        """The registers that the operation of each instruction (pc) owns."""
         self._watch(context.machine.code)
 
     def _watch(self, code: Code) -> None:
         """Put a look at the registers in front of every instruction that touches one an operation may own."""
-        owners = {operation.pc: rows for operation in code.operations if (rows := _owned_rows(code, operation))}
+        owners = self._owners
+        for operation in code.operations:
+            if rows := _owned_rows(code, operation):
+                owners[operation.pc] = rows
         used = RowSet[tuple[int, int]]().union(*owners.values())
         for operation in code.operations if used else ():
             if operation.pc in owners or operation.step is None:
@@ -121,18 +128,22 @@ class MatrixRegisters(Observer):
     # -- events ----------------------------------------------------------------------------------------------------
 
     def issued(self, operation: AsyncOperation) -> None:
-        sources, targets = _rows(operation.sources), _rows(operation.targets)
+        targets = _rows(operation.targets)
         if not targets:
             return
         (flight,) = flights_of(operation)
-        frame, every = operation.issuer.frame, sources | targets
+        frame, every = operation.issuer.frame, self._owners[operation.issuer.operation.pc]
+        adds = any(isinstance(source, Rows) and source.rows is targets for source in operation.sources)
         accumulator, shape = operation.pipeline
         for number, mine in enumerate(self._of_frame(frame)):
             warp = frame.first_warp + number
-            self._check_fenced(frame, warp, mine, every, accumulator, shape)
-            if targets & sources and mine.touched.isdisjoint(targets):
-                self._never_written(frame, warp)
-            mine.touched |= targets
+            if mine.dirty or not mine.fenced or mine.shapes.get(accumulator, shape) != shape:
+                self._check_fenced(frame, warp, mine, every, accumulator, shape)
+            if targets not in mine.multiplied:
+                if adds and mine.touched.isdisjoint(targets):
+                    self._never_written(frame, warp)
+                mine.touched |= targets
+                mine.multiplied.add(targets)
             mine.shapes[accumulator] = shape
             mine.owned.setdefault(every, []).append(flight)
 
@@ -197,7 +208,8 @@ class MatrixRegisters(Observer):
 
 
 def _rows(places: Sequence[object]) -> RowSet[tuple[int, int]]:
-    return RowSet[tuple[int, int]]().union(*(place.rows for place in places if isinstance(place, Rows)))
+    """The registers among an operation's sources or targets."""
+    return next((place.rows for place in places if isinstance(place, Rows)), RowSet())
 
 
 def _owned_rows(code: Code, operation: Operation) -> RowSet[tuple[int, int]]:

@@ -46,6 +46,8 @@ class SharedMemory(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
         self._storing: Storing | None = None
+        self._operands: dict[tuple[int, int], tuple[object, np.ndarray]] = {}
+        """Granules of matrix operands, by their chunk map and base."""
 
     # -- generic accesses ------------------------------------------------------------------------------------------
 
@@ -229,11 +231,30 @@ class SharedMemory(Observer):
             for source in operation.sources:
                 shadow = state.shadows.get(getattr(source, "region", None))  # type: ignore[arg-type]
                 if shadow is not None:
-                    self._async_read(state, shadow, granules_of(shadow, source, flight), flight, view)
+                    self._async_read(state, shadow, self._granules_of(shadow, source, flight), flight, view)
             for target in operation.targets:
                 shadow = state.shadows.get(getattr(target, "region", None))  # type: ignore[arg-type]
                 if shadow is not None:
-                    self._async_write(state, shadow, granules_of(shadow, target, flight), flight, view)
+                    self._async_write(state, shadow, self._granules_of(shadow, target, flight), flight, view)
+
+    def _granules_of(self, shadow: Shadow, place: object, flight: Flight) -> Granules:
+        """The granules of an operation's source or target; of lanes, those of the flight's own warp."""
+        if isinstance(place, OperandPlace):
+            key = (id(place.map), place.base)
+            known = self._operands.get(key)
+            if known is None:
+                known = self._operands[key] = (place.map, shadow.of_chunks(place.chunks()))
+            return known[1]
+        if isinstance(place, Bytes):
+            return shadow.span(place.start, place.size)
+        if isinstance(place, SharedBox):
+            if place.contiguous:
+                return shadow.span(place.offset, place.rows * place.row_bytes)
+            return shadow.of_chunks(place.places())
+        if isinstance(place, Scattered):
+            mine = place.lanes >> 5 == flight.warp - flight.operation.issuer.frame.first_warp
+            return shadow.elements(place.index[mine], place.size, 1).reshape(-1)
+        raise TypeError(f"no granules for {type(place).__name__}")
 
     def _async_write(self, state: ClusterState, shadow: Shadow, granules: Granules, flight: Flight, view: View) -> None:
         """An operation is going to write."""
@@ -346,19 +367,3 @@ def writing_proxy(flight: Flight) -> str:
     """By which proxy an operation writes, as its row says."""
     writes = (one for one in effects.accesses(flight.code.effects, effects.RUN) if one.how != effects.READS)
     return ASYNC if any(one.proxy == effects.ASYNC for one in writes) else COPY
-
-
-def granules_of(shadow: Shadow, place: object, flight: Flight) -> Granules:
-    """The granules of an operation's source or target; of lanes, those of the flight's own warp."""
-    if isinstance(place, Bytes):
-        return shadow.span(place.start, place.size)
-    if isinstance(place, SharedBox):
-        if place.contiguous:
-            return shadow.span(place.offset, place.rows * place.row_bytes)
-        return shadow.of_chunks(place.places())
-    if isinstance(place, OperandPlace):
-        return shadow.of_chunks(place.chunks())
-    if isinstance(place, Scattered):
-        mine = place.lanes >> 5 == flight.warp - flight.operation.issuer.frame.first_warp
-        return shadow.elements(place.index[mine], place.size, 1).reshape(-1)
-    raise TypeError(f"no granules for {type(place).__name__}")
