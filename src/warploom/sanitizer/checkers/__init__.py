@@ -17,7 +17,7 @@ from .tensor_maps import TensorMaps
 from .text import Text
 
 CHECKERS = (
-    Text, MBarriers, Clusters, GridOrder, TensorMaps, SharedMemory, Layouts, GlobalMemory, MatrixRegisters, Groups,
+    Text, Clusters, MBarriers, GridOrder, TensorMaps, SharedMemory, Layouts, GlobalMemory, MatrixRegisters, Groups,
     Exits, RegisterPool, Performance,
 )  # fmt: skip
 """Causes before consequences; `Layouts` after the checker that owns the shadows."""

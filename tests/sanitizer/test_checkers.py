@@ -1,0 +1,52 @@
+"""The checkers stand side by side: each owns its rules, none knows another."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections import Counter
+from pathlib import Path
+
+from warploom.emulator.machine.events import EVENTS, Observer
+from warploom.sanitizer import checkers
+from warploom.sanitizer.checkers import CHECKERS
+from warploom.sanitizer.rules import RULES
+
+FOLDER = Path(checkers.__file__).parent
+MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+IN_ANY_MEMORY = {"same-value-race"}
+"""A rule of shared and of global memory."""
+
+
+def imports(path: Path) -> set[str]:
+    """The last words of the modules that a file imports."""
+    tree = ast.parse(path.read_text())
+    return {node.module.split(".")[-1] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
+
+
+def test_every_rule_belongs_to_one_checker():
+    owned = Counter(rule for checker in CHECKERS for rule in checker.rules)
+    assert {rule for rule, times in owned.items() if times > 1} == set()
+    assert set(owned) == set(RULES)
+
+
+def test_a_checker_names_its_own_rules_only():
+    for checker in CHECKERS:
+        text = Path(importlib.import_module(checker.__module__).__file__).read_text()
+        others = {rule for other in CHECKERS if other is not checker for rule in other.rules}
+        assert {rule for rule in others if f'"{rule}"' in text} <= IN_ANY_MEMORY, checker.__name__
+
+
+def test_no_checker_imports_another():
+    for module in MODULES:
+        assert imports(FOLDER / f"{module}.py") & set(MODULES) == set(), module
+
+
+def test_every_checker_hears_something_or_judges_the_text():
+    for checker in CHECKERS:
+        heard = [event for event in EVENTS if getattr(checker, event) is not getattr(Observer, event)]
+        assert heard or checker.__name__ == "Text"
+
+
+def test_every_module_of_the_folder_is_in_the_list():
+    assert {checker.__module__.split(".")[-1] for checker in CHECKERS} == set(MODULES)
