@@ -59,9 +59,11 @@ def gains(results: Path) -> str:
         for at, step in enumerate(group):
             rung = find(step.number)
             each.barh(at, step.tflops, 0.7, color=TILES[0], zorder=2)
-            each.text(step.tflops, at, f" {step.tflops:.3g}", va="center", fontsize=7, color=INK)
+            column = {"transform": each.get_yaxis_transform(), "ha": "right", "va": "center", "fontsize": 7}
+            each.text(1.05, at, f"{step.tflops:.3g}", color=INK, **column)
             if rung.seed is not None:
                 each.plot([rung.seed.tflops] * 2, [at - 0.42, at + 0.42], color=ACCENT, linewidth=1.6, zorder=3)
+                each.text(1.11, at, f"{rung.seed.tflops:.3g}", color=ACCENT, **column)
         each.set_yticks(range(len(group)), [f"{step.number} {step.name}" for step in group], fontsize=7)
         each.set_ylim(len(group) - 0.4, -0.6)
         plain(each, kind)
@@ -76,26 +78,43 @@ def gains(results: Path) -> str:
 def reach(results: Path) -> str:
     """Speed over the work done for each byte that comes in from L2: measured, over counted in the emulator."""
     counted = {row["rung"]: row for row in evidence.read(results / COUNTERS)["rows"]}
-    drawn, axes = figure(7.6, 3.1)
+    drawn, (whole, corner) = figure(7.6, 3.1, 1, 2, gridspec_kw={"width_ratios": [2, 3]})
     together: dict[float, list[Step]] = {}
     for step in steps(results):
         if step.number in counted:
             together.setdefault(2000 / counted[step.number]["global_per_kfma"], []).append(step)
-    for flop_per_byte, group in together.items():
-        colour = TILES[1] if group[0].dtype == "f32" else TILES[0]
-        axes.plot(
-            [flop_per_byte] * len(group), [step.tflops for step in group], "o", color=colour, markersize=4, zorder=3
-        )
-        label = "\n".join(str(step.number) for step in group)
-        lowest = min(step.tflops for step in group)
-        axes.annotate(label, (flop_per_byte, lowest), xytext=(0, -5), textcoords="offset points", fontsize=6, color=INK,
-                      ha="center", va="top")  # fmt: skip
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_ylim(bottom=0.2)
-    title = "Rungs by bytes: ochre fp32, green bf16"
-    plain(axes, title, "FLOP for each byte between L2 and the multiprocessors (emulated)", "TFLOP/s (measured)")
+    tensor = 0
+    for flop_per_byte, group in sorted(together.items()):
+        single = group[0].dtype == "f32"
+        for axes in (whole,) if single else (whole, corner):
+            axes.plot([flop_per_byte] * len(group), [step.tflops for step in group], "o", markersize=4, zorder=3,
+                      color=TILES[1] if single else TILES[0])  # fmt: skip
+        above = not single and tensor % 2 == 0
+        tensor += not single
+        height = max(step.tflops for step in group) if above else min(step.tflops for step in group)
+        (whole if single else corner).annotate(
+            ranges([step.number for step in group]), (flop_per_byte, height), xytext=(0, 5 if above else -5),
+            textcoords="offset points", fontsize=7, color=INK, ha="center", va="bottom" if above else "top",
+        )  # fmt: skip
+    whole.set_xscale("log", base=2)
+    whole.set_yscale("log")
+    whole.set_ylim(0.15, 2000)
+    corner.set_xlim(15, 105)
+    corner.set_ylim(200, 780)
+    plain(whole, "All rungs: ochre fp32, green bf16", "FLOP for each byte between L2 and the SMs", "TFLOP/s (measured)")
+    plain(corner, "The green ones, on plain axes", "FLOP for each byte between L2 and the SMs (emulated)", "")
     return svg(drawn)
+
+
+def ranges(numbers: list[int]) -> str:
+    """Whole numbers in words: "5-7, 9-11"."""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in found)
 
 
 def roofs(machine: str = "H200") -> str:
@@ -112,7 +131,8 @@ def roofs(machine: str = "H200") -> str:
             at = intensity(m, n, k, size, size)
             axes.plot(at, roof.attainable(at) / 1e12, "o", color=colour, markersize=4)
             label = f"{m} cubed" if m == n else f"{m} x {n} x {k}"
-            place = {"xytext": (3, -9)} if below else {"xytext": (-4, 3), "ha": "right"}
+            under = below or at > roof.ridge
+            place = {"xytext": (3, -9)} if under else {"xytext": (-4, 3), "ha": "right"}
             axes.annotate(label, (at, roof.attainable(at) / 1e12), textcoords="offset points", fontsize=6, **place)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")

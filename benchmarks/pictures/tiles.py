@@ -110,7 +110,7 @@ def larger() -> str:
     """Multiply-adds for each element that a tile brings in: the tiles of the rungs, drawn to scale."""
     from matplotlib.patches import Rectangle
 
-    shapes = ((64, 64, "8"), (128, 128, "9-11"), (128, 256, "12-19"), (256, 192, "21-23"))
+    shapes = ((64, 64, "rung 8"), (128, 128, "rungs 9-11"), (128, 256, "rungs 12-19"), (256, 192, "rungs 21-23"))
     drawn, axes = figure(7.6, 2.3)
     left = 0.0
     for m, n, rungs in shapes:
@@ -119,7 +119,7 @@ def larger() -> str:
         axes.add_patch(Rectangle((left + 30, 0), n, 24, facecolor=TILES[2]))
         axes.text(left + 30 + n / 2, 30 + m / 2, f"{m * n / (m + n):.0f}", ha="center", va="center", fontsize=11,
                   color="white")  # fmt: skip
-        axes.text(left + 30, 30 + m + 14, f"{m} x {n}, rungs {rungs}", fontsize=7, va="center", color=INK)
+        axes.text(left + 30, 30 + m + 14, f"{m} x {n}, {rungs}", fontsize=7, va="center", color=INK)
         left += n + 110
     axes.set_xlim(-8, left - 40)
     axes.set_ylim(312, -6)
