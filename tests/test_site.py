@@ -1,0 +1,110 @@
+"""The documentation site builds without a warning, shows every public name, and all its links lead somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import unquote, urldefrag
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site."""
+    for package in ("mkdocs", "material", "mkdocstrings_handlers.python"):
+        pytest.importorskip(package)
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    pytest.importorskip("mkdocs")
+    spec = importlib.util.spec_from_file_location("docs_site", ROOT / "tools" / "docs_site.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_reference_shows_every_public_name_and_each_has_a_docstring(site: Path, hook: ModuleType) -> None:
+    import warploom
+
+    listed = {public: (page, home) for page, public, home in hook.shown()}
+    modules = {"reg", "smem", "ptx", "asm", "errors", "types", "__version__"}
+    assert {f"warploom.{name}" for name in set(warploom.__all__) - modules} <= set(listed)
+    for public, (page, home) in listed.items():
+        text = (site / "api" / f"{page}.html").read_text()
+        assert f'id="{home}"' in text, f"{public} is not on the page {page}"
+        if "torch" not in home and "jax" not in home:
+            module, name = home.rpartition(".")[::2]
+            assert inspect.getdoc(getattr(sys.modules[module], name)), f"{public} has no docstring"
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    selenium = pytest.importorskip("selenium.webdriver")
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("no chromium and chromedriver here")
+    options = selenium.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    opened = selenium.Chrome(options=options, service=selenium.ChromeService(driver))
+    yield opened
+    opened.quit()
+
+
+SEEN = """
+return {
+    title: document.title,
+    links: [...document.querySelectorAll("a[href]")].map(a => a.href),
+    ids: [...document.querySelectorAll("[id]")].map(e => e.id),
+    blank: [...document.images].filter(i => i.naturalWidth === 0).map(i => i.src),
+}
+"""
+
+
+@pytest.mark.full
+def test_every_link_inside_the_site_leads_to_a_page_and_a_place_on_it(site: Path, browser: Any) -> None:
+    start = (site / "index.html").as_uri()
+    pages: dict[str, dict[str, Any]] = {}
+    left, links = [start], set()
+    while left:
+        address = left.pop()
+        assert Path(unquote(address.removeprefix("file://"))).is_file(), f"there is no {address}: {links}"
+        browser.get(address)
+        pages[address] = seen = browser.execute_script(SEEN)
+        assert seen["title"] and not seen["blank"], address
+        inside = {link for link in seen["links"] if link.startswith(site.as_uri())}
+        links |= {(address, link) for link in inside}
+        for target in {urldefrag(link)[0] for link in inside}:
+            if target.endswith(".html") and target not in pages and target not in left:
+                left.append(target)
+    lost = {
+        (address, link)
+        for address, link in links
+        if (target := urldefrag(link))[0] in pages
+        and target[1] not in ("", "__top", *map(str, pages[target[0]]["ids"]))
+        and unquote(target[1]) not in pages[target[0]]["ids"]
+    }
+    assert lost == set()
+    assert len(pages) >= len([*site.rglob("*.html")]) - 1, "every page but that for errors can be reached"
+    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
