@@ -195,32 +195,12 @@ assert "add.py:11" in str(caught.value) and "Unknown symbol" in str(caught.value
 
 
 TORCH = """
-import types, sys
-class Device:
-    type, index = "cuda", 0
-class Tensor:
-    __module__ = "torch"
-    layout, device = "torch.strided", Device()
-    requires_grad = False
-    def __init__(self, array): self.array = array
-    dtype = property(lambda self: self.array.dtype)
-    shape = property(lambda self: self.array.shape)
-    def data_ptr(self): return self.array.ctypes.data
-    def stride(self): return tuple(step // self.array.itemsize for step in self.array.strides)
-    def get_device(self): return 0
-    def is_contiguous(self): return bool(self.array.flags.c_contiguous)
-    def is_conj(self): return False
-    def is_neg(self): return False
-made = []
-def empty(shape, dtype, device):
-    made.append(Tensor(np.empty(shape, dtype)))
-    return made[-1]
-torch = types.ModuleType("torch")
-torch.Tensor, torch.empty, torch.float32 = Tensor, empty, np.dtype(np.float32)
-gradients = [True]
-torch.is_grad_enabled = lambda: gradients[0]
-torch._C = types.SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 0xA0 + index)
-sys.modules["torch"] = torch
+import torch
+from dataclasses import replace
+from warploom.runtime import arrays
+true_view = arrays._torch_view
+arrays._torch_view = lambda tensor, name: replace(true_view(tensor, name), device="cuda", index=0, host=None)
+torch._C._cuda_getCurrentRawStream = lambda index: 0xA0
 
 from warploom.types import f32, u32
 from warploom.runtime import ArraySpec, Parameter, Caller, Program, validate
@@ -230,54 +210,53 @@ program = Program(ADD, "add", arrays=(ArraySpec("a", ("n",), f32), ArraySpec("c"
                   parameters=(Parameter("a", "pointer", f32), Parameter("c", "pointer", f32), Parameter("n", "scalar", u32)),
                   grid=lambda dims, machine: (dims["n"] // 32,), block=(32,), check_dims=check_dims)
 call = Caller(program)
-sets = [(Tensor(np.zeros(64, np.float32)), Tensor(np.zeros(64, np.float32))) for _ in range(3)]
+sets = [(torch.zeros(64), torch.zeros(64)) for _ in range(3)]
 """.replace("from warploom.types import", "from warploom.isa.dtypes import")
 
 
-def test_a_call_with_known_arrays_is_not_checked_again(pretend):
-    log = pretend(
-        TORCH
-        + """
+@pytest.fixture
+def with_torch(pretend):
+    """Run a script in which torch's CPU tensors are taken for a GPU's."""
+    pytest.importorskip("torch")
+    return lambda script: pretend(TORCH + script)
+
+
+def test_a_call_with_known_arrays_is_not_checked_again(with_torch):
+    log = with_torch("""
 for _ in range(5):
     for a, c in sets:
         assert call(a, out=c) is c
-assert len(checks) == 3
+assert len(checks) == 1, "other memory of the same kind is not checked either"
 for a, c in sets:
     assert call(a, c) is c
     assert call(a, c, stream=0xB0) is c
-assert len(checks) == 6
-"""
-    )
+assert len(checks) == 2
+""")
     assert len(launches(log)) == 21 and log.count("load ELF") == 1
     assert sum("stream a0" in line for line in launches(log)) == 18
     assert sum("stream b0" in line for line in launches(log)) == 3
 
 
-def test_another_shape_dtype_or_stride_at_the_same_address_is_checked(pretend):
-    pretend(
-        TORCH
-        + """
+def test_another_shape_dtype_or_stride_at_the_same_address_is_checked(with_torch):
+    with_torch("""
 a, c = sets[0]
 call(a, out=c)
 with pytest.raises(errors.ArgumentError, match="wrong shape"):
-    call(a, out=Tensor(c.array[:32]))
+    call(a, out=c[:32])
 with pytest.raises(errors.ArgumentTypeError, match="wrong dtype"):
-    call(a, out=Tensor(c.array.view(np.int32)))
+    call(a, out=c.view(torch.int32))
 with pytest.raises(errors.ArgumentError, match="not contiguous"):
-    call(Tensor(a.array[::2]), out=Tensor(c.array[:32]))
+    call(a[::2], out=c[:32])
 with pytest.raises(errors.ArgumentError, match="overlap"):
     call(a, out=a)
 with pytest.raises(errors.ArgumentError, match="different devices"):
-    call(a, out=c.array)
+    call(a, out=c.numpy())
 assert call(a, out=c) is c
-"""
-    )
+""")
 
 
-def test_an_output_that_wants_a_gradient_is_refused_also_where_the_call_is_known(pretend):
-    log = pretend(
-        TORCH
-        + """
+def test_an_output_that_wants_a_gradient_is_refused_also_where_the_call_is_known(with_torch):
+    log = with_torch("""
 a, c = sets[0]
 for known in (False, True):
     c.requires_grad = True
@@ -286,29 +265,25 @@ for known in (False, True):
             call(*arguments[0], **arguments[1])
     a.requires_grad, c.requires_grad = True, False  # that of an input is the caller's own affair
     assert call(a, out=c) is c and call(a, c) is c
-gradients[0], c.requires_grad = False, True
-assert call(a, out=c) is c
-"""
-    )
+c.requires_grad = True
+with torch.no_grad():
+    assert call(a, out=c) is c
+""")
     assert len(launches(log)) == 5
 
 
-def test_outputs_that_are_left_out_are_made_by_torch_each_time(pretend):
-    log = pretend(
-        TORCH
-        + """
+def test_outputs_that_are_left_out_are_made_by_torch_each_time(with_torch):
+    log = with_torch("""
 a, _ = sets[0]
 results = [call(a) for _ in range(4)]
-assert results == made and len(made) == 4 and made[0].shape == (64,)
-"""
-    )
+assert len({result.data_ptr() for result in results}) == 4 and all(result.shape == (64,) for result in results)
+assert len(checks) == 1
+""")
     assert len(launches(log)) == 4
 
 
-def test_threads_may_share_a_call(pretend):
-    log = pretend(
-        TORCH
-        + """
+def test_threads_may_share_a_call(with_torch):
+    log = with_torch("""
 failures = []
 def work():
     try:
@@ -318,8 +293,7 @@ def work():
 threads = [threading.Thread(target=work) for _ in range(4)]
 [thread.start() for thread in threads]; [thread.join() for thread in threads]
 assert not failures, failures
-"""
-    )
+""")
     assert len(launches(log)) == 4 * 50 * 3 and log.count("load ELF") == 1
 
 

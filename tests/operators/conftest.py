@@ -12,7 +12,7 @@ import torch, warnings
 import warploom
 from dataclasses import replace
 from warploom.runtime import arrays
-from warploom.operators.launch_cache import launches
+from warploom.operators.calls import CACHE
 true_view = arrays._torch_view
 arrays._torch_view = lambda tensor, name: replace(true_view(tensor, name), device="cuda", index=0, host=None)
 torch._C._cuda_getCurrentRawStream = lambda index: stream

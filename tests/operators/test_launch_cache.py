@@ -71,6 +71,16 @@ for x, y, z in [
 """)
 
 
+def test_an_output_that_is_made_does_not_get_the_strides_of_one_that_was_given(on_gpu):
+    log = on_gpu("""
+a, b, wide = bf16(256, 128), bf16(192, 128), bf16(256, 512)
+warploom.matmul(a, b.T, out=wide[:, :192])
+assert warploom.matmul(a, b.T).is_contiguous()
+""")
+    stores = [line.split("stride ")[1].split()[0] for line in log if line.startswith("map ") and "dims 192 256" in line]
+    assert stores == [str(512 * 2), str(192 * 2)]
+
+
 def test_every_stream_gets_its_own_launch_and_a_capture_finds_the_kernel_loaded(on_gpu):
     log = on_gpu("""
 import ctypes
@@ -136,14 +146,13 @@ call()
 
 def test_a_call_with_arguments_that_came_before_is_found_by_them_at_once(on_gpu):
     log = on_gpu("""
-from warploom.operators.launch_cache import launches
 x, w, bias, factor = bf16(16, 256), bf16(512, 256), bf16(512), bf16(16, 512)
 out = bf16(16, 512)
 def call(**more):
     assert warploom.linear(x, w, bias, activation="silu", out=out, **more) is out
     return warploom.linear(x, w, gate=factor, **more)
 call(), call()                       # the second time puts them into the table
-launches().again = None              # what is asked otherwise would fail now
+CACHE.again = None              # what is asked otherwise would fail now
 call()
 """)
     assert len(launches(log)) == 6

@@ -25,11 +25,11 @@ from ..isa import dtypes
 from ..isa.dtypes import bf16, f16
 from ..operators.calls import BESIDE
 from ..operators.execute import run
-from ..operators.launch_cache import bounded
-from ..operators.launch_template import Template, template_of
 from ..operators.request import Request, check_linear, read
 from ..operators.views import transposed
 from ..runtime.arrays import ArrayView, contiguous_strides, view
+from ..runtime.launch_cache import bounded
+from ..runtime.launch_template import Template
 from .xla_ffi import Call, Memory, handler
 
 __all__ = ["linear", "matmul"]
@@ -327,7 +327,7 @@ class Handlers:
             names = json.loads(call.text["call"])["names"]
             order = {name: at for at, name in enumerate((*names, "out"))}
             with self._lock:
-                templates = tuple(template_of(each, order, pointers) for each in launched)
+                templates = tuple(Template.of(each, order, pointers) for each in launched)
                 bounded(self._launches)[kind, device] = templates
         return None
 

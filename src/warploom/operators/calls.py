@@ -1,6 +1,6 @@
-"""`matmul` and `linear`: the calls people make. What they mean is `reference.matmul`; how they run is `run`.
+"""`matmul` and `linear`: the calls people make. What they mean is `reference.matmul`.
 
-A call of a kind that was seen before goes from its arguments to the driver by `eager`, without any of the rest.
+A call that was seen before goes from its arguments to the driver by `runtime.launch_cache`, without any of the rest.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..runtime.arrays import view
+from ..runtime.launch_cache import LaunchCache
 from .dispatch_hook import front
 from .execute import run
-from .launch_cache import launches
 from .request import check_linear, read
 from .views import restrided, transposed
 
-_LAUNCHES = launches()
-_QUICK, _QUICK_LINEAR, _QUICK_BIASED = (_LAUNCHES.quick[name] for name in ("matmul", "linear", "biased"))
-_FREE, _FREE_LINEAR, _FREE_BIASED = (_LAUNCHES.free[name] for name in ("matmul", "linear", "biased"))
+CACHE = LaunchCache(differentiable=True)
+"""The launches of `matmul`, `linear` and `grouped_matmul`. Keys of hits: what was called (not for a plain `matmul`),
+each option's name, type and value or address, then the addresses of a, b and, where it is given, out."""
+_HITS = CACHE.hits
 NAMES = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "amax")
 """Arguments that may be arrays, beside a, b and out."""
 BESIDE = ("c", "residual", "gate")
@@ -80,22 +81,19 @@ def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
     if not options:
         try:  # the plain product of tensors that came before, written out: this is all that such a call costs
             if out is not None:
-                check, ready, device, launch = _QUICK[a.data_ptr(), b.data_ptr(), out.data_ptr()]
+                check, ready, device, launch = _HITS[a.data_ptr(), b.data_ptr(), out.data_ptr()]
                 if check(a, b, out):
-                    stream = _LAUNCHES.raw_stream(device)
+                    stream = CACHE.raw_stream(device)
                     if status := ready[stream]():
                         launch.check(status, stream)
                     return out
             else:
-                same, entry = _FREE[a.data_ptr(), b.data_ptr()]
-                if same(a, b):
-                    result = _LAUNCHES.run(entry, None)
-                    if result is not None:
-                        return result
-        except (AttributeError, KeyError, RuntimeError):  # no tensors, or none that came before
+                check, _, _, entry = _HITS[a.data_ptr(), b.data_ptr()]
+                if check(a, b) and (made := CACHE.run(entry, ())):
+                    return made[0]
+        except (AttributeError, KeyError, RuntimeError):  # not tensors, or none that came before
             pass
-        return _slowly(("matmul",), {"a": a, "b": b}, out, {})
-    return _with_options("matmul", a, b, out, options)
+    return _again("matmul", a, b, out, options)
 
 
 def _linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options: Any) -> Any:
@@ -112,39 +110,28 @@ def _linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options
     """
     if not options:
         try:
-            if bias is None:
+            if bias is not None:
+                key = "linear", "bias", type(bias), bias.data_ptr(), x.data_ptr(), weight.data_ptr()
                 if out is None:
-                    same, entry = _FREE_LINEAR[x.data_ptr(), weight.data_ptr()]
-                    if same(x, weight):
-                        result = _LAUNCHES.run(entry, None)
-                        if result is not None:
-                            return result
-                else:
-                    check, ready, device, launch = _QUICK_LINEAR[x.data_ptr(), weight.data_ptr(), out.data_ptr()]
-                    if check(x, weight, out):
-                        stream = _LAUNCHES.raw_stream(device)
-                        if status := ready[stream]():
-                            launch.check(status, stream)
-                        return out
-            elif out is None:
-                same, entry = _FREE_BIASED[x.data_ptr(), weight.data_ptr(), bias.data_ptr()]
-                if same(x, weight, bias):
-                    result = _LAUNCHES.run(entry, None)
-                    if result is not None:
-                        return result
-            else:
-                key = x.data_ptr(), weight.data_ptr(), bias.data_ptr(), out.data_ptr()
-                check, ready, device, launch = _QUICK_BIASED[key]
-                if check(x, weight, bias, out):
-                    stream = _LAUNCHES.raw_stream(device)
+                    check, _, _, entry = _HITS[key]
+                    if check(x, weight, bias) and (made := CACHE.run(entry, ())):
+                        return made[0]
+                elif CACHE.hit((*key, out.data_ptr()), (x, weight, bias, out)) is not None:
+                    return out
+            elif out is not None:
+                check, ready, device, launch = _HITS["linear", x.data_ptr(), weight.data_ptr(), out.data_ptr()]
+                if check(x, weight, out):
+                    stream = CACHE.raw_stream(device)
                     if status := ready[stream]():
                         launch.check(status, stream)
                     return out
+            else:
+                check, _, _, entry = _HITS["linear", x.data_ptr(), weight.data_ptr()]
+                if check(x, weight) and (made := CACHE.run(entry, ())):
+                    return made[0]
         except (AttributeError, KeyError, RuntimeError):
             pass
-        if bias is None:
-            return _slowly(("linear",), {"a": x, "b": weight}, out, {})
-    return _with_options("linear", x, weight, out, {"bias": bias, **options})
+    return _again("linear", x, weight, out, options if bias is None else {"bias": bias, **options})
 
 
 if TYPE_CHECKING:
@@ -158,18 +145,56 @@ else:
     matmul.__signature__ = SIGNATURE
 
 
-def _with_options(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
-    """A call with more than two operands."""
-    again: tuple[Any, ...] | None = None
-    compiling = _compiling()
+def _again(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
+    """A call that may have come before: exactly, or with other tensors of the same kind."""
+    key: Any = None
+    outs = () if out is None else (out,)
+    compiling = _compiling()  # then there are no addresses to look up
     if not compiling:
         try:
-            again = _option_key(what, a, b, out, options)
-            result = _LAUNCHES.optional_again(*again, out)
-            if result is not None:
-                return result
-        except (AttributeError, TypeError, RuntimeError):  # no tensors, or what cannot be hashed
-            again = None
+            key, tensors = _key(what, a, b, outs, options)
+            made = CACHE.hit(key, tensors)
+            if made is not None:
+                return made[0] if made else out
+        except (AttributeError, TypeError, RuntimeError):  # not tensors, or an option without a hash
+            key = None
+    named, static = _split(what, a, b, options)
+    if not compiling:
+        try:
+            made = CACHE.again(static, tuple(named.values()), outs, key)
+            if made is not None:
+                return made[0]
+        except TypeError:  # an option without a hash: the checks will say what is wrong with it
+            pass
+    given = {name: value for name, value in options.items() if value is not None}
+    plugin = front((*named.values(), out))
+    if plugin is not None:
+        return plugin.dispatch(what, a, b, out, given)
+    return compute(what, named, out, given, static)
+
+
+def _key(
+    what: str, a: Any, b: Any, outs: tuple[Any, ...], options: dict[str, Any]
+) -> tuple[tuple[Any, ...], list[Any]]:  # fmt: skip
+    """All that a call's launch depends on besides what a guard checks, and its tensors."""
+    key: list[Any] = [] if what == "matmul" else [what]
+    tensors, types = [a, b], CACHE.tensor_types
+    for name, value in options.items():
+        kind = type(value)
+        if kind in types:
+            tensors.append(value)
+            key += name, kind, value.data_ptr()
+        elif value is not None:
+            key += name, kind, value
+    key += a.data_ptr(), b.data_ptr()
+    for out in outs:
+        tensors.append(out)
+        key.append(out.data_ptr())
+    return tuple(key), tensors
+
+
+def _split(what: str, a: Any, b: Any, options: dict[str, Any]) -> tuple[dict[str, Any], tuple[Any, ...]]:
+    """The arrays of a call by name, and what else its launch depends on. Raises ArgumentTypeError for other names."""
     tensors: dict[str, Any] = {"a": a, "b": b}
     static: list[Any] = [what]
     for name, value in options.items():
@@ -182,49 +207,13 @@ def _with_options(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) 
             static.append(name)
         else:
             static.append((name, value))
-    key = tuple(static)
-    if len(key) == 1:
-        return _slowly(key, tensors, out, {})
-    try:
-        result = None if compiling else _LAUNCHES.again(key, tuple(tensors.values()), out, again)
-    except TypeError:  # an option that cannot be hashed: the checks will say what is wrong with it
-        result = None
-    if result is not None:
-        return result
-    return _slowly(key, tensors, out, {name: value for name, value in options.items() if value is not None})
-
-
-def _option_key(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> tuple[tuple[Any, ...], list[Any]]:
-    """All that a call's launch depends on beside what a guard checks, and its tensors, the output not among them."""
-    key: list[Any] = [what, a.data_ptr(), b.data_ptr(), None if out is None else out.data_ptr()]
-    tensors, types = [a, b], _LAUNCHES.tensor_types
-    for name, value in options.items():
-        kind = type(value)
-        if kind in types:
-            tensors.append(value)
-            key += name, kind, value.data_ptr()
-        elif value is not None:
-            key += name, kind, value
-    return tuple(key), tensors
+    return tensors, tuple(static)
 
 
 def _compiling() -> bool:
-    """Whether torch.compile is reading this: then there are no addresses to look up."""
+    """Whether torch.compile is reading this."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.compiler.is_compiling()
-
-
-def _slowly(static: tuple[Any, ...], tensors: dict[str, Any], out: Any, options: dict[str, Any]) -> Any:
-    """The whole way: kinds that are known at other addresses, frameworks, checks, choice, kernel."""
-    a, b, what = tensors["a"], tensors["b"], static[0]
-    if not options and not _compiling():
-        result = _LAUNCHES.again(static, (a, b), out)
-        if result is not None:
-            return result
-    plugin = front((*tensors.values(), out))
-    if plugin is not None:
-        return plugin.dispatch(what, a, b, out, options)
-    return compute(what, tensors, out, options, static)
 
 
 def compute(
@@ -252,7 +241,8 @@ def compute(
     request = read(a, b, {**options, "out": result}, what)
     outcome = run(request, result)
     if outcome.launches and static is not None and not vector:
-        _LAUNCHES.remember(static, tensors, outcome.result, outcome.launches)
+        named = {"c" if name == "residual" else name: tensor for name, tensor in tensors.items()}
+        CACHE.remember(static, named, {"out": outcome.result}, outcome.launches)
     if not vector:
         return outcome.result
     return out if out is not None else outcome.result[0]

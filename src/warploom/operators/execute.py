@@ -21,6 +21,7 @@ from ..runtime.arrays import ArrayView, view
 from ..runtime.bind import Shape
 from ..runtime.dispatch import Call
 from ..runtime.estimate import spoken
+from ..runtime.launch_template import Launched
 from ..settings import config as settings
 from . import reference
 from .kernel_cache import ready
@@ -46,28 +47,10 @@ from .views import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
-    from ..driver.launch import PreparedLaunch
     from ..runtime.program import ArraySpec, Program
 
 EMULATED_FLOPS, EMULATED_LAUNCH_S = 1e9, 0.005
 """What the emulator does in a second where a launch is long (emulator-speed.json), and what a launch costs."""
-
-
-@dataclass(frozen=True)
-class Launched:
-    """One launch on a GPU, with what is needed to launch it again on other memory.
-
-    Attributes:
-        program: what was launched.
-        launch: ready to be repeated.
-        arrays: for each array of the program, the call's argument it is a view of, by name; None for a buffer of ours.
-        views: the views.
-    """
-
-    program: Program
-    launch: PreparedLaunch
-    arrays: tuple[str | None, ...]
-    views: tuple[ArrayView, ...]
 
 
 @dataclass
@@ -208,7 +191,8 @@ class Hopper:
                 report.raise_on_findings()
             return
         prepared, _ = on_gpu.run(call, list(arrays), Shape(), self.stream)
-        self.launched.append(Launched(program, prepared, tuple(names), tuple(arrays)))
+        sources = tuple(spec.name for spec in program.arrays)
+        self.launched.append(Launched(program, prepared, sources, tuple(names), tuple(arrays)))
 
     def _operand(
         self, operand: ArrayView, name: str, major: str, copies: dict[tuple[str, int], ArrayView]

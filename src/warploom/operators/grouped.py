@@ -28,12 +28,12 @@ from ..runtime import on_cpu, on_gpu
 from ..runtime.arrays import ArrayView, view
 from ..runtime.bind import Shape
 from ..runtime.dispatch import Call
+from ..runtime.launch_template import Launched
 from ..runtime.machine import H200
 from ..runtime.program import Program
 from ..settings import config as settings
-from .execute import Launched
+from .calls import CACHE
 from .kernel_cache import kept
-from .launch_cache import launches
 from .request import BIAS_TYPES
 from .spec.gpu import EMULATED, check_gpu, gpu_of
 from .spec.problem import product_of
@@ -88,9 +88,9 @@ def grouped_matmul(
     tensors = {name: value for name, value in named.items() if value is not None}
     static = ("grouped", what, out_dtype, activation, config, *tensors)
     if out is not None:
-        found = launches().again(static, tuple(tensors.values()), out)
+        found = CACHE.again(static, tuple(tensors.values()), (out,))
         if found is not None:
-            return found
+            return out
     if isinstance(config, str):
         from ..kernels.hopper.names import large_config
 
@@ -115,7 +115,7 @@ def grouped_matmul(
     check_gpu(gpu, "grouped_matmul")
     launched = run(group, target, config or choose(group.rows, group.groups, group.n, gpu.sms))
     if launched is not None and out is not None:
-        launches().remember(static, tensors, result, [launched])
+        CACHE.remember(static, tensors, {"out": result}, [launched])
     return result
 
 
@@ -278,7 +278,8 @@ def run(group: Grouped, target: ArrayView, config: Config) -> Launched | None:
     if copied:
         return None
     names = {"A": "a", "B": "b", "Marks": "marks", "D": "out"}
-    return Launched(program, prepared, tuple(names.get(spec.name, spec.name) for spec in program.arrays), call.given)
+    sources = tuple(spec.name for spec in program.arrays)
+    return Launched(program, prepared, sources, tuple(names.get(name, name) for name in sources), call.given)
 
 
 def _emulate(call: Call, group: Grouped, config: Config) -> None:
