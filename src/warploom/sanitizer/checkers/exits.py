@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...emulator.machine.events import Observer
+from ...isa import effects
 from ..happens_before.access import Flight
 from ..report.findings import at
 from ..report.words import actor
@@ -48,33 +49,41 @@ class Exits(Observer):
             )
 
     def _of_cta(self, state: ClusterState, cta: Cta) -> None:
-        """Operations that use the shared memory of a CTA."""
+        """Operations of its threads, and copies from elsewhere whose bytes its barriers count."""
         known = 0
         for released in state.exits_of(cta.rank):
             known |= released.known
         for flight in state.flights:
-            parts, barrier = flight.starts.parts, flight.operation.barrier
-            if parts == "warp":
-                if flight.cta is cta and not flight.done & known:
-                    self._unfinished(flight, cta, UNDONE, "nobody in it has waited for it", WARNING)
-            elif flight.family and parts == "lane":
-                if flight.cta is cta and not flight.read & known:
-                    why = "has not waited until it has been read (wait_group.read)"
-                    self._unfinished(flight, cta, UNREAD, why)
-            elif barrier is not None and barrier[0] is cta and not flight.done & known:
-                self._unfinished(flight, cta, UNDONE, "nobody in it has waited for its bytes")
+            barrier = flight.operation.barrier
+            if barrier is not None:
+                if barrier[0] is cta and not flight.done & known:
+                    self._unfinished(flight, cta, UNDONE, "nobody in it has waited for its bytes")
+            elif flight.cta is not cta or flight.starts.parts == "warpgroup":
+                continue
+            elif _only_reads_shared(flight):
+                if not flight.read & known:
+                    self._unfinished(flight, cta, UNREAD, "has not waited until it has been read (wait_group.read)")
+            elif not flight.done & known:
+                severity = WARNING if flight.starts.parts == "warp" else None
+                self._unfinished(flight, cta, UNDONE, "nobody in it has waited for it", severity)
 
     def _unfinished(self, flight: Flight, cta: Cta, what: str, why: str, severity: str | None = None) -> None:
         if self.context.findings.seen("exit-with-pending-work", (flight.code,)):
             return
         self.context.findings.add(
             "exit-with-pending-work",
-            f"{cta.describe()} exits, its shared memory is {what} the copy {at(flight.code)}, and {why}",
+            f"{cta.describe()} exits, its memory is {what} the {_noun(flight)} {at(flight.code)}, and {why}",
             (flight.code,),
             cta,
             flight.warp,
             severity,
         )
+
+
+def _only_reads_shared(flight: Flight) -> bool:
+    """Whether the CTA's part in an operation is over when its sources have been read."""
+    own = [one for one in effects.accesses(flight.code.effects, effects.RUN) if one.space != "global"]
+    return bool(own) and all(one.how == effects.READS for one in own)
 
 
 def _noun(flight: Flight) -> str:

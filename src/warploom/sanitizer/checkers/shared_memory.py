@@ -15,6 +15,7 @@ from ...emulator.engines.boxes import SharedBox
 from ...emulator.engines.bulk import Bytes, Scattered
 from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine.events import Lanes, Observer
+from ...emulator.machine.mbarrier import MBarrier
 from ...isa import effects
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access, Flight, flights_of
 from ..happens_before.clocks import View
@@ -28,7 +29,6 @@ from ..shadow.storing import Storing
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation, Issuer
     from ...emulator.machine.frame import Frame
-    from ...emulator.machine.mbarrier import MBarrier
     from ..context import Context
 
 
@@ -208,11 +208,13 @@ class SharedMemory(Observer):
 
     def made(self, kind: str, what: MBarrier, by: Issuer) -> None:
         """The bytes of an mbarrier belong to it."""
-        self._note_barrier(what, record_of(what).access)
+        if isinstance(what, MBarrier):
+            self._note_barrier(what, record_of(what).access)
 
     def unmade(self, kind: str, what: MBarrier, by: Issuer) -> None:
         """They may be used for something else, and hold nothing."""
-        self._note_barrier(what, 0)
+        if isinstance(what, MBarrier):
+            self._note_barrier(what, 0)
 
     def _note_barrier(self, barrier: MBarrier, access: int) -> None:
         shadow = self.context.state(barrier.cta).shadows[barrier.cta.shared]
