@@ -15,8 +15,9 @@ from benchmarks import book
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "docs" / "ladder"
 CONTENTS = FOLDER / "README.md"
-CHAPTERS = sorted(path for path in FOLDER.glob("*.md") if path != CONTENTS)
-PAGES = [CONTENTS, *CHAPTERS]
+CHAPTERS = sorted(FOLDER.glob("[0-9]*.md"))
+ANSWERS = FOLDER / "answers.md"
+PAGES = [CONTENTS, *CHAPTERS, ANSWERS]
 MOST_BYTES = 1_500_000
 QUICK_COMMANDS = {"warploom ladder --emulate --rungs 8,9", "warploom explain 4096 4096 4096"}
 TIE = 0.015
@@ -74,6 +75,14 @@ def test_every_chapter_has_something_to_run_and_an_exercise(page: Path) -> None:
     text = page.read_text()
     assert "## In the emulator" in text and "## Exercise" in text
     assert "```sh\nwarploom" in text or "```python" in without_quotes(text)
+
+
+@pytest.mark.parametrize("page", CHAPTERS, ids=lambda page: page.stem)
+def test_every_exercise_has_an_answer_that_its_chapter_leads_to(page: Path) -> None:
+    head = page.read_text().splitlines()[0].removeprefix("# ")
+    assert f"## {head}\n" in ANSWERS.read_text()
+    anchor = re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-")
+    assert f"](answers.md#{anchor})" in page.read_text().splitlines()[-1]
 
 
 @each_page
