@@ -27,13 +27,19 @@ class SourceLocation:
 class WarploomError(Exception):
     """Base of all errors of the package.
 
+    Attributes:
+        code: stable name of the kind of error, in kebab case; `warploom rules CODE` explains it (`error_codes`).
+
     Args:
         what: one sentence, naming the thing and the rule it breaks.
         where: the place in the user's text, if known.
         expected, got: the two sides of a comparison, as short texts.
         consequence: what would have happened had it run.
         hint: what to do.
+        code: where the class has errors of several kinds.
     """
+
+    code = "error"
 
     def __init__(
         self,
@@ -44,8 +50,11 @@ class WarploomError(Exception):
         got: object = None,
         consequence: str | None = None,
         hint: str | None = None,
+        code: str | None = None,
     ) -> None:
         self.what = what
+        if code is not None:
+            self.code = code
         self.where = where
         self.expected = expected
         self.got = got
@@ -74,13 +83,19 @@ class WarploomError(Exception):
 class TraceError(WarploomError):
     """The Python text of a kernel asks for something that cannot become PTX."""
 
+    code = "trace"
+
 
 class PtxSyntaxError(WarploomError):
     """A PTX text cannot be parsed; `where` has its line and column."""
 
+    code = "ptx-syntax"
+
 
 class VerificationError(WarploomError):
     """An instruction, declaration or kernel breaks a rule of the PTX ISA or of its target."""
+
+    code = "verification"
 
 
 # -- calling a kernel --------------------------------------------------------------------------------------------
@@ -89,9 +104,13 @@ class VerificationError(WarploomError):
 class ArgumentError(WarploomError, ValueError):
     """An argument of a call has the wrong shape, stride, alignment, device or value. Nothing was launched."""
 
+    code = "argument"
+
 
 class ArgumentTypeError(WarploomError, TypeError):
     """An argument of a call has the wrong type or dtype. Nothing was launched."""
+
+    code = "argument-type"
 
 
 # -- the GPU machine ---------------------------------------------------------------------------------------------
@@ -100,17 +119,25 @@ class ArgumentTypeError(WarploomError, TypeError):
 class ToolchainError(WarploomError):
     """A tool (ptxas, nvdisasm) is missing or failed; its own message is shown."""
 
+    code = "toolchain"
+
 
 class CompilationError(ToolchainError):
     """ptxas refused a text, or its build has spills or serialised wgmmas that the kernel did not allow."""
+
+    code = "compilation"
 
 
 class DriverError(WarploomError):
     """The CUDA driver refused a call."""
 
+    code = "driver"
+
 
 class NoGpuError(DriverError):
     """There is no GPU or no driver here; the emulator would run the kernel."""
+
+    code = "no-gpu"
 
 
 class CompilerFallbackWarning(UserWarning):
@@ -140,6 +167,7 @@ class EmulationError(WarploomError):
     of a deadlock, where the threads wait that are nearest the cause.
     """
 
+    code = "emulation"
     findings: tuple[Any, ...] = ()
     location: SourceLocation | None = None
     replay: tuple[str, int] | None = None
@@ -150,22 +178,31 @@ class EmulationError(WarploomError):
 class OutOfBoundsError(EmulationError):
     """An access outside every buffer it could mean."""
 
+    code = "out-of-bounds"
+
 
 class MisalignedError(EmulationError):
     """An address that is not a multiple of the size of the access."""
+
+    code = "misaligned"
 
 
 class InvalidOperandError(EmulationError):
     """An operand value the instruction does not take: a descriptor, a barrier, a tensor map, a mask, a rank."""
 
+    code = "invalid-operand"
+
 
 class UnsupportedInstructionError(EmulationError):
     """The emulator does not know the instruction; it never guesses."""
+
+    code = "unsupported-instruction"
 
 
 class DeadlockError(EmulationError):
     """No thread can run, no copy is in flight, and not all have exited. `blocked` lists who waits for what."""
 
+    code = "deadlock"
     waits: tuple[Any, ...] = ()
     """`blocked` as values: who, reason, missing, came, location."""
 
@@ -181,6 +218,10 @@ class DeadlockError(EmulationError):
 class StepLimitError(EmulationError):
     """`max_steps` instructions were run and the kernel had not ended."""
 
+    code = "step-limit"
+
 
 class CostLimitError(EmulationError):
     """The estimated emulation time is above `config.emulator.limit_s`; nothing was run."""
+
+    code = "cost-limit"

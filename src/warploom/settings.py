@@ -156,11 +156,15 @@ class Config:
         current = self.settings
         known = {item.name for item in fields(Settings)}
         if unknown := sorted(set(changes) - known):
-            raise ArgumentError(f"there is no setting {unknown[0]!r}", expected=", ".join(sorted(known)))
+            raise ArgumentError(
+                f"there is no setting {unknown[0]!r}", expected=", ".join(sorted(known)), code="unknown-name"
+            )
         if isinstance(changes.get("emulator"), dict):
             known = {item.name for item in fields(EmulatorSettings)}
             if unknown := sorted(set(changes["emulator"]) - known):
-                raise ArgumentError(f"there is no setting emulator.{unknown[0]}", expected=", ".join(sorted(known)))
+                raise ArgumentError(
+                    f"there is no setting emulator.{unknown[0]}", expected=", ".join(sorted(known)), code="unknown-name"
+                )
             changes["emulator"] = replace(current.emulator, **changes["emulator"])
         for name in ("cache_dir", "dump_dir", "ptxas"):
             if isinstance(changes.get(name), str):

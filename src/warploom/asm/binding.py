@@ -101,6 +101,7 @@ def bind(
         expected=farthest.expected,
         got=farthest.got or instruction_text(instruction)[:200],
         hint=farthest.hint,
+        code="wrong-operands",
     )
 
 
@@ -114,16 +115,19 @@ def _refuse_opcode(instruction: Instruction) -> NoReturn:
         hint = f"the nearest known spelling is `{suggestion}`; {hint}"
     if not rows:
         what = f"`{instruction.opcode}` is no known instruction"
-        raise VerificationError(what, where=instruction.location, hint=hint)
+        raise VerificationError(what, where=instruction.location, hint=hint, code="unknown-instruction")
     slots = [slot for row in rows for slot in row.modifier_slots]
     for modifier in modifiers:
         if not any(slot.accepts(modifier) for slot in slots):
             what = f"`.{modifier}` is no modifier of `{base}`"
-            raise VerificationError(what, where=instruction.location, got=instruction.opcode, hint=hint)
+            raise VerificationError(
+                what, where=instruction.location, got=instruction.opcode, hint=hint, code="unknown-instruction"
+            )
     raise VerificationError(
         f"the modifiers of `{instruction.opcode}` do not go together, stand in the wrong order, or one is missing",
         where=instruction.location,
         hint=hint,
+        code="unknown-instruction",
     )
 
 

@@ -24,13 +24,18 @@ def target_of(module: Module, machine: str | None) -> tuple[Arch | None, list[Ve
     try:
         target = isa_arch.get(name)
     except ArgumentError as error:
-        return None, [VerificationError(f".target {name} is no known target", expected=_text(error.expected), got=name)]
+        return None, [
+            VerificationError(
+                f".target {name} is no known target", expected=_text(error.expected), got=name, code="target-lacks-it"
+            )
+        ]
     if module.version not in isa_arch.PTX_VERSIONS:
         found.append(
             VerificationError(
                 f"there is no PTX {version_text(module.version)}",
                 expected=f".version {isa_arch.KNOWN_VERSIONS}",
                 got=f".version {version_text(module.version)}",
+                code="target-lacks-it",
             )
         )
     elif module.version < target.ptx:
@@ -39,6 +44,7 @@ def target_of(module: Module, machine: str | None) -> tuple[Arch | None, list[Ve
                 f"PTX {version_text(module.version)} does not know the target {name}",
                 expected=f".version {version_text(target.ptx)} or later",
                 got=f".version {version_text(module.version)}",
+                code="target-lacks-it",
             )
         )
     return target, [*found, *_on(machine, name, target)]
@@ -51,11 +57,15 @@ def _on(machine: str | None, name: str, target: Arch) -> Iterator[VerificationEr
     try:
         runs = isa_arch.get(machine).supports(name)
     except ArgumentError as error:
-        yield VerificationError(f"{machine!r} is no known target", expected=_text(error.expected), got=machine)
+        yield VerificationError(
+            f"{machine!r} is no known target", expected=_text(error.expected), got=machine, code="target-lacks-it"
+        )
         return
     if not runs:
         only = "runs on that very chip only" if target.suffix == "a" else "does not run on an older chip"
-        yield VerificationError(f"a text for {name} cannot run on {machine}: it {only}", expected=machine, got=name)
+        yield VerificationError(
+            f"a text for {name} cannot run on {machine}: it {only}", expected=machine, got=name, code="target-lacks-it"
+        )
 
 
 def limits(module: Module, function: Function, target: Arch | None) -> Iterator[VerificationError]:
@@ -68,6 +78,7 @@ def limits(module: Module, function: Function, target: Arch | None) -> Iterator[
             yield VerificationError(
                 f"the kernel {function.name} asks for {math.prod(sizes)} threads in .{name}",
                 expected=f"at most {target.threads_per_cta}",
+                code="target-lacks-it",
             )
     for directive in function.directives:
         yield from _cluster_directive(module, function, directive, target)
@@ -77,6 +88,7 @@ def limits(module: Module, function: Function, target: Arch | None) -> Iterator[
         yield VerificationError(
             f"the kernel {function.name} declares {size} bytes of static shared memory",
             expected=f"at most {target.shared_static}; more must be dynamic (.extern .shared)",
+            code="target-lacks-it",
         )
 
 
@@ -87,16 +99,22 @@ def _cluster_directive(
     if first is None:
         return
     if target.number < 90:
-        yield VerificationError(f".{directive.name} of the kernel {function.name} needs sm_90, the target is {target}")
+        yield VerificationError(
+            f".{directive.name} of the kernel {function.name} needs sm_90, the target is {target}",
+            code="target-lacks-it",
+        )
     elif module.version < first:
         have = version_text(module.version)
-        yield VerificationError(f".{directive.name} needs PTX {version_text(first)}, the text says .version {have}")
+        yield VerificationError(
+            f".{directive.name} needs PTX {version_text(first)}, the text says .version {have}", code="target-lacks-it"
+        )
     elif directive.name == "reqnctapercluster":
         sizes = function.directive(directive.name) or ()
         if math.prod(sizes) > target.cluster_limit:
             yield VerificationError(
                 f"the kernel {function.name} asks for clusters of {math.prod(sizes)} CTAs",
                 expected=f"at most {target.cluster_limit} on {target}",
+                code="target-lacks-it",
             )
 
 

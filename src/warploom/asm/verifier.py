@@ -196,12 +196,13 @@ class _Verifier:
             if complaint is None:
                 self.found.append(error)
             else:
-                self._note(complaint[0], where=instruction.location, got=instruction.opcode, hint=complaint[1])
+                what, hint = complaint
+                self._note(what, where=instruction.location, got=instruction.opcode, hint=hint, code="target-lacks-it")
             return None
         complaint = self._row_complaint(bound.match, instruction.opcode)
         if complaint is not None:
             what, hint = complaint
-            self._note(what, where=instruction.location, got=instruction.opcode, hint=hint)
+            self._note(what, where=instruction.location, got=instruction.opcode, hint=hint, code="target-lacks-it")
         return bound
 
     def _rows(self, opcode: str) -> tuple[tuple[Match, ...], tuple[Match, ...]]:
@@ -236,6 +237,7 @@ class _Verifier:
             self._note(
                 f"the label {name!r} of {what} is not defined in this block or one around it",
                 where=where,
+                code="undeclared-name",
                 hint=f"did you mean {near[0]!r}?" if near else None,
             )
         elif meaning.kind != "label":
@@ -281,10 +283,11 @@ class _Verifier:
             return
         special = SPECIAL_REGISTERS[name]
         if self.target is not None and not self.target.supports(special.arch):
-            self._note(f"{name} needs {special.arch}, the target is {self.target}", where=where)
+            self._note(f"{name} needs {special.arch}, the target is {self.target}", where=where, code="target-lacks-it")
         elif self.module.version < special.ptx:
             have = version_text(self.module.version)
-            self._note(f"{name} needs PTX {version_text(special.ptx)}, the text says .version {have}", where=where)
+            what = f"{name} needs PTX {version_text(special.ptx)}, the text says .version {have}"
+            self._note(what, where=where, code="target-lacks-it")
 
     def _undeclared(self, name: str, scope: Scope, where: SourceLocation | None, what: str, type_: str = "") -> None:
         types = scope.types()
@@ -293,6 +296,7 @@ class _Verifier:
         self._note(
             f"{what}, {name!r}, is not declared",
             where=where,
+            code="undeclared-name",
             hint=f"did you mean {near[0]!r}?" if near else None,
         )
 

@@ -27,7 +27,9 @@ class Sentences(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] in RENAMED:
             now = RENAMED[args[0]]
-            raise ArgumentError(f"`warploom {args[0]}` has a new name", expected=now, got=f"warploom {args[0]}")
+            raise ArgumentError(
+                f"`warploom {args[0]}` has a new name", expected=now, got=f"warploom {args[0]}", code="renamed"
+            )
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:

@@ -54,8 +54,8 @@ def _say_next() -> None:
     command = _command()
     rows = [
         ("read it", "src/warploom/kernels/walkthrough.py"),
-        ("its PTX", f"{command} ptx {KERNEL}"),
-        ("its cost", f"{command} resources {KERNEL}"),
+        ("its PTX", f"{command} inspect ptx {KERNEL}"),
+        ("its cost", f"{command} inspect resources {KERNEL}"),
         ("this machine", f"{command} info"),
         ("your own kernel", f"README.md and examples/, then {command} check FILE.py"),
     ]

@@ -40,7 +40,9 @@ def ladder(
     if size is not None and size < 1:
         raise ArgumentError("the size of the product is positive", expected="--size 4096", got=size)
     if data not in operands.DATA:
-        raise ArgumentError(f"there is no data {data!r}", expected=", ".join(operands.DATA), got=repr(data))
+        raise ArgumentError(
+            f"there is no data {data!r}", expected=", ".join(operands.DATA), got=repr(data), code="unknown-name"
+        )
     evidence.check_place(out)
     evidence.check_place(plot, picture=True)
     on_gpu = library.available() and not emulate

@@ -80,12 +80,12 @@ def error_as_dict(error: WarploomError) -> dict[str, object]:
     shown: dict[str, object] = {name: str(part) for name, part in parts.items() if part is not None}
     if blocked := getattr(error, "blocked", ()):
         shown["blocked"] = list(blocked)
-    return {"kind": type(error).__name__, **shown}
+    return {"kind": type(error).__name__, "code": error.code, **shown}
 
 
 def say_error(error: WarploomError) -> None:
     """An error as a person meets it: kind and sentences, no traceback."""
-    console(stderr=True).print(f"warploom: {type(error).__name__}: {error}", markup=False, style="red")
+    console(stderr=True).print(f"warploom: {type(error).__name__}[{error.code}]: {error}", markup=False, style="red")
 
 
 def exit_code(error: WarploomError) -> int:

@@ -1,4 +1,4 @@
-"""`rules`: what the sanitizer checks, and for each rule why, what to do, and two small kernels."""
+"""`rules`: what the sanitizer checks, why, what to do, and two small kernels for each rule; and the error codes."""
 
 from __future__ import annotations
 
@@ -10,43 +10,19 @@ import typer
 from rich.text import Text
 
 from .. import errors
+from ..error_codes import CODES, Code
 from ..errors import ArgumentError
 from ..sanitizer.rules import RULES, Example, Rule
 from .output import SEVERITY_STYLE, console, say, say_json, table
 
 COVERAGE = "docs/sanitizer-coverage.md"
 """The page with the list of misuses that a rule's numbers are of."""
-ADVICE = {
-    "StepLimitError": (
-        "A loop never ends, or the kernel is only long. The error names the loop, and the warps that run in it; warps "
-        "that only wait are not counted, they end in a DeadlockError.",
-        "see what ends the loop: a counter that grows, a word another thread writes; else check with --max-steps N, "
-        "or config.emulator.max_steps",
-    ),
-    "DeadlockError": (
-        "All threads that are left wait, and nothing that is under way will wake one of them.",
-        "compare what each of them waits for with what has come so far: an arrival, bytes or a parity is missing",
-    ),
-    "CostLimitError": (
-        "One cluster was run as a sample, and the whole grid would take longer than config.emulator.limit_s.",
-        "use smaller arrays or a smaller grid, or raise config.emulator.limit_s",
-    ),
-    "OutOfBoundsError": (
-        "The address lies in no buffer of the launch: an index is too large, or a size of the launch is not the "
-        "kernel's.",
-        "guard the access with the size, and see that shapes and scalars of the launch belong together",
-    ),
-    "UnsupportedInstructionError": (
-        "The emulator does not guess what an instruction does; warploom info --unsupported lists those it lacks.",
-        "let another instruction do it, or check the rest of the kernel without it",
-    ),
-}
-"""Why an error that ends an emulation comes about, and what to do; of others, their own text says it."""
 
 
 def rules(
     rule: Annotated[
-        str, typer.Argument(metavar="[ID]", help="A rule's id, or its number in the coverage list (R1, M9).")
+        str,
+        typer.Argument(metavar="[CODE]", help="A rule's id or number (R1, M9), or an error code."),
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -54,8 +30,8 @@ def rules(
 
     Example: warploom rules generic-write-before-async-read
     """
-    if rule in _machine_errors():
-        _explain_error(rule, as_json)
+    if rule in CODES or rule in _CODE_OF_CLASS:
+        _explain_code(CODES[_CODE_OF_CLASS.get(rule, rule)], as_json)
         return
     chosen = find(rule) if rule else list(RULES.values())
     if as_json:
@@ -67,6 +43,8 @@ def rules(
             _explain(one)
     else:
         table((f"{one.id} ({one.severity})", one.title) for one in chosen)
+        say()
+        table(((code.id, code.title) for code in CODES.values()), "errors and other findings")
 
 
 def find(name: str) -> list[Rule]:
@@ -75,9 +53,11 @@ def find(name: str) -> list[Rule]:
         return [RULES[name]]
     found = [rule for rule in RULES.values() if name.upper() in rule.numbers.split(", ")]
     if not found:
-        near = difflib.get_close_matches(name, RULES, 1)
+        near = difflib.get_close_matches(name, [*RULES, *CODES], 1)
         hint = f"do you mean {near[0]}? " if near else ""
-        raise ArgumentError(f"there is no rule {name!r}", hint=hint + "`warploom rules` lists them all")
+        raise ArgumentError(
+            f"there is no rule {name!r}", hint=hint + "`warploom rules` lists them all", code="unknown-name"
+        )
     return found
 
 
@@ -125,21 +105,17 @@ def _lines(example: Example) -> list[str]:
     return [line.strip() for line in example.body.splitlines() if line.strip()]
 
 
-def _machine_errors() -> tuple[str, ...]:
-    """Names of errors that end an emulation, which a report shows in a rule's place."""
-    return tuple(
-        name
-        for name, kind in vars(errors).items()
-        if isinstance(kind, type) and issubclass(kind, errors.WarploomError) and kind is not errors.WarploomError
-    )
+_CODE_OF_CLASS = {
+    name: kind.code
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, errors.WarploomError) and kind.code in CODES
+}
+"""Reports name an error that ended an emulation by its class."""
 
 
-def _explain_error(name: str, as_json: bool) -> None:
-    what = " ".join((getattr(errors, name).__doc__ or "").split())
-    advice = dict(zip(("why", "fix"), ADVICE.get(name, ()), strict=False))
+def _explain_code(code: Code, as_json: bool) -> None:
     if as_json:
-        say_json([{"id": name, "severity": "error", "title": what, **advice}])
+        say_json([{**dataclasses.asdict(code), "severity": "error"}])
         return
-    say(f"error[{name}]: {what}")
-    table(advice.items())
-    say("  It is no rule of the sanitizer: the check ends with it, and its text has the place and the values.")
+    say(f"error[{code.id}]: {code.title}")
+    table([("why", code.why), ("fix", code.fix), ("raised as", code.error)])

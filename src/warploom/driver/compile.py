@@ -124,6 +124,7 @@ def refuse_if_slow(result: Build, name: str, entry: str | None = None) -> None:
                 got=f"{used.registers} registers per thread, {used.stack} bytes of stack",
                 consequence="the kernel runs from local memory, many times slower",
                 hint="use a smaller tile or more threads, raise .maxnreg, or say allow_spills=True",
+                code="spills",
             )
         if used.serialisation_notes:
             raise CompilationError(
@@ -132,6 +133,7 @@ def refuse_if_slow(result: Build, name: str, entry: str | None = None) -> None:
                 got="; ".join(used.serialisation_notes),
                 consequence="each wgmma waits for the one before it and the tensor cores idle",
                 hint="leave accumulators alone between commit and wait, or say allow_spills=True",
+                code="serialised-wgmma",
             )
 
 

@@ -103,7 +103,9 @@ class Library:
     def device(self, index: int) -> Device:
         """Properties of a GPU."""
         if not 0 <= index < self.device_count:
-            raise ArgumentError(f"there is no GPU {index}", expected=f"0 to {self.device_count - 1}", got=index)
+            raise ArgumentError(
+                f"there is no GPU {index}", expected=f"0 to {self.device_count - 1}", got=index, code="unknown-name"
+            )
         handle = self.call("cuDeviceGet", index)
         attributes = self.cuda.CUdevice_attribute
 

@@ -85,7 +85,7 @@ def plan(
     for name in wanted:
         timing.check_protocol(name)
     if data not in DATA:
-        raise ArgumentError(f"there is no data {data!r}", expected=", ".join(DATA), got=repr(data))
+        raise ArgumentError(f"there is no data {data!r}", expected=", ".join(DATA), got=repr(data), code="unknown-name")
     if launch not in ("", "graph", "stream"):
         raise ArgumentError("calls are launched by a stream or by graph replays", expected="graph, stream", got=launch)
     if not seconds > 0:

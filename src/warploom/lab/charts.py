@@ -16,6 +16,8 @@ COLOURS = ("#0b6e4f", "#b8b8b8", "#8a8a8a", "#5f7fa6", "#c98b3b", "#7d5a8c", "#a
 class ChartError(WarploomError):
     """A picture was asked for and cannot be drawn."""
 
+    code = "chart"
+
 
 def pyplot() -> Any:
     """matplotlib.pyplot without a screen. Raises ChartError where matplotlib is missing."""

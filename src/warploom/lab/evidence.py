@@ -130,7 +130,9 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ArgumentError(f"the file cannot be written: {error.strerror or error}", got=str(path)) from None
+        raise ArgumentError(
+            f"the file cannot be written: {error.strerror or error}", got=str(path), code="file"
+        ) from None
 
 
 _SAME = ("m", "n", "k", "dtype", "out", "kind", "scales", "rows", "layout", "provider", "kernel", "config", "protocol",
@@ -143,7 +145,7 @@ def read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise ArgumentError(f"the evidence file cannot be read: {error}", got=str(path)) from None
+        raise ArgumentError(f"the evidence file cannot be read: {error}", got=str(path), code="file") from None
     if not isinstance(found, dict) or not isinstance(found.get("rows"), list) or "suite" not in found:
         raise ArgumentError("this is no evidence file", expected='an object with "suite" and "rows"', got=str(path))
     return found

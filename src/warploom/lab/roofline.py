@@ -52,7 +52,9 @@ class Roofline:
     def of(cls, machine: str = "H200", dtype: str = "bf16", clock: float | None = None) -> Roofline:
         """The roofs of a known GPU; clock in Hz, its highest by default. Raises ArgumentError for an unknown one."""
         if machine not in SMS:
-            raise ArgumentError(f"nothing is known of a {machine!r}", expected=", ".join(SMS), got=repr(machine))
+            raise ArgumentError(
+                f"nothing is known of a {machine!r}", expected=", ".join(SMS), got=repr(machine), code="unknown-name"
+            )
         rates = FLOP_PER_CLOCK[ARCH[machine]]
         if dtype not in rates:
             raise ArgumentError(f"{machine} has no tensor core for {dtype}", expected=", ".join(rates), got=dtype)

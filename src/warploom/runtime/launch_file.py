@@ -159,7 +159,7 @@ def read(path: Path) -> LaunchFile:
         document = tomllib.loads(path.read_text())
     except OSError as error:
         raise ArgumentError(
-            f"the launch description cannot be read: {error.strerror or error}", got=str(path)
+            f"the launch description cannot be read: {error.strerror or error}", got=str(path), code="file"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ArgumentError(f"the launch description is no TOML: {error}", where=str(path)) from None
@@ -237,7 +237,7 @@ def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int) -> np.
     if isinstance(fill, (int, float)) and not isinstance(fill, bool):
         values = np.full(shape, fill)
     elif fill not in FILLS:
-        raise ArgumentError("unknown fill", expected=f"{', '.join(FILLS)} or a number", got=fill)
+        raise ArgumentError("unknown fill", expected=f"{', '.join(FILLS)} or a number", got=fill, code="unknown-name")
     elif fill == "nan":
         if not dtype.is_float:
             raise ArgumentError("integers have no NaN", expected=", ".join(FILLS[:-1]), got=f"{fill} for {dtype}")

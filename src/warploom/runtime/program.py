@@ -305,7 +305,9 @@ def read_text(path: Path) -> str:
             )  # fmt: skip
         raw = path.read_bytes()
     except OSError as error:
-        raise ArgumentError(f"the PTX file cannot be read: {error.strerror or error}", got=str(path)) from None
+        raise ArgumentError(
+            f"the PTX file cannot be read: {error.strerror or error}", got=str(path), code="file"
+        ) from None
     for magic, kind in _MAGIC.items():
         if raw.startswith(magic):
             raise ArgumentError(

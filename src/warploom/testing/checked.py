@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from .. import asm
@@ -15,6 +13,7 @@ from ..emulator.schedule.exhaustive import Interleavings
 from ..errors import EmulationError, PtxSyntaxError, VerificationError, WarploomError
 from ..runtime import Program, emulate, launch_file
 from ..sanitizer.report.rendering import Sources, as_text, render
+from .wrong_result import wrong_result
 
 ERROR = "error"
 STATIC_ONLY = "static only: no launch given"
@@ -148,18 +147,8 @@ def check_emulated(
         try:
             check(*report.outputs)
         except AssertionError as error:
-            findings.insert(0, _wrong_result(error))
+            findings.insert(0, wrong_result(error))
     return Checked(
         program.title, "emulated", findings, report.counters.as_dict(), dict(report.launch), report.seconds,
         schedule=report.schedule, seed=report.seed, explored=report.explored, interleavings=report.interleavings,
     )  # fmt: skip
-
-
-def _wrong_result(error: AssertionError) -> Finding:
-    from ..errors import SourceLocation
-
-    message = "the result is not what the example expects: " + (str(error).strip() or "an assertion failed")
-    # Behind the caller's frame: the example's own line, whatever it called to assert.
-    frames = traceback.extract_tb(error.__traceback__)[1:2]
-    places = tuple(SourceLocation(Path(at.filename).name, at.lineno or 0) for at in frames)
-    return Finding("wrong-result", message, ERROR, places, summary=message.splitlines()[0])

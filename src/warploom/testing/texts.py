@@ -57,7 +57,7 @@ def texts_in(folder: Path) -> list[Path]:
     if not found:
         python = any(path.is_file() for path in folder.rglob("*.py"))
         raise ArgumentError(
-            "there is no PTX text in this folder", expected="files whose names end in .ptx", got=folder,
+            "there is no PTX text in this folder", expected="files whose names end in .ptx", got=folder, code="file",
             hint="Python files are checked where they are named, as in warploom check FILE.py" if python else None,
         )  # fmt: skip
     return found

@@ -68,6 +68,7 @@ class CudaTimer:
                         f"a kernel that is timed has not ended after {self._limit_s:g} s",
                         consequence="it runs on; this process cannot use the GPU until it is ended",
                         hint="check the kernel with `warploom check`, or allow it more with limit_s=",
+                        code="gpu-hang",
                     )
                 time.sleep(1e-4)
         self._driver.call("cuEventSynchronize", event, doing="waiting for a timed kernel")

@@ -69,7 +69,9 @@ class Timer(Protocol):
 def check_protocol(name: str) -> None:
     """Raise ArgumentError unless a protocol has that name."""
     if name not in PROTOCOLS:
-        raise ArgumentError(f"there is no protocol {name!r}", expected=", ".join(PROTOCOLS), got=repr(name))
+        raise ArgumentError(
+            f"there is no protocol {name!r}", expected=", ".join(PROTOCOLS), got=repr(name), code="unknown-name"
+        )
 
 
 def _nothing(name: str, counting: bool) -> None:

@@ -106,7 +106,9 @@ def time_kernel(
     """Time `kernel(*args, out=out, **scalars)`; see `Kernel.time`. gpu: for tests."""
     check_protocol(protocol)
     if launch not in ("", *LAUNCHES):
-        raise ArgumentError("unknown way to launch", expected=", ".join(LAUNCHES), got=repr(launch))
+        raise ArgumentError(
+            "unknown way to launch", expected=", ".join(LAUNCHES), got=repr(launch), code="unknown-name"
+        )
     if not seconds > 0:
         raise ArgumentError("a timing takes time", expected="seconds > 0", got=seconds)
     others = _named(against)

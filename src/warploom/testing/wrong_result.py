@@ -1,0 +1,197 @@
+"""The finding `wrong-result`: which elements of a result are wrong, in which pattern, and what that suggests.
+
+An example's check raises AssertionError. If it was raised by numpy.testing or torch.testing, the arrays it compared are
+taken from there and compared again: by element, and by tile for the usual tile sizes.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..emulator.diagnosis.report import Finding
+from ..errors import SourceLocation
+
+RULE = "wrong-result"
+TILES = (256, 128, 64, 32, 16, 8)
+"""Tile extents that are tried, largest first."""
+SHOWN_TILES = 4
+TOLERANCES = {"assert_allclose": 1e-7, "assert_array_equal": 0.0, "assert_close": 1e-2}
+"""Functions of numpy.testing and torch.testing, and the relative tolerance where a call names none."""
+MOSTLY = 0.5
+"""A tile counts as wrong if more than this share of it is."""
+
+
+def wrong_result(error: AssertionError) -> Finding:
+    """The finding for an example whose check failed."""
+    # Behind the caller's frame: the example's own line, whatever it called to assert.
+    frames = traceback.extract_tb(error.__traceback__)[1:2]
+    places = tuple(SourceLocation(Path(at.filename).name, at.lineno or 0) for at in frames)
+    told = " ".join(str(error).split())[:300]
+    compared = _compared(error)
+    if compared is None or not compared.wrong.any():
+        message = f"the result is not what the example expects: {told or 'an assertion failed'}"
+        return Finding(RULE, message, "error", places, summary=message, fix="see `warploom rules wrong-result`")
+    summary, notes = compared.count(), tuple(compared.notes())
+    message = "\n".join([summary, *(f"  {label}  {text}" for label, text in notes)])
+    return Finding(
+        RULE, message, "error", places, summary=summary, fix="see `warploom rules wrong-result`", notes=notes
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A result beside what was expected: f64 arrays of one shape, and where they differ too much."""
+
+    got: np.ndarray
+    expected: np.ndarray
+    wrong: np.ndarray
+
+    def count(self) -> str:
+        """How many elements are wrong."""
+        share = self.wrong.mean()
+        return f"{int(self.wrong.sum())} of {self.wrong.size} elements of the result are wrong ({share:.1%})"
+
+    def notes(self) -> Iterator[tuple[str, str]]:
+        """First wrong element, largest difference, pattern, likely causes."""
+        first = tuple(int(at) for at in np.argwhere(self.wrong)[0])
+        yield "first", f"[{', '.join(map(str, first))}]"
+        yield "expected", f"{self.expected[first]:g}"
+        yield "got", f"{self.got[first]:g}"
+        with np.errstate(invalid="ignore"):
+            most = np.nanmax(np.where(self.wrong, np.abs(self.got - self.expected), 0.0), initial=0.0)
+        yield "largest difference", f"{most:g}"
+        yield "where", self.pattern()
+        yield from (("likely cause", cause) for cause in self.causes())
+
+    def pattern(self) -> str:
+        """The smallest box around the wrong elements, and which whole tiles are wrong."""
+        corners = np.argwhere(self.wrong)
+        low, high = corners.min(0), corners.max(0) + 1
+        box = ", ".join(f"{a}:{b}" for a, b in zip(low, high, strict=True))
+        words = f"[{box}] of {' x '.join(map(str, self.wrong.shape))}"
+        size = self.tile()
+        if size is None:
+            return words
+        shares = _shares(self.wrong, size)
+        tiles = [tuple(map(int, at)) for at in np.argwhere(shares > MOSTLY)]
+        listed = ", ".join(f"({', '.join(map(str, at))})" for at in tiles[:SHOWN_TILES])
+        more = ", …" if len(tiles) > SHOWN_TILES else ""
+        return f"{words}: {len(tiles)} of {shares.size} tiles of {' x '.join(map(str, size))}: {listed}{more}"
+
+    def tile(self) -> tuple[int, ...] | None:
+        """The largest tile extents at which each tile is right or mostly wrong, and some are right."""
+        if self.wrong.ndim not in (1, 2) or self.wrong.all():
+            return None
+        for size in _tile_sizes(self.wrong.shape):
+            shares = _shares(self.wrong, size)
+            if (shares == 0).any() and ((shares == 0) | (shares > MOSTLY)).all():
+                return size
+        return None
+
+    def causes(self) -> Iterator[str]:
+        """What the wrong values look like, most telling first."""
+        got, expected = self.got[self.wrong], self.expected[self.wrong]
+        if np.isnan(got).all():
+            yield "all wrong elements are NaN: memory or a register was read before it was written (poison)"
+            return
+        if not got.any():
+            yield "all wrong elements are 0: they were never stored, or the loop that sums them never ran"
+            return
+        if self.got.ndim == 2 and self.got.shape[0] == self.got.shape[1] and _close(self.got, self.expected.T):
+            yield "the result is the transpose of what is expected: rows and columns are exchanged in a coordinate"
+            return
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = got / expected
+        finite = ratio[np.isfinite(ratio)]
+        if finite.size > 1 and finite.std() < 1e-3 * abs(finite.mean()) and abs(finite.mean() - 1) > 1e-3:
+            yield f"wrong elements are {finite.mean():.3g} times what is expected: the bounds of the k loop, or a scale"
+        size = self.tile()
+        if size is not None:
+            yield from self._exchanged(size)
+        elif self.got.ndim == 2 and np.allclose(np.sort(got), np.sort(expected), rtol=1e-2, atol=1e-5):
+            yield "the right values stand in other places: a swizzle, a fragment's layout, or a coordinate"
+        if self._only_at_the_edge():
+            yield "only the last rows or columns are wrong: a size that the tile does not divide, without a guard"
+
+    def _exchanged(self, size: tuple[int, ...]) -> Iterator[str]:
+        """Wrong tiles that hold what belongs into another, or their own values in another order."""
+        wrong = [tuple(map(int, at)) for at in np.argwhere(_shares(self.wrong, size) > MOSTLY)]
+        for at in wrong[:SHOWN_TILES]:
+            mine = _part(self.got, at, size)
+            for other in wrong:
+                theirs = _part(self.expected, other, size)
+                if other != at and mine.shape == theirs.shape and _close(mine, theirs):
+                    yield f"tile {at} holds what belongs into tile {other}: the coordinates of the grid"
+                    return
+            own = _part(self.expected, at, size)
+            if np.allclose(np.sort(mine, axis=None), np.sort(own, axis=None), rtol=1e-2, atol=1e-5):
+                yield f"tile {at} has the right values in other places: a swizzle, a fragment's layout, or a transpose"
+                return
+
+    def _only_at_the_edge(self) -> bool:
+        """Whether the wrong elements fill the end of one dimension and are less than half of it."""
+        for axis in range(self.wrong.ndim):
+            others = tuple(other for other in range(self.wrong.ndim) if other != axis)
+            lines = np.asarray(self.wrong.any(axis=others))
+            first = int(np.argmax(lines))
+            if lines[first:].all() and first > lines.size // 2:
+                return True
+        return False
+
+
+def _close(a: np.ndarray, b: np.ndarray) -> bool:
+    return bool(np.allclose(a, b, rtol=1e-2, atol=1e-5))
+
+
+def _tile_sizes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Tile extents that are smaller than the result in some dimension, larger tiles first."""
+    if len(shape) == 1:
+        yield from ((size,) for size in TILES if size < shape[0])
+        return
+    pairs = [(rows, columns) for rows in TILES for columns in TILES if rows <= shape[0] and columns <= shape[1]]
+    for rows, columns in sorted(pairs, key=lambda pair: -pair[0] * pair[1]):
+        if (rows, columns) != shape:
+            yield rows, columns
+
+
+def _shares(wrong: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """The share of wrong elements in each tile; tiles at the edge are cut."""
+    counts, sizes = wrong.astype(np.float64), np.ones(wrong.shape)
+    for axis, extent in enumerate(size):
+        starts = np.arange(0, wrong.shape[axis], extent)
+        counts, sizes = np.add.reduceat(counts, starts, axis), np.add.reduceat(sizes, starts, axis)
+    return counts / sizes
+
+
+def _part(values: np.ndarray, at: tuple[int, ...], size: tuple[int, ...]) -> np.ndarray:
+    return values[tuple(slice(index * extent, (index + 1) * extent) for index, extent in zip(at, size, strict=True))]
+
+
+def _compared(error: AssertionError) -> Comparison | None:
+    """The arrays that numpy.testing or torch.testing compared when it raised; None for another assertion."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_name not in TOLERANCES:
+        trace = trace.tb_next
+    if trace is None:
+        return None
+    values, usual = trace.tb_frame.f_locals, TOLERANCES[trace.tb_frame.f_code.co_name]
+    sides = [values[name] for name in ("actual", "desired", "expected", "x", "y") if name in values][:2]
+    rtol, atol = (values.get(name) for name in ("rtol", "atol"))
+    try:
+        got, expected = np.broadcast_arrays(*map(_plain, sides))
+        same = np.isclose(got, expected, usual if rtol is None else rtol, atol or 0.0, equal_nan=True)
+        return Comparison(got, expected, np.logical_not(same)) if got.ndim else None
+    except (TypeError, ValueError):  # shapes or types that cannot be compared: the assertion's text says so
+        return None
+
+
+def _plain(value: Any) -> np.ndarray:
+    """An array as f64 in CPU memory."""
+    value = value.detach().cpu().double().numpy() if hasattr(value, "detach") else value
+    return np.asarray(value).astype(np.float64)
