@@ -52,7 +52,7 @@ CODES: dict[str, Code] = dict([
           "store it to an output: `ptx.store(ptx.addr(c + offset), value)`"),
     _code("array-indexed", "TraceError", "an array argument of a kernel is indexed",
           "A, B, C stand for arrays in global memory that are reached by loads and stores of addresses.",
-          "`p = ptx.global_ptrs(Y)`, then `ptx.store(ptx.addr(p + offset), value)`; tiles are copied by TMA"),
+          "`(p,) = ptx.global_ptrs(Y)`, then `ptx.store(ptx.addr(p + offset), value)`; tiles are copied by TMA"),
     _code("host-function", "TraceError", "a function of the host is applied to a register",
           "NumPy and math compute at once, on numbers that exist; a register has its value when the kernel runs.",
           "use the instruction: ptx.inst.lg2.approx.f32, ex2, sqrt, sin, …"),

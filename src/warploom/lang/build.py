@@ -67,8 +67,10 @@ def _run(kernel: Kernel, trace: Trace) -> list[Any]:
             for name, spec in zip(kernel.names, specs, strict=True)
         ]
         try:
-            kernel.run(handles)
+            returned = kernel.run(handles)
             trace.check_closed()
+            trace.check_entered()
+            _check_returned(kernel, returned)
         except WarploomError as error:
             if error.where is None:
                 error.where = _user_line(trace, error.__traceback__)
@@ -89,6 +91,19 @@ def _user_line(trace: Trace, traceback: TracebackType | None) -> SourceLocation 
             found = SourceLocation(name, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found
+
+
+def _check_returned(kernel: Kernel, value: object) -> None:
+    """A kernel gives nothing back; a lambda's value is that of its expression and no statement of intent."""
+    if value is not None and kernel.function.__name__ != "<lambda>":
+        raise TraceError(
+            f"the kernel {kernel.name} returns a value",
+            where=kernel.location,
+            got=repr(value),
+            consequence="the value would be lost: what a kernel computes goes to memory",
+            hint="store it to an output: ptx.store(ptx.addr(pointer + offset), value)",
+            code="value-returned",
+        )
 
 
 def _check_outputs(kernel: Kernel, trace: Trace) -> None:

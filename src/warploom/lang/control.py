@@ -13,22 +13,47 @@ they are refused when the block starts, otherwise when a loop turns out to be le
 
 from __future__ import annotations
 
-import ast
-import builtins
-import linecache
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import lru_cache
+from functools import update_wrapper
 from types import FrameType
+from typing import Generic, NoReturn, ParamSpec, TypeVar
 
 from ..asm import nodes
 from ..errors import SourceLocation, TraceError
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from . import source
 from .emit import issue
 from .predicate import Predicate
 from .trace import Scope, Trace
 from .values import Register, new
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Construct(Generic[P, R]):
+    """A function of control flow. `with ptx.else_:`, without a call, is told what it lacks."""
+
+    def __init__(self, function: Callable[P, R]) -> None:
+        update_wrapper(self, function)
+        self._function = function
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> R:
+        return self._function(*args, **options)
+
+    def __enter__(self) -> NoReturn:
+        name = f"ptx.{self._function.__name__}"
+        raise Trace.current().error(
+            f"`with {name}:` names the function and does not call it",
+            hint=f"with {name}(...):",
+            code="block-without-call",
+        )
+
+    def __exit__(self, *_: object) -> None:
+        raise AssertionError("__enter__ raises")
+
 
 # -- branches ------------------------------------------------------------------------------------------------------
 
@@ -61,14 +86,17 @@ class _Branch:
 
 
 @contextmanager
-def _arm(trace: Trace, branch: _Branch, condition: Predicate | None, kind: str) -> Iterator[None]:
+def _arm(trace: Trace, branch: _Branch, condition: Predicate | None, token: object) -> Iterator[None]:
     """One arm of a chain; leaves its labels at the end of the statements, where `else_` finds and replaces them."""
-    scope = trace.open(Scope(kind, trace.location()))
+    del trace.called[token]
+    watch = source.Watch(trace, loop=False)
+    scope = trace.open(Scope("branch", trace.location()))
     skip = ""
     if condition is not None:
         skip = branch.next_skip()
         trace.branch(skip, nodes.Guard(condition.name, negated=True))
     yield
+    watch.check()
     trace.close(scope)
     branch.tail = []
     if skip:
@@ -80,6 +108,7 @@ def _arm(trace: Trace, branch: _Branch, condition: Predicate | None, kind: str) 
 
 def _reopen(trace: Trace, what: str) -> _Branch:
     """The chain whose last arm ends exactly here; its labels are taken back and the arm jumps to the end."""
+    trace.check_entered(before=what)
     branch: _Branch | None = trace.memo.get("branch")
     statements = trace.statements
     tail = branch.tail if branch is not None else []
@@ -95,13 +124,15 @@ def _reopen(trace: Trace, what: str) -> _Branch:
     return branch
 
 
+@Construct
 def if_(condition: Predicate) -> AbstractContextManager[None]:
     """Run the block in the threads whose predicate is true: `with ptx.if_(x == 0): ...` (one guarded bra)."""
     trace = Trace.current()
-    _refuse_python_jumps(trace)
-    return _arm(trace, _Branch(trace), _condition(trace, condition, "ptx.if_"), "branch")
+    token = _begin(trace, "ptx.if_(...)")
+    return _arm(trace, _Branch(trace), _condition(trace, condition, "ptx.if_"), token)
 
 
+@Construct
 def elif_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
     """The next arm of an `if_`: `with ptx.elif_(lambda: x == 1): ...`.
 
@@ -112,16 +143,17 @@ def elif_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
         raise trace.error(
             "ptx.elif_ takes a function that gives the predicate", got=repr(condition), hint="ptx.elif_(lambda: x == 1)"
         )
-    _refuse_python_jumps(trace)
+    token = _begin(trace, "ptx.elif_(...)")
     branch = _reopen(trace, "elif_")
-    return _arm(trace, branch, _condition(trace, condition(), "ptx.elif_"), "branch")
+    return _arm(trace, branch, _condition(trace, condition(), "ptx.elif_"), token)
 
 
+@Construct
 def else_() -> AbstractContextManager[None]:
     """The other arm of the `if_` (or `elif_`) whose block ends right before it."""
     trace = Trace.current()
-    _refuse_python_jumps(trace)
-    return _arm(trace, _reopen(trace, "else_"), None, "branch")
+    token = _begin(trace, "ptx.else_()")
+    return _arm(trace, _reopen(trace, "else_"), None, token)
 
 
 def select(condition: Predicate, a: Register | int | float, b: Register | int | float) -> Register:
@@ -164,8 +196,8 @@ def range(  # noqa: A001 - the name an author expects
     trace = Trace.current()
     if stop is None:
         start, stop = 0, start
-    _refuse_python_jumps(trace)
-    return _range(trace, start, stop, step, _index_type(trace, start, stop, step, dtype), unroll)
+    token = _begin(trace, "ptx.range(...)")
+    return _range(trace, start, stop, step, _index_type(trace, start, stop, step, dtype), unroll, token)
 
 
 def _index_type(trace: Trace, start: object, stop: object, step: object, dtype: DType | None) -> DType:
@@ -190,8 +222,11 @@ def _index_type(trace: Trace, start: object, stop: object, step: object, dtype: 
 
 
 def _range(
-    trace: Trace, start: Register | int, stop: Register | int, step: Register | int, dtype: DType, unroll: bool
-) -> Iterator[Register]:
+    trace: Trace, start: Register | int, stop: Register | int, step: Register | int, dtype: DType, unroll: bool,
+    token: object,
+) -> Iterator[Register]:  # fmt: skip
+    del trace.called[token]
+    watch = source.Watch(trace, loop=True)
     head, advance, end = trace.new_labels("for", "", "_next", "_end")
     scope = trace.open(Scope("loop", trace.location(), end, advance))
     bounds = [_fixed(trace, value, dtype) for value in (stop, step)]
@@ -203,6 +238,7 @@ def _range(
     done = index <= bounds[0] if down else index >= bounds[0]
     trace.branch(end, nodes.Guard(done.name))
     yield index
+    watch.check()
     trace.close(scope)
     trace.place(advance)
     issue(f"add.{dtype}", index, index, bounds[1], trace=trace)
@@ -217,8 +253,8 @@ def _fixed(trace: Trace, value: Register | int, dtype: DType) -> Register | int:
     return new(trace, dtype, value)
 
 
-@contextmanager
-def while_(condition: Callable[[], Predicate]) -> Iterator[None]:
+@Construct
+def while_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
     """Repeat the block while `condition()` holds, tested before each round: `with ptx.while_(lambda: x < n): ...`."""
     trace = Trace.current()
     if not callable(condition):
@@ -227,20 +263,27 @@ def while_(condition: Callable[[], Predicate]) -> Iterator[None]:
             got=repr(condition),
             hint="ptx.while_(lambda: x < n)",
         )
-    _refuse_python_jumps(trace)
+    return _while(trace, condition, _begin(trace, "ptx.while_(...)"))
+
+
+@contextmanager
+def _while(trace: Trace, condition: Callable[[], Predicate], token: object) -> Iterator[None]:
+    del trace.called[token]
+    watch = source.Watch(trace, loop=True)
     head, end = trace.new_labels("while", "", "_end")
     scope = trace.open(Scope("loop", trace.location(), end, head))
     trace.place(head)
     test = _condition(trace, condition(), "ptx.while_")
     trace.branch(end, nodes.Guard(test.name, negated=True))
     yield
+    watch.check()
     trace.close(scope)
     trace.branch(head)
     trace.place(end)
 
 
-@contextmanager
-def do_while(condition: Callable[[], Predicate]) -> Iterator[None]:
+@Construct
+def do_while(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
     """Run the block, and repeat it while `condition()` holds, tested after each round.
 
     For a block that always runs at least once: the way in has no branch, so that ptxas can follow wgmma groups that
@@ -253,11 +296,18 @@ def do_while(condition: Callable[[], Predicate]) -> Iterator[None]:
             got=repr(condition),
             hint="ptx.do_while(lambda: x < n)",
         )
-    _refuse_python_jumps(trace)
+    return _do_while(trace, condition, _begin(trace, "ptx.do_while(...)"))
+
+
+@contextmanager
+def _do_while(trace: Trace, condition: Callable[[], Predicate], token: object) -> Iterator[None]:
+    del trace.called[token]
+    watch = source.Watch(trace, loop=True)
     head, advance, end = trace.new_labels("do", "", "_next", "_end")
     scope = trace.open(Scope("loop", trace.location(), end, advance))
     trace.place(head)
     yield
+    watch.check()
     trace.close(scope)
     trace.place(advance)
     test = _condition(trace, condition(), "ptx.do_while")
@@ -282,58 +332,24 @@ def _jump(what: str, pred: Predicate | None) -> None:
     trace.branch(loop.break_label if what == "break_" else loop.continue_label, guard)
 
 
-# -- Python's own jumps ----------------------------------------------------------------------------------------------
+# -- the author's source ---------------------------------------------------------------------------------------------
 
 
-def _refuse_python_jumps(trace: Trace) -> None:
+def _begin(trace: Trace, what: str) -> object:
+    """Note that a construct is called, to be entered by `with` or `for`; refuse Python's jumps out of its block."""
     frame: FrameType | None = trace.location.frame()
-    if frame is None:
-        return
-    found = _python_jump(frame.f_code.co_filename, frame.f_lineno)
+    found = source.python_jump(frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
     if found is not None:
         word, line = found
         location = trace.location()
         raise TraceError(
             f"Python's `{word}` inside a traced block",
-            where=SourceLocation(location.file if location else frame.f_code.co_filename, line),
+            where=SourceLocation(location.file if location else "", line),
             consequence="the block is traced once: Python would drop what follows from the PTX, for all threads",
             hint="return behind the block; threads end with ptx.inst.exit()"
             if word == "return"
             else f"use ptx.{word}_()",
         )
-
-
-@lru_cache(maxsize=64)
-def _loops(filename: str) -> dict[int, ast.stmt]:
-    """The for and with statements of a file by the lines of their heads; {} where the source cannot be read."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(filename)))
-    except (SyntaxError, ValueError):
-        return {}
-    loops: dict[int, ast.stmt] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.For, ast.With)):
-            head_end = node.body[0].lineno - 1
-            for line in builtins.range(node.lineno, max(head_end, node.lineno) + 1):
-                loops.setdefault(line, node)
-    return loops
-
-
-@lru_cache(maxsize=4096)
-def _python_jump(filename: str, line: int) -> tuple[str, int] | None:
-    """The first break, continue or return that leaves the traced block whose head is on this line."""
-    loop = _loops(filename).get(line)
-    if loop is None or not isinstance(loop, (ast.For, ast.With)):
-        return None
-    pending: list[tuple[ast.AST, bool]] = [(item, True) for item in loop.body]
-    while pending:
-        node, own = pending.pop(0)
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
-            continue
-        if isinstance(node, ast.Return):
-            return "return", node.lineno
-        if own and isinstance(node, (ast.Break, ast.Continue)):
-            return ("break" if isinstance(node, ast.Break) else "continue"), node.lineno
-        inner = own and not isinstance(node, (ast.For, ast.While))
-        pending[:0] = [(child, inner) for child in ast.iter_child_nodes(node)]
-    return None
+    token = object()
+    trace.called[token] = (what, trace.location())
+    return token

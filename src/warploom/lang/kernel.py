@@ -140,12 +140,12 @@ class Kernel:
             )  # fmt: skip
         return tuple(names)
 
-    def run(self, handles: Sequence[Any]) -> None:
-        """Call the function with the handles of its arguments; for the tracer."""
+    def run(self, handles: Sequence[Any]) -> object:
+        """Call the function with the handles of its arguments; for the tracer. Returns what it returns."""
+        function: Callable[..., object] = self.function
         if self._by_name:
-            self.function(**dict(zip(self.names, handles, strict=True)), **self.constants)
-        else:
-            self.function(*handles, **self.constants)
+            return function(**dict(zip(self.names, handles, strict=True)), **self.constants)
+        return function(*handles, **self.constants)
 
     def _check_limits(self) -> None:
         """Whether the target has what the launch asks for."""

@@ -6,6 +6,7 @@ once, in Python, for all threads. `Traced` refuses each of these and names the c
 
 from __future__ import annotations
 
+import operator as operators
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -16,6 +17,15 @@ from ..errors import TraceError
 from ..isa import dtypes
 from .emit import Operand, issue
 from .trace import Trace
+
+_OPERATORS = {
+    "add": operators.add, "subtract": operators.sub, "multiply": operators.mul, "divide": operators.truediv,
+    "floor_divide": operators.floordiv, "remainder": operators.mod, "bitwise_and": operators.and_,
+    "bitwise_or": operators.or_, "bitwise_xor": operators.xor, "left_shift": operators.lshift,
+    "right_shift": operators.rshift, "equal": operators.eq, "not_equal": operators.ne, "less": operators.lt,
+    "less_equal": operators.le, "greater": operators.gt, "greater_equal": operators.ge,
+}  # fmt: skip
+"""What NumPy calls for an operator between a number of its own and a register."""
 
 
 def _no_python(trace: Trace | None, what: str, hint: str) -> NoReturn:
@@ -61,6 +71,17 @@ class Traced(Operand):
 
     def __contains__(self, item: object) -> bool:
         _no_python(self.trace, f"the {self._noun}", "compare with == and branch with ptx.if_(...)")
+
+    def __array_ufunc__(self, function: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """`np.float32(2) * x` is the register's own operator; of other functions of NumPy the error says what to do."""
+        operator = _OPERATORS.get(function.__name__)
+        if operator is not None and method == "__call__" and not options:
+            return operator(*(each.item() if isinstance(each, np.generic) else each for each in inputs))
+        raise self.trace.error(
+            f"np.{function.__name__} computes on the host; the {self._noun} has no value while the kernel is traced",
+            hint="use the instruction: ptx.inst.lg2.approx.f32, ex2, sqrt.rn, sin.approx, max, …",
+            code="host-function",
+        )
 
     __hash__ = object.__hash__
 

@@ -7,8 +7,6 @@ variable is static, above it is `.extern` and the launch gives the size. What an
 
 from __future__ import annotations
 
-import linecache
-import re
 from typing import Any
 
 from ..asm import nodes
@@ -17,6 +15,7 @@ from ..isa import dtypes
 from ..isa.dtypes import DType
 from .emit import Operand, issue
 from .protocol import Buffer
+from .source import assigned_name
 from .trace import Trace
 from .values import Register
 
@@ -30,10 +29,7 @@ Index = int | Register
 def _assigned_name(trace: Trace) -> str:
     """The Python variable the user's line assigns to (`sA = smem...`), for names in the protocol; "" if it has none."""
     frame = trace.location.frame()
-    if frame is None:
-        return ""
-    found = re.match(r"\s*(\w+)\s*(?::[^=]+)?=[^=]", linecache.getline(frame.f_code.co_filename, frame.f_lineno))
-    return found[1] if found else ""
+    return assigned_name(frame) if frame is not None else ""
 
 
 def allocate(kind: str, size: int, align: int, name: str, detail: str, count: int = 1) -> Buffer:

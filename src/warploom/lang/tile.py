@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from ..asm import nodes
 from ..errors import ArgumentError, TraceError
@@ -212,6 +212,21 @@ class ArrayHandle:
         self.trace, self.name, self.spec, self.dtype = trace, name, spec, spec.dtype
         self.uses: set[str] = set()
         self.maps: dict[str, TiledMap] = {}
+
+    def __getitem__(self, index: object) -> NoReturn:
+        self._refuse_index(index)
+
+    def __setitem__(self, index: object, value: object) -> NoReturn:
+        self._refuse_index(index)
+
+    def _refuse_index(self, index: object) -> NoReturn:
+        raise self.trace.error(
+            f"{self.name} is an array in global memory and takes no index",
+            got=f"{self.name}[{index!r}]",
+            hint=f"(p,) = ptx.global_ptrs({self.name}), then ptx.load({self.dtype}, ptx.addr(p + offset)) or "
+            "ptx.store(ptx.addr(p + offset), value); offsets are bytes",
+            code="array-indexed",
+        )
 
     @property
     def rank(self) -> int:

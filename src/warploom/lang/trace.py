@@ -141,6 +141,7 @@ class Trace:
         protocol: what `kernel.protocol()` reports.
         written: names of out-arrays that something stores to.
         aligned: bytes that the address of each array must be a multiple of, for the widest access through it.
+        called: constructs that were called and not entered yet, with the line of the call.
     """
 
     name: str
@@ -157,6 +158,7 @@ class Trace:
     forms: dict[Any, Form] = field(default_factory=dict)
     written: set[str] = field(default_factory=set)
     aligned: dict[str, int] = field(default_factory=dict)
+    called: dict[object, tuple[str, SourceLocation | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._target = self.body
@@ -275,6 +277,18 @@ class Trace:
                 where=inner.location,
                 consequence="the end of the loop would be missing from the PTX",
                 hint="use ptx.break_() and ptx.continue_() inside ptx.range and ptx.while_, not Python's own",
+            )
+
+    def check_entered(self, before: str = "") -> None:
+        """Raise for a construct that was called and never entered. before: the construct that follows, called last."""
+        for what, where in list(self.called.values())[: -1 if before else None]:
+            word = "for" if "range" in what else "with"
+            raise TraceError(
+                f"{what} is called without `{word}`, so its block is not part of it",
+                where=where,
+                consequence="what stands under it would run in all threads, once",
+                hint=f"for i in {what}:" if word == "for" else f"with {what}:",
+                code="block-without-with",
             )
 
     def innermost_loop(self, what: str) -> Scope:
