@@ -87,6 +87,16 @@ def test_the_version_stands_in_two_places_and_is_one() -> None:
     assert project["project"]["version"] == warploom.__version__
 
 
+def test_the_workflows_run_what_make_has_on_every_python_that_is_supported() -> None:
+    workflows = {path.stem: path.read_text() for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"run: make ([a-z-]+)", " ".join(workflows.values()))) <= targets
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    supported = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    assert re.findall(r'"(3\.\d+)"', re.findall(r"python: \[.*\]", workflows["tests"])[0]) == supported
+    assert project["requires-python"] == f">={supported[0]}"
+
+
 # -- tests -------------------------------------------------------------------------------------------------------
 
 

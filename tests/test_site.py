@@ -67,7 +67,7 @@ def test_the_reference_shows_every_public_name_and_each_has_a_docstring(site: Pa
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     selenium = pytest.importorskip("selenium.webdriver")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
     if chromium is None or driver is None:
         pytest.skip("no chromium and chromedriver here")
     options = selenium.ChromeOptions()
