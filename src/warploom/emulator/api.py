@@ -8,9 +8,11 @@ value, a `TensorMapArgument` is a tensor map over an array. `runtime.emulate` is
 
 from __future__ import annotations
 
+import gc
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -117,7 +119,8 @@ def run(
         if max_clusters is not None:
             scheduler.total = min(scheduler.total, max_clusters)
         try:
-            scheduler.run()
+            with rare_collections():
+                scheduler.run()
         except EmulationError as error:
             for hear in machine.events.stopped:
                 hear()
@@ -134,6 +137,17 @@ def run(
         seconds=time.perf_counter() - started,
         launch={"grid": grid, "block": block, "cluster": cluster},
     )
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Collect garbage seldom: a run makes many objects that live briefly, and hardly any cycle."""
+    before = gc.get_threshold()
+    gc.set_threshold(before[0] and max(before[0], 50_000), *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def find_entry(module: Module, entry: str | None) -> Function:

@@ -6,7 +6,7 @@ each (constant descriptor bits, start within a swizzle pattern, shape) and kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -27,9 +27,8 @@ class ChunkMap:
     """Where the 16-byte chunks of an operand lie.
 
     Attributes:
-        chunks: chunk numbers relative to the start of the pattern; (rows, chunks of a row) for K-major, (chunks of
-            a column, k) for MN-major.
-        low, high: first byte and the byte behind the last, likewise relative.
+        chunks: chunk numbers; (rows, chunks of a row) for K-major, (chunks of a column, k) for MN-major.
+        low, high: first byte and the byte behind the last.
     """
 
     chunks: np.ndarray
@@ -39,7 +38,7 @@ class ChunkMap:
 
 @lru_cache(maxsize=4096)
 def chunk_map(constant_bits: int, inside: int, dtype: DType, rows: int, k: int, major: str) -> ChunkMap:
-    """The map of a layout whose operand starts `inside` bytes behind a multiple of PATTERN."""
+    """The map of a layout whose operand starts `inside` bytes behind a multiple of PATTERN, from there on."""
     descriptor = decode(constant_bits).at(inside)
     addresses = unwrapped_addresses(descriptor, dtype, rows, k, major)
     step = CHUNK // dtype.bytes
@@ -47,14 +46,14 @@ def chunk_map(constant_bits: int, inside: int, dtype: DType, rows: int, k: int, 
     return ChunkMap(np.ascontiguousarray(starts // CHUNK), int(starts.min()), int(starts.max()) + CHUNK)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SharedOperand:
     """One operand of a wgmma: its element type and shape, K-major or MN-major.
 
     Attributes:
         bits: of one element; 1 for b1.
         rows, k: extents in elements.
-        numpy: unsigned type of the elements.
+        dtype: unsigned type of the elements.
     """
 
     bits: int
@@ -62,21 +61,26 @@ class SharedOperand:
     k: int
     major: str
     dtype: DType
+    _maps: dict[int, ChunkMap] = field(default_factory=dict)
 
-    def locate(self, descriptor: int) -> tuple[ChunkMap, int]:
-        """The operand's chunk map and the address it is relative to. Raises InvalidOperandError for reserved bits."""
-        start = (descriptor & START_MASK) << 4
-        inside = start % PATTERN
-        dtype, k = (b8, self.k // 8) if self.bits == 1 else (self.dtype, self.k)
-        return chunk_map(descriptor & ~START_MASK, inside, dtype, self.rows, k, self.major), start - inside
+    def at(self, descriptor: int) -> ChunkMap:
+        """Where the operand lies, always the same object. Raises InvalidOperandError for reserved bits."""
+        found = self._maps.get(descriptor)
+        if found is None:
+            start = (descriptor & START_MASK) << 4
+            inside = start % PATTERN
+            dtype, k = (b8, self.k // 8) if self.bits == 1 else (self.dtype, self.k)
+            relative = chunk_map(descriptor & ~START_MASK, inside, dtype, self.rows, k, self.major)
+            base = start - inside
+            chunks = relative.chunks + base // CHUNK
+            if base + relative.high > ADDRESS_MASK + 1:
+                chunks &= ADDRESS_MASK // CHUNK
+            found = self._maps[descriptor] = ChunkMap(chunks, base + relative.low, base + relative.high)
+        return found
 
     def read(self, shared: Region, descriptor: int) -> np.ndarray:
         """The operand's raw bits, (rows, k) unsigned; single bits one to a byte."""
-        found, base = self.locate(descriptor)
-        chunks = found.chunks + base // CHUNK
-        if base + found.high > ADDRESS_MASK + 1:
-            chunks &= ADDRESS_MASK // CHUNK
-        raw = np.take(shared.as_type(_CHUNK_TYPE), chunks)
+        raw = np.take(shared.as_type(_CHUNK_TYPE), self.at(descriptor).chunks)
         if self.bits == 1:
             return np.unpackbits(raw.view(np.uint8), axis=-1, bitorder="little")
         elements = raw.view(f"u{self.bits // 8}")
@@ -86,24 +90,11 @@ class SharedOperand:
         return elements.reshape(-1, self.k, per_chunk).transpose(0, 2, 1).reshape(self.rows, self.k)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class OperandPlace:
-    """Where one operand of one wgmma lies: for a checker.
-
-    Attributes:
-        name: "a" or "b".
-        base: the address the map's chunks are relative to.
-    """
+    """Where one operand of one wgmma lies: `name` is "a" or "b"."""
 
     name: str
     region: Region
     operand: SharedOperand
     map: ChunkMap
-    base: int
-
-    def chunks(self) -> np.ndarray:
-        """Chunk numbers in the region, in the map's shape."""
-        found = self.map.chunks + self.base // CHUNK
-        if self.base + self.map.high > ADDRESS_MASK + 1:
-            found &= ADDRESS_MASK // CHUNK
-        return found

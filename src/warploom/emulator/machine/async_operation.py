@@ -18,7 +18,7 @@ Part = Callable[[int, int], None]
 """`part(index, parts)` does one of `parts` equal pieces of a read or a write."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Issuer:
     """The thread that issued an operation (`lane` None: the whole warp, or warps, of the frame)."""
 
@@ -63,7 +63,7 @@ class Issuer:
         raise error
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class AsyncOperation:
     """One operation in flight.
 
@@ -103,7 +103,6 @@ class AsyncOperation:
     number: int = -1
     pipeline: tuple[Hashable, ...] = ()
     mark: Any = None
-    detail: Any = None
     steps: list[Callable[[], None]] = field(default_factory=list)
     """What is left to do, last first, where an engine does it in pieces."""
 

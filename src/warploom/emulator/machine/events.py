@@ -32,9 +32,12 @@ class Meeting(Protocol):
         """ "cta" or "cluster"."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Lanes:
-    """Elements that lanes of a frame name one by one: `count` of `size` bytes from element `index` of the region."""
+    """Elements that lanes of a frame name one by one: `count` of `size` bytes from element `index` of the region.
+
+    Of a tensor map that "changes", `index` is its first byte.
+    """
 
     region: Region
     space: str
@@ -51,7 +54,7 @@ class Rows:
     rows: frozenset[tuple[int, int]]
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Waited:
     """A wait that has passed, and what it proves.
 

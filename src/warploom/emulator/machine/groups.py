@@ -17,7 +17,7 @@ Issued = tuple[AsyncOperation, int]
 """An operation and the lanes it belongs to."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Group:
     """Operations that some lanes committed together.
 

@@ -56,7 +56,7 @@ def mask_of(lanes: np.ndarray) -> int:
     return int(np.packbits(lanes, bitorder="little").view(np.uint32)[0])
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Fragment:
     """Threads of one warp at one program counter.
 

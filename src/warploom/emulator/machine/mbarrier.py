@@ -28,7 +28,7 @@ _NO_COMPLETE = 1 << _COUNT_BITS
 _PHASE_SHIFT = 24
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Event:
     """One thing that happened to a barrier: "arrive", "expect" or "complete", how much, and by whom.
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .frame import Frame
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class Wait:
     """Threads wait behind an instruction, or (`parked`) in front of it.
 

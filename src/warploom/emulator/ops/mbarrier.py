@@ -136,7 +136,7 @@ def _arrive_together(
 # -- waiting -----------------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class Watch:
     """What some lanes wait for: a barrier's phase, by parity or by state."""
 
@@ -163,19 +163,23 @@ def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> 
     lanes = frame.active_lanes
     addresses = address.compute(frame)[lanes].astype(np.int64)
     values = np.broadcast_to(frame.values[parity if parity >= 0 else state], (frame.lanes,))[lanes]
+    if parity >= 0 and (addresses == addresses[0]).all() and (values == values[0]).all():
+        return [_watch(frame, address, int(addresses[0]), int(values[0]), True, lanes)]
     watches = []
     rest = np.ones(lanes.size, np.bool_)
     while np.count_nonzero(rest):
         at = int(np.flatnonzero(rest)[0])
         same = rest & (addresses == addresses[at]) & (values == values[at])
-        lane = int(lanes[at])
-        by = Issuer.of(frame, lane)
-        cta, offset = mbarrier.locate(frame, address.space, int(addresses[at]), lane)
-        value = int(values[at])
-        barrier = mbarrier.find(by, cta, offset)
-        watches.append(Watch(barrier, value & 1 if parity >= 0 else None, value, lanes[same], by))
+        watches.append(_watch(frame, address, int(addresses[at]), int(values[at]), parity >= 0, lanes[same]))
         rest &= ~same
     return watches
+
+
+def _watch(frame: Frame, address: AddressOperand, where: int, value: int, by_parity: bool, lanes: np.ndarray) -> Watch:
+    lane = int(lanes[0])
+    by = Issuer.of(frame, lane)
+    cta, offset = mbarrier.locate(frame, address.space, where, lane)
+    return Watch(mbarrier.find(by, cta, offset), value & 1 if by_parity else None, value, lanes, by)
 
 
 def _finish(frame: Frame, done: int, watches: list[Watch]) -> None:
@@ -216,7 +220,7 @@ def try_wait(d: Decode) -> Step:
 
         return Wait(
             "mbarrier",
-            ready=lambda: all(watch.passed() for watch in watches),
+            ready=watches[0].passed if len(watches) == 1 else lambda: all(watch.passed() for watch in watches),
             describe=lambda: "mbarrier " + " and ".join(watch.describe() for watch in watches if not watch.passed()),
             resume=finish,
             timeout=finish,

@@ -97,6 +97,7 @@ class Multiply:
         a_registers, a_fragment: A in registers; or None, and `a_slot` with `a`: A behind a descriptor.
         scale_d: reads the predicate that says whether D is added.
         flip_a, flip_b: sign bits to flip, or None.
+        d_rows, a_rows: the registers as places; checked: descriptors, with their operand, that are right.
     """
 
     kind: Product
@@ -116,6 +117,7 @@ class Multiply:
     flip_b: np.generic | None
     d_rows: Rows
     a_rows: Rows
+    checked: set[tuple[str, int]] = field(default_factory=set)
 
     def issue(self, frame: Frame) -> None:
         """The step: check, take what is taken at issue, put the operation in flight."""
@@ -168,13 +170,12 @@ class Multiply:
         """Tell observers what the operation reads and writes; `a`, `b`: the descriptors."""
         sources: list[object] = [self.a_rows]
         if self.a_registers is None:
-            sources = [OperandPlace("a", shared, self.a, *self.a.locate(a))]
-        sources.append(OperandPlace("b", shared, self.b, *self.b.locate(b)))
+            sources = [OperandPlace("a", shared, self.a, self.a.at(a))]
+        sources.append(OperandPlace("b", shared, self.b, self.b.at(b)))
         if adds:
             sources.append(self.d_rows)
         operation.sources, operation.targets = tuple(sources), (self.d_rows,)
         operation.pipeline = (self.owner, f"m64n{self.n}k{self.k}")
-        operation.detail = (self, adds)
 
     def _execute(
         self, frame: Frame, group: Warpgroup, accumulator: Accumulator, operands: list[np.ndarray], adds: bool
@@ -221,8 +222,10 @@ class Multiply:
                 expected=f"{bits:#018x} as in its first thread",
                 got=f"{int(value[lane]):#018x}",
             )
+        if (name, bits) in self.checked:
+            return bits
         try:
-            found, base = operand.locate(bits)
+            found = operand.at(bits)
         except InvalidOperandError as error:
             frame.error(
                 InvalidOperandError,
@@ -232,18 +235,19 @@ class Multiply:
                 hint=error.hint,
             )
         cta = frame.cta
-        if base + found.low < cta.shared_start or base + found.high > cta.shared.size:
+        if found.low < cta.shared_start or found.high > cta.shared.size:
             fields = decode_descriptor(bits)
             start = frame.machine.code.name_shared(fields.start)
             frame.error(
                 InvalidOperandError,
                 f"the descriptor of {name} reaches outside the CTA's shared memory",
                 expected=f"bytes {cta.shared_start} to {cta.shared.size}",
-                got=f"bytes {base + found.low} to {base + found.high}: "
+                got=f"bytes {found.low} to {found.high}: "
                 f"{operand.rows} x {operand.k} {operand.major}-major from {start}, swizzle {fields.swizzle.value}, "
                 f"leading {fields.leading_offset}, stride {fields.stride_offset}",
                 hint="check the offsets against the layout that wrote the tile (isa.shared_layout)",
             )
+        self.checked.add((name, bits))
         return bits
 
 

@@ -18,7 +18,7 @@ from ...errors import EmulationError, UnsupportedInstructionError, VerificationE
 from ...isa import arch as isa_arch
 from ...isa import dtypes
 from ...isa.dtypes import DType
-from ...isa.effects import Changes, Commits, Effect, Gives, Meets, Order, Takes, Waits, own_order
+from ...isa.effects import Changes, Commits, Effect, Gives, Meets, Order, Takes, Waits, may_block, own_order
 from ..machine.frame import Frame
 from ..machine.registers import RegisterLayout, Row
 from ..machine.special_values import special_row_bits
@@ -39,6 +39,7 @@ class Operation:
         kind: PLAIN, BRANCH (`targets[0]`), INDEXED_BRANCH (`step` puts the index in a slot), EXIT.
         by: who a PLAIN one is executed by at once: MANY warps; WHOLE warps only, else each warp alone; each WARP alone,
             since it may block or has its place in the warp's order; a WARPGROUP.
+        blocks: whether its threads may have to wait.
         members: slot of the membermask, or -1; meets_anywhere: its members may stand at different instructions.
         step: what it does to a frame; decoded at first use.
         guard, guard_negated: slot of the predicate, or -1.
@@ -57,6 +58,7 @@ class Operation:
     step: Step | None = None
     handler: Handler | None = None
     by: int = 0
+    blocks: bool = False
     members: int = -1
     meets_anywhere: bool = False
     targets: tuple[int, ...] = ()
@@ -276,6 +278,7 @@ class Code:
         decode = Decode(self, operation, bound)
         operation.step = handler.decode(decode)
         operation.by = executed_by(bound, handler)
+        operation.blocks = may_block(bound.match.effects)
         kind, _, operand = bound.match.form.converged.partition(":")
         if kind == "members":
             operation.members = decode.source(operand, dtypes.b32)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...isa.effects import may_block
 from ..diagnosis.livelock import LoopWatch
 from ..diagnosis.step_limit import report_step_limit
 from ..machine.frame import Frame
@@ -110,8 +109,9 @@ class Runner:
         self._check_limit()
 
     def _merge(self, group: Group) -> None:
-        for at in range(len(group.fragments)):
-            merge(self.machine, group.cta.warps[group.first + at])
+        """Join threads of a divided warp; it is the only warp of its group."""
+        if len(group.fragments) == 1:
+            merge(self.machine, group.cta.warps[group.first])
 
     def _check_limit(self) -> None:
         if self.machine.steps > self.max_steps:
@@ -156,15 +156,14 @@ class Runner:
             wait = poll_wait(self.machine, operation)
         else:
             wait = operation.step(frame)  # type: ignore[misc]
-            if wait is not None:
-                assert may_block(operation.effects), f"the row of {operation.text} does not say that it may block"
-                if wait.ready():
-                    if wait.resume is not None:
-                        wait.resume(frame)
-                    wait = None
+            if wait is not None and wait.ready():
+                if wait.resume is not None:
+                    wait.resume(frame)
+                wait = None
         if wait is None:
             fragment.pc += 1
             return True
+        assert wait.spins or operation.blocks, f"the row of {operation.text} does not say that it may block"
         self._block(fragment, wait, frame.mask)
         return False
 

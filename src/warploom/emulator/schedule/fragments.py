@@ -17,7 +17,7 @@ from ..machine.registers import WARP
 from ..program.code import BRANCH, EXIT, Operation
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Group:
     """Consecutive warps of a CTA whose fragments stand at the same instruction."""
 

@@ -42,9 +42,9 @@ class Layouts(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
         self._boxes: list[tuple[int, Flight]] = []
-        self._chunks: dict[tuple[int, int], tuple[object, np.ndarray]] = {}
+        self._chunks: dict[int, tuple[object, np.ndarray]] = {}
         """The chunks of each operand, by its chunk map and base."""
-        self._right: dict[tuple[tuple[int, int], int], np.ndarray] = {}
+        self._right: dict[tuple[int, int], np.ndarray] = {}
         """Tags of an operand, relative to its first box, that were found right, by the width of that box."""
         self._asked = any(
             operation.bound is not None and operation.bound.match.form.converged == "warpgroup"
@@ -79,9 +79,9 @@ class Layouts(Observer):
     def _check(self, shadow: Shadow, place: OperandPlace, frame: Frame) -> None:
         if not shadow.tagged:
             return
-        key = (id(place.map), place.base)
+        key = id(place.map)
         if key not in self._chunks:  # (rows, chunks along the contiguous dimension)
-            self._chunks[key] = (place.map, place.chunks() if place.operand.major == "K" else place.chunks().T)
+            self._chunks[key] = (place.map, place.map.chunks if place.operand.major == "K" else place.map.chunks.T)
         chunks = self._chunks[key][1]
         tags = shadow.tags[chunks]
         first = int(tags.flat[0])

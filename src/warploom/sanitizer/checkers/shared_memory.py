@@ -46,7 +46,7 @@ class SharedMemory(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
         self._storing: Storing | None = None
-        self._operands: dict[tuple[int, int], tuple[object, np.ndarray]] = {}
+        self._operands: dict[int, tuple[object, np.ndarray]] = {}
         """Granules of matrix operands, by their chunk map and base."""
 
     # -- generic accesses ------------------------------------------------------------------------------------------
@@ -242,10 +242,10 @@ class SharedMemory(Observer):
     def _granules_of(self, shadow: Shadow, place: object, flight: Flight) -> Granules:
         """The granules of an operation's source or target; of lanes, those of the flight's own warp."""
         if isinstance(place, OperandPlace):
-            key = (id(place.map), place.base)
+            key = id(place.map)
             known = self._operands.get(key)
             if known is None:
-                known = self._operands[key] = (place.map, shadow.of_chunks(place.chunks()))
+                known = self._operands[key] = (place.map, shadow.of_chunks(place.map.chunks))
             return known[1]
         if isinstance(place, Bytes):
             return shadow.span(place.start, place.size)
