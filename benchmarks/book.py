@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pictures.measured import COUNTERS, LADDER, steps
+from warploom.isa import arch
+from warploom.isa.instructions.table import FORMS
 from warploom.kernels.ladder import RUNGS, find
 from warploom.lab import ladder_runner, roofline
 
@@ -240,7 +242,40 @@ def tails() -> list[str]:
     return table(["C", "pairs of tiles", "whole waves", "left over", "waves", "waves with a split tail"], rows)
 
 
+def machines() -> list[str]:
+    rows = []
+    for name in ("A100", "H100", "H200"):
+        found, roof = arch.get(roofline.ARCH[name]), roofline.Roofline.of(name)
+        rows.append([
+            name, found.name, roofline.SMS[name], f"{roof.clock / 1e9:.2f}", f"{roof.peak / 1e12:.0f}",
+            f"{roof.bandwidth / 1e12:.1f}", f"{roof.ridge:.0f}", roofline.L2_BYTES[name] >> 20,
+            found.shared_per_sm >> 10,
+        ])  # fmt: skip
+    return table(["GPU", "target", "SMs", "clock, GHz", "bf16, TFLOP/s", "HBM, TB/s", "ridge, FLOP for each byte",
+                  "L2, MiB", "shared memory of an SM, KiB"], rows)  # fmt: skip
+
+
+NEWS = (
+    ("mma.volta_f32", "mma.sync", "the first tensor cores: 8 x 8 x 4 by eight threads"),
+    ("ldmatrix.b16", "ldmatrix", "a warp loads fragments from shared memory"),
+    ("mma.bf16", "mma.sync", "bf16, 16 x 8 x 16 by a warp"),
+    ("cp_async.copy", "cp.async", "copies to shared memory that use no register"),
+    ("mbarrier.init", "mbarrier", "barriers as objects, with arriving and waiting apart"),
+    ("mbarrier.expect_tx", "mbarrier.expect_tx", "barriers that count bytes"),
+    ("tensor.load", "cp.async.bulk.tensor", "TMA: one thread copies a box of a tensor"),
+    ("stmatrix.b16", "stmatrix", "a warp stores fragments to shared memory"),
+    ("wgmma.bf16_desc", "wgmma", "64 x n x 16 by four warps, operands from shared memory"),
+    ("cluster.setmaxnreg", "setmaxnreg", "registers move between warpgroups"),
+)
+"""Rows of the instruction table that the ladder climbs by: key, name, what it brought."""
+
+
+def instructions() -> list[str]:
+    arch_of = {form.key: form.arch for form in FORMS}
+    return table(["since", "instruction", "news"], [[arch_of[key], f"`{name}`", news] for key, name, news in NEWS])
+
+
 TABLES = {
-    "roofs": roofs, "tiles": tiles, "multicast": multicast, "occupancy": occupancy, "waves": waves, "rasters": rasters,
-    "clocks": clocks, "tails": tails, "power": power,
+    "machines": machines, "instructions": instructions, "roofs": roofs, "tiles": tiles, "multicast": multicast,
+    "occupancy": occupancy, "waves": waves, "rasters": rasters, "clocks": clocks, "tails": tails, "power": power,
 }  # fmt: skip
