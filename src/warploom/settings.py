@@ -37,6 +37,8 @@ class EmulatorSettings:
     """Show a progress bar once an emulation has run this long."""
     max_steps: int = 200_000_000
     """End an emulation after this many warp instructions."""
+    strict: bool = False
+    """Report as errors what goes wrong only where the lanes of a warp run apart (the sanitizer's `lane-race`)."""
 
     def __post_init__(self) -> None:
         for name, kind, least in (("seed", int, None), ("limit_s", (int, float), 0), ("max_steps", int, 1),
@@ -117,6 +119,7 @@ def from_environment(environment: dict[str, str] | None = None) -> Settings:
         autotune=number("AUTOTUNE", 0, int),
         emulator=EmulatorSettings(
             check=flag("CHECK", False),
+            strict=flag("STRICT", False),
             schedule=read("SCHEDULE", "lazy"),
             seed=number("SEED", 0, int),
             limit_s=number("EMULATOR_LIMIT_S", 60.0, float),

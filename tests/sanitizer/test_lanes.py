@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import numpy as np
 import pytest
 
 from tests.sanitizer.running import rules
-from warploom.sanitizer import EXPLORED
+from warploom import asm
+from warploom.emulator import api
+from warploom.sanitizer import EXPLORED, Sanitizer
 from warploom.sanitizer.rules import Example
 from warploom.sanitizer.rules.schema import FILL, STORE, STORED, wait
 
@@ -77,3 +82,63 @@ def test_one_thread_does_not_speak_for_its_warp_to_the_async_proxy_either(schedu
     )  # fmt: skip
     assert "warp-synchronous" in rules(Example(body.replace("MEET", "")), schedule, seed)
     assert rules(Example(body.replace("MEET", "bar.warp.sync -1;\n")), schedule, seed) == set()
+
+
+# -- lanes that race with each other -----------------------------------------------------------------------------
+
+OWN = """
+and.b32 %r8, %tid, 31;
+shl.b32 %r0, %tid, 2;
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+"""
+PUT, GET_OTHER = "st.shared.u32 [%r1], %tid;\n", "xor.b32 %r2, %r1, 4;\nld.shared.u32 %r3, [%r2];\n"
+SHUFFLE = "shfl.sync.bfly.b32 %r4, %r8, 1, 31, 0xffffffff;\n"
+MEET, MEET_HALVES = (
+    "bar.warp.sync 0xffffffff;\n",
+    """
+setp.lt.u32 %p2, %r8, 16;
+selp.b32 %r5, 0x0000ffff, 0xffff0000, %p2;
+bar.warp.sync %r5;
+""",
+)
+OVER_A_PHASE = "mbarrier.arrive.shared::cta.b64 %d0, [bar];" + wait()
+INITIALISED = "@%first mbarrier.init.shared::cta.b64 [bar], 32;\nbar.sync 0;\n"
+CASES = {
+    "read after write": (PUT + GET_OTHER, True),
+    "write after read": (PUT + "bar.sync 0;\n" + GET_OTHER + PUT, True),
+    "a shuffle orders no memory": (PUT + SHUFFLE + GET_OTHER, True),
+    "a vote orders no memory": (PUT + "vote.sync.all.pred %p2, %p2, 0xffffffff;\n" + GET_OTHER, True),
+    "the own word": (PUT + "ld.shared.u32 %r3, [%r1];\n", False),
+    "met in between": (PUT + MEET + GET_OTHER, False),
+    "met in between, in halves": (PUT + MEET_HALVES + GET_OTHER, False),
+    "met in halves, and reads from the other half": (PUT + MEET_HALVES + GET_OTHER.replace("4;", "64;", 1), True),
+    "a barrier of the CTA": (PUT + "bar.sync 0;\n" + GET_OTHER, False),
+    "a phase that each lane completes": (INITIALISED + PUT + OVER_A_PHASE + GET_OTHER, False),
+    "matrix rows of other lanes": (
+        PUT + "and.b32 %r2, %r8, 7;\nshl.b32 %r2, %r2, 4;\nmov.u32 %r3, tile;\nadd.u32 %r3, %r3, %r2;\n"
+        "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r3];\n", True,
+    ),
+    "different values from one instruction": ("mov.u32 %r1, tile;\n" + PUT, True),
+    "one value from one instruction": ("mov.u32 %r1, tile;\nst.shared.u32 [%r1], 7;\n", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("schedule", "seed"), [("lazy", 0), ("random", 0), ("random", 1)])
+@pytest.mark.parametrize("case", CASES)
+def test_lanes_of_one_warp_race_unless_they_have_met(case: str, schedule: str, seed: int):
+    body, races = CASES[case]
+    assert ("lane-race" in rules(Example(OWN + body, threads=32), schedule, seed)) is races
+
+
+def test_a_lane_race_is_a_warning_and_an_error_under_strict():
+    example = Example(OWN + PUT + GET_OTHER, threads=32)
+    severities = {}
+    for strict in (False, True):
+        report = api.run(
+            asm.parse(example.text(), name="example.ptx"), "k", [np.zeros(2048, np.uint32)], grid=(1, 1, 1),
+            block=(32, 1, 1), watch=[partial(Sanitizer, strict=strict)],
+        )  # fmt: skip
+        (found,) = [finding for finding in report.findings if finding.rule == "lane-race"]
+        severities[strict] = found.severity
+    assert severities == {False: "warning", True: "error"}

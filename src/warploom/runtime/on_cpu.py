@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +131,7 @@ def run(
         shared_per_sm=limits.shared_per_sm,
     )
     settings = config.emulator
+    sanitizer = partial(Sanitizer, strict=settings.strict)
 
     def launch(
         values: list[Any],
@@ -162,7 +163,7 @@ def run(
             choose=choose,
             dependent=program.pdl,
             names={parameter.name: parameter.source for parameter in program.parameters},
-            watch=[maker for maker in (Sanitizer if check else None, watch) if maker is not None],
+            watch=[maker for maker in (sanitizer if check else None, watch) if maker is not None],
         )
 
     usual = ("lazy", seed) if schedule in (EXPLORE, EXHAUSTIVE) else (schedule, seed)

@@ -20,13 +20,15 @@ class Context:
     """See the module's docstring.
 
     Attributes:
+        strict: whether what only the way of today's GPUs keeps from going wrong is an error.
         flags: what warps of different CTAs learn of each other through global memory.
         unchecked: the places (pc) of waits whose result nobody looks at.
         indices: %ctaid of the CTAs of each cluster, by the cluster's number; kept when the cluster is over.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, strict: bool = False) -> None:
         self.machine = machine
+        self.strict = strict
         self.findings = Findings()
         self.flags = Flags()
         self.unchecked = unchecked_waits(machine.code)

@@ -21,10 +21,11 @@ class Sanitizer(Observer):
     Args:
         machine: that is watched.
         checkers: what judges, in order; each is made of a `Context`.
+        strict: see `Context`.
     """
 
-    def __init__(self, machine: Machine, checkers: Sequence[type] = CHECKERS) -> None:
-        self.context = Context(machine)
+    def __init__(self, machine: Machine, checkers: Sequence[type] = CHECKERS, strict: bool = False) -> None:
+        self.context = Context(machine, strict)
         self.checkers = [checker(self.context) for checker in checkers]
 
     def listeners(self) -> Iterable[Observer]:

@@ -231,12 +231,12 @@ def _warp_barrier(d: Decode) -> Step:
     slot = d.source("membermask", dtypes.b32)
 
     def step(frame: Frame) -> None:
-        masks = members(frame, slot)
-        if frame.mask is not True:
-            lane = int(frame.active_lanes[0])
-            if frame.cta.warps[frame.first_warp].alive & ~int(masks[lane]):
-                return  # only some of the warp's threads have met
-        for hear in frame.machine.events.met:
-            hear(None, frame)
+        heard = frame.machine.events.met
+        masks, whole = members(frame, slot), frame.mask
+        for mask in np.unique(masks[frame.active_lanes]) if heard else ():
+            frame.mask = frame.active & (masks == mask)  # each set of threads meets for itself
+            for hear in heard:
+                hear(None, frame)
+            frame.mask = whole
 
     return step

@@ -7,6 +7,7 @@ from .exits import Exits
 from .global_memory import GlobalMemory
 from .grid_order import GridOrder
 from .groups import Groups
+from .inside_warp import InsideWarp
 from .layout import Layouts
 from .matrix_registers import MatrixRegisters
 from .mbarriers import MBarriers
@@ -17,7 +18,7 @@ from .tensor_maps import TensorMaps
 from .text import Text
 
 CHECKERS = (
-    Text, Clusters, MBarriers, GridOrder, TensorMaps, SharedMemory, Layouts, GlobalMemory, MatrixRegisters, Groups,
-    Exits, RegisterPool, Performance,
+    Text, Clusters, MBarriers, GridOrder, TensorMaps, InsideWarp, SharedMemory, Layouts, GlobalMemory, MatrixRegisters,
+    Groups, Exits, RegisterPool, Performance,
 )  # fmt: skip
-"""Causes before consequences; `Layouts` after the checker that owns the shadows."""
+"""Causes before consequences; `InsideWarp` before the checker that owns the shadows, `Layouts` after it."""

@@ -212,8 +212,10 @@ class Order(Observer):
         if isinstance(what, MBarrier):
             self._phase_complete(what)
         elif frame is not None:
-            for clock in self.context.state(frame.cta).of_frame(frame):
-                clock.meet()
+            state = self.context.state(frame.cta)
+            for clock, mask in state.active(frame):
+                if not frame.cta.warps[clock.me % state.per_cta].alive & ~mask:  # else only some lanes have met
+                    clock.meet()
 
     def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
         if isinstance(on, MBarrier):

@@ -39,6 +39,12 @@ cp.async.cg.shared.global [%r1], [%d2], 16;
 cp.async.commit_group;
 """
 
+_NEXT_LANE = """
+xor.b32 %r0, %r0, 4;
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+ld.shared.u32 %r2, [%r1];
+"""
 _NEIGHBOUR = """
 xor.b32 %r0, %r0, 256;
 mov.u32 %r1, tile;
@@ -339,6 +345,18 @@ RULES = (
             + CLUSTER_SYNC,
             cluster=2,
         ),
+    ),
+    Rule(
+        "lane-race",
+        "R19",
+        WARNING,
+        "Two lanes of a warp touch the same bytes, and have not met",
+        "Lanes are threads of their own: they may run apart, and a shuffle or a vote orders no memory. GPUs of today "
+        "mostly keep the lanes of straight code together, so it seldom shows.",
+        "8.9.4, 9.7.13.2",
+        "bar.warp.sync between the two accesses",
+        Example(FILL + _NEXT_LANE),
+        Example(FILL + "bar.warp.sync -1;\n" + _NEXT_LANE),
     ),
     Rule(
         "warp-synchronous",

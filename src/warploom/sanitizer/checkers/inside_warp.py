@@ -1,0 +1,276 @@
+"""Lanes of one warp that touch the same bytes and have not met in between.
+
+A warp is one component of the clocks, so they do not tell its lanes apart (PTX ISA 8.9: lanes are threads of their
+own; a shuffle or a vote orders no memory). A journal of what the warp did since all its lanes last met does. It is read
+only where the shadow says that the warp itself touched these bytes in that time, so it costs little.
+
+Lanes are ordered by what they pass together: bar.warp.sync, a barrier, an mbarrier's phase, a strong store and a strong
+load of one address. Such events are in the journal too; reading it backwards tells whose accesses a lane knows of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...emulator.machine.events import Lanes, Meeting, Observer, Waited
+from ...emulator.machine.mbarrier import Event, MBarrier
+from ...isa import effects
+from ..happens_before.access import GENERIC
+from ..happens_before.clocks import FULL, WarpClock
+from ..happens_before.state import ClusterState
+from ..report.findings import at
+from ..report.words import actor
+from ..rules import ERROR
+from ..shadow.shadow import Shadow, distinct
+
+if TYPE_CHECKING:
+    from ...emulator.machine.frame import Frame
+    from ...emulator.program.code import Operation
+    from ..context import Context
+
+KEPT = 256
+"""Entries of a journal; what is older is forgotten."""
+FEW = 4
+"""Addresses up to which a strong access counts as a meeting of its lanes."""
+WARP = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """What lanes of a warp did to memory: granules, (parts, lanes) or (lanes,), and the lane of each; together: as one.
+
+    `first`: the component of the frame's first warp, of which `lanes` are counted.
+    """
+
+    shadow: Shadow
+    granules: np.ndarray
+    lanes: np.ndarray
+    first: int
+    writes: bool
+    together: bool
+    code: Operation
+
+    def of(self, me: int) -> tuple[np.ndarray, np.ndarray]:
+        """Granules and lanes of one warp."""
+        mine = np.broadcast_to((self.lanes >> 5) == me - self.first, self.granules.shape)
+        return self.granules[mine], np.broadcast_to(self.lanes & 31, self.granules.shape)[mine]
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """Lanes that told others (`arrives`) or learned from them (`waits`) by one thing."""
+
+    by: object
+    lanes: int
+    arrives: bool
+    waits: bool
+
+
+@dataclass(eq=False)
+class Journal:
+    """What one warp did since the epoch `floor`, in which all its lanes met."""
+
+    floor: int = 0
+    entries: list[Entry | Passed] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Journals:
+    """Of a cluster, by the component of the warp."""
+
+    warps: dict[int, Journal] = field(default_factory=dict)
+
+    def of(self, clock: WarpClock) -> list[Entry | Passed]:
+        journal = self.warps.setdefault(clock.me, Journal())
+        if journal.floor != clock.floor or len(journal.entries) > KEPT:
+            journal.floor = clock.floor
+            journal.entries = []
+        return journal.entries
+
+
+class InsideWarp(Observer):
+    """See the module's docstring. Comes before the checker that owns the shadows."""
+
+    rules = ("lane-race",)
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    # -- accesses --------------------------------------------------------------------------------------------------
+
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        state = self.context.state(frame.cta)
+        shadow = state.shadows.get(place.region)
+        if frame.operation.order.strong:
+            self._strong(state, frame, how, place)
+            return
+        if values is not None:
+            self._same_instruction(frame, place, values)
+        if shadow is None:
+            return
+        row = effects.accesses(frame.operation.effects)
+        together = bool(row) and row[0].lanes == "any"
+        writes = how != effects.READS
+        granules = shadow.elements(place.index, place.size, place.count)
+        clocks = state.of_frame(frame)
+        entry = Entry(shadow, granules, place.lanes, clocks[0].me, writes, together, frame.operation)
+        journals = state.notes(Journals)
+        for clock in self._touched_before(state, shadow, granules, clocks, writes):
+            self._compare(state, frame, clock, journals.of(clock), entry)
+        for clock in clocks:
+            journals.of(clock).append(entry)
+
+    @staticmethod
+    def _touched_before(
+        state: ClusterState, shadow: Shadow, granules: np.ndarray, clocks: list[WarpClock], writes: bool
+    ) -> list[WarpClock]:
+        """The warps that touched some of these bytes themselves since their lanes met."""
+        first, found = clocks[0].me, {}
+        for number in distinct(shadow.last[granules]):
+            access = state.accesses[number] if number else None
+            if access is None or access.bit or access.strong or access.proxy != GENERIC:
+                continue
+            if 0 <= access.me - first < len(clocks) and access.epoch >= clocks[access.me - first].floor:
+                found[access.me] = clocks[access.me - first]
+        for clock in clocks if writes else ():
+            row = shadow.rows.get(clock.me)
+            if row is not None and int(shadow.epochs[row][granules].max(initial=0)) >= clock.floor:
+                found[clock.me] = clock
+        return list(found.values())
+
+    def _compare(
+        self, state: ClusterState, frame: Frame, clock: WarpClock, journal: list[Entry | Passed], now: Entry
+    ) -> None:
+        """Look for an entry by another lane that the lanes of this access do not know of."""
+        mine, lanes = now.of(clock.me)
+        if not mine.size:
+            return
+        known = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
+        """For each lane, those whose accesses up to here happened before what it does now."""
+        waiting: dict[int, np.ndarray] = {}
+        for entry in reversed(journal):
+            if isinstance(entry, Passed):
+                _learn(known, waiting, entry)
+            elif entry.together and now.together:
+                continue  # both are made by the warp as one, in program order
+            elif entry.shadow is now.shadow and (entry.writes or now.writes):
+                there, owners = entry.of(clock.me)
+                ordered = self._ordered(known, lanes, now.together, owners, entry.together, mine, there)
+                if ordered is not None:
+                    granule, lane, owner = ordered
+                    self._report(state, frame, clock, now, entry, granule, lane, owner)
+                    return
+
+    @staticmethod
+    def _ordered(
+        known: np.ndarray, lanes: np.ndarray, together: bool, owners: np.ndarray, entry_together: bool,
+        mine: np.ndarray, there: np.ndarray,
+    ) -> tuple[int, int, int] | None:  # fmt: skip
+        """(granule, lane, lane of the entry) of two lanes at one granule that nothing orders; None where all are."""
+        order = np.argsort(there, kind="stable")
+        there, owners = there[order], owners[order]
+        low, high = np.searchsorted(there, mine, "left"), np.searchsorted(there, mine, "right")
+        everyone = np.bitwise_and.reduce(known[np.unique(lanes)]) if together else None
+        all_owners = (
+            np.bitwise_or.reduce(np.uint32(1) << owners.astype(np.uint32)) if entry_together and owners.size else None
+        )
+        for depth in range(int((high - low).max(initial=0))):
+            some = np.flatnonzero(low + depth < high)
+            owner = owners[low[some] + depth]
+            needed = np.uint32(1) << owner.astype(np.uint32) if all_owners is None else np.full(some.size, all_owners)
+            has = known[lanes[some]] if everyone is None else np.full(some.size, everyone)
+            wrong = np.flatnonzero((has & needed) != needed)
+            if wrong.size:
+                first = int(wrong[0])
+                return int(mine[some[first]]), int(lanes[some[first]]), int(owner[first])
+        return None
+
+    # -- what orders lanes -----------------------------------------------------------------------------------------
+
+    def _note(
+        self, state: ClusterState, frame: Frame, lanes: np.ndarray, by: object, arrives: bool, waits: bool
+    ) -> None:
+        journals = state.notes(Journals)
+        for clock, mask in state.among(frame, lanes):
+            journals.of(clock).append(Passed(by, mask, arrives, waits))
+
+    def _strong(self, state: ClusterState, frame: Frame, how: str, place: Lanes) -> None:
+        for index in distinct(place.index)[:FEW]:
+            lanes = place.lanes[place.index == index]
+            key = (place.region, index * place.size)
+            self._note(state, frame, lanes, key, arrives=how != effects.READS, waits=how != effects.WRITES)
+
+    def met(self, what: MBarrier | None, frame: Frame | None) -> None:
+        if frame is not None:
+            self._note(self.context.state(frame.cta), frame, frame.active_lanes, None, arrives=True, waits=True)
+
+    def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
+        frame = event.by.frame
+        if event.what == "arrive" and event.operation is None:
+            lanes = frame.active_lanes if event.by.lane is None else np.array([event.by.lane])
+            self._note(self.context.state(frame.cta), frame, lanes, on, arrives=True, waits=False)
+
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        if wait.what is not None:
+            self._note(self.context.state(frame.cta), frame, wait.lanes, wait.what, arrives=False, waits=True)
+
+    # -- one instruction -------------------------------------------------------------------------------------------
+
+    def _same_instruction(self, frame: Frame, place: Lanes, values: np.ndarray) -> None:
+        """Lanes of a warp that store different values to one address with one instruction."""
+        index, lanes = place.index, place.lanes
+        if index.size < 2 or bool((index[1:] - index[:-1] >= place.count).all()):
+            return
+        order = np.argsort((lanes >> 5) * (1 << 40) + index, kind="stable")
+        where, which = index[order], lanes[order]
+        met = (where[1:] == where[:-1]) & (which[1:] >> 5 == which[:-1] >> 5)
+        stored = np.ascontiguousarray(values[:, which]).view(f"u{place.size}")
+        differ = met & (stored[:, 1:] != stored[:, :-1]).any(axis=0)
+        if not differ.any() or self.context.findings.seen("lane-race", (frame.operation,)):
+            return
+        one = int(np.flatnonzero(differ)[0])
+        self._add(
+            frame, frame.first_warp + int(which[one]) // WARP, (frame.operation,),
+            f"stores different values to one address from lanes {int(which[one]) % WARP} and "
+            f"{int(which[one + 1]) % WARP} with {at(frame.operation)}; nothing says whose value stays",
+        )  # fmt: skip
+
+    # -- reports ---------------------------------------------------------------------------------------------------
+
+    def _report(
+        self, state: ClusterState, frame: Frame, clock: WarpClock, now: Entry, entry: Entry, granule: int, lane: int,
+        owner: int,
+    ) -> None:  # fmt: skip
+        codes = (now.code, entry.code)
+        if self.context.findings.seen("lane-race", codes):
+            return
+        place = self.context.name(state, now.shadow.region, granule * now.shadow.granule)
+        who = "the warp" if now.together else f"lane {lane}"
+        whose = "the warp" if entry.together else f"lane {owner}"
+        self._add(
+            frame, clock.me % state.per_cta, codes,
+            f"{'writes' if now.writes else 'reads'} {place} from {who} with {at(now.code)}, and {whose} "
+            f"{'wrote' if entry.writes else 'read'} it before with {at(entry.code)}; no bar.warp.sync or other barrier "
+            "that both passed stands in between",
+        )  # fmt: skip
+
+    def _add(self, frame: Frame, warp: int, codes: tuple[Operation, ...], what: str) -> None:
+        severity = ERROR if self.context.strict else None
+        self.context.findings.add("lane-race", f"{actor(frame.cta, warp)} {what}", codes, frame.cta, warp, severity)
+
+
+def _learn(known: np.ndarray, waiting: dict[int, np.ndarray], passed: Passed) -> None:
+    """One step back over something that lanes passed: what those that waited know grows by those that arrived."""
+    members = np.uint32(passed.lanes & FULL)
+    if passed.by is None:  # all of them at once
+        known[(known & members) != 0] |= members
+        return
+    key = id(passed.by) if not isinstance(passed.by, tuple) else hash(passed.by)
+    if passed.arrives and key in waiting:
+        known[waiting[key]] |= members
+    if passed.waits:
+        waiters = (known & members) != 0
+        waiting[key] = waiters | waiting[key] if key in waiting else waiters
