@@ -66,7 +66,7 @@ class Frame:
     @property
     def active_lanes(self) -> np.ndarray:
         """Indices of the lanes that execute."""
-        return self.lane_index if self.mask is True else np.flatnonzero(self.mask)
+        return self.lane_index if self.mask is True else self.mask.nonzero()[0]  # type: ignore[union-attr]
 
     @property
     def lane_mask(self) -> int:
@@ -181,7 +181,7 @@ class Frame:
             address = address.astype(np.int64)
         if self.mask is True:
             return self.lane_index, address.view(np.int64)
-        lanes = np.flatnonzero(self.mask)
+        lanes = self.mask.nonzero()[0]  # type: ignore[union-attr]
         return lanes, address[lanes].view(np.int64)
 
     def _resolve(

@@ -112,9 +112,15 @@ def _rounded(total: np.ndarray, accumulator: str) -> np.ndarray:
     return _one_nan(result, accumulator)
 
 
+@cache
+def _zeros(count: int) -> np.ndarray:
+    return np.zeros(count, np.float32)
+
+
 def _one_nan(result: np.ndarray, accumulator: str) -> np.ndarray:
     bits = result.view(_NAN[accumulator].dtype)
-    if not np.isfinite(np.sum(result, dtype=np.float32)):  # cheaper than looking at each
+    flat = result.reshape(-1).astype(np.float32, copy=False)
+    if np.dot(flat, _zeros(flat.size)) != 0:  # true of NaN and infinity only, and cheaper than to look at each
         bits[np.isnan(result)] = _NAN[accumulator]
     return bits
 

@@ -161,10 +161,10 @@ def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> 
     Of a parity only bit 0 counts: an H200 takes -3, -1, 1 and 3 alike, and -2, 0 and 2.
     """
     lanes = frame.active_lanes
-    addresses = address.compute(frame)[lanes].astype(np.int64)
-    values = np.broadcast_to(frame.values[parity if parity >= 0 else state], (frame.lanes,))[lanes]
-    if parity >= 0 and (addresses == addresses[0]).all() and (values == values[0]).all():
-        return [_watch(frame, address, int(addresses[0]), int(values[0]), True, lanes)]
+    addresses, values = address.compute(frame)[lanes], frame.values[parity if parity >= 0 else state]
+    values = values[lanes] if isinstance(values, np.ndarray) else np.full(lanes.size, values)
+    if lanes.size == 1 or (parity >= 0 and (addresses == addresses[0]).all() and (values == values[0]).all()):
+        return [_watch(frame, address, int(addresses[0]), int(values[0]), parity >= 0, lanes)]
     watches = []
     rest = np.ones(lanes.size, np.bool_)
     while np.count_nonzero(rest):
