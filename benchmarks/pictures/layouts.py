@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from warploom.emulator.machine.events import Lanes, Observer
+from warploom.emulator.machine.events import Observer
 from warploom.emulator.machine.frame import Frame
 from warploom.emulator.machine.machine import Machine
 from warploom.emulator.machine.memory import Region
+from warploom.emulator.machine.places import Lanes
 from warploom.isa import fragments
 from warploom.isa.fragments import Fragment
 from warploom.isa.swizzle import Swizzle

@@ -11,11 +11,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
-from warploom.emulator.machine.async_operation import AsyncOperation, Issuer
-from warploom.emulator.machine.events import Lanes, Meeting, Observer, Waited
-from warploom.emulator.machine.frame import Frame
+from warploom.emulator.machine.async_operation import AsyncOperation
+from warploom.emulator.machine.events import Meeting, Observer, Waited
+from warploom.emulator.machine.frame import Frame, Issuer
 from warploom.emulator.machine.machine import Cta, Machine
 from warploom.emulator.machine.mbarrier import Event, MBarrier
+from warploom.emulator.machine.places import Lanes
 from warploom.lang import Kernel
 from warploom.runtime.machine import H200
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from . import asm as asm
-    from . import errors as errors
-    from . import torch as torch
-    from . import types as types
+    pass
+    pass
+    pass
+    pass
     from .emulator.diagnosis.report import Report as Report
     from .lang import Scalar as Scalar
     from .lang import Tile as Tile

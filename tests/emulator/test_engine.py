@@ -8,10 +8,10 @@ import pytest
 
 from warploom.emulator.engines.engine import Engine
 from warploom.emulator.machine.async_operation import AsyncOperation
-from warploom.emulator.machine.events import Events
+from warploom.emulator.machine.listeners import Events
 from warploom.emulator.machine.units import CP_ASYNC, EVERY_THIRD, LOADS, REMOTE, STORES, UNITS, WGMMA, Unit
 from warploom.emulator.machine.units import starved_seed as starved
-from warploom.emulator.schedule.policy import SCHEDULES
+from warploom.emulator.schedule.policy import SCHEDULES, make_policy
 from warploom.errors import ArgumentError
 
 
@@ -144,4 +144,4 @@ def test_what_is_in_flight_can_be_told():
 
 def test_an_unknown_schedule_is_refused():
     with pytest.raises(ArgumentError, match="'sometimes'"):
-        Log("sometimes")
+        make_policy("sometimes", 0)

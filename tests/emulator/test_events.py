@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.emulator.async_kernels import cluster_sync, dump, emulate, init, wait, words
-from warploom.emulator.machine.events import EVENTS, Observer
+from warploom.emulator.machine.events import Observer
+from warploom.emulator.machine.listeners import EVENTS
 from warploom.emulator.machine.mbarrier import MBarrier
 
 

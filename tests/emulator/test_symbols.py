@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.zoo.mutate import mutants
 from warploom import Tile, asm, kernel, ptx
-from warploom.emulator.diagnosis.report import Finding
+from warploom.emulator.machine.finding import Finding
 from warploom.emulator.machine.symbols import SharedPart, WarpRole, ranges, role_of, warps_named
 from warploom.errors import DeadlockError, OutOfBoundsError
 from warploom.isa.swizzle import Swizzle

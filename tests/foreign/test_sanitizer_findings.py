@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.foreign.reference_kernels import FOLDER
-from warploom.emulator.diagnosis.report import Finding
+from warploom.emulator.machine.finding import Finding
 from warploom.runtime import emulate, launch_file
 
 TRITON = Path(__file__).parent / "triton"

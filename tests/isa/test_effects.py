@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 
-from warploom.emulator.diagnosis.report import Counters
+from warploom.emulator.machine.counters import Counters
 from warploom.emulator.machine.units import UNITS
 from warploom.isa import effects
 from warploom.isa.effects import Access, Choice, Commits, Fences, Group, Meets, Operand, Starts, Takes, Waits

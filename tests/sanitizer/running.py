@@ -6,7 +6,8 @@ import numpy as np
 
 from warploom import asm
 from warploom.emulator import api
-from warploom.emulator.diagnosis.report import Finding, Report
+from warploom.emulator.diagnosis.report import Report
+from warploom.emulator.machine.finding import Finding
 from warploom.errors import EmulationError
 from warploom.sanitizer import Sanitizer
 from warploom.sanitizer.rules import Example

@@ -7,7 +7,8 @@ import importlib
 from collections import Counter
 from pathlib import Path
 
-from warploom.emulator.machine.events import EVENTS, Observer
+from warploom.emulator.machine.events import Observer
+from warploom.emulator.machine.listeners import EVENTS
 from warploom.sanitizer import checkers
 from warploom.sanitizer.checkers import CHECKERS
 from warploom.sanitizer.rules import RULES

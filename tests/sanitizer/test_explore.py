@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests.sanitizer.running import findings, run
-from warploom.emulator.diagnosis.report import Finding, Report
+from warploom.emulator.diagnosis.report import Report
+from warploom.emulator.machine.finding import Finding
 from warploom.errors import DeadlockError
 from warploom.kernels import walkthrough
 from warploom.runtime import emulate

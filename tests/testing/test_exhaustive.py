@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.testing.texts import write
 from warploom.cli.app import app
-from warploom.emulator.schedule.exhaustive import Interleavings
+from warploom.emulator.diagnosis.report import Interleavings
 from warploom.runtime.progress import Progress
 from warploom.testing import exhaustive
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..emulator.diagnosis.report import Finding
+from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError, ArgumentTypeError, WarploomError
 from ..runtime import launch_file, program_of
 from ..sanitizer.report.rendering import Sources

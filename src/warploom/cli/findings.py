@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from ..emulator.diagnosis.report import Finding
+from ..emulator.machine.finding import Finding
 from ..sanitizer.report.rendering import Sources, render
 from ..testing import Checked
 from .output import SEVERITY_STYLE, console, say

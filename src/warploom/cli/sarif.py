@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from ..emulator.diagnosis.report import Finding, Side
+from ..emulator.machine.finding import Finding, Side
 from ..errors import SourceLocation
 from ..sanitizer.report.rendering import Sources
 from ..sanitizer.rules import RULES

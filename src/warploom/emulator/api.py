@@ -24,13 +24,13 @@ from ..isa import dtypes
 from .diagnosis.report import Report
 from .engines.engine import Engine
 from .engines.tma import TensorMapArgument, bind_tensor_map
-from .machine.events import Events, Observer
+from .machine.events import Observer, listen
 from .machine.machine import Machine, Model
 from .machine.memory import Allocation, GlobalMemory, Region
+from .machine.scopes import DeclaredVariable
 from .machine.symbols import SharedPart, WarpRole
 from .ops import HANDLERS
 from .program.code import Code
-from .program.flatten import DeclaredVariable
 from .schedule.controlled import Choose, Guided
 from .schedule.policy import make_policy
 from .schedule.scheduler import Scheduler
@@ -102,19 +102,18 @@ def run(
         maps: list[object] = []
         parameters = Region(np.zeros(max(code.parameter_bytes, 1), np.uint8), "the parameters")
         outputs = _bind(code, function, arguments, memory, parameters, maps, names)
+        policy = make_policy(schedule, seed)
         machine = Machine(
             code, memory, parameters, grid, block, cluster, dynamic_smem, model or Model(),
-            lambda machine: Engine(machine, schedule, seed), buffers, detailed,
+            lambda machine: Engine(machine, policy.name, seed), buffers, detailed,
         )  # fmt: skip
         machine.tensor_maps = maps
         machine.numerics = numerics
         machine.dependent = dependent
         observers = [make(machine) for make in watch]
-        machine.events = Events(observers)
+        machine.events = listen(observers)
         scheduler = (
-            Scheduler(machine, make_policy(schedule, seed), max_steps, on_progress)
-            if choose is None
-            else Guided(machine, max_steps, choose)
+            Scheduler(machine, policy, max_steps, on_progress) if choose is None else Guided(machine, max_steps, choose)
         )
         if max_clusters is not None:
             scheduler.total = min(scheduler.total, max_clusters)

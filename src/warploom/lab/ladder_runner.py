@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..emulator.diagnosis.report import Finding
+from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError
 from ..isa import arch as arches
 from ..kernels.hopper.description import TILE_K_BYTES

@@ -11,7 +11,7 @@ from .context import Context
 from .happens_before.order import Entry, Order
 
 if TYPE_CHECKING:
-    from ..emulator.diagnosis.report import Finding
+    from ..emulator.machine.finding import Finding
     from ..emulator.machine.machine import Machine
 
 

@@ -9,7 +9,8 @@ count.
 
 from __future__ import annotations
 
-from ..emulator.program.code import BRANCH, EXIT, INDEXED_BRANCH, Code
+from ..emulator.machine.image import Image
+from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH
 from ..isa.effects import Waits
 from .undefined_reads import Row, read_and_written, successors
 
@@ -33,7 +34,7 @@ PASSING_ON = (
 """Opcodes that only compute a register from others."""
 
 
-def unchecked_waits(code: Code) -> frozenset[int]:
+def unchecked_waits(code: Image) -> frozenset[int]:
     """The places (pc) of waits whose result nobody looks at."""
     found = []
     for operation in code.operations:
@@ -44,7 +45,7 @@ def unchecked_waits(code: Code) -> frozenset[int]:
     return frozenset(found)
 
 
-def _decides(code: Code, pc: int, row: Row) -> bool:
+def _decides(code: Image, pc: int, row: Row) -> bool:
     """Whether what the operation at `pc` writes into a register decides anything."""
     todo = [(after, row) for after in successors(code.operations[pc], len(code.operations))]
     seen: set[tuple[int, Row]] = set()

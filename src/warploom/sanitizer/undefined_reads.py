@@ -10,19 +10,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
 from ..asm.nodes import Address, Operand, Register, TensorAddress, Vector
-from ..emulator.program.code import BRANCH, EXIT, INDEXED_BRANCH, Code, Operation
-from ..emulator.program.flatten import DeclaredRegister
+from ..emulator.machine.image import Image
+from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH, Operation
+from ..emulator.machine.scopes import DeclaredRegister
 from ..isa.effects import accesses
 
 if TYPE_CHECKING:
-    from ..emulator.program.flatten import Scope
+    from ..emulator.machine.scopes import Scope
 
 Row: TypeAlias = "tuple[int, int]"
 ZEROING = ("xor", "sub")
 """Operations whose result does not depend on a register that both sources name."""
 
 
-def undefined_reads(code: Code) -> list[tuple[Operation, str]]:
+def undefined_reads(code: Image) -> list[tuple[Operation, str]]:
     """Operations that read a register no path has written, with the register's name; each register once."""
     numbers: dict[Row, int] = {}
     uses, writes = [], []
@@ -47,7 +48,7 @@ def undefined_reads(code: Code) -> list[tuple[Operation, str]]:
     return found
 
 
-def _reaching(code: Code, writes: list[int]) -> list[int | None]:
+def _reaching(code: Image, writes: list[int]) -> list[int | None]:
     """For each operation the registers that some path to it has written; None where no path leads to it."""
     operations = code.operations
     starts = {0}

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..emulator.schedule.exhaustive import BOUND, Interleavings
+from ..emulator.diagnosis.report import Interleavings
+from ..emulator.schedule.exhaustive import BOUND
 from ..errors import ArgumentError
 from ..runtime import emulate, program_of
 from ..sanitizer.report.rendering import Sources

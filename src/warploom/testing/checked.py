@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import asm
-from ..emulator.diagnosis.report import Finding
-from ..emulator.schedule.exhaustive import Interleavings
+from ..emulator.diagnosis.report import Interleavings
+from ..emulator.machine.finding import Finding
 from ..errors import EmulationError, PtxSyntaxError, VerificationError, WarploomError
 from ..runtime import Program, emulate, launch_file
 from ..sanitizer.report.rendering import Sources, as_text, render

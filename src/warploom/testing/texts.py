@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..emulator.diagnosis.report import Finding
+from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError, WarploomError
 from ..runtime import launch_file
 from ..runtime.program import program_of, read_text

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..emulator.diagnosis.report import Finding
+from ..emulator.machine.finding import Finding
 from ..errors import SourceLocation
 
 RULE = "wrong-result"

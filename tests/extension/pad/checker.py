@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from warploom.emulator.machine.async_operation import AsyncOperation
-from warploom.emulator.machine.events import Lanes, Observer
+from warploom.emulator.machine.events import Observer
 from warploom.emulator.machine.frame import Frame
+from warploom.emulator.machine.places import Lanes
 from warploom.sanitizer.context import Context
 from warploom.sanitizer.happens_before.access import Flight, flights_of
 from warploom.sanitizer.report.findings import at

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from warploom.emulator.machine.async_operation import AsyncOperation, Issuer
-from warploom.emulator.machine.events import Lanes
-from warploom.emulator.machine.frame import Frame
+from warploom.emulator.machine.async_operation import AsyncOperation
+from warploom.emulator.machine.frame import Frame, Issuer
 from warploom.emulator.machine.groups import groups_of
+from warploom.emulator.machine.places import Lanes
 from warploom.emulator.ops.group_waits import wait_for_groups
 from warploom.emulator.program.decode import Decode
 from warploom.emulator.program.handlers import Handlers, Step

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from ...errors import SourceLocation, StepLimitError
 from ..machine.machine import Cta, Machine
-from ..program.code import BRANCH, Operation
+from ..machine.operation import BRANCH, Operation
 
 SHOWN = 4
 """Places, and CTAs of each, that are listed one by one."""

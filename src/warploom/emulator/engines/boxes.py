@@ -20,7 +20,7 @@ from ...errors import InvalidOperandError, OutOfBoundsError
 from ...isa.swizzle import Swizzle
 from ...isa.tensor_map import TensorMapSpec
 from ..machine import shared_address as shared
-from ..machine.async_operation import Issuer
+from ..machine.frame import Issuer
 from .tma import BoundMap
 
 if TYPE_CHECKING:

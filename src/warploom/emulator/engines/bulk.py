@@ -12,8 +12,7 @@ import numpy as np
 
 from ...errors import InvalidOperandError, MisalignedError, OutOfBoundsError
 from ..machine import mbarrier
-from ..machine.async_operation import Issuer
-from ..machine.frame import Frame
+from ..machine.frame import Frame, Issuer
 from ..machine.machine import Cta
 from ..machine.memory import Region
 
@@ -139,4 +138,4 @@ def members(frame: Frame, mask: int, lane: int) -> list[Cta]:
             lane,
             expected=f"ranks 0 to {cluster.size - 1} of this cluster, at least one",
         )
-    return [cluster.member(rank, frame, lane) for rank in range(cluster.size) if mask >> rank & 1]
+    return [frame.peer(rank, lane) for rank in range(cluster.size) if mask >> rank & 1]

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 
 from ..machine.async_operation import AsyncOperation
 from ..machine.units import EVERY_THIRD, UNITS, Unit, starved_seed
-from ..schedule.policy import SCHEDULES, unknown_schedule
 
 if TYPE_CHECKING:
     from ..machine.machine import Cluster, Machine, Warp
@@ -38,8 +37,6 @@ class Engine:
     """
 
     def __init__(self, machine: Machine, policy: str = "lazy", seed: int = 0) -> None:
-        if policy not in SCHEDULES:
-            raise unknown_schedule(policy)
         self.machine = machine
         self.policy = policy
         self.seed = seed

@@ -22,7 +22,7 @@ from ...errors import (
 from ...isa import dtypes
 from ...isa.swizzle import Swizzle
 from ...isa.tensor_map import INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, OOB_FILLS, SWIZZLES, TensorMapSpec
-from ..machine.async_operation import Issuer
+from ..machine.frame import Issuer
 
 _MAGIC = 0x70616D5F6D6F6F6C  # "loom_map"
 _LAYOUT = struct.Struct("<QQ6B2x5I4Q5H5B")

@@ -4,63 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from ...errors import EmulationError
+from .frame import Issuer
 from .units import Unit
 
 if TYPE_CHECKING:
-    from ..program.code import Operation
-    from .frame import Frame
     from .machine import Cta
 
 Part = Callable[[int, int], None]
 """`part(index, parts)` does one of `parts` equal pieces of a read or a write."""
-
-
-@dataclass(eq=False, slots=True)
-class Issuer:
-    """The thread that issued an operation (`lane` None: the whole warp, or warps, of the frame)."""
-
-    frame: Frame
-    operation: Operation
-    lane: int | None = None
-
-    @classmethod
-    def of(cls, frame: Frame, lane: int | None = None) -> Issuer:
-        return cls(frame, frame.operation, None if lane is None else int(lane))
-
-    @property
-    def thread(self) -> int:
-        """Linear thread number in its CTA."""
-        return self.frame.thread(self.lane or 0)
-
-    def where(self) -> str:
-        """Instruction, CTA and thread, as text. The frame may have moved on, so its operation is put back for that."""
-        now = self.frame.operation
-        self.frame.operation = self.operation
-        try:
-            return self.frame.where(self.lane)
-        finally:
-            self.frame.operation = now
-
-    def short(self) -> str:
-        """One line: role, CTA, thread and source line."""
-        location = self.operation.instruction.location
-        place = f" at {location}" if location else ""
-        return f"{self.who()} of {self.frame.cta.describe()}{place}"
-
-    def who(self) -> str:
-        """Role and thread: "consumer 0, thread 128"; the warp where the whole warp issued it."""
-        who = f"thread {self.thread}" if self.lane is not None else f"warp {self.frame.first_warp}"
-        role = self.frame.machine.code.role(self.frame.first_warp + (self.lane or 0) // 32)
-        return f"{role}, {who}" if role else who
-
-    def error(self, kind: type[EmulationError], what: str, **parts: object) -> NoReturn:
-        """Raise an error of the issuing instruction, also long after it ran."""
-        error = kind(what, where=self.where(), **parts)  # type: ignore[arg-type]
-        error.location = self.operation.instruction.location
-        raise error
 
 
 @dataclass(eq=False, slots=True)

@@ -7,19 +7,21 @@ that an event is about is `frame.operation.bound` (of an operation or arrival: `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from .listeners import EVENTS, Events
+from .places import Lanes
+
 if TYPE_CHECKING:
-    from ..diagnosis.report import Finding
-    from .async_operation import AsyncOperation, Issuer
-    from .frame import Frame
+    from .async_operation import AsyncOperation
+    from .finding import Finding
+    from .frame import Frame, Issuer
     from .machine import Cta, Warp
     from .mbarrier import Event, MBarrier
-    from .memory import Region
 
 
 class Meeting(Protocol):
@@ -30,28 +32,6 @@ class Meeting(Protocol):
     @property
     def kind(self) -> str:
         """ "cta" or "cluster"."""
-
-
-@dataclass(eq=False, slots=True)
-class Lanes:
-    """Elements that lanes of a frame name one by one: `count` of `size` bytes from element `index` of the region.
-
-    Of a tensor map that "changes", `index` is its first byte.
-    """
-
-    region: Region
-    space: str
-    index: np.ndarray
-    size: int
-    count: int
-    lanes: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Registers of every thread of a frame, as (bank, row)."""
-
-    rows: frozenset[tuple[int, int]]
 
 
 @dataclass(eq=False, slots=True)
@@ -155,37 +135,12 @@ class Observer:
         """The machine stopped with an error."""
 
 
-Listeners = tuple[Callable[..., None], ...]
-
-
-class Events:
-    """The listeners of each event: `for hear in events.fenced: hear(frame, None)`."""
-
-    accessed: Listeners
-    issued: Listeners
-    read: Listeners
-    written: Listeners
-    done: Listeners
-    committed: Listeners
-    waited: Listeners
-    fenced: Listeners
-    arrived: Listeners
-    met: Listeners
-    permitted: Listeners
-    made: Listeners
-    unmade: Listeners
-    took: Listeners
-    gave: Listeners
-    refused: Listeners
-    exited: Listeners
-    stopped: Listeners
-
-    def __init__(self, observers: Iterable[Observer] = ()) -> None:
-        listeners = [listener for observer in observers for listener in observer.listeners()]
-        for event in EVENTS:
-            unheard = getattr(Observer, event)
-            heard = tuple(getattr(one, event) for one in listeners if getattr(type(one), event) is not unheard)
-            setattr(self, event, heard)
-
-
-EVENTS = tuple(Events.__annotations__)
+def listen(observers: Iterable[Observer]) -> Events:
+    """The listeners that these observers, in their order, are: the methods that they override."""
+    listeners = [listener for observer in observers for listener in observer.listeners()]
+    events = Events()
+    for event in EVENTS:
+        unheard = getattr(Observer, event)
+        heard = tuple(getattr(one, event) for one in listeners if getattr(type(one), event) is not unheard)
+        setattr(events, event, heard)
+    return events

@@ -6,22 +6,19 @@ execute, checked memory access, and errors that name instruction, CTA, thread an
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import numpy as np
 
+from ...asm.nodes import Instruction
 from ...errors import EmulationError, InvalidOperandError, MisalignedError, OutOfBoundsError
 from ...isa.dtypes import DType
-from .events import Lanes
+from .machine import Cta, Machine
 from .memory import LOCAL_WINDOW, OFFSET_MASK, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE, Allocation, Region
+from .operation import Operation
+from .places import Lanes
 from .registers import WARP, RegisterFile
-
-if TYPE_CHECKING:
-    from ...asm.nodes import Instruction
-    from ..program.code import Operation
-    from .machine import Cta, Machine
-
-_ALL_LANES = np.arange(WARP)
 
 
 class Frame:
@@ -127,7 +124,7 @@ class Frame:
                     result[:, picked] = view[index + np.arange(count)[:, None]]
                 for hear in heard:
                     hear(self, "reads", Lanes(region, name, index, element.itemsize, count, picked), None)
-            self.machine.counters.count_access(self, space, "load", element.itemsize * count, lanes, where)
+            self.machine.counters.count_access(self.operation.pc, space, "load", element.itemsize * count, lanes, where)
         return result
 
     def store(self, space: str, address: np.ndarray | int, dtype: DType | np.dtype, values: np.ndarray) -> None:
@@ -148,7 +145,7 @@ class Frame:
                 hear(self, "writes", Lanes(region, name, index, element.itemsize, count, picked), values)
             for part in range(count):
                 view[index + part] = values[part, picked]
-        self.machine.counters.count_access(self, space, "store", element.itemsize * count, lanes, where)
+        self.machine.counters.count_access(self.operation.pc, space, "store", element.itemsize * count, lanes, where)
         self.machine.progress_count += 1
 
     def places(
@@ -164,14 +161,6 @@ class Frame:
             return []
         found = self._resolve(space, lanes, where, element.itemsize, count, writes)
         return [(picked, region, index) for picked, region, index, _ in found]
-
-    def elements(
-        self, space: str, address: np.ndarray | int, dtype: DType | np.dtype, count: int = 1, writes: bool = True
-    ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """As `places`, with an array of elements in place of the region: `array[index]` may be changed in place."""
-        element = dtype.numpy if isinstance(dtype, DType) else dtype
-        found = self.places(space, address, dtype, count, writes)
-        return [(lanes, region.as_type(element), index) for lanes, region, index in found]
 
     def _lanes_and_addresses(self, address: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the active lanes and their addresses as int64."""
@@ -262,6 +251,29 @@ class Frame:
             parts += self._resolve_shared(space, lanes[same], some, total, shift, int(some.min()), int(some.max()))
         return parts
 
+    def peer(self, rank: int, lane: int | None = None) -> Cta:
+        """A CTA of the cluster. Raises InvalidOperandError where it is not there or has exited."""
+        cluster = self.cta.cluster
+        if not 0 <= rank < cluster.size:
+            self.error(
+                InvalidOperandError,
+                f"a shared::cluster address names CTA rank {rank}",
+                lane,
+                expected=f"0 to {cluster.size - 1}, the ranks of this cluster",
+            )
+        cta = cluster.ctas[rank]
+        if cta.exited and cta is not self.cta:
+            for hear in self.machine.events.refused:
+                hear("cta-exited", cta, Issuer.of(self, lane))
+            self.error(
+                InvalidOperandError,
+                f"the shared memory of CTA rank {rank} is accessed after that CTA has exited",
+                lane,
+                consequence="on hardware the address faults or belongs to another CTA",
+                hint="let all CTAs of the cluster wait for each other (barrier.cluster) before any of them exits",
+            )
+        return cta
+
     def _peer(self, space: str, rank: int, lane: int) -> Cta:
         """The CTA of a shared::cluster address."""
         if space != "shared::cluster":
@@ -271,7 +283,7 @@ class Frame:
                 lane,
                 hint="address another CTA's shared memory with the shared::cluster forms",
             )
-        return self.cta.cluster.member(rank, self, lane)
+        return self.peer(rank, lane)
 
     def _split_global(
         self, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
@@ -326,3 +338,57 @@ class Frame:
             f"an access of {total} bytes at global address {where:#x} lies in no buffer: {have}",
             int(lanes[at]),
         )
+
+
+def frame_of(cta: Cta, first_warp: int, warps: int) -> Frame:
+    """The frame of these warps; always the same object."""
+    key = (first_warp, warps)
+    found = cta.frames.get(key)
+    if found is None:
+        found = cta.frames[key] = Frame(cta.machine, cta, cta.registers, first_warp, warps)
+    return found  # type: ignore[no-any-return]
+
+
+@dataclass(eq=False, slots=True)
+class Issuer:
+    """The thread that issued an operation (`lane` None: the whole warp, or warps, of the frame)."""
+
+    frame: Frame
+    operation: Operation
+    lane: int | None = None
+
+    @classmethod
+    def of(cls, frame: Frame, lane: int | None = None) -> Issuer:
+        return cls(frame, frame.operation, None if lane is None else int(lane))
+
+    @property
+    def thread(self) -> int:
+        """Linear thread number in its CTA."""
+        return self.frame.thread(self.lane or 0)
+
+    def where(self) -> str:
+        """Instruction, CTA and thread, as text. The frame may have moved on, so its operation is put back for that."""
+        now = self.frame.operation
+        self.frame.operation = self.operation
+        try:
+            return self.frame.where(self.lane)
+        finally:
+            self.frame.operation = now
+
+    def short(self) -> str:
+        """One line: role, CTA, thread and source line."""
+        location = self.operation.instruction.location
+        place = f" at {location}" if location else ""
+        return f"{self.who()} of {self.frame.cta.describe()}{place}"
+
+    def who(self) -> str:
+        """Role and thread: "consumer 0, thread 128"; the warp where the whole warp issued it."""
+        who = f"thread {self.thread}" if self.lane is not None else f"warp {self.frame.first_warp}"
+        role = self.frame.machine.code.role(self.frame.first_warp + (self.lane or 0) // 32)
+        return f"{role}, {who}" if role else who
+
+    def error(self, kind: type[EmulationError], what: str, **parts: object) -> NoReturn:
+        """Raise an error of the issuing instruction, also long after it ran."""
+        error = kind(what, where=self.where(), **parts)  # type: ignore[arg-type]
+        error.location = self.operation.instruction.location
+        raise error

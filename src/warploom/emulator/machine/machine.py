@@ -6,28 +6,22 @@ divides it; fragments that meet at the same place join again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from ...errors import InvalidOperandError
-from ..diagnosis.report import Counters
-from ..program.code import Code
-from .async_operation import Issuer
-from .events import Events
-from .frame import Frame
+from .counters import Counters
+from .image import Image
+from .listeners import Events
 from .memory import Allocation, GlobalMemory, Region
 from .registers import WARP, RegisterFile
 from .slots import Slot
 from .special_values import SPECIAL
 from .symbols import warps_named
 from .wait import Wait
-
-if TYPE_CHECKING:
-    from ..engines.engine import Engine
 
 FULL = 0xFFFFFFFF
 
@@ -124,7 +118,8 @@ class Cta:
         self.parameters = machine.parameters
         self.slots: dict[Slot[Any], Any] = {}
         self.registers = machine.take_registers(warps * WARP)
-        self._frames: dict[tuple[int, int], Frame] = {}
+        self.frames: dict[tuple[int, int], Any] = {}
+        """Made and kept by `frame.frame_of`."""
         self.warps = []
         for number in range(warps):
             alive = FULL if (number + 1) * WARP <= self.threads else (1 << (self.threads - number * WARP)) - 1
@@ -136,23 +131,15 @@ class Cta:
         threads = np.arange(self.registers.lanes, dtype=np.int64)
         for name, row in code.thread_rows.items():
             self.registers.banks[row.bits][row.index] = np.asarray(SPECIAL[name](self, threads))
-        whole = self.frame(0, len(self.warps))
+        values = self.registers.window(0, len(self.warps))
         for constant in code.cta_constants.values():
-            whole.values[constant.slot][...] = constant.value(self)  # type: ignore[index]
+            values[constant.slot][...] = constant.value(self)  # type: ignore[index]
 
     def refresh(self, names: tuple[str, ...]) -> None:
-        """Read the clocks an instruction is about to use."""
+        """Read the clocks that an instruction is about to use."""
         for name in names:
             row = self.machine.code.thread_rows[name]
             self.registers.banks[row.bits][row.index] = SPECIAL[name](self, np.empty(0))
-
-    def frame(self, first_warp: int, warps: int) -> Frame:
-        """The frame of these warps."""
-        key = (first_warp, warps)
-        found = self._frames.get(key)
-        if found is None:
-            found = self._frames[key] = Frame(self.machine, self, self.registers, first_warp, warps)
-        return found
 
     def thread_index(self, thread: int) -> tuple[int, int, int]:
         """%tid of a linear thread number."""
@@ -202,31 +189,30 @@ class Cluster:
             sm = (number * self.size + rank) % machine.model.sms
             self.ctas.append(Cta(machine, self, cta_index, rank, sm))  # type: ignore[arg-type]
 
-    def member(self, rank: int, frame: Frame, lane: int | None = None) -> Cta:
-        """A CTA of the cluster, for a remote access. Raises InvalidOperandError where it is not there or has exited."""
-        if not 0 <= rank < self.size:
-            frame.error(
-                InvalidOperandError,
-                f"a shared::cluster address names CTA rank {rank}",
-                lane,
-                expected=f"0 to {self.size - 1}, the ranks of this cluster",
-            )
-        cta = self.ctas[rank]
-        if cta.exited and cta is not frame.cta:
-            for hear in self.machine.events.refused:
-                hear("cta-exited", cta, Issuer.of(frame, lane))
-            frame.error(
-                InvalidOperandError,
-                f"the shared memory of CTA rank {rank} is accessed after that CTA has exited",
-                lane,
-                consequence="on hardware the address faults or belongs to another CTA",
-                hint="let all CTAs of the cluster wait for each other (barrier.cluster) before any of them exits",
-            )
-        return cta
-
     @property
     def exited(self) -> bool:
         return all(cta.exited for cta in self.ctas)
+
+
+class Engine(Protocol):
+    """What carries out asynchronous operations (`engines.engine`), as the machine's parts use it.
+
+    `signalling`: the operation whose signal is being given.
+    """
+
+    signalling: Any
+
+    @property
+    def in_flight(self) -> int: ...
+
+    def submit(self, operation: Any) -> Any: ...
+    def pending(self) -> Iterator[Any]: ...
+    def advance(self) -> bool: ...
+    def take_effect(self, operation: Any) -> None: ...
+    def drain(self) -> None: ...
+    def drain_cluster(self, cluster: Cluster) -> None: ...
+    def warp_exited(self, warp: Warp) -> None: ...
+    def describe_pending(self) -> tuple[str, ...]: ...
 
 
 class Machine:
@@ -242,7 +228,7 @@ class Machine:
 
     def __init__(
         self,
-        code: Code,
+        code: Image,
         memory: GlobalMemory,
         parameters: Region,
         grid: tuple[int, int, int],
@@ -250,7 +236,7 @@ class Machine:
         cluster: tuple[int, int, int],
         dynamic_smem: int,
         model: Model,
-        engine_factory: Callable[[Machine], Engine],
+        engine: Callable[[Machine], Engine],
         module_buffers: dict[str, Allocation],
         detailed: bool,
     ) -> None:
@@ -275,7 +261,7 @@ class Machine:
         self.progress_count = self.signals = 0
         self.resident: list[Cluster] = []
         self._spare_registers: dict[int, list[RegisterFile]] = {}
-        self.engine = engine_factory(self)
+        self.engine = engine(self)
 
     def progress(self) -> None:
         """Something happened that another thread may be waiting for."""

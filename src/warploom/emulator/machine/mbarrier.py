@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...errors import InvalidOperandError
 from . import shared_address as shared
-from .async_operation import AsyncOperation, Issuer
+from .async_operation import AsyncOperation
+from .frame import Issuer
 from .slots import Slot
 
 if TYPE_CHECKING:

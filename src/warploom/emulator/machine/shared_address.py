@@ -49,7 +49,7 @@ def place(frame: Frame, space: str, address: int, lane: int, what: str, remote: 
             lane,
             hint="this instruction works on the own CTA's shared memory only",
         )
-    return frame.cta.cluster.member(rank, frame, lane), offset
+    return frame.peer(rank, lane), offset
 
 
 def check_range(frame: Frame, cta: Cta, offset: int, size: int, alignment: int, lane: int, what: str) -> None:

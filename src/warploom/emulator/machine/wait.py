@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .frame import Frame
+from typing import Any
 
 
 @dataclass(eq=False, slots=True)
@@ -29,8 +26,8 @@ class Wait:
     kind: str
     ready: Callable[[], bool]
     describe: Callable[[], str]
-    resume: Callable[[Frame], None] | None = None
-    timeout: Callable[[Frame], None] | None = None
+    resume: Callable[[Any], None] | None = None
+    timeout: Callable[[Any], None] | None = None
     about: Callable[[], list[tuple[object, int | None]]] | None = None
     parked: bool = False
     spins: bool = False

@@ -12,14 +12,15 @@ from ...errors import InvalidOperandError, VerificationError
 from ..engines.boxes import CHUNK_DTYPE
 from ..engines.bulk import Scattered
 from ..machine import mbarrier
-from ..machine.async_operation import AsyncOperation, Issuer
-from ..machine.frame import Frame
+from ..machine.address import AddressOperand
+from ..machine.async_operation import AsyncOperation
+from ..machine.frame import Frame, Issuer
 from ..machine.groups import groups_of
 from ..machine.machine import Cta, mask_of
 from ..machine.registers import WARP
 from ..machine.units import CP_ASYNC
 from ..machine.wait import Wait
-from ..program.decode import AddressOperand, Decode
+from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 from .group_waits import wait_for_groups
 
@@ -123,11 +124,11 @@ def _sources(
         try:
             crooked = same & (addresses % size != 0)
             if crooked.any():
-                frame.elements("global", addresses, ELEMENTS[size])  # raises, naming the thread
+                frame.places("global", addresses, ELEMENTS[size])  # raises, naming the thread
             dtype = ELEMENTS[size] if width == size else np.dtype(np.uint8)
             count = 1 if width == size else int(width)
-            for picked, array, index in frame.elements("global", addresses, dtype, count, writes=False):
-                found.append((int(width), picked, array, index))
+            for picked, region, index in frame.places("global", addresses, dtype, count, writes=False):
+                found.append((int(width), picked, region.as_type(dtype), index))
         finally:
             frame.mask = whole
     return found

@@ -14,9 +14,9 @@ import numpy as np
 
 from ...isa import dtypes
 from ...isa.dtypes import DType
-from ..machine.events import Lanes
 from ..machine.frame import Frame
 from ..machine.memory import SHARED_WINDOW, WINDOW_SIZE
+from ..machine.places import Lanes
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 from .memory import elements_of
@@ -154,7 +154,8 @@ def _atomic(d: Decode) -> Step:
     dtype = _HALF_OF.get(packed.name, packed)
     halves = dtype is not packed
     operation = "cas" if d.match.form.key.startswith("atom.cas") else d.modifier("op")
-    address = d.operation.polled_address = d.address("a")
+    address = d.address("a")
+    d.operation.polled_address = address.compute
     space = address.space
     b_registers = d.registers("b")
     c_registers = d.registers("c") if operation == "cas" else None
@@ -180,7 +181,7 @@ def _atomic(d: Decode) -> Step:
             for hear in heard:
                 name = "shared" if _is_shared(space, reached) else "global"
                 hear(frame, "updates", Lanes(region, name, first, dtype.bytes, count, lanes), None)
-            frame.machine.counters.count_access(frame, space, "store", dtype.bytes * count, lanes, reached)
+            frame.machine.counters.count_access(frame.operation.pc, space, "store", dtype.bytes * count, lanes, reached)
             act = combine
             if flushes and not _is_shared(space, reached):
                 act = add_flushed

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidOperandError
-from ..machine.async_operation import Issuer
 from ..machine.events import Waited
-from ..machine.frame import Frame
+from ..machine.frame import Frame, Issuer
 from ..machine.lanes import lane_value
 from ..machine.machine import Cta, mask_of
 from ..machine.mbarrier import Event

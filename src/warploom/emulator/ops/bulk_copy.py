@@ -27,8 +27,8 @@ from ..engines.bulk import (
 )
 from ..machine import mbarrier
 from ..machine import shared_address as shared
-from ..machine.async_operation import AsyncOperation, Issuer
-from ..machine.frame import Frame
+from ..machine.async_operation import AsyncOperation
+from ..machine.frame import Frame, Issuer
 from ..machine.groups import groups_of
 from ..machine.lanes import lane_value
 from ..machine.machine import Cta

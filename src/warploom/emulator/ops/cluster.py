@@ -13,9 +13,9 @@ import numpy as np
 
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
-from ..machine.async_operation import AsyncOperation, Issuer
+from ..machine.async_operation import AsyncOperation
 from ..machine.events import Waited
-from ..machine.frame import Frame
+from ..machine.frame import Frame, Issuer
 from ..machine.machine import Cluster, Cta, Warp, mask_of
 from ..machine.mbarrier import Event, arrivals_in_flight
 from ..machine.memory import OFFSET_MASK, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE

@@ -11,15 +11,16 @@ from ...asm.nodes import Sink
 from ...errors import InvalidOperandError
 from ...isa import dtypes
 from ..machine import mbarrier
-from ..machine.async_operation import AsyncOperation, Issuer
+from ..machine.address import AddressOperand
+from ..machine.async_operation import AsyncOperation
 from ..machine.events import Waited
-from ..machine.frame import Frame
+from ..machine.frame import Frame, Issuer
 from ..machine.lanes import lane_array, lane_value
 from ..machine.machine import Cta
 from ..machine.mbarrier import MBarrier
 from ..machine.units import REMOTE
 from ..machine.wait import Wait
-from ..program.decode import AddressOperand, Decode
+from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()

@@ -52,7 +52,8 @@ def extended_type(d: Decode, element: Operand, dtype: DType) -> DType:
 
 def _load(d: Decode) -> Step:
     dtype = d.type("d")
-    address = d.operation.polled_address = d.address("a")
+    address = d.address("a")
+    d.operation.polled_address = address.compute
     elements = elements_of(d.operands["d"])
     count = len(elements)
     kinds = [dtype if isinstance(element, Sink) else extended_type(d, element, dtype) for element in elements]

@@ -18,16 +18,17 @@ from ..engines.boxes import TENSOR_ALIGNMENT, Box, SharedBox
 from ..engines.bulk import check_alive, members, own_barrier, signal_at
 from ..machine import mbarrier
 from ..machine import shared_address as shared
-from ..machine.async_operation import AsyncOperation, Issuer
-from ..machine.events import Lanes
-from ..machine.frame import Frame
+from ..machine.address import AddressOperand
+from ..machine.async_operation import AsyncOperation
+from ..machine.frame import Frame, Issuer
 from ..machine.groups import groups_of
 from ..machine.lanes import lane_value
 from ..machine.memory import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE, Region
+from ..machine.places import Lanes
 from ..machine.registers import WARP
 from ..machine.units import LOADS, STORES
 from ..numerics.reductions import combine
-from ..program.decode import AddressOperand, Decode
+from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 
 HANDLERS = Handlers()

@@ -18,13 +18,13 @@ from ...isa.descriptors import decode as decode_descriptor
 from ...isa.fragments import Fragment, wgmma_a, wgmma_d
 from ...isa.instructions.mma import shape_of
 from ..engines.matrix_operands import OperandPlace, SharedOperand
-from ..machine.async_operation import AsyncOperation, Issuer
-from ..machine.events import Rows
-from ..machine.frame import Frame
+from ..machine.async_operation import AsyncOperation
+from ..machine.frame import Frame, Issuer
 from ..machine.groups import groups_of
 from ..machine.machine import FULL
 from ..machine.memory import Region
-from ..machine.registers import RegisterList
+from ..machine.places import Rows
+from ..machine.register_list import RegisterList
 from ..machine.slots import Slot
 from ..machine.units import WGMMA
 from ..numerics.tensor_core import Product, multiply_accumulate

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,44 +13,18 @@ from ...asm.nodes import Address, Float, Integer, Operand, Register, Sink, Symbo
 from ...errors import EmulationError, UnsupportedInstructionError, VerificationError, WarploomError
 from ...isa import dtypes
 from ...isa.dtypes import DType, Kind
+from ..machine.address import AddressOperand
 from ..machine.frame import Frame
+from ..machine.image import Image
 from ..machine.memory import LOCAL_WINDOW, PARAM_WINDOW, RANK_SHIFT
-from ..machine.registers import RegisterList, Row
+from ..machine.operation import Operation
+from ..machine.register_list import RegisterList
+from ..machine.registers import Row
+from ..machine.scopes import DeclaredRegister, DeclaredVariable
 from ..machine.special_values import DYNAMIC, SPECIAL, special_row_bits
 from .constants import float_constant, integer_constant
-from .flatten import DeclaredRegister, DeclaredVariable
-
-if TYPE_CHECKING:
-    from .code import Code, Operation
 
 _ALWAYS = np.ones((), np.bool_)
-
-
-@dataclass(frozen=True)
-class AddressOperand:
-    """An address as the instruction computes it.
-
-    Attributes:
-        space: "global", "shared", "shared::cta", "shared::cluster", "local", "param", "const" or "generic".
-        slot: slot of the base register, or -1.
-        offset: constant part.
-    """
-
-    space: str
-    slot: int
-    offset: int
-
-    def compute(self, frame: Frame) -> np.ndarray:
-        """The (lanes,) addresses, uint64."""
-        if self.slot < 0:
-            return np.full(frame.lanes, self.offset & 0xFFFFFFFFFFFFFFFF, np.uint64)
-        base = frame.values[self.slot]
-        if not isinstance(base, np.ndarray):
-            base = np.full(frame.lanes, base)
-        if base.dtype.itemsize == 8:
-            return base + np.uint64(self.offset & 0xFFFFFFFFFFFFFFFF) if self.offset else base
-        narrow = base + np.uint32(self.offset & 0xFFFFFFFF) if self.offset else base  # wraps at 32 bits
-        return narrow.astype(np.uint64)
 
 
 class Decode:
@@ -62,7 +35,7 @@ class Decode:
         operands: PTX operands by the row's names.
     """
 
-    def __init__(self, code: Code, operation: Operation, bound: Bound) -> None:
+    def __init__(self, code: Image, operation: Operation, bound: Bound) -> None:
         self.code = code
         self.operation = operation
         self.instruction = operation.instruction

@@ -7,9 +7,7 @@ fresh registers; `ret` in it jumps behind the call. Recursion is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
 
 from ...asm.nodes import (
     Block,
@@ -29,78 +27,10 @@ from ...asm.nodes import (
 )
 from ...errors import EmulationError, UnsupportedInstructionError
 from ...isa import dtypes
-from ..machine.registers import RegisterLayout, Row
+from ..machine.registers import RegisterLayout
+from ..machine.scopes import DeclaredRegister, DeclaredVariable, JumpTarget, Scope
 
 MAX_CALL_DEPTH = 16
-
-
-@dataclass(frozen=True)
-class DeclaredRegister:
-    """A register of the flattened function: its declared type and its row."""
-
-    type: str
-    row: Row
-
-
-@dataclass(eq=False)
-class DeclaredVariable:
-    """A variable of the flattened function or the module; the layout gives it an offset later."""
-
-    node: Variable
-    space: str
-    offset: int = -1
-
-    @property
-    def size(self) -> int:
-        element = dtypes.ALL[self.node.type].bytes if self.node.type in dtypes.ALL else 8
-        for attribute in self.node.attributes:
-            if attribute.lstrip(".") in ("v2", "v4"):
-                element *= int(attribute[-1])
-        for length in self.node.dims:
-            element *= max(length, 0)
-        return element
-
-    @property
-    def alignment(self) -> int:
-        natural = dtypes.ALL[self.node.type].bytes if self.node.type in dtypes.ALL else 8
-        return max(self.node.align or natural, natural)
-
-
-@dataclass(frozen=True)
-class JumpTarget:
-    """A label of the flattened function, as the index of the operation it stands before."""
-
-    name: str
-    scope: int
-
-
-Name: TypeAlias = "DeclaredRegister | DeclaredVariable | JumpTarget | Function"
-
-
-@dataclass
-class Scope:
-    """The names declared in one block."""
-
-    names: dict[str, Name] = field(default_factory=dict)
-    parent: Scope | None = None
-    number: int = 0
-    branch_targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def find(self, name: str) -> Name | None:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.names:
-                return scope.names[name]
-            scope = scope.parent
-        return None
-
-    def find_targets(self, name: str) -> tuple[str, ...] | None:
-        scope: Scope | None = self
-        while scope is not None:
-            if name in scope.branch_targets:
-                return scope.branch_targets[name]
-            scope = scope.parent
-        return None
 
 
 @dataclass
@@ -250,15 +180,3 @@ class Flattener:
         scope.names[target.name] = target
         jump = Instruction("bra", (Symbol(target.name),), guard, source.location)
         self.flat.append(FlatInstruction(jump, scope))
-
-
-def declared_types(scope: Scope) -> Mapping[str, str]:
-    """Register name -> declared type for everything visible in a scope."""
-    types: dict[str, str] = {}
-    current: Scope | None = scope
-    while current is not None:
-        for name, found in current.names.items():
-            if isinstance(found, DeclaredRegister):
-                types.setdefault(name, found.type)
-        current = current.parent
-    return types

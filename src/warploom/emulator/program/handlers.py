@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from ..machine.frame import Frame
-    from ..machine.wait import Wait
-    from .decode import Decode
+from ..machine.frame import Frame
+from ..machine.wait import Wait
+from .decode import Decode
 
-
-Step: TypeAlias = "Callable[[Frame], Wait | None]"
-Decoder: TypeAlias = "Callable[[Decode], Step]"
+Step: TypeAlias = Callable[[Frame], Wait | None]
+Decoder: TypeAlias = Callable[[Decode], Step]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 
 from ...asm.nodes import Integer, Vector
 from ...isa.effects import Takes
+from ..machine.image import Image
 from ..machine.registers import WARP
-from .code import Code
 
 PARTITIONS = 4
 """Of an SM: each has a quarter of its registers, and warps are dealt to them in turn."""
@@ -21,7 +21,7 @@ BESIDE_ACCUMULATORS = 26
 """Registers that ptxas wants for a wgmma besides accumulators and A (its error C7602: 154 for 128 accumulators)."""
 
 
-def launch_registers(code: Code, threads: int) -> int | None:
+def launch_registers(code: Image, threads: int) -> int | None:
     """Registers of each thread at launch; None where ptxas ignores setmaxnreg.
 
     `.maxnreg` says it, and so does a block size (`.reqntid`, `.maxntid`) together with `.minnctapersm`: as many as fit.
@@ -51,7 +51,7 @@ def fitting(registers: int, threads: int, ctas: int) -> int:
     return min(MOST, registers // PARTITIONS // -(-warps // PARTITIONS) // WARP // 8 * 8)
 
 
-def _asked(code: Code) -> list[int]:
+def _asked(code: Image) -> list[int]:
     """The counts that `setmaxnreg.inc` asks for, and MOST."""
     return [MOST] + [
         operand.value
@@ -62,7 +62,7 @@ def _asked(code: Code) -> list[int]:
     ]
 
 
-def _largest_product(code: Code) -> int:
+def _largest_product(code: Image) -> int:
     """Registers that ptxas wants for the largest wgmma of a kernel; 0 where there is none."""
     return max(
         (

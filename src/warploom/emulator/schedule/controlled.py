@@ -18,8 +18,8 @@ from ..diagnosis.deadlock import report_deadlock
 from ..diagnosis.livelock import LoopWatch, SpinWatch
 from ..machine.async_operation import AsyncOperation
 from ..machine.machine import Cta, Machine
+from ..machine.operation import PLAIN
 from ..machine.slots import digest as digest_of
-from ..program.code import PLAIN
 from .fragments import Group
 from .policy import Policy
 from .scheduler import Scheduler

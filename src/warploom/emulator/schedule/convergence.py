@@ -13,9 +13,9 @@ import numpy as np
 from ..machine.frame import Frame
 from ..machine.machine import FULL, Fragment, Machine, Warp, lanes_of, mask_of
 from ..machine.members import members
+from ..machine.operation import Operation
 from ..machine.registers import WARP
 from ..machine.wait import Wait
-from ..program.code import Operation
 from .fragments import merge
 
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from ..diagnosis.livelock import LoopWatch
 from ..diagnosis.step_limit import report_step_limit
-from ..machine.frame import Frame
+from ..machine.frame import Frame, frame_of
 from ..machine.machine import FULL, Cta, Fragment, Machine, Warp, lanes_of
+from ..machine.operation import BRANCH, INDEXED_BRANCH, MANY, PLAIN, WARPGROUP, WHOLE, Operation
 from ..machine.registers import WARP as WARP_SIZE
 from ..machine.wait import Wait
-from ..program.code import BRANCH, INDEXED_BRANCH, MANY, PLAIN, WARPGROUP, WHOLE, Operation
 from .convergence import who_executes
 from .fragments import Group, divide, merge
 from .policy import Policy
@@ -38,7 +38,7 @@ class Runner:
         """Run a group until its warps part, block, meet other fragments of their warp, or the quantum is over."""
         machine, cta, pc = self.machine, group.cta, group.pc
         count = len(group.fragments)
-        frame = cta.frame(group.first, count)
+        frame = frame_of(cta, group.first, count)
         whole = all(fragment.lanes == FULL for fragment in group.fragments)
         base: np.ndarray | bool = (
             True if whole else np.concatenate([lanes_of(fragment.lanes) for fragment in group.fragments])
@@ -124,7 +124,7 @@ class Runner:
         cta, pc, went_on, outer = group.cta, operation.pc, True, frame.mask
         for at, fragment in enumerate(group.fragments):
             warp = cta.warps[group.first + at]
-            part = frame if len(group.fragments) == 1 else cta.frame(warp.index, 1)
+            part = frame if len(group.fragments) == 1 else frame_of(cta, warp.index, 1)
             mask = outer if outer is True else outer[at * WARP_SIZE : (at + 1) * WARP_SIZE]  # type: ignore[index]
             part.operation = operation
             fragment.pc = pc
@@ -183,7 +183,7 @@ class Runner:
         for number in range(first // 4, last // 4 + 1):
             members = cta.warps[number * 4 : number * 4 + 4]
             mine = [warp for warp in members if first <= warp.index <= last]
-            whole_frame = cta.frame(number * 4, len(members))
+            whole_frame = frame_of(cta, number * 4, len(members))
             if operation.guard >= 0 and not np.any(whole_frame.values[operation.guard] != operation.guard_negated):
                 for warp in mine:
                     group.fragments[warp.index - first].pc = pc + 1

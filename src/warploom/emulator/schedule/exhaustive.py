@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...errors import EmulationError
-from ..diagnosis.report import Finding, Report
+from ..diagnosis.report import Interleavings, Report
+from ..machine.finding import Finding
 from ..machine.machine import Machine
 from .controlled import Choose, Move, state_of
 
@@ -27,46 +28,6 @@ BOUND = 2000
 
 class Known(Exception):
     """A run came to a state that was there before: no error, and never seen outside of `search`."""
-
-
-@dataclass(frozen=True)
-class Interleavings:
-    """What a search found.
-
-    Attributes:
-        complete: whether all was searched; a search that found something bad, or reached its bound, is not.
-        count: how many interleavings there are, where that is known.
-        states, runs: states with a choice that were seen, and runs of the kernel.
-        steps: the shortest bad interleaving, a line for each choice; findings: what is bad in it.
-    """
-
-    complete: bool
-    count: int | None
-    states: int
-    runs: int
-    bound: int
-    steps: tuple[str, ...] = ()
-    findings: tuple[Finding, ...] = ()
-
-    @property
-    def ok(self) -> bool:
-        return not self.findings
-
-    def __str__(self) -> str:
-        if self.findings:
-            shown = "\n".join(f"  {number}. {step}" for number, step in enumerate(self.steps, 1))
-            choices = f"{len(self.steps)} choice{'s' if len(self.steps) != 1 else ''}"
-            return f"a bad interleaving of {choices}, the shortest there is:\n{shown}" + (
-                "" if self.complete else f"\n  (the shortest of those that {self.runs} runs met)"
-            )
-        runs = f"{self.states} states, {self.runs} run{'s' if self.runs != 1 else ''}"
-        if not self.complete:
-            return (
-                f"the search is incomplete: no bad interleaving in {self.runs} runs, but the bound of {self.bound} was "
-                "reached and others are left to try (a larger bound, or a smaller grid and fewer steps)"
-            )
-        number = f"all {self.count:,} interleavings pass" if self.count != 1 else "the only interleaving passes"
-        return f"{number} ({runs})" if self.count is not None else f"all interleavings pass ({runs})"
 
 
 @dataclass(eq=False)

@@ -13,8 +13,8 @@ import numpy as np
 from ...errors import InvalidOperandError
 from ..machine.frame import Frame
 from ..machine.machine import Cta, Fragment, Machine, Warp, mask_of
+from ..machine.operation import BRANCH, EXIT, Operation
 from ..machine.registers import WARP
-from ..program.code import BRANCH, EXIT, Operation
 
 
 @dataclass(eq=False, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..machine.frame import Frame
 from ..machine.machine import Machine, Warp
+from ..machine.operation import Operation
 from ..machine.wait import Wait
-from ..program.code import Operation
 
 
 def polls_again(machine: Machine, warp: Warp, frame: Frame) -> bool:
@@ -13,7 +13,7 @@ def polls_again(machine: Machine, warp: Warp, frame: Frame) -> bool:
     operation = frame.operation
     place: tuple[int, bytes] = (operation.pc, b"")
     if operation.polled_address is not None:
-        place = (operation.pc, operation.polled_address.compute(frame)[frame.active].tobytes())
+        place = (operation.pc, operation.polled_address(frame)[frame.active].tobytes())
     if warp.polled_at != machine.progress_count:
         warp.polled_at = machine.progress_count
         warp.polled = {place}

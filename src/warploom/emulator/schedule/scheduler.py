@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from ..diagnosis.deadlock import report_deadlock
 from ..diagnosis.livelock import SpinWatch
-from ..machine.frame import Frame
+from ..machine.frame import Frame, frame_of
 from ..machine.machine import Cluster, Cta, Fragment, Machine, Warp
 from .executor import Runner
 from .fragments import Group, merge
@@ -170,7 +170,7 @@ class Scheduler:
         wait = fragment.wait
         fragment.wait = None
         if then is not None:
-            frame = warp.cta.frame(warp.index, 1)
+            frame = frame_of(warp.cta, warp.index, 1)
             frame.mask = fragment.wait_mask
             frame.operation = self.operations[fragment.pc]
             then(frame)

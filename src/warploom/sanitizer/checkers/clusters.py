@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ...emulator.machine.events import Lanes, Observer
+from ...emulator.machine.events import Observer
+from ...emulator.machine.places import Lanes
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
 from ..report.words import actor
@@ -16,10 +17,10 @@ from ..report.words import actor
 if TYPE_CHECKING:
     import numpy as np
 
-    from ...emulator.machine.async_operation import AsyncOperation, Issuer
-    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame, Issuer
     from ...emulator.machine.machine import Cta, Warp
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
     from ..context import Context
     from ..happens_before.clocks import WarpClock
     from ..happens_before.state import ClusterState

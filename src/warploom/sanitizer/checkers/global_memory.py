@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.diagnosis.report import Side
 from ...emulator.engines.boxes import Box
 from ...emulator.engines.bulk import Bytes, Scattered
-from ...emulator.machine.events import Lanes, Observer
+from ...emulator.machine.events import Observer
+from ...emulator.machine.finding import Side
+from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..context import narrowest_access
 from ..happens_before.access import Flight, flights_of
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta
     from ...emulator.machine.memory import Region
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
     from ..context import Context
 
 NO_ORDER, FENCE, NOT_COMPLETE = "no order", "fence", "not complete"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ...emulator.engines.boxes import Box
 from ...emulator.engines.bulk import Bytes, Scattered
-from ...emulator.machine.events import Lanes, Observer
+from ...emulator.machine.events import Observer
+from ...emulator.machine.places import Lanes
 from ...isa.effects import Waits
 from ..happens_before.access import flights_of
 from ..report.findings import at
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
     from ..context import Context
     from ..happens_before.clocks import WarpClock
     from ..happens_before.state import ClusterState

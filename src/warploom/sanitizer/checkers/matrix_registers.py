@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...asm.nodes import Register, Vector
-from ...emulator.machine.events import Observer, Rows, Waited
-from ...emulator.program.code import Code, Operation
-from ...emulator.program.flatten import DeclaredRegister
+from ...emulator.machine.events import Observer, Waited
+from ...emulator.machine.image import Image
+from ...emulator.machine.operation import Operation
+from ...emulator.machine.places import Rows
+from ...emulator.machine.scopes import DeclaredRegister
 from ...isa import effects
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
@@ -67,7 +69,7 @@ class MatrixRegisters(Observer):
         """The registers that the operation of each instruction (pc) owns."""
         self._watch(context.machine.code)
 
-    def _watch(self, code: Code) -> None:
+    def _watch(self, code: Image) -> None:
         """Put a look at the registers in front of every instruction that touches one an operation may own."""
         owners = self._owners
         for operation in code.operations:
@@ -212,7 +214,7 @@ def _rows(places: Sequence[object]) -> RowSet[tuple[int, int]]:
     return next((place.rows for place in places if isinstance(place, Rows)), RowSet())
 
 
-def _owned_rows(code: Code, operation: Operation) -> RowSet[tuple[int, int]]:
+def _owned_rows(code: Image, operation: Operation) -> RowSet[tuple[int, int]]:
     """The registers that the operation which an instruction starts uses while it runs."""
     operands = operation.bound.operands if operation.bound is not None else {}
     accesses = effects.accesses(operation.effects, effects.RUN)
@@ -220,7 +222,7 @@ def _owned_rows(code: Code, operation: Operation) -> RowSet[tuple[int, int]]:
     return RowSet[tuple[int, int]]().union(*(rows_of(code, operation, operands[name]) for name in named))
 
 
-def rows_of(code: Code, operation: Operation, operand: object) -> RowSet[tuple[int, int]]:
+def rows_of(code: Image, operation: Operation, operand: object) -> RowSet[tuple[int, int]]:
     """The registers an operand names."""
     if isinstance(operand, Vector):
         return RowSet[tuple[int, int]]().union(*(rows_of(code, operation, one) for one in operand.elements))

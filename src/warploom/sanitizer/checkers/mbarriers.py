@@ -19,10 +19,10 @@ from ..report.findings import at
 from ..report.words import actor
 
 if TYPE_CHECKING:
-    from ...emulator.machine.async_operation import AsyncOperation, Issuer
-    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame, Issuer
     from ...emulator.machine.machine import Cta, Warp
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
     from ..context import Context
 
 

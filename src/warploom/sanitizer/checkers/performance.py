@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...emulator.diagnosis.report import Finding, Site
+from ...emulator.machine.counters import Site
 from ...emulator.machine.events import Observer
+from ...emulator.machine.finding import Finding
 from ...isa.effects import Fences
 from ..report.findings import at
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ...emulator.machine.frame import Frame
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
     from ..context import Context
 
 CONFLICTS = 0.5

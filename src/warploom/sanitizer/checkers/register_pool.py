@@ -12,7 +12,7 @@ from ..report.words import actor
 if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta, Warp
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
     from ..context import Context
 
 

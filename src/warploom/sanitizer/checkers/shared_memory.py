@@ -14,8 +14,9 @@ import numpy as np
 from ...emulator.engines.boxes import SharedBox
 from ...emulator.engines.bulk import Bytes, Scattered
 from ...emulator.engines.matrix_operands import OperandPlace
-from ...emulator.machine.events import Lanes, Observer
+from ...emulator.machine.events import Observer
 from ...emulator.machine.mbarrier import MBarrier
+from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access, Flight, flights_of
 from ..happens_before.clocks import View
@@ -27,8 +28,8 @@ from ..shadow.shadow import Granules, Shadow, distinct
 from ..shadow.storing import Storing
 
 if TYPE_CHECKING:
-    from ...emulator.machine.async_operation import AsyncOperation, Issuer
-    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame, Issuer
     from ..context import Context
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...emulator.engines.boxes import Box, whole_pieces
-from ...emulator.machine.events import Lanes, Observer
+from ...emulator.machine.events import Observer
+from ...emulator.machine.places import Lanes
 from ...isa.effects import Fences
 from ..happens_before.access import Flight, flights_of
 from ..happens_before.flags import knows
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.memory import Region
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
     from ..context import Context
     from ..happens_before.clocks import WarpClock
     from ..happens_before.state import ClusterState

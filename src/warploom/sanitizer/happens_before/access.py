@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.machine import Cta
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
 
 GENERIC, ASYNC, COPY, BARRIER = "generic", "async", "copy", "barrier"
 """What an access was made by: the generic proxy, the async proxy, an asynchronous copy of the generic side

@@ -20,7 +20,7 @@ from .state import ClusterState
 if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.memory import Region
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
 
 FLAGS = 32
 """Addresses of one warp's access that are looked at as flags: each lane may have one."""

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.machine.events import Lanes, Meeting, Observer, Waited
+from ...emulator.machine.events import Meeting, Observer, Waited
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
+from ...emulator.machine.places import Lanes
 from ...isa import effects
 from .access import BARRIER, Flight, flights_of
 from .clocks import Front, Released, WarpClock
@@ -30,8 +31,8 @@ from .state import BarrierRecord, ClusterState, PhaseRecord, lane_masks, record_
 from .state import Waited as LastWait
 
 if TYPE_CHECKING:
-    from ...emulator.machine.async_operation import AsyncOperation, Issuer
-    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame, Issuer
     from ...emulator.machine.machine import Warp
     from ..context import Context
 

@@ -16,12 +16,12 @@ from .access import Access, Flight
 from .clocks import FULL, Released, View, WarpClock
 
 if TYPE_CHECKING:
-    from ...emulator.machine.async_operation import AsyncOperation, Issuer
-    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame, Issuer
     from ...emulator.machine.machine import Cluster, Cta
     from ...emulator.machine.mbarrier import MBarrier
     from ...emulator.machine.memory import Region
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
 
 WARP = 32
 Notes = TypeVar("Notes")

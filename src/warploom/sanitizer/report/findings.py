@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...emulator.diagnosis.report import Finding, Side
+from ...emulator.machine.finding import Finding, Side
 from ..rules import RULES
 
 if TYPE_CHECKING:
     from ...emulator.machine.machine import Cta
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
     from ...errors import SourceLocation
 
 LIMIT = 200

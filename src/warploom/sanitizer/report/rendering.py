@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from ...emulator.diagnosis.report import Finding, Side
+from ...emulator.machine.finding import Finding, Side
 from ...errors import SourceLocation
 from ..rules import RULES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...emulator.diagnosis.report import Side
+from ...emulator.machine.finding import Side
 from .findings import at
 
 if TYPE_CHECKING:

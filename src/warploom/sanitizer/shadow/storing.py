@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ...emulator.machine.events import Lanes
+    from ...emulator.machine.places import Lanes
 
 
 @dataclass(frozen=True, eq=False)

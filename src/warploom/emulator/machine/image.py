@@ -1,0 +1,121 @@
+"""What a machine knows of the kernel that it runs: operations, sizes, registers to fill, and the author's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...asm.nodes import Function
+from ...isa.arch import Arch
+from ...isa.dtypes import DType
+from .operation import Operation
+from .registers import RegisterLayout, Row
+from .special_values import special_row_bits
+from .symbols import SharedPart, WarpRole, role_of
+
+
+@dataclass
+class SharedVariable:
+    """A named stretch of a CTA's shared memory."""
+
+    name: str
+    offset: int
+    size: int
+    part: SharedPart | None = None
+
+
+@dataclass
+class CtaConstant:
+    """A register row that the core fills at CTA start: a shared variable's address, %ctaid.x."""
+
+    slot: int
+    value: Callable[[object], object]
+
+
+class Image:
+    """A kernel as it is loaded.
+
+    Attributes:
+        operations: in program order; program counters index them.
+        layout: its registers; thread_rows, cta_constants: those that are filled when a CTA starts.
+        shared_start, shared_size: where its own shared memory begins and ends; local_bytes: of each thread.
+        roles: what the author calls its warps.
+    """
+
+    def __init__(self, entry: Function, arch: Arch) -> None:
+        self.entry = entry
+        self.arch = arch
+        self.operations: list[Operation] = []
+        self.layout = RegisterLayout()
+        self.cta_constants: dict[object, CtaConstant] = {}
+        self.thread_rows: dict[str, Row] = {}
+        self.shared_start = self.shared_size = self.local_bytes = 0
+        self.shared_variables: list[SharedVariable] = []
+        self.roles: tuple[WarpRole, ...] = ()
+        self._shared_names: list[SharedVariable] = []
+        self._scratch: dict[tuple[int, np.dtype], int] = {}
+        self._hidden: dict[str, Row] = {}
+
+    def divide_shared(self, parts: Sequence[SharedPart]) -> None:
+        """Give parts of shared variables the names their author uses, for messages."""
+        starts = {variable.name: variable.offset for variable in self.shared_variables}
+        for part in parts:
+            if part.variable in starts and part.size:
+                start, size = starts[part.variable] + part.offset, part.size // part.count
+                for index in range(part.count):
+                    name = f"{part.name}[{index}]" if part.count > 1 else part.name
+                    self._shared_names.append(SharedVariable(name, start + index * size, size, part))
+
+    def name_shared(self, offset: int) -> str:
+        """A shared address offset as `variable+offset`, or by the author's name, for messages."""
+        variable = self._shared_at(offset)
+        if variable is None:
+            return f"shared memory byte {offset}"
+        inside = offset - variable.offset
+        return f"{variable.name}+{inside}" if inside else variable.name
+
+    def place_shared(self, offset: int) -> str:
+        """As `name_shared`, with the row and the 16-byte chunk where the author's layout is known."""
+        variable = self._shared_at(offset)
+        place = variable.part.place(offset - variable.offset) if variable is not None and variable.part else ""
+        return f"{variable.name}, {place}" if variable is not None and place else self.name_shared(offset)
+
+    def _shared_at(self, offset: int) -> SharedVariable | None:
+        for variable in (*self._shared_names, *self.shared_variables):
+            if variable.offset <= offset < variable.offset + max(variable.size, 1):
+                return variable
+        return None
+
+    def role(self, warp: int) -> str:
+        """What the author calls this warp of a CTA; "" where that is not known."""
+        return role_of(self.roles, warp)
+
+    # -- slots ---------------------------------------------------------------------------------------------------
+
+    def cta_constant(self, key: object, bits: int, dtype: np.dtype, value: Callable[[object], object]) -> int:
+        """A slot whose value is the same for all threads of a CTA and set when the CTA starts."""
+        if (key, dtype) not in self.cta_constants:
+            slot = self.layout.slot(self.layout.new_row(bits), dtype)
+            self.cta_constants[key, dtype] = CtaConstant(slot, value)
+        return self.cta_constants[key, dtype].slot
+
+    def special(self, name: str) -> Row:
+        """The row of a special register; the core fills it."""
+        if name not in self.thread_rows:
+            self.thread_rows[name] = self.layout.new_row(special_row_bits(name))
+        return self.thread_rows[name]
+
+    def hidden(self, name: str, dtype: DType) -> int:
+        """The slot of a register that no text names: the carry flag."""
+        if name not in self._hidden:
+            self._hidden[name] = self.layout.new_row(dtype.register_bits)
+        return self.layout.slot(self._hidden[name], dtype)
+
+    def scratch(self, bits: int, dtype: np.dtype) -> int:
+        """A slot nobody reads, for results thrown away."""
+        key = (bits, dtype)
+        if key not in self._scratch:
+            self._scratch[key] = self.layout.slot(self.layout.new_row(bits), dtype)
+        return self._scratch[key]

@@ -1,0 +1,76 @@
+"""One instruction of a kernel made ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...asm.binding import Bound
+from ...asm.nodes import Instruction
+from ...asm.printer import instruction_text
+from ...isa.effects import Effect, Order, own_order
+from .scopes import Scope
+
+PLAIN, BRANCH, EXIT, INDEXED_BRANCH = range(4)
+MANY, WHOLE, WARP, WARPGROUP = range(4)
+
+
+@dataclass(eq=False)
+class Operation:
+    """One instruction made ready.
+
+    Attributes:
+        kind: PLAIN, BRANCH (`targets[0]`), INDEXED_BRANCH (`step` puts the index in a slot), EXIT.
+        by: who a PLAIN one is executed by at once: MANY warps; WHOLE warps only, else each warp alone; each WARP alone,
+            since it may block or has its place in the warp's order; a WARPGROUP.
+        blocks: whether its threads may have to wait.
+        members: slot of the membermask, or -1; meets_anywhere: its members may stand at different instructions.
+        step: what it does to a frame: a function that may return a Wait.
+        polls: threads may spin on it: one that polls alone is parked.
+        guard, guard_negated: slot of the predicate, or -1.
+        index_slot: slot of the index of an INDEXED_BRANCH.
+        refresh: clocks the core must read before this instruction runs.
+        bound: the row of the instruction table it was read by, with the row's names for its operands.
+        polled_address: the addresses, by frame, that an instruction reads that polls; another address is another poll.
+    """
+
+    pc: int
+    instruction: Instruction
+    kind: int
+    scope: Scope
+    guard: int = -1
+    guard_negated: bool = False
+    step: Callable[[Any], Any] | None = None
+    polls: bool = False
+    by: int = 0
+    blocks: bool = False
+    members: int = -1
+    meets_anywhere: bool = False
+    targets: tuple[int, ...] = ()
+    index_slot: int = -1
+    refresh: tuple[str, ...] = ()
+    polled_address: Callable[[Any], np.ndarray] | None = None
+    bound: Bound | None = None
+
+    @property
+    def text(self) -> str:
+        return instruction_text(self.instruction)
+
+    @property
+    def effects(self) -> tuple[Effect, ...]:
+        """What it does beyond its registers, as its row says."""
+        return self.bound.match.effects if self.bound is not None else ()
+
+    @cached_property
+    def order(self) -> Order:
+        """Its memory semantics and scope."""
+        return own_order(self.effects)
+
+    @property
+    def converged(self) -> bool:
+        """Whether threads of a warp execute it together."""
+        return self.bound is not None and bool(self.bound.match.form.converged)

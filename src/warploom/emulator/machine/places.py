@@ -1,0 +1,31 @@
+"""What an access or an operation touches, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .memory import Region
+
+
+@dataclass(eq=False, slots=True)
+class Lanes:
+    """Elements that lanes of a frame name one by one: `count` of `size` bytes from element `index` of the region.
+
+    Of a tensor map that "changes", `index` is its first byte.
+    """
+
+    region: Region
+    space: str
+    index: np.ndarray
+    size: int
+    count: int
+    lanes: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Registers of every thread of a frame, as (bank, row)."""
+
+    rows: frozenset[tuple[int, int]]

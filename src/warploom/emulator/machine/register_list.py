@@ -1,0 +1,50 @@
+"""Registers that an instruction names together in braces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .frame import Frame
+
+
+@dataclass(frozen=True)
+class RegisterList:
+    """Registers named together in braces, read and written at once as (n, lanes) arrays.
+
+    Attributes:
+        slots: slot number of each element; a sink has a scratch slot.
+        bits, rows: bank and row numbers when all elements are registers of one bank, else rows is None.
+        dtype: the type they are seen as.
+    """
+
+    slots: tuple[int, ...]
+    dtype: np.dtype
+    bits: int = 0
+    rows: slice | np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def read(self, frame: Frame) -> np.ndarray:
+        """The values, (n, lanes), as a copy."""
+        if self.rows is not None:
+            return np.array(frame.registers.bank_as(self.bits, self.dtype)[self.rows, frame.columns])
+        values = frame.values
+        return np.stack([np.broadcast_to(values[slot], (frame.lanes,)) for slot in self.slots])
+
+    def write(self, frame: Frame, new: np.ndarray) -> None:
+        """Write (n, lanes) values where the frame's mask is set."""
+        mask = frame.mask
+        if self.rows is not None:
+            window = frame.registers.bank_as(self.bits, self.dtype)
+            if isinstance(self.rows, slice):
+                np.copyto(window[self.rows, frame.columns], new, where=mask, casting="unsafe")
+            elif mask is True:
+                window[self.rows, frame.columns] = new
+            else:
+                window[self.rows, frame.columns] = np.where(mask, new, window[self.rows, frame.columns])
+            return
+        for slot, value in zip(self.slots, new, strict=True):
+            np.copyto(frame.values[slot], value, where=mask, casting="unsafe")
