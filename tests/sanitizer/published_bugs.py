@@ -332,7 +332,7 @@ BUGS = (
         _epilogue(fence="", end=_STORED), _epilogue(end=_STORED),
     ),
     Bug(
-        "a staging buffer refilled behind a wait of one thread", "store-source-overwritten",
+        "a staging buffer refilled after only one thread has waited", "store-source-overwritten",
         (
             "https://github.com/tile-ai/TileOPs/pull/1550", "https://github.com/NVIDIA/TransformerEngine/pull/3417",
             FAST, PYPTX,
