@@ -92,7 +92,7 @@ MISTAKES = [
     ({"alpha": 10**400}, "alpha= is too large"),
     ({"residual": normal(8, 16), "beta": "x"}, "beta= is no number"),
     ({"activation": 3}, "no activation 3"),
-    ({"config": 3}, "no configuration"),
+    ({"config": 3}, "not a configuration"),
     ({"out_dtype": "nope"}, "no type"),
     ({"nonsense": 1}, "no argument `nonsense`"),
 ]

@@ -10,7 +10,7 @@ import warploom  # noqa: E402
 from warploom.isa.dtypes import bf16  # noqa: E402
 from warploom.kernels.hopper.description import Fusion  # noqa: E402
 from warploom.operators import Problem  # noqa: E402
-from warploom.operators.candidates import candidates  # noqa: E402
+from warploom.operators.families import candidates  # noqa: E402
 from warploom.operators.spec.gpu import gpu_of  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::warploom.errors.CopyWarning")]
@@ -52,7 +52,7 @@ def test_large_products_are_within_the_arithmetic_s_bound(dtype, layout, m, n, k
 def test_every_configuration_computes_it(shape):
     m, n, k = shape
     a, b = normal(m, k), normal(n, k).mT
-    for config in candidates(Problem.of(m, n, k), gpu_of(0), all_of_them=True)[::3]:
+    for config in candidates(Problem.of(m, n, k), gpu_of(0), every=True)[::3]:
         assert_close(warploom.matmul(a, b, config=config), a, b)
 
 
@@ -70,7 +70,7 @@ def test_every_configuration_with_an_end_is_built_and_computes_it(end):
     fusion = Fusion(
         bias="column", bias_dtype=bf16, activation=activation, gate="gate" in given, addend="residual" in given
     )  # fmt: skip
-    found = candidates(Problem.of(m, n, k, fusion=fusion), gpu_of(0), all_of_them=True)
+    found = candidates(Problem.of(m, n, k, fusion=fusion), gpu_of(0), every=True)
     assert len(found) > 20
     for config in found[::5]:
         result = warploom.linear(x, w, bias, activation=activation, config=config, **given)

@@ -15,7 +15,7 @@ from warploom.isa.dtypes import bf16
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config, Fusion
 from warploom.operators import Problem, choose, kernel_cache
-from warploom.operators.candidates import candidates
+from warploom.operators.families import candidates
 from warploom.operators.select import kernel_of, ranking
 from warploom.operators.spec.gpu import EMULATED
 from warploom.runtime.machine import H200

@@ -11,8 +11,8 @@ from warploom.kernels.hopper import grouped_config
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config
 from warploom.operators import Gpu, Problem, choose, explain
-from warploom.operators.candidates import band, candidates, hopper, whole_waves
-from warploom.operators.model import estimate
+from warploom.operators.families import candidates, estimate
+from warploom.operators.families.hopper_large import band, hopper, whole_waves
 from warploom.operators.spec.gpu import EMULATED
 
 H20, H100_PCIE = Gpu("NVIDIA H20", "sm_90a", 78), Gpu("NVIDIA H100 PCIe", "sm_90a", 114)

@@ -23,7 +23,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..operators.calls import BESIDE, DEFAULTS
 from ..operators.request import check_linear, check_residual
-from ..operators.select import KINDS
+from ..operators.tuned import KINDS
 from ..runtime.arrays import view
 
 TENSORS = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "amax")
@@ -208,9 +208,9 @@ def spelled(config: Any) -> str:
     for kind, cls in KINDS.items():
         if isinstance(config, cls):
             return ",".join([kind, *[f"{name}={getattr(config, name)}" for name in FIELDS[kind]]])
-    end_graph("config= is no configuration of a kernel")
+    end_graph("config= is not a configuration of a kernel")
     raise ArgumentTypeError(
-        "config= is no configuration of a kernel", expected="a Config or DecodeConfig, or the name of one",
+        "config= is not a configuration of a kernel", expected="a Config or DecodeConfig, or the name of one",
         got=type(config).__name__,
     )  # fmt: skip
 

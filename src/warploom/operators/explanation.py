@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..kernels.hopper.decode_config import DecodeConfig
-from .candidates import DECODE_FIRST, AnyConfig
-from .model import MEMORY, Estimate
+from .families import family_of
+from .families.estimate import MEMORY, Estimate
+from .families.small_m import FIRST_ROWS
 from .select import Choice, choose, kept, ranking
 from .spec.gpu import EMULATED, Gpu
 from .spec.problem import Problem
@@ -30,7 +30,7 @@ class Explanation:
     problem: Problem
     gpu: Gpu
     choice: Choice
-    others: tuple[tuple[AnyConfig, Estimate], ...] = field(repr=False)
+    others: tuple[tuple[Any, Estimate], ...] = field(repr=False)
     candidates: int = 0
 
     def data(self) -> dict[str, Any]:
@@ -55,12 +55,12 @@ class Explanation:
             "model": f"the first of {self.candidates} candidates; `warploom tune` times them",
         }[choice.source]
         order = "the fastest by the model first"
-        if problem.m <= DECODE_FIRST:
-            order = f"what was made for few rows (up to {DECODE_FIRST}), then the others, {order}"
+        if problem.m <= FIRST_ROWS:
+            order = f"what was made for few rows (up to {FIRST_ROWS}), then the others, {order}"
         lines = [
             f"{problem.describe()}  on  {self.gpu.name}",
             f"  chosen   {choice.config.name()}   ({choice.source}: {why})",
-            f"  kernel   {_kernel(choice.config)}",
+            f"  kernel   {family_of(choice.config, problem).describe(choice.config)}",
             f"  model    {estimate.time_us:.1f} us, {_rate(estimate, problem)}, bound by {estimate.bound}; "
             f"{_waves(estimate)}, {estimate.wave_efficiency:.0%} of their places used; "
             f"{estimate.fill:.0f} bytes a cycle into each multiprocessor; ends of tiles take {estimate.exposed:.1%}",
@@ -123,13 +123,3 @@ def _rate(estimate: Estimate, problem: Problem) -> str:
     if estimate.bound == "memory":
         return f"{problem.bytes / estimate.time_us / 1e6:.2f} TB/s"
     return f"{problem.flops / estimate.time_us / 1e6:.0f} TFLOP/s"
-
-
-def _kernel(config: AnyConfig) -> str:
-    if isinstance(config, DecodeConfig):
-        split = f", K in {config.split} parts" if config.split > 1 else ""
-        return f"small M: {config.tokens} rows of A by {config.rows} of B, {config.stages} stages{split}"
-    pair = f", pairs of CTAs share {config.shared.upper()}" if config.ctas == 2 else ""
-    tail = ", the last wave's tiles by two CTAs each" if config.split_tail else ""
-    form = config.form.replace("_", "-")
-    return f"{form}: tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages{pair}{tail}"

@@ -24,13 +24,12 @@ from ..isa.dtypes import DType
 from ..runtime import on_gpu
 from ..runtime.program import Program
 from ..settings import config as settings
-from .candidates import AnyConfig
 from .select import Choice, kernel_of, key_of, ranking
 from .spec.gpu import Gpu
 from .spec.problem import TMA_BYTES, Problem
 
 ROOT = Path(__file__).parent.parent
-SOURCES = ("asm", "collective", "isa", "kernels", "lang", "runtime", "operators/select.py")
+SOURCES = ("asm", "collective", "isa", "kernels", "lang", "runtime", "operators/families", "operators/select.py")
 """What a text depends on, beside its key."""
 _PACKAGE = __name__.partition(".")[0]
 
@@ -80,7 +79,7 @@ def ready(problem: Problem, gpu: Gpu, choice: Choice, device: int | None = None)
     raise first
 
 
-def _built(problem: Problem, gpu: Gpu, config: AnyConfig, device: int | None) -> Program:
+def _built(problem: Problem, gpu: Gpu, config: Any, device: int | None) -> Program:
     program = program_of(problem, config, keep=device is not None)
     if device is not None:
         from ..driver import library
@@ -90,7 +89,7 @@ def _built(problem: Problem, gpu: Gpu, config: AnyConfig, device: int | None) ->
     return program
 
 
-def program_of(problem: Problem, config: AnyConfig, *, keep: bool) -> Program:
+def program_of(problem: Problem, config: Any, *, keep: bool) -> Program:
     """The program of a configuration; `keep`: from the disk, or put there."""
     whole = problem.n * problem.product.out.bytes % TMA_BYTES == 0
     free = replace(problem, m=1, n=TMA_BYTES if whole else 1, k=1, batch=(), constant_weights=False)
@@ -98,7 +97,7 @@ def program_of(problem: Problem, config: AnyConfig, *, keep: bool) -> Program:
 
 
 @lru_cache(maxsize=1024)
-def _program(problem: Problem, config: AnyConfig, line_info: bool, folder: Path | None) -> Program:
+def _program(problem: Problem, config: Any, line_info: bool, folder: Path | None) -> Program:
     if folder is None:
         return kernel_of(problem, config).program()
     return kept(f"{problem!r} {config!r}", lambda: kernel_of(problem, config).program(), folder)

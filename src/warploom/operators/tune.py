@@ -15,17 +15,16 @@ from typing import Any
 from ..errors import ArgumentError, NoGpuError, WarploomError
 from ..isa import dtypes
 from ..isa.dtypes import s8
-from ..kernels.hopper.decode_config import DecodeConfig
 from ..runtime.benchmark.gpu import CudaTimer, Rotation
 from ..runtime.benchmark.protocols import interleaved
 from ..runtime.progress import Progress
 from ..settings import config as settings
-from .candidates import AnyConfig, candidates
-from .model import ranked
-from .select import choose, tables
+from .families import candidates, family_of, ranked
+from .select import choose
 from .spec.gpu import Gpu, gpu_of
 from .spec.problem import Problem
 from .spec.scales import BLOCK
+from .tuned import tables
 
 TOP = 10
 """Candidates that are timed unless said otherwise; all small-M ones are."""
@@ -54,8 +53,8 @@ class Tuned:
 
     problem: Problem
     gpu: Gpu
-    before: AnyConfig
-    best: AnyConfig
+    before: Any
+    best: Any
     times_us: dict[str, float]
     failed: dict[str, str] = field(default_factory=dict)
     kept: str = ""
@@ -75,7 +74,7 @@ class Tuned:
 
 def tune(
     problem: Problem, *, device: int = 0, top: int = TOP, rounds: int = ROUNDS, progress: bool = True,
-    timer: Callable[[Problem, list[AnyConfig], int, int, Callable[[], None]], Any] | None = None,
+    timer: Callable[[Problem, list[Any], int, int, Callable[[], None]], Any] | None = None,
     gpu: Gpu | None = None,
 ) -> Tuned:  # fmt: skip
     """Time the best `top` candidates of a problem on a GPU, and keep the fastest.
@@ -119,32 +118,32 @@ def tune(
     return Tuned(problem, where, before, best, named, failed, kept)
 
 
-def select(problem: Problem, gpu: Gpu, top: int) -> list[AnyConfig]:
-    """What is worth timing: all small-M candidates and the model's best, but no more than three of one tile."""
-    order = [config for config, _ in ranked(candidates(problem, gpu, all_of_them=True), problem, gpu)]
-    chosen: list[AnyConfig] = [config for config in order if isinstance(config, DecodeConfig)]
+def select(problem: Problem, gpu: Gpu, top: int) -> list[Any]:
+    """What is worth timing: what its family wants timed in any case, and the model's best, at most three of a tile."""
+    chosen: list[Any] = []
+    others: list[Any] = []
     tiles: dict[Any, int] = {}
-    for config in order:
-        if isinstance(config, DecodeConfig):
-            continue
-        tile = config.form, config.tile_m, config.tile_n
-        if tiles.get(tile, 0) < 3:
-            tiles[tile] = tiles.get(tile, 0) + 1
+    for config, _ in ranked(candidates(problem, gpu, every=True), problem, gpu):
+        tile = family_of(config, problem).tile(config)
+        if tile is None:
             chosen.append(config)
-    return chosen[: max(top, sum(isinstance(config, DecodeConfig) for config in chosen))]
+        elif tiles.setdefault(tile, 0) < 3:
+            tiles[tile] += 1
+            others.append(config)
+    return [*chosen, *others[: max(0, top - len(chosen))]]
 
 
 # -- the GPU -------------------------------------------------------------------------------------------------------
 
 
 def time_on_gpu(
-    problem: Problem, configs: list[AnyConfig], device: int, rounds: int, step: Callable[[], None]
-) -> tuple[dict[AnyConfig, float], dict[str, str]]:
+    problem: Problem, configs: list[Any], device: int, rounds: int, step: Callable[[], None]
+) -> tuple[dict[Any, float], dict[str, str]]:
     """Median microseconds of each configuration, and why the others failed. Needs torch with CUDA."""
     import torch
 
     sets = operands(problem, device)
-    ready: dict[AnyConfig, Callable[[int], Any]] = {}
+    ready: dict[Any, Callable[[int], Any]] = {}
     failed: dict[str, str] = {}
     for config in configs:
         call = caller(problem, config, sets)
@@ -208,7 +207,7 @@ def operands(problem: Problem, device: int) -> list[dict[str, Any]]:
     return found
 
 
-def caller(problem: Problem, config: AnyConfig, sets: list[dict[str, Any]]) -> Callable[[int], Any]:
+def caller(problem: Problem, config: Any, sets: list[dict[str, Any]]) -> Callable[[int], Any]:
     """A function that computes the n-th set with a configuration, without a gradient."""
     from .calls import matmul
 

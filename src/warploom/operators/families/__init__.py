@@ -1,0 +1,70 @@
+"""The kernel families, in the order in which equals are tried."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ArgumentError, ArgumentTypeError
+from ..spec.gpu import Gpu
+from ..spec.problem import Problem
+from .block_scaled import BlockScaled
+from .estimate import Estimate
+from .family import KernelFamily
+from .hopper_large import HopperLarge
+from .small_m import SmallM
+
+FAMILIES: tuple[KernelFamily, ...] = (SmallM(), HopperLarge(), BlockScaled())
+
+
+def candidates(problem: Problem, gpu: Gpu, *, every: bool = False) -> list[Any]:
+    """Configurations for a problem on a GPU, in no particular order. Each of them can be built.
+
+    every: also those next to the one that a family's own rule gives, to be timed.
+    """
+    return [
+        config
+        for family in FAMILIES
+        if family.takes(problem) and gpu.runs(family.arch)
+        for config in family.candidates(problem, gpu, every)
+    ]
+
+
+def family_of(config: Any, problem: Problem) -> KernelFamily:
+    """The family that builds a configuration for a problem.
+
+    Raises ArgumentTypeError for what is not a configuration, ArgumentError where its family does not compute this.
+    """
+    owners = [family for family in FAMILIES if isinstance(config, family.config)]
+    if not owners:
+        raise ArgumentTypeError(
+            "config= is not a configuration of a kernel",
+            expected="a name as `warploom explain` shows it, or one of "
+            + ", ".join(sorted({f"{family.config.__module__}.{family.config.__name__}" for family in FAMILIES})),
+            got=repr(config),
+        )
+    for family in owners:
+        if family.takes(problem):
+            return family
+    raise ArgumentError(
+        f"the {owners[0].name} kernels do not compute this" + (": they do not promote sums" * problem.promoted),
+        expected="a cooperative Config of one CTA" if problem.promoted else "another configuration",
+        got=config.name(), hint="leave config= to the library",
+    )  # fmt: skip
+
+
+def estimate(config: Any, problem: Problem, gpu: Gpu) -> Estimate:
+    """How long all products of a problem take, one launch each."""
+    return family_of(config, problem).estimate(config, problem, gpu).times(problem.count)
+
+
+def ranked(configs: list[Any], problem: Problem, gpu: Gpu) -> list[tuple[Any, Estimate]]:
+    """Configurations with their estimates, the fastest first; equals by name, so that the order is always the same.
+
+    What readings put first comes before the rest.
+    """
+    timed = [(config, family_of(config, problem), estimate(config, problem, gpu)) for config in configs]
+    timed.sort(key=lambda row: (not row[1].goes_first(row[0], problem, gpu), row[2].time_us, row[0].name()))
+    return [(config, guess) for config, _, guess in timed]
+
+
+__all__ = ["FAMILIES", "Estimate", "KernelFamily", "candidates", "estimate", "family_of", "ranked"]

@@ -33,6 +33,11 @@ class Gpu:
         """Compute capability times ten."""
         return int(re.sub(r"\D", "", self.arch))
 
+    def runs(self, arch: str) -> bool:
+        """Whether it runs kernels of a target: of "sm_90a" only GPUs of that generation, of "sm_80" later ones too."""
+        number = int(re.sub(r"\D", "", arch))
+        return self.number // 10 == number // 10 if arch.endswith("a") else self.number >= number
+
     @property
     def slug(self) -> str:
         """Its name as part of a file's name."""

@@ -1,0 +1,42 @@
+"""Block-scaled eight-bit products of Hopper: sums that are promoted to f32 registers every 128 of k."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...kernels.hopper.description import Config
+from ..spec.gpu import Gpu
+from ..spec.problem import Problem
+from .hopper_large import HopperLarge, band
+
+
+class BlockScaled(HopperLarge):
+    """`kernels.hopper.block_scaled`: three consumers of 64 rows, or two of 128; one CTA each, because a drain at every
+    block couples a cluster's CTAs. The model is the large kernels'."""
+
+    name = "block_scaled"
+
+    def takes(self, problem: Problem) -> bool:
+        """Sums that are promoted."""
+        return problem.promoted
+
+    def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:
+        """Both tiles."""
+        from ...kernels.hopper import block_scaled
+
+        both = (block_scaled.CONFIG, block_scaled.LARGE_ROWS)
+        return [replace(each, group=band(each, gpu)) for each in both if self.fits(each, problem)]
+
+    def goes_first(self, config: Config, problem: Problem, gpu: Gpu) -> bool:
+        """Never."""
+        return False
+
+    def build(self, problem: Problem, config: Config, overhang: bool) -> Any:
+        """The kernel."""
+        from ...kernels.hopper import block_scaled
+
+        more = {"overhang": True} if overhang else {}
+        return block_scaled.build(
+            problem.product, config, **more, scale_a_major=problem.scale_a_major, scale_b_major=problem.scale_b_major
+        )

@@ -1,0 +1,59 @@
+"""What the model says of a configuration, and the rates that all kernel families share.
+
+    cycles   waves x (k-tiles x max(tensor core, fill) + exposed end) + first fill + last store
+    clock    falls a little with activity and with energy; most of it is a property of the card, not of the kernel
+    memory   bytes of A, B and D at the rate that memory gives
+
+The constants were fitted to one prototype's readings on an H200 (seven tiles on sixteen shapes, which are in
+`tests/operators/readings.py`). They order configurations; they do not predict microseconds to a percent. `warploom
+tune` measures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+TENSOR_TILE = 32
+"""Elements of an output tile that a multiprocessor's tensor core advances by one k-tile of 128 bytes in a cycle."""
+FILL_BYTES = 58.0
+"""Bytes per cycle that L2 gives one multiprocessor when all ask."""
+SMEM_BYTES = 128
+"""Bytes per cycle that wgmma reads from shared memory."""
+MOST_MHZ = 1760.0
+"""The clock inside a kernel without the power limit."""
+MEMORY = 4.35e6
+"""Bytes per microsecond that a product reads and writes at best."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What the model says of one configuration.
+
+    Attributes:
+        time_us: microseconds.
+        waves: rounds of tiles, each as long as the longest.
+        wave_efficiency: share of the tiles' places that are used.
+        activity: share of the time in which tensor cores multiply something that counts.
+        fill: bytes per cycle that each multiprocessor is filled with.
+        exposed: share of the time that ends of tiles take.
+        clock_mhz: assumed.
+        bound: "tensor cores", "fill" or "memory".
+    """
+
+    time_us: float
+    waves: float
+    wave_efficiency: float
+    activity: float
+    fill: float
+    exposed: float
+    clock_mhz: float
+    bound: str
+
+    def times(self, count: int) -> Estimate:
+        """The estimate of so many launches."""
+        return replace(self, time_us=self.time_us * count)
+
+
+def narrowness(tile_n: int) -> float:
+    """How much longer a wgmma takes than its products: it reads 64 rows of A however few columns it has."""
+    return max(1.0, (64 + tile_n) * 32 / SMEM_BYTES / (tile_n / 2))

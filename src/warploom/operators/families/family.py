@@ -1,0 +1,59 @@
+"""What the library asks of a kernel family: one kind of kernel, its configurations, and how long they take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ..spec.gpu import Gpu
+from ..spec.problem import Problem
+from .estimate import Estimate
+
+if TYPE_CHECKING:
+    from ...lang import Kernel
+
+
+class KernelFamily(Protocol):
+    """A family of kernels for products."""
+
+    @property
+    def name(self) -> str:
+        """For messages and tables."""
+
+    @property
+    def arch(self) -> str:
+        """Target of its kernels; only GPUs that run it get them."""
+
+    @property
+    def config(self) -> type:
+        """The class of its configurations."""
+
+    def takes(self, problem: Problem) -> bool:
+        """Whether it computes such products at all."""
+
+    def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> Sequence[Any]:
+        """Configurations worth a thought, in no particular order; each can be built. every: those to be timed too."""
+
+    def goes_first(self, config: Any, problem: Problem, gpu: Gpu) -> bool:
+        """Whether readings put it before all others, whatever the model says."""
+
+    def fits(self, config: Any, problem: Problem) -> bool:
+        """Whether a kernel can be built for a problem, without spills."""
+
+    def check(self, config: Any, problem: Problem) -> None:
+        """Raise ArgumentError where a pinned configuration cannot be built for a problem."""
+
+    def estimate(self, config: Any, problem: Problem, gpu: Gpu) -> Estimate:
+        """How long one product takes."""
+
+    def promised(self, config: Any) -> Any:
+        """The configuration that uses the promise of constant weights, where that helps."""
+
+    def tile(self, config: Any) -> tuple[Any, ...] | None:
+        """What alike configurations have in common, of which `tune` times few; None: it times each."""
+
+    def build(self, problem: Problem, config: Any, overhang: bool) -> Kernel:
+        """The kernel. overhang: it may write past the end of D's rows, up to whole 16 bytes."""
+
+    def describe(self, config: Any) -> str:
+        """A configuration in words."""

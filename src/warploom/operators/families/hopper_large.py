@@ -1,0 +1,319 @@
+"""The large-product kernels of Hopper: which of their configurations are worth a thought, and how long they take.
+
+Candidates come from the problem's sizes by arithmetic on shared memory and registers, never from names of known shapes.
+`estimate` has the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+from ...collective.epilogue.spec import Fusion
+from ...kernels.hopper.description import SHARED_BYTES, TILE_K_BYTES, Config, Product
+from ..spec.gpu import Gpu
+from ..spec.problem import Problem
+from ..views import round_up
+from .estimate import FILL_BYTES, MEMORY, MOST_MHZ, TENSOR_TILE, Estimate, narrowness
+
+MOST_STAGES = 8
+FEWEST_ROWS, MOST_ROWS = 32, 128
+"""Rows of A between which columns are cut to whole waves."""
+LEAST_COLUMNS, MOST_COLUMNS = 64, 256
+_PLAIN = Fusion()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A tile and who computes it, before stages and clusters are decided."""
+
+    form: str
+    tile_m: int
+    consumers: int
+    columns: tuple[int, ...]
+    slots: int
+
+
+SHAPES = (
+    Shape("ping_pong", 64, 2, (64, 96, 128, 160, 192, 256), 1),
+    Shape("ping_pong", 128, 2, (64, 96, 128, 144, 160, 176, 192, 208), 1),
+    Shape("cooperative", 128, 2, (64, 96, 128, 144, 160, 176, 192, 208, 224, 240, 256), 2),
+    Shape("cooperative", 192, 3, (128, 160, 176, 192), 1),
+    Shape("cooperative", 256, 2, (64, 96, 112, 128, 144, 160, 176, 192, 208), 2),
+    Shape("staggered", 256, 2, (96, 112, 128, 144, 160, 176, 192), 2),
+)
+"""Rows in the forms that the generator builds, columns in steps that a wave's tail can use."""
+
+
+# -- candidates ----------------------------------------------------------------------------------------------------
+
+
+def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
+    """Tiles, clusters and rings of the large-product kernels."""
+    for shape in SHAPES:
+        if shape.tile_m >= 2 * round_up(problem.m, 64):
+            continue  # half of the tile would multiply nothing
+        widths = [n for n in shape.columns if n < 2 * round_up(problem.n, 16)] or list(shape.columns[:1])
+        for tile_n in widths:
+            plain = Config(
+                form=shape.form,
+                tile_m=shape.tile_m,
+                tile_n=tile_n,
+                consumers=shape.consumers,
+                slots=shape.slots,
+                ctas=1,
+            )
+            for config in clustered(plain, problem, gpu):
+                filled = with_stages(config, problem.product, problem.fusion)
+                if filled is not None:
+                    yield filled
+
+
+def whole_waves(problem: Problem, gpu: Gpu) -> Iterator[Config]:
+    """Columns cut so that every multiprocessor has as many tiles: for few rows of A, but so many that the small-M
+    kernel suffers where its tiles leave a wave half empty."""
+    if not FEWEST_ROWS < problem.m <= MOST_ROWS or problem.n <= LEAST_COLUMNS * gpu.sms:
+        return
+    rows = round_up(problem.m, 64)
+    waves = -(-problem.n // (MOST_COLUMNS * gpu.sms))
+    for each in (waves, waves + 1):
+        narrow = problem.product.a.is_float and problem.product.b_major == "K"
+        columns = round_up(-(-problem.n // (each * gpu.sms)), 8 if narrow else 16)
+        plain = Config("cooperative", rows, columns, consumers=rows // 64, slots=2, ctas=1)
+        config = with_stages(replace(plain, group=band(plain, gpu)), problem.product, problem.fusion)
+        if config is not None and columns > LEAST_COLUMNS:
+            yield config
+
+
+@lru_cache(maxsize=64)
+def _whole_waves(problem: Problem, gpu: Gpu) -> frozenset[Config]:
+    return frozenset(whole_waves(problem, gpu))
+
+
+def clustered(config: Config, problem: Problem, gpu: Gpu) -> Iterator[Config]:
+    """One CTA, and two that share the longer operand tile (either, where the last wave's tiles are split: that changes
+    how many are left); not where the second would have nothing to do."""
+    yield replace(config, ctas=1, shared="b", group=band(config, gpu))
+    # a tile that is read MN-major is loaded whole, by each CTA: it is not cut for the multicast
+    product = problem.product
+    majors = {"a": product.a_major, "b": product.b_major}
+    longer = "b" if config.tile_n >= config.tile_m else "a"
+    shared = False
+    for operand in (longer, "a" if longer == "b" else "b"):
+        across = problem.m > config.tile_m if operand == "b" else problem.n > config.tile_n
+        rows = config.tile_n if operand == "b" else config.tile_m
+        if not across or majors[operand] != "K" or rows % 16:
+            continue
+        pair = replace(config, ctas=2, shared=operand)
+        pair = replace(pair, group=band(pair, gpu))
+        if not shared:
+            yield pair
+            shared = True
+        if config.form != "ping_pong" and config.consumers == 2 and has_tail(pair, problem, gpu):
+            yield replace(pair, split_tail=True)
+
+
+def has_tail(config: Config, problem: Problem, gpu: Gpu) -> bool:
+    """Whether the last wave is at most half full, so that two CTAs can take each of its tiles."""
+    rows, columns = config.cluster_tile
+    tiles, clusters = -(-problem.m // rows) * -(-problem.n // columns), gpu.sms // config.ctas
+    return tiles > clusters and 0 < tiles % clusters <= clusters // 2
+
+
+def band(config: Config, gpu: Gpu) -> int:
+    """Height of a raster band: the clusters that run together cover a square of D, so they read least."""
+    rows, columns = config.cluster_tile
+    clusters = gpu.sms // config.ctas
+    height = max(1.0, (clusters * columns / rows) ** 0.5)
+    return min(16, max(1, 1 << round_log2(height)))
+
+
+def round_log2(value: float) -> int:
+    """The whole number nearest to log2."""
+    power = 0
+    while 2**power * 1.4142 < value:
+        power += 1
+    return power
+
+
+def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Config | None:
+    """The configuration with as many stages as shared memory holds, or None where there is no room for what its form
+    needs. Fewer store boxes are taken where the stages would be too few."""
+    wanted = 2 if config.form == "ping_pong" else 3
+    stage = (config.tile_m + config.tile_n) * TILE_K_BYTES
+    for slots in range(config.slots, 0, -1):
+        room = SHARED_BYTES - replace(config, slots=slots, stages=0).shared_bytes(product, fusion)
+        stages = min(MOST_STAGES, room // stage)
+        if stages >= wanted:
+            break
+    else:
+        return None
+    made = replace(config, slots=slots, stages=stages)
+    for more in (2, 1):
+        wider = replace(made, slots=slots + more)
+        if stages < MOST_STAGES and wider.shared_bytes(product, fusion) <= SHARED_BYTES:
+            made = wider
+            break
+    return made if fits(made, product, fusion) else None
+
+
+def fits(config: Config, product: Product, fusion: Fusion) -> bool:
+    """Whether a kernel can be built from a configuration, without spills."""
+    return config._problem(product, fusion) is None and config.fits_registers(product, fusion)
+
+
+# -- the model -----------------------------------------------------------------------------------------------------
+
+END_FIXED, END_EACH = 450.0, 12.8
+"""Cycles of a tile's end: fixed, and for each accumulator of a thread (16-bit output)."""
+FUSED = {"relu": 4.0, "gelu": 75.0, "gelu_tanh": 75.0, "silu": 65.0}
+"""What an activation adds to END_EACH. gelu was read, with a bias: 27 us in four waves of 256 x 128 tiles; the
+others go by their instructions, of which the exponential and the reciprocal take 8 cycles for a warp."""
+FUSED_VECTOR, FUSED_ARRAY, FUSED_FACTOR = 20.0, 25.0, 2.0
+"""The same for a vector along the columns (its loads are waited for box by box), for a gate or C, and for a factor."""
+STAGGERED_SHARE, PING_PONG_END = 0.71, 150.0
+RAMP, PAIR_RAMP = 3000.0, 1700.0
+"""Cycles before the first tile is multiplied and after the last is stored, that no form hides; what pairs of CTAs add,
+which meet before the first tile and after the last."""
+TAIL_EXTRA = 2500.0
+"""Cycles of exchanging a split tile's halves."""
+BASE_MHZ, BASE_ACTIVITY = 1335.0, 0.95
+"""The clock inside a kernel of 128 x 256 tiles at the power limit."""
+CLOCK_POWER = 0.08
+REFERENCE_FILL = 48.0
+"""Bytes per cycle that such a kernel fills without multicast."""
+PROMOTION = 0.5
+"""Cycles for each accumulator of a thread that is promoted and that no third consumer hides."""
+FILL_ABOVE, FILL_BELOW = 1.11, 0.24
+"""What a share more, or less, of them adds to or takes from the energy of a product."""
+MULTICAST_SAVES = 0.01
+ALONE = 1.005
+"""CTAs without a partner read each operand for themselves; the readings are of pairs, so they must promise more."""
+MEMORY_EXPOSED = 0.12
+"""Share of the other work that memory's time does not hide."""
+
+
+def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
+    """Of one product."""
+    sms = gpu.sms
+    m, n = problem.m, problem.n
+    k_tiles = -(-problem.k // problem.product.tile_k)
+    rows, columns = config.cluster_tile
+    tiles = -(-m // rows) * -(-n // columns)
+    clusters = max(1, sms // config.ctas)
+    waves, extra = _waves(tiles, clusters, config)
+
+    tensor = config.tile_m * config.tile_n / TENSOR_TILE * narrowness(config.tile_n)
+    shared = config.tile_n if config.shared == "b" else config.tile_m
+    filled = (config.tile_m + config.tile_n - (shared / 2 if config.ctas == 2 else 0)) * TILE_K_BYTES
+    step = max(tensor, filled / FILL_BYTES)
+    if problem.promoted:
+        step += PROMOTION * config.rows * config.tile_n / 128 / (config.consumers if config.consumers > 2 else 1)
+    end = _end(config, problem, k_tiles * step)
+    ramp = RAMP + (PAIR_RAMP if config.ctas == 2 else 0)
+    cycles = waves * (k_tiles * step + end) + extra + ramp + _whole_end(config, problem)
+    useful = problem.m * problem.n * k_tiles / TENSOR_TILE / sms
+    activity = min(1.0, useful / cycles)
+
+    bytes_per_cycle = (config.tile_m + config.tile_n) * TILE_K_BYTES / tensor
+    clock = _clock(activity * narrowness(config.tile_n), bytes_per_cycle, config.ctas)
+    time = cycles / clock * (1.0 if config.ctas == 2 else ALONE)
+    memory = problem.bytes / problem.count / MEMORY
+    bound = "memory" if memory > time else "fill" if step > tensor else "tensor cores"
+    efficiency = (m * n) / (waves * clusters * rows * columns)
+    return Estimate(
+        max(time, memory) + MEMORY_EXPOSED * min(time, memory) * (bound == "memory"), waves, efficiency, activity,
+        filled / step, (waves * end) / cycles, clock, bound,
+    )  # fmt: skip
+
+
+def _waves(tiles: int, clusters: int, config: Config) -> tuple[float, float]:
+    """Rounds of tiles, and cycles that a split tail adds."""
+    full, rest = divmod(tiles, clusters)
+    if config.split_tail and rest and full and rest <= clusters // 2:
+        return full + 0.5, TAIL_EXTRA
+    return float(full + (rest > 0)), 0.0
+
+
+def _whole_end(config: Config, problem: Problem) -> float:
+    """Cycles to convert, transform and store a consumer's part."""
+    each = END_EACH * max(1.0, problem.product.out.bytes / 2) + fused_cycles(problem.fusion)
+    return END_FIXED + each * config.accumulators
+
+
+def fused_cycles(fusion: Fusion) -> float:
+    """Cycles that a fused end adds for each accumulator of a thread, two consumers at work."""
+    vectors = (fusion.scales == "row") + (fusion.bias == "column")
+    factors = fusion.alpha + (fusion.scales == "tensor") + (fusion.bias == "row") + fusion.scale_out + 2 * fusion.amax
+    activation = FUSED[fusion.activation] if fusion.activation else 0.0
+    arrays = fusion.gate + fusion.addend
+    return activation + FUSED_VECTOR * vectors + FUSED_ARRAY * arrays + FUSED_FACTOR * factors
+
+
+def _end(config: Config, problem: Problem, main: float) -> float:
+    """Cycles of a tile's end in which its multiprocessor does not multiply."""
+    whole = _whole_end(config, problem)
+    if config.form == "ping_pong":
+        return PING_PONG_END + max(0.0, whole - main)
+    return whole * STAGGERED_SHARE if config.form == "staggered" else whole
+
+
+def _clock(activity: float, bytes_per_cycle: float, ctas: int) -> float:
+    """MHz inside the kernel, at the power limit or below the highest clock."""
+    ratio = bytes_per_cycle / REFERENCE_FILL - 1
+    energy = 1 + (FILL_ABOVE if ratio > 0 else FILL_BELOW) * ratio + (0 if ctas == 2 else MULTICAST_SAVES)
+    return min(MOST_MHZ, BASE_MHZ * (BASE_ACTIVITY / (max(activity, 0.05) * energy)) ** CLOCK_POWER)
+
+
+class HopperLarge:
+    """Tiles, clusters and rings of `kernels.hopper.gemm`."""
+
+    name, arch, config = "hopper_large", "sm_90a", Config
+
+    def takes(self, problem: Problem) -> bool:
+        """Everything but sums that are promoted."""
+        return not problem.promoted
+
+    def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:
+        """All that fit."""
+        usual = list(hopper(problem, gpu))
+        return [*usual, *(each for each in whole_waves(problem, gpu) if each not in usual)]
+
+    def goes_first(self, config: Config, problem: Problem, gpu: Gpu) -> bool:
+        """Tiles cut to whole waves, which readings put first."""
+        return problem.m <= MOST_ROWS and config in _whole_waves(problem, gpu)
+
+    def fits(self, config: Config, problem: Problem) -> bool:
+        """Whether a kernel can be built without spills."""
+        return fits(config, problem.product, problem.fusion)
+
+    def check(self, config: Config, problem: Problem) -> None:
+        """Raise ArgumentError where a pinned configuration cannot be built for a problem."""
+        config.check(problem.product, problem.fusion)
+
+    def estimate(self, config: Config, problem: Problem, gpu: Gpu) -> Estimate:
+        """Of one product."""
+        return estimate(config, problem, gpu)
+
+    def promised(self, config: Config) -> Config:
+        """The configuration with the promise of constant weights, where it is of use."""
+        return replace(config, constant_weights=config.pdl and config.ctas == 1)
+
+    def tile(self, config: Config) -> tuple[Any, ...]:
+        """Configurations that differ in nothing else are alike: `tune` times few of them."""
+        return config.form, config.tile_m, config.tile_n
+
+    def build(self, problem: Problem, config: Config, overhang: bool) -> Any:
+        """The kernel. overhang: it may write past the end of a row, up to whole 16 bytes."""
+        from ...kernels.hopper import gemm
+
+        return gemm.build(problem.product, config, problem.fusion, **({"overhang": True} if overhang else {}))
+
+    def describe(self, config: Config) -> str:
+        """In words."""
+        pair = f", pairs of CTAs share {config.shared.upper()}" if config.ctas == 2 else ""
+        tail = ", the last wave's tiles by two CTAs each" if config.split_tail else ""
+        form = config.form.replace("_", "-")
+        return f"{form}: tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages{pair}{tail}"

@@ -1,0 +1,121 @@
+"""The small-M kernels of Hopper: a rule made from readings chooses, and its neighbours are timed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ...errors import ArgumentError
+from ...kernels.hopper.decode_config import DecodeConfig, choose
+from ...kernels.hopper.description import TILE_K_BYTES
+from ..spec.gpu import Gpu
+from ..spec.problem import Problem
+from .estimate import FILL_BYTES, MEMORY, MOST_MHZ, TENSOR_TILE, Estimate, narrowness
+
+MOST_ROWS = 256
+"""Rows of A up to which these kernels are candidates."""
+FIRST_ROWS = 128
+"""Rows of A up to which they go first."""
+RAMP_US = 2.2
+SPLIT_US = 1.2
+TURNOVER = ((32, 0.1), (64, 0.4), (256, 1.0))
+"""Share of a half-empty last wave that is lost, by the tokens of a tile: the next kernel's first loads fill most of it
+where a CTA leaves room for another. Read at N of 10240 to 28672."""
+SM_MEMORY = 0.052e6
+"""Bytes per microsecond that one multiprocessor can take alone."""
+
+
+class SmallM:
+    """`kernels.hopper.decode`."""
+
+    name, arch, config = "small_m", "sm_90a", DecodeConfig
+
+    def takes(self, problem: Problem) -> bool:
+        """Everything but sums that are promoted."""
+        return not problem.promoted
+
+    def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[DecodeConfig]:
+        """The configuration of the kernel's own rule; `every`: also its neighbours, to be timed."""
+        fusion = problem.fusion
+        if problem.m > MOST_ROWS or fusion.scale_out or fusion.amax or fusion.scales == "block128":
+            return []
+        found = self._variants(problem, gpu)
+        return found if every else found[:1]
+
+    def _variants(self, problem: Problem, gpu: Gpu) -> list[DecodeConfig]:
+        found: list[DecodeConfig] = []
+        chosen = choose(
+            problem.m, problem.n, problem.k, gpu.sms, problem.product, constant_weights=problem.constant_weights
+        )
+        for config in (
+            chosen,
+            replace(chosen, split=1, split_by="cluster").filled(),
+            replace(chosen, split=2, split_by="cluster").filled(),
+            replace(chosen, rows=128).filled(),
+            replace(chosen, rows=64).filled(),
+        ):
+            if config.split == 1:
+                config = replace(config, split_by="cluster")
+            if config not in found and self.fits(config, problem):
+                found.append(config)
+        return found
+
+    def goes_first(self, config: DecodeConfig, problem: Problem, gpu: Gpu) -> bool:
+        """What was made for few rows, whatever the estimates of the rest."""
+        return problem.m <= FIRST_ROWS
+
+    def fits(self, config: DecodeConfig, problem: Problem) -> bool:
+        """Whether a kernel can be built."""
+        return config._problem(problem.product, problem.fusion) is None
+
+    def check(self, config: DecodeConfig, problem: Problem) -> None:
+        """Raise ArgumentError where a pinned configuration cannot be built for a problem."""
+        config.check(problem.product, problem.fusion)
+        if config.wide and problem.n % 8:
+            raise ArgumentError(
+                f"{config.name()} stores rows of D in whole 16 bytes", expected="N a multiple of 8, or wide=False",
+                got=f"N = {problem.n}",
+            )  # fmt: skip
+
+    def estimate(self, config: DecodeConfig, problem: Problem, gpu: Gpu) -> Estimate:
+        """Memory's time, what the multiprocessors that have a tile can take, and the hand-over."""
+        sms = gpu.sms
+        tiles = config.tiles(problem.m, problem.n) * config.split
+        places = sms * config.ctas_per_sm
+        waves = -(-tiles // places)
+        bytes_ = problem.bytes / problem.count
+        whole = config.tiles(problem.m, problem.n) * config.stage_bytes / config.k_tiles
+        filled = whole * -(-problem.k // problem.product.tile_k)
+        memory = bytes_ / min(MEMORY, min(tiles, sms) * SM_MEMORY)
+        fill = filled / (min(tiles, sms) * FILL_BYTES * MOST_MHZ)
+        tensor = filled / (config.rows + config.tokens) / TILE_K_BYTES * config.rows * config.tokens / TENSOR_TILE
+        tensor *= narrowness(config.tokens)
+        tensor /= min(tiles, sms) * MOST_MHZ
+        busy = max(memory, fill, tensor)
+        partial = waves * places / tiles if waves > 1 else 1.0
+        lost = next(share for tokens, share in TURNOVER if config.tokens <= tokens)
+        time = busy * (1 + lost * (partial - 1)) + RAMP_US + (SPLIT_US if config.split > 1 else 0)
+        bound = "memory" if busy == memory else "fill" if busy == fill else "tensor cores"
+        return Estimate(
+            time, float(waves), tiles / (waves * places), tensor / time, filled / (time * MOST_MHZ) / min(tiles, sms),
+            0.0, MOST_MHZ, bound,
+        )  # fmt: skip
+
+    def promised(self, config: DecodeConfig) -> DecodeConfig:
+        """The configuration with the promise of constant weights, where it is of use."""
+        return replace(config, constant_weights=config.pdl)
+
+    def tile(self, config: DecodeConfig) -> tuple[Any, ...] | None:
+        """None: `tune` times all of them."""
+        return None
+
+    def build(self, problem: Problem, config: DecodeConfig, overhang: bool) -> Any:
+        """The kernel; it stores by elements, so `overhang` does not matter."""
+        from ...kernels.hopper import decode
+
+        return decode.build(problem.product, config, problem.fusion)
+
+    def describe(self, config: DecodeConfig) -> str:
+        """In words."""
+        split = f", K in {config.split} parts" if config.split > 1 else ""
+        return f"small M: {config.tokens} rows of A by {config.rows} of B, {config.stages} stages{split}"
