@@ -30,7 +30,6 @@ from types import ModuleType
 from typing import Any
 
 from warploom import operators
-from warploom.cli.bench import progress
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.names import any_config
@@ -48,6 +47,7 @@ from warploom.runtime.benchmark.power import PowerMeter, driver_version
 from warploom.runtime.benchmark.watchdog import LIMIT_S, Watchdog
 from warploom.runtime.bind import Shape
 from warploom.runtime.dispatch import named_views, place, sort_out
+from warploom.runtime.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -363,19 +363,17 @@ def main(words: Sequence[str] | None = None) -> dict[str, Any]:
         print(f"no answer from the GPU for a while: {who}; what was measured before is kept", flush=True)
         finish(f"no answer from the GPU for a while: {who}")
 
-    with Watchdog(hang) as watchdog, meter, progress(False) as (start, advance, tell):
-        benches = [
-            bench.Bench(plan, stage, meter, watchdog, tell, advance)
-            for plan in plans(options.texts, options.seconds, options.pretend)
-        ]
-        start(sum(one.steps for one in benches))
-        for one in benches:
+    todo = plans(options.texts, options.seconds, options.pretend)
+    steps = sum(plan.steps for plan in todo)
+    with Watchdog(hang) as watchdog, meter, Progress(total=steps, every_s=0.0) as progress:
+        for plan in todo:
+            one = bench.Bench(plan, stage, meter, watchdog, progress.say, progress.step)
             one.results = all_of_them
             meter.labelled.clear()  # labels name no text
             first = len(all_of_them.rows)
             one.run()
             for row in all_of_them.rows[first:]:
-                tell(line_of(row))
+                progress.say(line_of(row))
     whole = finish()
     for each in whole["summary"]:
         print(f"{each['provider']}, {each['problems']}, {each['protocol']}: {each['geomean']:.4f} of the texts over "

@@ -16,7 +16,8 @@ from warploom.emulator.ops import HANDLERS
 from warploom.emulator.program.code import Code
 from warploom.emulator.program.register_budget import launch_registers
 from warploom.kernels.hopper.description import Config, Product
-from warploom.kernels.hopper.gemm import AT_LAUNCH, REGISTERS, at_launch, build
+from warploom.kernels.hopper.gemm import LAUNCH_REGS, ROLE_REGS, build
+from warploom.kernels.hopper.gemm import launch_registers as stated_registers
 
 TEXT = """\
 .version 8.7
@@ -125,10 +126,10 @@ def test_a_kernel_that_ptxas_gives_registers_to_is_not_reported(tile_n, says, fo
 @pytest.mark.parametrize("consumers", [1, 2, 3])
 def test_the_kernels_say_their_registers_where_ptxas_would_not_find_them(consumers):
     """The rule of the generator, and the registers it says, against those ptxas gives a plain text."""
-    threads, asked = 128 * (1 + consumers), REGISTERS[consumers][1]
+    threads, asked = 128 * (1 + consumers), ROLE_REGS[consumers][1]
     for tile_n in range(8, 257, 8):
         plain = asm.parse(text(f".reqntid {threads}", tile_n, asked))
         found = launch_registers(Code(plain, plain.entries[0], HANDLERS, 0), threads)
-        said = at_launch(Config(tile_m=64 * consumers, tile_n=tile_n, consumers=consumers))
+        said = stated_registers(Config(tile_m=64 * consumers, tile_n=tile_n, consumers=consumers))
         assert (said is None) is (found is not None)
-        assert found in (None, AT_LAUNCH[consumers])
+        assert found in (None, LAUNCH_REGS[consumers])
