@@ -409,7 +409,7 @@ BUGS = (
         Example(_RELEASED, cluster=2), Example(_RELEASED + CLUSTER_SYNC, cluster=2),
     ),
     Bug(
-        "a wait moved behind the "
+        "a wait moved after the "
         "product", "copy-not-waited", ("https://github.com/facebookexperimental/CUTracer/pull/106",),
         Example(ZERO + _BARRIER + load(4096) + _SPIN + _MULTIPLY + wait() + WAIT_WGMMA),
         Example(ZERO + _BARRIER + load(4096) + _SPIN + wait() + _MULTIPLY + WAIT_WGMMA),
