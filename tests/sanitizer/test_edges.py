@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from tests.foreign import cuda_texts
 from tests.sanitizer.running import rules
+from warploom import asm
+from warploom.emulator import api
+from warploom.sanitizer import Sanitizer
 from warploom.sanitizer.rules import Example
 from warploom.sanitizer.rules.schema import FILL, INIT, PEER, READ, STORE, STORED, load, wait
 
@@ -134,3 +139,22 @@ def test_a_relaxed_cluster_barrier_needs_a_fence_behind_the_initialisation(fence
     @%first mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r5];
     """ + wait(scope=".acquire.cluster")
     assert ("mbarrier-init-not-visible" in rules(Example(body, cluster=2))) is not clean
+
+
+# -- texts of nvcc ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["same_store", "reused_barrier"])
+@pytest.mark.parametrize("schedule", ["lazy", "eager", "random"])
+def test_what_is_no_race_is_not_reported(name: str, schedule: str):
+    """Lanes that issue the very same store; bytes of an mbarrier that are used again after its mbarrier.inval."""
+    module = asm.parse(cuda_texts.text(name, "sm_90a"), name=name)
+    buffers = [np.arange(64, dtype=np.float32) for _ in range(len(module.entries[0].parameters))]
+    report = api.run(module, None, buffers, grid=(1, 1, 1), block=(64, 1, 1), schedule=schedule, watch=[Sanitizer])
+    assert [finding.rule for finding in report.findings if finding.severity != "performance"] == []
+
+
+@pytest.mark.parametrize(("schedule", "seed"), [("lazy", 0), ("random", 0), ("starve", 2)])
+def test_bytes_in_flight_at_the_exit_are_one_finding(schedule: str, seed: int):
+    """The wait is missing; that the bytes have not come is its consequence."""
+    assert rules(Example(INIT + load(512)), schedule, seed) == {"exit-with-pending-work"}

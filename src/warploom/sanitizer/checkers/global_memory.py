@@ -56,6 +56,7 @@ class GlobalMemory(Observer):
         self._buffers: dict[Region, GlobalShadow] = {}
         self._granule = narrowest_access(context.machine, "global", writes_only=True)
         self._storing: Storing | None = None
+        self._last: tuple[int, AsyncOperation] | None = None
 
     def _buffer(self, region: Region) -> GlobalShadow:
         found = self._buffers.get(region)
@@ -188,6 +189,8 @@ class GlobalMemory(Observer):
     # -- copies ----------------------------------------------------------------------------------------------------
 
     def issued(self, operation: AsyncOperation) -> None:
+        if self._is_repeated(operation):
+            return
         for flight in flights_of(operation):
             state = self.context.state(flight.cta)
             if flight.starts.parts == "warp":
@@ -197,6 +200,15 @@ class GlobalMemory(Observer):
                 self._copy(state, flight, source, writes=False)
             for target in operation.targets:
                 self._copy(state, flight, target, writes=True)
+
+    def _is_repeated(self, operation: AsyncOperation) -> bool:
+        """Whether another lane has just made the same copy with the same instruction: both write the same bytes."""
+        when, last = self.context.machine.steps, self._last
+        self._last = (when, operation)
+        if last is None or last[0] != when or last[1].issuer.operation is not operation.issuer.operation:
+            return False
+        same_warp = last[1].issuer.frame is operation.issuer.frame
+        return same_warp and (last[1].sources, last[1].targets) == (operation.sources, operation.targets)
 
     def _scattered_reads(self, operation: AsyncOperation, flight: Flight) -> None:
         """cp.async reads global memory as ld does; the whole frame's at its first warp."""

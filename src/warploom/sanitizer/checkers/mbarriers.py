@@ -30,11 +30,18 @@ def _warp(by: Issuer) -> int:
     return by.frame.first_warp + (by.lane or 0) // 32
 
 
+def _thread(warp: tuple[Cta, int], lanes: int) -> str:
+    """The first of some lanes of a warp."""
+    cta, index = warp
+    return f"thread {index * 32 + (lanes & -lanes).bit_length() - 1} of {cta.describe()}"
+
+
 class MBarriers(Observer):
     """See the module's docstring."""
 
     rules = (
-        "mbarrier-init-not-visible", "mbarrier-used-when-invalid", "surplus-arrival", "bytes-in-later-phase",
+        "mbarrier-init-not-visible", "mbarrier-used-when-invalid", "surplus-arrival", "double-arrival",
+        "bytes-in-later-phase",
         "phase-not-observed", "byte-count-mismatch", "remote-arrival-scope",
     )  # fmt: skip
 
@@ -138,6 +145,30 @@ class MBarriers(Observer):
                 history=history(barrier),
             )
 
+    def met(self, what: MBarrier | None, frame: Frame | None) -> None:
+        """A phase is complete: whether one thread has arrived in the place of another."""
+        if what is None:
+            return
+        record, phase = record_of(what), record_of(what).current
+        twice = next(((warp, lanes) for warp, lanes in phase.again.items() if lanes), None)
+        if twice is None or not record.always:
+            return
+        absent = ((warp, lanes & ~phase.arrived.get(warp, 0)) for warp, lanes in record.always.items())
+        missing = next(((warp, lanes) for warp, lanes in absent if lanes), None)
+        codes = (phase.codes[-1],)
+        if missing is None or self.findings.seen("double-arrival", codes):
+            return
+        self.findings.add(
+            "double-arrival",
+            f"phase {what.phase - 1} of `{what.name}` is complete because {_thread(*twice)} arrived twice, last with "
+            f"{at(codes[0])}; {_thread(*missing)} arrived in every phase before and not in this one, so the phase says "
+            "nothing about it",
+            codes,
+            twice[0][0],
+            twice[0][1],
+            history=history(what),
+        )
+
     def waited(self, frame: Frame, wait: Waited) -> None:
         barrier = wait.what
         if not isinstance(barrier, MBarrier):
@@ -207,9 +238,14 @@ class MBarriers(Observer):
                     self._check_bytes(cta, "when nothing can go on")
 
     def _check_bytes(self, cta: Cta, when: str) -> None:
-        """Whether the bytes of a CTA's barriers add up."""
+        """Whether the bytes of a CTA's barriers add up. Bytes still in flight are missing for want of a wait only."""
+        on_the_way: dict[int, int] = {}
+        for operation in self.context.machine.engine.pending():
+            if operation.barrier is not None and operation.barrier[0] is cta:
+                offset = operation.barrier[1]
+                on_the_way[offset] = on_the_way.get(offset, 0) + operation.bytes
         for barrier in mbarriers_of(cta).values():
-            if not barrier.tx:
+            if barrier.tx in (0, on_the_way.get(barrier.offset)):
                 continue
             said = [event.by.operation for event in barrier.log.get(barrier.phase, []) if event.what == "expect"]
             codes = (*said[-1:], *record_of(barrier).current.codes[-1:])

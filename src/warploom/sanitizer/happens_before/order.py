@@ -255,6 +255,7 @@ class Order(Observer):
                 phase.own.known |= flight.all
         if event.what != "arrive":
             return
+        phase.note_arrival(state, by)
         if operation is not None and isinstance(operation.mark, Released):
             self._release(phase, operation.mark, by, by.frame.cta is not barrier.cta)
             return
@@ -273,6 +274,12 @@ class Order(Observer):
     def _phase_complete(self, barrier: MBarrier) -> None:
         record = record_of(barrier)
         record.previous = record.current
+        arrived, always = record.current.arrived, record.always
+        record.always = (
+            dict(arrived)
+            if always is None
+            else {warp: lanes & arrived.get(warp, 0) for warp, lanes in always.items() if lanes & arrived.get(warp, 0)}
+        )
         record.current = PhaseRecord.empty(self.context.state(barrier.cta).count)
 
     def _phase_seen(self, frame: Frame, barrier: MBarrier, lanes: np.ndarray) -> None:

@@ -47,6 +47,15 @@ class PhaseRecord:
     again: dict[tuple[Cta, int], int] = field(default_factory=dict)
     seen: bool = False
 
+    def note_arrival(self, state: ClusterState, by: Issuer) -> None:
+        """The lanes of an issuer arrive."""
+        for clock, mask in state.clocks_of(by):
+            lanes = mask if by.lane is None else 1 << by.lane % WARP
+            warp = (by.frame.cta, clock.me % state.per_cta)
+            before = self.arrived.get(warp, 0)
+            self.again[warp] = self.again.get(warp, 0) | before & lanes
+            self.arrived[warp] = before | lanes
+
     @classmethod
     def empty(cls, warps: int) -> PhaseRecord:
         return cls(Released.nothing(warps), Released.nothing(warps))

@@ -8,6 +8,12 @@ _SECOND = """
 @%first cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile+256], [%data], 256, [bar];
 """
 
+_TWO_ARRIVALS = (
+    "@%first mbarrier.init.shared::cta.b64 [bar], 2;\nbar.sync 0;\nand.b32 %r4, %tid, 63;\n"
+    "setp.eq.u32 %p3, %r4, 0;\n@%p3 mbarrier.arrive.shared::cta.b64 _, [bar];\n" + wait() + "bar.sync 0;\n"
+)
+"""Threads 0 and 64 complete the first phase."""
+
 RULES = (
     Rule(
         "mbarrier-init-not-visible",
@@ -63,6 +69,18 @@ RULES = (
         "give mbarrier.init the number of arrivals of each phase, and wait for a phase before arriving for the next",
         Example(INIT + load(512, 1024) + "@%first mbarrier.arrive.shared::cta.b64 _, [bar];" + wait()),
         Example(INIT + load(512) + wait()),
+    ),
+    Rule(
+        "double-arrival",
+        "M4",
+        WARNING,
+        "A thread arrives twice in a phase, in the place of another",
+        "A phase counts arrivals, not threads: with the right number it completes whoever came. The thread that did "
+        "not come has released nothing, and may still be at work.",
+        "9.7.13.15.13",
+        "let each thread arrive once in each phase, and wait for a phase before arriving for the next",
+        Example(_TWO_ARRIVALS + "@%first mbarrier.arrive.shared::cta.b64 _, [bar];\n" * 2 + wait(1, "1")),
+        Example(_TWO_ARRIVALS + "@%p3 mbarrier.arrive.shared::cta.b64 _, [bar];\n" + wait(1, "1")),
     ),
     Rule(
         "bytes-in-later-phase",
