@@ -31,7 +31,7 @@ from .machine.scopes import DeclaredVariable
 from .machine.symbols import SharedPart, WarpRole
 from .ops import HANDLERS
 from .program.code import Code
-from .schedule.controlled import Choose, Guided
+from .schedule.controlled import Choose, ControlledScheduler
 from .schedule.policy import make_policy
 from .schedule.scheduler import Scheduler
 
@@ -79,7 +79,7 @@ def run(
         shared_parts, roles, names: the author's names for parts of shared variables, for warps, and for the buffers
             behind parameters (by the parameter's name), for messages.
         watch: makers of the observers that see the run's events; what they find is in the report.
-        choose: makes every choice of the machine, in place of the schedule; see `guided`.
+        choose: makes every choice of the machine, in place of the schedule; see `schedule.controlled`.
         dependent: the launch may overlap the end of the grid in front (PTX ISA 9.7.13.13), for the sanitizer.
 
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
@@ -113,7 +113,9 @@ def run(
         observers = [make(machine) for make in watch]
         machine.events = listen(observers)
         scheduler = (
-            Scheduler(machine, policy, max_steps, on_progress) if choose is None else Guided(machine, max_steps, choose)
+            Scheduler(machine, policy, max_steps, on_progress)
+            if choose is None
+            else ControlledScheduler(machine, max_steps, choose)
         )
         if max_clusters is not None:
             scheduler.total = min(scheduler.total, max_clusters)

@@ -90,6 +90,14 @@ class Warp:
         return self.index // 4
 
 
+class Sm:
+    """A streaming multiprocessor; `slots` hold what its CTAs share."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.slots: dict[Slot[Any], Any] = {}
+
+
 class Cta:
     """A thread block: shared memory, registers, warps, and a place for what `ops` keep about it.
 
@@ -99,7 +107,7 @@ class Cta:
         slots: what families of instructions keep about it, see `slots`.
     """
 
-    def __init__(self, machine: Machine, cluster: Cluster, index: tuple[int, int, int], rank: int, sm: int) -> None:
+    def __init__(self, machine: Machine, cluster: Cluster, index: tuple[int, int, int], rank: int, sm: Sm) -> None:
         code = machine.code
         self.machine = machine
         self.cluster = cluster
@@ -186,7 +194,7 @@ class Cluster:
         for rank in range(self.size):
             inside = (rank % shape[0], rank // shape[0] % shape[1], rank // (shape[0] * shape[1]))
             cta_index = tuple(at * size + part for at, size, part in zip(index, shape, inside, strict=True))
-            sm = (number * self.size + rank) % machine.model.sms
+            sm = machine.sm((number * self.size + rank) % machine.model.sms)
             self.ctas.append(Cta(machine, self, cta_index, rank, sm))  # type: ignore[arg-type]
 
     @property
@@ -260,8 +268,12 @@ class Machine:
         self.steps = 0
         self.progress_count = self.signals = 0
         self.resident: list[Cluster] = []
+        self.sms: dict[int, Sm] = {}
         self._spare_registers: dict[int, list[RegisterFile]] = {}
         self.engine = engine(self)
+
+    def sm(self, index: int) -> Sm:
+        return self.sms.setdefault(index, Sm(index))
 
     def progress(self) -> None:
         """Something happened that another thread may be waiting for."""

@@ -1,4 +1,4 @@
-"""Registers that an instruction names together in braces."""
+"""Registers that an instruction names together in braces, and registers lane by lane."""
 
 from __future__ import annotations
 
@@ -48,3 +48,16 @@ class RegisterList:
             return
         for slot, value in zip(self.slots, new, strict=True):
             np.copyto(frame.values[slot], value, where=mask, casting="unsafe")
+
+
+def lane_value(frame: Frame, slot: int, lane: int) -> int:
+    """The integer that a slot holds for a lane; a constant holds it for all."""
+    value = frame.values[slot]
+    return int(value[lane]) if isinstance(value, np.ndarray) else int(value)
+
+
+def lane_array(frame: Frame, slot: int) -> np.ndarray:
+    """The register behind a slot that is written, (lanes,), to be set lane by lane."""
+    value = frame.values[slot]
+    assert isinstance(value, np.ndarray)  # a destination is never a constant
+    return value

@@ -1,4 +1,4 @@
-"""Room for what a family of instructions keeps about a CTA or a cluster, typed and without a list of families.
+"""Room for what a family of instructions keeps about a CTA, a cluster or an SM, typed and without a list of families.
 
 BARRIERS = Slot(NamedBarriers)
 BARRIERS.of(cta)            # made at first use
@@ -18,7 +18,7 @@ class Resource(Protocol):
 
 
 class HasSlots(Protocol):
-    """A CTA or a cluster."""
+    """A CTA, a cluster or an SM."""
 
     slots: dict[Slot[Any], Any]
 

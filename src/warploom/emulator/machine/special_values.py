@@ -66,7 +66,7 @@ SPECIAL: dict[str, Value] = {
     "%laneid": lambda cta, threads: threads % WARP,
     "%warpid": lambda cta, threads: threads // WARP,
     "%nwarpid": lambda cta, threads: cta.machine.model.warps_per_sm,
-    "%smid": lambda cta, threads: cta.sm,
+    "%smid": lambda cta, threads: cta.sm.index,
     "%nsmid": lambda cta, threads: cta.machine.model.sms,
     "%gridid": lambda cta, threads: 1,
     "%cluster_ctarank": lambda cta, threads: cta.rank,

@@ -15,9 +15,9 @@ import numpy as np
 from ...errors import InvalidOperandError
 from ..machine.events import Waited
 from ..machine.frame import Frame, Issuer
-from ..machine.lanes import lane_value
 from ..machine.machine import Cta, mask_of
 from ..machine.mbarrier import Event
+from ..machine.register_list import lane_value
 from ..machine.registers import WARP
 from ..machine.slots import Slot
 from ..machine.wait import Wait

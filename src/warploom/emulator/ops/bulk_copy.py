@@ -30,8 +30,8 @@ from ..machine import shared_address as shared
 from ..machine.async_operation import AsyncOperation
 from ..machine.frame import Frame, Issuer
 from ..machine.groups import groups_of
-from ..machine.lanes import lane_value
 from ..machine.machine import Cta
+from ..machine.register_list import lane_value
 from ..machine.registers import WARP
 from ..machine.units import LOADS, REMOTE, STORES
 from ..numerics.reductions import combine

@@ -15,9 +15,9 @@ from ..machine.address import AddressOperand
 from ..machine.async_operation import AsyncOperation
 from ..machine.events import Waited
 from ..machine.frame import Frame, Issuer
-from ..machine.lanes import lane_array, lane_value
 from ..machine.machine import Cta
 from ..machine.mbarrier import MBarrier
+from ..machine.register_list import lane_array, lane_value
 from ..machine.units import REMOTE
 from ..machine.wait import Wait
 from ..program.decode import Decode

@@ -22,9 +22,9 @@ from ..machine.address import AddressOperand
 from ..machine.async_operation import AsyncOperation
 from ..machine.frame import Frame, Issuer
 from ..machine.groups import groups_of
-from ..machine.lanes import lane_value
 from ..machine.memory import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE, Region
 from ..machine.places import Lanes
+from ..machine.register_list import lane_value
 from ..machine.registers import WARP
 from ..machine.units import LOADS, STORES
 from ..numerics.reductions import combine

@@ -44,7 +44,7 @@ class Move:
 class _Steps(Policy):
     """Lets a group run as far as it is told to."""
 
-    name = "guided"
+    name = "controlled"
     start_all = True
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class _Steps(Policy):
         return self.budget
 
 
-class Guided(Scheduler):
+class ControlledScheduler(Scheduler):
     """Runs a machine to its end; `choose` is asked wherever more than one thing can happen."""
 
     def __init__(self, machine: Machine, max_steps: int, choose: Choose) -> None:
@@ -159,6 +159,7 @@ def _landing(operation: AsyncOperation) -> str:
 def state_of(machine: Machine) -> bytes:
     """A digest of all that decides what can happen from here on: threads, registers, memory, barriers, operations."""
     digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr([(sm.index, digest_of(sm)) for sm in machine.sms.values()]).encode())
     for cluster in machine.resident:
         digest.update(repr((cluster.index, digest_of(cluster))).encode())
         for cta in cluster.ctas:

@@ -1,0 +1,151 @@
+"""What a run tells its observers is what the rows of the instruction table declare: nothing more.
+
+Every event of many small kernels is held against the effects of the instruction that it comes from.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from warploom import asm
+from warploom.emulator import api
+from warploom.emulator.engines.boxes import Box, SharedBox
+from warploom.emulator.engines.bulk import Bytes, Scattered
+from warploom.emulator.engines.matrix_operands import OperandPlace
+from warploom.emulator.machine.async_operation import AsyncOperation
+from warploom.emulator.machine.events import Observer, Waited
+from warploom.emulator.machine.frame import Frame, Issuer
+from warploom.emulator.machine.mbarrier import MBarrier
+from warploom.emulator.machine.operation import Operation
+from warploom.emulator.machine.places import Lanes, Rows
+from warploom.errors import EmulationError
+from warploom.isa import effects
+from warploom.isa.effects import (
+    Access,
+    Announces,
+    Arrives,
+    Changes,
+    Commits,
+    Fences,
+    Gives,
+    Makes,
+    Meets,
+    Permits,
+    Starts,
+    Takes,
+    Unmakes,
+    Waits,
+)
+from warploom.kernels import ladder
+from warploom.sanitizer.rules import RULES
+from warploom.sanitizer.rules.schema import DATA_BYTES
+
+PLACES = {
+    "bytes": Bytes, "value": Bytes, "lanes": Scattered, "box": Box, "shared_box": SharedBox,
+    "descriptor": OperandPlace, "register": Rows,
+}  # fmt: skip
+"""The place that a footprint is, of an operation."""
+SAME_UNIT = {"remote": {"remote", "tma"}}
+"""A copy from CTA to CTA is made by the TMA and takes its time as all that goes to another CTA does."""
+
+
+class Witness(Observer):
+    """Holds every event against the row of its instruction."""
+
+    def __init__(self, seen: Counter[str]) -> None:
+        self.seen = seen
+
+    def _declares(self, operation: Operation, *kinds: type, **fields: object) -> None:
+        found = [effect for effect in operation.effects if isinstance(effect, kinds)]
+        named = [one for one in found if all(getattr(one, name, None) == value for name, value in fields.items())]
+        assert named, f"{operation.text}: the row does not declare {kinds} with {fields}"
+        self.seen[kinds[0].__name__] += 1
+
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        if how == "changes":
+            self._declares(frame.operation, Changes)
+        else:
+            self._declares(frame.operation, Access, how=how, at=effects.ISSUE)
+
+    def issued(self, operation: AsyncOperation) -> None:
+        code = operation.issuer.operation
+        if effects.started(code.effects) is None:  # an arrival that takes its time
+            self._declares(code, Arrives, Announces, Commits)
+            assert not operation.sources and not operation.targets
+            return
+        self._declares(code, Starts)
+        assert effects.started(code.effects).engine in SAME_UNIT.get(operation.unit.engine, {operation.unit.engine})
+        for places, hows in ((operation.sources, ("reads", "updates")), (operation.targets, ("writes", "updates"))):
+            declared = {PLACES[one.footprint] for one in effects.accesses(code.effects, effects.RUN) if one.how in hows}
+            assert {type(place) for place in places} <= declared, code.text
+
+    def committed(self, frame: Frame, family: str, operations: object) -> None:
+        assert any(
+            isinstance(one, Commits) and one.family == family or isinstance(one, Waits) and one.on == f"group:{family}"
+            for one in frame.operation.effects
+        )  # cp.async.wait_all does both
+        self.seen["Commits"] += 1
+
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        if wait.on in ("cta", "cluster"):
+            self._declares(frame.operation, Meets, kind=wait.on)
+        else:
+            self._declares(frame.operation, Waits, on=wait.on if wait.on in ("phase", "grid") else f"group:{wait.on}")
+
+    def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
+        self._declares(frame.operation, Fences)
+
+    def arrived(self, on: object, event: object) -> None:
+        kinds = (Arrives, Announces, Commits, Starts) if isinstance(on, MBarrier) else (Meets,)
+        self._declares(event.by.operation, *kinds)  # type: ignore[attr-defined]
+
+    def made(self, kind: str, what: object, by: Issuer) -> None:
+        self._declares(by.operation, Makes, object=kind)
+
+    def unmade(self, kind: str, what: object, by: Issuer) -> None:
+        self._declares(by.operation, Unmakes, object=kind)
+
+    def took(self, frame: Frame, pool: str, amount: int, effective: bool) -> None:
+        self._declares(frame.operation, Takes, pool=pool)
+
+    def gave(self, frame: Frame, pool: str, amount: int, effective: bool) -> None:
+        self._declares(frame.operation, Gives, pool=pool)
+
+    def permitted(self, frame: Frame, what: str) -> None:
+        self._declares(frame.operation, Permits)
+
+
+@pytest.fixture(scope="module")
+def seen() -> Counter[str]:
+    return Counter()
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES.values() if rule.bad is not None], ids=lambda rule: rule.id)
+def test_the_examples_of_the_rules_do_what_their_rows_declare(rule, seen):
+    for example in (rule.good, rule.bad):
+        try:
+            api.run(
+                asm.parse(example.text()), "k", [np.arange(DATA_BYTES // 4, dtype=np.uint32)],
+                grid=(example.grid or example.cluster, 1, 1), block=(example.threads, 1, 1),
+                cluster=(example.cluster, 1, 1), watch=[lambda machine: Witness(seen)],
+            )  # fmt: skip
+        except EmulationError:
+            assert example is rule.bad
+
+
+@pytest.mark.parametrize("number", [3, 6, 11, 21])
+def test_a_rung_of_the_ladder_does_what_its_rows_declare(number, seen):
+    import ml_dtypes
+
+    rung = ladder.find(number)
+    dtype = np.float32 if number == 3 else ml_dtypes.bfloat16
+    a, b = np.zeros((256, 64), dtype), np.zeros((256, 64), dtype)
+    rung.build().emulate(a, b, check=False, watch=lambda machine: Witness(seen))
+
+
+def test_every_kind_of_effect_was_met(seen):
+    """The last of this file: what the tests above have seen."""
+    assert {"Access", "Starts", "Commits", "Waits", "Meets", "Fences", "Arrives", "Makes", "Unmakes"} <= set(seen)
