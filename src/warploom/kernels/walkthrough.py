@@ -5,9 +5,13 @@ Idea       The shortest kernel that has all of Hopper's parts: TMA fills a tile 
 Roles      one warpgroup of 128 threads; thread 0 also starts the copies
 Barriers   bars[i]    1 arrival + bytes of both tiles     TMA -> all threads; one barrier per k-tile, each used once
 Buffers    sA 64 x tile_k K-major, sB tile_k x 64 MN-major; one stage, refilled after wgmma.wait_group(0)
-Limits     M and N multiples of 64, K of tile_k; sizes are baked into the text, the k-loop is unrolled
+Timeline   TMA          [load 0]            [load 1]            ...
+           tensor core          [wgmmas of 0]       [wgmmas of 1]   ... | threads store
+Measured   benchmarks/results/nvidia-h200/first-light.json
+Sizes      M and N multiples of 64, K of tile_k: constants of the text, in which the loop over k is unrolled
 
-It is written to be read, and to be the first thing both machines run; the ladder starts below it and ends far above.
+It is written to be read from top to bottom, and is the first kernel that both machines run. The ladder begins with
+simpler kernels and ends with much faster ones.
 """
 
 from __future__ import annotations
@@ -15,6 +19,17 @@ from __future__ import annotations
 from ..errors import ArgumentError
 from ..isa.dtypes import b32, bf16, f32, u32
 from ..lang import Kernel, Tile, kernel, ptx, reg, smem
+
+BM = BN = 64
+"""Rows and columns of a CTA's tile: one wgmma."""
+TILE_SHIFT = 6
+"""2^6 is 64."""
+WARPGROUP = 128
+"""Threads that issue a wgmma together: four warps of 16 rows each."""
+WGMMA_K = 16
+"""Elements of k that one wgmma multiplies."""
+COLUMNS = 8
+"""Columns over which a wgmma spreads a row of its result at a time: two in each of four lanes."""
 
 
 def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
@@ -27,7 +42,6 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
 
     Raises ArgumentError for sizes that the tile does not divide.
     """
-    BM, BN = 64, 64
     if tile_k not in (16, 32, 64):
         raise ArgumentError(
             f"the walkthrough kernel cannot do tile_k = {tile_k}",
@@ -50,27 +64,27 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
         ),
         out_specs=(Tile(M, N, f32),),
         grid=(N // BN, M // BM, 1),
-        block=(128, 1, 1),
+        block=(WARPGROUP, 1, 1),
         arch="sm_90a",
         pdl=True,
     )
     def gemm(A, B, C):
-        # The launch may overlap the end of the kernel before it (and costs the host less so); nothing is read or
+        # The launch may overlap the end of the kernel before it, which saves time on the host. Nothing is read or
         # written until that kernel has ended.
         ptx.griddepcontrol.wait()
         sA = smem.wgmma_tile(bf16, (BM, tile_k), major="K")
         sB = smem.wgmma_tile(bf16, (tile_k, BN), major="MN")
         bars = [smem.mbarrier(1) for _ in range(n_iters)]
         phases = [reg.scalar(b32, init=0) for _ in range(n_iters)]
-        acc = reg.array(f32, 32)
+        acc = reg.array(f32, BM * BN // WARPGROUP)
 
         # Which tile of C this CTA owns.
         row_off = reg.scalar(u32)
         ptx.inst.mov.u32(row_off, ptx.special.ctaid.y())
-        ptx.inst.shl.b32(row_off, row_off, 6)
+        ptx.inst.shl.b32(row_off, row_off, TILE_SHIFT)
         col_off = reg.scalar(u32)
         ptx.inst.mov.u32(col_off, ptx.special.ctaid.x())
-        ptx.inst.shl.b32(col_off, col_off, 6)
+        ptx.inst.shl.b32(col_off, col_off, TILE_SHIFT)
 
         # The branch around the copies is by warp, the same for all lanes, and one lane is chosen inside: ptxas takes
         # ten times as long for a hundred branches that split a warp while the accumulators are live.
@@ -97,22 +111,24 @@ def build_gemm_m64n64(M: int, N: int, K: int, *, tile_k: int = 16) -> Kernel:
             ptx.wgmma.fence()
             for step in range(sA[0].k_slices):
                 ptx.wgmma.mma_async(
-                    shape=(BM, BN, 16), dtype_d=f32, dtype_a=bf16, dtype_b=bf16,
+                    shape=(BM, BN, WGMMA_K), dtype_d=f32, dtype_a=bf16, dtype_b=bf16,
                     d=acc, a=sA[0].k(step), b=sB[0].k(step),
                     scale_d=(i + step != 0), trans_a=0, trans_b=1,
                 )  # fmt: skip
             ptx.wgmma.commit_group()
             ptx.wgmma.wait_group(0)
 
-        # Each thread owns two columns of two rows in each of eight groups of 8 columns.
+        # The fragment of a wgmma: of each group of 8 columns, a lane holds two neighbours in its row, and the same two
+        # 8 rows below. Four lanes share a row, a warp has 16 rows (PTX ISA 9.7.15.5.1.1).
         lane = tid & 31
         row = (warp << 4) + (lane >> 2) + row_off
         column = ((lane & 3) << 1) + col_off
         (pointer,) = ptx.global_ptrs(C)
-        for group in range(8):
-            for half in range(2):
+        registers = iter(acc)
+        for group in range(BN // COLUMNS):
+            for below in (False, True):
                 for odd in range(2):
-                    offset = ((row + 8 if half else row) * N + (column + group * 8 + odd)) * 4
-                    ptx.inst.st.global_.f32(ptx.addr(pointer + offset), acc[group * 4 + half * 2 + odd])
+                    offset = ((row + 8 if below else row) * N + (column + group * COLUMNS + odd)) * f32.bytes
+                    ptx.inst.st.global_.f32(ptx.addr(pointer + offset), next(registers))
 
     return gemm
