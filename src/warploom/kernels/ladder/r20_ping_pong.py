@@ -14,7 +14,7 @@ Barriers   full[s]    1 arrival + bytes of the whole stage       both CTAs' prod
            bar 3, 4   the turns: 128 wait, 128 arrive
            cluster    before the first remote access, and at the end
 Buffers    a ring of 5 stages of A 128 x 64 and B 192 x 64 bf16, 200 KiB; 2 boxes of 64 x 64 bf16, one for each
-           consumer, 16 KiB: nobody waits for a store that is hidden
+           consumer, 16 KiB: one is enough, because a store has a whole turn to finish
 Timeline   consumer 0   [multiply tile 0][store tile 0  ]    [multiply tile 2][store tile 2
            consumer 1                    [multiply tile 1][store tile 1  ]   [multiply tile 3]
 Measured   benchmarks/results/nvidia-h200/ladder.json; no seed; *CUTLASS Ping-Pong* has the schedule
@@ -37,7 +37,7 @@ from .r16_registers import CONSUMER_REGISTERS, PRODUCER_REGISTERS
 from .r17_tma_store import declare
 
 TURN_BARRIERS = 1 + CONSUMERS
-"""First of the two named barriers of the turns. 0 is the CTA's, 1 and 2 are the stores'."""
+"""First of the two named barriers of the turns. 0 belongs to the CTA, 1 and 2 to the stores."""
 
 
 @dataclass(frozen=True)
