@@ -1,6 +1,6 @@
 """Waiting for each other: mbarriers, named barriers, clusters, fences, register reallocation, dependent grids.
 
-Each helper says which instructions it emits; what it says about arrivals and bytes goes into `kernel.protocol()`.
+Each helper says which instructions it emits; what they do to barriers is in `kernel.protocol()` (`notes`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,6 @@ def _barrier(trace: Trace, bar: object) -> SharedAddress | Any:
     raise trace.error("an mbarrier is an address in shared memory", got=repr(bar), hint=hint)
 
 
-def _record(trace: Trace, bar: object) -> Any:
-    return trace.protocol.barrier(bar.buffer) if isinstance(bar, BarrierAddress) else None
-
-
 def _phase(trace: Trace, phase: Any) -> Any:
     if isinstance(phase, Predicate):
         result = Register(trace, dtypes.u32)
@@ -49,8 +45,6 @@ class MBarrier:
         if isinstance(count, int) and not 1 <= count < 1 << 20:
             raise trace.error("an mbarrier expects 1 to 1048575 arrivals", got=count)
         issue("mbarrier.init.shared::cta.b64", _barrier(trace, bar), count, trace=trace)
-        if record := _record(trace, bar):
-            record.arrivals.add(str(count) if isinstance(count, int) else "run-time count")
 
     def inval(self, bar: SharedAddress) -> None:
         """mbarrier.inval.shared::cta.b64: the memory may be used for something else."""
@@ -62,25 +56,16 @@ class MBarrier:
         trace = Trace.current()
         extra = () if count is None else (count,)
         issue("mbarrier.arrive.shared::cta.b64", _SINK, _barrier(trace, bar), *extra, pred=pred, trace=trace)
-        if record := _record(trace, bar):
-            record.completed_by.add("arrive")
 
     def arrive_expect_tx(self, bar: SharedAddress, bytes: int | Register, pred: Predicate | None = None) -> None:
         """mbarrier.arrive.expect_tx.shared::cta.b64: expect that many bytes of copies, then arrive once."""
         trace = Trace.current()
         issue("mbarrier.arrive.expect_tx.shared::cta.b64", _SINK, _barrier(trace, bar), bytes, pred=pred, trace=trace)
-        self._note_bytes(trace, bar, bytes)
 
     def expect_tx(self, bar: SharedAddress, bytes: int | Register, pred: Predicate | None = None) -> None:
         """mbarrier.expect_tx.relaxed.cta.shared::cta.b64: expect that many bytes of copies, without an arrival."""
         trace = Trace.current()
         issue("mbarrier.expect_tx.relaxed.cta.shared::cta.b64", _barrier(trace, bar), bytes, pred=pred, trace=trace)
-        self._note_bytes(trace, bar, bytes)
-
-    def _note_bytes(self, trace: Trace, bar: object, bytes: int | Register) -> None:
-        if record := _record(trace, bar):
-            record.bytes.add(str(bytes) if isinstance(bytes, int) else "run-time")
-            record.completed_by.add("copies")
 
     def arrive_remote(
         self, bar: SharedAddress, cta: int | Register, pred: Predicate | None = None, *, relaxed: bool = False
@@ -95,8 +80,6 @@ class MBarrier:
         remote = cluster.map_shared(_barrier(trace, bar), cta)
         order = "relaxed" if relaxed else "release"
         issue(f"mbarrier.arrive.{order}.cluster.shared::cluster.b64", _SINK, remote, pred=pred, trace=trace)
-        if record := _record(trace, bar):
-            record.completed_by.add("remote arrive")
 
     def try_wait(self, bar: SharedAddress, phase: int | Register | Predicate, *, scope: str = "cta") -> Predicate:
         """mbarrier.try_wait.parity.shared::cta.b64: whether the phase of that parity has completed; may suspend.
@@ -115,8 +98,6 @@ class MBarrier:
             _phase(trace, phase),
             trace=trace,
         )
-        if record := _record(trace, bar):
-            record.waits.append(trace.location())
         return done
 
     def wait(self, bar: SharedAddress, phase: int | Register | Predicate, *, scope: str = "cta") -> None:
@@ -148,11 +129,6 @@ class NamedBarrier:
             raise trace.error("the thread count of a barrier is a multiple of 32", got=threads)
         extra = () if threads is None else (threads,)
         issue(opcode, barrier, *extra, trace=trace)
-        key = (
-            str(barrier) if isinstance(barrier, int) else "run-time",
-            str(threads) if isinstance(threads, int) else "all",
-        )
-        trace.protocol.named_barriers[key] = trace.protocol.named_barriers.get(key, 0) + 1
 
 
 class Cluster:
@@ -177,6 +153,8 @@ class Cluster:
         result = Register(trace, dtypes.u32)
         local = address.register() if isinstance(address, SharedAddress) else address
         issue("mapa.shared::cluster.u32", result, local, cta, trace=trace)
+        if isinstance(address, BarrierAddress):
+            return BarrierAddress(trace, 0, result, address.buffer, address.index)
         return SharedAddress(trace, 0, result)
 
 

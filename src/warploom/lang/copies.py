@@ -133,7 +133,6 @@ class Bulk:
         place = tensor_address(dst, coord)
         words = f"cp.reduce.async.bulk.tensor.{dst.array.rank}d.global.shared::cta.{op}.tile.bulk_group"
         issue(words, place, _shared(trace, src, "the source"), pred=pred, trace=trace)
-        trace.written |= dst.origin
 
     def load(self, dst: Any, src: Any, bytes: Any, mbar: Any, pred: Predicate | None = None) -> None:
         """cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes: contiguous bytes (a multiple of 16)."""

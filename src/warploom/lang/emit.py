@@ -21,6 +21,7 @@ from ..isa import arch as isa_arch
 from ..isa import dtypes
 from ..isa.dtypes import DType, Kind
 from ..isa.instructions import table
+from .notes import Note, note, notes_of
 from .trace import CURRENT, Trace
 
 PTX_VERSION = (8, 7)
@@ -205,12 +206,12 @@ class Form:
 
     Attributes:
         treatments: for each argument what the row wants there.
-        reaches_memory: whether it loads or stores, so that the arrays behind its addresses are of interest.
+        notes: what the trace learns from it.
         may_point: whether its result may be a pointer, calculated from one among its operands.
     """
 
     treatments: tuple[Treatment, ...]
-    reaches_memory: bool
+    notes: tuple[Note, ...]
     may_point: bool
 
 
@@ -274,7 +275,7 @@ def _form(trace: Trace, opcode: str, arguments: Sequence[Any], codes: tuple[Any,
             continue
         _constant_written(trace, opcode, bound.match, codes)
         _check_target(trace, opcode, bound.match)
-        return Form(treatments, opcode.partition(".")[0] in _MEMORY, any(map(_may_point, codes[1:])))
+        return Form(treatments, notes_of(bound.match), any(map(_may_point, codes[1:])))
     if first_error is not None:
         if first_error.where is None:
             first_error.where = location
@@ -320,8 +321,8 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
             raise trace.error("the guard of an instruction must be a predicate", got=repr(pred), hint="compare: x != 0")
         _code(trace, pred)
         guard = nodes.Guard(pred.name)
-    if form.reaches_memory:
-        _note_arrays(trace, opcode, arguments)
+    if form.notes:
+        note(trace, form.notes, arguments)
     elif form.may_point:
         _carry_origin(arguments)
     instruction = nodes.Instruction(opcode, operands, guard, trace.location())
@@ -329,43 +330,7 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
     return instruction
 
 
-# -- which arrays are written ------------------------------------------------------------------------------------
-
-_STORES = ("st", "red", "atom", "multimem")
-_WIDE = ("ld", "st", "cp", "red", "atom")
-_MEMORY = {*_STORES, *_WIDE}
-
-
-def _access_bytes(opcode: str, arguments: Sequence[Any]) -> int:
-    """Bytes that one access of the instruction moves, and so its alignment: PTX ISA 6.4.1, 9.7.9.25."""
-    words = opcode.split(".")
-    if words[0] == "cp" and "mbarrier" not in words:
-        return 16 if "bulk" in words else int(arguments[2])
-    width = next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
-    return width * dtypes.ALL[words[-1]].bytes if words[-1] in dtypes.ALL else 1
-
-
-def _note_alignment(trace: Trace, opcode: str, arguments: Sequence[Any]) -> None:
-    """Remember what a vector access asks of the arrays it goes to."""
-    for argument in arguments[:2]:
-        if isinstance(argument, Operand) and argument.origin and argument.code[0] == "[" and argument.code[1] != "map":
-            width = _access_bytes(opcode, arguments)
-            for name in argument.origin:
-                trace.aligned[name] = max(trace.aligned.get(name, 1), width)
-
-
-def _note_arrays(trace: Trace, opcode: str, arguments: Sequence[Any]) -> None:
-    """Note the arrays that something stores to, and the alignment that accesses need."""
-    base = opcode.partition(".")[0]
-    if base in _WIDE:
-        _note_alignment(trace, opcode, arguments)
-    if base in _STORES or (base == "cp" and ".global.shared" in opcode):
-        if ".shared" in opcode and ".global" not in opcode:
-            return
-        for argument in arguments[:2]:
-            if isinstance(argument, Operand) and argument.code[0] == "[":
-                trace.written |= argument.origin or {"?"}
-                break
+# -- pointers ----------------------------------------------------------------------------------------------------
 
 
 def _may_point(code: Any) -> bool:

@@ -104,10 +104,6 @@ class Protocol:
             self.barriers[buffer.offset] = Barrier(buffer)
         return buffer
 
-    def barrier(self, buffer: Buffer) -> Barrier:
-        """The record of an allocation of mbarriers."""
-        return self.barriers[buffer.offset]
-
     def to_text(self) -> str:
         """Tables of roles, barriers and buffers."""
         threads = self.block[0] * self.block[1] * self.block[2]

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from ..isa.instructions.wgmma import FLOAT_N
 from .arrays import RegisterArray
 from .emit import issue
 from .predicate import Predicate, constant_predicate
@@ -62,7 +63,7 @@ class Wgmma:
         depth = 32 // types[1].bytes
         if k != depth:
             raise trace.error(f"a {types[1]} wgmma is {depth} deep", expected=f"shape=(64, {n}, {depth})", got=shape)
-        if n % 8 or not 8 <= n <= 256:
+        if n not in FLOAT_N:
             raise trace.error("the n of a wgmma is a multiple of 8 from 8 to 256", got=n)
         _check_accumulators(trace, d, types[0], n)
         scale = scale_d if isinstance(scale_d, Predicate) else None

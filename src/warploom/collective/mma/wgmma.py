@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...isa.dtypes import DType, f32
+from ...isa.instructions.wgmma import FLOAT_N
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import TileSlice
@@ -22,7 +23,7 @@ def wgmma_accumulators(rows: int, columns: int, *, zero: bool = False, dtype: DT
 
     `dtype` is f32, or s32 for integer operands.
     """
-    if rows % WGMMA_ROWS or not rows or columns % 8 or not 8 <= columns <= 256:
+    if rows % WGMMA_ROWS or not rows or columns not in FLOAT_N:
         raise Trace.current().error(
             f"a warpgroup cannot hold {rows} x {columns} of C",
             expected=f"rows in multiples of {WGMMA_ROWS}, columns in multiples of 8 to 256",

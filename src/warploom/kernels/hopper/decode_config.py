@@ -14,6 +14,7 @@ from typing import Any
 from ...collective.tile.sizes import TURNED_BYTES, exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
+from ...isa.instructions.wgmma import FLOAT_N
 from .description import SHARED_BYTES, TILE_K_BYTES, Fusion, Product
 from .fields import check_fields
 
@@ -190,7 +191,7 @@ class DecodeConfig:
     def _problem(self, product: Product, fusion: Fusion | None = None) -> tuple[str, str, object] | None:
         room = min(SHARED_BYTES, SHARED_OF_SM // self.ctas_per_sm - RESERVED)
         checks: list[tuple[bool, str, str, object]] = [
-            (self.tokens % 8 == 0 and 8 <= self.tokens <= MOST_TOKENS, "its tokens", "a multiple of 8 to 256",
+            (self.tokens in FLOAT_N, "its tokens", "a multiple of 8 to 256",
              self.tokens),
             (self.rows in (64, 128), "its rows of weights", "64 or 128", self.rows),
             (self.k_tiles in (1, 2, 4), "its pieces of k in a stage", "1, 2 or 4", self.k_tiles),

@@ -15,6 +15,7 @@ from ...collective.epilogue.spec import ACTIVATIONS, SCALES, Fusion
 from ...collective.tile.sizes import cluster_tile, fits
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, f32, s32
+from ...isa.instructions.wgmma import FLOAT_N
 from .fields import check_fields
 
 TILE_K_BYTES = 128
@@ -170,7 +171,7 @@ class Config:
     def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
         if self.consumers > MOST_CONSUMERS:
             return "its consumers", f"1 to {MOST_CONSUMERS}", self.consumers
-        if self.rows % 64 or not self.rows or self.tile_n % 8 or not 8 <= self.tile_n <= 256:
+        if self.rows % 64 or not self.rows or self.tile_n not in FLOAT_N:
             return "its tile", "64 rows times the consumers, columns in multiples of 8 to 256", (
                 self.tile_m, self.tile_n)  # fmt: skip
         if product.b_major == "MN" and self.tile_n % 16:

@@ -13,6 +13,7 @@ from typing import Any
 from ...collective.tile.sizes import exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
+from ...isa.instructions.wgmma import FLOAT_N
 from .description import SHARED_BYTES, TILE_K_BYTES, Product
 from .fields import check_fields
 
@@ -175,7 +176,7 @@ class FreeTileConfig:
             (self.consumers in MOST_ACCUMULATORS, "its consumers", "1 to 4", self.consumers),
             (self.tile_m % (BLOCK * self.consumers) == 0 and self.tile_m <= 256, "its rows",
              f"a multiple of {BLOCK * self.consumers} to 256", self.tile_m),
-            (self.tile_n % 8 == 0 and self.tile_n <= 256, "its columns", "a multiple of 8 to 256", self.tile_n),
+            (self.tile_n in FLOAT_N, "its columns", "a multiple of 8 to 256", self.tile_n),
             (self.accumulators <= most, "its accumulators do not fit the registers", f"at most {most} for each thread",
              self.accumulators),
             (self.k_tiles in (1, 2), "its pieces of k in a stage", "1 or 2", self.k_tiles),
