@@ -216,18 +216,24 @@ def _hint(name: str, before: Any) -> str:
 # -- names that are given ------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=64)
+def _assignments(filename: str) -> tuple[ast.Assign | ast.AnnAssign, ...]:
+    """All assignments of a file, the outer ones first."""
+    tree = _tree(filename)
+    return tuple(node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign))) if tree else ()
+
+
 def assigned_name(frame: FrameType) -> str:
     """The variable that the call under way in a frame is assigned to; "" if there is none.
 
     Of `full, empty = smem.mbarrier(4), smem.mbarrier(4)` it is the one in the call's place.
     """
     position = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
-    tree = _tree(frame.f_code.co_filename)
-    if position is None or tree is None or position[0] is None:
+    if position is None or position[0] is None:
         return ""
     line, column = position[0], position[2] or 0
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None and _holds(node, line, column):
+    for node in _assignments(frame.f_code.co_filename):
+        if node.value is not None and _holds(node, line, column):
             target: ast.AST = node.targets[0] if isinstance(node, ast.Assign) else node.target
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs = zip(target.elts, node.value.elts, strict=False)
