@@ -8,7 +8,6 @@ import pytest
 from warploom.collective import (
     WARPGROUP,
     CpAsyncPipeline,
-    OneTile,
     OperandCopy,
     TmaPipeline,
     persistent_grid,
@@ -83,14 +82,6 @@ def test_a_persistent_grid_is_no_larger_than_the_work_and_whole_clusters():
     assert rule({"M": 1, "N": 257}, H200()) == (4, 1, 1)
     beside = persistent_grid((128, 256), 2, "a")
     assert beside({"M": 1, "N": 257}, H200()) == (2, 1, 1)
-
-
-def test_one_tile_is_where_the_cta_stands():
-    def body(A):
-        (here,) = OneTile((128, 64)).tiles()
-        assert here.row.dtype is here.column.dtype is u32
-
-    traced(body).ptx()
 
 
 def copy_of(A, rows: int, columns: int, threads: int = WARPGROUP, stages: int = 2) -> OperandCopy:

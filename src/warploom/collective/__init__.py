@@ -27,7 +27,7 @@ _NAMES = {
     "pipeline.tma": "Stage State TmaPipeline",
     "tile.ordered_barrier": "Turns",
     "tile.roles": "WARPGROUP consumers each_consumer each_producer producer warpgroup_index",
-    "tile.scheduler": "OneTile Persistent Place",
+    "tile.scheduler": "Persistent Place",
     "tile.sizes": "persistent_grid",
 }
 _HOME_OF = {name: home for home, names in _NAMES.items() for name in names.split()}

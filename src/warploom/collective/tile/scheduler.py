@@ -1,4 +1,4 @@
-"""Which tiles of C a CTA computes: one, or one after the other for as long as there are any.
+"""Which tiles of C a CTA computes, one after the other for as long as there are any.
 
 A schedule is iterated by each role of a CTA on its own: `for here in work.tiles():` gives the places of the same
 tiles in the same order to all of them, calculated from the CTA's number.
@@ -23,17 +23,6 @@ class Place:
 
     row: Register
     column: Register
-
-
-class OneTile:
-    """One tile for each CTA: grid x counts tiles along N, y along M."""
-
-    def __init__(self, tile: tuple[int, int]) -> None:
-        self.tile = tile
-
-    def tiles(self) -> Iterator[Place]:
-        """The CTA's only tile."""
-        yield Place(ptx.special.ctaid.y() * self.tile[0], ptx.special.ctaid.x() * self.tile[1])
 
 
 class Persistent:

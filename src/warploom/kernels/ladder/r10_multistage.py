@@ -3,7 +3,7 @@
 Idea       The tiles become a ring. While the tensor core works on k-tile t, TMA fills the stages of t+1 and beyond:
            the latency of a load is hidden as long as the ring holds enough tiles. No warp has a role of its own yet:
            the warps that multiply also wait, meet at a barrier, and start the copies.
-Reuses     declare of rung 8
+Reuses     Config of rung 7, declare of rung 8
 Roles      one warpgroup of 128 threads; its thread 0 also starts the copies
 Barriers   full[s]    1 arrival + bytes of both tiles    TMA -> all threads
            bar 0      once for each k-tile: all warps are done with the stage before, which is filled next
@@ -15,23 +15,12 @@ Measured   benchmarks/results/nvidia-h200/ladder.json; no seed; *Tensor Memory A
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...collective import store_accumulators, wgmma_accumulators, wgmma_stage
 from ...isa.dtypes import bf16, u32
 from ...lang import Kernel, ptx, reg, smem
 from ..gemm_mainloop import k_tiles
+from .r07_cp_async_wgmma import Config
 from .r08_tma_wgmma import declare
-
-
-@dataclass(frozen=True)
-class Config:
-    """Tile in elements (tile_m a multiple of 64), stages."""
-
-    tile_m: int = 128
-    tile_n: int = 128
-    tile_k: int = 64
-    stages: int = 3
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
