@@ -250,12 +250,44 @@ def test_an_error_in_a_declaration_has_its_line(tmp_path: Path) -> None:
     assert "odd.py:3" in run("check", path).stderr
 
 
-def test_a_text_with_several_kernels_says_how_to_name_one(text: Path) -> None:
+def several(text: Path) -> None:
+    """Make it a text with two kernels, `copy` and `other`."""
     text.write_text(COPY + COPY[COPY.index(".visible") :].replace("copy", "other"))
-    assert "copy.ptx:copy" in run("check", text, "--init").stderr
+
+
+def modes(text: Path, *more: str) -> dict[str, str]:
+    """How each kernel of a text was checked."""
+    return {one["kernel"]: one["mode"] for one in json.loads(run("check", text, "--json", *more).stdout)["kernels"]}
+
+
+def test_of_a_text_with_several_kernels_each_has_its_own_description_and_is_checked(text: Path) -> None:
+    several(text)
+    assert run("check", text, "--init").exit_code == 0
+    assert {path.name for path in text.parent.glob("*.toml")} == {"copy.copy.launch.toml", "copy.other.launch.toml"}
+    assert modes(text) == {"copy": "emulated", "other": "emulated"}
+    assert modes(text.parent) == {"copy": "emulated", "other": "emulated"}, "of a folder, too"
+
+
+def test_a_kernel_without_a_description_is_named(text: Path) -> None:
+    several(text)
     assert run("check", f"{text}:other", "--init").exit_code == 0
-    assert "other: emulated" in run("check", f"{text}:other").stdout
+    assert modes(text) == {"copy": "static", "other": "emulated"}
+    said = run("check", text).stdout
+    assert "copy: static only: no launch given" in said and "copy.ptx:copy --init" in said
+
+
+def test_one_description_beside_a_text_with_several_kernels_is_of_the_kernel_it_names(text: Path) -> None:
+    several(text)
+    run("check", f"{text}:other", "--init", "--launch", text.with_suffix(".launch.toml"))
+    assert modes(text) == {"copy": "static", "other": "emulated"}
     assert "describes another kernel" in run("check", f"{text}:copy").stderr
+
+
+def test_a_syntax_error_in_a_text_with_several_kernels_is_said_once(text: Path) -> None:
+    several(text)
+    text.write_text(text.read_text().replace("ret;", "rett;", 1))
+    result = run("check", text)
+    assert result.exit_code == 1 and result.stdout.count("[VerificationError]") == 1
 
 
 def test_forgotten_dynamic_shared_memory_is_named(text: Path) -> None:

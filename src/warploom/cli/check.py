@@ -20,12 +20,12 @@ import typer
 
 from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError, ArgumentTypeError, WarploomError
-from ..runtime import launch_file, program_of
+from ..runtime import launch_file
 from ..sanitizer.report.rendering import Sources
-from ..testing import Checked, check_emulated, check_folder, check_static, check_text, texts_in
+from ..testing import Checked, check_emulated, check_entries, check_folder, check_static, texts_in
 from . import find, sarif
 from .findings import say_checked
-from .output import FINDINGS, console, plain, say, say_json
+from .output import FINDINGS, plain, say, say_json
 
 
 def check(
@@ -86,7 +86,7 @@ def check(
     if path.is_dir():
         checked = list(check_folder(path, **options))
     elif path.suffix == ".ptx":
-        checked = [check_text(path, entry, launch, **options)]
+        checked = check_entries(path, entry, launch, **options)
     else:
         checked = list(check_python(target, options))
         path = find.file_of(place)
@@ -260,22 +260,22 @@ def _write_templates(target: str, path: Path, launch: Path | None, python: bool)
     """Launch descriptions to be filled in: of a text, or of all texts below a folder that have none."""
     if python:
         raise ArgumentError("--init writes the launch description of a PTX text", hint="a Python file has an example()")
-    if not path.is_dir():
-        goal = launch or launch_file.beside(path)
-        if goal.exists():
-            raise ArgumentError("the launch description is there already and is left as it is", got=str(goal))
-        _write(goal, launch_file.template(find.program(target)))
-        console().print(f"wrote {plain(goal)}: {_TO_DO} warploom check {target}", markup=False)
-        return
-    for text in texts_in(path):
-        goal = launch_file.beside(text)
-        if goal.exists():
-            say(f"{goal} is there already and is left as it is")
-            continue
+    _, entry = find.split(target)
+    for text in texts_in(path) if path.is_dir() else [path]:
         try:
-            _write(goal, launch_file.template(program_of(text)))
+            programs = launch_file.programs(text, entry)
         except WarploomError as error:
+            if not path.is_dir():
+                raise
             say(f"{text}: {error.what}")
             continue
-        say(f"wrote {goal}")
+        for usual, program in programs.items():
+            goal = launch or usual
+            if not goal.exists():
+                _write(goal, launch_file.template(program))
+                say(f"wrote {goal}")
+            elif path.is_dir() or len(programs) > 1:
+                say(f"{goal} is there already and is left as it is")
+            else:
+                raise ArgumentError("the launch description is there already and is left as it is", got=str(goal))
     say(f"{_TO_DO} warploom check {target}")

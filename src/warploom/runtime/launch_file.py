@@ -34,10 +34,11 @@ from typing import Any
 
 import numpy as np
 
+from .. import asm
 from ..errors import ArgumentError
 from ..isa import dtypes
 from ..isa.dtypes import DType, Kind
-from .program import Parameter, Program
+from .program import Parameter, Program, program_of, read_text
 from .tensor_map import TensorMap
 
 FILLS = ("zeros", "ones", "normal", "uniform", "arange", "nan")
@@ -148,9 +149,20 @@ class LaunchFile:
         return ArgumentError(f"parameter `{parameter}`: {what}", where=str(self.path), **parts)
 
 
-def beside(text: Path) -> Path:
-    """Where the launch description of a text is looked for: gemm.launch.toml beside gemm.ptx."""
-    return text.with_suffix(".launch.toml")
+def beside(text: Path, entry: str = "") -> Path:
+    """Where the launch description of a text is looked for: gemm.launch.toml beside gemm.ptx.
+
+    entry: of a text with several kernels, the one that gemm.ENTRY.launch.toml describes.
+    """
+    return text.with_suffix(f".{entry}.launch.toml" if entry else ".launch.toml")
+
+
+def text_of(description: Path) -> Path:
+    """The text that a launch description stands beside: the reverse of `beside`."""
+    stem = description.name.removesuffix(".launch.toml")
+    names = (stem, stem.rpartition(".")[0])
+    return next((path for name in names if (path := description.with_name(f"{name}.ptx")).is_file()),
+                description.with_name(f"{stem}.ptx"))  # fmt: skip
 
 
 def read(path: Path) -> LaunchFile:
@@ -184,6 +196,17 @@ def read(path: Path) -> LaunchFile:
         parameters=tuple(parameters),
         guessed=_flag(document.get("guessed", False), "guessed", path),
     )
+
+
+def programs(text: Path, entry: str = "") -> dict[Path, Program]:
+    """The kernels of a text, or the one of that name, by the place of its launch description.
+
+    Raises ArgumentError and PtxSyntaxError.
+    """
+    names = [function.name for function in asm.parse(read_text(text), name=text.name).entries]
+    if entry or len(names) < 2:
+        return {beside(text, entry if len(names) > 1 else ""): program_of(text, entry=entry or None)}
+    return {beside(text, name): program_of(text, entry=name) for name in names}
 
 
 def template(program: Program) -> str:

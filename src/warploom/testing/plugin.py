@@ -59,9 +59,10 @@ class CheckedText(pytest.Item):
     """The text beside a launch description runs without an error-level finding."""
 
     def runtest(self) -> None:
+        from ..runtime import launch_file
         from . import check_text
 
-        text = self.path.with_name(self.path.name.removesuffix(SUFFIX) + ".ptx")
+        text = launch_file.text_of(self.path)
         schedule = "explore" if self.config.getoption("--warploom-explore") else "lazy"
         checked = check_text(text, launch=self.path, schedule=schedule)
         if not checked.ok:

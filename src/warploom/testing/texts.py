@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from .. import asm
 from ..emulator.machine.finding import Finding
-from ..errors import ArgumentError, WarploomError
+from ..errors import ArgumentError, PtxSyntaxError, WarploomError
 from ..runtime import launch_file
 from ..runtime.program import program_of, read_text
 from .checked import Checked, check_emulated, check_static
@@ -35,7 +36,9 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
     static = check_static(entry or path.name, text, path.name)
     if not static.ok:
         return static
-    description = launch or launch_file.beside(path)
+    usual = launch_file.beside(path)
+    own = launch_file.beside(path, entry) if entry else usual
+    description = launch or (own if own.is_file() else usual)
     if launch is None and not description.is_file():
         return static
     described = launch_file.read(description)
@@ -49,6 +52,39 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
     checked = check_emulated(program, program, described.arguments(program), **options)
     checked.guessed = str(description) if described.guessed else ""
     return checked
+
+
+def check_entries(path: Path, entry: str = "", launch: Path | None = None, **options: Any) -> list[Checked]:
+    """Check a PTX text; of one with several kernels, every kernel under its own launch description.
+
+    A kernel without a description is checked by the static rules alone, and its result says so. Arguments and errors
+    as for `check_text`.
+    """
+    names = _entries(path) if not entry and launch is None else []
+    if len(names) < 2:
+        return [check_text(path, entry, launch, **options)]
+    one = launch_file.beside(path)
+    described = launch_file.read(one).entry or names[0] if one.is_file() else None
+    found = []
+    for name in names:
+        own = launch_file.beside(path, name)
+        if own.is_file() or name == described:
+            found.append(check_text(path, name, own if own.is_file() else one, **options))
+        else:
+            static = check_static(name, read_text(path), path.name)
+            static.file = str(path)
+            found.append(static)
+        if found[-1].mode == "static" and not found[-1].ok:
+            return found[-1:]  # the text itself is wrong, and every kernel would say so
+    return found
+
+
+def _entries(path: Path) -> list[str]:
+    """Names of the kernels of a text; none if it cannot be parsed."""
+    try:
+        return [function.name for function in asm.parse(read_text(path), name=path.name).entries]
+    except PtxSyntaxError:
+        return []
 
 
 def texts_in(folder: Path) -> list[Path]:
@@ -67,6 +103,6 @@ def check_folder(folder: Path, **options: Any) -> Iterator[Checked]:
     """Check all texts below a folder. One that cannot be read or launched is a finding, and the others are checked."""
     for path in texts_in(folder):
         try:
-            yield check_text(path, **options)
+            yield from check_entries(path, **options)
         except WarploomError as error:
             yield Checked(path.name, "static", [Finding.of_error(error)], file=str(path))
