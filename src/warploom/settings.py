@@ -22,6 +22,8 @@ from typing import Any
 from .errors import ArgumentError
 
 KEEPABLE = ("ptx", "cubin", "sass")
+FLAGS = {"on": True, "off": False, "1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
+"""Words for an environment variable that switches something."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,9 @@ def from_environment(environment: dict[str, str] | None = None) -> Settings:
 
     def flag(name: str, default: bool) -> bool:
         text = read(name, "").lower()
-        return default if not text else text not in ("0", "off", "false", "no")
+        if text and text not in FLAGS:
+            raise ArgumentError(f"WARPLOOM_{name} is neither on nor off", expected=", ".join(FLAGS), got=repr(text))
+        return FLAGS.get(text, default)
 
     base = Path(env.get("XDG_CACHE_HOME") or Path(env.get("HOME", "~")).expanduser() / ".cache")
     cache = read("CACHE_DIR", "")

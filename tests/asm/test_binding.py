@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_said_with_the_users_location(text, part):
     [
         ("addd.f32 %f, %f, %f;", "no known instruction"),
         ("add.f33 %f, %f, %f;", "`.f33` is no modifier of `add`"),
-        ("add.f32.rn %f, %f, %f;", "do not go together"),
+        ("add.rn.rn.f32 %f, %f, %f;", "do not go together"),
     ],
 )
 def test_an_unknown_opcode_is_refused_with_the_nearest_spelling(text, part):

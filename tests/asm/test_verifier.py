@@ -89,10 +89,19 @@ def test_an_unknown_target_is_refused_with_the_known_ones():
     assert "sm_90a" in found[0].expected
 
 
-@pytest.mark.parametrize("version", ["99.0", "8.9", "8.10", "9.99"])
+@pytest.mark.parametrize("version", ["8.9", "8.10", "2.9"])
 def test_a_version_that_there_never_was_is_refused_with_those_there_have_been(version):
     found = findings(kernel("    ret;", version=version))[0]
     assert f"there is no PTX {version}" in str(found) and "7.0 to 7.8" in str(found)
+
+
+@pytest.mark.parametrize("version", ["9.99", "99.0"])
+def test_a_version_after_the_newest_known_is_a_note_and_an_unknown_instruction_still_an_error(version):
+    text = kernel("    ret;", version=version)
+    assert findings(text) == []
+    assert version in asm.newer(asm.parse(text))
+    assert asm.newer(asm.parse(kernel("    ret;"))) == ""
+    assert [error.code for error in findings(kernel("    novel.b32;", version=version))] == ["unknown-instruction"]
 
 
 @pytest.mark.skipif(find_ptxas() is None, reason="needs ptxas")
@@ -152,7 +161,7 @@ def test_wgmma_takes_multiples_of_eight_up_to_256(n, allowed):
         ("ld.global.b32 %r1, [smem];", "reaches .global memory, `smem` is a .shared variable"),
         ("ld.param.u64 %d1, [unheard];", "'unheard', is not declared"),
         ("ld.shared.b32 %r1, [16];", "constant address"),
-        ("mov.u32 %r1, %tid.w;", "%tid.w"),
+        ("mov.u32 %r1, %tid.q;", "%tid.q"),
         ("{ .reg .b32 local; } mov.b32 local, 0;", "'local', is not declared"),
     ],
 )
@@ -173,7 +182,7 @@ RIGHT_AND_WRONG = [
     ("add.u32 %r1, %r2, 3;", "add.u32 3, %r2, %r1;"),
     ("@%p1 add.u32 %r1, %r2, %r3;", "@%r1 add.u32 %r1, %r2, %r3;"),
     ("and.pred %p1, %p2, !%p1;", "and.pred !%p1, %p2, %p1;"),
-    ("mov.b32 %r1, %tid.x;", "mov.b32 %r1, %tid.w;"),
+    ("mov.b32 %r1, %tid.x;", "mov.b32 %r1, %tid.q;"),
     ("mov.b64 %d1, {%r1, %r2};", "mov.b64 %d1, {%r1, %r2, %r3};"),
     ("mov.b64 %d1, {%r1, %r2};", "mov.b64 %d1, {%r1, %h1};"),
     ("ld.global.u32 %r1, [%d1+4];", "ld.global.u32 %r1, [%f1+4];"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -133,7 +134,7 @@ def test_info_says_that_either_disassembler_will_do(monkeypatch: pytest.MonkeyPa
     from warploom.driver import toolchain
 
     monkeypatch.setattr(toolchain, "find", lambda name: None)
-    assert "nvdisasm, or cuobjdump in its place" in info.tool("cuobjdump")
+    assert "pip install nvidia-cuda-nvdisasm" in info.tool("cuobjdump")
 
 
 def test_info_unsupported_lists_rows_of_the_table_that_the_emulator_refuses() -> None:
@@ -399,3 +400,18 @@ def test_an_example_that_fails_gets_a_sentence_and_no_traceback(tmp_path: Path, 
     path.write_text(f"{head}def example():\n    {example}\n")
     result = run("check", path)
     assert (result.exit_code, result.stdout) == (2, "") and said in result.stderr
+
+
+def test_the_seconds_of_explore_are_those_of_all_runs(text: Path) -> None:
+    run("check", text, "--init")
+    (one,) = json.loads(run("check", text, "--json", "--schedule", "lazy").stdout)["kernels"]
+    (all_of_them,) = json.loads(run("check", text, "--json", "--schedule", "explore").stdout)["kernels"]
+    assert len(all_of_them["explored"]) > 3
+    assert all_of_them["seconds"] > 2 * one["seconds"]
+
+
+def test_a_text_of_a_newer_ptx_is_checked_with_a_note(text: Path) -> None:
+    text.write_text(re.sub(r"\.version [\d.]+", ".version 9.99", text.read_text()))
+    result = run("check", text)
+    assert result.exit_code == 0
+    assert "9.99 is newer" in result.stdout

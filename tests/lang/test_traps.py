@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from warploom import Kernel, Tile, kernel, ptx, reg, smem
-from warploom.errors import TraceError
+from warploom.errors import OutOfBoundsError, TraceError
 from warploom.types import f32, u32
 
 
@@ -241,6 +241,21 @@ def test_a_number_of_numpy_goes_with_a_register_on_either_side() -> None:
         write(Y, np.float32(2) * x + x * np.float32(2) - np.float64(1))
 
     assert "sub.rn.f32" in traced(body).ptx()
+
+
+# -- errors of a call ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", [lambda k, x: k(x), lambda k, x: k.emulate(x)], ids=["call", "emulate"])
+def test_an_error_of_a_call_shows_the_caller_s_line_and_no_inner_frames(call: Callable[..., Any]) -> None:
+    def body(X, Y):
+        (x,) = ptx.global_ptrs(X)
+        write(Y, ptx.load(f32, ptx.addr(x, 4096)))
+
+    far = kernel(in_specs=(Tile(32, f32),), out_specs=(Tile(32, f32),), grid=1, block=32, arch="sm_90a")(body)
+    with pytest.raises(OutOfBoundsError) as caught:
+        call(far, np.zeros(32, np.float32))
+    assert [frame.name for frame in caught.traceback][1:] in (["<lambda>", "__call__"], ["<lambda>", "emulate"])
 
 
 # -- names ---------------------------------------------------------------------------------------------------------

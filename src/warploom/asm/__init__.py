@@ -5,7 +5,8 @@
 """
 
 from . import nodes
+from .heads import newer
 from .parser import parse
 from .verifier import check, verify
 
-__all__ = ["check", "nodes", "parse", "verify"]
+__all__ = ["check", "newer", "nodes", "parse", "verify"]

@@ -29,7 +29,7 @@ def target_of(module: Module, machine: str | None) -> tuple[Arch | None, list[Ve
                 f".target {name} is no known target", expected=_text(error.expected), got=name, code="target-lacks-it"
             )
         ]
-    if module.version not in isa_arch.PTX_VERSIONS:
+    if module.version not in isa_arch.PTX_VERSIONS and not newer(module):
         found.append(
             VerificationError(
                 f"there is no PTX {version_text(module.version)}",
@@ -48,6 +48,20 @@ def target_of(module: Module, machine: str | None) -> tuple[Arch | None, list[Ve
             )
         )
     return target, [*found, *_on(machine, name, target)]
+
+
+def newer(module: Module) -> str:
+    """A note on a .version after the newest that is known here; "" for any other.
+
+    Such a text is taken: PTX keeps what it has, so that only an instruction that is unknown is an error.
+    """
+    newest = max(isa_arch.PTX_VERSIONS)
+    if module.version <= newest:
+        return ""
+    return (
+        f".version {version_text(module.version)} is newer than PTX {version_text(newest)}, the newest known here; "
+        "the text is read by the rules of that one"
+    )
 
 
 def _on(machine: str | None, name: str, target: Arch) -> Iterator[VerificationError]:

@@ -7,6 +7,7 @@ any other, and the verifier or the emulator refuses it. PTX ISA 4 and 11.
 from __future__ import annotations
 
 from ..errors import SourceLocation
+from ..isa.instructions.table import canonical
 from .declarations import LINKAGE, SPACES, DeclarationParser
 from .lexer import DIRECTIVE, END, NUMBER, PUNCTUATION, STRING, WORD, Tokens, tokenize
 from .nodes import (
@@ -301,4 +302,4 @@ class Parser(DeclarationParser):
         self.in_call = opcode == "call" or opcode.startswith("call.")
         operands = self.operand_list(";", f"the instruction `{opcode}`")
         location = self._location or SourceLocation(self.tokens.name, line)
-        return Instruction(opcode, operands, guard, location, line)
+        return Instruction(canonical(opcode), operands, guard, location, line)

@@ -18,6 +18,7 @@ from ..isa.special_registers import SPECIAL_REGISTERS
 from .binding import TAKES_NAMES, Bound, bind
 from .forms import form_of
 from .heads import limits, target_of, version_text
+from .immediates import out_of_range
 from .nodes import (
     Address,
     Block,
@@ -159,6 +160,9 @@ class _Verifier:
     def _operands(self, instruction: Instruction, bound: Bound, scope: Scope) -> None:
         """The names in the operands, and what addresses are made of."""
         base = bound.match.form.base
+        for what, expected, got in out_of_range(bound.match, bound.operands):
+            self._note(f"{what} of `{instruction.opcode}` is out of range", where=instruction.location,
+                       expected=expected, got=str(got), code="immediate-range")  # fmt: skip
         kinds = {spec.name: spec for spec in bound.match.form.operands}
         for name, operand in bound.operands.items():
             spec = kinds.get(name)
@@ -315,6 +319,15 @@ class _Verifier:
             got = operand_text(operand)
             what = f"`{operand.base.name}` is a {kind}, not an address"
             self._note(what, where=where, expected="a register", got=got)
+        narrow = meaning.kind == "register" and meaning.type[1:] == "32" and space in ("", "global")
+        if narrow and self.target is not None and self.target.number >= NO_32_BIT_ADDRESSES:
+            self._note(
+                f"`{operand.base.name}` is a 32-bit register and the address is {space or 'generic'}",
+                where=where,
+                expected="a 64-bit register, or .shared behind the instruction's name",
+                got=operand_text(operand),
+                code="wrong-operands",
+            )
         if meaning.kind != "variable" or not space:
             return
         wanted = space.split("::")[0]
@@ -326,6 +339,10 @@ class _Verifier:
                 expected=f"a .{wanted} variable or a register",
                 got=operand_text(operand),
             )
+
+
+NO_32_BIT_ADDRESSES = 90
+"""From this target on, ptxas refuses 32-bit addresses of generic and global memory ("32-Bit ABI is not supported")."""
 
 
 def _is_label(scope: Scope, name: str) -> bool:

@@ -15,8 +15,8 @@ from ..settings import config
 from .output import say, say_json, table
 
 PACKAGES = (
-    "numpy", "ml_dtypes", "nvidia-cuda-nvcc", "cuda-bindings", "torch", "jax", "jaxlib", "triton", "cupy-cuda13x",
-    "matplotlib",
+    "numpy", "ml_dtypes", "nvidia-cuda-nvcc", "nvidia-cuda-nvdisasm", "cuda-bindings", "nvidia-ml-py", "torch", "jax",
+    "jaxlib", "triton", "cupy-cuda13x", "matplotlib",
 )  # fmt: skip
 
 
@@ -80,7 +80,7 @@ def tool(name: str) -> str:
         return f"{found.version} ({found.origin})"
     if name == "ptxas":
         return "not found: no cubins, no resources; pip install 'nvidia-cuda-nvcc>=13.0,<13.1' (Linux, Windows)"
-    return "not found (only `sass` uses it: nvdisasm, or cuobjdump in its place)"
+    return "not found: only `warploom inspect sass` uses nvdisasm, else cuobjdump; pip install nvidia-cuda-nvdisasm"
 
 
 def versions() -> dict[str, str]:

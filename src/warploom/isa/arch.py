@@ -75,12 +75,14 @@ class Arch:
         if suffix == "f":
             family = _FAMILIES.get(number, (number,))
             return self.suffix in ("a", "f") and self.number in family and self.number >= number
-        return self.number >= number
+        return max(self.number, OLDEST_IN_THE_TABLE) >= number
 
     def __str__(self) -> str:
         return self.name
 
 
+OLDEST_IN_THE_TABLE = 50
+"""The instruction table names no target before sm_50; texts for older ones are read by its rules."""
 FEATURES: dict[str, str] = {
     "ldmatrix": "sm_75",
     "cp.async": "sm_80",
@@ -101,6 +103,10 @@ _FAMILIES = {100: (100, 103), 101: (101,), 110: (110,), 120: (120, 121)}
 
 # number: (shared KiB per SM, per CTA, warps per SM, CTAs per SM, PTX version)
 _GENERATIONS: dict[int, tuple[int, int, int, int, tuple[int, int]]] = {
+    30: (48, 48, 64, 16, (3, 0)),
+    32: (48, 48, 64, 16, (4, 0)),
+    35: (48, 48, 64, 16, (3, 1)),
+    37: (112, 48, 64, 16, (4, 1)),
     50: (64, 48, 64, 32, (4, 0)),
     52: (96, 48, 64, 32, (4, 1)),
     53: (64, 48, 64, 32, (4, 2)),

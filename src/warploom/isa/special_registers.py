@@ -32,7 +32,8 @@ class SpecialRegister:
 def _axes(
     name: str, meaning: str, section: str, arch: str = "sm_50", ptx: tuple[int, int] = (1, 0)
 ) -> list[SpecialRegister]:
-    return [SpecialRegister(f"%{name}.{axis}", u32, f"{meaning} in {axis}", arch, ptx, section) for axis in "xyz"]
+    meanings = {axis: f"{meaning} in {axis}" for axis in "xyz"} | {"w": "always 0"}
+    return [SpecialRegister(f"%{name}.{axis}", u32, what, arch, ptx, section) for axis, what in meanings.items()]
 
 
 _CLUSTER: tuple[str, tuple[int, int]] = ("sm_90", (7, 8))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .. import runtime
-from ..errors import SourceLocation, TraceError
+from ..errors import SourceLocation, TraceError, WarploomError
 from ..isa import arch as isa_arch
 from ..runtime import Program
 from .build import Built, build
@@ -251,7 +251,10 @@ class Kernel:
         program = self.program()
         if ptx is not None:
             program = replace(program, text=ptx)
-        return runtime.emulate(program, *args, check=check, schedule=schedule, seed=seed, **options)
+        try:
+            return runtime.emulate(program, *args, check=check, schedule=schedule, seed=seed, **options)
+        except WarploomError as error:
+            raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
 
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, **scalars: Any) -> Any:
         """Run it: on the GPU for CUDA arrays, in the emulator for arrays in CPU memory.
@@ -273,7 +276,10 @@ class Kernel:
         caller = self._caller
         if caller is None:
             caller = self._caller = runtime.Caller(self.program())
-        return caller.run(args, out, stream, scalars)
+        try:
+            return caller.run(args, out, stream, scalars)
+        except WarploomError as error:
+            raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
 
     def time(
         self,

@@ -181,7 +181,7 @@ def run(
     estimates.refuse_if_long(estimates.estimate(_clusters(bound), sample), settings.limit_s, program.title)
     with Progress(f"emulating {program.title}", after_s=settings.progress_after_s) as bar:
         most = settings.max_steps if max_steps is None else max_steps
-        pair = usual
+        started, pair = time.perf_counter(), usual
         tried: tuple[tuple[str, int], ...] = ()
         if schedule == EXPLORE:
             found = explore(lambda *pair: launch(_values(bound, copy=True), most, bar, None, pair))
@@ -206,6 +206,8 @@ def run(
             error.replay, error.explored = pair, tried
             raise
         report.explored, report.interleavings = tried, interleavings
+        if tried or interleavings is not None:
+            report.seconds = time.perf_counter() - started  # of all runs
     if program.arrays:
         report.outputs = tuple(_given_back(value, views) for value in outs)
     return report

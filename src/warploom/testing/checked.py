@@ -31,6 +31,7 @@ class Checked:
         counters: of the emulation; empty where it did not end.
         schedule, seed: the pair that shows the findings; explored: the pairs that were tried.
         interleavings: what a search of all of them found, with schedule "exhaustive".
+        notes: what is worth knowing and no finding.
         guessed: the launch description whose values are still those of `check --init`; "" where there is none.
     """
 
@@ -46,6 +47,7 @@ class Checked:
     explored: tuple[tuple[str, int], ...] = ()
     interleavings: Interleavings | None = None
     guessed: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -75,7 +77,7 @@ class Checked:
         if others:
             verdict = f"{count} error{'s' if count != 1 else ''}, {others} other finding{'s' if others != 1 else ''}"
         if self.mode == "static":
-            return f"{self.kernel}: {STATIC_ONLY}; {verdict}"
+            return "\n".join([f"{self.kernel}: {STATIC_ONLY}; {verdict}", *(f"  note  {note}" for note in self.notes)])
         if self.interleavings is not None and self.interleavings.ok and not self.interleavings.complete:
             verdict += " in an incomplete search"
         details = []
@@ -87,6 +89,7 @@ class Checked:
             details.append(f"{self.seconds:.2f} s")
         line = f"{self.kernel}: emulated, {verdict}" + (f" ({', '.join(details)})" if details else "")
         lines = [line] if self.interleavings is None else [line, f"{self.kernel}: {self.interleavings}"]
+        lines += [f"  note  {note}" for note in self.notes]
         if self.guessed:
             lines.append(f"{self.kernel}: {GUESSED}: look through {self.guessed} and delete its line `guessed = true`")
         return "\n".join(lines)
@@ -109,11 +112,14 @@ def finding_as_dict(finding: Finding) -> dict[str, Any]:
 
 def check_static(kernel: str, text: str, name: str) -> Checked:
     """The rules that need no launch: the text parses, and its target takes each instruction."""
+    notes: tuple[str, ...] = ()
     try:
-        errors: Sequence[WarploomError] = asm.verify(asm.parse(text, name=name))
+        module = asm.parse(text, name=name)
+        errors: Sequence[WarploomError] = asm.verify(module)
+        notes = tuple(filter(None, [asm.newer(module)]))
     except (PtxSyntaxError, VerificationError) as error:
         errors = [error]
-    return Checked(kernel, "static", [Finding.of_error(error) for error in errors])
+    return Checked(kernel, "static", [Finding.of_error(error) for error in errors], notes=notes)
 
 
 def check_emulated(

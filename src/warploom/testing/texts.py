@@ -50,7 +50,7 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
     program = replace(described, entry=entry or described.entry).program(text, path.name)
     program = replace(program, name=entry or path.name)
     checked = check_emulated(program, program, described.arguments(program), **options)
-    checked.guessed = str(description) if described.guessed else ""
+    checked.guessed, checked.notes = str(description) if described.guessed else "", static.notes
     return checked
 
 

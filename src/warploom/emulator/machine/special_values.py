@@ -15,10 +15,10 @@ Value: TypeAlias = Callable[[Cta, np.ndarray], object]
 
 
 def _axis(name: str, read: Callable[[Cta], tuple[int, int, int]]) -> dict[str, Value]:
-    """`%name.x`, `.y`, `.z` from a tuple of the CTA."""
+    """`%name.x`, `.y`, `.z` from a tuple of the CTA; `.w` is 0."""
     return {
-        f"%{name}.{axis}": (lambda cta, threads, at=at: read(cta)[at])  # type: ignore[misc]
-        for at, axis in enumerate("xyz")
+        f"%{name}.{axis}": (lambda cta, threads, at=at: (*read(cta), 0)[at])  # type: ignore[misc]
+        for at, axis in enumerate("xyzw")
     }
 
 

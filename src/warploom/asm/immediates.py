@@ -1,0 +1,48 @@
+"""Constants that an instruction takes only in a range: barrier numbers, thread counts, register counts, sizes.
+
+The ranges are those that ptxas 13.0 enforces; tests/asm/test_spellings.py compares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..isa.instructions.schema import Match
+from .nodes import Integer, Operand
+
+NAMED_BARRIERS = range(16)
+"""Barriers of a CTA (PTX ISA 9.7.13.1)."""
+WARP = 32
+SETMAXNREG = range(24, 257, 8)
+"""Register counts of setmaxnreg (PTX ISA 9.7.19.5)."""
+CP_ASYNC_BYTES = {"ca": (4, 8, 16), "cg": (16,)}
+"""Bytes of one cp.async by cache operator (PTX ISA 9.7.9.25.3.1)."""
+BULK_BYTES = 16
+"""A bulk copy moves multiples of this (PTX ISA 9.7.9.25.4.1)."""
+
+
+def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str, str, int]]:
+    """(what, expected, got) for each constant operand that ptxas refuses."""
+    base, modifiers, key = row.form.base, row.modifiers, row.form.key
+
+    def constant(name: str) -> int | None:
+        operand = operands.get(name)
+        return operand.value if isinstance(operand, Integer) else None
+
+    def within(name: str, what: str, allowed: Sequence[int], expected: str) -> Iterator[tuple[str, str, int]]:
+        value = constant(name)
+        if value is not None and value not in allowed:
+            yield what, expected, value
+
+    if base in ("bar", "barrier") and key.split(".")[0] == base:
+        yield from within("a", "the barrier's number", NAMED_BARRIERS, "0 to 15")
+        threads = constant("b")
+        if threads is not None and threads % WARP:
+            yield "the number of threads at a barrier", f"a multiple of {WARP}", threads
+    elif base == "setmaxnreg":
+        yield from within("count", "the number of registers", SETMAXNREG, "a multiple of 8 from 24 to 256")
+    elif key.startswith("cp_async.copy"):
+        allowed = CP_ASYNC_BYTES[modifiers.get("cache") or "ca"]
+        yield from within("size", "the bytes of a cp.async", allowed, " or ".join(map(str, allowed)))
+    elif base == "cp" and (size := constant("size")) is not None and size % BULK_BYTES:
+        yield "the bytes of a bulk copy", f"a multiple of {BULK_BYTES}", size
