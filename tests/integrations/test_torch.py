@@ -105,7 +105,7 @@ def test_what_is_compiled_never_looks_up_addresses(monkeypatch):
     def refuse(*_):
         assert not torch.compiler.is_compiling(), "a compiled call looked up addresses"
 
-    monkeypatch.setattr(calls._LAUNCHES, "again", refuse)
+    monkeypatch.setattr(calls.CACHE, "again", refuse)
     x, w, bias = normal(8, 32), normal(16, 32), normal(16)
     for options in ({}, {"bias": bias, "activation": "relu"}):
         compiled = torch.compile(

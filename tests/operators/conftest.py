@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.driver.conftest import fake_driver, needs_ptxas, pretend  # noqa: F401 - fixtures
-from warploom.operators.execute import warned
+from warploom.operators.bind import warned
 
 TENSORS = """
 import torch, warnings

@@ -8,7 +8,8 @@ import pytest
 
 from tests.operators.test_matmul import assert_close, draw, laid_out
 from warploom.errors import ArgumentTypeError
-from warploom.operators.families.ampere import run_ampere
+from warploom.operators.execute import compute
+from warploom.operators.families.ampere import Binder
 from warploom.operators.request import read
 
 BF16 = ml_dtypes.bfloat16
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::warploom.errors.CopyWarning")
 
 
 def ampere(a, b, **options):
-    return run_ampere(read(a, b, options), options.get("out"))
+    request = read(a, b, options)
+    return compute(request, Binder(request), options.get("out"), None).result
 
 
 @pytest.mark.parametrize("layouts", [("rows", "columns"), ("columns", "rows"), ("anywhere", "gaps")])

@@ -1,4 +1,4 @@
-"""Results whose rows are no whole 16-byte pieces: TMA stores such pieces, and nothing beside `out` may change.
+"""Results whose rows are not whole 16-byte pieces: TMA stores such pieces, and nothing beside `out` may change.
 
 The emulator writes what an H200 does (benchmarks/tensor_store_edges.py), so a kernel that stored straight into such a
 view would change the columns beside it.
@@ -18,7 +18,7 @@ from warploom.kernels.hopper import block_scaled, gemm, grouped
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.operators import reference
-from warploom.operators.execute import warned
+from warploom.operators.bind import warned
 from warploom.types import bf16, e4m3, f32
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
@@ -93,7 +93,7 @@ def test_scaled_blocks_with_any_number_of_columns():
 def test_the_copy_is_said():
     warned().clear()
     whole = np.zeros((16, 64), BF16)
-    with pytest.warns(CopyWarning, match="copies `out`: its rows are no whole 16-byte pieces") as caught:
+    with pytest.warns(CopyWarning, match="copies `out`: its rows are not whole 16-byte pieces") as caught:
         for _ in range(2):
             warploom.matmul(whole_numbers(0, 16, 64), whole_numbers(1, 29, 64).T, out=whole[:, :29], config=LARGE)
     assert len(caught) == 1

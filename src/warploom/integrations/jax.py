@@ -14,6 +14,7 @@ import json
 import threading
 from functools import lru_cache, partial
 from numbers import Real
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ from ..isa.dtypes import bf16, f16
 from ..operators.calls import BESIDE
 from ..operators.execute import run
 from ..operators.request import Request, check_linear, read
+from ..operators.spec.activations import ACTIVATIONS
 from ..operators.views import transposed
 from ..runtime.arrays import ArrayView, contiguous_strides, view
 from ..runtime.launch_cache import bounded
@@ -42,6 +44,8 @@ HINTS = {
     "config": "leave it to the library", "scale_out": "multiply the result and convert it",
     "amax": "jax.numpy.abs(result).max()",
 }  # fmt: skip
+
+JAX = SimpleNamespace(where=jnp.where, exp=jnp.exp, tanh=jnp.tanh, erf=jax.scipy.special.erf)
 
 # -- the call ------------------------------------------------------------------------------------------------------
 
@@ -167,11 +171,13 @@ def _backward(static: tuple[Any, ...], arrays: dict[str, Any], grad: Any) -> tup
     if activation is not None or "gate" in arrays:
         given = {name: arrays[name].astype(jnp.float32) for name in ("bias",) if name in arrays}
         z = _product(("f32", alpha, 0.0, None, accumulate), {"a": a, "b": b, **given})
-        y, pull = jax.vjp(lambda z: _activate(z, activation), z)
+        kind = ACTIVATIONS.get(activation)
+        y = z if kind is None else kind.forward(z, JAX)
         if "gate" in arrays:
             found["gate"] = (inner * y).astype(arrays["gate"].dtype)
             inner = inner * arrays["gate"].astype(jnp.float32)
-        (inner,) = pull(inner)
+        if kind is not None:
+            inner = inner * kind.slope(z, JAX)
     if "bias" in arrays:
         found["bias"] = _summed(inner, arrays["bias"])
     inner = inner.astype(a.dtype)
@@ -186,16 +192,6 @@ def _backward(static: tuple[Any, ...], arrays: dict[str, Any], grad: Any) -> tup
 
 
 _product.defvjp(_forward, _backward)
-
-
-def _activate(z: Any, activation: str | None) -> Any:
-    if activation is None:
-        return z
-    functions = {
-        "relu": jax.nn.relu, "silu": jax.nn.silu, "gelu": partial(jax.nn.gelu, approximate=False),
-        "gelu_tanh": partial(jax.nn.gelu, approximate=True),
-    }  # fmt: skip
-    return functions[activation](z)
 
 
 def _summed(inner: Any, bias: Any) -> Any:

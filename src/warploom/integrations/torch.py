@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..operators import calls
+from ..operators.spec.activations import ACTIVATIONS
 from .torch_arguments import (
     TENSORS,
     check,
@@ -41,33 +42,6 @@ __all__ = ["linear", "matmul"]
 
 # -- gradients -----------------------------------------------------------------------------------------------------
 
-TANH_FACTOR = 0.7978845608028654
-SQRT_HALF, DENSITY = 0.7071067811865476, 0.3989422804014327
-
-
-def slope(z: Tensor, activation: str) -> Tensor:
-    """The derivative of an activation, in f32."""
-    z = z.float()
-    if activation == "relu":
-        return (z > 0).float()
-    if activation == "silu":
-        s = torch.sigmoid(z)
-        return s * (1 + z * (1 - s))
-    if activation == "gelu":
-        return 0.5 * (1 + torch.erf(z * SQRT_HALF)) + z * DENSITY * torch.exp(-0.5 * z * z)
-    inner = TANH_FACTOR * (z + 0.044715 * z**3)
-    t = torch.tanh(inner)
-    return 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * TANH_FACTOR * (1 + 3 * 0.044715 * z * z)
-
-
-def activated(z: Tensor, activation: str) -> Tensor:
-    """An activation, in f32."""
-    functions = torch.nn.functional
-    z = z.float()
-    if activation == "gelu_tanh":
-        return functions.gelu(z, approximate="tanh")
-    return {"relu": functions.relu, "silu": functions.silu, "gelu": functions.gelu}[activation](z)
-
 
 def gradients(
     needed: tuple[bool, bool, bool, bool, bool], grad: Tensor, a: Tensor, b: Tensor, bias: Tensor | None,
@@ -84,12 +58,12 @@ def gradients(
     if activation is not None or (gate is not None and need_gate):
         z = product(a, b, alpha=alpha, bias=None if bias is None else bias.float(), out_dtype=torch.float32)
         if need_gate and gate is not None:
-            y = activated(z, activation) if activation is not None else z
+            y = ACTIVATIONS[activation].forward(z.float(), torch) if activation is not None else z
             gate_grad = (grad.float() * y).to(gate.dtype)
         if gate is not None:
             inner = grad.float() * gate.float()
         if activation is not None:
-            inner = inner.float() * slope(z, activation)
+            inner = inner.float() * ACTIVATIONS[activation].slope(z.float(), torch)
         inner = inner.to(grad.dtype)
     elif gate is not None:
         inner = (grad.float() * gate.float()).to(grad.dtype)

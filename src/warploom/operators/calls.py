@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError, ArgumentTypeError
 from ..runtime.arrays import view
 from ..runtime.launch_cache import LaunchCache
+from ..settings import config as settings
 from .dispatch_hook import front
 from .execute import run
 from .request import check_linear, read
+from .tune import tune_before
 from .views import restrided, transposed
 
 CACHE = LaunchCache(differentiable=True)
@@ -239,6 +241,8 @@ def compute(
         options = {name: value[None, :] if name in BESIDE and getattr(value, "ndim", 0) == 1 else value
                    for name, value in options.items()}  # fmt: skip
     request = read(a, b, {**options, "out": result}, what)
+    if settings.autotune:
+        tune_before(request)
     outcome = run(request, result)
     if outcome.launches and static is not None and not vector:
         named = {"c" if name == "residual" else name: tensor for name, tensor in tensors.items()}

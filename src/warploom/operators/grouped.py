@@ -24,15 +24,14 @@ from ..isa import dtypes
 from ..isa.dtypes import DType, f32, s8, s32, s64
 from ..kernels.hopper.description import ACTIVATIONS, Config, Fusion, Product
 from ..kernels.hopper.grouped_config import choose
-from ..runtime import on_cpu, on_gpu
 from ..runtime.arrays import ArrayView, view
-from ..runtime.bind import Shape
-from ..runtime.dispatch import Call
 from ..runtime.launch_template import Launched
 from ..runtime.machine import H200
 from ..runtime.program import Program
 from ..settings import config as settings
+from .binding import Binding
 from .calls import CACHE
+from .execute import launch
 from .kernel_cache import kept
 from .request import BIAS_TYPES
 from .spec.gpu import EMULATED, check_gpu, gpu_of
@@ -242,55 +241,31 @@ def _program(product: Product, config: Config, fusion: Fusion, what: str, folder
 def run(group: Grouped, target: ArrayView, config: Config) -> Launched | None:
     """One launch; what is needed to repeat it, on a GPU and where nothing was copied."""
     views, rank = group.views, len(group.shape)
-    folder = None if views["a"].device == "cpu" else settings.cache_dir
-    program = _program(group.product, config, group.fusion, group.what, folder)
-    copied: list[str] = []
-
-    def noted(name: str, made: ArrayView, source: ArrayView) -> ArrayView:
-        if made.pointer != source.pointer:
-            copied.append(name)
-        return made
-
+    on_cpu = views["a"].device == "cpu"
+    program = _program(group.product, config, group.fusion, group.what, None if on_cpu else settings.cache_dir)
     left, right = views["a"], transposed(views["b"])
     flat = restrided(left, (group.rows, group.k), left.strides[-2:]) if rank == 2 else _flat(left, "a")
     stored = target if rank == 2 else _flat(target, "out")
     if not rows_storable(stored):
         raise ArgumentError(
-            "the rows of the result are no whole 16-byte pieces, which are what TMA stores",
+            "the rows of the result are not whole 16-byte pieces, which is what TMA stores",
             expected=f"N a multiple of {16 // group.product.out.bytes}, rows at multiples of 16 bytes",
             got=f"N = {group.n}, strides {target.strides} bytes",
         )
-    given: dict[str, ArrayView] = {
-        "A": noted("a", _rows(flat, "a"), left),
-        "B": noted("b", _rows(_flat(right, "b"), "b"), right),
-        "Marks": noted("marks", _narrow(views["marks"], s32), views["marks"]),
-        "D": with_rows(stored),
+    found: dict[str, tuple[ArrayView, ArrayView]] = {
+        "a": (_rows(flat, "a"), left),
+        "b": (_rows(_flat(right, "b"), "b"), right),
+        "marks": (_narrow(views["marks"], s32), views["marks"]),
+        "out": (with_rows(stored), target),
     }
     for name in ("scale_a", "scale_b", "bias"):
         if name in views:
-            line = _line(views[name], name)
-            given[name] = noted(name, line, views[name])
-    call = Call(program, tuple(given[spec.name] for spec in program.arrays), {})
-    if left.device == "cpu":
-        _emulate(call, group, config)
-        return None
-    prepared, _ = on_gpu.run(call, list(call.given), Shape(), None)
-    if copied:
-        return None
-    names = {"A": "a", "B": "b", "Marks": "marks", "D": "out"}
-    sources = tuple(spec.name for spec in program.arrays)
-    return Launched(program, prepared, sources, tuple(names.get(name, name) for name in sources), call.given)
-
-
-def _emulate(call: Call, group: Grouped, config: Config) -> None:
-    options = settings.emulator
+            found[name] = _line(views[name], name), views[name]
+    names = tuple({"D": "out"}.get(spec.name, spec.name.lower()) for spec in program.arrays)
+    bound = Binding(tuple(found[name][0] for name in names), names, {})
     tiles = (group.rows // config.tile_m + group.groups) * -(-group.n // config.tile_n)
-    report = on_cpu.run(
-        call, list(call.given), Shape(), H200(sms=min(EMULATED.sms, tiles)), check=options.check,
-        schedule=options.schedule, seed=options.seed, max_steps=None,
-    )  # fmt: skip
-    if options.check:
-        report.raise_on_findings()
+    launched = launch(program, bound, machine=H200(sms=min(EMULATED.sms, tiles)) if on_cpu else None)
+    return launched if all(made.pointer == source.pointer for made, source in found.values()) else None
 
 
 def _check_marks(marks: ArrayView, name: str, groups: int, rows: int) -> None:

@@ -8,35 +8,19 @@ On NumPy arrays, in float64 unless said otherwise.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..runtime.arrays import ArrayView, view
 from .quantization import LARGEST
+from .spec.activations import ACTIVATIONS, NUMPY
 from .views import new_array, to_array
 
 if TYPE_CHECKING:
     from .request import Request
 
 NO_SCALE: dict[str, Any] = {"scale_out": None}
-SQRT_HALF = math.sqrt(0.5)
-TANH_FACTOR = math.sqrt(2 / math.pi)
-
-
-def activate(x: np.ndarray, activation: str | None) -> np.ndarray:
-    """relu, gelu (by erf), gelu_tanh or silu of a NumPy array."""
-    if activation is None:
-        return x
-    if activation == "relu":
-        return np.maximum(x, 0)
-    if activation == "silu":
-        return x / (1 + np.exp(-x))
-    if activation == "gelu_tanh":
-        return 0.5 * x * (1 + np.tanh(TANH_FACTOR * (x + 0.044715 * x**3)))
-    erf = np.vectorize(math.erf, otypes=[np.float64])
-    return 0.5 * x * (1 + erf(x * SQRT_HALF)) if x.size else x
 
 
 def finish(
@@ -46,7 +30,8 @@ def finish(
     """What follows the product: bias (N,) or (M, 1), activation, gate, beta C, scale of the output."""
     if bias is not None:
         x = x + np.asarray(bias, x.dtype)
-    x = activate(x, activation)
+    if activation is not None:
+        x = ACTIVATIONS[activation].forward(x, NUMPY)
     if gate is not None:
         x = x * np.asarray(gate, x.dtype)
     if c is not None and beta != 0:

@@ -15,11 +15,14 @@ from typing import Any
 from ..errors import ArgumentError, NoGpuError, WarploomError
 from ..isa import dtypes
 from ..isa.dtypes import s8
+from ..runtime import on_gpu
 from ..runtime.benchmark.gpu import CudaTimer, Rotation
 from ..runtime.benchmark.protocols import interleaved
 from ..runtime.progress import Progress
 from ..settings import config as settings
+from .execute import run
 from .families import candidates, family_of, ranked
+from .request import Request, read
 from .select import choose
 from .spec.gpu import Gpu, gpu_of
 from .spec.problem import Problem
@@ -208,13 +211,37 @@ def operands(problem: Problem, device: int) -> list[dict[str, Any]]:
 
 
 def caller(problem: Problem, config: Any, sets: list[dict[str, Any]]) -> Callable[[int], Any]:
-    """A function that computes the n-th set with a configuration, without a gradient."""
-    from .calls import matmul
+    """A function that computes the n-th set with a configuration; from the second time on it only launches."""
+    import torch
 
-    def call(at: int) -> Any:
-        return matmul(**sets[at % len(sets)], config=config)
+    repeated: dict[int, Any] = {}
+
+    def call(at: int) -> None:
+        number = at % len(sets)
+        launches = repeated.get(number)
+        if launches is None:
+            given = {**sets[number], "config": config}
+            a, b, out = given.pop("a"), given.pop("b"), given["out"]
+            repeated[number] = run(read(a, b, given), out).launches
+            return
+        for each in launches:
+            each.launch(torch._C._cuda_getCurrentRawStream(each.views[0].index))
 
     return call
+
+
+def tune_before(request: Request) -> None:
+    """With `config.autotune`: time a problem that nobody has timed yet, unless a CUDA graph is being captured."""
+    model, level = request.a, settings.autotune
+    if request.config is not None or model.framework != "torch" or model.device == "cpu":
+        return
+    gpu = gpu_of(model.index)
+    if not gpu.runs("sm_90a") or choose(request.problem, gpu).source != "model":
+        return
+    from ..driver import library
+
+    if not library.load().is_capturing(on_gpu.current_stream([model], model.index)):
+        tune(request.problem, device=model.index, top=TOP if level == 1 else 1000)
 
 
 __all__ = ["Tuned", "select", "tune"]

@@ -1,61 +1,56 @@
-"""GPUs of sm_80 to sm_89: the ladder's Ampere kernel multiplies bf16; the rest is done by torch behind it.
+"""GPUs of sm_80 to sm_89: the ladder's Ampere kernel multiplies bf16; array operations do the rest after it.
 
 Slower than what Hopper gets: nothing is fused, operands that are not contiguous along k are copied first.
 """
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...errors import ArgumentTypeError, CopyWarning
 from ...isa.dtypes import bf16, f32
-from ...runtime.arrays import view
+from ...runtime.arrays import ArrayView, view
+from .. import reference
+from ..binding import Binding
 from ..request import Request
-from ..views import broadcast, copy_into, item, new_array, round_up, to_array, transposed
+from ..spec.activations import ACTIVATIONS
+from ..views import copy_into, item, new_array, round_up, to_array
 
 PIECE = 8
 """Elements that a cp.async brings and a store of two pairs writes: K and N are multiples of it."""
 
 
-def run_ampere(request: Request, out: Any, stream: Any = None) -> Any:
-    """All products of a call, on a GPU or, to be tried, in the emulator. Gives back the result.
+class Binder:
+    """Binds the products of a call to the kernel of rung 6. Raises ArgumentTypeError for types other than bf16."""
 
-    Raises ArgumentTypeError for types other than bf16.
-    """
-    from functools import partial
+    copied = True
+    """A launch alone does not repeat the call."""
 
-    from ...kernels.ladder.r06_ampere_multistage import Config, build
+    def __init__(self, request: Request) -> None:
+        from ...kernels.ladder.r06_ampere_multistage import Config, build
 
-    problem, product = request.problem, request.problem.product
-    if product.a is not bf16 or product.out not in (bf16, f32):
-        raise ArgumentTypeError(
-            "on GPUs before Hopper (sm_90) matmul multiplies bf16 only",
-            expected="bf16 x bf16 -> bf16 or f32",
-            got=f"{product.a} x {product.b} -> {product.out}",
-        )
-    plain = problem.fusion.empty
-    kernel = build(Config(out=product.out if plain else f32))
-    result = out if out is not None else new_array(request.a, request.shape, product.out)
-    target = request.out or replace(view(result, "out"), writable=True)
-    batch = problem.batch
-    if not batch and len(target.shape) > 2:
-        from ..views import merged
+        product = request.problem.product
+        if product.a is not bf16 or product.out not in (bf16, f32):
+            raise ArgumentTypeError(
+                "on GPUs before Hopper (sm_90) matmul multiplies bf16 only",
+                expected="bf16 x bf16 -> bf16 or f32",
+                got=f"{product.a} x {product.b} -> {product.out}",
+            )
+        self.request, self.plain = request, request.problem.fusion.empty
+        self.program = build(Config(out=product.out if self.plain else f32)).program()
 
-        target = merged(target) or target
-    a, b = broadcast(request.a, batch), transposed(broadcast(request.b, batch))
-    run = partial(kernel, stream=stream) if stream is not None else kernel
-    for index in itertools.product(*map(range, batch)):
-        left, right = (_contiguous(item(x, index), name, request) for x, name in ((a, "a"), (b, "b")))
-        place = item(target, index)
-        direct = plain and place.contiguous and place.shape[1] % PIECE == 0
-        room = place if direct else _room(place, right.shape[0], kernel.program().arrays[-1].dtype)
-        run(left, right, out=room)
-        if not direct:
-            _finish(request, room, place, index)
-    return result
+    def bind(self, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...]) -> Binding:
+        """One product. a: (M, K), b: (N, K), out: (M, N), each where it is; index: of the leading dimensions."""
+        left, right = (_contiguous(each, name, self.request) for each, name in ((a, "a"), (b, "b")))
+        names = "a", "b", "out"
+        if self.plain and out.contiguous and out.shape[1] % PIECE == 0:
+            return Binding((left, right, out), names, {})
+        dtype = self.program.arrays[-1].dtype
+        room = replace(view(new_array(out, (out.shape[0], right.shape[0]), dtype), "room"), writable=True)
+        return Binding((left, right, room), names, {}, partial(_finish, self.request, room, out, index))
 
 
 def _contiguous(operand: Any, name: str, request: Request) -> Any:
@@ -78,15 +73,9 @@ def _contiguous(operand: Any, name: str, request: Request) -> Any:
     return copy
 
 
-def _room(place: Any, columns: int, dtype: Any) -> Any:
-    return replace(view(new_array(place, (place.shape[0], columns), dtype), "room"), writable=True)
-
-
 def _finish(request: Request, room: Any, place: Any, index: tuple[int, ...]) -> None:
     """The end of the product, by array operations."""
     import numpy as np
-
-    from .. import reference
 
     fusion = request.problem.fusion
     n = place.shape[1]
@@ -105,12 +94,8 @@ def _finish(request: Request, room: Any, place: Any, index: tuple[int, ...]) -> 
     if request.bias is not None:
         bias = to_array(request.bias).float()
         x = x + (bias[:, None] if fusion.bias == "row" else bias)
-    functions = torch.nn.functional
-    activations: dict[str | None, Any] = {
-        None: lambda x: x, "relu": functions.relu, "silu": functions.silu, "gelu": functions.gelu,
-        "gelu_tanh": lambda x: functions.gelu(x, approximate="tanh"),
-    }  # fmt: skip
-    x = activations[fusion.activation](x)
+    if fusion.activation is not None:
+        x = ACTIVATIONS[fusion.activation].forward(x, torch)
     if request.gate is not None:
         x = x * to_array(item(request.gate, index)).float()
     if request.c is not None:
