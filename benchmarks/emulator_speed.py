@@ -211,7 +211,7 @@ def naive_256() -> dict[str, float]:
 
 
 def warp_specialised_512() -> dict[str, float]:
-    from warploom.kernels.warp_specialised import build
+    from benchmarks.warp_specialised import build
 
     a, b = matrices(512, 512, 512, transposed=True)
     kernel = build()
@@ -237,7 +237,7 @@ def with_and_without_checks(kernel: Any, a: Any, b: Any, runs: int = 3) -> dict[
 
 
 def checked_warp_specialised_512() -> dict[str, float]:
-    from warploom.kernels.warp_specialised import build
+    from benchmarks.warp_specialised import build
 
     return with_and_without_checks(build(), *matrices(512, 512, 512, transposed=True))
 

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 import warploom
+from benchmarks import warp_specialised
 from warploom.driver import cache, compile, library, module
-from warploom.kernels import warp_specialised
 from warploom.kernels.walkthrough import build_gemm_m64n64
 from warploom.lab import evidence
 from warploom.runtime.benchmark import protocols

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from json import dumps, loads
 from pathlib import Path
 
@@ -23,16 +23,20 @@ from warploom.lab import evidence
 from warploom.lab.recipe import rebuild
 from warploom.settings import config
 
-_BUILD = "import json, sys; from warploom.lab.recipe import rebuild; print(rebuild(json.load(sys.stdin)).ptx())"
+_BUILD = """
+import json, sys
+from warploom.lab.recipe import rebuild
+json.dump([rebuild(recipe).ptx() for recipe in json.load(sys.stdin)], sys.stdout)
+"""
 
 
-def text_in(checkout: Path, recipe: Mapping[str, object]) -> str:
-    """The text that another checkout builds from a recipe."""
+def texts_in(checkout: Path, recipes: Sequence[Mapping[str, object]]) -> list[str]:
+    """The texts that another checkout builds from recipes."""
     done = subprocess.run(
-        [sys.executable, "-c", _BUILD], input=dumps(recipe), env={"PYTHONPATH": str(checkout / "src")}, cwd=checkout,
+        [sys.executable, "-c", _BUILD], input=dumps(recipes), env={"PYTHONPATH": str(checkout / "src")}, cwd=checkout,
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    return done.stdout
+    return list(loads(done.stdout))
 
 
 def cubin(text: str) -> tuple[str, str]:
@@ -50,11 +54,10 @@ def main(words: list[str]) -> int:
     known = loads(EQUIVALENT.read_text())["texts"] if EQUIVALENT.exists() else []
     found = {(each["measured"], each["now"]): each for each in known}
     stale = {row.row["ptx_sha256"]: row for row in survey(evidence_files(RESULTS)) if row.stale}
-    differ = []
-    for measured, judged in stale.items():
-        recipe = recipe_of(judged.row)
-        assert recipe is not None
-        old, new = text_in(Path(words[0]).resolve(), recipe), rebuild(recipe).ptx()
+    recipes = [recipe_of(judged.row) or {} for judged in stale.values()]
+    olds, differ = texts_in(Path(words[0]).resolve(), recipes), []
+    for (measured, judged), recipe, old in zip(stale.items(), recipes, olds, strict=True):
+        new = rebuild(recipe).ptx()
         if evidence.ptx_sha256(old) != measured:
             differ.append(f"{judged.title()}: the other checkout builds another text too")
             continue

@@ -33,7 +33,6 @@ from warploom.lab.recipe import rebuild  # noqa: E402
 
 OLDER_BUILDERS = {
     "walkthrough": ("warploom.kernels.walkthrough:build_gemm_m64n64", "mnk"),
-    "warp_specialised": ("warploom.kernels.warp_specialised:build", ""),
 }
 """Builder and arguments (columns of the row) of kernels measured before rows carried recipes."""
 

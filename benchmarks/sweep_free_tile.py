@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from warploom.errors import WarploomError
-from warploom.kernels.hopper import decode, free_tile, free_tile_choice
+from warploom.kernels.hopper import free_tile, free_tile_choice, small_m
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Fusion, Product
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
@@ -110,7 +110,7 @@ def _decodes(problem: Problem) -> Iterator[DecodeConfig]:
 def build(product: Product, fusion: Fusion, config: AnyConfig) -> Program:
     """The program of a configuration."""
     if isinstance(config, DecodeConfig):
-        return decode.build(product, config, fusion).program()
+        return small_m.build(product, config, fusion).program()
     return free_tile.build(product, config, fusion).program()
 
 

@@ -32,6 +32,7 @@ import numpy as np
 import pytest
 
 import warploom
+from benchmarks import warp_specialised
 from tests.runtime.kernels import SCALE_ADD
 from warploom import Tile, config, kernel, ptx, reg
 from warploom.driver import cache, toolchain
@@ -47,7 +48,7 @@ from warploom.errors import (
     VerificationError,
     WarploomError,
 )
-from warploom.kernels import walkthrough, warp_specialised
+from warploom.kernels import walkthrough
 from warploom.lang import Kernel
 from warploom.runtime import TensorMap
 from warploom.types import bf16, f32, u32

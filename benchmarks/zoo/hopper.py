@@ -15,8 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from warploom.kernels import ladder
-from warploom.kernels.hopper import block_scaled, decode, gemm, grouped
-from warploom.kernels.hopper.decode import DecodeConfig
+from warploom.kernels.hopper import block_scaled, gemm, grouped, small_m
+from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.runtime import H200
 from warploom.types import e4m3
@@ -38,12 +38,12 @@ def kernels() -> Iterator[Given]:
         config = rung.load().Config(tile_n=64, stages=2, slots=1)
         yield rung.module, rung.load().build(config), tuple(pairs_of_tiles(count) for count in sizes), TAIL
     cluster = DecodeConfig(tokens=8, k_tiles=1, stages=2, split=2, constant_weights=True)
-    yield "decode_cluster", decode.build(config=cluster), (lambda: normal((8, 640), (64, 640)),), FEW
+    yield "decode_cluster", small_m.build(config=cluster), (lambda: normal((8, 640), (64, 640)),), FEW
     for name, config in (
         ("decode_last", DecodeConfig(tokens=8, k_tiles=1, stages=2, split=2, split_by="last")),
         ("decode_streamed", DecodeConfig(tokens=8, k_tiles=1, stages=2, split_by="stream")),
     ):
-        yield name, decode.build(config=config), (lambda config=config: with_workspace(config),), FEW
+        yield name, small_m.build(config=config), (lambda config=config: with_workspace(config),), FEW
     small = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=2)
     yield "grouped", grouped.build(config=small), (groups,), FEW
     scaled = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=2)

@@ -15,9 +15,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from benchmarks import warp_specialised
 from warploom import asm
 from warploom.cli import find
-from warploom.kernels import ladder, walkthrough, warp_specialised
+from warploom.kernels import ladder, walkthrough
 from warploom.runtime import H200, Machine, Program, emulate
 
 from . import hopper

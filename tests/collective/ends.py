@@ -17,9 +17,9 @@ import numpy as np
 from tests.collective.test_activations import exact
 from warploom.collective import WARPGROUP, TmaStore
 from warploom.collective.epilogue.activations import ERRORS
-from warploom.collective.epilogue.apply import SPARE, FusedEnd
-from warploom.collective.epilogue.smem_tile import BOX_ROWS, result_tile
-from warploom.collective.epilogue.spec import Fusion, fused_arguments
+from warploom.collective.epilogue.apply import SPARE_REGS, Epilogue
+from warploom.collective.epilogue.arguments import BOX_ROWS, epilogue_arguments, result_tile
+from warploom.collective.epilogue.spec import Fusion
 from warploom.lang import Kernel, Scalar, Tile, kernel, ptx, reg, tiles
 from warploom.types import DType, f32, s32, u64
 
@@ -32,17 +32,17 @@ STEEPEST = 1.13
 
 @cache
 def ending(
-    out: DType, tile_n: int, fusion: Fusion = NOTHING, *, blocks: int = 1, slots: int = 2, matrices: bool = True,
-    spare: int = SPARE, accumulator: DType = f32, ahead: bool = False,
+    out: DType, tile_n: int, fusion: Fusion = NOTHING, *, blocks: int = 1, epi_stages: int = 2, matrices: bool = True,
+    spare: int = SPARE_REGS, accumulator: DType = f32, ahead: bool = False,
 ) -> Kernel:  # fmt: skip
     """D = the end of X (M, N): a warpgroup stores two tiles of 64 * blocks x tile_n, one below the other."""
-    names = fused_arguments(fusion, out)
+    names = epilogue_arguments(fusion, out)
 
     def end(X: Any, *others: Any) -> None:
         given = dict(zip((*names, "D"), others, strict=True))
         D = given["D"]
-        transform = None if fusion.empty else FusedEnd(fusion, D, given, spare=spare)
-        store = TmaStore(D, 1, slots=slots, matrices=matrices, transform=transform)
+        transform = None if fusion.empty else Epilogue(fusion, D, given, spare=spare)
+        store = TmaStore(D, 1, epi_stages=epi_stages, matrices=matrices, epilogue=transform)
         first, column = ptx.special.ctaid.y() * (2 * BOX_ROWS * blocks), ptx.special.ctaid.x() * tile_n
         ptx.bar.sync(0)
         store.begin()
@@ -105,7 +105,7 @@ def padded(values: np.ndarray, dtype: DType, fill: float = 96) -> np.ndarray:
 def call(fusion: Fusion, out: DType, m: int, n: int, seed: int = 0) -> Call:
     """Random arguments, of size 1; accumulators larger where they are scaled."""
     random = np.random.default_rng(seed)
-    names = fused_arguments(fusion, out)
+    names = epilogue_arguments(fusion, out)
     given: dict[str, Any] = {}
     for name, spec in names.items():
         if isinstance(spec, Scalar):

@@ -9,9 +9,9 @@ import pytest
 
 from tests.collective.ends import assert_rounded, call, ending, expected
 from warploom.collective import TmaStore
-from warploom.collective.epilogue.apply import FusedEnd
-from warploom.collective.epilogue.smem_tile import result_tile
-from warploom.collective.epilogue.spec import ACTIVATIONS, Fusion, fused_arguments
+from warploom.collective.epilogue.apply import Epilogue
+from warploom.collective.epilogue.arguments import epilogue_arguments, result_tile
+from warploom.collective.epilogue.spec import ACTIVATIONS, Fusion
 from warploom.errors import ArgumentError, TraceError
 from warploom.lang import kernel, reg
 from warploom.types import bf16, e4m3, e5m2, f16, f32, s32, u32
@@ -65,13 +65,13 @@ def test_all_steps_for_every_width(tile_n: int):
 
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("ahead", [False, True])
-@pytest.mark.parametrize("slots", [1, 2, 3, 5])
+@pytest.mark.parametrize("epi_stages", [1, 2, 3, 5])
 @pytest.mark.parametrize("schedule", ["random", "starve"])
-def test_boxes_beside_the_result_come_into_slots_that_are_free(slots: int, ahead: bool, schedule: str):
+def test_boxes_beside_the_result_come_into_stages_that_are_free(epi_stages: int, ahead: bool, schedule: str):
     """Two boxes in each of four blocks; the first ones come before the accumulators are complete, or with them."""
     fusion = Fusion(gate=True, addend=ahead)
     subject = call(fusion, bf16, 200, 72)
-    d = subject.run(ending(bf16, 72, fusion, blocks=2, slots=slots, ahead=ahead), bf16, schedule=schedule)
+    d = subject.run(ending(bf16, 72, fusion, blocks=2, epi_stages=epi_stages, ahead=ahead), bf16, schedule=schedule)
     assert_rounded(d, *expected(fusion, subject)[:2], bf16)
 
 
@@ -140,11 +140,11 @@ def test_a_product_of_integers_becomes_a_float_before_it_is_scaled():
 
 
 def test_arguments_are_those_that_the_steps_need():
-    assert fused_arguments(Fusion(), bf16) == {}
-    names = fused_arguments(Fusion(True, "tensor", "column", f32, "relu", True, True, True, True), e4m3)
+    assert epilogue_arguments(Fusion(), bf16) == {}
+    names = epilogue_arguments(Fusion(True, "tensor", "column", f32, "relu", True, True, True, True), e4m3)
     assert list(names) == ["scale_a", "scale_b", "bias", "gate", "C", "scale_out", "amax", "alpha", "beta"]
     assert names["bias"].dtype is f32 and names["gate"].dtype is e4m3
-    assert fused_arguments(Fusion(bias="row"), e5m2)["bias"].dtype is f32
+    assert epilogue_arguments(Fusion(bias="row"), e5m2)["bias"].dtype is f32
 
 
 @pytest.mark.parametrize(
@@ -161,13 +161,13 @@ def test_arguments_are_those_that_the_steps_need():
 )
 def test_ends_that_do_not_exist_are_refused(fusion: Fusion, out, says: str):
     with pytest.raises(ArgumentError, match=says):
-        fused_arguments(fusion, out)
+        epilogue_arguments(fusion, out)
 
 
 def test_an_end_that_was_not_begun_is_refused():
     @kernel(out_specs=(result_tile("M", "N", bf16),), grid=(1,), block=128, arch="sm_90a")
     def subject(D):
-        FusedEnd(Fusion(amax=True), D, {}).block(reg.scalar(u32, init=0), reg.scalar(u32, init=0))
+        Epilogue(Fusion(amax=True), D, {}).block(reg.scalar(u32, init=0), reg.scalar(u32, init=0))
 
     with pytest.raises(TraceError, match="before it begins"):
         subject.ptx()
@@ -179,7 +179,7 @@ def test_an_array_beside_the_result_has_its_type_and_boxes():
         arch="sm_90a",
     )  # fmt: skip
     def subject(gate, D):
-        TmaStore(D, 1, transform=FusedEnd(Fusion(gate=True), D, {"gate": gate}))
+        TmaStore(D, 1, epilogue=Epilogue(Fusion(gate=True), D, {"gate": gate}))
 
     with pytest.raises(TraceError, match="boxes of the result's type"):
         subject.ptx()

@@ -7,7 +7,8 @@ import pytest
 
 from tests.collective.ends import assert_rounded, call, ending, expected
 from warploom.collective import TmaStore
-from warploom.collective.epilogue.smem_tile import box_columns, boxes_of
+from warploom.collective.epilogue.arguments import box_columns
+from warploom.collective.epilogue.smem_tile import boxes_of
 from warploom.collective.epilogue.spec import Fusion
 from warploom.collective.tile.sizes import fits
 from warploom.errors import TraceError
@@ -44,11 +45,11 @@ def test_sums_of_integers_stay_or_become_floats(out, accumulator, tile_n: int):
 
 
 @pytest.mark.sample(4)
-@pytest.mark.parametrize("slots", [1, 2, 3, 5])
+@pytest.mark.parametrize("epi_stages", [1, 2, 3, 5])
 @pytest.mark.parametrize("schedule", ["lazy", "random", "starve"])
-def test_slots_are_not_written_before_their_store_has_read_them(slots: int, schedule: str):
+def test_stages_are_not_written_before_their_store_has_read_them(epi_stages: int, schedule: str):
     subject = call(Fusion(), bf16, 256, 72)
-    d = subject.run(ending(bf16, 72, blocks=2, slots=slots), bf16, schedule=schedule, seed=3)
+    d = subject.run(ending(bf16, 72, blocks=2, epi_stages=epi_stages), bf16, schedule=schedule, seed=3)
     assert_rounded(d, *expected(Fusion(), subject)[:2], bf16)
 
 

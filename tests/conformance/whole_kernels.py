@@ -20,7 +20,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from warploom.kernels import walkthrough, warp_specialised
+from benchmarks import warp_specialised
+from warploom.kernels import walkthrough
 from warploom.kernels.hopper import block_scaled, gemm
 from warploom.kernels.hopper.description import Config, Product
 from warploom.kernels.ladder import RUNGS

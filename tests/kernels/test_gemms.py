@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from warploom.kernels import warp_specialised
+from benchmarks import warp_specialised
 from warploom.kernels.walkthrough import build_gemm_m64n64
 
 INSTRUCTION_K = 16

@@ -16,13 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.kernels.test_decode import PROBLEMS
+from benchmarks import warp_specialised
 from tests.kernels.test_hopper_gemm import LARGE, SMALL
+from tests.kernels.test_small_m import PROBLEMS
 from warploom.asm.nodes import Instruction, walk
 from warploom.driver import resources, toolchain
 from warploom.driver.resources import Resources
-from warploom.kernels import walkthrough, warp_specialised
-from warploom.kernels.hopper import block_scaled, decode, gemm, grouped, grouped_config
+from warploom.kernels import walkthrough
+from warploom.kernels.hopper import block_scaled, gemm, grouped, grouped_config, small_m
 from warploom.kernels.hopper.decode_config import choose
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.ladder import RUNGS
@@ -66,7 +67,7 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
         for config in grouped_config.CHOICES
     },
     **{
-        f"decode {problem}": lambda problem=problem: decode.build(Product(), choose(*problem, H200().sms))
+        f"decode {problem}": lambda problem=problem: small_m.build(Product(), choose(*problem, H200().sms))
         for problem in PROBLEMS
     },
     "block_scaled": lambda: block_scaled.build(FP8),

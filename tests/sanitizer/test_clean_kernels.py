@@ -12,11 +12,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from benchmarks import warp_specialised
 from benchmarks.zoo import subjects
 from tests.sanitizer.running import SCHEDULES
 from warploom.cli import find
 from warploom.cli.check import examples
-from warploom.kernels import ladder, walkthrough, warp_specialised
+from warploom.kernels import ladder, walkthrough
 from warploom.runtime import emulate
 from warploom.sanitizer import EXPLORED
 

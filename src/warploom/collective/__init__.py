@@ -16,14 +16,14 @@ from importlib import import_module
 from typing import Any
 
 _NAMES = {
-    "epilogue.direct_store": "packed store_fragment store_groups",
+    "epilogue.direct_store": "store_accumulators store_fragment store_groups",
     "epilogue.tma_store": "TmaStore",
-    "mma.operands": "row_block",
-    "mma.swizzling": "swizzled",
+    "mma.fragment": "Fragment pack unpack",
     "mma.warp": "WarpMma warp_place",
-    "mma.wgmma": "WGMMA_ROWS set_zero store_accumulators wgmma_accumulators wgmma_stage",
+    "mma.wgmma": "WGMMA_ROWS set_zero wgmma_accumulators wgmma_stage",
     "pipeline.cp_async": "CpAsyncPipeline",
     "pipeline.operand_copy": "OperandCopy",
+    "pipeline.swizzling": "swizzled",
     "pipeline.tma": "Stage State TmaPipeline",
     "tile.ordered_barrier": "Turns",
     "tile.roles": "WARPGROUP consumers each_consumer each_producer producer warpgroup_index",

@@ -11,6 +11,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NamedTuple
 
+CHUNK_BYTES = 16
+"""Bytes that stay together under every swizzle of sm_90: one row of an 8 x 8 matrix of 16-bit elements."""
+
 
 class _Facts(NamedTuple):
     span: int

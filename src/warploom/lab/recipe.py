@@ -18,7 +18,10 @@ from ..isa import dtypes
 from ..isa.dtypes import DType
 
 _PACKAGE = __name__.partition(".")[0]
-_MOVED = {"warploom.collective.fusion": "warploom.collective.epilogue.spec"}
+_MOVED = {
+    "warploom.collective.fusion": "warploom.collective.epilogue.spec",
+    "warploom.kernels.hopper.decode": "warploom.kernels.hopper.small_m",
+}
 """Modules that recipes written earlier name by where they were then."""
 
 

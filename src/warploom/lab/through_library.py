@@ -12,7 +12,7 @@ from typing import Any
 from .. import operators
 from ..errors import ArgumentError, WarploomError
 from ..isa import dtypes
-from ..kernels.hopper import block_scaled, decode, grouped, grouped_config
+from ..kernels.hopper import block_scaled, grouped, grouped_config, small_m
 from ..kernels.hopper import gemm as large
 from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Config, Fusion, Product
@@ -90,7 +90,7 @@ def built(problem: Problem, config: Any) -> tuple[dict[str, Any], Any]:
     kernel = select.kernel_of(asked, config)
     if asked.promoted:
         return facts(kernel, recipe(block_scaled.build, asked.product, config)), kernel.program()
-    build = decode.build if isinstance(config, DecodeConfig) else large.build
+    build = small_m.build if isinstance(config, DecodeConfig) else large.build
     return facts(kernel, recipe(build, asked.product, config, asked.fusion)), kernel.program()
 
 

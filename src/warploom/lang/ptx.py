@@ -10,6 +10,7 @@ from .control import break_, continue_, do_while, elif_, else_, if_, range, sele
 from .copies import cp, tma
 from .emit import Pair as pair
 from .emit import Sink
+from .expressions import atomic, math, warp
 from .inst import Instructions
 from .matrix import ldmatrix, mma_sync, stmatrix
 from .pointers import addr, global_ptrs, load, store, tensor_address
@@ -21,7 +22,7 @@ sink = Sink()
 """The destination `_`: a result nobody wants."""
 
 __all__ = [
-    "addr", "bar", "break_", "cluster", "continue_", "cp", "do_while", "elif_", "else_", "fence", "global_ptrs",
-    "griddepcontrol", "if_", "inst", "ldmatrix", "load", "mbarrier", "mma_sync", "pair", "range", "select",
-    "setmaxnreg", "sink", "special", "stmatrix", "store", "tensor_address", "tma", "wgmma", "while_",
+    "addr", "atomic", "bar", "break_", "cluster", "continue_", "cp", "do_while", "elif_", "else_", "fence",
+    "global_ptrs", "griddepcontrol", "if_", "inst", "ldmatrix", "load", "math", "mbarrier", "mma_sync", "pair", "range",
+    "select", "setmaxnreg", "sink", "special", "stmatrix", "store", "tensor_address", "tma", "warp", "wgmma", "while_",
 ]  # fmt: skip

@@ -1,26 +1,33 @@
 """From accumulators to global memory, each thread storing what it holds.
 
-mma.sync and wgmma spread a result over lanes in the same way: of each 8 columns, lane l holds columns 2(l % 4) and the
-next, of rows l / 4 and l / 4 + 8 (`isa.fragments`; PTX ISA 9.7.14.5.8, 9.7.15.5.1.1). A store instruction of a warp
-so touches eight rows, 8 bytes (f32) or 4 (bf16) from each lane.
+A store instruction of a warp touches eight rows, 8 bytes (f32) or 4 (bf16) from each lane; see `mma.fragment`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...isa.dtypes import DType, b32, bf16, f16, f32, u64
-from ...lang import ptx, reg
+from ...isa.dtypes import f32, u64
+from ...lang import ptx
 from ...lang.arrays import RegisterArray
 from ...lang.tile import ArrayHandle
 from ...lang.trace import Trace
 from ...lang.values import Register
+from ..mma.fragment import ACC_REGS, HALF_ROWS, pack
+from ..mma.wgmma import WGMMA_ROWS
 from ..tile.roles import WARPGROUP
+from ..tile.sizes import ACC_ATOM_N
 
-_REGISTERS_PER_GROUP = 4
-_COLUMNS_PER_GROUP = 8
-_HALF_ROWS = 8
 _PAIR = 2
+
+
+def store_accumulators(
+    acc: list[RegisterArray], array: ArrayHandle, row: Register, column: Register, *, cache: str = ""
+) -> None:
+    """Store a warpgroup's blocks of 64 rows at (row, column) of an array of any extent; see `store_fragment`."""
+    for index, block in enumerate(acc):
+        below = row + index * WGMMA_ROWS if index else row
+        store_fragment(block, array, below, column, ragged=True, cache=cache)
 
 
 def store_fragment(
@@ -37,7 +44,7 @@ def store_fragment(
         cache: cache operator of the store, such as "cs".
     """
     warp = (ptx.special.tid.x() & (WARPGROUP - 1)) >> 5
-    groups = [acc[i : i + _REGISTERS_PER_GROUP] for i in range(0, len(acc), _REGISTERS_PER_GROUP)]
+    groups = [acc[i : i + ACC_REGS] for i in range(0, len(acc), ACC_REGS)]
     store_groups(groups, array, row + (warp << 4), column, ragged=ragged, cache=cache)
 
 
@@ -50,10 +57,10 @@ def store_groups(
     Raises TraceError for a ragged array that may end inside a group.
     """
     multiple = array.spec.multiple[-1] if array.spec.multiple else 1
-    if ragged and multiple % _COLUMNS_PER_GROUP:
+    if ragged and multiple % ACC_ATOM_N:
         raise Trace.current().error(
-            f"the columns of {array.name} are stored in groups of {_COLUMNS_PER_GROUP}, and it may end inside one",
-            expected=f"a Tile with multiple=(1, {_COLUMNS_PER_GROUP})",
+            f"the columns of {array.name} are stored in groups of {ACC_ATOM_N}, and it may end inside one",
+            expected=f"a Tile with multiple=(1, {ACC_ATOM_N})",
             got=f"multiple={array.spec.multiple}",
         )
     lane = ptx.special.tid.x() & 31
@@ -62,29 +69,13 @@ def store_groups(
     extent, width = array.shape
     size = array.dtype.bytes
     for half in range(2):
-        line = first_row + half * _HALF_ROWS if half else first_row
+        line = first_row + half * HALF_ROWS if half else first_row
         start = array.pointer()
         place = start + (line.to(u64) * width + first_column) * size
         above = line < extent if ragged else None
         for index, group in enumerate(groups):
-            at = index * _COLUMNS_PER_GROUP
+            at = index * ACC_ATOM_N
             inside = above & (column + at < width) if above is not None else None
             pair = group[_PAIR * half : _PAIR * half + _PAIR]
-            values = pair if array.dtype is f32 else packed(pair, array.dtype)
+            values = pair if array.dtype is f32 else pack(pair, array.dtype)
             ptx.store(ptx.addr(place, at * size), values, cache=cache, pred=inside)
-
-
-def packed(pair: Sequence[Register] | RegisterArray, dtype: DType) -> Register:
-    """Two f32 accumulators as one register of two 16-bit floats, as they lie in memory (cvt.rn)."""
-    result = reg.scalar(b32)
-    ptx.inst(f"cvt.rn.{dtype}x2.f32", result, pair[1], pair[0])
-    return result
-
-
-def unpacked(word: Register, dtype: DType) -> tuple[Register, Register]:
-    """The two 16-bit floats of a register as f32: the inverse of `packed`."""
-    if dtype is bf16:
-        return (word << 16).view(f32), (word & 0xFFFF0000).view(f32)
-    low, high = reg.scalar(f16), reg.scalar(f16)
-    ptx.inst.mov.b32([low, high], word)
-    return low.to(f32), high.to(f32)

@@ -1,8 +1,8 @@
 """Boxes of a result in shared memory, and how a warpgroup's accumulators get into them.
 
-A box is 64 rows of 128 bytes, swizzled: 64 columns of 16 bits, 32 of 32 or 128 of 8. Where a tile is no multiple of
-that wide, its last box is narrower: fewer columns of the same rows, so that places are the same, and a tensor map of
-its own, so that nothing beside the tile is written.
+A box is 64 rows of 128 bytes, swizzled: 64 columns of 16 bits, 32 of 32 or 128 of 8. If the width of a tile is not a
+multiple of the box width, its last box is narrower: fewer columns of the same rows, so that places are the same, and a
+tensor map of its own, so that nothing outside the tile is written.
 
     bits  accumulators become                            a warp writes                              bank conflicts
     16    bf16x2 or f16x2, two columns of a row          16 rows x 16 columns with one stmatrix     none
@@ -14,50 +14,19 @@ its own, so that nothing beside the tile is written.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...isa.dtypes import DType, b16, b32, bf16, e4m3, e5m2, f16, f16x2, f32, s32
-from ...isa.swizzle import Swizzle
-from ...lang import Tile, ptx, reg
+from ...isa.swizzle import CHUNK_BYTES, Swizzle
+from ...lang import ptx, reg
 from ...lang.values import Register
-from ..mma.swizzling import CHUNK, swizzled
-from ..tile.roles import WARPGROUP
-from ..tile.sizes import GROUP, LEAST_BYTES
-from .direct_store import packed, unpacked
+from ..mma.fragment import HALF_ROWS, pack, unpack
+from ..pipeline.swizzling import swizzled
+from ..tile.sizes import ACC_ATOM_N
+from .arguments import BOX_BYTES, BOX_SWIZZLE, box_columns
 
-if TYPE_CHECKING:
-    from ...lang.tile import Dimension
-
-BOX_ROWS = 64
-BOX_BYTES = 128
-"""Bytes of a row of a box: the span of its swizzle."""
-SWIZZLE = Swizzle.B128
-PER_GROUP = 4
 TYPES = (bf16, f16, f32, s32, e4m3, e5m2)
-_HALF_ROWS = 8 * BOX_BYTES
-
-
-def box_columns(dtype: DType) -> int:
-    """Columns of a whole box."""
-    return BOX_BYTES // dtype.bytes
-
-
-def result_tile(
-    rows: Dimension, columns: Dimension, dtype: DType, *, order: str = "C", stored: bool = True, overhang: bool = False,
-    over: str = "",
-) -> Tile:  # fmt: skip
-    """The Tile of a rows x columns array that `TmaStore` writes, or of one beside it.
-
-    Its rows begin at multiples of 16 bytes, and are whole 16-byte pieces, for TMA stores no less: behind a last piece
-    that is shorter it would write what is not the array's (docs/measured-facts.md). They need not be where the array is
-    only read (`stored` false), nor with `overhang`, where nobody else uses what lies behind them. `over`: see `Tile`.
-    """
-    multiple = (1, LEAST_BYTES // dtype.bytes) if order == "C" or (stored and not overhang) else ()
-    box = (box_columns(dtype), BOX_ROWS)
-    return Tile(
-        rows, columns, dtype, multiple=multiple, box=box, swizzle=SWIZZLE.value, order=order, over=over,
-        overhang=overhang,
-    )  # fmt: skip
+_HALF_BYTES = HALF_ROWS * BOX_BYTES
 
 
 def boxes_of(columns: int, dtype: DType) -> list[tuple[int, int]]:
@@ -67,7 +36,7 @@ def boxes_of(columns: int, dtype: DType) -> list[tuple[int, int]]:
 
 
 class BoxWriter:
-    """How threads of a warpgroup write one type. `step`: groups of 8 columns that are best written together."""
+    """How threads of a warpgroup write one type. `step`: atoms of 8 columns that are best written together."""
 
     def __init__(self, dtype: DType, *, matrices: bool = True) -> None:
         self.dtype, self.matrices = dtype, matrices and dtype.bits == 16
@@ -77,41 +46,41 @@ class BoxWriter:
         """Where a thread begins to write in a box: with stmatrix, the row it points at; else its own two columns."""
         lane, warp_row = thread & 31, (thread >> 5) << 4
         if self.matrices:
-            row, inside = warp_row + (lane & 15), (lane >> 4) * CHUNK
+            row, inside = warp_row + (lane & 15), (lane >> 4) * CHUNK_BYTES
         else:
             row, inside = warp_row + (lane >> 2), (lane & 3) * (2 * self.dtype.bytes)
-        return swizzled((row << (BOX_BYTES.bit_length() - 1)) + inside, SWIZZLE)
+        return swizzled((row << (BOX_BYTES.bit_length() - 1)) + inside, Swizzle(BOX_SWIZZLE))
 
     def write(self, start: Register, first: int, values: Sequence[Register]) -> None:
-        """Write groups of 8 columns, from group `first` of the box on, four registers each, f32 (s32 for s32).
+        """Write atoms of 8 columns, from atom `first` of the box on, four registers each, f32 (s32 for s32).
 
-        `start`: the box's address plus `place`. A group's bytes go into the swizzled place by XOR.
+        `start`: the box's address plus `place`. An atom's bytes go into the swizzled place by XOR.
         """
         words = [self._word(values[i], values[i + 1]) for i in range(0, len(values), 2)]
         if self.matrices:
             for i in range(0, len(words), 4):
-                ptx.stmatrix(ptx.addr(self._moved(start, first * GROUP + 4 * i)), words[i : i + 4])
+                ptx.stmatrix(ptx.addr(self._moved(start, first * ACC_ATOM_N + 4 * i)), words[i : i + 4])
             return
         for i in range(0, len(words), 2):
-            target, inside = self._group(start, first + i // 2)
+            target, inside = self._atom(start, first + i // 2)
             ptx.store(ptx.addr(target, inside), words[i], space="shared")
-            ptx.store(ptx.addr(target, inside + _HALF_ROWS), words[i + 1], space="shared")
+            ptx.store(ptx.addr(target, inside + _HALF_BYTES), words[i + 1], space="shared")
 
-    def read(self, start: Register, first: int, groups: int) -> list[Any]:
-        """Begin to read groups of 8 columns as `write` writes them: two entries for each group, of two elements each.
+    def read(self, start: Register, first: int, atoms: int) -> list[Any]:
+        """Begin to read atoms of 8 columns as `write` writes them: two entries for each atom, of two elements each.
 
         `unpacked` makes them f32.
         """
         if self.matrices:
             words: list[Any] = []
-            for group in range(0, groups, 2):
-                count = 2 * min(2, groups - group)
-                words += ptx.ldmatrix(ptx.addr(self._moved(start, (first + group) * GROUP)), count)
+            for atom in range(0, atoms, 2):
+                count = 2 * min(2, atoms - atom)
+                words += ptx.ldmatrix(ptx.addr(self._moved(start, (first + atom) * ACC_ATOM_N)), count)
             return words
         return [
             self._load(ptx.addr(target, inside + half))
-            for target, inside in (self._group(start, first + group) for group in range(groups))
-            for half in (0, _HALF_ROWS)
+            for target, inside in (self._atom(start, first + atom) for atom in range(atoms))
+            for half in (0, _HALF_BYTES)
         ]
 
     def unpacked(self, word: Any) -> tuple[Register, Register]:
@@ -119,20 +88,20 @@ class BoxWriter:
         if self.dtype is f32:
             return word[0], word[1]
         if self.dtype.bits == 16:
-            return unpacked(word, self.dtype)
+            return unpack(word, self.dtype)
         pair = reg.scalar(f16x2)
         ptx.inst(f"cvt.rn.f16x2.{self.dtype}x2", pair, word)
-        return unpacked(pair, f16)
+        return unpack(pair, f16)
 
     def _load(self, address: Any) -> Any:
         if self.dtype is f32:
             return ptx.load(f32, address, space="shared", vector=2)
         return ptx.load(b32 if self.dtype.bits == 16 else b16, address, space="shared")
 
-    def _group(self, start: Register, group: int) -> tuple[Register, int]:
-        """Where a thread's two columns of a group are: a register, and bytes from it."""
-        column = group * GROUP
-        inside = column * self.dtype.bytes % CHUNK  # the swizzle moves chunks, never what is inside of one
+    def _atom(self, start: Register, atom: int) -> tuple[Register, int]:
+        """Where a thread's two columns of an atom are: a register, and bytes from it."""
+        column = atom * ACC_ATOM_N
+        inside = column * self.dtype.bytes % CHUNK_BYTES  # the swizzle moves chunks, never what is inside of one
         return self._moved(start, column - inside // self.dtype.bytes), inside
 
     def _moved(self, start: Register, column: int) -> Register:
@@ -146,12 +115,7 @@ class BoxWriter:
         if self.dtype is f32:
             return [left, right]
         if self.dtype.bits == 16:
-            return packed([left, right], self.dtype)
+            return pack([left, right], self.dtype)
         word = reg.scalar(b16)
         ptx.inst(f"cvt.rn.satfinite.{self.dtype}x2.f32", word, right, left)
         return word
-
-
-def own_thread() -> Register:
-    """Number of this thread in its warpgroup."""
-    return ptx.special.tid.x() & (WARPGROUP - 1)

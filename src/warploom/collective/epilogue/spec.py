@@ -1,15 +1,11 @@
-"""What is done to a product's elements before they are stored: the description, and the arguments it asks for."""
+"""What is done to a product's elements before they are stored."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
-
-if TYPE_CHECKING:
-    from ...lang.tile import Scalar, Tile
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 SCALES = ("tensor", "row")
@@ -74,35 +70,3 @@ class Fusion:
             raise ArgumentError("an output that is scaled has eight bits", expected="e4m3 or e5m2", got=out)
         if not self.empty and not out.is_float:
             raise ArgumentError("nothing is fused into the sums of integers", expected="a float output", got=out)
-
-
-def fused_arguments(fusion: Fusion, out: DType) -> dict[str, Tile | Scalar]:
-    """What a kernel takes beside its operands and D: arrays, then numbers, by name.
-
-    Scales, and `scale_out`, are f32 in global memory, where they were calculated; gate and C have D's type, and their
-    rows begin at multiples of 16 bytes; `amax` is read and written, and begins at 0.
-    """
-    from ...lang.tile import Scalar, Tile
-    from .smem_tile import result_tile
-
-    fusion.check(out)
-    names: dict[str, Tile | Scalar] = {}
-    if fusion.scales is not None:
-        row = fusion.scales == "row"
-        names["scale_a"] = Tile("M" if row else 1, f32)
-        names["scale_b"] = Tile("N" if row else 1, f32)
-    if fusion.bias is not None:
-        names["bias"] = Tile("N" if fusion.bias == "column" else "M", fusion.bias_type(out))
-    if fusion.gate:
-        names["gate"] = result_tile("M", "N", out, order="rows", stored=False)
-    if fusion.addend:
-        names["C"] = result_tile("M", "N", out, order="rows", stored=False)
-    if fusion.scale_out:
-        names["scale_out"] = Tile(1, f32)
-    if fusion.amax:
-        names["amax"] = Tile(1, f32, inout=True)
-    if fusion.alpha:
-        names["alpha"] = Scalar(f32)
-    if fusion.addend:
-        names["beta"] = Scalar(f32)
-    return names

@@ -1,7 +1,7 @@
-"""Accumulators whose rows are columns of the result: a warp turns them in shared memory and stores 16 bytes a lane.
+"""Accumulators whose rows are columns of the result: a warp transposes them in shared memory, a lane stores 16 bytes.
 
-A thread of a wgmma has two rows and many columns; where the rows are contiguous in memory, its own stores would be of
-single elements. stmatrix.trans writes 8 x 8 blocks the other way round (PTX ISA 9.7.14.5.16), so that 16 columns of the
+A thread of a wgmma has two rows and many columns. If the rows are contiguous in memory, its own stores would be of
+single elements. stmatrix.trans writes 8 x 8 blocks transposed (PTX ISA 9.7.14.5.16), so that 16 columns of the
 accumulators become 16 rows of 32 bytes, of which each lane stores one half. Warps do not wait for each other: each has
 two places, and writes one while slower lanes still read the other.
 
@@ -21,10 +21,10 @@ from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..mma.wgmma import WGMMA_ROWS
 from ..tile.roles import WARPGROUP
-from ..tile.sizes import TURNED_BYTES as BYTES
-from ..tile.sizes import TURNED_PITCH as _PITCH
-from ..tile.sizes import TURNED_PLACES as _PLACES
-from ..tile.sizes import TURNED_ROWS as ROWS
+from ..tile.sizes import TRANSPOSED_BYTES as BYTES
+from ..tile.sizes import TRANSPOSED_PITCH as _PITCH
+from ..tile.sizes import TRANSPOSED_PLACES as _PLACES
+from ..tile.sizes import TRANSPOSED_ROWS as ROWS
 
 COLUMNS = 8
 """Columns of a matrix of stmatrix."""
@@ -37,8 +37,8 @@ class TransposedStore:
     Args:
         array: the result, row-major, of 16-bit elements, its rows a multiple of 8 of them.
         consumers: warpgroups that store, beginning with warp 0.
-        over: a tile of which each consumer has read its own 64 rows and nobody writes any more, at least `BYTES` of
-            them; their memory is used then. None: memory is set aside.
+        over: a tile whose memory is used, at least `BYTES` of each consumer's 64 rows: every consumer has read its
+            rows, and nobody writes them any more. By default memory is set aside.
     """
 
     def __init__(self, array: ArrayHandle, consumers: int, over: TileSlice | None = None) -> None:
@@ -46,10 +46,10 @@ class TransposedStore:
             raise array.trace.error("stmatrix moves elements of 16 bits", got=str(array.dtype))
         self.array, self.over = array, over
         if over is None:
-            self.memory = smem.array(array.dtype, (consumers, BYTES // array.dtype.bytes), name="turned")
+            self.memory = smem.array(array.dtype, (consumers, BYTES // array.dtype.bytes), name="transposed")
 
     def begin(self, me: int) -> None:
-        """Before the first `store` of a tile, by all threads of consumer `me`: all of them are done with `over`."""
+        """Before the first `store` of a tile, by all threads of consumer `me`: all of them have read `over`."""
         if self.over is not None:
             ptx.bar.sync(1 + me, WARPGROUP)
 
@@ -61,7 +61,7 @@ class TransposedStore:
                 accumulators have them.
             me: the consumer.
             turn: counts the calls, so that neighbouring ones use different places.
-            row, column: of the result; what is outside is left out.
+            row, column: of the result; elements outside it are not stored.
         """
         thread = ptx.special.tid.x()
         lane, warp = thread & 31, (thread & (WARPGROUP - 1)) >> 5

@@ -7,12 +7,13 @@ While the tensor core works on the fragments of one step of 16 in k, ldmatrix br
 from __future__ import annotations
 
 from ...isa.dtypes import b32, f32, u32
+from ...isa.swizzle import CHUNK_BYTES
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import TileSlice, WgmmaTile
 from ...lang.trace import Trace
 from ...lang.values import Register
-from .swizzling import CHUNK, swizzled
+from ..pipeline.swizzling import swizzled
 
 BLOCK_M, BLOCK_N, BLOCK_K = 16, 8, 16
 """The instruction: m16n8k16 for 16-bit operands."""
@@ -48,7 +49,7 @@ class WarpMma:
         self._fragments = [(self._block(rows), self._block(columns)) for _ in range(2)]
 
     def _place(self, row: Register, half: Register) -> Register:
-        return swizzled(row * self.span + half * CHUNK, self.swizzle)
+        return swizzled(row * self.span + half * CHUNK_BYTES, self.swizzle)
 
     @staticmethod
     def _block(extent: int) -> list[RegisterArray]:

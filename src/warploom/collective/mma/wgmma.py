@@ -8,10 +8,7 @@ from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import TileSlice
 from ...lang.predicate import Predicate
-from ...lang.tile import ArrayHandle
 from ...lang.trace import Trace
-from ...lang.values import Register
-from ..epilogue.direct_store import store_fragment
 from ..tile.roles import WARPGROUP
 
 WGMMA_ROWS = 64
@@ -62,12 +59,3 @@ def wgmma_block(block: RegisterArray, a: TileSlice, b: TileSlice, *, accumulate:
             shape=(WGMMA_ROWS, b.rows_count, b.layout.instruction_k), dtype_d=block.dtype, dtype_a=a.layout.dtype,
             dtype_b=b.layout.dtype, d=block, a=a.k(step), b=b.k(step), scale_d=accumulate if step == 0 else True,
         )  # fmt: skip
-
-
-def store_accumulators(
-    acc: list[RegisterArray], array: ArrayHandle, row: Register, column: Register, *, cache: str = ""
-) -> None:
-    """Store a warpgroup's blocks of 64 rows at (row, column) of an array of any extent; see `store_fragment`."""
-    for index, block in enumerate(acc):
-        below = row + index * WGMMA_ROWS if index else row
-        store_fragment(block, array, below, column, ragged=True, cache=cache)

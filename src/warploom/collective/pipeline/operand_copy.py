@@ -8,14 +8,15 @@ the same chunk of every row `threads / c` further down, with c chunks in a row.
 from __future__ import annotations
 
 from ...isa.dtypes import b32, u64
+from ...isa.swizzle import CHUNK_BYTES
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import TileSlice, WgmmaTile
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from ..mma.swizzling import CHUNK, swizzled
+from .swizzling import swizzled
 
-_WORDS = CHUNK // b32.bytes
+_WORDS = CHUNK_BYTES // b32.bytes
 
 
 class OperandCopy:
@@ -33,7 +34,7 @@ class OperandCopy:
     def __init__(self, array: ArrayHandle, tile: WgmmaTile, first_row: Register, threads: int) -> None:
         layout = tile.layout
         self.tile, self.array, self.span = tile, array, layout.swizzle.span
-        chunks = self.span // CHUNK
+        chunks = self.span // CHUNK_BYTES
         self.step = threads // chunks
         if layout.panels != 1 or layout.major != "K":
             raise tile.trace.error(
@@ -52,8 +53,8 @@ class OperandCopy:
         thread = ptx.special.tid.x()
         row, chunk = thread // chunks, thread % chunks
         self.row = first_row + row
-        self.column = chunk * (CHUNK // array.dtype.bytes)
-        self.place = swizzled(row * self.span + chunk * CHUNK, layout.swizzle)
+        self.column = chunk * (CHUNK_BYTES // array.dtype.bytes)
+        self.place = swizzled(row * self.span + chunk * CHUNK_BYTES, layout.swizzle)
         size = array.dtype.bytes
         self.source = array.pointer() + (self.row.to(u64) * self.depth + self.column) * size
         self.stride = self.depth.to(u64) * (self.step * size)
@@ -67,11 +68,11 @@ class OperandCopy:
 
     def start(self, stage: TileSlice, start: Register) -> None:
         """cp.async of the tile at k = start into a stage; part of the thread's current group."""
-        inside = ptx.select(start + self.column < self.depth, reg.scalar(b32, init=CHUNK), 0)
+        inside = ptx.select(start + self.column < self.depth, reg.scalar(b32, init=CHUNK_BYTES), 0)
         place = stage + self.place
         for i, source in enumerate(self._sources(start)):
             size = ptx.select(self.row + i * self.step < self.extent, inside, 0)
-            ptx.cp.async_.cg(place + i * self.step * self.span, ptx.addr(source), CHUNK, src_bytes=size)
+            ptx.cp.async_.cg(place + i * self.step * self.span, ptx.addr(source), CHUNK_BYTES, src_bytes=size)
 
     def buffer(self) -> list[RegisterArray]:
         """Registers for one tile: 16 bytes for each pass."""

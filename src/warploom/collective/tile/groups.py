@@ -13,18 +13,14 @@ the group of a tile by walking on from that of the tile before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from ...isa.dtypes import s32, u32, u64
 from ...lang import ptx, reg, smem
-from ...lang.arrays import RegisterArray
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from ..epilogue.direct_store import packed
-from ..epilogue.smem_tile import BOX_ROWS, GROUP, PER_GROUP, own_thread
-from ..epilogue.tma_store import TmaStore, Transform
 from .sizes import MOST_GROUPS
 
 WARP = 32
@@ -181,38 +177,3 @@ class Groups:
             group += 1
             after.set(ptx.load(u32, self.before[group + 1]))
         return after
-
-
-def store_group_rows(
-    out: TmaStore, acc: list[RegisterArray], me: int, row: Register, column: Register, end: Register
-) -> None:  # fmt: skip
-    """Store blocks of 64 rows, of which only those above `end` are this group's.
-
-    Blocks that are whole go by TMA, as many rows as they are; of the others each thread stores what is inside.
-    """
-    with ptx.if_(row + len(acc) * BOX_ROWS <= end):
-        out.store(acc, me, row, column)
-    with ptx.else_():
-        for index, block in enumerate(acc):
-            _store_above(out, block, row + index * BOX_ROWS, column, end)
-
-
-def _store_above(out: TmaStore, block: RegisterArray, row: Register, column: Register, end: Register) -> None:
-    """Rows above `end` and columns inside of D, two columns by each store."""
-    array, thread = out.array, own_thread()
-    lane, width = thread & 31, array.shape[1]
-    mine = row + ((thread >> 5) << 4) + (lane >> 2)
-    first = column + ((lane & 3) << 1)
-    transform: Transform | None = out.transform
-    fused = None if transform is None else transform.block(row, column)
-    places = [array.pointer() + ((mine + half * 8).to(u64) * width + first) * array.dtype.bytes for half in range(2)]
-    for group in range(len(block) // PER_GROUP):
-        own = block[group * PER_GROUP : (group + 1) * PER_GROUP]
-        values: Sequence[Register] = own.elements
-        if fused is not None:
-            values = fused.apply(fused.load(group, 1)[0], own)
-        for half in range(2):
-            inside = (mine + half * 8 < end) & (column + group * GROUP < width)
-            pair = list(values[2 * half : 2 * half + 2])
-            value = pair if array.dtype.bits == 32 else packed(pair, array.dtype)
-            ptx.store(ptx.addr(places[half], group * GROUP * array.dtype.bytes), value, pred=inside)

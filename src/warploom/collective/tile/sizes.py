@@ -11,21 +11,22 @@ from typing import Any
 
 from ...isa.dtypes import DType
 
-GROUP = 8
-"""Columns that one instruction of the tensor core spreads over four lanes: 4 accumulators of a thread."""
-LEAST_BYTES = 16
+ACC_ATOM_N = 8
+"""Columns of an atom of accumulators: the tensor core spreads them over four lanes."""
+STORE_BYTES = 16
+"""TMA stores whole pieces of that many bytes."""
 MOST_GROUPS = 1024
 """Groups of one launch of a grouped product: their rows of tiles are added up in shared memory."""
-TURNED_ROWS, TURNED_PITCH, TURNED_PLACES = 16, 24, 2
+TRANSPOSED_ROWS, TRANSPOSED_PITCH, TRANSPOSED_PLACES = 16, 24, 2
 """Of a place in which a warp turns a result (`transposed_store`): rows; elements from row to row, 48 bytes, so that
 eight rows of 16 bytes lie in different banks; how many places."""
-TURNED_BYTES = 4 * TURNED_PLACES * TURNED_ROWS * TURNED_PITCH * 2
+TRANSPOSED_BYTES = 4 * TRANSPOSED_PLACES * TRANSPOSED_ROWS * TRANSPOSED_PITCH * 2
 """Shared memory of the places of each consumer warpgroup."""
 
 
 def fits(columns: int, dtype: DType) -> bool:
-    """Whether a tile of so many columns can be stored in boxes: whole groups, and a last box of whole 16 bytes."""
-    return columns % GROUP == 0 and columns * dtype.bytes % LEAST_BYTES == 0
+    """Whether a tile of so many columns can be stored in boxes: whole atoms, and a last box of whole 16 bytes."""
+    return columns % ACC_ATOM_N == 0 and columns * dtype.bytes % STORE_BYTES == 0
 
 
 def exchange_width(accumulators: int, parts: int) -> int:

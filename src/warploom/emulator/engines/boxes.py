@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import InvalidOperandError, OutOfBoundsError
+from ...isa.swizzle import CHUNK_BYTES as CHUNK
 from ...isa.swizzle import Swizzle
 from ...isa.tensor_map import TensorMapSpec
 from ..machine import shared_address as shared
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from ..machine.machine import Cta
     from ..machine.memory import Allocation, GlobalMemory, Region
 
-CHUNK = 16
 CHUNK_DTYPE = np.dtype(np.complex128)
 """Any 16-byte element type that NumPy gathers fast; the numbers are never looked at."""
 POISON = 0xFF

@@ -13,9 +13,9 @@ import numpy as np
 
 from ...isa.descriptors import ADDRESS_MASK, START_MASK, decode, unwrapped_addresses
 from ...isa.dtypes import DType, b8
+from ...isa.swizzle import CHUNK_BYTES as CHUNK
 from ..machine.memory import Region
 
-CHUNK = 16
 _CHUNK_TYPE = np.dtype(np.complex128)
 """Any type of 16 bytes that NumPy copies quickly; its values are never looked at."""
 PATTERN = 1024

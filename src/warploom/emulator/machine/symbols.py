@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-CHUNK = 16
-"""Bytes that a swizzle moves as one."""
+from ...isa.swizzle import CHUNK_BYTES as CHUNK
 
 
 @dataclass(frozen=True)

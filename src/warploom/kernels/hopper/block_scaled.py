@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...collective.epilogue.smem_tile import own_thread
 from ...collective.epilogue.tma_store import TmaStore
+from ...collective.mma.fragment import first_row, thread_of_warpgroup
 from ...collective.mma.wgmma import WGMMA_ROWS, set_zero, wgmma_accumulators, wgmma_block
 from ...collective.pipeline.tma import State, TmaPipeline
 from ...collective.tile.raster import grouped
@@ -95,7 +95,7 @@ def build(
             a=gemm.ring_tile(product.a, "K", config.tile_m, product.tile_k, config.stages, "ring.a"),
             b=gemm.ring_tile(product.b, "K", config.tile_n, product.tile_k, config.stages, "ring.b"),
         )
-        out = TmaStore(D, config.consumers, slots=config.slots)
+        out = TmaStore(D, config.consumers, epi_stages=config.slots)
         ring.initialise()
         warpgroup = warpgroup_index()
         producer_regs, consumer_regs = gemm.role_registers(config)
@@ -155,8 +155,7 @@ class Scales:
     ) -> None:  # fmt: skip
         self._count = count
         rows = ScaleA.shape[majors[0] != "K"]
-        thread = own_thread()
-        first = row + ((thread >> 5) << 4) + ((thread & 31) >> 2)
+        _, first = first_row(thread_of_warpgroup(), row)
         offsets = [block * WGMMA_ROWS + lower for block in range(blocks) for lower in (0, 8)]
         self._inside = [first + offset < rows for offset in offsets]
         to_next = reg.scalar(u64, init=f32.bytes)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...collective.tile.sizes import TURNED_BYTES, exchange_width, owned
+from ...collective.tile.sizes import TRANSPOSED_BYTES, exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
 from ...isa.instructions.wgmma import FLOAT_N
@@ -139,7 +139,7 @@ class DecodeConfig:
     @property
     def _fixed_bytes(self) -> int:
         """All but the stages."""
-        turned = TURNED_BYTES * self.groups if self.wide and self.streamed else 0
+        turned = TRANSPOSED_BYTES * self.groups if self.wide and self.streamed else 0
         return self.exchange_bytes + turned + BARRIER_BYTES
 
     def tiles(self, m: int, n: int) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...collective.epilogue.activations import FUNCTIONS
-from ...collective.epilogue.direct_store import packed
+from ...collective.mma.fragment import pack
 from ...errors import ArgumentError
 from ...isa.dtypes import f32, u64
 from ...lang import Tile, ptx, reg
@@ -98,7 +98,7 @@ class End:
                                    _of(self.bias_m, half), _of(bias_n, odd))
                     for odd in range(2)
                 ]  # fmt: skip
-                found.append(packed(pair, self.D.dtype))
+                found.append(pack(pair, self.D.dtype))
         return found
 
     def _finished(

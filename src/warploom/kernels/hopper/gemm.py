@@ -33,9 +33,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...collective.epilogue.apply import FusedEnd
-from ...collective.epilogue.smem_tile import result_tile
-from ...collective.epilogue.spec import fused_arguments
+from ...collective.epilogue.apply import Epilogue
+from ...collective.epilogue.arguments import epilogue_arguments, result_tile
 from ...collective.epilogue.tma_store import TmaStore
 from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import State, TmaPipeline
@@ -86,13 +85,13 @@ def build(
     """D = A B, then what `fusion` says; see `description`.
 
     Called as kernel(a, b, ..., out=d) with a (M, K) or, MN-major, (K, M); b (N, K) or (K, N); d (M, N); between them
-    what `fused_arguments` names: arrays, then numbers.
+    what `epilogue_arguments` names: arrays, then numbers.
     `overhang`: the caller guarantees that nobody else uses the bytes after a row of d, up to a multiple of 16, which
     are written too; N may then be any number. The text is the same.
     Raises ArgumentError if the configuration does not fit.
     """
     config.check(product, fusion)
-    fused = fused_arguments(fusion, product.out)
+    fused = epilogue_arguments(fusion, product.out)
 
     @kernel(
         in_specs={"A": operand_a(product, config), "B": operand_b(product, config), **fused},
@@ -120,8 +119,8 @@ def build(
         epilogue = None
         if not fusion.empty:
             spare = max(consumer_regs - config.accumulators - ADDRESS_REGS, 0)
-            epilogue = FusedEnd(fusion, D, epilogue_args, spare=spare, pdl=config.pdl)
-        out = TmaStore(D, config.consumers, slots=config.slots, transform=epilogue)
+            epilogue = Epilogue(fusion, D, epilogue_args, spare=spare, pdl=config.pdl)
+        out = TmaStore(D, config.consumers, epi_stages=config.slots, epilogue=epilogue)
         exchange = TailExchange(ring, config.accumulators) if config.split_tail else None
         ring.initialise(*([exchange] if exchange is not None else []))
         cta = Cta(product, config, A, B, D, ring, out, exchange)
@@ -270,7 +269,7 @@ def cooperative(cta: Cta, me: int) -> None:
     for tile in cta.scheduler().tiles():
         for stage, accumulate in loop.stages(num_k_tiles):
             wgmma_stage(acc, stage.a.rows(first, rows), stage.b, accumulate=accumulate)
-        if out.beside is not None:
+        if out.operands is not None:
             out.prefetch(acc, me, tile.row + first, tile.column)
         loop.drain()
         out.store(acc, me, tile.row + first, tile.column, ahead=True)
@@ -291,7 +290,7 @@ def ping_pong(cta: Cta, me: int) -> None:
         for stage, accumulate in loop.stages(num_k_tiles):
             wgmma_stage(acc, stage.a, stage.b, accumulate=accumulate)
         turns.pass_on(me)
-        if out.beside is not None:
+        if out.operands is not None:
             out.prefetch(acc, me, tile.row, tile.column)
         loop.drain()
         ring.skip(state, num_k_tiles)

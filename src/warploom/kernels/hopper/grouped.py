@@ -22,16 +22,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from ...collective.epilogue.apply import FusedEnd
+from ...collective.epilogue.apply import Epilogue
+from ...collective.epilogue.arguments import epilogue_arguments
+from ...collective.epilogue.partial_store import store_rows_before
 from ...collective.epilogue.tma_store import TmaStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import TmaPipeline
-from ...collective.tile.groups import Bounds, Groups, Limits, Offsets, Sizes, store_group_rows
+from ...collective.tile.groups import Bounds, Groups, Limits, Offsets, Sizes
 from ...collective.tile.roles import each_consumer, producer, warpgroup_index
 from ...collective.tile.sizes import OnAll
 from ...errors import ArgumentError
-from ...isa.dtypes import f32, s32
-from ...lang import Kernel, Scalar, Tile, kernel, ptx
+from ...isa.dtypes import s32
+from ...lang import Kernel, Tile, kernel, ptx
 from ...lang.tile import ArrayHandle
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
@@ -63,7 +65,7 @@ def build(
     check(product, config, fusion, limits)
     tile_m, tile_n = config.tile_m, config.tile_n
     marks = ("Begins", "Ends") if limits == "bounds" else ("Marks",)
-    more = vectors(fusion, product)
+    more = epilogue_arguments(fusion, product.out, rows="Rows", columns="AllN")
 
     @kernel(
         in_specs={
@@ -90,8 +92,8 @@ def build(
         epilogue = None
         if not fusion.empty:
             spare = max(consumer_regs - config.accumulators - gemm.ADDRESS_REGS, 0)
-            epilogue = FusedEnd(fusion, D, args, spare=spare)
-        out = TmaStore(D, config.consumers, slots=config.slots, transform=epilogue)
+            epilogue = Epilogue(fusion, D, args, spare=spare)
+        out = TmaStore(D, config.consumers, epi_stages=config.slots, epilogue=epilogue)
         work = Groups(rows_of(limits, A, args), D, (tile_m, tile_n))
         if config.pdl:
             ptx.griddepcontrol.wait()  # sizes are read by all roles
@@ -120,7 +122,7 @@ def build(
                 for stage, accumulate in loop.stages(num_k_tiles):
                     wgmma_stage(acc, stage.a.rows(first, config.rows), stage.b, accumulate=accumulate)
                 loop.drain()
-                store_group_rows(out, acc, me, tile.row + first, tile.column, tile.end)
+                store_rows_before(out, acc, me, tile.row + first, tile.column, tile.end)
             out.finish()
 
     return grouped
@@ -142,19 +144,6 @@ def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None
         )  # fmt: skip
     if limits not in LIMITS:
         raise ArgumentError("the rows of groups are not told like this", expected=", ".join(LIMITS), got=limits)
-
-
-def vectors(fusion: Fusion, product: Product) -> dict[str, Tile | Scalar]:
-    """What the kernel takes for its end, by name; vectors of the columns are all the groups', one behind the other."""
-    names: dict[str, Tile | Scalar] = {}
-    if fusion.scales is not None:
-        row = fusion.scales == "row"
-        names["scale_a"], names["scale_b"] = Tile("Rows" if row else 1, f32), Tile("AllN" if row else 1, f32)
-    if fusion.bias is not None:
-        names["bias"] = Tile("AllN", fusion.bias_type(product.out))
-    if fusion.alpha:
-        names["alpha"] = Scalar(f32)
-    return names
 
 
 def rows_of(limits: str, A: ArrayHandle, args: Mapping[str, ArrayHandle]) -> Limits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from ...collective.epilogue.smem_tile import result_tile
+from ...collective.epilogue.arguments import result_tile
 from ...isa.dtypes import DType, bf16
 from ...lang import Tile, kernel
 from ..other_gpus import other_rungs

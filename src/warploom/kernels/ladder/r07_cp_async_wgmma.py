@@ -18,7 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...collective import WARPGROUP, CpAsyncPipeline, OperandCopy
-from ...collective.mma.wgmma import store_accumulators, wgmma_accumulators, wgmma_stage
+from ...collective.epilogue.direct_store import store_accumulators
+from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...isa.dtypes import bf16
 from ...lang import Kernel, ptx, smem, tiles
 from .operands import hopper_kernel, operands_by_threads, result

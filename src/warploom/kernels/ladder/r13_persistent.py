@@ -17,7 +17,8 @@ Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 660 TFLOP/s (*Insid
 from __future__ import annotations
 
 from ...collective import WARPGROUP, Persistent, TmaPipeline, each_consumer, persistent_grid, producer, warpgroup_index
-from ...collective.mma.wgmma import set_zero, store_accumulators, wgmma_accumulators
+from ...collective.epilogue.direct_store import store_accumulators
+from ...collective.mma.wgmma import set_zero, wgmma_accumulators
 from ...collective.tile.raster import grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, smem

@@ -60,7 +60,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a")
         b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
         ring = TmaPipeline(stages=stages, consumers=1, ctas=CTAS, a=a, b=b)  # one of the two reads a stage
-        out = TmaStore(C, CONSUMERS, slots=config.slots)
+        out = TmaStore(C, CONSUMERS, epi_stages=config.slots)
         turns = Turns(TURN_BARRIERS)
         ring.initialise()
         work = Persistent(C, (tile_m, tile_n), grouped(BAND), CTAS)

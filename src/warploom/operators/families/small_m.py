@@ -111,9 +111,9 @@ class SmallM:
 
     def build(self, problem: Problem, config: DecodeConfig, overhang: bool) -> Any:
         """The kernel; it stores by elements, so `overhang` does not matter."""
-        from ...kernels.hopper import decode
+        from ...kernels.hopper import small_m
 
-        return decode.build(problem.product, config, problem.fusion)
+        return small_m.build(problem.product, config, problem.fusion)
 
     def describe(self, config: DecodeConfig) -> str:
         """In words."""

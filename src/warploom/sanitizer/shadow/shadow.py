@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from ...isa.swizzle import CHUNK_BYTES as CHUNK
+
 if TYPE_CHECKING:
     from ...emulator.machine.memory import Region
 
-CHUNK = 16
 Granules: TypeAlias = "np.ndarray | slice"
 
 

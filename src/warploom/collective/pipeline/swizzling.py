@@ -1,7 +1,7 @@
-"""Swizzled places of operand tiles, calculated by the threads themselves.
+"""Swizzled places of tiles in shared memory, computed by threads.
 
-TMA and wgmma swizzle on their own; where threads write or read a tile (cp.async, st.shared, ldmatrix, stmatrix) they
-have to find the same places. `isa.swizzle` has the law; here it is as three instructions on a register.
+TMA and wgmma swizzle by themselves. Threads that write or read a tile (cp.async, st.shared, ldmatrix, stmatrix) must
+find the same places. `isa.swizzle` has the law; here it is three instructions on a register.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 from ...isa.swizzle import Swizzle
 from ...lang.values import Register
 
-CHUNK = 16
-"""Bytes that stay together under every swizzle: one row of an 8 x 8 matrix of 16-bit elements."""
 _LINE_SHIFT, _CHUNK_SHIFT = 7, 4
 
 
 def swizzled(offset: Register, swizzle: Swizzle) -> Register:
-    """Where the byte at `offset` of a tile lies (shr, and, xor); u32, bytes from the tile's start.
+    """The place of byte `offset` of a tile (shr, and, xor); u32, bytes from the tile's start.
 
     The tile starts at a multiple of `swizzle.repeat`, as `smem.wgmma_tile` sees to, so the offset stands for the
     address. What is added to the result may be any multiple of `swizzle.repeat`; a step inside of a row goes in by XOR

@@ -13,9 +13,9 @@ from warploom import runtime
 from warploom.collective.epilogue.activations import ERRORS
 from warploom.driver import toolchain
 from warploom.errors import ArgumentError, EmulationError
-from warploom.kernels.hopper.decode import DecodeConfig, build, choose
 from warploom.kernels.hopper.decode_config import MOST_IN_CLUSTER
 from warploom.kernels.hopper.description import ACTIVATIONS, Fusion, Product
+from warploom.kernels.hopper.small_m import DecodeConfig, build, choose
 from warploom.runtime.machine import H200
 from warploom.types import DType, bf16, e4m3, e5m2, f16, f32, s8, tf32
 

@@ -9,19 +9,19 @@ Barriers   full[s]    1 arrival + tile bytes       producer -> both consumers
 Ring       `stages` stages of A 128 x 64 and B tile_n x 64 (32 KiB for tile_n 128)
 Limits     M, N, K at run time: multiples of 128, tile_n and 64; C is row-major f32
 
-The first kernel on `collective`; the ladder takes it from here.
+The kernel of the first measurements, and the load of `benchmarks/emulator_speed.py`; the ladder has its own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..collective import WARPGROUP, TmaPipeline, consumers, producer, row_block, store_fragment, warpgroup_index
-from ..isa.dtypes import bf16, f32
-from ..lang import Kernel, Tile, kernel, ptx, reg, smem
-from ..lang.arrays import RegisterArray
-from ..lang.tile import ArrayHandle, tiles
-from ..lang.values import Register
+from warploom.collective import WARPGROUP, TmaPipeline, consumers, producer, store_fragment, warpgroup_index
+from warploom.isa.dtypes import bf16, f32, u64
+from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem
+from warploom.lang.arrays import RegisterArray
+from warploom.lang.tile import ArrayHandle, tiles
+from warploom.lang.values import Register
 
 CONSUMERS = 2
 WGMMA_ROWS = 64
@@ -92,7 +92,8 @@ def load(
 def multiply(ring: TmaPipeline, me: Register, k_tiles: Register, tile_n: int) -> RegisterArray:
     """A consumer: its 64 rows of the tile times all of B, stage by stage."""
     acc = reg.array(f32, WGMMA_ROWS * tile_n // WARPGROUP, init=0.0)
-    mine = row_block(ring.tiles["a"], me, WGMMA_ROWS)
+    # blocks of rows of a K-major tile are equally far apart, and a descriptor holds the address over 16
+    mine = me.to(u64) * (ring.tiles["a"].layout.row_offset(WGMMA_ROWS) >> 4)
     state = ring.consumer_state()
     for _ in ptx.range(k_tiles):
         with ring.consume(state) as stage:

@@ -1,0 +1,50 @@
+"""Store a tile whose last rows are not to be written, because they belong to another group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...isa.dtypes import u64
+from ...lang import ptx
+from ...lang.arrays import RegisterArray
+from ...lang.values import Register
+from ..mma.fragment import ACC_REGS, HALF_ROWS, first_column, first_row, pack, thread_of_warpgroup
+from ..tile.roles import WARP
+from ..tile.sizes import ACC_ATOM_N
+from .arguments import BOX_ROWS
+from .tma_store import TmaStore
+
+
+def store_rows_before(
+    out: TmaStore, acc: list[RegisterArray], me: int, row: Register, column: Register, end: Register
+) -> None:  # fmt: skip
+    """Store those rows of blocks of 64 that come before row `end`.
+
+    A consumer's whole rows go by TMA; otherwise each thread stores its elements before `end`.
+    """
+    with ptx.if_(row + len(acc) * BOX_ROWS <= end):
+        out.store(acc, me, row, column)
+    with ptx.else_():
+        for index, block in enumerate(acc):
+            _store_elements(out, block, row + index * BOX_ROWS, column, end)
+
+
+def _store_elements(out: TmaStore, block: RegisterArray, row: Register, column: Register, end: Register) -> None:
+    """Rows before `end` and columns inside D, two columns by each store."""
+    array = out.array
+    thread, size = thread_of_warpgroup(), array.dtype.bytes
+    lane, width = thread & (WARP - 1), array.shape[1]
+    _, mine = first_row(thread, row, lane)
+    first = first_column(lane, column)
+    fused = None if out.epilogue is None else out.epilogue.block(row, column)
+    places = [array.pointer() + ((mine + half * HALF_ROWS).to(u64) * width + first) * size for half in range(2)]
+    for atom in range(len(block) // ACC_REGS):
+        own = block[atom * ACC_REGS : (atom + 1) * ACC_REGS]
+        values: Sequence[Register] = own.elements
+        if fused is not None:
+            values = fused.apply(fused.load(atom, 1)[0], own)
+        for half in range(2):
+            inside = (mine + half * HALF_ROWS < end) & (column + atom * ACC_ATOM_N < width)
+            pair = list(values[2 * half : 2 * half + 2])
+            value = pair if array.dtype.bits == 32 else pack(pair, array.dtype)
+            ptx.store(ptx.addr(places[half], atom * ACC_ATOM_N * size), value, pred=inside)

@@ -1,0 +1,159 @@
+"""What a thread holds of a result after mma.sync or wgmma, and what can be done with it in registers.
+
+Both instructions spread a result over lanes in the same way, in atoms of 8 columns: a thread has `ACC_REGS` registers
+of each atom, columns 2(l % 4) and the next of row l / 4, then the same columns of the row 8 further, where l is its
+lane and warp w of a warpgroup has rows 16w to 16w + 15 (`isa.fragments`; PTX ISA 9.7.14.5.8, 9.7.15.5.1.1).
+
+    register 4g + 2h + j     row 16w + l / 4 + 8h     column 8g + 2(l % 4) + j
+
+The four lanes that share a row are a quad: a row's maximum or sum is two shuffles inside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from ...isa.dtypes import DType, b32, bf16, f16, f32
+from ...lang import ptx, reg
+from ...lang.arrays import RegisterArray
+from ...lang.predicate import Predicate
+from ...lang.values import Register
+from ..tile.roles import WARP, WARPGROUP
+from ..tile.sizes import ACC_ATOM_N
+
+ACC_REGS = 4
+"""Registers of a thread for one atom of `ACC_ATOM_N` columns."""
+HALF_ROWS = 8
+"""From a thread's first row of an atom to its second."""
+QUAD = (1, 2)
+"""Lane distances (xor) across the lanes that share a row."""
+
+Combine: TypeAlias = Callable[[Register, Register], Register]
+
+
+def thread_of_warpgroup() -> Register:
+    """Number of this thread in its warpgroup."""
+    return ptx.special.tid.x() & (WARPGROUP - 1)
+
+
+def first_row(thread: Register, row: Register | int, lane: Register | None = None) -> tuple[Register, Register]:
+    """The first rows of a warp and of a thread in the block at `row`; `thread` counts within the warpgroup."""
+    warp_row = row + ((thread >> 5) << 4)
+    lane = thread & (WARP - 1) if lane is None else lane
+    return warp_row, warp_row + (lane >> 2)
+
+
+def first_column(lane: Register, column: Register | int) -> Register:
+    """A lane's first column in the block at `column`."""
+    return column + ((lane & 3) << 1)
+
+
+def across_quad(combine: Combine, value: Register) -> Register:
+    """A value of each lane, combined over the four lanes that share a row, in all of them."""
+    for distance in QUAD:
+        value = combine(value, ptx.warp.shuffle_xor(value, distance))
+    return value
+
+
+class Fragment:
+    """The 64 x n accumulators of a warpgroup, with their coordinates in the whole result.
+
+    Args:
+        registers: a thread's n / 2 accumulators, f32.
+        row, column: where the block begins.
+    """
+
+    def __init__(self, registers: RegisterArray, row: Register | int = 0, column: Register | int = 0) -> None:
+        self.registers = registers
+        thread = thread_of_warpgroup()
+        _, first = first_row(thread, row)
+        self._column = first_column(thread, column)
+        self._rows = (first, first + HALF_ROWS)
+
+    def row_of(self, index: int) -> Register:
+        """The row of register `index`."""
+        return self._rows[index // 2 % 2]
+
+    def column_of(self, index: int) -> Register:
+        """The column of register `index`."""
+        step = index // ACC_REGS * ACC_ATOM_N + index % 2
+        return self._column + step if step else self._column
+
+    def mask(self, keep: Callable[[Register, Register], Predicate], value: float = float("-inf")) -> None:
+        """Overwrite every element for which keep(row, column) does not hold."""
+        for index, register in enumerate(self.registers):
+            register.set(ptx.select(keep(self.row_of(index), self.column_of(index)), register, value))
+
+    def row_max(self, start: Sequence[Register] | None = None) -> list[Register]:
+        """The maximum of each of the thread's two rows, and of `start` if given; the same in all lanes of the quad."""
+        return [across_quad(ptx.math.max, part) for part in self._own(ptx.math.max, start)]
+
+    def row_sum(self, *, quad: bool = True) -> list[Register]:
+        """The sum of each of the thread's two rows, in f32; without `quad` of this thread's columns only.
+
+        A running sum over many blocks adds up the threads' parts and needs `across_quad` once, at its end.
+        """
+        own = self._own(ptx.math.add, None)
+        return [across_quad(ptx.math.add, part) for part in own] if quad else own
+
+    def _own(self, combine: Combine, start: Sequence[Register] | None) -> list[Register]:
+        """This thread's columns of its two rows, combined."""
+        found = []
+        for half in range(2):
+            values = [register for index, register in enumerate(self.registers) if index // 2 % 2 == half]
+            total = values[0] if start is None else combine(start[half], values[0])
+            for value in values[1:]:
+                total = combine(total, value)
+            found.append(total)
+        return found
+
+    def scale_rows(self, factors: Sequence[Register]) -> None:
+        """Multiply the two rows by a factor each."""
+        for index, register in enumerate(self.registers):
+            register.set(register * factors[index // 2 % 2])
+
+    def as_a(self, dtype: DType) -> list[RegisterArray]:
+        """The block as the A operand of products with k = n: four registers for each 16 columns, rounded to `dtype`.
+
+        A 16-bit A fragment has the rows of the accumulators, and the columns of two atoms (PTX ISA 9.7.15.5.1.1), so
+        no lane needs another's elements. Raises TraceError for types that are not f16 or bf16.
+        """
+        if dtype not in (bf16, f16) or len(self.registers) % (2 * ACC_REGS):
+            raise self.registers.trace.error(
+                "accumulators become an A operand of 16-bit elements, 16 columns at a time",
+                expected="bf16 or f16, and a multiple of 16 columns",
+                got=f"{dtype}, {len(self.registers) * 2} columns",
+            )
+        pairs = [pack(self.registers[index : index + 2], dtype) for index in range(0, len(self.registers), 2)]
+        return [RegisterArray(pairs[index : index + ACC_REGS]) for index in range(0, len(pairs), ACC_REGS)]
+
+
+# -- conversions -------------------------------------------------------------------------------------------------------
+
+
+def pack(pair: Sequence[Register] | RegisterArray, dtype: DType) -> Register:
+    """Two f32 as one register of two 16-bit floats, in the order of memory (cvt.rn)."""
+    result = reg.scalar(b32)
+    ptx.inst(f"cvt.rn.{dtype}x2.f32", result, pair[1], pair[0])
+    return result
+
+
+def unpack(word: Register, dtype: DType) -> tuple[Register, Register]:
+    """The two 16-bit floats of a register as f32: the inverse of `pack`."""
+    if dtype is bf16:
+        return (word << 16).view(f32), (word & 0xFFFF0000).view(f32)
+    low, high = reg.scalar(f16), reg.scalar(f16)
+    ptx.inst.mov.b32([low, high], word)
+    return low.to(f32), high.to(f32)
+
+
+def load_as_f32(dtype: DType, place: Register, index: int, inside: Predicate) -> Register:
+    """Element `index` after an address in global memory, as f32; 0 where `inside` does not hold.
+
+    The register is set to 0 first: one that is only written under a guard would stay alive through the main loop.
+    """
+    value = reg.scalar(dtype, init=0.0)
+    kind = dtype.name if dtype is f32 else f"b{dtype.bits}"
+    ptx.inst(f"ld.global.{kind}", value, ptx.addr(place, index * dtype.bytes), pred=inside)
+    return value.to(f32)
