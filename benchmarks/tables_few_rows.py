@@ -110,7 +110,7 @@ def decode(result: Result) -> list[str]:
         "us",
         f"of {READ_CEILING / 1e12} TB/s",
         "the same, constant weights",
-        "beside",
+        "compared with",
         *WAYS,
     ]
     return table(head, lines)
