@@ -6,6 +6,7 @@ Swizzles come from `isa.swizzle`, fragments from `isa.fragments`; who reads and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from warploom.emulator.machine.events import Observer
@@ -14,12 +15,13 @@ from warploom.emulator.machine.machine import Machine
 from warploom.emulator.machine.memory import Region
 from warploom.emulator.machine.places import Lanes
 from warploom.isa import fragments
+from warploom.isa.descriptors import ADDRESS_MASK, Descriptor
 from warploom.isa.fragments import Fragment
 from warploom.isa.swizzle import Swizzle
 from warploom.kernels.ladder import find
 from warploom.lang import Kernel
 
-from .style import ACCENT, FAINT, GROUPS, PALE, TILES, bare, cells, figure, plain, svg
+from .style import ACCENT, FAINT, GROUPS, INK, PALE, TILES, bare, cells, figure, plain, svg
 
 LINE, CHUNK = 128, 16
 BANKS, BANK_BYTES, SECTOR = 32, 4, 32
@@ -228,6 +230,48 @@ def banks() -> str:
     return svg(drawn)
 
 
+def descriptor() -> str:
+    """The bits of a wgmma descriptor by field, and which bits of an address a swizzle changes: both found by trying."""
+    names = {
+        "start": "address / 16", "leading_offset": "leading offset / 16", "stride_offset": "stride offset / 16",
+        "base_offset": "base offset", "swizzle": "swizzle",
+    }  # fmt: skip
+    plain_one = Descriptor(0, 0, 0, Swizzle.NONE)
+    full = {"swizzle": Swizzle.B32, "base_offset": 7} | dict.fromkeys(list(names)[:3], ADDRESS_MASK & ~15)
+    drawn, axes = figure(7.6, 2.3, 2, 1, gridspec_kw={"height_ratios": [1, 1.5]})
+    owner = ["" for _ in range(64)]
+    for name, value in full.items():
+        bits = replace(plain_one, **{name: value}).encode()
+        owner = [name if bits >> bit & 1 else before for bit, before in enumerate(owner)]
+    colours = [GROUPS[list(names).index(name)] if name else FAINT for name in owner]
+    cells(axes[0], [colours[::-1]], [[str(bit) if owner[bit] else "" for bit in range(63, -1, -1)]], 4.5)
+    axes[0].set_aspect("auto")
+    bare(axes[0], "a descriptor, bits 63 to 0")
+    for name, said in names.items():
+        places = [63 - bit for bit in range(64) if owner[bit] == name]
+        axes[0].text(sum(places) / len(places) + 0.5, 1.25, said, ha="center", va="center", fontsize=6.5, color=INK,
+                     clip_on=False)  # fmt: skip
+    lines = ((name, Swizzle(name)) for name in ("128B", "64B", "32B"))
+    width, rows = 12, []
+    for name, swizzle in lines:
+        changed = {}
+        for source in range(width):
+            moved = swizzle.apply(1 << source) ^ (1 << source)
+            changed |= {bit: source for bit in range(width) if moved >> bit & 1}
+        rows.append((name, changed))
+    colours = [[TILES[0] if bit in changed else PALE[0] if bit in changed.values() else FAINT
+                for bit in range(width - 1, -1, -1)] for _, changed in rows]  # fmt: skip
+    labels = [[f"{bit} ^ {changed[bit]}" if bit in changed else str(bit) for bit in range(width - 1, -1, -1)]
+              for _, changed in rows]  # fmt: skip
+    cells(axes[1], colours, labels, 6.5)
+    axes[1].set_aspect("auto")
+    bare(axes[1], "an address under each swizzle, bits 11 to 0: dark bits change")
+    axes[1].set_yticks([row + 0.5 for row in range(len(rows))], [name for name, _ in rows], fontsize=7)
+    axes[1].tick_params(axis="y", length=0)
+    return svg(drawn)
+
+
 PICTURES = {
     "swizzles": swizzles, "owners": owners, "coalescing": coalescing, "results": results, "banks": banks,
+    "descriptor": descriptor,
 }  # fmt: skip

@@ -154,4 +154,51 @@ def tail(clusters: int = 66, size: int = 8192, tile: tuple[int, int] = (256, 192
     return svg(drawn)
 
 
-PICTURES = {"orders": orders, "quantisation": quantisation, "edges": edges, "larger": larger, "tail": tail}
+def outer(lane: int = 5) -> str:
+    """Rung 4 step by step: what a CTA loads for a k-tile, what a warp multiplies for one k, what a lane holds of it."""
+    from warploom.kernels.ladder import r04_warp_tiling as rung
+
+    side, warp = rung.Config().tile_m, rung.WARP
+    drawn, axes = figure(7.6, 2.7, 1, 3)
+    steps = (
+        (3 * side, side, side, rung.TILE_K, f"a CTA: {side} x {side} of C,\n{rung.TILE_K} of k at a time"),
+        (side, warp, warp, 1, f"a warp: {warp} x {warp} of it,\none k at a time: an outer product"),
+    )
+    for each, (whole, part, at, deep, title) in zip(axes, steps, strict=False):
+        wide, place = whole * 0.2, whole * (0.14 if deep > 1 else 0.08)
+        thick = whole * (0.06 if deep > 1 else 0.03)
+        _boxes(each, [(0, 0, whole, whole, FAINT), (at, at, part, part, TILES[0]),
+                      (-wide, 0, wide * 0.8, whole, FAINT), (-place, at, thick, part, TILES[1]),
+                      (0, -wide, whole, wide * 0.8, FAINT), (at, -place, part, thick, TILES[2])])  # fmt: skip
+        each.set_xlim(-wide, whole)
+        each.set_ylim(whole, -wide)
+        bare(each, title)
+    down, across = lane // 4 * rung.ROWS, lane % 4 * rung.VECTOR
+    gap, pieces = warp * 0.2, []
+    for slice_ in range(0, warp, rung.SLICE):
+        pieces.append((across + slice_, down, rung.VECTOR, rung.ROWS, TILES[0]))
+        pieces.append((across + slice_, -gap * 0.7, rung.VECTOR, gap * 0.4, TILES[2]))
+    _boxes(axes[2], [(0, 0, warp, warp, FAINT), (-gap * 0.7, down, gap * 0.4, rung.ROWS, TILES[1]), *pieces])
+    axes[2].set_xlim(-gap, warp)
+    axes[2].set_ylim(warp, -gap)
+    held = rung.ROWS * rung.COLUMNS
+    bare(
+        axes[2],
+        f"lane {lane}: {rung.ROWS} x {rung.COLUMNS} of that, {held} fma\nfrom {rung.ROWS + rung.COLUMNS} floats",
+    )
+    for each in axes:
+        each.set_aspect("equal")
+    return svg(drawn)
+
+
+def _boxes(axes: Any, boxes: list[tuple[float, float, float, float, str]]) -> None:
+    """Rectangles: left, top, width, height, colour."""
+    from matplotlib.patches import Rectangle
+
+    for left, top, width, height, colour in boxes:
+        axes.add_patch(Rectangle((left, top), width, height, facecolor=colour, edgecolor="white", linewidth=0.4))
+
+
+PICTURES = {
+    "orders": orders, "quantisation": quantisation, "edges": edges, "larger": larger, "tail": tail, "outer": outer,
+}  # fmt: skip
