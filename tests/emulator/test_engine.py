@@ -20,12 +20,12 @@ class Log:
 
     def __init__(self, policy: str, seed: int = 0) -> None:
         self.events: list[str] = []
-        self.steps = 0
-        self.machine = SimpleNamespace(events=Events(), progress=self._progress)
+        self.machine = SimpleNamespace(events=Events(), progress_count=0, signals=0)
         self.engine = Engine(self.machine, policy, seed)
 
-    def _progress(self) -> None:
-        self.steps += 1
+    @property
+    def steps(self) -> int:
+        return self.machine.progress_count
 
     def submit(self, name: str, unit: Unit = LOADS, after: tuple[AsyncOperation, ...] = ()) -> AsyncOperation:
         """An operation whose every step is written down."""

@@ -31,8 +31,7 @@ class Engine:
     """All operations in flight of one machine.
 
     Args:
-        machine: whose `progress` is called when something took effect, and who is told of operations that are issued,
-            read, written and done.
+        machine: whose progress is counted, and whose observers are told of operations.
         policy, seed: see the module's docstring. With "starve" the seed says what is held back (`units`).
     """
 
@@ -148,7 +147,7 @@ class Engine:
         operation.steps.pop()()
         if operation.done:
             self._remove(operation)
-        self.machine.progress()
+        self._moved(operation)
 
     def _any_ready(self) -> AsyncOperation:
         """One operation that may start, each as likely as the others; drawn blindly at first, as most may."""
@@ -183,7 +182,13 @@ class Engine:
         if operation.read is not None and not operation.read_done:
             operation.read(0, 1)
         self._mark_read(operation)
-        self.machine.progress()
+        self._moved(operation)
+
+    def _moved(self, operation: AsyncOperation) -> None:
+        """Something of an operation took effect."""
+        self.machine.progress_count += 1
+        if operation.awaited:
+            self.machine.signals += 1
 
     def _mark_read(self, operation: AsyncOperation) -> None:
         operation.read_done = True
@@ -196,7 +201,7 @@ class Engine:
         if operation.write is not None:
             operation.write(0, 1)
         self._conclude(operation)
-        self.machine.progress()
+        self._moved(operation)
 
     def _conclude(self, operation: AsyncOperation) -> None:
         """Signal and mark as done."""
@@ -216,7 +221,7 @@ class Engine:
         if operation.steps:  # begun in pieces
             while not operation.done:
                 operation.steps.pop()()
-            self.machine.progress()
+            self._moved(operation)
         else:
             self._complete(operation)
         self._remove(operation)

@@ -34,6 +34,7 @@ class AsyncOperation:
         rank: of the CTA in the cluster whose barrier it arrives on.
         pipeline: operations of one issuer with equal keys run in order.
         read_done: the sources may be overwritten; done: all is visible.
+        awaited: a thread may go on when it is read or done. What its signal sets free is told by the signal.
         number: how many were issued before it.
         mark: room for the observer that keeps the order of events.
     """
@@ -53,6 +54,7 @@ class AsyncOperation:
     rank: int = -1
     read_done: bool = False
     done: bool = False
+    awaited: bool = False
     number: int = -1
     pipeline: tuple[Hashable, ...] = ()
     mark: Any = None

@@ -132,6 +132,8 @@ class Cta:
         for number in range(warps):
             alive = FULL if (number + 1) * WARP <= self.threads else (1 << (self.threads - number * WARP)) - 1
             self.warps.append(Warp(self, number, alive, [Fragment(0, alive)]))
+        self.living = warps
+        """Warps that have not exited."""
         self._fill_launch_constants()
 
     def _fill_launch_constants(self) -> None:
@@ -156,7 +158,7 @@ class Cta:
 
     @property
     def exited(self) -> bool:
-        return all(warp.exited for warp in self.warps)
+        return not self.living
 
     @property
     def alive_threads(self) -> int:

@@ -111,11 +111,11 @@ def cluster_arrive(d: Decode) -> Step:
         phase.arrived[key] = phase.arrived.get(key, 0) | lanes
         owed.append((lanes, phase))
         if not relaxed and cluster.size > 1:
-            phase.after += [
-                operation
-                for operation in arrivals_in_flight(cluster)
-                if operation.issuer.frame.cta is frame.cta and operation.issuer.thread // WARP == frame.first_warp
-            ]
+            for operation in arrivals_in_flight(cluster):
+                by = operation.issuer
+                if by.frame.cta is frame.cta and by.thread // WARP == frame.first_warp:
+                    operation.awaited = True
+                    phase.after.append(operation)
         for hear in frame.machine.events.arrived:
             hear(phase, Event("arrive", lanes.bit_count(), Issuer.of(frame)))
         barrier.settle(cluster)

@@ -24,6 +24,8 @@ def wait_for_groups(frame: Frame, family: str, newest: int, reads_only: bool = F
     def ready() -> bool:
         while needed and (needed[-1].read_done if reads_only else needed[-1].done):
             needed.pop()
+        if needed:
+            needed[-1].awaited = True
         return not needed
 
     if ready():

@@ -48,6 +48,7 @@ def divide(machine: Machine, group: Group, frame: Frame, operation: Operation, p
             warp.alive &= ~taken
             machine.progress()
             if not warp.alive:
+                warp.cta.living -= 1
                 machine.engine.warp_exited(warp)
         else:
             _index_branch(warp, frame, operation, taken, at)
