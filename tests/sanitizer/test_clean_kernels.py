@@ -35,6 +35,7 @@ def normal(*shape: int, dtype: type = ml_dtypes.bfloat16) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(dtype)
 
 
+@pytest.mark.sample(18)
 @schedules
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_the_examples(path: Path, schedule: str, seed: int):
