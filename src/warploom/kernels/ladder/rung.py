@@ -70,5 +70,5 @@ class Rung:
 
     @property
     def description(self) -> str:
-        """The module's docstring: idea, roles, barriers, buffers, limits."""
+        """The module's docstring: idea, roles, barriers, buffers, timeline, where it was measured."""
         return (self.load().__doc__ or "").strip()
