@@ -20,7 +20,7 @@ def test_the_examples_of_a_target_are_decoded(members):
     text, _ = examples.kernel_text([example.text for example in members], members[0].target, members[0].version)
     module = asm.parse(text)
     code = Code(module, module.entries[0], HANDLERS)
-    decoded = [operation for operation in code.operations if operation.handler is not None]
+    decoded = [operation for operation in code.operations if operation.bound is not None]
     assert len(decoded) == len(members)
 
 

@@ -42,8 +42,11 @@ from .group_waits import wait_for_groups
 HANDLERS = Handlers()
 
 
-def _moves(source: Bytes, target: Bytes) -> tuple[Callable[[int, int], None], Callable[[int, int], None]]:
-    """The read and the write of a plain copy."""
+Parts = tuple[Callable[[int, int], None], Callable[[int, int], None]]
+
+
+def _moves(source: Bytes, target: Bytes, operation: str = "", dtype: dtypes.DType | None = None) -> Parts:
+    """The read and the write of a copy, or of a reduction; the source may be overwritten once it has been read."""
     held = np.empty(source.size, np.uint8)
 
     def read(part: int, parts: int) -> None:
@@ -52,7 +55,9 @@ def _moves(source: Bytes, target: Bytes) -> tuple[Callable[[int, int], None], Ca
 
     def write(part: int, parts: int) -> None:
         low, high = cut(source.size, part, parts)
-        target.part(part, parts)[...] = held[low:high]
+        into, new = target.part(part, parts), held[low:high]
+        if into.size:
+            into[...] = new if dtype is None else combine(operation, dtype, into, new).view(np.uint8)
 
     return read, write
 
@@ -103,7 +108,7 @@ def load(d: Decode) -> Step:
                         barrier=(receiver, at[1]),
                         sources=(origin,),
                         targets=(into,),
-                    )  # fmt: skip
+                    )
                 )
 
     return step
@@ -137,11 +142,9 @@ def send(d: Decode) -> Step:
             origin, into = shared_bytes(mine, start, count), shared_bytes(cta, offset, count)
             by = Issuer.of(frame, lane)
             description = f"bulk copy of {count} bytes into {shared.name(cta, offset)}"
-            read, write = _moves(origin, into)
+            read, write = _moves(origin, into, operation, dtype)
             if dtype is None:
                 _poison(into)
-            else:
-                read, write = _held_reduction(origin, into, operation, dtype)
             frame.machine.engine.submit(
                 AsyncOperation(
                     REMOTE,
@@ -154,7 +157,7 @@ def send(d: Decode) -> Step:
                     barrier=at,
                     sources=(origin,),
                     targets=(into,),
-                )  # fmt: skip
+                )
             )
 
     return step
@@ -195,38 +198,23 @@ def _store(d: Decode, operation: str, dtype: dtypes.DType | None) -> Step:
             cta, start = shared.place(frame, source.space, int(sources[lane]), lane, "the source")
             shared.check_range(frame, cta, start, count, MULTIPLE, lane, "the source")
             origin = shared_bytes(cta, start, count)
-            read, write = _moves(origin, into)
-            if dtype is not None:
-                read, write = _held_reduction(origin, into, operation, dtype)
+            read, write = _moves(origin, into, operation, dtype)
             frame.machine.counters.tma_store_bytes += count
             issued = AsyncOperation(
-                STORES, Issuer.of(frame, lane), f"bulk {'reduction' if dtype else 'store'} of {count} bytes from "
-                f"{shared.name(cta, start)} to {into.region.name}", read, write,
-                bytes=count, sources=(origin,), targets=(into,),
-            )  # fmt: skip
+                STORES,
+                Issuer.of(frame, lane),
+                f"bulk {'reduction' if dtype else 'store'} of {count} bytes from "
+                f"{shared.name(cta, start)} to {into.region.name}",
+                read,
+                write,
+                bytes=count,
+                sources=(origin,),
+                targets=(into,),
+            )
             groups_of("bulk", frame.cta, frame.first_warp + lane // WARP).add(issued, 1 << lane % WARP)
             frame.machine.engine.submit(issued)
 
     return step
-
-
-def _held_reduction(
-    origin: Bytes, into: Bytes, operation: str, dtype: dtypes.DType
-) -> tuple[Callable[[int, int], None], Callable[[int, int], None]]:
-    """Read and write of a reduction whose source may be overwritten once it has been read."""
-    held = np.empty(origin.size, np.uint8)
-
-    def read(part: int, parts: int) -> None:
-        low, high = cut(origin.size, part, parts)
-        held[low:high] = origin.part(part, parts)
-
-    def write(part: int, parts: int) -> None:
-        low, high = cut(origin.size, part, parts)
-        target = into.part(part, parts)
-        if target.size:
-            target[...] = combine(operation, dtype, target, held[low:high]).view(np.uint8)
-
-    return read, write
 
 
 @HANDLERS.add("bulk.prefetch", "bulk.prefetch_hint")
@@ -318,7 +306,7 @@ def async_store(d: Decode) -> Step:
                     bytes=size,
                     barrier=at,
                     targets=(into,),
-                )  # fmt: skip
+                )
             )
 
     return step
