@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 WIDEST = 128
 """Bytes of a row of the widest swizzle (PTX ISA 5.5.7)."""
+OTHER_BOX = -1
+"""In place of a tag, where an operand goes on in another box than its first."""
 TAG_BITS = 16
 """Tags are (number of the box << TAG_BITS) + chunk; a box has at most 256 x 16 chunks in two dimensions."""
 
@@ -45,7 +47,7 @@ class Layouts(Observer):
         self._chunks: dict[int, tuple[object, np.ndarray]] = {}
         """The chunks of each operand, by its chunk map and base."""
         self._right: dict[tuple[int, int], np.ndarray] = {}
-        """Tags of an operand, relative to its first box, that were found right, by the width of that box."""
+        """Chunks of an operand, counted in its first box, that were found right, by the width of that box."""
         self._asked = any(
             operation.bound is not None and operation.bound.match.form.converged == "warpgroup"
             for operation in context.machine.code.operations
@@ -92,10 +94,11 @@ class Layouts(Observer):
         number = first >> TAG_BITS
         width, flight = self._boxes[number - 1]
         pattern = tags - (number << TAG_BITS)
+        pattern[pattern >> TAG_BITS != 0] = OTHER_BOX
         right = self._right.get((key, width))
         if right is not None and np.array_equal(pattern, right):
             return
-        inside = self._of_first_box(pattern) & ((1 << TAG_BITS) - 1)
+        inside = self._of_first_box(pattern)
         rows, columns = inside // width, inside % width
         if inside.size == 0 or _affine(rows, columns):
             self._right[key, width] = pattern
@@ -143,7 +146,7 @@ class Layouts(Observer):
     @staticmethod
     def _of_first_box(pattern: np.ndarray) -> np.ndarray:
         """The part of an operand, whole rows and columns, that lies in the box of its first chunk."""
-        same = pattern >> TAG_BITS == 0
+        same = pattern != OTHER_BOX
         if same.all():
             return pattern
         rows, columns = same[:, 0], same[0]

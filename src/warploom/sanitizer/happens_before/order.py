@@ -181,15 +181,19 @@ class Order(Observer):
     def _proven(self, frame: Frame, wait: Waited) -> None:
         """Operations are done, or have read their sources."""
         flights = [flight for operation, _ in wait.operations for flight in flights_of(operation)]
+        if not flights:
+            return
+        weak = [flight.weak for flight in flights if flight.weak is not None]
+        reached = np.max(weak, axis=0) if weak else None
         for clock in self.context.state(frame.cta).of_frame(frame):
             bits = 0
             for flight in flights:
                 if flight.me == clock.me or flight.starts.parts == "warpgroup":
                     bits |= flight.read if wait.reads_only else flight.all
-                    if flight.weak is not None:
-                        clock.suspect(flight.weak)
             if bits:
                 clock.learn(bits)
+            if reached is not None:
+                clock.suspect(reached)
 
     # -- fences ----------------------------------------------------------------------------------------------------
 
