@@ -8,6 +8,12 @@ mutants drawn with a fixed seed, and nothing is written; else each kernel's row 
 benchmarks/results/<machine>/mutant-zoo.json as it is done, in place of an older one. Of the kernels in `zoo/hopper.py`
 a sample drawn with the same seed is judged; their rows say of how many (`of`). With `--kind` only mutants of that kind
 are judged, and added to the rows of the other kernels, which must not have the kind yet.
+
+    python benchmarks/mutant_zoo.py --sample N --verdicts FILE          # before a change to the sanitizer, and after it
+    python benchmarks/mutant_zoo.py --before FILE --after FILE [--json FILE]
+
+With `--verdicts` what became of each mutant is kept in a file. Two such files make the table `compared` of the
+evidence: how many of the same mutants were found before and after, and those that a different rule found.
 """
 
 from __future__ import annotations
@@ -128,7 +134,19 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="so many mutants instead of all")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--json", type=Path, help="write the evidence there")
+    parser.add_argument("--verdicts", type=Path, help="keep what became of each mutant there")
+    parser.add_argument("--before", type=Path, help="a file of --verdicts, to compare with the one of --after")
+    parser.add_argument("--after", type=Path)
     options = parser.parse_args()
+    machine = f"cpu-{platform.machine()}-{os.cpu_count()}-cores"
+    path = options.json or ROOT / "benchmarks" / "results" / machine / "mutant-zoo.json"
+    if options.before and options.after:
+        table = compared(*(json.loads(file.read_text()) for file in (options.before, options.after)))
+        path.write_text(json.dumps({**json.loads(path.read_text()), "compared": table}, indent=1) + "\n")
+        print(
+            {key: table[key] for key in ("mutants", "missed_before", "missed_after")}, len(table["changed"]), "changed"
+        )
+        return 0
 
     have = counts(options.kernel)
     picked = chosen(have, options.sample)
@@ -136,8 +154,6 @@ def main() -> int:
         picked = of_kind(picked, options.kind)
     wanted, done, started = sum(map(len, picked.values())), 0, time.perf_counter()
     verdicts: dict[str, list[Verdict]] = {kernel: [] for kernel in picked}
-    machine = f"cpu-{platform.machine()}-{os.cpu_count()}-cores"
-    path = options.json or ROOT / "benchmarks" / "results" / machine / "mutant-zoo.json"
     with ProcessPoolExecutor(options.jobs) as pool:
         for kernel, some, seconds in pool.map(run, in_pieces(picked)):
             verdicts[kernel] += some
@@ -149,10 +165,48 @@ def main() -> int:
             if options.sample is None and len(verdicts[kernel]) == len(picked[kernel]):
                 write(path, summary(kernel, verdicts[kernel], have[kernel]), options.kind)
 
+    if options.verdicts:
+        options.verdicts.write_text(json.dumps(verdict_file(picked, verdicts, options.sample), indent=1) + "\n")
     rows = [summary(kernel, verdicts[kernel], have[kernel]) for kernel in verdicts]
     total = totals(rows)
     print(total, f"{time.perf_counter() - started:.0f} s")
     return 1 if total["missed"] else 0
+
+
+def verdict_file(
+    picked: dict[str, list[int]], verdicts: dict[str, list[Verdict]], sample: int | None
+) -> dict[str, Any]:
+    """What became of each mutant, by kernel and number."""
+    found = {
+        f"{kernel}#{number}": {"outcome": verdict.outcome, "rule": verdict.rule, "kind": verdict.kind}
+        for kernel, numbers in picked.items()
+        for number, verdict in zip(numbers, verdicts[kernel], strict=True)
+    }
+    return {"sample": sample, "seed": SEED, "date": time.strftime("%Y-%m-%d"), "verdicts": found}
+
+
+def compared(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The table of two files of verdicts. Raises SystemExit where they do not judge the same mutants."""
+    old, new = before["verdicts"], after["verdicts"]
+    if set(old) != set(new):
+        raise SystemExit(f"the two files differ in {len(set(old) ^ set(new))} mutants: judge the same sample")
+    by_kernel: dict[str, dict[str, int]] = {}
+    for mutant in old:
+        row = by_kernel.setdefault(
+            mutant.partition("#")[0], dict.fromkeys(("mutants", "found_before", "found_after"), 0)
+        )
+        row["mutants"] += 1
+        row["found_before"] += old[mutant]["outcome"] != "missed"
+        row["found_after"] += new[mutant]["outcome"] != "missed"
+    changed = [mutant for mutant in old if old[mutant] != new[mutant]]
+    return {
+        "sample": before["sample"], "seed": before["seed"], "before": before["date"], "after": after["date"],
+        "mutants": len(old),
+        "missed_before": sum(one["outcome"] == "missed" for one in old.values()),
+        "missed_after": sum(one["outcome"] == "missed" for one in new.values()),
+        "kernels": by_kernel,
+        "changed": {mutant: {"before": old[mutant], "after": new[mutant]} for mutant in changed},
+    }  # fmt: skip
 
 
 def totals(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -178,13 +232,15 @@ def write(path: Path, row: dict[str, Any], kind: str | None = None) -> None:
     """Put a kernel's row, or what it has of one kind, into the evidence file."""
     from warploom.lab import evidence
 
-    rows = {old["kernel"]: old for old in json.loads(path.read_text())["rows"]} if path.exists() else {}
+    before = json.loads(path.read_text()) if path.exists() else {"rows": []}
+    rows = {old["kernel"]: old for old in before["rows"]}
     text = subjects()[row["kernel"]].program.text
     made = {**row, "ptx_sha256": evidence.ptx_sha256(text), "date": time.strftime("%Y-%m-%d")}
     rows[row["kernel"]] = made if kind is None else added(rows[row["kernel"]], row, kind)
     ordered = [rows[name] for name in subjects() if name in rows]
     head = evidence.header("mutant-zoo", command="python benchmarks/mutant_zoo.py")
-    evidence.write(path, {**head, "total": totals(ordered)}, ordered)
+    kept = {key: before[key] for key in ("compared",) if key in before}
+    evidence.write(path, {**head, "total": totals(ordered), **kept}, ordered)
 
 
 if __name__ == "__main__":
