@@ -66,7 +66,7 @@ def owners() -> str:
         lanes = _thread_of(fragment)
         cells(each, [[GROUPS[t // 4] for t in row] for row in lanes], [[str(t) for t in row] for row in lanes], 5.5)
         bare(each, name)
-    threads = np.array(_thread_of(fragments.wgmma_d(16)))
+    threads = np.array(_thread_of(fragments.warpgroup_d(16)))
     mark, each = 37, axes[3]
     _warps(each, threads // 32)
     rows, columns = np.nonzero(threads == mark)

@@ -79,7 +79,7 @@ def multiply(
     a_layout = a_layout or SharedLayout.for_operand(dtypes.ALL[a_type], 64, k)
     b_layout = b_layout or SharedLayout.for_operand(dtypes.ALL[b_type], n, k)
     image, (a_start, b_start) = shared_image((a_layout, a), (b_layout, b))
-    accumulator = fragments.wgmma_d(n, 16 if d_type == "f16" else 32)
+    accumulator = fragments.warpgroup_d(n, 16 if d_type == "f16" else 32)
     step = a_layout.instruction_k
     trans = (int(a_layout.major == "MN"), int(b_layout.major == "MN"))
     lines, descriptors = [FENCE], []
@@ -95,7 +95,7 @@ def multiply(
         lines.append(issue(opcode, accumulator.registers, f"{left}, {names[1]}, {adds}{rest}"))
     lines += [COMMIT, wait(0)]
     d = to_registers(bits(c), accumulator)
-    a_registers = to_registers(bits(a), fragments.wgmma_a(a.itemsize * 8)) if in_registers else None
+    a_registers = to_registers(bits(a), fragments.warpgroup_a(a.itemsize * 8)) if in_registers else None
     run_wgmma(lines, image, d, descriptors, a_registers, **options)
     return from_registers(d, accumulator).view(c.dtype)
 
@@ -189,7 +189,7 @@ def test_integers_wrap_or_saturate():
     layout = SharedLayout.for_operand(dtypes.s8, 64, 32), SharedLayout.for_operand(dtypes.s8, 8, 32)
     image, starts = shared_image((layout[0], a), (layout[1], b))
     for opcode in ("m64n8k32.s32.s8.s8.satfinite", "m64n8k32.satfinite.s32.s8.s8"):
-        d = to_registers(bits(c), fragments.wgmma_d(8))
+        d = to_registers(bits(c), fragments.warpgroup_d(8))
         descriptors = [part.descriptor(start).encode() for part, start in zip(layout, starts, strict=True)]
         run_wgmma([FENCE, issue(opcode, 4, "%p3, %p4, 1"), COMMIT, wait(0)], image, d, descriptors)
         assert np.all(d.view(np.int32) == 2**31 - 1)
@@ -203,7 +203,7 @@ def test_single_bits_are_counted():
     d = np.zeros((4, 128), np.uint32)
     descriptors = [part.descriptor(start).encode() for part, start in zip(layout, starts, strict=True)]
     run_wgmma([FENCE, issue("m64n8k256.s32.b1.b1.and.popc", 4, "%p3, %p4, 1"), COMMIT, wait(0)], image, d, descriptors)
-    assert np.array_equal(from_registers(d, fragments.wgmma_d(8)), np.bitwise_count(a[:, None] & b[None]).sum(-1))
+    assert np.array_equal(from_registers(d, fragments.warpgroup_d(8)), np.bitwise_count(a[:, None] & b[None]).sum(-1))
 
 
 # -- asynchrony ----------------------------------------------------------------------------------------------------
@@ -237,23 +237,23 @@ SCHEDULES = ["eager", "lazy", "random", "starve"]
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_chain_takes_the_earlier_result_without_a_wait(schedule):
     a, b, c, image, descriptors = tile()
-    d = to_registers(bits(c), fragments.wgmma_d(16))
+    d = to_registers(bits(c), fragments.warpgroup_d(16))
     report = run_wgmma([FENCE, *chain(4), COMMIT, wait(0)], image, d, descriptors, schedule=schedule)
-    assert np.array_equal(from_registers(d, fragments.wgmma_d(16)).view(np.float32), product(a, b, c))
+    assert np.array_equal(from_registers(d, fragments.warpgroup_d(16)).view(np.float32), product(a, b, c))
     assert report.counters.wgmma == 4
     assert report.counters.tensor_flops == 4 * 2 * 64 * 16 * 16
 
 
 def test_without_a_wait_the_registers_hold_poison():
     *_, c, image, descriptors = tile()
-    d = to_registers(bits(c), fragments.wgmma_d(16))
+    d = to_registers(bits(c), fragments.warpgroup_d(16))
     run_wgmma([FENCE, *chain(4), COMMIT], image, d, descriptors)
     assert np.all(d == 0xFFFFFFFF)
 
 
 def test_without_a_commit_the_wait_waits_for_nothing():
     *_, c, image, descriptors = tile()
-    d = to_registers(bits(c), fragments.wgmma_d(16))
+    d = to_registers(bits(c), fragments.warpgroup_d(16))
     run_wgmma([FENCE, *chain(4), wait(0)], image, d, descriptors)
     assert np.all(d == 0xFFFFFFFF)
 
@@ -266,22 +266,22 @@ def second_accumulator(n=16):
 
 def test_a_wait_for_all_but_one_group_leaves_the_newest_in_flight():
     a, b, c, image, descriptors = tile()
-    first = to_registers(bits(c), fragments.wgmma_d(16))
+    first = to_registers(bits(c), fragments.warpgroup_d(16))
     d = np.concatenate([first, first])
     run_wgmma([FENCE, *chain(4), COMMIT, second_accumulator(), COMMIT, wait(1)], image, d, descriptors)
-    assert np.array_equal(from_registers(d[:8], fragments.wgmma_d(16)).view(np.float32), product(a, b, c))
+    assert np.array_equal(from_registers(d[:8], fragments.warpgroup_d(16)).view(np.float32), product(a, b, c))
     assert np.all(d[8:] == 0xFFFFFFFF)
 
 
 def test_shared_operands_are_read_when_the_operation_executes():
     a, b, c, image, descriptors = tile(k=16)
-    d = to_registers(bits(c), fragments.wgmma_d(16))
+    d = to_registers(bits(c), fragments.warpgroup_d(16))
     overwrite = "st.shared.v4.b32 [%at], {0, 0, 0, 0};"  # 2 KiB from the start of the tile: all of A
     run_wgmma([FENCE, *chain(1), COMMIT, overwrite, "bar.sync 0;", wait(0)], image, d, descriptors, schedule="lazy")
-    assert np.array_equal(from_registers(d, fragments.wgmma_d(16)).view(np.float32), c)
-    d = to_registers(bits(c), fragments.wgmma_d(16))
+    assert np.array_equal(from_registers(d, fragments.warpgroup_d(16)).view(np.float32), c)
+    d = to_registers(bits(c), fragments.warpgroup_d(16))
     run_wgmma([FENCE, *chain(1), COMMIT, overwrite, "bar.sync 0;", wait(0)], image, d, descriptors, schedule="eager")
-    assert np.array_equal(from_registers(d, fragments.wgmma_d(16)).view(np.float32), product(a, b, c))
+    assert np.array_equal(from_registers(d, fragments.warpgroup_d(16)).view(np.float32), product(a, b, c))
 
 
 def test_hardware_numerics_chain_as_recorded():
@@ -298,18 +298,18 @@ def test_hardware_numerics_chain_as_recorded():
 
 def test_a_guard_may_pick_a_warpgroup():
     a, b, c, image, descriptors = tile(k=16)
-    first = to_registers(bits(c), fragments.wgmma_d(16))
+    first = to_registers(bits(c), fragments.warpgroup_d(16))
     d = np.concatenate([first, first], axis=1)  # both warpgroups hold C
     lines = ["setp.ge.u32 %adds, %tid_x, 128;", FENCE, "@%adds " + chain(1)[0], COMMIT, wait(0)]
     run_wgmma(lines, image, d, descriptors, threads=256)
     expected = np.concatenate([c, product(a, b, c)])
-    found = np.concatenate([from_registers(d[:, part : part + 128], fragments.wgmma_d(16)) for part in (0, 128)])
+    found = np.concatenate([from_registers(d[:, part : part + 128], fragments.warpgroup_d(16)) for part in (0, 128)])
     assert np.array_equal(found.view(np.float32), expected)
 
 
 def test_a_cta_that_exits_in_flight_does_not_write_the_registers_of_the_next():
     a, b, c, image, descriptors = tile()
-    first = to_registers(bits(c), fragments.wgmma_d(16))
+    first = to_registers(bits(c), fragments.warpgroup_d(16))
     d = np.concatenate([first, first])
     lines = [
         "mov.u32 %v0, %ctaid.x;",
@@ -321,20 +321,20 @@ def test_a_cta_that_exits_in_flight_does_not_write_the_registers_of_the_next():
     ]
     run_wgmma(lines, image, d, descriptors, grid=2, model=Model(sms=1, max_ctas_per_sm=1), schedule="starve", seed=0)
     assert np.array_equal(d[:8], first)
-    found = from_registers(d[8:], fragments.wgmma_d(16)).view(np.float32)
+    found = from_registers(d[8:], fragments.warpgroup_d(16)).view(np.float32)
     assert np.array_equal(found, product(a[:, :16], b[:, :16]))
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_two_warpgroups_and_two_accumulators_in_any_order(seed):
     a, b, c, image, descriptors = tile()
-    first = to_registers(bits(c), fragments.wgmma_d(16))
+    first = to_registers(bits(c), fragments.warpgroup_d(16))
     d = np.concatenate([np.concatenate([first, first], axis=1)] * 2)
     lines = [FENCE, *chain(2), second_accumulator(), COMMIT, *chain(4)[2:], COMMIT, wait(1), wait(0)]
     run_wgmma(lines, image, d, descriptors, threads=256, schedule="random", seed=seed)
     for part in (0, 128):
         columns = slice(part, part + 128)
-        found = [from_registers(d[rows, columns], fragments.wgmma_d(16)) for rows in (slice(8), slice(8, 16))]
+        found = [from_registers(d[rows, columns], fragments.warpgroup_d(16)) for rows in (slice(8), slice(8, 16))]
         assert np.array_equal(found[0].view(np.float32), product(a, b, c))
         assert np.array_equal(found[1].view(np.float32), product(a[:, :16], b[:, :16]))
 
@@ -355,7 +355,7 @@ def test_two_warpgroups_and_two_accumulators_in_any_order(seed):
 def test_a_bad_descriptor_is_refused(change, sentence, operand):
     *_, c, image, descriptors = tile(k=16)
     descriptors[operand] |= change
-    d = to_registers(bits(c), fragments.wgmma_d(16))
+    d = to_registers(bits(c), fragments.warpgroup_d(16))
     with pytest.raises(InvalidOperandError, match=sentence) as caught:
         run_wgmma([FENCE, *chain(1), COMMIT, wait(0)], image, d, descriptors)
     assert "wgmma.mma_async" in str(caught.value)
@@ -363,7 +363,7 @@ def test_a_bad_descriptor_is_refused(change, sentence, operand):
 
 def test_a_descriptor_that_differs_between_threads_is_refused():
     *_, c, image, descriptors = tile(k=16)
-    d = to_registers(bits(c), fragments.wgmma_d(16))
+    d = to_registers(bits(c), fragments.warpgroup_d(16))
     lines = ["cvt.u64.u32 %address, %tid_x;", "add.u64 %p3, %p3, %address;", FENCE, *chain(1), COMMIT, wait(0)]
     with pytest.raises(InvalidOperandError, match="differs between the threads"):
         run_wgmma(lines, image, d, descriptors)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from warploom.errors import ArgumentError, InvalidOperandError
 from warploom.isa import descriptors, dtypes
 from warploom.isa.descriptors import Descriptor
-from warploom.isa.swizzle import WGMMA_SWIZZLES, Swizzle
+from warploom.isa.swizzle import OPERAND_SWIZZLES, Swizzle
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 
@@ -26,7 +26,7 @@ def test_the_addresses_are_those_the_hardware_read(major, suffix):
 FIELD = st.integers(0, 0x3FFF)
 
 
-@given(FIELD, FIELD, FIELD, st.sampled_from(WGMMA_SWIZZLES), st.integers(0, 7))
+@given(FIELD, FIELD, FIELD, st.sampled_from(OPERAND_SWIZZLES), st.integers(0, 7))
 def test_encoding_and_decoding_are_inverse(start, leading, stride, swizzle, base_offset):
     descriptor = Descriptor(start * 16, leading * 16, stride * 16, swizzle, base_offset)
     assert descriptors.decode(descriptor.encode()) == descriptor

@@ -94,7 +94,7 @@ def test_the_accumulator_of_wgmma_lies_as_cutlass_says(n, bits):
         [(16 * (t // 32) + t % 32 // 4 + 8 * (i // 2 % 2), 8 * (i // 4) + 2 * (t % 4) + i % 2) for i in range(n // 2)]
         for t in range(128)
     ]
-    assert as_pairs(fragments.wgmma_d(n, bits)) == expected
+    assert as_pairs(fragments.warpgroup_d(n, bits)) == expected
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_a_of_wgmma_in_registers_lies_as_cutlass_says(bits, row_half, k):
     expected = [
         [(16 * (t // 32) + t % 32 // 4 + 8 * row_half(i), k(t % 4, i)) for i in range(count)] for t in range(128)
     ]
-    assert as_pairs(fragments.wgmma_a(bits)) == expected
+    assert as_pairs(fragments.warpgroup_a(bits)) == expected
 
 
 ALL = [
     *(fragments.mma_a(*key) for key in ISA_A),
     *(fragments.mma_b(*key) for key in ISA_B),
-    *(fragments.wgmma_d(n) for n in (8, 24, 256)),
-    *(fragments.wgmma_a(bits) for bits in (1, 8, 16, 32)),
+    *(fragments.warpgroup_d(n) for n in (8, 24, 256)),
+    *(fragments.warpgroup_a(bits) for bits in (1, 8, 16, 32)),
     *(fragments.volta_a(layout) for layout in ("row", "col")),
     fragments.volta_c(16), fragments.volta_c(32),
     fragments.matrix_b16(), fragments.matrix_b16(True),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from warploom.isa.swizzle import WGMMA_SWIZZLES, Swizzle
+from warploom.isa.swizzle import OPERAND_SWIZZLES, Swizzle
 
 # Which 16-byte chunk lies at each place of eight 128-byte lines, as the tables of PTX ISA 5.5.7 print it.
 TABLES = {
@@ -52,7 +52,7 @@ def test_a_scalar_and_an_array_go_the_same_way():
     assert Swizzle.B128.apply(0x3F0) == int(Swizzle.B128.apply(np.array([0x3F0]))[0])
 
 
-@pytest.mark.parametrize("swizzle", [mode for mode in WGMMA_SWIZZLES if mode is not Swizzle.NONE])
+@pytest.mark.parametrize("swizzle", [mode for mode in OPERAND_SWIZZLES if mode is not Swizzle.NONE])
 def test_the_base_offset_makes_a_shifted_pattern_equal_to_an_aligned_one(swizzle):
     address = np.arange(0, 1024, 16)
     for start in range(0, 1024, 128):
@@ -61,6 +61,6 @@ def test_the_base_offset_makes_a_shifted_pattern_equal_to_an_aligned_one(swizzle
 
 
 def test_the_codes_of_descriptor_and_driver_are_different_numbers():
-    assert [(mode.wgmma_code, mode.driver_code) for mode in WGMMA_SWIZZLES] == [(1, 3), (2, 2), (3, 1), (0, 0)]
-    assert all(Swizzle.of_wgmma_code(mode.wgmma_code) is mode for mode in WGMMA_SWIZZLES)
+    assert [(mode.descriptor_code, mode.driver_code) for mode in OPERAND_SWIZZLES] == [(1, 3), (2, 2), (3, 1), (0, 0)]
+    assert all(Swizzle.of_descriptor_code(mode.descriptor_code) is mode for mode in OPERAND_SWIZZLES)
     assert all(Swizzle.of_driver_code(mode.driver_code) is mode for mode in Swizzle)

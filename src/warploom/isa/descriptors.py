@@ -53,8 +53,8 @@ class Descriptor:
                     expected="a multiple of 16 bytes below 2^18",
                     got=value,
                 )
-        if self.swizzle.wgmma_code is None:
-            raise ArgumentError(f"wgmma has no swizzle {self.swizzle.value}", expected="NONE, 32B, 64B or 128B")
+        if self.swizzle.descriptor_code is None:
+            raise ArgumentError(f"descriptors have no swizzle {self.swizzle.value}", expected="NONE, 32B, 64B or 128B")
         if not 0 <= self.base_offset <= 7:
             raise ArgumentError("a descriptor's base offset has 3 bits", expected="0 to 7", got=self.base_offset)
         return (
@@ -62,7 +62,7 @@ class Descriptor:
             | self.leading_offset >> 4 << 16
             | self.stride_offset >> 4 << 32
             | self.base_offset << 49
-            | self.swizzle.wgmma_code << 62
+            | self.swizzle.descriptor_code << 62
         )
 
     def at(self, start: int) -> Descriptor:
@@ -84,7 +84,7 @@ def decode(bits: int) -> Descriptor:
         start=(bits & _FIELD_MASK) << 4,
         leading_offset=(bits >> 16 & _FIELD_MASK) << 4,
         stride_offset=(bits >> 32 & _FIELD_MASK) << 4,
-        swizzle=Swizzle.of_wgmma_code(bits >> 62 & 3),
+        swizzle=Swizzle.of_descriptor_code(bits >> 62 & 3),
         base_offset=bits >> 49 & 7,
     )
 

@@ -163,7 +163,7 @@ def matrix_b16(transposed: bool = False) -> Fragment:
 
 
 @cache
-def wgmma_d(n: int, bits: int = 32) -> Fragment:
+def warpgroup_d(n: int, bits: int = 32) -> Fragment:
     """The accumulator of wgmma, 64 x n, of 32 or 16 bits, over the 128 threads of a warpgroup."""
     warp, group, place = _lanes(4 * WARP)
     element = np.arange(n // 2)[None, :]
@@ -172,7 +172,7 @@ def wgmma_d(n: int, bits: int = 32) -> Fragment:
 
 
 @cache
-def wgmma_a(bits: int) -> Fragment:
+def warpgroup_a(bits: int) -> Fragment:
     """A of wgmma in registers, 64 x (256 / bits): each warp holds 16 rows as mma.sync's A."""
     warp_part = mma_a(16, 256 // bits, bits)
     rows = np.concatenate([warp_part.rows + 16 * warp for warp in range(4)])

@@ -19,7 +19,7 @@ import numpy as np
 from ..errors import ArgumentError
 from .descriptors import Descriptor
 from .dtypes import DType
-from .swizzle import WGMMA_SWIZZLES, Swizzle
+from .swizzle import OPERAND_SWIZZLES, Swizzle
 
 BOX_LIMIT = 256
 """Most elements of a TMA box in one dimension."""
@@ -75,7 +75,7 @@ class SharedLayout:
             raise ArgumentError("a tile needs at least one element in each dimension", got=f"{rows} x {k}")
         if major == "MN" and dtype.bits != 16:
             raise ArgumentError(
-                f"wgmma reads {dtype} operands K-major only",
+                f"the tensor cores read {dtype} operands K-major only",
                 expected="16-bit elements for an MN-major tile",
                 got=f"{dtype.bits}-bit elements",
                 hint="store the array with k contiguous, or convert it to bf16",
@@ -83,7 +83,7 @@ class SharedLayout:
         inner, outer = (k, rows) if major == "K" else (rows, k)
         contiguous = inner * dtype.bytes
         if swizzle is None:
-            fitting = [mode for mode in WGMMA_SWIZZLES if contiguous % mode.span == 0]
+            fitting = [mode for mode in OPERAND_SWIZZLES if contiguous % mode.span == 0]
             if not fitting or (fitting[0] is Swizzle.NONE and contiguous != 16):
                 raise ArgumentError(
                     f"no swizzle divides the {contiguous} contiguous bytes of a {major}-major {rows} x {k} tile",
@@ -92,8 +92,8 @@ class SharedLayout:
                 )
             swizzle = fitting[0]
         swizzle = Swizzle(swizzle)
-        if swizzle.wgmma_code is None:
-            raise ArgumentError(f"wgmma has no swizzle {swizzle.value}", expected="NONE, 32B, 64B or 128B")
+        if swizzle.descriptor_code is None:
+            raise ArgumentError(f"descriptors have no swizzle {swizzle.value}", expected="NONE, 32B, 64B or 128B")
         if contiguous % swizzle.span:
             raise ArgumentError(
                 f"swizzle {swizzle.value} needs a contiguous extent of a multiple of {swizzle.span} bytes",

@@ -19,7 +19,7 @@ class _Facts(NamedTuple):
     span: int
     mask: int
     chunk_shift: int
-    wgmma: int | None
+    descriptor: int | None
     tcgen05: int | None
     driver: int
 
@@ -56,9 +56,9 @@ class Swizzle(Enum):
         return 128 * (_FACTS[self].mask + 1)
 
     @property
-    def wgmma_code(self) -> int | None:
+    def descriptor_code(self) -> int | None:
         """Bits 62-63 of a wgmma descriptor; None where wgmma has no such mode."""
-        return _FACTS[self].wgmma
+        return _FACTS[self].descriptor
 
     @property
     def tcgen05_code(self) -> int | None:
@@ -98,9 +98,9 @@ class Swizzle(Enum):
         return (pattern_start >> 7) & self.mask
 
     @classmethod
-    def of_wgmma_code(cls, code: int) -> Swizzle:
+    def of_descriptor_code(cls, code: int) -> Swizzle:
         """The mode of bits 62-63 of a wgmma descriptor."""
-        return _OF_WGMMA_CODE[code]
+        return _OF_DESCRIPTOR_CODE[code]
 
     @classmethod
     def of_driver_code(cls, code: int) -> Swizzle:
@@ -117,7 +117,7 @@ _FACTS = {
     Swizzle.B128_ATOM_32B_FLIP_8B: _Facts(128, 3, 5, None, None, 5),
     Swizzle.B128_ATOM_64B: _Facts(128, 1, 6, None, None, 6),
 }
-_OF_WGMMA_CODE = {facts.wgmma: swizzle for swizzle, facts in _FACTS.items() if facts.wgmma is not None}
+_OF_DESCRIPTOR_CODE = {facts.descriptor: swizzle for swizzle, facts in _FACTS.items() if facts.descriptor is not None}
 
-WGMMA_SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
+OPERAND_SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
 """The modes wgmma reads, widest first."""

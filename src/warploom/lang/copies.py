@@ -14,7 +14,7 @@ from ..isa import dtypes
 from .emit import Operand, issue
 from .pointers import TensorMap, tensor_address
 from .predicate import Predicate
-from .smem import SharedAddress, TileSlice, WgmmaTile
+from .smem import OperandTile, SharedAddress, TileSlice
 from .trace import Trace
 from .values import Register, new
 
@@ -30,7 +30,7 @@ def _mask(trace: Trace, mask: int | Register) -> Register:
 
 
 def _shared(trace: Trace, address: Any, what: str) -> Any:
-    if isinstance(address, WgmmaTile):
+    if isinstance(address, OperandTile):
         raise trace.error(
             f"{what} is one stage of a tile", got=f"the whole tile {address.buffer.name}", hint="index it: tile[0]"
         )

@@ -45,7 +45,7 @@ class TileSlice(SharedAddress):
     """
 
     def __init__(
-        self, tile: WgmmaTile, origin: _Origin, row: int = 0, rows: int | None = None,
+        self, tile: OperandTile, origin: _Origin, row: int = 0, rows: int | None = None,
         k_start: int = 0, k_size: int | None = None,
     ) -> None:  # fmt: skip
         layout = tile.layout
@@ -118,7 +118,7 @@ class TileSlice(SharedAddress):
         return result
 
 
-class WgmmaTile:
+class OperandTile:
     """A ring of tiles of one wgmma operand; `tile[stage]` is one of them, `stage` an int or a register.
 
     Passed whole to `ptx.wgmma.mma_async` it means stage 0.
@@ -169,7 +169,7 @@ class WgmmaTile:
 
 def wgmma_tile(
     dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None, name: str = ""
-) -> WgmmaTile:
+) -> OperandTile:
     """`stages` tiles of a wgmma operand, each as the TMA box of `Tile.wgmma_a/_b` fills it.
 
     Args:
@@ -191,7 +191,7 @@ def wgmma_tile(
     span = layout.swizzle.span
     buffer.row_bytes, buffer.rows = span, layout.rows if layout.major == "K" else 0
     buffer.swizzle = span if layout.swizzle.mask else 0
-    return WgmmaTile(trace, buffer, layout, stages)
+    return OperandTile(trace, buffer, layout, stages)
 
 
 def operand_layout(dtype: DType, shape: tuple[int, int], major: str, swizzle: Any = None) -> SharedLayout:

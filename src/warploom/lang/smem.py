@@ -3,10 +3,10 @@
 `shared` lays out plain memory and barriers, `operand_tile` the tiles that TMA fills and wgmma reads.
 """
 
-from .operand_tile import TileSlice, WgmmaTile, operand_layout, wgmma_tile
+from .operand_tile import OperandTile, TileSlice, operand_layout, wgmma_tile
 from .shared import SYMBOL, BarrierAddress, BarrierArray, SharedAddress, SharedArray, array, mbarrier
 
 __all__ = [
-    "SYMBOL", "BarrierAddress", "BarrierArray", "SharedAddress", "SharedArray", "TileSlice", "WgmmaTile", "array",
+    "SYMBOL", "BarrierAddress", "BarrierArray", "SharedAddress", "SharedArray", "TileSlice", "OperandTile", "array",
     "mbarrier", "operand_layout", "wgmma_tile",
 ]  # fmt: skip

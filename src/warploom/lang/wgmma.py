@@ -14,7 +14,7 @@ from ..isa.instructions.wgmma import FLOAT_N
 from .arrays import RegisterArray
 from .emit import issue
 from .predicate import Predicate, constant_predicate
-from .smem import TileSlice, WgmmaTile
+from .smem import OperandTile, TileSlice
 from .trace import Trace
 from .values import Register
 
@@ -120,7 +120,7 @@ def _descriptor(
         if tile.dtype.bits != 64 or tile.dtype.is_float:
             raise trace.error(f"{name} is a matrix descriptor of 64 bits", got=repr(tile))
         return tile, int(transpose or 0)
-    if isinstance(tile, WgmmaTile):
+    if isinstance(tile, OperandTile):
         tile = tile[0]
     if not isinstance(tile, TileSlice):
         raise trace.error(

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from ...isa.dtypes import u32
 from ...lang import ptx, reg, smem
-from ...lang.smem import WgmmaTile
+from ...lang.smem import OperandTile
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .arguments import BOX_ROWS, BOX_SWIZZLE, box_columns
@@ -34,7 +34,7 @@ class OperandLoad:
     """
 
     def __init__(
-        self, arrays: Sequence[ArrayHandle], boxes: WgmmaTile, stages: int,
+        self, arrays: Sequence[ArrayHandle], boxes: OperandTile, stages: int,
         first_row: Callable[[ArrayHandle, Register], Register],
     ) -> None:  # fmt: skip
         self.arrays, self.stages, self.first_row = arrays, stages, first_row

@@ -10,7 +10,7 @@ from ...isa.dtypes import b32, f32, u32
 from ...isa.swizzle import CHUNK_BYTES
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
-from ...lang.operand_tile import TileSlice, WgmmaTile
+from ...lang.operand_tile import OperandTile, TileSlice
 from ...lang.trace import Trace
 from ...lang.values import Register
 from ..pipeline.swizzling import swizzled
@@ -36,7 +36,9 @@ class WarpMma:
         steps: steps of 16 in one tile.
     """
 
-    def __init__(self, a: WgmmaTile, b: WgmmaTile, row: Register, column: Register, rows: int, columns: int) -> None:
+    def __init__(
+        self, a: OperandTile, b: OperandTile, row: Register, column: Register, rows: int, columns: int
+    ) -> None:
         self.dtype, self.swizzle = a.dtype, a.layout.swizzle
         self.span = self.swizzle.span
         self.steps = a.layout.k // BLOCK_K

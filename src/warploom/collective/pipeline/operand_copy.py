@@ -11,7 +11,7 @@ from ...isa.dtypes import b32, u64
 from ...isa.swizzle import CHUNK_BYTES
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
-from ...lang.operand_tile import TileSlice, WgmmaTile
+from ...lang.operand_tile import OperandTile, TileSlice
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .swizzling import swizzled
@@ -31,7 +31,7 @@ class OperandCopy:
     Elements outside of the array become zeros.
     """
 
-    def __init__(self, array: ArrayHandle, tile: WgmmaTile, first_row: Register, threads: int) -> None:
+    def __init__(self, array: ArrayHandle, tile: OperandTile, first_row: Register, threads: int) -> None:
         layout = tile.layout
         self.tile, self.array, self.span = tile, array, layout.swizzle.span
         chunks = self.span // CHUNK_BYTES

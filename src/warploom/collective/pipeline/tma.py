@@ -23,7 +23,7 @@ from typing import Protocol
 from ...isa.dtypes import u32
 from ...lang import ptx, reg, smem
 from ...lang.predicate import Predicate
-from ...lang.smem import BarrierAddress, TileSlice, WgmmaTile
+from ...lang.smem import BarrierAddress, OperandTile, TileSlice
 from ...lang.values import Register
 from ..tile import cluster
 from ..tile.roles import WARPGROUP
@@ -77,7 +77,7 @@ class TmaPipeline:
 
     def __init__(
         self, *, stages: int, consumers: int, ctas: int = 1, producers: int = 1, every_thread: bool = False,
-        name: str = "", **tiles: WgmmaTile,
+        name: str = "", **tiles: OperandTile,
     ) -> None:  # fmt: skip
         for tile_name, tile in tiles.items():
             if tile.stages != stages:

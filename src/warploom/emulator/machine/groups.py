@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from ...isa.instructions.table import GROUP_FAMILIES
 from .async_operation import AsyncOperation
 from .machine import FULL, Cta
 from .slots import Slot
@@ -121,9 +122,9 @@ class GroupBooks:
         return tuple(groups.digest() for groups in self.warps)
 
 
-FAMILIES = {family: Slot(f"groups of {family}", GroupBooks) for family in ("cp_async", "bulk", "wgmma")}
+FAMILIES = {family: Slot(f"groups of {family}", GroupBooks) for family in GROUP_FAMILIES}
 
 
 def groups_of(family: str, cta: Cta, warp: int) -> Groups:
-    """The groups of a warp: "cp_async", "bulk" or "wgmma"."""
+    """The groups of a warp; `family` as in the rows of the instruction table."""
     return FAMILIES[family].of(cta).warps[warp]

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
 from ...isa.descriptors import decode as decode_descriptor
-from ...isa.fragments import Fragment, wgmma_a, wgmma_d
+from ...isa.fragments import Fragment, warpgroup_a, warpgroup_d
 from ...isa.instructions.mma import shape_of
 from ..engines.matrix_operands import OperandPlace, SharedOperand
 from ..machine.async_operation import AsyncOperation
@@ -303,9 +303,9 @@ def mma_async(d: Decode) -> Step:
         k=k,
         d=registers,
         owner=owner_of(registers),
-        fragment=wgmma_d(n, BITS[accumulator]),
+        fragment=warpgroup_d(n, BITS[accumulator]),
         a_registers=d.registers("a", dtypes.b32) if in_registers else None,
-        a_fragment=wgmma_a(bits),
+        a_fragment=warpgroup_a(bits),
         a_slot=-1 if in_registers else d.source("a", dtypes.b64),
         a=SharedOperand(bits, 64, k, "MN" if _immediate(d, "ta", (0, 1)) else "K", dtype),
         b_slot=d.source("b", dtypes.b64),

@@ -69,7 +69,7 @@ def _largest_product(code: Image) -> int:
             BESIDE_ACCUMULATORS
             + sum(len(operand.elements) for operand in operation.instruction.operands if isinstance(operand, Vector))
             for operation in code.operations
-            if operation.bound is not None and operation.bound.match.form.unit == "wgmma"
+            if operation.bound is not None and operation.bound.match.form.converged == "warpgroup"
         ),
         default=0,
     )

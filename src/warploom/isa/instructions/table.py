@@ -11,6 +11,7 @@ import itertools
 from functools import cache
 
 from .. import dtypes
+from ..effects import Commits
 from . import (
     async_copy,
     atomics,
@@ -48,6 +49,11 @@ FAMILIES = (
 
 FORMS: tuple[Form, ...] = tuple(itertools.chain.from_iterable(family.FORMS for family in FAMILIES))
 """Every row."""
+
+GROUP_FAMILIES = tuple(
+    dict.fromkeys(effect.family for form in FORMS for effect in form.effects if isinstance(effect, Commits))
+)
+"""The families whose operations are committed and waited for in groups."""
 
 _MOST_SPELLINGS = 2000
 

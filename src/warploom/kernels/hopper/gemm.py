@@ -177,7 +177,7 @@ def result(product: Product, rows: str = "M", overhang: bool = False, over: str 
     return result_tile(rows, "N", product.out, order="rows", overhang=overhang, over=over)
 
 
-def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, name: str) -> smem.WgmmaTile:
+def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, name: str) -> smem.OperandTile:
     """One operand's stages."""
     shape = (rows, tile_k) if major == "K" else (tile_k, rows)
     return smem.wgmma_tile(dtype, shape, major=major, stages=stages, name=name)
