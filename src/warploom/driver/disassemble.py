@@ -50,3 +50,23 @@ def _section(text: str, entry: str) -> str:
     if not taken:
         raise ToolchainError(f"the cubin has no code of an entry `{entry}`")
     return "\n".join(taken) + "\n"
+
+
+_INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.MULTILINE)
+_WAIT = "WARPGROUP.DEPBAR"
+
+
+def between_waits(text: str) -> tuple[dict[str, int], ...]:
+    """Which instructions stand between the waits for wgmmas of a SASS text, in its order.
+
+    Counts by the first word of the opcode ("MUFU", "HGMMA"): before the first WARPGROUP.DEPBAR, between each and the
+    next, after the last.
+    """
+    found: list[dict[str, int]] = [{}]
+    for opcode in _INSTRUCTION.findall(text):
+        if opcode.startswith(_WAIT):
+            found.append({})
+            continue
+        word = opcode.partition(".")[0]
+        found[-1][word] = found[-1].get(word, 0) + 1
+    return tuple(found)

@@ -40,6 +40,8 @@ class Resources:
         barriers: named barriers.
         constant: bytes per constant bank, as (bank, bytes).
         notes: ptxas's remarks with their numbers, "C7510: Potential Performance Loss: …".
+        between_waits: where the SASS was read too, which instructions stand between the waits for wgmmas; see
+            `disassemble.between_waits`.
     """
 
     entry: str
@@ -52,6 +54,7 @@ class Resources:
     barriers: int = 0
     constant: tuple[tuple[int, int], ...] = ()
     notes: tuple[str, ...] = ()
+    between_waits: tuple[dict[str, int], ...] = ()
 
     @property
     def spills(self) -> int:

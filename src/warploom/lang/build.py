@@ -50,6 +50,7 @@ def build(kernel: Kernel) -> Built:
     arrays = [handle for handle in handles if isinstance(handle, ArrayHandle)]
     _check_outputs(kernel, trace)
     _check_dependency(kernel, trace)
+    _check_registers(kernel, trace)
     parameters = _parameters(kernel, trace, arrays)
     module = _module(kernel, trace, parameters)
     asm.check(module)
@@ -129,6 +130,31 @@ def _check_dependency(kernel: Kernel, trace: Trace) -> None:
             where=kernel.location,
             consequence="it may read memory that the other has not written yet, and write what it still reads",
             hint="call ptx.griddepcontrol.wait() before the first access to global memory",
+        )
+
+
+def _check_registers(kernel: Kernel, trace: Trace) -> None:
+    """What the roles ask for with setmaxnreg must fit what the CTA has at launch, or setmaxnreg.inc waits for ever.
+
+    A CTA has at most its share of the register file, in steps of 8 for each thread (PTX ISA 9.7.19.5).
+    """
+    threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
+    target = isa_arch.get(kernel.arch)
+    each = kernel.registers or min(target.registers_per_thread, target.registers_per_cta // threads // 8 * 8)
+    asked = 0
+    for role in trace.protocol.roles:
+        if role.registers is None or role.warps is None:
+            return
+        first, last = role.warps[0], min(role.warps[1], threads // 32 - 1)
+        asked += (last - first + 1) * 32 * role.registers
+    if asked > each * threads:
+        wants = ", ".join(f"{role.name} {role.registers}" for role in trace.protocol.roles)
+        raise TraceError(
+            f"the roles of {kernel.name} ask for more registers than the CTA has",
+            where=kernel.location,
+            expected=f"at most {each * threads}: {each} for each of {threads} threads at launch",
+            got=f"{asked} ({wants} for each thread)",
+            consequence="setmaxnreg.inc would wait for registers that nobody gives back",
         )
 
 

@@ -9,12 +9,15 @@ from typing import Any
 
 from ..isa import dtypes
 from ..isa.dtypes import DType
+from .control import if_
 from .emit import issue
 from .predicate import Predicate
 from .trace import Trace
 from .values import Number, Register
 
 _ALL_LANES = -1
+_HARDLY_EVER = 0x7FC0_DEAD
+"""A NaN with a payload that no arithmetic makes."""
 Value = Register | Number
 
 
@@ -139,6 +142,23 @@ class Atomic:
         Gives back the old value.
         """
         return self._emit("inc", address, last, dtypes.u32, order, scope, pred)
+
+
+def pin(*registers: Register) -> None:
+    """Keep the computation of 32-bit values in front of what follows, a `wgmma.wait_group` above all.
+
+    ptxas moves arithmetic across waits, and so may leave the other units idle while it waits. It does not move what a
+    branch needs: the values are combined (xor.b32), compared with a pattern that they hardly ever make, and a warp in
+    which one does (vote.sync.any) sleeps for no time (nanosleep.u32 0). Costs an instruction for each value, and three.
+    `kernel.resources(sass=True).between_waits` shows where the arithmetic went.
+    """
+    if not registers or any(register.dtype.register_bits != 32 for register in registers):
+        raise Trace.current().error("ptx.pin takes 32-bit registers", got=repr(registers))
+    mixed = registers[0].view(dtypes.b32)
+    for register in registers[1:]:
+        mixed = mixed ^ register.view(dtypes.b32)
+    with if_(warp.any(mixed.view(dtypes.u32) == _HARDLY_EVER)):
+        issue("nanosleep.u32", 0)
 
 
 math, warp, atomic = Math(), Warp(), Atomic()

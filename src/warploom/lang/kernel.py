@@ -223,9 +223,17 @@ class Kernel:
 
         return sass(self.cubin(), self.name)
 
-    def resources(self) -> Resources:
-        """Registers, spills, shared memory, barriers and notes of the build, from ptxas."""
-        return runtime.build(self.program()).resources[self.name]
+    def resources(self, *, sass: bool = False) -> Resources:
+        """Registers, spills, shared memory, barriers and notes of the build, from ptxas.
+
+        `sass`: also which instructions stand between the waits for wgmmas (`between_waits`); needs nvdisasm.
+        """
+        found = runtime.build(self.program()).resources[self.name]
+        if not sass:
+            return found
+        from ..driver.disassemble import between_waits
+
+        return replace(found, between_waits=between_waits(self.sass()))
 
     # -- running it ----------------------------------------------------------------------------------------------
 

@@ -168,9 +168,12 @@ class Predicate(Traced):
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __lt__ = __le__ = __gt__ = __ge__ = _number
 
-    def set(self, value: Predicate) -> None:
-        """Overwrite this predicate (mov.pred)."""
-        issue("mov.pred", self, value, trace=self.trace)
+    def set(self, value: Predicate | bool) -> None:
+        """Overwrite this predicate: mov.pred, or for a Python bool setp.eq.b32 with constants."""
+        if isinstance(value, (bool, np.bool_)):
+            issue("setp.eq.b32", self, 0, int(not value), trace=self.trace)
+        else:
+            issue("mov.pred", self, value, trace=self.trace)
 
     def __repr__(self) -> str:
         return f"Predicate({self.name})"

@@ -10,7 +10,7 @@ from .control import break_, continue_, do_while, elif_, else_, if_, range, sele
 from .copies import cp, tma
 from .emit import Pair as pair
 from .emit import Sink
-from .expressions import atomic, math, warp
+from .expressions import atomic, math, pin, warp
 from .inst import Instructions
 from .matrix import ldmatrix, mma_sync, stmatrix
 from .pointers import addr, global_ptrs, load, store, tensor_address
@@ -23,6 +23,7 @@ sink = Sink()
 
 __all__ = [
     "addr", "atomic", "bar", "break_", "cluster", "continue_", "cp", "do_while", "elif_", "else_", "fence",
-    "global_ptrs", "griddepcontrol", "if_", "inst", "ldmatrix", "load", "math", "mbarrier", "mma_sync", "pair", "range",
-    "select", "setmaxnreg", "sink", "special", "stmatrix", "store", "tensor_address", "tma", "warp", "wgmma", "while_",
+    "global_ptrs", "griddepcontrol", "if_", "inst", "ldmatrix", "load", "math", "mbarrier", "mma_sync", "pair", "pin",
+    "range", "select", "setmaxnreg", "sink", "special", "stmatrix", "store", "tensor_address", "tma", "warp", "wgmma",
+    "while_",
 ]  # fmt: skip

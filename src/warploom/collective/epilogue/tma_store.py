@@ -13,7 +13,7 @@ full barrier takes the place of the wait for a free stage:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,8 @@ class TmaStore:
                 f"{array.name} cannot be stored in boxes", expected=", ".join(map(str, TYPES)), got=array.dtype
             )
         box = (box_columns(array.dtype), BOX_ROWS)
-        if (array.spec.box, array.spec.swizzle) != (box, BOX_SWIZZLE):
+        self._extents = tuple(array.spec.box or ())
+        if (tuple(extent for extent in self._extents if extent > 1), array.spec.swizzle) != (box, BOX_SWIZZLE):
             raise array.trace.error(
                 f"{array.name} is stored in boxes of {box[1]} x {box[0]}, and its tensor map has others",
                 expected=f'Tile(..., box={box}, swizzle="{BOX_SWIZZLE}")',
@@ -118,10 +119,16 @@ class TmaStore:
             for box in boxes[: self.epi_stages]:
                 self._load(box, row, column)
 
-    def store(self, acc: list[RegisterArray], me: int, row: Register, column: Register, *, ahead: bool = False) -> None:
+    def store(
+        self, acc: list[RegisterArray], me: int, row: Register, column: Register, *, ahead: bool = False,
+        at: Callable[[Register, Register], Sequence[Register | int]] | None = None,
+    ) -> None:  # fmt: skip
         """Store blocks of 64 rows at (row, column) of D; called by all threads of consumer `me`.
 
-        `ahead`: `prefetch` was called for it.
+        Args:
+            ahead: `prefetch` was called for it.
+            at: of a D of other than two dimensions: at(row, column) gives the coordinates of an element, innermost
+                first. Its box is 1 in all dimensions but those of rows and columns.
         """
         if not ahead:
             self.prefetch(acc, me, row, column)
@@ -149,8 +156,10 @@ class TmaStore:
             ptx.fence.proxy_async_shared_cta()
             ptx.bar.sync(barrier, WARPGROUP)
             with ptx.if_(leader):
-                corner = box.corner(row, column)
-                ptx.tma.store(self.array.tma_desc((box.width, BOX_ROWS)), slot, corner)
+                corner: Sequence[Register | int] = box.corner(row, column)
+                if at is not None:
+                    corner = at(corner[1], corner[0])  # type: ignore[arg-type]
+                ptx.tma.store(self.array.tma_desc((box.width, *self._extents[1:])), slot, corner)
                 ptx.cp.async_.bulk.commit_group()
                 following = box.number + self.epi_stages
                 if self.operands is not None and following < box.total:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...isa.dtypes import DType, f32
 from ...isa.instructions.wgmma import FLOAT_N
 from ...lang import ptx, reg
@@ -48,14 +50,28 @@ def wgmma_stage(acc: list[RegisterArray], a: TileSlice, b: TileSlice, *, accumul
     """
     ptx.wgmma.fence()
     for index, block in enumerate(acc):
-        wgmma_block(block, a.rows(index * WGMMA_ROWS, WGMMA_ROWS) if len(acc) > 1 else a, b, accumulate=accumulate)
+        rows = a.rows(index * WGMMA_ROWS, WGMMA_ROWS) if len(acc) > 1 else a
+        wgmma_block(block, rows, b, accumulate=accumulate)
     ptx.wgmma.commit_group()
 
 
-def wgmma_block(block: RegisterArray, a: TileSlice, b: TileSlice, *, accumulate: bool | Predicate = True) -> None:
-    """The wgmmas of one block of 64 rows and one stage, without fence and commit; else as `wgmma_stage`."""
+def wgmma_block(
+    block: RegisterArray, a: TileSlice | Sequence[RegisterArray], b: TileSlice, *, accumulate: bool | Predicate = True
+) -> None:
+    """The wgmmas of one block of 64 rows and one stage, without fence and commit; else as `wgmma_stage`.
+
+    `a` may be in registers: four for each slice of k, as `Fragment.as_a` makes them. They are not to be written before
+    the wgmmas are complete.
+    """
+    dtype_a = a.layout.dtype if isinstance(a, TileSlice) else b.layout.dtype
+    if not isinstance(a, TileSlice) and len(a) != b.k_slices:
+        raise block.trace.error(
+            "A in registers and B in shared memory have different depths",
+            expected=f"{b.k_slices} fragments, one for each {b.layout.instruction_k} of k", got=len(a),
+        )  # fmt: skip
     for step in range(b.k_slices):
         ptx.wgmma.mma_async(
-            shape=(WGMMA_ROWS, b.rows_count, b.layout.instruction_k), dtype_d=block.dtype, dtype_a=a.layout.dtype,
-            dtype_b=b.layout.dtype, d=block, a=a.k(step), b=b.k(step), scale_d=accumulate if step == 0 else True,
+            shape=(WGMMA_ROWS, b.rows_count, b.layout.instruction_k), dtype_d=block.dtype, dtype_a=dtype_a,
+            dtype_b=b.layout.dtype, d=block, a=a.k(step) if isinstance(a, TileSlice) else a[step], b=b.k(step),
+            scale_d=accumulate if step == 0 else True,
         )  # fmt: skip

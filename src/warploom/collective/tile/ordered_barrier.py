@@ -1,35 +1,50 @@
-"""Taking turns: two consumers, one multiplies while the other stores (ping-pong), by two named barriers.
+"""Ordered turns: one consumer after the other may do something, such as multiply while the others store (ping-pong).
 
     consumer 0   wait 0 | multiply | pass on -> 1 | store ......... | wait 0 | multiply
     consumer 1                       wait 1 | multiply | pass on -> 0 | store ..........
 
-Barrier n belongs to consumer n: it waits there (bar.sync), and the other arrives without waiting (bar.arrive) when it
-has issued its last product. One arrival is left over when they end, which a barrier of the CTA does not mind.
+Named barrier i belongs to consumer i: it waits there (bar.sync), and the consumer before it arrives without waiting
+(bar.arrive), so each barrier counts two warpgroups, however many consumers there are. When they end, one arrival is
+left over, which a barrier of the CTA does not mind.
 """
 
 from __future__ import annotations
 
 from ...lang import ptx
+from ...lang.trace import Trace
 from .roles import WARPGROUP
 
-PLAYERS = 2
+_NAMED_BARRIERS = 16
 
 
-class Turns:
-    """See the module's docstring. `first_barrier`: the two named barriers are this one and the next."""
+class OrderedBarrier:
+    """Turns of some consumers, in the order of their numbers.
 
-    def __init__(self, first_barrier: int) -> None:
-        self.first_barrier = first_barrier
+    Args:
+        first_barrier: the first of as many named barriers as there are consumers.
+        consumers: warpgroups that take turns, at least 2.
+
+    Raises TraceError if the CTA does not have those barriers.
+    """
+
+    def __init__(self, first_barrier: int, consumers: int = 2) -> None:
+        if consumers < 2 or not 0 < first_barrier <= _NAMED_BARRIERS - consumers:
+            raise Trace.current().error(
+                "turns need two consumers or more, and a named barrier for each",
+                expected=f"barriers 1 to {_NAMED_BARRIERS - 1}",
+                got=f"{consumers} consumers, barriers from {first_barrier} on",
+            )
+        self.first_barrier, self.consumers = first_barrier, consumers
 
     def begin(self, me: int) -> None:
-        """Once, before the loop: the first turn is consumer 0's, so consumer 1 passes it on."""
-        if me == PLAYERS - 1:
+        """Once, before the loop: the first turn is consumer 0's, so the last consumer passes it on."""
+        if me == self.consumers - 1:
             self.pass_on(me)
 
     def wait(self, me: int) -> None:
-        """Until it is consumer `me`'s turn."""
-        ptx.bar.sync(self.first_barrier + me, PLAYERS * WARPGROUP)
+        """Wait until it is consumer `me`'s turn."""
+        ptx.bar.sync(self.first_barrier + me, 2 * WARPGROUP)
 
     def pass_on(self, me: int) -> None:
-        """The turn is the other's."""
-        ptx.bar.arrive(self.first_barrier + (me + 1) % PLAYERS, PLAYERS * WARPGROUP)
+        """The turn is the next consumer's."""
+        ptx.bar.arrive(self.first_barrier + (me + 1) % self.consumers, 2 * WARPGROUP)

@@ -40,7 +40,7 @@ from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import State, TmaPipeline
 from ...collective.reduce.pair_exchange import TailExchange
 from ...collective.tile import cluster
-from ...collective.tile.ordered_barrier import Turns
+from ...collective.tile.ordered_barrier import OrderedBarrier
 from ...collective.tile.raster import grouped
 from ...collective.tile.roles import each_consumer, each_producer, warpgroup_index
 from ...collective.tile.scheduler import Persistent, Place
@@ -279,7 +279,7 @@ def cooperative(cta: Cta, me: int) -> None:
 def ping_pong(cta: Cta, me: int) -> None:
     """Every other tile, whole; this consumer steps over the other's k-tiles."""
     ring, out, consumers = cta.ring, cta.out, cta.config.consumers
-    turns = Turns(1 + consumers)
+    turns = OrderedBarrier(1 + consumers)
     state, acc, num_k_tiles = ring.consumer_state(), cta.accumulators(), cta.num_k_tiles()
     loop = ConsumerLoop(ring, state)
     turns.begin(me)

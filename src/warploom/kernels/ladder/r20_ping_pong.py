@@ -24,7 +24,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import WGMMA_ROWS, Persistent, TmaPipeline, TmaStore, Turns, each_consumer, producer, warpgroup_index
+from ...collective import (
+    WGMMA_ROWS,
+    OrderedBarrier,
+    Persistent,
+    TmaPipeline,
+    TmaStore,
+    each_consumer,
+    producer,
+    warpgroup_index,
+)
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.tile import cluster
 from ...collective.tile.raster import grouped
@@ -61,7 +70,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
         ring = TmaPipeline(stages=stages, consumers=1, ctas=CTAS, a=a, b=b)  # one of the two reads a stage
         out = TmaStore(C, CONSUMERS, epi_stages=config.slots)
-        turns = Turns(TURN_BARRIERS)
+        turns = OrderedBarrier(TURN_BARRIERS)
         ring.initialise()
         work = Persistent(C, (tile_m, tile_n), grouped(BAND), CTAS)
         num_k_tiles, warpgroup = k_tiles(A, tile_k), warpgroup_index()
