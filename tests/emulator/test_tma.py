@@ -310,7 +310,7 @@ def test_a_box_that_ends_with_its_row_does_not_write_behind_it():
 
 
 def test_a_store_behind_the_buffer_is_out_of_bounds():
-    with pytest.raises(OutOfBoundsError, match="writes 12 bytes behind the innermost extent"):
+    with pytest.raises(OutOfBoundsError, match="writes 12 bytes past the innermost extent"):
         written("store", np.zeros(13, np.float32), (16,))
 
 

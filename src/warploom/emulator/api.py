@@ -77,7 +77,7 @@ def run(
         on_progress: called with (clusters done, clusters in all).
         max_clusters: run only the first clusters of the grid (for estimates).
         shared_parts, roles, names: the author's names for parts of shared variables, for warps, and for the buffers
-            behind parameters (by the parameter's name), for messages.
+            that parameters point to (by the parameter's name), for messages.
         watch: makers of the observers that see the run's events; what they find is in the report.
         choose: makes every choice of the machine, in place of the schedule; see `schedule.controlled`.
         dependent: the launch may overlap the end of the grid in front (PTX ISA 9.7.13.13), for the sanitizer.
@@ -189,7 +189,7 @@ def _check_launch(function: Function, grid: Dim3, block: Dim3, cluster: Dim3) ->
     if exact is not None and exact != tuple(block):
         raise ArgumentError(f"{function.name} requires .reqntid {exact}", got=f"block {block}")
     if any(size % part for size, part in zip(grid, cluster, strict=True)):
-        raise ArgumentError("the grid is no multiple of the cluster", expected=f"multiples of {cluster}", got=grid)
+        raise ArgumentError("the grid is not a multiple of the cluster", expected=f"multiples of {cluster}", got=grid)
     needed = _required(function, ("reqnctapercluster",))
     if needed is not None and tuple(needed) != tuple(cluster):
         raise ArgumentError(f"{function.name} requires clusters of {needed}", got=cluster)
@@ -260,7 +260,7 @@ def _bind(
     maps: list[object],
     names: Mapping[str, str],
 ) -> tuple[np.ndarray, ...]:
-    """Put every argument where its parameter lies. The arrays among them, in order."""
+    """Write every argument to its parameter. The arrays among them, in order."""
     if len(arguments) != len(code.parameters):
         wanted = ", ".join(parameter.node.name for parameter in code.parameters)
         raise ArgumentError(

@@ -4,7 +4,7 @@ The part of a box inside its tensor is itself a box, so a copy is one strided as
 moved as 16-byte chunks at swizzled places. PTX ISA 5.5 (tensors, swizzling), 9.7.9.27 (tensor copies).
 
 Loads read exactly the tensor. Stores and reductions write rows in whole 16-byte pieces: where the innermost extent is
-no multiple of 16 bytes, they also write what lies behind it in its last piece. Outer dimensions are exact. In no
+not a multiple of 16 bytes, they also write the rest of its last piece. Outer dimensions are exact. In no
 document; measured on an H200 (docs/measured-facts.md).
 """
 
@@ -45,7 +45,7 @@ H200 (tests/golden/conformance.npz); in no document."""
 class Box:
     """One copy's box: the map and the coordinates of its first element, innermost first.
 
-    `map_place`: region and offset of the map itself, where it lies in global memory.
+    `map_place`: region and offset of the map itself, where it is in global memory.
     """
 
     bound: BoundMap
@@ -79,7 +79,7 @@ class Box:
     def window(self, memory: GlobalMemory, by: Issuer, writes: bool) -> tuple[tuple[slice, ...], np.ndarray] | None:
         """The valid part and a strided view of it in global memory, as unsigned integers of the element's size.
 
-        `writes`: the part that a store writes. Raises OutOfBoundsError where the tensor, or what a store writes behind
+        `writes`: the part that a store writes. Raises OutOfBoundsError where the tensor, or what a store writes past
         its rows, is not in a buffer.
         """
         valid = self.valid(writes)
@@ -112,11 +112,11 @@ class Box:
         if allocation is not None and start + size - behind <= allocation.end < start + size - allocation.room:
             by.error(
                 OutOfBoundsError,
-                f"the store writes {behind} bytes behind the innermost extent, to the end of the last 16, and the "
+                f"the store writes {behind} bytes past the innermost extent, to the end of the last 16, and the "
                 f"buffer `{allocation.region.name}` ends before them",
-                expected="an innermost extent of whole 16 bytes, or memory behind it",
+                expected="an innermost extent of whole 16 bytes, or memory after it",
                 got=f"dims {self.spec.dims} of {self.spec.dtype}",
-                consequence="a GPU overwrites what lies behind the array",
+                consequence="a GPU overwrites what follows the array",
                 hint="docs/measured-facts.md has what was measured",
             )
         if allocation is None or start + size - behind > allocation.end:
@@ -130,7 +130,7 @@ class Box:
         return allocation
 
     def overhang(self) -> int:
-        """Elements of each row that a store of this box writes behind the innermost extent."""
+        """Elements of each row that a store of this box writes past the innermost extent."""
         if whole_pieces(self.spec) == self.spec.dims[0]:
             return 0
         written, inside = self.valid(writes=True), self.valid()
@@ -163,7 +163,7 @@ def whole_pieces(spec: TensorMapSpec) -> int:
 
 @lru_cache(maxsize=256)
 def _chunks(rows: int, row_bytes: int, pitch: int, swizzle: str, phase: int) -> np.ndarray:
-    """Where each 16-byte chunk of a box lies, in chunks from the start of the pattern it begins in: (rows, chunks).
+    """Where each 16-byte chunk of a box is, in chunks from the start of the pattern it begins in: (rows, chunks).
 
     `phase` is the box's start modulo the swizzle's repeat.
     """

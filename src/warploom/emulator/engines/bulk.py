@@ -93,12 +93,12 @@ def shared_bytes(cta: Cta, offset: int, size: int) -> Bytes:
 
 
 def own_barrier(frame: Frame, destination: Cta, barrier: tuple[Cta, int], lane: int) -> None:
-    """Raise InvalidOperandError unless the barrier lies in the destination's CTA and has been initialised."""
+    """Raise InvalidOperandError unless the barrier is in the destination's CTA and has been initialised."""
     cta, offset = barrier
     if cta is not destination:
         frame.error(
             InvalidOperandError,
-            f"the mbarrier lies in CTA rank {cta.rank} and the destination in rank {destination.rank}",
+            f"the mbarrier is in CTA rank {cta.rank} and the destination in rank {destination.rank}",
             lane,
             expected="both in the same CTA",
         )

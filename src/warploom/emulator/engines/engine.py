@@ -1,4 +1,4 @@
-"""What runs beside the warps: asynchronous operations, and when they take effect.
+"""Asynchronous operations in flight, and when they take effect.
 
 An `AsyncOperation` reads its sources, writes its destination and signals, in that order; the pieces of a read or a
 write may happen in any order. The `Engine` decides when, by its policy:

@@ -24,11 +24,11 @@ PATTERN = 1024
 
 @dataclass(frozen=True, eq=False)
 class ChunkMap:
-    """Where the 16-byte chunks of an operand lie.
+    """Where the 16-byte chunks of an operand are.
 
     Attributes:
         chunks: chunk numbers; (rows, chunks of a row) for K-major, (chunks of a column, k) for MN-major.
-        low, high: first byte and the byte behind the last.
+        low, high: first byte and the byte after the last.
     """
 
     chunks: np.ndarray
@@ -38,7 +38,7 @@ class ChunkMap:
 
 @lru_cache(maxsize=4096)
 def chunk_map(constant_bits: int, inside: int, dtype: DType, rows: int, k: int, major: str) -> ChunkMap:
-    """The map of a layout whose operand starts `inside` bytes behind a multiple of PATTERN, from there on."""
+    """The map of a layout whose operand starts `inside` bytes after a multiple of PATTERN, from there on."""
     descriptor = decode(constant_bits).at(inside)
     addresses = unwrapped_addresses(descriptor, dtype, rows, k, major)
     step = CHUNK // dtype.bytes
@@ -64,7 +64,7 @@ class SharedOperand:
     _maps: dict[int, ChunkMap] = field(default_factory=dict)
 
     def at(self, descriptor: int) -> ChunkMap:
-        """Where the operand lies, always the same object. Raises InvalidOperandError for reserved bits."""
+        """Where the operand is, always the same object. Raises InvalidOperandError for reserved bits."""
         found = self._maps.get(descriptor)
         if found is None:
             start = (descriptor & START_MASK) << 4
@@ -92,7 +92,7 @@ class SharedOperand:
 
 @dataclass(eq=False, slots=True)
 class OperandPlace:
-    """Where one operand of one wgmma lies: `name` is "a" or "b"."""
+    """Where one operand of one wgmma is: `name` is "a" or "b"."""
 
     name: str
     region: Region

@@ -31,9 +31,9 @@ _DTYPE_NAMES = tuple(dtypes.ALL)
 
 @dataclass(frozen=True)
 class TensorMapArgument:
-    """A tensor map as a kernel's argument: the map and the array it lies over (updated in place by stores).
+    """A tensor map as a kernel's argument: the map and the array that it describes (updated in place by stores).
 
-    overhang: nobody else uses what lies behind the array's rows, up to whole 16 bytes; stores write it.
+    overhang: nobody else uses what follows the array's rows, up to whole 16 bytes; stores write it.
     """
 
     spec: TensorMapSpec
@@ -61,7 +61,7 @@ def bind_tensor_map(argument: TensorMapArgument, base: int, maps: list[object]) 
     spec.validate()
     if base % spec.address_alignment:
         raise ArgumentError(
-            f"the tensor's address is no multiple of {spec.address_alignment} bytes", got=f"address {base:#x}"
+            f"the tensor's address is not a multiple of {spec.address_alignment} bytes", got=f"address {base:#x}"
         )
     offset = _offset_in_base(array)
     if offset % spec.address_alignment:  # the emulator could go on; a GPU refuses the same offset into a buffer
@@ -132,7 +132,7 @@ def decode(raw: bytes) -> BoundMap | None:
 def replace_field(raw: bytes, field: str, index: int, value: int) -> bytes | None:
     """The map's bytes after tensormap.replace of one field; None where they hold no map, or the value is illegal.
 
-    128 zero bytes are a map whose fields are all zero: kernels that make maps from nothing start so (Triton's).
+    128 zero bytes are a map whose fields are all zero: kernels that build maps from nothing (Triton's) start this way.
     Nothing but the single field is checked: a map may break TMA's limits while it is being rewritten.
     """
     if raw.count(0) == MAP_BYTES:

@@ -26,7 +26,7 @@ class AsyncOperation:
         description: what it is, for reports: "TMA load of box (64, 64) at (0, 128) into `tile+8192`".
         read: takes its sources; None where there is nothing to read.
         write: changes its destination; None where there is none.
-        signal: tells whoever waits, after all else.
+        signal: tells the threads that wait, after all else.
         after: operations that must be done before this one starts.
         bytes: how many it moves; flops: of a product.
         sources, targets: the places it reads and writes.

@@ -12,7 +12,7 @@ class Side:
     """One of the accesses that a finding is about.
 
     Attributes:
-        who: role, warp and CTA, or "" where it is about the instruction whoever runs it.
+        who: role, warp and CTA, or "" where it is about the instruction, whichever thread runs it.
         what: a clause: "writes boxes[0], row 3, chunk 1"; "" where the finding's summary says it.
         text: the instruction as PTX; location: its place in the user's text.
     """

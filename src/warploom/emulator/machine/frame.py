@@ -151,7 +151,7 @@ class Frame:
     def places(
         self, space: str, address: np.ndarray | int, dtype: DType | np.dtype, count: int = 1, writes: bool = True
     ) -> list[tuple[np.ndarray, Region, np.ndarray]]:
-        """Where the active lanes' elements lie: (lanes, region, index of the first element) for each region touched.
+        """Where the active lanes' elements are: (lanes, region, index of the first element) for each region touched.
 
         Bounds and alignment are checked.
         """
@@ -319,7 +319,7 @@ class Frame:
     def _outside(self, lanes: np.ndarray, address: np.ndarray, at: int, total: int, have: str) -> NoReturn:
         self.error(
             OutOfBoundsError,
-            f"an access of {total} bytes at {int(address[at]):#x} lies outside: {have}",
+            f"an access of {total} bytes at {int(address[at]):#x} is out of bounds: {have}",
             int(lanes[at]),
         )
 
@@ -335,7 +335,7 @@ class Frame:
             )
         self.error(
             OutOfBoundsError,
-            f"an access of {total} bytes at global address {where:#x} lies in no buffer: {have}",
+            f"an access of {total} bytes at global address {where:#x} is in no buffer: {have}",
             int(lanes[at]),
         )
 

@@ -56,7 +56,7 @@ class MBarrier:
     """State of one barrier.
 
     Attributes:
-        cta, offset: where it lies.
+        cta, offset: where it is.
         phase: number of completed phases (unbounded; hardware keeps its parity).
         expected: arrivals each phase needs; pending: those still missing in this one.
         tx: announced bytes less delivered ones.

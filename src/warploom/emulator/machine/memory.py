@@ -25,7 +25,7 @@ WINDOW_SIZE = 1 << 32
 RANK_SHIFT = 24
 OFFSET_MASK = (1 << RANK_SHIFT) - 1
 OVERHANG = 15
-"""Most bytes that a tensor store writes behind a row (`boxes`)."""
+"""Most bytes that a tensor store writes past the end of a row (`boxes`)."""
 _GUARD = 64 * 1024
 _ALIGN = 512
 
@@ -55,9 +55,9 @@ class Allocation:
 
     Attributes:
         region: what the array spans.
-        room: bytes behind it that belong to the array it is a view of. Nothing may address them, but a tensor store may
+        room: bytes after it that belong to the array it is a view of. Nothing may address them, but a tensor store may
             reach the first few (`boxes`).
-        overhang: whether the caller says that nobody else uses what lies behind its rows, up to whole 16 bytes.
+        overhang: whether the caller says that nobody else uses what follows its rows, up to whole 16 bytes.
     """
 
     base: int
@@ -95,7 +95,7 @@ class GlobalMemory:
         return allocation
 
     def find(self, address: int) -> Allocation | None:
-        """The buffer an address lies in, or None."""
+        """The buffer that holds an address, or None."""
         at = bisect.bisect_right(self._bases, address) - 1
         if at < 0 or address >= self.allocations[at].end:
             return None
@@ -134,7 +134,7 @@ def _first_bytes(array: np.ndarray) -> np.ndarray:
 
 
 def room_behind(array: np.ndarray) -> int:
-    """Bytes behind an array's last element that belong to what it is a view of: an array, or a tensor's storage."""
+    """Bytes after an array's last element that belong to what it is a view of: an array, or a tensor's storage."""
     if array.size == 0:
         return 0
     root: np.ndarray = array
@@ -152,6 +152,6 @@ def room_behind(array: np.ndarray) -> int:
 
 
 def _behind(array: np.ndarray) -> int:
-    """The address behind an array's last byte."""
+    """The address after an array's last byte."""
     reach = sum((length - 1) * stride for length, stride in zip(array.shape, array.strides, strict=True) if stride > 0)
     return int(array.__array_interface__["data"][0]) + reach + array.itemsize

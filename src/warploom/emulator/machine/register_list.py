@@ -57,7 +57,7 @@ def lane_value(frame: Frame, slot: int, lane: int) -> int:
 
 
 def lane_array(frame: Frame, slot: int) -> np.ndarray:
-    """The register behind a slot that is written, (lanes,), to be set lane by lane."""
+    """The register of a slot that is written, (lanes,), to be set lane by lane."""
     value = frame.values[slot]
     assert isinstance(value, np.ndarray)  # a destination is never a constant
     return value

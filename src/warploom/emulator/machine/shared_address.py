@@ -20,7 +20,7 @@ def place(frame: Frame, space: str, address: int, lane: int, what: str, remote: 
     """The CTA and the offset in its shared memory that an address names.
 
     Args:
-        space: the address operand's space; a generic address must lie in the shared window.
+        space: the address operand's space; a generic address must be in the shared window.
         what: the operand, for messages: "the barrier", "the destination".
         remote: whether another CTA of the cluster may be named.
 
@@ -35,7 +35,7 @@ def place(frame: Frame, space: str, address: int, lane: int, what: str, remote: 
     elif address >> 32:
         frame.error(
             InvalidOperandError,
-            f"{what} is at {address:#x}, which is no shared-memory address",
+            f"{what} is at {address:#x}, which is not a shared-memory address",
             lane,
             hint="shared addresses have 32 bits; convert a generic one with cvta.to.shared",
         )
@@ -45,7 +45,7 @@ def place(frame: Frame, space: str, address: int, lane: int, what: str, remote: 
     if not remote:
         frame.error(
             InvalidOperandError,
-            f"{what} lies in CTA rank {rank} of the cluster, and this is rank {frame.cta.rank}",
+            f"{what} is in CTA rank {rank} of the cluster, and this is rank {frame.cta.rank}",
             lane,
             hint="this instruction works on the own CTA's shared memory only",
         )

@@ -13,7 +13,7 @@ class SharedPart:
     """What an author calls `count` equal pieces of a shared variable: the barriers `full[0..3]` in `smem`.
 
     `offset` and `size` are in bytes, of all pieces together. `row_bytes`, where a piece has rows; `rows`, where it is
-    several panels of so many rows side by side; `swizzle`, of 16-byte chunks within 128-byte lines: 128, 64, 32 or 0.
+    several panels of that many rows side by side; `swizzle`, of 16-byte chunks within 128-byte lines: 128, 64, 32 or 0.
     """
 
     variable: str

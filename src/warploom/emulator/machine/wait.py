@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(eq=False, slots=True)
 class Wait:
-    """Threads wait behind an instruction, or (`parked`) in front of it.
+    """Threads wait after an instruction has started, or (`parked`) before it.
 
     Attributes:
         kind: what they wait for, in a word.

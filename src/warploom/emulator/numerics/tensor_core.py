@@ -178,7 +178,7 @@ def _hardware(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, kind: Product)
         return _fp8_by_halves(left, right, third, kind.accumulator)
     fp8 = kind.a in _FP8
     if kind.c and kind.c != kind.accumulator:
-        # C and D of different widths: the unit works on singles, and plain conversions stand before and behind it.
+        # C and D of different widths: the unit works on singles, and plain conversions come before and after it.
         bits = _cut(_fused(left, right, third, kind.a, kind.b, "f32", 25), "f32")
         return bits if kind.accumulator == "f32" else _nearest_half(bits)
     total = _fused(left, right, third, kind.a, kind.b, kind.accumulator, 13 if fp8 else 25)

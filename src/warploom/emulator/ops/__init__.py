@@ -13,7 +13,7 @@ from ..program.handlers import Handler
 
 
 def _assemble() -> dict[str, Handler]:
-    """The handlers of all modules beside this one; a key handled twice is an error."""
+    """The handlers of all modules in this package; a key handled twice is an error."""
     together: dict[str, Handler] = {}
     for info in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{info.name}")

@@ -1,6 +1,6 @@
 """Approximate functions: rcp, sqrt, rsqrt, sin, cos, lg2, ex2, tanh, div. PTX ISA 9.7.3.8 and 9.7.3.13 to 9.7.3.22.
 
-The result here is the double precision value rounded once, which lies within every error bound of the ISA but is
+The result here is the double precision value rounded once, which is within every error bound of the ISA but is
 not bit for bit what hardware gives: of the 4096 inputs recorded on an H200 (tests/golden/unary.npz) 88 % agree for rcp,
 76 % for ex2, 73 % for tanh, 14 % for sin. The special values are those of the ISA's tables.
 """

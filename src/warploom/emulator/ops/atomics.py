@@ -207,7 +207,7 @@ def _atomic(d: Decode) -> Step:
 
 
 def _is_shared(space: str, address: np.ndarray) -> bool:
-    """Whether an access is to shared memory; all the lanes' addresses lie in one region."""
+    """Whether an access is to shared memory; all the lanes' addresses are in one region."""
     if space == "generic":
         return bool(address.size) and SHARED_WINDOW <= int(address[0]) < SHARED_WINDOW + WINDOW_SIZE
     return space.startswith("shared")

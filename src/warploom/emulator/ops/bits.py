@@ -105,7 +105,7 @@ def _used_bits(kind: DType) -> np.uint32:
 
 @HANDLERS.add("bfe")
 def extract(d: Decode) -> Step:
-    """Shift the field to the top, then down again with copies of its highest bit, or zeros, behind it."""
+    """Shift the field to the top, then down again filled with copies of its highest bit or with zeros."""
     kind = d.type("a")
     number = kind.numpy.type
     used = _used_bits(kind)

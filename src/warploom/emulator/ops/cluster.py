@@ -46,7 +46,7 @@ class Phase:
     mark: Any = None
     kind = "cluster"
     absent: Warp | None = None
-    """A warp that was not there when last looked: most likely it is still not."""
+    """A warp that had not arrived when last asked: it most likely still has not."""
 
     def lacks(self, warp: Warp) -> bool:
         """Whether a living thread of this warp has not arrived."""

@@ -57,7 +57,7 @@ def words(d: Decode) -> tuple[DType, DType]:
 
 
 def reader(d: Decode, name: str, kind: DType, flushes: bool = False) -> Reader:
-    """A float operand as doubles (all but f64 exactly so); NaN payloads do not matter behind it."""
+    """A float operand as doubles (all but f64 exactly so); NaN payloads do not matter afterwards."""
     if kind.name in ("f16", "bf16"):
         slot = d.source(name, dtypes.b16)
         return lambda frame: half_values(spread(frame, slot), kind.name)

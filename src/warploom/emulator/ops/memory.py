@@ -153,7 +153,7 @@ def _is_space(d: Decode) -> Step:
 
 
 def in_space(frame: Frame, address: np.ndarray, space: str) -> np.ndarray:
-    """Which generic addresses, (lanes,) uint64, lie in a state space's window (9.7.9.19)."""
+    """Which generic addresses, (lanes,) uint64, are in a state space's window (9.7.9.19)."""
     address = address.astype(np.int64)
 
     def within(base: int, size: int = WINDOW_SIZE) -> np.ndarray:

@@ -48,7 +48,7 @@ def pack(d: Decode) -> Step:
 
     def step(frame: Frame) -> None:
         v = frame.values
-        # Parts lie in another bank than the whole, so that writing one never changes another.
+        # Parts have a bank of their own, so that writing one never changes another.
         fields = v[out].view(kind.numpy).reshape(frame.lanes, count)
         for index, part in enumerate(parts):
             np.copyto(fields[:, index], v[part], where=frame.mask)  # type: ignore[arg-type]

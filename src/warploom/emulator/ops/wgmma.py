@@ -94,7 +94,7 @@ class Multiply:
     Attributes:
         kind: the arithmetic; n, k: the shape, m is 64.
         d: accumulator registers; owner: what names them for chains; fragment: who holds what of it.
-        a_registers, a_fragment: A in registers; or None, and `a_slot` with `a`: A behind a descriptor.
+        a_registers, a_fragment: A in registers; or None, and `a_slot` with `a`: A by a descriptor.
         scale_d: reads the predicate that says whether D is added.
         flip_a, flip_b: sign bits to flip, or None.
         d_rows, a_rows: the registers as places; checked: descriptors, with their operand, that are right.

@@ -38,7 +38,7 @@ def _register(bits: int) -> DType:
 
 
 class _Places:
-    """Where a fragment's elements lie in memory, from the address, layout and stride of a load or store."""
+    """Where a fragment's elements are in memory, from the address, layout and stride of a load or store."""
 
     def __init__(self, d: Decode, name: str, fragment: Fragment) -> None:
         self.address = d.address("p")

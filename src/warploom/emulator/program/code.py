@@ -1,4 +1,4 @@
-"""A kernel made ready to run: its operations, and where its registers and variables lie.
+"""A kernel made ready to run: its operations, registers and variables.
 
 Operations are decoded by `decode` and the handlers of `ops`; the scheduler runs them.
 """
@@ -119,7 +119,9 @@ class Code(Image):
         if guard is not None:
             found = flat.scope.find(guard.register)
             if not isinstance(found, DeclaredRegister) or found.type != "pred":
-                raise VerificationError(f"the guard {guard.register} is no predicate", where=flat.instruction.location)
+                raise VerificationError(
+                    f"the guard {guard.register} is not a predicate", where=flat.instruction.location
+                )
             operation.guard = self.layout.slot(found.row, dtypes.pred)
             operation.guard_negated = guard.negated
         if kind == PLAIN and base != "call":

@@ -2,7 +2,7 @@
 
 Names in PTX are scoped by braces: registers, variables and labels of an inner block hide those outside. Every
 declaration gets its own identity here, so later stages see no names. A call is replaced by its callee's body with
-fresh registers; `ret` in it jumps behind the call. Recursion is refused.
+fresh registers; `ret` in it jumps to what follows the call. Recursion is refused.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Flattener:
                     f"{callee.name} has {len(formals)} {what} and is called with {len(actuals)}", where=call.location
                 )
         self._call_labels += 1
-        behind = JumpTarget(f"$behind call {self._call_labels}", 0)
+        after_call = JumpTarget(f"$after call {self._call_labels}", 0)
         inner = self._scope(self.root)
         after: list[tuple[Operand, Operand]] = []
         for formal, actual in zip(callee.parameters, arguments, strict=False):
@@ -153,9 +153,9 @@ class Flattener:
             self._bind(inner, formal, actual, scope, call, after)
         skip = call.guard
         if skip is not None:
-            self._jump(behind, scope, Guard(skip.register, not skip.negated), call)
-        self._statements(callee.body, inner, behind, depth + 1)
-        self.positions[behind] = len(self.flat)
+            self._jump(after_call, scope, Guard(skip.register, not skip.negated), call)
+        self._statements(callee.body, inner, after_call, depth + 1)
+        self.positions[after_call] = len(self.flat)
 
     def _bind(
         self,

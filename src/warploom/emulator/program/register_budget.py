@@ -46,7 +46,7 @@ def launch_registers(code: Image, threads: int) -> int | None:
 
 
 def fitting(registers: int, threads: int, ctas: int) -> int:
-    """Registers a thread may have so that so many CTAs fit an SM of so many registers; a multiple of 8, or MOST."""
+    """Registers that a thread may have if `ctas` CTAs are to fit an SM of `registers`; a multiple of 8, or MOST."""
     warps = -(-threads // WARP) * ctas
     return min(MOST, registers // PARTITIONS // -(-warps // PARTITIONS) // WARP // 8 * 8)
 

@@ -1,6 +1,6 @@
 """A machine whose every choice is made from outside: which threads go on, or which asynchronous operation takes effect.
 
-What nobody else can see is no choice: threads run up to their next *visible* instruction (barriers, waits, atomics,
+What nobody else can see is not a choice: threads run up to their next *visible* instruction (barriers, waits, atomics,
 strong accesses) one after the other. Threads of a CTA that stand at the same instruction move together. Plain loads
 and stores are not visible: the sanitizer tells where they race, whatever the order.
 """
@@ -79,7 +79,7 @@ class ControlledScheduler(Scheduler):
             moves = [Move(group) for group in groups]
             moves += [Move(one) for one in machine.engine.pending() if one.may_start]
             if moves:
-                # Threads whose waits timed out ask again, one after the other: that is no choice while nothing changes.
+                # Threads whose waits timed out ask again in turn: not a choice while nothing changes.
                 free = len(moves) > 1 and machine.progress_count != timed_out
                 self._make(moves[self.choose(machine, moves) if free else 0])
             elif not machine.resident:
@@ -120,7 +120,7 @@ class ControlledScheduler(Scheduler):
         return groups
 
     def _straight(self, pc: int) -> int:
-        """How many instructions from here on are no branch and not visible: at least one."""
+        """How many instructions from here on are neither branches nor visible: at least one."""
         count = 1
         while count < STRAIGHT:
             operation = self.operations[pc]

@@ -1,8 +1,8 @@
 """Which threads of a divided warp execute an instruction together. PTX ISA 9.7.9.6, 9.7.13.2, 9.7.15.
 
-Threads of a warp advance apart, and any of them may be behind. An instruction that threads execute together is executed
+Threads of a warp advance apart, and any of them may be late. An instruction that threads execute together is executed
 by those whose partners have all come to it: the membermask's lanes that have not exited, or the whole warp. The others
-are parked in front of it, and whoever comes later joins them. At a bar.warp.sync partners may stand at different
+are parked in front of it, and threads that come later join them. At a bar.warp.sync partners may stand at different
 instructions with the same mask; all else needs the same instruction.
 """
 
@@ -121,7 +121,7 @@ def _at_barrier(fragment: Fragment, mask: int) -> int:
 
 
 def _release(warp: Warp, mask: int) -> None:
-    """The last thread has come to a bar.warp.sync: those that are parked at one with this mask go on behind it."""
+    """The last thread has come to a bar.warp.sync: those that are parked at one with this mask go on."""
     for fragment in list(warp.fragments):
         leaving = _at_barrier(fragment, mask)
         if leaving:

@@ -27,7 +27,7 @@ BOUND = 2000
 
 
 class Known(Exception):
-    """A run came to a state that was there before: no error, and never seen outside of `search`."""
+    """A run came to a known state. Not an error; `search` catches it."""
 
 
 @dataclass(eq=False)

@@ -1,7 +1,7 @@
 """Threads that part and meet: which lanes of a warp stand where.
 
 A warp whose threads took different ways is several fragments. They join where they stand at the same instruction and
-none of them waits behind it.
+none of them waits there.
 """
 
 from __future__ import annotations

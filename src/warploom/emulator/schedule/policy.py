@@ -155,5 +155,5 @@ def make_policy(schedule: str, seed: int) -> Policy:
 
 
 def unknown_schedule(schedule: str) -> ArgumentError:
-    """The error for a name that is no schedule's."""
+    """The error for an unknown schedule."""
     return ArgumentError(f"there is no schedule {schedule!r}", expected=f"one of {', '.join(SCHEDULES + SEARCHES)}")

@@ -1,7 +1,7 @@
 """The machine in motion: who runs next, and what happens when nobody can.
 
-Warps of one CTA that stand at the same instruction run together (`running`). A warp whose threads diverged runs its
-lowest program counter first, so that its threads meet again behind the branch (reconvergence at the post-dominator, for
+Warps of one CTA that stand at the same instruction run together (`executor`). A warp whose threads diverged runs its
+lowest program counter first, so that its threads meet again after the branch (reconvergence at the post-dominator, for
 structured code). When no warp can run, the engine completes an asynchronous operation; when nothing is in flight, waits
 with a time limit end; when that changes nothing, it is a deadlock.
 """
@@ -166,7 +166,7 @@ class Scheduler:
         return None
 
     def _wake(self, warp: Warp, fragment: Fragment, then: Callable[[Frame], None] | None) -> None:
-        """Finish the instruction a fragment slept behind."""
+        """Finish the instruction that a fragment waited at."""
         wait = fragment.wait
         fragment.wait = None
         if then is not None:
