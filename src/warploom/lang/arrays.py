@@ -43,6 +43,7 @@ class RegisterArray(Operand):
                 "registers cannot be indexed by a register",
                 got=repr(index),
                 hint="unroll with Python's range, or keep the values in shared memory",
+                code="no-value-yet",
             )
         if isinstance(index, slice):
             return RegisterArray(self.elements[index])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ from .trace import LocationFinder, Trace, register_class
 
 if TYPE_CHECKING:
     from .kernel import Kernel
+
+_misdeclared = partial(TraceError, code="kernel-declaration")
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,7 @@ def _check_outputs(kernel: Kernel, trace: Trace) -> None:
             where=kernel.location,
             expected=f"a store through ptx.global_ptrs({missing[0]}), or a bulk store to {missing[0]}.tma_desc()",
             consequence="the call would return memory that nothing wrote",
+            code="output-not-written",
         )
 
 
@@ -130,6 +134,7 @@ def _check_dependency(kernel: Kernel, trace: Trace) -> None:
             where=kernel.location,
             consequence="it may read memory that the other has not written yet, and write what it still reads",
             hint="call ptx.griddepcontrol.wait() before the first access to global memory",
+            code="no-dependency-wait",
         )
 
 
@@ -264,7 +269,7 @@ def _grid(kernel: Kernel) -> Any:
         grid = (grid,)
     valid = isinstance(grid, (tuple, list)) and all(isinstance(entry, (int, str, Tiles)) for entry in grid)
     if not valid or not 1 <= len(grid) <= 3:
-        raise TraceError(
+        raise _misdeclared(
             f"the grid of {kernel.name} is no one to three entries",
             where=kernel.location,
             expected="ints, names of sizes, tiles(...), or a function of (dims, machine)",

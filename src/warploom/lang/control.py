@@ -349,6 +349,7 @@ def _begin(trace: Trace, what: str) -> object:
             hint="return behind the block; threads end with ptx.inst.exit()"
             if word == "return"
             else f"use ptx.{word}_()",
+            code="python-jump",
         )
     token = object()
     trace.called[token] = (what, trace.location())

@@ -161,6 +161,7 @@ def _code(trace: Trace, value: Any) -> Any:
                 "a register of another kernel stands in this one",
                 got=repr(value),
                 hint="make registers inside the kernel that uses them; pass data through its arguments",
+                code="outside-kernel",
             )
         return value.code
     if isinstance(value, (float, np.floating)):
@@ -304,6 +305,7 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
             where=trace.location(),
             got=f"an instruction {opcode} for the kernel {trace.name}",
             hint="make registers inside the kernel that uses them; pass data through its arguments",
+            code="outside-kernel",
         )
     key = (opcode, *_codes(trace, arguments))
     form = trace.forms.get(key)

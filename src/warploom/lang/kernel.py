@@ -12,6 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .. import runtime
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from ..driver.resources import Resources
     from ..emulator.diagnosis.report import Report
     from ..runtime.benchmark.timing import Against, Timing
+
+_misdeclared = partial(TraceError, code="kernel-declaration")
 
 _building = CURRENT.get  # a bound method: the check costs a call little
 
@@ -109,7 +112,7 @@ class Kernel:
         names = tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
         wanted = len(self.in_specs) + len(self.out_specs)
         if len(names) != wanted or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
-            raise TraceError(
+            raise _misdeclared(
                 f"the kernel {self.name} takes {len(names)} arguments and declares {wanted}",
                 where=self.location,
                 expected="one parameter for each entry of in_specs and out_specs, in that order",
@@ -127,14 +130,14 @@ class Kernel:
         try:
             inspect.signature(self.function).bind(**{**dict.fromkeys(names), **self.constants})
         except TypeError as error:
-            raise TraceError(
+            raise _misdeclared(
                 f"the kernel {self.name} does not take the arguments it declares: {error}",
                 where=self.location,
                 expected=f"parameters {', '.join(names)}, or **arguments for some of them",
                 got=str(inspect.signature(self.function)),
             ) from None
         if len(names) != len(self.in_specs) + len(self.out_specs):
-            raise TraceError(
+            raise _misdeclared(
                 f"the kernel {self.name} names only some of its arguments", where=self.location,
                 expected="in_specs and out_specs both as dicts, or both as tuples", got=f"names {', '.join(names)}",
             )  # fmt: skip
@@ -168,7 +171,7 @@ class Kernel:
                 raise self._limit(f"registers per thread for {threads} threads", f"1 to {most}", self.registers)
 
     def _limit(self, what: str, expected: str, got: object) -> TraceError:
-        return TraceError(f"{self.arch} limits the {what}", where=self.location, expected=expected, got=got)
+        return _misdeclared(f"{self.arch} limits the {what}", where=self.location, expected=expected, got=got)
 
     def bind(self, **constants: Any) -> Kernel:
         """The same kernel with other values for keyword-only parameters of its function; traced anew."""
@@ -178,7 +181,9 @@ class Kernel:
             if p.kind is inspect.Parameter.KEYWORD_ONLY
         }
         if unknown := sorted(set(constants) - known):
-            raise TraceError(f"{self.name} has no constant {unknown[0]!r}", expected=", ".join(sorted(known)) or "none")
+            raise _misdeclared(
+                f"{self.name} has no constant {unknown[0]!r}", expected=", ".join(sorted(known)) or "none"
+            )
         return Kernel(
             self.function, **self._declared, grid=self.grid, block=self.block, cluster=self.cluster, arch=self.arch,
             registers=self.registers, allow_spills=self.allow_spills, pdl=self.pdl, name=self.name,
@@ -192,7 +197,7 @@ class Kernel:
         """The traced kernel: module, protocol, program. Traced at the first call."""
         with self._lock:
             if self._tracing:
-                raise TraceError(f"the kernel {self.name} asks for its text while it is traced", where=self.location)
+                raise _misdeclared(f"the kernel {self.name} asks for its text while it is traced", where=self.location)
             if self._built is None:
                 self._tracing = True
                 try:
@@ -276,7 +281,7 @@ class Kernel:
         Returns the output, or a tuple of them, in the library of the inputs.
         """
         if _building() is not None:
-            raise TraceError(
+            raise _misdeclared(
                 f"the kernel {self.name} is called inside of a kernel",
                 consequence="it would run now, while the other is traced, and not as a part of it",
                 hint="share code as plain Python functions; a kernel is called from the host",
@@ -331,13 +336,13 @@ def _where(function: Callable[..., None]) -> SourceLocation:
 def _check_function(function: object) -> None:
     """Only a plain function has a text that can be traced to its lines and runs to its end when called."""
     if not inspect.isfunction(function):
-        raise TraceError(
+        raise _misdeclared(
             "@kernel goes on a Python function",
             expected="def or lambda",
             got=f"{type(function).__name__} {function!r}"[:80],
         )
     if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
-        raise TraceError(
+        raise _misdeclared(
             f"the kernel {function.__name__} is a generator or a coroutine, so calling it runs nothing",
             where=_where(function),
             expected="a function without yield and await",
@@ -350,7 +355,7 @@ def _entry_name(function: Callable[..., None], name: str | None) -> str:
     if chosen == "<lambda>":
         return "kernel"
     if not isinstance(chosen, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+", chosen):
-        raise TraceError(
+        raise _misdeclared(
             "this is no name for an entry in PTX",
             where=_where(function),
             expected="letters, digits, _ and $, not beginning with a digit",
@@ -364,7 +369,7 @@ def _specs(function: Callable[..., None], what: str, specs: Any, kinds: tuple[ty
     values = specs.values() if isinstance(specs, Mapping) else specs
     listed = tuple(values) if isinstance(specs, (tuple, list, Mapping)) else None
     if listed is None or not all(isinstance(spec, kinds) for spec in listed):
-        raise TraceError(
+        raise _misdeclared(
             f"{what} of the kernel {function.__name__} must hold {' and '.join(kind.__name__ for kind in kinds)}",
             where=_where(function),
             expected=f'{what}=(Tile(...), ...), or by name {{"A": Tile(...), ...}}',
@@ -376,7 +381,7 @@ def _specs(function: Callable[..., None], what: str, specs: Any, kinds: tuple[ty
 def _triple(function: Callable[..., None], what: str, value: int | Sequence[int]) -> tuple[int, int, int]:
     sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise TraceError(f"{what} is no one to three positive Python ints", where=_where(function), got=repr(value))
+        raise _misdeclared(f"{what} is no one to three positive Python ints", where=_where(function), got=repr(value))
     return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
 
 

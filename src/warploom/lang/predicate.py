@@ -35,6 +35,7 @@ def _no_python(trace: Trace | None, what: str, hint: str) -> NoReturn:
         where=where,
         consequence="Python would decide once, for all threads, before the kernel runs",
         hint=hint,
+        code="no-value-yet",
     )
 
 

@@ -43,6 +43,7 @@ def allocate(kind: str, size: int, align: int, name: str, detail: str, count: in
             expected=f"at most {limit - offset} bytes here, behind the {offset} already taken",
             got=f"{size} bytes",
             hint="use fewer stages or a smaller tile",
+            code="shared-memory-full",
         )
     buffer = Buffer(kind, name or _assigned_name(trace) or kind, offset, size, align, detail, count)
     return trace.protocol.add_buffer(buffer)

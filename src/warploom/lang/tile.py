@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 from ..asm import nodes
@@ -21,6 +22,9 @@ from .operand_tile import operand_layout
 from .pointers import TensorMap
 from .trace import Trace, register_class
 from .values import Register
+
+_misdeclared = partial(TraceError, code="kernel-declaration")
+_wrong_extent = partial(ArgumentError, code="kernel-declaration")
 
 Dimension = int | str
 
@@ -49,15 +53,15 @@ class Tile:
         over: str = "", overhang: bool = False, clipped: bool = False,
     ) -> None:  # fmt: skip
         if len(shape_and_dtype) < 2:
-            raise TraceError("a Tile needs its extents and its type", expected="Tile(M, N, f32)", got=shape_and_dtype)
+            raise _misdeclared("a Tile needs its extents and its type", expected="Tile(M, N, f32)", got=shape_and_dtype)
         *shape, dtype = shape_and_dtype
         for extent in shape:
             if isinstance(extent, bool) or not isinstance(extent, (int, str)):
-                raise TraceError("an extent of a Tile is a Python int or the name of a size", got=repr(extent))
+                raise _misdeclared("an extent of a Tile is a Python int or the name of a size", got=repr(extent))
             if isinstance(extent, int) and extent <= 0:
-                raise TraceError("an extent of a Tile is positive", got=extent)
+                raise _misdeclared("an extent of a Tile is positive", got=extent)
             if isinstance(extent, str) and not extent.isidentifier():
-                raise TraceError("a named size is a Python identifier", expected='"M"', got=repr(extent))
+                raise _misdeclared("a named size is a Python identifier", expected='"M"', got=repr(extent))
         self.shape: tuple[Dimension, ...] = tuple(shape)  # type: ignore[arg-type]
         self.dtype = dtypes.of(dtype)
         self.box = tuple(box) if box is not None else None
@@ -71,7 +75,7 @@ class Tile:
         self.clipped = clipped
         for extent, divisor in zip(self.shape, self.multiple, strict=False):
             if isinstance(extent, int) and extent % divisor:
-                raise ArgumentError(
+                raise _wrong_extent(
                     "an extent is not divisible by its tile",
                     expected=f"a multiple of {divisor}",
                     got=f"{extent} in {self!r}",
@@ -127,7 +131,7 @@ class Tile:
         """
         rank = len(shape_and_dtype) - 1
         if not 0 <= along < rank - 1:
-            raise TraceError(
+            raise _misdeclared(
                 "the tile of an operand extends over the innermost dimension and one before it",
                 expected=f"along= from 0 to {rank - 2}", got=along,
             )  # fmt: skip
@@ -168,7 +172,7 @@ class Tiles:
 
     def count(self, dims: Any) -> int:
         if isinstance(self.dimension, str) and self.dimension not in dims:
-            raise ArgumentError(
+            raise _wrong_extent(
                 f"the grid counts tiles of {self.dimension!r}, which is no size of an array",
                 expected=", ".join(dims) or "a named size in in_specs or out_specs",
                 got=self.dimension,

@@ -173,6 +173,7 @@ class Trace:
             raise TraceError(
                 "there is no kernel under construction here",
                 hint="registers, shared memory and instructions are made inside a function decorated with @kernel",
+                code="outside-kernel",
             )
         return trace
 
@@ -277,6 +278,7 @@ class Trace:
                 where=inner.location,
                 consequence="the end of the loop would be missing from the PTX",
                 hint="use ptx.break_() and ptx.continue_() inside ptx.range and ptx.while_, not Python's own",
+                code="python-jump",
             )
 
     def check_entered(self, before: str = "") -> None:

@@ -7,6 +7,7 @@ of torch or JAX is recognised by the module of its class, and its own methods ar
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,9 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType
 from . import dlpack
+
+_wrong_device = partial(ArgumentError, code="wrong-device")
+_wrong_type = partial(ArgumentTypeError, code="wrong-type")
 
 ACCEPTED = "a NumPy array, a torch tensor, a CuPy or JAX array, or anything with __cuda_array_interface__ or DLPack"
 
@@ -129,7 +133,7 @@ def view(value: object, name: str = "array") -> ArrayView:
         return _dlpack_view(value, name)
     number = isinstance(value, (int, float, np.generic))
     hint = "numbers come behind the arrays in a call, or by name" if number else None
-    raise ArgumentTypeError(f"argument `{name}` is no array", expected=ACCEPTED, got=_short(value), hint=hint)
+    raise _wrong_type(f"argument `{name}` is no array", expected=ACCEPTED, got=_short(value), hint=hint)
 
 
 def _short(value: object) -> str:
@@ -141,7 +145,7 @@ def _dtype(value: object, name: str) -> DType:
     try:
         return dtypes.of(value)
     except ArgumentTypeError as error:
-        raise ArgumentTypeError(
+        raise _wrong_type(
             f"argument `{name}` has the dtype {value}, which no kernel can use", expected=error.expected
         ) from None
 
@@ -149,7 +153,7 @@ def _dtype(value: object, name: str) -> DType:
 def _numpy_view(array: np.ndarray, name: str, framework: str, owner: object, writable: bool | None = None) -> ArrayView:
     if type(array) is not np.ndarray:
         if isinstance(array, np.ma.MaskedArray):
-            raise ArgumentTypeError(
+            raise _wrong_type(
                 f"argument `{name}` is a masked array, and a kernel knows no mask",
                 expected="a plain array",
                 got="numpy.ma.MaskedArray",
@@ -157,7 +161,7 @@ def _numpy_view(array: np.ndarray, name: str, framework: str, owner: object, wri
             )
         array = array.view(np.ndarray)  # matrix, memmap, recarray: the same memory with plain indexing
     if not array.dtype.isnative:
-        raise ArgumentTypeError(f"argument `{name}` is not in the byte order of this machine", got=array.dtype.str)
+        raise _wrong_type(f"argument `{name}` is not in the byte order of this machine", got=array.dtype.str)
     pointer = array.__array_interface__["data"][0]
     return ArrayView(
         pointer,
@@ -196,7 +200,7 @@ def _torch_view(tensor: Any, name: str) -> ArrayView:
             ) from None
         return _numpy_view(array, name, "torch", tensor, writable=True)
     if kind != "cuda":
-        raise ArgumentError(f"argument `{name}` is on the device {tensor.device}", expected="a CPU or CUDA tensor")
+        raise _wrong_device(f"argument `{name}` is on the device {tensor.device}", expected="a CPU or CUDA tensor")
     strides = tuple(step * dtype.bytes for step in tensor.stride())
     return ArrayView(
         tensor.data_ptr(), tuple(tensor.shape), strides, dtype, "cuda", tensor.device.index or 0, True, "torch", tensor
@@ -225,7 +229,7 @@ def _jax_view(array: Any, name: str) -> ArrayView:
     """A JAX array. It is immutable by contract, so it may be read but not be an explicit output."""
     devices = list(array.devices()) if hasattr(array, "devices") else []
     if len(devices) != 1:
-        raise ArgumentError(
+        raise _wrong_device(
             f"argument `{name}` is spread over {len(devices)} devices", expected="an array on one device"
         )
     array.block_until_ready()
@@ -277,7 +281,7 @@ def _dlpack_view(value: Any, name: str) -> ArrayView:
             f"argument `{name}` cannot be read through DLPack: {error}", got=type(value).__name__
         ) from None
     if tensor.device not in ("cpu", "cuda"):
-        raise ArgumentError(f"argument `{name}` is on the DLPack device {tensor.device}", expected="CPU or CUDA memory")
+        raise _wrong_device(f"argument `{name}` is on the DLPack device {tensor.device}", expected="CPU or CUDA memory")
     dtype = _dtype(tensor.dtype, name)
     strides = tuple(step * dtype.bytes for step in tensor.strides)
     host = dlpack.as_numpy(tensor, dtype) if tensor.device == "cpu" else None

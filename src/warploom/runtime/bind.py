@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +21,11 @@ from .machine import Machine
 from .program import Parameter, Program, stride_source
 from .tensor_map import TensorMap, bound, named
 from .validate import check_shape, check_writable, dims_of, scalar_of, three, whole
+
+_wrong_arguments = partial(ArgumentError, code="wrong-arguments")
+_wrong_layout = partial(ArgumentError, code="wrong-layout")
+_wrong_shape = partial(ArgumentError, code="wrong-shape")
+_wrong_type = partial(ArgumentTypeError, code="wrong-type")
 
 Value: TypeAlias = "ArrayView | TensorMap | np.generic"
 """A parameter's value: an address (of a view), a tensor map, or bytes by value."""
@@ -106,7 +112,7 @@ def _grid(program: Program, shape: Shape, dims: Mapping[str, int], machine: Mach
 
 
 def _missing(program: Program, what: str) -> Any:
-    raise ArgumentError(f"{program.title} does not say its {what}", expected=f"{what}=(x, y, z)", got="nothing")
+    raise _wrong_arguments(f"{program.title} does not say its {what}", expected=f"{what}=(x, y, z)", got="nothing")
 
 
 # -- a kernel's own parameters -----------------------------------------------------------------------------------
@@ -137,7 +143,7 @@ def _value(
     elif source in scalars:
         number = scalars[source]
     else:
-        raise ArgumentError(
+        raise _wrong_arguments(
             f"{program.title} needs a value for `{source}`", expected=str(parameter.dtype), got="nothing"
         )
     return scalar_of(number, parameter.dtype, source, program.title)
@@ -159,7 +165,7 @@ def _positional(program: Program, arguments: Sequence[Any]) -> tuple[tuple[Value
     wanted = program.parameters
     if len(arguments) != len(wanted):
         listing = ", ".join(f"{parameter.name}: {_kind(parameter)}" for parameter in wanted)
-        raise ArgumentError(
+        raise _wrong_arguments(
             f"entry `{program.entry}` takes {len(wanted)} arguments",
             expected=f"({listing})",
             got=f"{len(arguments)} arguments",
@@ -188,7 +194,7 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
     name, title = parameter.name, program.title
     if isinstance(argument, TensorMap):
         if parameter.kind != "tensor_map":
-            raise ArgumentTypeError(
+            raise _wrong_type(
                 f"argument `{name}` of {title} is a tensor map, and its parameter is not one",
                 expected=f"{_kind(parameter)}; a tensor map goes by value, as .param .align 64 .b8 {name}[{MAP_BYTES}]",
                 got="TensorMap",
@@ -198,18 +204,18 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
         return _blob(parameter, argument, title)
     if is_array(argument) and not (isinstance(argument, np.ndarray) and argument.ndim == 0):
         if parameter.kind != "pointer":
-            raise ArgumentTypeError(
+            raise _wrong_type(
                 f"argument `{name}` of {title} is an array, and its parameter is a value",
                 expected=parameter.dtype,
                 got=view(argument, name).describe(),
             )
         array = view(argument, name)
         if array.size == 0:
-            raise ArgumentError(
+            raise _wrong_shape(
                 f"argument `{name}` of {title} is empty", expected="at least one element", got=f"shape {array.shape}"
             )
         if array.pointer % array.dtype.bytes:
-            raise ArgumentError(
+            raise _wrong_layout(
                 f"argument `{name}` of {title} is misaligned",
                 expected=f"an address that is a multiple of {array.dtype.bytes}, the bytes of a {array.dtype}",
                 got=f"{array.pointer % array.dtype.bytes} bytes past one",
@@ -227,7 +233,7 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
 def _word(argument: Any, name: str, title: str) -> np.generic:
     """A 64-bit parameter that is given a number."""
     if isinstance(argument, (np.generic, np.ndarray)) and argument.dtype.itemsize != 8:
-        raise ArgumentTypeError(
+        raise _wrong_type(
             f"argument `{name}` of {title} has the wrong width", expected="an array or 64 bits", got=str(argument.dtype)
         )
     return scalar_of(argument, dtypes.b64, name, title)
@@ -238,7 +244,7 @@ def _blob(parameter: Parameter, argument: Any, title: str) -> np.generic:
     if isinstance(argument, (np.generic, np.ndarray)):
         data = argument.tobytes()
     if data is None or len(data) != parameter.size:
-        raise ArgumentTypeError(
+        raise _wrong_type(
             f"argument `{parameter.name}` of {title} is {parameter.size} bytes by value",
             expected="TensorMap.tiled(array, box=…)" if parameter.kind == "tensor_map" else f"{parameter.size} bytes",
             got=type(argument).__name__ if data is None else f"{len(data)} bytes",

@@ -7,6 +7,7 @@ look-up and one call of the driver.
 
 from __future__ import annotations
 
+from functools import partial
 from operator import methodcaller
 from typing import Any
 
@@ -18,6 +19,8 @@ from .dispatch import look, named_views, place, result_of, sort_out
 from .launch_cache import ADDRESS_CLASS, LaunchCache
 from .launch_template import Launched
 from .program import HasProgram, Program, program_of
+
+_wrong_device = partial(ArgumentError, code="wrong-device")
 
 _NUMBERS = (int, float)
 _address = methodcaller("data_ptr")
@@ -104,7 +107,7 @@ class Caller:
             return result_of(outs)
         if stream is not None:
             listing = ", ".join(f"`{name}` on {array.place}" for name, array in named)
-            raise ArgumentError(
+            raise _wrong_device(
                 "stream= is for a GPU, and these arrays are in host memory",
                 expected="CUDA arrays, or no stream=",
                 got=listing or "no array",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError, ArgumentTypeError
@@ -16,6 +17,10 @@ from .bind import Arguments
 from .program import Program
 from .tensor_map import TensorMap
 from .validate import dims_of
+
+_wrong_arguments = partial(ArgumentTypeError, code="wrong-arguments")
+_wrong_device = partial(ArgumentError, code="wrong-device")
+_wrong_shape = partial(ArgumentError, code="wrong-shape")
 
 
 @dataclass(frozen=True)
@@ -41,14 +46,14 @@ def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[s
     """
     if not program.arrays:
         if out is not None or scalars:
-            raise ArgumentTypeError(
+            raise _wrong_arguments(
                 f"{program.title} is a PTX text: its arguments are its parameters, in order",
                 got=f"keyword {next(iter(scalars), 'out')}=",
             )
         return Call(program, (), {}, tuple(args))
     names = [parameter.source for parameter in program.scalars]
     if unknown := [name for name in scalars if name not in names]:
-        raise ArgumentTypeError(
+        raise _wrong_arguments(
             f"{program.title} takes no argument `{unknown[0]}`", expected=_signature(program), got=f"{unknown[0]}="
         )
     missing = list(dict.fromkeys(name for name in names if name not in scalars))
@@ -56,7 +61,7 @@ def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[s
     inputs = len(program.arrays) - len(outs)
     outputs: list[Any] = [None] * len(outs) if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
     if len(outputs) != len(outs):
-        raise ArgumentTypeError(
+        raise _wrong_arguments(
             f"{program.title} has {len(outs)} outputs", expected=_signature(program), got=f"out= with {len(outputs)}"
         )
     values = dict(scalars)
@@ -66,7 +71,7 @@ def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[s
         in_order, last = args[: len(program.arrays)], args[len(program.arrays) :]
         return Call(program, tuple(in_order), {**values, **dict(zip(missing, last, strict=True))})
     else:
-        raise ArgumentTypeError(
+        raise _wrong_arguments(
             f"{program.title} takes other arguments",
             expected=_signature(program),
             got=f"{len(args)} positional arguments",
@@ -96,7 +101,7 @@ def place(program: Program, named: Sequence[tuple[str, ArrayView]]) -> tuple[str
     places = {(array.device, array.index) for _, array in named}
     if len(places) > 1:
         listing = ", ".join(f"`{name}` on {array.place}" for name, array in named)
-        raise ArgumentError(
+        raise _wrong_device(
             f"the arguments of {program.title} are on different devices",
             expected="all on one GPU, or all on the CPU",
             got=listing,
@@ -131,7 +136,7 @@ def complete(call: Call, views: list[ArrayView | None]) -> tuple[Arguments, tupl
     if any(array is None for array in views):
         present = [(spec, array) for spec, array in zip(program.arrays, views, strict=True) if array is not None]
         if not present:
-            raise ArgumentError(
+            raise _wrong_device(
                 f"{program.title} has no input, so it cannot be said where its output goes", hint="pass out="
             )
         inputs = replace(program, arrays=tuple(spec for spec, _ in present), check_dims=None)
@@ -150,7 +155,7 @@ def _size(program: Program, name: str, size: int | str, dims: Mapping[str, int])
     if isinstance(size, int):
         return size
     if size not in dims:
-        raise ArgumentError(
+        raise _wrong_shape(
             f"{program.title}: the size `{size}` of its output `{name}` is not a size of any input", hint="pass out="
         )
     return dims[size]

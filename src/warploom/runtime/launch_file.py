@@ -28,6 +28,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import index
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ from ..isa import dtypes
 from ..isa.dtypes import DType, Kind
 from .program import Parameter, Program, program_of, read_text
 from .tensor_map import TensorMap
+
+_misdescribed = partial(ArgumentError, code="launch-description")
 
 FILLS = ("zeros", "ones", "normal", "uniform", "arange", "nan")
 _TOP = ("entry", "grid", "block", "cluster", "dynamic_smem", "guessed", "parameter")
@@ -83,7 +86,7 @@ class LaunchFile:
         """
         if len(self.parameters) != len(program.parameters):
             names = ", ".join(parameter.name for parameter in program.parameters) or "none"
-            raise ArgumentError(
+            raise _misdescribed(
                 f"the launch description has another number of parameters than `{program.entry}`", where=str(self.path),
                 expected=f"{len(program.parameters)}: {names}", got=len(self.parameters),
             )  # fmt: skip
@@ -112,7 +115,7 @@ class LaunchFile:
                 return array
             options = {key: described[key] for key in _MAP if key in described}
             if "box" not in options:
-                raise ArgumentError("a tensor map needs a box", expected="box = [innermost, …]")
+                raise _misdescribed("a tensor map needs a box", expected="box = [innermost, …]")
             return TensorMap.tiled(array, **options)
         except ArgumentError as error:
             raise self.error(
@@ -125,7 +128,7 @@ class LaunchFile:
         if "same_as" in described:
             other = described["same_as"]
             if other not in arrays:
-                raise ArgumentError(
+                raise _misdescribed(
                     "`same_as` names no earlier array", expected=", ".join(arrays) or "none yet", got=other
                 )
             return arrays[other]
@@ -138,7 +141,7 @@ class LaunchFile:
         if "values" in described and "dtype" in described:
             return _listed(described["values"], dtypes.of(described["dtype"]), described.get("shape"))
         if "dtype" not in described or "shape" not in described:
-            raise ArgumentError("an array needs a dtype and a shape", expected='dtype = "f32", shape = [128, 64]')
+            raise _misdescribed("an array needs a dtype and a shape", expected='dtype = "f32", shape = [128, 64]')
         dtype = dtypes.of(described["dtype"])
         shape = tuple(index(size) for size in described["shape"])
         # Without a seed each parameter still gets numbers of its own.
@@ -174,15 +177,15 @@ def read(path: Path) -> LaunchFile:
             f"the launch description cannot be read: {error.strerror or error}", got=str(path), code="file"
         ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ArgumentError(f"the launch description is no TOML: {error}", where=str(path)) from None
+        raise _misdescribed(f"the launch description is no TOML: {error}", where=str(path)) from None
     _only(document, _TOP, "the launch description", path)
     parameters = document.get("parameter", [])
     if not isinstance(parameters, list) or not all(isinstance(item, dict) for item in parameters):
-        raise ArgumentError("parameters are tables", where=str(path), expected="[[parameter]]")
+        raise _misdescribed("parameters are tables", where=str(path), expected="[[parameter]]")
     for at, parameter in enumerate(parameters):
         kind = parameter.get("kind", "buffer")
         if kind not in _KEYS:
-            raise ArgumentError(
+            raise _misdescribed(
                 f"parameter {at} has an unknown kind", where=str(path), expected=", ".join(_KEYS), got=kind
             )
         _only(parameter, _KEYS[kind], f"parameter {parameter.get('name', at)}", path)
@@ -255,7 +258,7 @@ def _template_of(parameter: Parameter) -> list[str]:
 def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int) -> np.ndarray:
     """A new array. "normal" and "uniform" are small whole numbers for integer types. Raises ArgumentError."""
     if any(size < 0 for size in shape):
-        raise ArgumentError("a shape has no negative sizes", got=shape)
+        raise _misdescribed("a shape has no negative sizes", got=shape)
     random = np.random.default_rng(seed)
     if isinstance(fill, (int, float)) and not isinstance(fill, bool):
         values = np.full(shape, fill)
@@ -263,7 +266,7 @@ def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int) -> np.
         raise ArgumentError("unknown fill", expected=f"{', '.join(FILLS)} or a number", got=fill, code="unknown-name")
     elif fill == "nan":
         if not dtype.is_float:
-            raise ArgumentError("integers have no NaN", expected=", ".join(FILLS[:-1]), got=f"{fill} for {dtype}")
+            raise _misdescribed("integers have no NaN", expected=", ".join(FILLS[:-1]), got=f"{fill} for {dtype}")
         values = np.full(shape, np.nan)
     elif fill == "arange":
         values = np.arange(int(np.prod(shape))).reshape(shape)
@@ -285,7 +288,7 @@ def _listed(values: object, dtype: DType, shape: Sequence[int] | None) -> np.nda
             raise ValueError(f"{given[given != array].flat[0]} does not fit {dtype}")
         return array if shape is None else array.reshape([int(size) for size in shape])
     except (TypeError, ValueError) as error:
-        raise ArgumentError(
+        raise _misdescribed(
             f"these are no values of an array: {error}", expected="values = [1, 2, 3]", got=values
         ) from None
 
@@ -293,38 +296,38 @@ def _listed(values: object, dtype: DType, shape: Sequence[int] | None) -> np.nda
 def _scalar(described: Mapping[str, Any], parameter: Parameter) -> np.generic:
     dtype = dtypes.of(described["dtype"]) if "dtype" in described else parameter.dtype or dtypes.u64
     if "value" not in described:
-        raise ArgumentError("a scalar needs a value", expected="value = 1")
+        raise _misdescribed("a scalar needs a value", expected="value = 1")
     value = described["value"]
     if not isinstance(value, (int, float)) or isinstance(value, float) and not dtype.is_float:
-        raise ArgumentError(f"this is no {dtype}", got=repr(value))
+        raise _misdescribed(f"this is no {dtype}", got=repr(value))
     try:
         return dtype.numpy.type(value)
     except OverflowError:
-        raise ArgumentError(f"the value does not fit {dtype}", got=value) from None
+        raise _misdescribed(f"the value does not fit {dtype}", got=value) from None
 
 
 def _only(table: Mapping[str, Any], known: tuple[str, ...], what: str, path: Path) -> None:
     if unknown := [key for key in table if key not in known]:
-        raise ArgumentError(f"{what} has an unknown key", where=str(path), expected=", ".join(known), got=unknown[0])
+        raise _misdescribed(f"{what} has an unknown key", where=str(path), expected=", ".join(known), got=unknown[0])
 
 
 def _sizes(document: Mapping[str, Any], name: str, path: Path) -> tuple[int, ...]:
     value = document.get(name, [])
     values = [value] if isinstance(value, int) else value
     if not isinstance(values, list) or len(values) > 3:
-        raise ArgumentError(f"{name} is one to three sizes", where=str(path), expected=f"{name} = [x, y, z]", got=value)
+        raise _misdescribed(f"{name} is one to three sizes", where=str(path), expected=f"{name} = [x, y, z]", got=value)
     return tuple(_integer(size, name, path) for size in values)
 
 
 def _flag(value: object, name: str, path: Path) -> bool:
     if not isinstance(value, bool):
-        raise ArgumentError(f"{name} is yes or no", where=str(path), expected=f"{name} = true", got=repr(value))
+        raise _misdescribed(f"{name} is yes or no", where=str(path), expected=f"{name} = true", got=repr(value))
     return value
 
 
 def _integer(value: object, name: str, path: Path) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ArgumentError(f"{name} is no size", where=str(path), expected="a whole number", got=repr(value))
+        raise _misdescribed(f"{name} is no size", where=str(path), expected="a whole number", got=repr(value))
     return value
 
 

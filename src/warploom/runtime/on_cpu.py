@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ..emulator.machine.machine import Machine as EmulatedMachine
     from ..emulator.schedule.controlled import Choose
 
+_wrong_device = partial(ArgumentError, code="wrong-device")
+
 NUMERICS = ("exact", "hardware")
 EXPLORE, EXHAUSTIVE = "explore", "exhaustive"
 
@@ -82,7 +84,7 @@ def emulate(
     named = named_views(call, views)
     if place(chosen, named)[0] != "cpu":
         listing = ", ".join(f"`{name}` on {array.place}" for name, array in named)
-        raise ArgumentError(
+        raise _wrong_device(
             f"emulating {chosen.title} needs arrays in host memory",
             expected="NumPy arrays or CPU tensors",
             got=listing,
@@ -270,7 +272,7 @@ def _values(bound: Bound, copy: bool = False) -> list[Any]:
 def _host(array: ArrayView, copy: bool) -> np.ndarray:
     host = array.host
     if host is None:
-        raise ArgumentError("the emulator needs arrays in host memory", got=array.describe())
+        raise _wrong_device("the emulator needs arrays in host memory", got=array.describe())
     if host.ndim == 0:
         host = host.reshape(1)
     if not copy:

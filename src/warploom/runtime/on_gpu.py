@@ -6,6 +6,7 @@ a call with the same arrays goes straight there.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,9 @@ from .tensor_map import TensorMap
 if TYPE_CHECKING:
     from ..driver.compile import Build
     from ..driver.launch import PreparedLaunch
+
+_wrong_device = partial(ArgumentError, code="wrong-device")
+_wrong_launch = partial(ArgumentError, code="launch-shape")
 
 _LEGACY_STREAMS = (0, 1)
 
@@ -58,7 +62,7 @@ def launch(
     library.load()
     if device != "cuda":
         listing = ", ".join(f"`{name}` on {array.place}" for name, array in named) or "no array"
-        raise ArgumentError(
+        raise _wrong_device(
             f"launching {chosen.title} needs arrays on a GPU",
             expected="CUDA arrays",
             got=listing,
@@ -102,7 +106,7 @@ def prepare(program: Program, bound: Bound, index: int, stream: int) -> Prepared
     threads = bound.block[0] * bound.block[1] * bound.block[2]
     if resources is not None and not resources.occupancy(threads, bound.dynamic_smem):
         limits = arches.get(built.arch)
-        raise ArgumentError(
+        raise _wrong_launch(
             f"{program.title} does not fit on one multiprocessor",
             expected=f"at most {limits.registers_per_cta} registers and {limits.shared_per_cta} bytes of smem per CTA",
             got=f"{threads} threads × {resources.registers} registers, {resources.static_shared} bytes of static and "

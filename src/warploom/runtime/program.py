@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -21,6 +22,8 @@ from ..isa.tensor_map import TensorMapSpec
 if TYPE_CHECKING:
     from ..asm import nodes
     from .machine import Machine
+
+_wrong_text = partial(ArgumentError, code="not-this-text")
 
 Dims: TypeAlias = Mapping[str, int]
 """Sizes by name: every symbolic dimension of the arrays ("M"), and what calls add to them."""
@@ -310,32 +313,32 @@ def read_text(path: Path) -> str:
         ) from None
     for magic, kind in _MAGIC.items():
         if raw.startswith(magic):
-            raise ArgumentError(
+            raise _wrong_text(
                 f"the file is no PTX text: it is {kind}", got=str(path), hint="cuobjdump -ptx shows the text in it"
             )
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise ArgumentError("the file is no PTX text: it is not UTF-8", got=str(path)) from None
+        raise _wrong_text("the file is no PTX text: it is not UTF-8", got=str(path)) from None
     if "\0" in text.rstrip("\0"):
-        raise ArgumentError("the file is no PTX text: it has zero bytes", got=str(path))
+        raise _wrong_text("the file is no PTX text: it has zero bytes", got=str(path))
     return text.rstrip("\0")
 
 
 def _choose_entry(module: nodes.Module, entry: str | None, file: str) -> nodes.Function:
     entries = {function.name: function for function in module.entries}
     if not entries:
-        raise ArgumentError("the PTX text has no kernel (.entry)")
+        raise _wrong_text("the PTX text has no kernel (.entry)")
     if entry is None:
         if len(entries) > 1:
-            raise ArgumentError(
+            raise _wrong_text(
                 "the PTX text has several kernels",
                 expected="entry= one of " + ", ".join(entries),
                 hint=f"on the command line the name goes behind the file: {file}:{next(iter(entries))}",
             )
         return next(iter(entries.values()))
     if entry not in entries:
-        raise ArgumentError(f"the PTX text has no kernel `{entry}`", expected="one of " + ", ".join(entries))
+        raise _wrong_text(f"the PTX text has no kernel `{entry}`", expected="one of " + ", ".join(entries))
     return entries[entry]
 
 

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError, WarploomError
 from ..isa.tensor_map import TensorMapSpec
 from .arrays import ArrayView, view
+
+_wrong_layout = partial(ArgumentError, code="wrong-layout")
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def check_base(spec: TensorMapSpec, array: ArrayView, what: str) -> None:
     On the CPU the emulated GPU gives every array an aligned address of its own, so only GPU addresses count.
     """
     if array.device == "cuda" and array.pointer % spec.address_alignment:
-        raise ArgumentError(
+        raise _wrong_layout(
             f"{what} cannot be addressed by TMA: its first byte is misaligned",
             expected=f"an address that is a multiple of {spec.address_alignment}",
             got=hex(array.pointer),

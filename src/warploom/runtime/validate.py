@@ -6,6 +6,7 @@ All checks come before anything is compiled, encoded or launched, and they are t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from operator import index
 from typing import Any
 
@@ -15,6 +16,14 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import arch as arches
 from .arrays import ArrayView, wants_gradient
 from .program import ArraySpec, Program
+
+_not_writable = partial(ArgumentError, code="not-writable")
+_wrong_launch = partial(ArgumentError, code="launch-shape")
+_wrong_sizes = partial(ArgumentTypeError, code="launch-shape")
+_wrong_layout = partial(ArgumentError, code="wrong-layout")
+_wrong_shape = partial(ArgumentError, code="wrong-shape")
+_wrong_type = partial(ArgumentTypeError, code="wrong-type")
+_wrong_value = partial(ArgumentError, code="wrong-type")
 
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
@@ -44,7 +53,7 @@ def check_dtype(program: Program, spec: ArraySpec, array: ArrayView) -> None:
     wanted, got = spec.dtype, array.dtype
     if wanted is got or wanted.numpy == got.numpy:
         return
-    raise ArgumentTypeError(
+    raise _wrong_type(
         f"argument `{spec.name}` of {program.title} has the wrong dtype",
         expected=wanted,
         got=array.describe(),
@@ -60,7 +69,7 @@ def _check_shape(
     program: Program, spec: ArraySpec, array: ArrayView, dims: dict[str, int], from_: dict[str, str]
 ) -> None:
     if len(array.shape) != len(spec.shape):
-        raise ArgumentError(
+        raise _wrong_shape(
             f"argument `{spec.name}` of {program.title} has the wrong rank",
             expected=f"rank {len(spec.shape)}, shape {_wanted(spec)}",
             got=f"rank {len(array.shape)}, shape {array.shape}",
@@ -69,7 +78,7 @@ def _check_shape(
     for axis, (wanted, got, multiple) in enumerate(zip(spec.shape, array.shape, multiples, strict=True)):
         label = f"`{wanted}`, dimension {axis}" if isinstance(wanted, str) else f"dimension {axis}"
         if got == 0:
-            raise ArgumentError(
+            raise _wrong_shape(
                 f"argument `{spec.name}` of {program.title} is empty: {label}, is 0",
                 expected="sizes of at least 1",
                 got=f"shape {array.shape}",
@@ -78,7 +87,7 @@ def _check_shape(
             needed = wanted if isinstance(wanted, int) else dims[wanted]
             if got != needed:
                 reason = "" if isinstance(wanted, int) else f" ({wanted} = {needed}, from {_origin(wanted, from_)})"
-                raise ArgumentError(
+                raise _wrong_shape(
                     f"argument `{spec.name}` of {program.title} has the wrong shape: {label}, does not fit",
                     expected=f"{_wanted(spec)} with {needed} in dimension {axis}{reason}",
                     got=f"shape {array.shape}",
@@ -89,14 +98,14 @@ def _check_shape(
         if got % multiple:
             name, padded = f"argument `{spec.name}` of {program.title}: {label}", -(-got // multiple) * multiple
             if spec.writes and axis == len(spec.shape) - 1 and multiple * spec.dtype.bytes == PIECE:
-                raise ArgumentError(
+                raise _wrong_shape(
                     f"{name}, is {got}, so that its rows are no whole {PIECE}-byte pieces",
                     expected=f"a multiple of {multiple} elements of {spec.dtype}",
                     got=f"shape {array.shape}",
                     consequence="they are stored in such pieces: what lies behind each row would be overwritten",
                     hint=f"make the rows {padded} long and take a part of them; warploom.matmul pads",
                 )
-            raise ArgumentError(
+            raise _wrong_shape(
                 f"{name}, is {got}, no multiple of the tile",
                 expected=f"a multiple of {multiple}",
                 got=f"shape {array.shape}",
@@ -111,28 +120,28 @@ def _origin(size: str, from_: Mapping[str, str]) -> str:
 def _check_layout(program: Program, spec: ArraySpec, array: ArrayView) -> None:
     item = array.dtype.bytes
     if spec.order == "C" and not array.contiguous:
-        raise ArgumentError(
+        raise _wrong_layout(
             f"argument `{spec.name}` of {program.title} is not contiguous",
             expected=f"row-major strides for shape {array.shape}",
             got=f"strides of {array.strides} bytes",
             hint="pass .contiguous() (np.ascontiguousarray)",
         )
     if spec.order == "rows" and array.shape and array.shape[-1] > 1 and array.strides[-1] != item:
-        raise ArgumentError(
+        raise _wrong_layout(
             f"argument `{spec.name}` of {program.title} must be contiguous in its last dimension",
             expected=f"a stride of {item} bytes there",
             got=f"strides of {array.strides} bytes for shape {array.shape}",
             hint="pass .contiguous() (np.ascontiguousarray), or use the kernel for the other major",
         )
     if any(stride < 0 for stride in array.strides):
-        raise ArgumentError(
+        raise _wrong_layout(
             f"argument `{spec.name}` of {program.title} runs backwards in memory",
             expected="strides of at least 0",
             got=f"strides of {array.strides} bytes",
             hint="copy it",
         )
     if array.device == "cuda" and array.pointer % spec.align:
-        raise ArgumentError(
+        raise _wrong_layout(
             f"argument `{spec.name}` of {program.title} is misaligned",
             expected=f"an address that is a multiple of {spec.align}",
             got=hex(array.pointer),
@@ -150,9 +159,9 @@ def check_writable(program: Program, name: str, array: ArrayView) -> None:
             if array.framework == "jax"
             else "it is read-only"
         )
-        raise ArgumentError(f"argument `{name}` of {program.title} is written by the kernel, but cannot be", got=why)
+        raise _not_writable(f"argument `{name}` of {program.title} is written by the kernel, but cannot be", got=why)
     if array.framework == "torch" and wants_gradient(array.owner):
-        raise ArgumentError(
+        raise _not_writable(
             f"argument `{name}` of {program.title} is written by the kernel, but wants a gradient",
             expected="a tensor without requires_grad",
             got="requires_grad=True while gradients are on",
@@ -161,7 +170,7 @@ def check_writable(program: Program, name: str, array: ArrayView) -> None:
         )
     for length, stride in zip(array.shape, array.strides, strict=True):
         if stride == 0 and length > 1:
-            raise ArgumentError(
+            raise _not_writable(
                 f"argument `{name}` of {program.title} is written by the kernel, but is a broadcast view",
                 got=f"strides of {array.strides} bytes for shape {array.shape}",
                 hint="copy it",
@@ -184,6 +193,7 @@ def _check_aliasing(program: Program, views: Sequence[ArrayView]) -> None:
                 got=f"{array.place}, bytes {_span(array)} and {_span(other)}",
                 consequence="the kernel reads values it has already overwritten",
                 hint=f"pass another array for `{spec.name}`",
+                code="overlap",
             )
 
 
@@ -221,9 +231,9 @@ def three(values: Sequence[int], what: str) -> tuple[int, int, int]:
     try:
         sizes = [index(value) for value in (values if isinstance(values, (tuple, list)) else (values,))]  # type: ignore[arg-type]
     except TypeError:
-        raise ArgumentTypeError(f"{what} is no tuple of integers", expected="(x, y, z)", got=repr(values)) from None
+        raise _wrong_sizes(f"{what} is no tuple of integers", expected="(x, y, z)", got=repr(values)) from None
     if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
-        raise ArgumentError(f"{what} is not one to three sizes of at least 1", expected="(x, y, z)", got=repr(values))
+        raise _wrong_launch(f"{what} is not one to three sizes of at least 1", expected="(x, y, z)", got=repr(values))
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z
 
@@ -241,7 +251,7 @@ def check_shape(
     name = program.title
 
     def refuse(what: str, expected: object, got: object) -> None:
-        raise ArgumentError(f"{name}: {what}", expected=expected, got=got)
+        raise _wrong_launch(f"{name}: {what}", expected=expected, got=got)
 
     threads, ctas = block[0] * block[1] * block[2], cluster[0] * cluster[1] * cluster[2]
     if threads > limits.threads_per_cta or any(size > most for size, most in zip(block, BLOCK_LIMITS, strict=True)):
@@ -282,7 +292,7 @@ def scalar_of(value: Any, dtype: Any, name: str, title: str) -> Any:
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if dtype is None:
-        raise ArgumentTypeError(f"argument `{name}` of {title} has no known type", got=type(value).__name__)
+        raise _wrong_type(f"argument `{name}` of {title} has no known type", got=type(value).__name__)
     if isinstance(value, np.generic) and value.dtype == dtype.numpy:
         return value
     if isinstance(value, np.bool_):
@@ -293,14 +303,14 @@ def scalar_of(value: Any, dtype: Any, name: str, title: str) -> Any:
         number = float(value) if dtype.is_float else index(value)
     except TypeError:
         if isinstance(value, (float, np.floating)):
-            raise ArgumentTypeError(
+            raise _wrong_type(
                 f"argument `{name}` of {title} is an integer parameter", expected=dtype, got=repr(value)
             ) from None
-        raise ArgumentTypeError(
+        raise _wrong_type(
             f"argument `{name}` of {title} is no number", expected=dtype, got=type(value).__name__
         ) from None
     except (ValueError, OverflowError) as error:
-        raise ArgumentError(
+        raise _wrong_value(
             f"argument `{name}` of {title} cannot be read as a {dtype}: {error}", got=type(value).__name__
         ) from None
     if dtype.is_float:
@@ -312,7 +322,7 @@ def scalar_of(value: Any, dtype: Any, name: str, title: str) -> Any:
     if dtype.kind.value == "bits" or isinstance(value, np.generic):
         low = -(1 << (dtype.bits - 1))
     if not low <= number <= high:
-        raise ArgumentError(
+        raise _wrong_value(
             f"argument `{name}` of {title} does not fit its parameter", expected=f"{dtype}: {low} to {high}", got=number
         )
     return np.array(number & ((1 << dtype.bits) - 1), dtype=f"u{dtype.bytes}").view(dtype.numpy)[()]
