@@ -279,7 +279,7 @@ def nothing() -> None:
         ({"grid": None}, ("grid", "tiles(...)")),
         ({"block": None}, ("block", "None")),
         ({"name": "a b"}, ("no name for an entry", "'a b'")),
-        ({"in_specs": Tile("N", f32)}, ("in_specs", "tuple of Tile and Scalar")),
+        ({"in_specs": Tile("N", f32)}, ("in_specs", "Tile and Scalar")),
     ],
 )
 def test_a_kernel_beyond_its_target_is_refused_at_its_line(refused, options, words):

@@ -66,7 +66,10 @@ def test_the_command_prints_a_page_for_every_code(code: str) -> None:
     assert f"[{code}]" in told.stdout and CODES[code].fix[:20] in told.stdout
 
 
-@pytest.mark.parametrize("kind", list(classes()), ids=lambda kind: kind.__name__)
+OF_ERRORS = [kind for kind in classes() if kind.__module__ == "warploom.errors"]
+
+
+@pytest.mark.parametrize("kind", OF_ERRORS, ids=lambda kind: kind.__name__)
 def test_the_command_takes_the_class_that_a_report_names(kind: type[errors.WarploomError]) -> None:
     told = CliRunner().invoke(app, ["rules", kind.__name__, "--json"])
     assert json.loads(told.stdout)[0]["id"] == kind.code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.errors import refused
 from tests.lang.tools import emitted, line_of, make
 from warploom.errors import TraceError
 from warploom.lang import ptx, reg
@@ -225,7 +226,7 @@ def test_break_out_of_a_traced_loop_is_refused_at_its_line():
             with ptx.if_(i == 3):
                 break  # Python's break
 
-    with pytest.raises(TraceError, match="`break` inside a traced block") as caught:
+    with refused("python-jump") as caught:
         make(body).ptx()
     assert caught.value.where.line == line_of("Python's break", __file__)
     assert "ptx.break_()" in str(caught.value)
@@ -238,7 +239,7 @@ def test_continue_in_a_traced_loop_is_refused_at_its_line():
                 continue  # Python's continue
             i + 1
 
-    with pytest.raises(TraceError, match="`continue`") as caught:
+    with refused("python-jump") as caught:
         make(body).ptx()
     assert caught.value.where.line == line_of("Python's continue", __file__)
 
@@ -249,7 +250,7 @@ def test_return_in_a_traced_while_is_refused():
         with ptx.while_(lambda: x < 3):
             return
 
-    with pytest.raises(TraceError, match="`return`"):
+    with refused("python-jump"):
         make(body).ptx()
 
 
@@ -260,7 +261,7 @@ def test_return_in_a_branch_is_refused_before_it_drops_the_rest():
             return  # Python's return
         x + 1
 
-    with pytest.raises(TraceError, match="`return`") as caught:
+    with refused("python-jump") as caught:
         make(body).ptx()
     assert caught.value.where.line == line_of("Python's return", __file__)
 
@@ -272,14 +273,14 @@ def test_break_out_of_an_unrolled_loop_from_a_branch_is_refused():
             with ptx.if_(x == i):
                 break
 
-    with pytest.raises(TraceError, match="`break`"):
+    with refused("python-jump"):
         make(body).ptx()
 
 
 def test_a_loop_left_open_is_found_without_its_source():
     namespace = {"ptx": ptx}
     exec("def body():\n    for i in ptx.range(8):\n        break\n", namespace)  # no file to read
-    with pytest.raises(TraceError, match="Python left this loop before its end") as caught:
+    with refused("python-jump") as caught:
         make(namespace["body"]).ptx()
     assert caught.value.where.line == 2
 

@@ -79,7 +79,7 @@ def test_numbers_take_the_type_of_their_operand(call, text):
         lambda: ptx.inst.setp.eq.u32(reg.scalar(u32), 1, 2),
         lambda: ptx.addr(reg.scalar(u16)),
         lambda: ptx.addr(reg.scalar(u64), reg.scalar(u32)),
-        lambda: ptx.special.tid.w(),
+        lambda: ptx.special.tid.q(),
         lambda: ptx.special.tid(),
     ],
 )

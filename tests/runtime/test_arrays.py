@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from warploom.errors import ArgumentError, ArgumentTypeError
+from tests.errors import refused
+from warploom.errors import ArgumentError
 from warploom.isa import dtypes
 from warploom.runtime import arrays
 from warploom.runtime.arrays import view
@@ -79,7 +80,7 @@ def test_a_sparse_or_lazily_conjugated_tensor_is_refused():
     torch = pytest.importorskip("torch")
     with pytest.raises(ArgumentError, match="sparse"):
         view(torch.eye(3).to_sparse(), "a")
-    with pytest.raises(ArgumentTypeError, match="complex"):
+    with refused("wrong-type"):
         view(torch.zeros(3, dtype=torch.complex64), "a")
 
 
@@ -131,13 +132,13 @@ def test_a_jax_array_is_seen_and_read_only():
 
 @pytest.mark.parametrize("value", [[1, 2], 3.0, "abc", None, np.float32(1), object()])
 def test_what_is_no_array_is_refused_by_name(value):
-    with pytest.raises(ArgumentTypeError, match="argument `weights` is no array"):
+    with refused("wrong-type"):
         view(value, "weights")
 
 
 @pytest.mark.parametrize("array", [np.zeros(2, complex), np.zeros(2, ">f4"), np.zeros(2, object), np.zeros(2, "S3")])
 def test_a_dtype_no_kernel_knows_is_refused_by_name(array):
-    with pytest.raises(ArgumentTypeError, match="`weights`"):
+    with refused("wrong-type"):
         view(array, "weights")
 
 
