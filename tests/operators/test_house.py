@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from pathlib import Path
 
 import warploom
 from warploom.collective.epilogue import activations, spec
 from warploom.operators.spec.activations import ACTIVATIONS
+from warploom.operators.spec.arguments import DEFAULTS, signature
 
 ROOT = Path(warploom.__file__).parent
 
@@ -24,9 +26,10 @@ def imports() -> dict[str, set[str]]:
             if isinstance(node, ast.ImportFrom) and node.level:
                 words = name.split(".") + ["__init__"] * (path.name == "__init__.py")
                 source = ".".join([*words[: len(words) - node.level], *([node.module] if node.module else [])])
-                found[name] |= {each for alias in node.names for each in (f"{source}.{alias.name}", source)} & set(
-                    files
-                )
+                for alias in node.names:
+                    found[name] |= {
+                        each for each in (f"{source}.{alias.name}", source) if each in files and each != "operators"
+                    }
     return found
 
 
@@ -41,3 +44,13 @@ def test_no_module_imports_itself_by_way_of_others():
 
 def test_every_activation_is_known_as_array_operations_and_as_ptx():
     assert set(ACTIVATIONS) == set(activations.FUNCTIONS) == set(spec.ACTIVATIONS)
+
+
+def test_the_typed_signature_of_matmul_is_the_table_s():
+    """Type checkers need it written out; what runs is made from the table."""
+    tree = ast.parse((ROOT / "operators" / "calls.py").read_text())
+    (typed,) = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == "matmul"]
+    defaults = [None if node is None else ast.literal_eval(node) for node in typed.args.kw_defaults]
+    names = [argument.arg for argument in typed.args.kwonlyargs]
+    assert dict(zip(names, defaults, strict=True)) == {"out": None, **DEFAULTS}
+    assert list(inspect.signature(warploom.matmul).parameters) == ["a", "b", *names] == list(signature().parameters)

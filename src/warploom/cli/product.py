@@ -6,18 +6,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..operators.spec.arguments import BY_NAME
+
 if TYPE_CHECKING:
     from ..operators.spec.problem import Problem
 
 DTYPES = "bf16, f16, f32, e4m3, e5m2, s8"
-OUT_HELP = "Type of the result; the usual one by default."
+
+
+def _help(name: str) -> str:
+    """What an argument of `matmul` does, as a sentence."""
+    doc = BY_NAME[name].doc
+    return f"{doc[0].upper()}{doc[1:]}."
+
+
+OUT_HELP = _help("out_dtype")
 Layout = Annotated[str, typer.Option(help="tn, nn, nt or tt; tn is F.linear, tt is a @ b.")]
 Scales = Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")]
-Activation = Annotated[str, typer.Option(help="relu, gelu, gelu_tanh or silu.")]
-Bias = Annotated[bool, typer.Option("--bias", help="A bias of the columns.")]
-Gate = Annotated[bool, typer.Option("--gate", help="A gate.")]
-Residual = Annotated[bool, typer.Option("--residual", help="Something is added.")]
-ConstantWeights = Annotated[bool, typer.Option("--constant-weights", help="B is promised not to change.")]
+Activation = Annotated[str, typer.Option(help=_help("activation"))]
+Bias = Annotated[bool, typer.Option("--bias", help=_help("bias"))]
+Gate = Annotated[bool, typer.Option("--gate", help=_help("gate"))]
+Residual = Annotated[bool, typer.Option("--residual", help=_help("residual"))]
+ConstantWeights = Annotated[bool, typer.Option("--constant-weights", help=_help("constant_weights"))]
 
 
 def asked(

@@ -24,10 +24,10 @@ import numpy as np
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import bf16, f16
-from ..operators.calls import BESIDE
 from ..operators.execute import run
 from ..operators.request import Request, check_linear, read
 from ..operators.spec.activations import ACTIVATIONS
+from ..operators.spec.arguments import ARRAYS, BY_NAME, DEFAULTS, OF_RESULT_SHAPE, check_names, signature
 from ..operators.views import transposed
 from ..runtime.arrays import ArrayView, contiguous_strides, view
 from ..runtime.launch_cache import bounded
@@ -37,7 +37,6 @@ from .xla_ffi import Call, Memory, handler
 __all__ = ["linear", "matmul"]
 
 TARGET = "warploom_matmul"
-ARRAYS = ("a", "b", "bias", "c", "gate", "scale_a", "scale_b")
 ALIGNED = 16
 """Bytes that rows begin at multiples of; arrays are padded to it where they are not."""
 HINTS = {
@@ -50,45 +49,38 @@ JAX = SimpleNamespace(where=jnp.where, exp=jnp.exp, tanh=jnp.tanh, erf=jax.scipy
 # -- the call ------------------------------------------------------------------------------------------------------
 
 
-def matmul(
-    a: Any, b: Any, *, out_dtype: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0, bias: Any = None,
-    activation: str | None = None, residual: Any = None, gate: Any = None, scale_a: Any = None, scale_b: Any = None,
-    accumulate: str = "default", constant_weights: bool = False, config: Any = None, scale_out: Any = None,
-    amax: Any = None,
-) -> Any:  # fmt: skip
+def matmul(a: Any, b: Any, **options: Any) -> Any:
     """As `warploom.matmul`, for JAX arrays and inside of `jit`, `grad` and `vmap`. Raises as it does, at trace time.
 
     There is no `out=` (XLA owns memory; donate an argument for it), and `config=`, `scale_out=` and `amax=` are
-    refused. `constant_weights=` changes nothing here: XLA may move `b` right before the product, so that a promise
-    about your array is none about what the kernel reads. NumPy arrays become JAX's, as in jax.numpy. Arrays are
+    refused. `constant_weights=` changes nothing here: XLA may move `b` right before the product, so a promise about
+    your array says nothing about what the kernel reads. NumPy arrays become JAX's, as in jax.numpy. Arrays are
     row-major to XLA: a b of eight bits or f32 is transposed first, which costs nothing where it is a transpose itself
     (`w.T`).
     """
-    for name, value in (("config", config), ("scale_out", scale_out), ("amax", amax)):
-        if value is not None:
+    check_names("matmul", options)
+    options = {name: value for name, value in options.items() if value is not None and name != "constant_weights"}
+    for name, hint in HINTS.items():
+        if name in options:
             raise ArgumentTypeError(
                 f"{name}= is not taken with JAX arrays", expected="the other arguments of matmul",
-                got=f"{name}={type(value).__name__}", hint=HINTS[name],
+                got=f"{name}={type(options[name]).__name__}", hint=hint,
             )  # fmt: skip
-    options = {
-        "out_dtype": out_dtype, "alpha": alpha, "beta": beta, "activation": activation, "accumulate": accumulate,
-    }  # fmt: skip
-    given = {
-        "a": a, "b": b, "bias": bias, "c": c, "residual": residual, "gate": gate, "scale_a": scale_a,
-        "scale_b": scale_b,
-    }  # fmt: skip
-    arrays = {}
-    for name, value in given.items():
-        if name in ("scale_a", "scale_b") and isinstance(value, Real):
-            options[name] = value
-        elif value is not None or name in ("a", "b"):
-            arrays[name] = accepted(value, name)
+    arrays = {"a": accepted(a, "a"), "b": accepted(b, "b")}
+    for name in ARRAYS:
+        if name in options and not (BY_NAME[name].may_be_number and isinstance(options[name], Real)):
+            arrays[name] = accepted(options.pop(name), name)
     request = checked(arrays, options)
     if "residual" in arrays:
         arrays["c"] = arrays.pop("residual")
-    arrays = {name: arrays[name] for name in ARRAYS if name in arrays}
-    out = None if out_dtype is None else dtypes.of(out_dtype).name
-    return _product((out, request.alpha, request.beta, activation, accumulate), arrays)
+    arrays = {name: arrays[name] for name in ("a", "b", *ARRAYS) if name in arrays}
+    wanted = options.get("out_dtype")
+    out = None if wanted is None else dtypes.of(wanted).name
+    accumulate = options.get("accumulate", DEFAULTS["accumulate"])
+    return _product((out, request.alpha, request.beta, options.get("activation"), accumulate), arrays)
+
+
+matmul.__signature__ = signature(out=False)  # type: ignore[attr-defined]
 
 
 def linear(x: Any, weight: Any, bias: Any = None, **options: Any) -> Any:
@@ -97,7 +89,7 @@ def linear(x: Any, weight: Any, bias: Any = None, **options: Any) -> Any:
     check_linear(x.shape, weight.shape)
     if x.ndim != 1:
         return matmul(x, weight.T, bias=bias, **options)
-    for name in BESIDE:
+    for name in OF_RESULT_SHAPE:
         if options.get(name) is not None:
             array = accepted(options[name], name)
             options[name] = array[None] if array.ndim == 1 else array

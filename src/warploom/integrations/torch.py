@@ -23,8 +23,8 @@ from torch import Tensor
 from ..errors import ArgumentError, ArgumentTypeError
 from ..operators import calls
 from ..operators.spec.activations import ACTIVATIONS
+from ..operators.spec.arguments import ARGUMENTS, ARRAYS, BY_NAME, OF_RESULT_SHAPE
 from .torch_arguments import (
-    TENSORS,
     check,
     check_sizes,
     end_graph,
@@ -43,8 +43,11 @@ __all__ = ["linear", "matmul"]
 # -- gradients -----------------------------------------------------------------------------------------------------
 
 
+DIFFERENTIABLE = ("a", "b", "bias", "c", "gate")
+
+
 def gradients(
-    needed: tuple[bool, bool, bool, bool, bool], grad: Tensor, a: Tensor, b: Tensor, bias: Tensor | None,
+    needed: tuple[bool, ...], grad: Tensor, a: Tensor, b: Tensor, bias: Tensor | None,
     c: Tensor | None, gate: Tensor | None, alpha: float, beta: float, activation: str | None,
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
     """The gradients of a, b, bias, c and gate where they are `needed`.
@@ -141,27 +144,35 @@ class Product(torch.autograd.Function):
 
 # -- the operator --------------------------------------------------------------------------------------------------
 
+POSITIONAL = tuple(name for name in ARRAYS if BY_NAME[name].in_graph)
+"""Tensors are positional: torch registers a gradient for no other operators."""
+_TYPES = {
+    "number": "float", "word": "str", "type": "ScalarType?", "flag": "bool", "config": "str?",
+}  # fmt: skip
+_NAMED = ", ".join(
+    f"{_TYPES[each.kind]}{'?' * (each.kind == 'word' and each.default is None)} {each.name}={each.default!r}"
+    for each in ARGUMENTS
+    if each.in_graph and not each.may_be_array
+)
 SCHEMA = (
-    "matmul(Tensor a, Tensor b, Tensor? bias=None, Tensor? c=None, Tensor? gate=None, Tensor? scale_a=None, "
-    "Tensor? scale_b=None, *, float alpha=1.0, float beta=0.0, str? activation=None, ScalarType? out_dtype=None, "
-    "str accumulate='default', bool constant_weights=False, str? config=None) -> Tensor"
+    f"matmul(Tensor a, Tensor b, {', '.join(f'Tensor? {name}=None' for name in POSITIONAL)}, *, {_NAMED}) -> Tensor"
 )
 OUT_SCHEMA = (
     SCHEMA.replace("matmul(", "matmul_out(").replace("*, ", "*, Tensor(a!) out, ").replace("-> Tensor", "-> ()")
 )
-"""Tensors are positional: torch registers a gradient for no other operators. `config` is what `spelled` gives."""
+"""`config` is what `spelled` gives."""
 
 
 def operator(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
     """A call of `warploom::matmul`. Raises ArgumentTypeError for what the operators do not know."""
     check_sizes(a, b)
     given = settled(options)
-    for name in ("scale_out", "amax"):
-        if name in given:
+    for name in given:
+        if name in BY_NAME and not BY_NAME[name].in_graph:
             end_graph(f"{name}= is no argument of the operator warploom::matmul")
             raise ArgumentTypeError(
                 f"{name}= is no argument of the operator warploom::matmul, which a graph has in place of matmul",
-                expected="a, b, bias, c, residual, gate, scale_a, scale_b, and no out_dtype that is scaled",
+                expected="a, b, residual, " + ", ".join(each.name for each in ARGUMENTS if each.in_graph),
                 hint="call it outside of the graph",
             )
     for name in ("activation", "accumulate"):
@@ -179,9 +190,6 @@ def operator(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
         torch.ops.warploom.matmul_out(a, b, out=out, **given)
         return out
     return torch.ops.warploom.matmul(a, b, **given)
-
-
-POSITIONAL = ("bias", "c", "gate", "scale_a", "scale_b")
 
 
 def _run(a: Tensor, b: Tensor, *tensors: Tensor | None, **options: Any) -> Tensor:
@@ -219,19 +227,20 @@ def _fake_out(a: Tensor, b: Tensor, *rest: Any, out: Tensor, **options: Any) -> 
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
     given = keyword_only_inputs
-    *tensors, scale_a, scale_b = inputs
-    if scale_a is not None or scale_b is not None:
+    tensors = dict(zip(("a", "b", *POSITIONAL), inputs, strict=True))
+    if tensors["scale_a"] is not None or tensors["scale_b"] is not None:
         raise no_gradient_of_fp8()
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(*(tensors[name] for name in DIFFERENTIABLE))
     ctx.options = given["alpha"], given["beta"], given["activation"]
 
 
 def _backward(ctx: Any, grad: Tensor) -> Any:
     a, b, bias, c, gate = ctx.saved_tensors
-    passed = len(ctx.needs_input_grad)  # arguments at the end that were left out are not counted
-    needed = (*ctx.needs_input_grad, False, False, False)[:5]
-    found = gradients(needed, grad, a, b, bias, c, gate, *ctx.options)
-    return (*found, None, None)[:passed]
+    names = ("a", "b", *POSITIONAL)[: len(ctx.needs_input_grad)]  # arguments at the end that were left out
+    wanted = dict(zip(names, ctx.needs_input_grad, strict=True))
+    needed = tuple(wanted.get(name, False) for name in DIFFERENTIABLE)
+    found = dict(zip(DIFFERENTIABLE, gradients(needed, grad, a, b, bias, c, gate, *ctx.options), strict=True))
+    return tuple(found.get(name) for name in names)
 
 
 def no_gradient_of_fp8() -> ArgumentTypeError:
@@ -277,7 +286,7 @@ def dispatch(what: str, a: Tensor, b: Tensor, out: Tensor | None, options: dict[
     vector = False
     if what == "linear":
         a, b, out, options, vector = rows(a, b, out, options)
-    tensors = [a, b, *(options[name] for name in TENSORS if isinstance(options.get(name), Tensor))]
+    tensors = [a, b, *(options[name] for name in ARRAYS if isinstance(options.get(name), Tensor))]
     wanted = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, out) if tensor is not None)
     if wanted and out is not None:
         raise ArgumentError(
@@ -322,11 +331,7 @@ def cast(a: Tensor, b: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor,
     if b.dtype is not weights:
         options = {name: value for name, value in options.items() if name != "constant_weights"}
     if options.get("out_dtype") is None:
-        changed = {
-            name: options[name].to(result_type(a))
-            for name in ("c", "gate", "residual")
-            if options.get(name) is not None
-        }
+        changed = {name: options[name].to(result_type(a)) for name in OF_RESULT_SHAPE if options.get(name) is not None}
         options = {**options, **changed}
     return a, b, options
 

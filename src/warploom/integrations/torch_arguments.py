@@ -21,15 +21,12 @@ from torch import Tensor
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
-from ..operators.calls import BESIDE, DEFAULTS
 from ..operators.request import check_linear, check_residual
+from ..operators.spec.arguments import ARRAYS, BY_NAME, OF_RESULT_SHAPE, check_names
 from ..operators.tuned import KINDS
 from ..runtime.arrays import view
 
-TENSORS = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "amax")
 SCALES = ("scale_a", "scale_b")
-NUMBERS = (*SCALES, "scale_out")
-"""Arguments that are arrays or numbers."""
 FIELDS = {kind: tuple(field.name for field in fields(cls)) for kind, cls in KINDS.items()}
 OUTPUTS = {
     name: getattr(torch, dtypes.torch_name(each))
@@ -64,15 +61,17 @@ def check(what: str, a: Any, b: Any, out: Any, options: Mapping[str, Any]) -> No
     what: "matmul" or "linear"; options: those that are given.
     """
     for name in options:
-        if name not in DEFAULTS:
+        if name not in BY_NAME:
             end_graph(f"{what} has no argument `{name}`")
-            raise ArgumentTypeError(f"{what} has no argument `{name}`", expected=", ".join(DEFAULTS), got=f"{name}=")
+    check_names(what, options)
     first, second = ("x", "weight") if what == "linear" else ("a", "b")
-    arrays = [(first, a), (second, b), *[(name, options[name]) for name in TENSORS if name in options]]
+    arrays = [(first, a), (second, b), *[(name, options[name]) for name in ARRAYS if name in options]]
     if out is not None:
         arrays.append(("out", out))
     for name, value in arrays:
-        if not isinstance(value, Tensor) and not (name in NUMBERS and isinstance(value, Real)):
+        if not isinstance(value, Tensor) and not (
+            name in BY_NAME and BY_NAME[name].may_be_number and isinstance(value, Real)
+        ):
             _no_tensor(value, name)
     if what == "linear" and (b.ndim != 2 or a.ndim == 0 or a.shape[-1] != b.shape[1]):
         end_graph("`weight` is no matrix" if b.ndim != 2 else "the inner sizes of `x` and `weight` differ")
@@ -118,7 +117,7 @@ def rows(
     if x.ndim != 1:
         return x, weight.mT, out, options, False
     options = {
-        name: value[None] if name in BESIDE and value.ndim == 1 else value for name, value in options.items()
+        name: value[None] if name in OF_RESULT_SHAPE and value.ndim == 1 else value for name, value in options.items()
     }  # fmt: skip
     return x[None], weight.mT, None if out is None else out[None], options, True
 

@@ -5,17 +5,17 @@ A call that was seen before goes from its arguments to the driver by `runtime.la
 
 from __future__ import annotations
 
-import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError, ArgumentTypeError
+from ..errors import ArgumentError
 from ..runtime.arrays import view
 from ..runtime.launch_cache import LaunchCache
 from ..settings import config as settings
 from .dispatch_hook import front
 from .execute import run
 from .request import check_linear, read
+from .spec.arguments import ARRAYS, DEFAULTS, OF_RESULT_SHAPE, check_names, signature
 from .tune import tune_before
 from .views import restrided, transposed
 
@@ -23,27 +23,6 @@ CACHE = LaunchCache(differentiable=True)
 """The launches of `matmul`, `linear` and `grouped_matmul`. Keys of hits: what was called (not for a plain `matmul`),
 each option's name, type and value or address, then the addresses of a, b and, where it is given, out."""
 _HITS = CACHE.hits
-NAMES = ("bias", "c", "residual", "gate", "scale_a", "scale_b", "scale_out", "amax")
-"""Arguments that may be arrays, beside a, b and out."""
-BESIDE = ("c", "residual", "gate")
-"""Those that are shaped as D."""
-
-
-def _arguments(
-    a: Any, b: Any, *, out: Any = None, out_dtype: Any = None, c: Any = None, alpha: float = 1.0, beta: float = 0.0,
-    bias: Any = None, activation: str | None = None, residual: Any = None, gate: Any = None, scale_a: Any = None,
-    scale_b: Any = None, scale_out: Any = None, amax: Any = None, accumulate: str = "default",
-    constant_weights: bool = False, config: Any = None,
-) -> Any:  # fmt: skip
-    """The signature of `matmul`, which takes what is seldom given in one dictionary: that is cheaper to call."""
-
-
-SIGNATURE = inspect.signature(_arguments)
-DEFAULTS = {
-    name: parameter.default
-    for name, parameter in SIGNATURE.parameters.items()
-    if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name != "out"
-}
 
 
 def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
@@ -137,14 +116,20 @@ def _linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options
 
 
 if TYPE_CHECKING:
-    matmul = _arguments
+
+    def matmul(
+        a: Any, b: Any, *, out: Any = None, out_dtype: Any = None, bias: Any = None, c: Any = None, alpha: float = 1.0,
+        beta: float = 0.0, activation: str | None = None, residual: Any = None, gate: Any = None, scale_a: Any = None,
+        scale_b: Any = None, scale_out: Any = None, amax: Any = None, accumulate: str = "default",
+        constant_weights: bool = False, config: Any = None,
+    ) -> Any: ...  # fmt: skip
 
     def linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options: Any) -> Any: ...
 else:
     matmul, linear = _matmul, _linear
     matmul.__name__ = matmul.__qualname__ = "matmul"
     linear.__name__ = linear.__qualname__ = "linear"
-    matmul.__signature__ = SIGNATURE
+    matmul.__signature__ = signature()
 
 
 def _again(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
@@ -199,12 +184,11 @@ def _split(what: str, a: Any, b: Any, options: dict[str, Any]) -> tuple[dict[str
     """The arrays of a call by name, and what else its launch depends on. Raises ArgumentTypeError for other names."""
     tensors: dict[str, Any] = {"a": a, "b": b}
     static: list[Any] = [what]
+    check_names(what, options)
     for name, value in options.items():
-        if name not in DEFAULTS:
-            raise ArgumentTypeError(f"{what} has no argument `{name}`", expected=", ".join(DEFAULTS), got=f"{name}=")
         if value is None or value is DEFAULTS[name]:
             continue
-        if name in NAMES and not isinstance(value, (int, float)):
+        if name in ARRAYS and not isinstance(value, (int, float)):
             tensors[name] = value
             static.append(name)
         else:
@@ -238,7 +222,7 @@ def compute(
         if out is not None and len(shape := view(out, "out").shape) != 1:
             raise ArgumentError("`out` has the wrong shape", expected="(N,), as x is a vector", got=shape)
         result = None if out is None else out[None, :]
-        options = {name: value[None, :] if name in BESIDE and getattr(value, "ndim", 0) == 1 else value
+        options = {name: value[None, :] if name in OF_RESULT_SHAPE and getattr(value, "ndim", 0) == 1 else value
                    for name, value in options.items()}  # fmt: skip
     request = read(a, b, {**options, "out": result}, what)
     if settings.autotune:

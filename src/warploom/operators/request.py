@@ -19,7 +19,8 @@ from ..isa.dtypes import DType, f32, tf32
 from ..kernels.hopper.description import Fusion
 from ..runtime.arrays import ArrayView, view
 from ..runtime.validate import overlap
-from .spec.problem import ACCUMULATE, Problem, product_of
+from .spec.arguments import ACCUMULATE, ARRAYS
+from .spec.problem import Problem, product_of
 from .spec.scales import as_float, read_scales, with_majors
 from .spec.validation import check_activation, check_integers, check_together
 from .views import merged, restrided, stored, transposed
@@ -66,7 +67,7 @@ class Request:
     @property
     def named(self) -> list[tuple[str, ArrayView]]:
         """All arrays of the call, by name."""
-        names = ("a", "b", "out", "c", "gate", "bias", "scale_a", "scale_b", "scale_out", "amax")
+        names = ("a", "b", "out", *(name for name in ARRAYS if name != "residual"))
         return [(name, getattr(self, name)) for name in names if getattr(self, name) is not None]
 
 

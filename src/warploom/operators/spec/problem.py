@@ -17,7 +17,6 @@ EIGHT_BIT_FLOATS = (e4m3, e5m2)
 OPERANDS = (bf16, f16, f32, e4m3, e5m2, s8)
 """Types of A and B as arrays have them; f32 is multiplied as tf32."""
 FLOAT_RESULTS = (bf16, f16, f32, e4m3, e5m2)
-ACCUMULATE = ("default", "fast", "precise")
 LAYOUTS = ("tn", "nn", "nt", "tt")
 TMA_BYTES = 16
 """What the address and the strides of an array that TMA reads or writes are multiples of (PTX ISA 5.5)."""
