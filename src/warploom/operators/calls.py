@@ -62,16 +62,16 @@ def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
     if not options:
         try:  # the plain product of tensors that came before, written out: this is all that such a call costs
             if out is not None:
-                check, ready, device, launch = _HITS[a.data_ptr(), b.data_ptr(), out.data_ptr()]
+                check, ready, current, launch = _HITS[a.data_ptr(), b.data_ptr(), out.data_ptr()]
                 if check(a, b, out):
-                    stream = CACHE.raw_stream(device)
+                    stream = current()
                     if status := ready[stream]():
                         launch.check(status, stream)
                     return out
             else:
                 check, _, _, entry = _HITS[a.data_ptr(), b.data_ptr()]
-                if check(a, b) and (made := CACHE.run(entry, ())):
-                    return made[0]
+                if check(a, b) and (made := CACHE.fresh(entry)) is not None:
+                    return made
         except (AttributeError, KeyError, RuntimeError):  # not tensors, or none that came before
             pass
     return _again("matmul", a, b, out, options)
@@ -95,21 +95,21 @@ def _linear(x: Any, weight: Any, bias: Any = None, *, out: Any = None, **options
                 key = "linear", "bias", type(bias), bias.data_ptr(), x.data_ptr(), weight.data_ptr()
                 if out is None:
                     check, _, _, entry = _HITS[key]
-                    if check(x, weight, bias) and (made := CACHE.run(entry, ())):
-                        return made[0]
+                    if check(x, weight, bias) and (made := CACHE.fresh(entry)) is not None:
+                        return made
                 elif CACHE.hit((*key, out.data_ptr()), (x, weight, bias, out)) is not None:
                     return out
             elif out is not None:
-                check, ready, device, launch = _HITS["linear", x.data_ptr(), weight.data_ptr(), out.data_ptr()]
+                check, ready, current, launch = _HITS["linear", x.data_ptr(), weight.data_ptr(), out.data_ptr()]
                 if check(x, weight, out):
-                    stream = CACHE.raw_stream(device)
+                    stream = current()
                     if status := ready[stream]():
                         launch.check(status, stream)
                     return out
             else:
                 check, _, _, entry = _HITS["linear", x.data_ptr(), weight.data_ptr()]
-                if check(x, weight) and (made := CACHE.run(entry, ())):
-                    return made[0]
+                if check(x, weight) and (made := CACHE.fresh(entry)) is not None:
+                    return made
         except (AttributeError, KeyError, RuntimeError):
             pass
     return _again("linear", x, weight, out, options if bias is None else {"bias": bias, **options})

@@ -26,9 +26,9 @@ MOST_OUTPUTS = 512
 ADDRESS_CLASS = 16
 """Two addresses are of one kind if they are equal modulo this: what TMA, and the widest loads, ask of an address."""
 
-Hit: TypeAlias = "tuple[Callable[..., bool], dict[int, Callable[[], Any]] | None, int, Any]"
-"""The guard of the tensors, outputs last; the driver's calls by stream; the device; the launch. Where outputs are made:
-the guard, None, the device, the entry."""
+Hit: TypeAlias = "tuple[Callable[..., bool], dict[int, Callable[[], Any]] | None, Callable[[], int], Any]"
+"""The guard of the tensors, outputs last; the driver's calls by stream; what gives the current stream; the launch.
+Where outputs are made: the guard, None, what gives the current stream, the entry."""
 
 
 class Entry:
@@ -88,10 +88,10 @@ class LaunchCache:
         found = self.hits.get(key)
         if found is None or not found[0](*tensors):
             return None
-        _, ready, device, launch = found
+        _, ready, current, launch = found
         if ready is None:
             return self.run(launch, (), stream)
-        handle = self.raw_stream(device) if stream is None else stream
+        handle = current() if stream is None else stream
         call = ready.get(handle)
         if call is None:
             try:
@@ -133,6 +133,21 @@ class LaunchCache:
             self._hasten(key, tensors, outs, entry)
         return result
 
+    def fresh(self, entry: Entry) -> Any:
+        """Launch to one new output; the output, or None where the long way must decide."""
+        if entry.make is None:
+            return None
+        out = entry.make()
+        launch = entry.launches.get(out.data_ptr())
+        if launch is not None:
+            handle = self.raw_stream(entry.device)
+            call = launch.calls.get(handle)
+            if call is not None:
+                if status := call():
+                    launch.check(status, handle)
+                return out
+        return None if self.run(entry, (out,)) is None else out
+
     def run(self, entry: Entry, outs: tuple[Any, ...], stream: int | None = None) -> tuple[Any, ...] | None:
         """Launch; the outputs, or None where the long way must decide."""
         if outs:
@@ -165,11 +180,12 @@ class LaunchCache:
     def _hasten(self, key: Any, tensors: Sequence[Any], outs: tuple[Any, ...], entry: Entry) -> None:
         """Put a call among the hits."""
         made: Hit
+        current = partial(self.raw_stream, entry.device)
         if entry.kind.out_facts and not outs:
-            made = guard(*tensors), None, entry.device, entry
+            made = guard(*tensors), None, current, entry
         else:
             launch = entry.launches[addresses_of(outs)]
-            made = guard(*tensors, *outs), launch.calls, entry.device, launch
+            made = guard(*tensors, *outs), launch.calls, current, launch
         with self._lock:
             bounded(self.hits)[key] = made
 
