@@ -7,9 +7,20 @@ import numpy as np
 import pytest
 
 from tests.collective import attention
-from warploom.collective import OrderedBarrier, TileQueue, each_consumer, producer, warpgroup_index, wgmma_accumulators
+from warploom.collective import (
+    OrderedBarrier,
+    TileQueue,
+    TmaPipeline,
+    each_consumer,
+    producer,
+    swizzled,
+    warpgroup_index,
+    wgmma_accumulators,
+)
 from warploom.collective.mma.wgmma import wgmma_block
-from warploom.errors import TraceError
+from warploom.collective.tile import cluster
+from warploom.errors import ArgumentTypeError, TraceError
+from warploom.isa.swizzle import Swizzle
 from warploom.lang import Tile, kernel, ptx, reg, smem
 from warploom.runtime.machine import H200
 from warploom.types import b32, bf16, f32, u32, u64
@@ -192,3 +203,53 @@ def test_a_in_registers_is_as_deep_as_b():
 
     with pytest.raises(TraceError):
         subject.ptx()
+
+
+def test_a_workspace_is_zero_at_first_and_passed_by_nobody():
+    @kernel(
+        in_specs={"x": Tile("N", u32), "counter": Tile(1, u32, workspace=True)}, out_specs={"out": Tile("N", u32)},
+        grid=(2,), block=32, arch="sm_90a",
+    )  # fmt: skip
+    def subject(x, counter, out):
+        lane, ctas = ptx.special.tid.x(), ptx.special.nctaid.x()
+        with ptx.if_(lane == 0):
+            number = ptx.atomic.inc(ptx.addr(counter.pointer()), ctas - 1)
+            value = ptx.load(u32, ptx.addr(x.pointer() + number.to(u64) * 4))
+            ptx.store(ptx.addr(out.pointer() + number.to(u64) * 4), value + number)
+
+    x = np.array([10, 20], np.uint32)
+    np.testing.assert_array_equal(subject(x), [10, 21])
+    out = np.zeros(2, np.uint32)
+    subject.emulate(x, out).raise_on_findings()
+    np.testing.assert_array_equal(out, [10, 21])
+    with pytest.raises(ArgumentTypeError):
+        subject(x, np.zeros(1, np.uint32), out)
+
+
+def test_slices_of_an_operand_of_rank_four_are_multicast():
+    """Two CTAs load half of a tile of one head each, for both."""
+
+    @kernel(
+        in_specs=(Tile.operand("B", "S", "H", 64, bf16, along=1, tile=(32, 64)),), out_specs=(Tile(2, 64, 64, bf16),),
+        grid=(2,), block=128, cluster=(2, 1, 1), arch="sm_90a",
+    )  # fmt: skip
+    def subject(x, out):
+        ring = TmaPipeline(stages=1, consumers=1, ctas=2, a=smem.wgmma_tile(bf16, (64, 64)))
+        ring.initialise()
+        with ptx.if_(ptx.special.tid.x() == 0):
+            load = cluster.Multicast(2)
+            with ring.produce(ring.producer_state()) as stage:
+                load(stage.a, x, (0, 1, 0, 0), stage.full)
+        stage = ring.consumer_wait(ring.consumer_state())
+        row = ptx.special.tid.x() & 63
+        base = (ptx.special.cluster_ctarank() * 64 + row).to(u64) * 128
+        for chunk in range(8):
+            place = stage.a + swizzled(row * 128 + chunk * 16, Swizzle.B128)
+            ptx.store(ptx.addr(out.pointer() + base, chunk * 16), ptx.load(b32, place, vector=4))
+        cluster.leave()
+
+    x = np.random.default_rng(0).standard_normal((1, 64, 2, 64)).astype(ml_dtypes.bfloat16)
+    report = subject.emulate(x)
+    report.raise_on_findings()
+    for cta in range(2):
+        np.testing.assert_array_equal(report.outputs[0][cta], x[0, :, 1])

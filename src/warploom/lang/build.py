@@ -20,7 +20,7 @@ from ..emulator.machine.symbols import SharedPart, WarpRole
 from ..errors import SourceLocation, TraceError, WarploomError
 from ..isa import arch as isa_arch
 from ..isa import dtypes
-from ..runtime.program import ArraySpec, Parameter, Program
+from ..runtime.program import WORKSPACE, ArraySpec, Parameter, Program
 from ..settings import config
 from . import smem
 from .emit import PTX_VERSION
@@ -255,6 +255,7 @@ def _array_spec(trace: Trace, handle: ArrayHandle, is_output: bool) -> ArraySpec
     order = spec.order if "pointer" not in handle.uses else "C"
     align = max(spec.dtype.bytes, trace.aligned.get(handle.name, 1), 16 if "map" in handle.uses else 1)
     role = "out" if is_output else "inout" if handle.name in trace.written else "in"
+    role = WORKSPACE if spec.workspace else role
     return ArraySpec(
         handle.name, spec.shape, spec.dtype, role, spec.multiple, order, align, over=spec.over, overhang=spec.overhang
     )  # fmt: skip

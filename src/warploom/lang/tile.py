@@ -41,6 +41,8 @@ class Tile:
         inout: an input that the kernel also writes: it must be writable and overlap nothing else.
         over: of an output, the name of an input whose very memory it may be (same address, shape and strides): whoever
             writes an element has read that input's before, and nobody else reads it.
+        workspace: no call passes it. The runtime makes it, zeroes it once, and passes the same memory to every launch
+            on a stream, so the kernel must leave it as the next launch needs it (a counter that wraps to 0).
         overhang: whoever calls sees to it that nobody else uses what lies behind a row, up to whole 16 bytes: tensor
             stores write it (docs/measured-facts.md).
         clipped: the box of its tensor map is cut to the array's rows (`runtime.TiledMap`): rows of a box that lie
@@ -50,7 +52,7 @@ class Tile:
     def __init__(
         self, *shape_and_dtype: Dimension | DType, box: tuple[int, ...] | None = None, swizzle: str = "NONE",
         multiple: tuple[int, ...] = (), order: str = "C", layout: SharedLayout | None = None, inout: bool = False,
-        over: str = "", overhang: bool = False, clipped: bool = False,
+        over: str = "", overhang: bool = False, clipped: bool = False, workspace: bool = False,
     ) -> None:  # fmt: skip
         if len(shape_and_dtype) < 2:
             raise _misdeclared("a Tile needs its extents and its type", expected="Tile(M, N, f32)", got=shape_and_dtype)
@@ -72,6 +74,7 @@ class Tile:
         self.inout = inout
         self.over = over
         self.overhang = overhang
+        self.workspace = workspace
         self.clipped = clipped
         for extent, divisor in zip(self.shape, self.multiple, strict=False):
             if isinstance(extent, int) and extent % divisor:

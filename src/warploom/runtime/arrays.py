@@ -308,12 +308,14 @@ def contiguous_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]
     return tuple(reversed(strides))
 
 
-def empty_like_kind(model: ArrayView, shape: tuple[int, ...], dtype: DType) -> Any:
-    """A new uninitialised array beside `model`: same framework, same device. The memory holds anything."""
+def empty_like_kind(model: ArrayView, shape: tuple[int, ...], dtype: DType, *, zero: bool = False) -> Any:
+    """A new array of the framework and on the device of `model`; its memory holds anything, or zeros."""
     if model.framework == "torch":
         import torch
 
-        return torch.empty(shape, dtype=getattr(torch, dtypes.torch_name(dtype)), device=model.owner.device)
+        return (torch.zeros if zero else torch.empty)(
+            shape, dtype=getattr(torch, dtypes.torch_name(dtype)), device=model.owner.device
+        )
     if model.framework == "jax":
         import jax
 
@@ -328,5 +330,5 @@ def empty_like_kind(model: ArrayView, shape: tuple[int, ...], dtype: DType) -> A
                 hint="pass out=",
             ) from None
         with cupy.cuda.Device(model.index):
-            return cupy.empty(shape, dtype=dtype.numpy)
-    return np.empty(shape, dtype=dtype.numpy)
+            return (cupy.zeros if zero else cupy.empty)(shape, dtype=dtype.numpy)
+    return (np.zeros if zero else np.empty)(shape, dtype=dtype.numpy)

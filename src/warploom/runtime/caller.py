@@ -18,7 +18,7 @@ from .bind import Shape
 from .dispatch import look, named_views, place, result_of, sort_out
 from .launch_cache import ADDRESS_CLASS, LaunchCache
 from .launch_template import Launched
-from .program import HasProgram, Program, program_of
+from .program import WORKSPACE, HasProgram, Program, program_of
 
 _wrong_device = partial(ArgumentError, code="wrong-device")
 
@@ -40,7 +40,9 @@ class Caller:
         self._hits = self.cache.hits
         self._names = [spec.name for spec in arrays]
         self._outs = [at for at, spec in enumerate(arrays) if spec.role == "out"]
-        self._inputs = [spec.name for spec in arrays if spec.role != "out"]
+        self._inputs = [spec.name for spec in arrays if spec.role not in ("out", WORKSPACE)]
+        self._workspaces: on_gpu.Workspaces = {}
+        self._repeatable = all(spec.role != WORKSPACE for spec in arrays)  # a workspace belongs to one stream
         self._written = [spec.name for spec in arrays if spec.role == "inout"]
 
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, **numbers: Any) -> Any:
@@ -99,9 +101,9 @@ class Caller:
         named = named_views(call, views)
         device, _ = place(self.program, named)
         if device == "cuda":
-            prepared, outs = on_gpu.run(call, views, Shape(), stream)
+            prepared, outs = on_gpu.run(call, views, Shape(), stream, self._workspaces)
             found = named_views(call, views)
-            if found and not numbers:
+            if found and not numbers and self._repeatable:
                 sources, bound = zip(*found, strict=True)
                 self._remember(args, out, outs, Launched(self.program, prepared, sources, sources, bound))
             return result_of(outs)

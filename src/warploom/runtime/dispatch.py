@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from ..errors import ArgumentError, ArgumentTypeError
 from .arrays import ArrayView, empty_like_kind, is_array, view
 from .bind import Arguments
-from .program import Program
+from .program import WORKSPACE, Program
 from .tensor_map import TensorMap
 from .validate import dims_of
 
@@ -28,7 +29,8 @@ class Call:
     """The arguments of a call, by role.
 
     Attributes:
-        given: the arrays as passed, in the order of the program's `arrays`; None for an output to be made.
+        given: the arrays as passed, in the order of the program's `arrays`; None for an output to be made, and for a
+            workspace.
         scalars: values by parameter name.
         rest: the positional arguments of a foreign text.
     """
@@ -58,7 +60,8 @@ def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[s
         )
     missing = list(dict.fromkeys(name for name in names if name not in scalars))
     outs = [spec for spec in program.arrays if spec.role == "out"]
-    inputs = len(program.arrays) - len(outs)
+    passed = [spec for spec in program.arrays if spec.role != WORKSPACE]
+    inputs = len(passed) - len(outs)
     outputs: list[Any] = [None] * len(outs) if out is None else list(out) if isinstance(out, (tuple, list)) else [out]
     if len(outputs) != len(outs):
         raise _wrong_arguments(
@@ -67,9 +70,10 @@ def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[s
     values = dict(scalars)
     if len(args) == inputs + len(missing):
         arrays, last = list(args[:inputs]), args[inputs:]
-    elif len(args) == len(program.arrays) + len(missing) and out is None:
-        in_order, last = args[: len(program.arrays)], args[len(program.arrays) :]
-        return Call(program, tuple(in_order), {**values, **dict(zip(missing, last, strict=True))})
+    elif len(args) == len(passed) + len(missing) and out is None:
+        in_order, last = iter(args[: len(passed)]), args[len(passed) :]
+        every = tuple(None if spec.role == WORKSPACE else next(in_order) for spec in program.arrays)
+        return Call(program, every, {**values, **dict(zip(missing, last, strict=True))})
     else:
         raise _wrong_arguments(
             f"{program.title} takes other arguments",
@@ -77,13 +81,14 @@ def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[s
             got=f"{len(args)} positional arguments",
         )
     source, sink = iter(arrays), iter(outputs)
-    given = tuple(next(sink) if spec.role == "out" else next(source) for spec in program.arrays)
+    sources = {"out": sink, WORKSPACE: repeat(None)}
+    given = tuple(next(sources.get(spec.role, source)) for spec in program.arrays)
     return Call(program, given, {**values, **dict(zip(missing, last, strict=True))})
 
 
 def _signature(program: Program) -> str:
     outs = [spec.name for spec in program.arrays if spec.role == "out"]
-    words = [spec.name for spec in program.arrays if spec.role != "out"]
+    words = [spec.name for spec in program.arrays if spec.role not in ("out", WORKSPACE)]
     words += [f"[{name}]" for name in outs] + [parameter.source for parameter in program.scalars]
     return f"{program.title}({', '.join(words)})"
 
@@ -91,7 +96,7 @@ def _signature(program: Program) -> str:
 def look(call: Call) -> list[ArrayView | None]:
     """The views of a call's arrays; None for an output to be made."""
     return [
-        None if value is None and spec.role == "out" else view(value, spec.name)
+        None if value is None and spec.role in ("out", WORKSPACE) else view(value, spec.name)
         for spec, value in zip(call.program.arrays, call.given, strict=True)
     ]
 
@@ -123,11 +128,14 @@ def named_views(call: Call, views: Sequence[ArrayView | None]) -> list[tuple[str
     return found
 
 
-def complete(call: Call, views: list[ArrayView | None]) -> tuple[Arguments, tuple[Any, ...]]:
+def complete(
+    call: Call, views: list[ArrayView | None], workspaces: dict[Any, Any] | None = None
+) -> tuple[Arguments, tuple[Any, ...]]:
     """The arguments with all outputs in place, and the out arrays in the caller's own framework.
 
-    A missing output is made beside the first array, of the shape that the inputs' sizes give. Raises ArgumentError
-    where a size of it is not known from the inputs.
+    A missing output is made on the device of the first array, of the shape that the inputs' sizes give; a workspace
+    likewise, of zeros, unless `workspaces` has one of that name and shape. Raises ArgumentError where a size of it is
+    not known from the inputs.
     """
     program = call.program
     if not program.arrays:
@@ -145,7 +153,13 @@ def complete(call: Call, views: list[ArrayView | None]) -> tuple[Arguments, tupl
         for at, spec in enumerate(program.arrays):
             if views[at] is None:
                 shape = tuple(_size(program, spec.name, size, dims) for size in spec.shape)
-                given[at] = empty_like_kind(model, shape, spec.dtype)
+                if spec.role == WORKSPACE:
+                    kept = {} if workspaces is None else workspaces
+                    if (spec.name, shape) not in kept:
+                        kept[spec.name, shape] = empty_like_kind(model, shape, spec.dtype, zero=True)
+                    given[at] = kept[spec.name, shape]
+                else:
+                    given[at] = empty_like_kind(model, shape, spec.dtype)
                 views[at] = replace(view(given[at], spec.name), writable=True)
     outs = tuple(given[at] for at, spec in enumerate(program.arrays) if spec.role == "out")
     return Arguments([array for array in views if array is not None], dict(call.scalars)), outs

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -29,6 +29,9 @@ _wrong_device = partial(ArgumentError, code="wrong-device")
 _wrong_launch = partial(ArgumentError, code="launch-shape")
 
 _LEGACY_STREAMS = (0, 1)
+
+Workspaces: TypeAlias = "dict[tuple[int, int], dict[Any, Any]]"
+"""Workspaces of a program by GPU and stream, then by name and shape."""
 
 
 def launch(
@@ -72,8 +75,13 @@ def launch(
     return result_of(outs)
 
 
-def run(call: Call, views: list[ArrayView | None], shape: Shape, stream: Any) -> tuple[PreparedLaunch, tuple[Any, ...]]:
-    """Launch a call whose arrays are on a GPU. Gives back the launch, to be used again, and the out arrays."""
+def run(
+    call: Call, views: list[ArrayView | None], shape: Shape, stream: Any, workspaces: Workspaces | None = None
+) -> tuple[PreparedLaunch, tuple[Any, ...]]:
+    """Launch a call whose arrays are on a GPU. Gives back the launch, to be used again, and the out arrays.
+
+    `workspaces`: those of earlier calls, by device and stream, because launches that may overlap must not share one.
+    """
     from ..driver import library
 
     program = call.program
@@ -82,7 +90,11 @@ def run(call: Call, views: list[ArrayView | None], shape: Shape, stream: Any) ->
     handle = stream_handle(stream) if stream is not None else current_stream([array for _, array in named], index)
     driver = library.load()
     with driver.activated(index):
-        arguments, outs = complete(call, views)
+        kept = {} if workspaces is None else workspaces.setdefault((index, handle), {})
+        before = len(kept)
+        arguments, outs = complete(call, views, kept)
+        if len(kept) > before:  # zeroed on the framework's stream, which may be another
+            driver.synchronize(current_stream([array for _, array in named], index))
         device = driver.device(index)
         target_for(program, device.arch)  # before all that may fail because of it
         bound = bind(program, arguments, Machine(device.name, device.arch, device.sms), shape)

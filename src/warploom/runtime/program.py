@@ -75,6 +75,8 @@ class TiledMap:
         )
 
 
+WORKSPACE = "workspace"
+"""The role of an array that no call passes; see `ArraySpec.role`."""
 MapRule: TypeAlias = Callable[[Sequence[int], Sequence[int], DType], TensorMapSpec]
 
 
@@ -86,7 +88,8 @@ class ArraySpec:
         name: as the author wrote it.
         shape: an int is demanded; a str names a size, which must be the same wherever it occurs.
         dtype: element type.
-        role: "in" (read), "out" (written; made by the call where it is not passed) or "inout".
+        role: "in" (read), "out" (written; made by the call where it is not passed), "inout", or "workspace": never
+            passed; zero before the first launch on a stream, and left by each launch as the next one needs it.
         multiple: per dimension, what its size must be divisible by; () stands for all ones.
         order: "C" demands a contiguous row-major array; "rows" lets the outer strides be free (what a tensor map can
             address: innermost dimension contiguous); "any" leaves all to the kernel.
