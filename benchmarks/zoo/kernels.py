@@ -85,17 +85,21 @@ def _subjects() -> Iterator[Subject]:
         yield replace(_subject(name, kernel, arguments), machine=machine, more=tuple(more), sample=hopper.SAMPLE)
 
 
+BESIDE_EACH_OTHER = {21}
+"""Rungs whose CTAs of a cluster share rows of A; the others' share columns of B, one above the other."""
+
+
 def _operands(rung: ladder.Rung) -> tuple[Any, Any]:
     module = rung.load()
     config = module.Config() if hasattr(module, "Config") else None
     tile_m, tile_n, tile_k = (getattr(config, name, 16) for name in ("tile_m", "tile_n", "tile_k"))
     stages = getattr(config, "stages", 1)  # of one tile all are used twice, of several together
     m, n, k = tile_m, tile_n, tile_k * (2 * stages + 1 if rung.number < 13 else stages + 2)
-    ctas, tiles = getattr(config, "ctas", 1), {13: 4, 14: 4, 20: 4}.get(rung.number, 2 if rung.number > 14 else 1)
-    if getattr(config, "shared", "b") == "b":
-        m, n = m * ctas, n * tiles
-    else:
+    ctas, tiles = getattr(module, "CTAS", 1), {13: 4, 14: 4, 20: 4}.get(rung.number, 2 if rung.number > 14 else 1)
+    if rung.number in BESIDE_EACH_OTHER:
         n = n * ctas * tiles
+    else:
+        m, n = m * ctas, n * tiles
     dtype = np.float32 if rung.dtype.name == "f32" else ml_dtypes.bfloat16
     return _normal(m, k, dtype=dtype), _normal(*((k, n) if rung.layout == "NN" else (n, k)), dtype=dtype)
 
