@@ -1,7 +1,7 @@
 """What all tests share: repeatable random numbers, where builds are cached, what is skipped where and said to be.
 
 Every run draws the same random numbers, so that it gives the same verdict. `--explore SEED` (`make test-slow`) lets
-hypothesis draw others; the seed stands in the first lines of the run, and the same seed draws the same cases.
+hypothesis draw others; the last lines of the run name the seed, and the same seed draws the same examples.
 """
 
 from __future__ import annotations
@@ -41,11 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("WARPLOOM_CACHE_DIR", str(Path(str(config.rootpath), ".pytest_cache", "warploom")))
 
 
-def pytest_report_header(config: pytest.Config) -> str | None:
-    seed = config.getoption("explore")
-    return None if seed is None else f"property tests draw the examples of --explore {seed}"
-
-
 @pytest.fixture(autouse=True)
 def _the_same_numbers_every_time() -> None:
     """A test that draws from a global generator gets the same numbers, whichever tests ran before it."""
@@ -71,8 +66,10 @@ def _gpu() -> bool:
     return library.available()
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name what is not installed or not here, and how many tests that left out."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the seed of a run that explores, what is not installed or not here, and how many tests that left out."""
+    if (seed := config.getoption("explore")) is not None:
+        terminalreporter.line(f"property tests drew the examples of --explore {seed}")
     skipped: Counter[str] = Counter()
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -1,9 +1,11 @@
-"""What `make` shows while it installs: pip's own progress at a terminal, one line elsewhere."""
+"""What `make` shows: what it does before each step, that a step is running, and pip's progress at a terminal."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pty
+import re
 import shutil
 import subprocess
 import sys
@@ -41,3 +43,25 @@ def test_at_a_terminal_pip_shows_its_progress(tmp_path: Path) -> None:
     os.close(ours)
     assert done.returncode == 0
     assert [line for line in said if line.startswith("pip ")][0].startswith("pip install -e ")
+
+
+@pytest.mark.parametrize("target", ["lint", "test", "test-all", "test-slow", "docs"])
+def test_a_target_says_what_it_does_before_it_does_it(target: str) -> None:
+    (recipe,) = re.findall(rf"^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    said = [line.startswith("\t@echo") for line in recipe.splitlines()]
+    slow = ["$(ALIVE)" in line or "$(PYTEST)" in line for line in recipe.splitlines()]
+    assert said[0] and all(before for before, waits in zip(said, slow[1:], strict=False) if waits)
+
+
+def test_without_a_terminal_a_step_that_takes_long_says_that_it_is_running(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = importlib.util.spec_from_file_location("alive", ROOT / "tools" / "alive.py")
+    alive = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(alive)
+    assert alive.EVERY_S < 60
+    monkeypatch.setattr(alive, "EVERY_S", 0.1)
+    assert alive.main([sys.executable, "-m", "timeit", "-n1", "-r1", "-s", "import time", "time.sleep(0.5)"]) == 0
+    said = capfd.readouterr().out
+    assert said.count("timeit is still running") >= 2
+    assert alive.main([sys.executable, "-c", "raise SystemExit(3)"]) == 3
