@@ -142,3 +142,15 @@ def test_a_lane_race_is_a_warning_and_an_error_under_strict():
         (found,) = [finding for finding in report.findings if finding.rule == "lane-race"]
         severities[strict] = found.severity
     assert severities == {False: "warning", True: "error"}
+
+
+@everywhere
+def test_a_lane_that_publishes_its_own_word_need_not_meet_its_neighbours(schedule: str, seed: int):
+    """Warp 0 writes, lane 0 arrives; warp 1 reads the word of lane 0, or that of lane 1, which has told nobody."""
+    for reads, found in (("0", set()), ("4", {"warp-synchronous"})):
+        body = (
+            "@%first mbarrier.init.shared::cta.b64 [bar], 1;\nbar.sync 0;\nsetp.lt.u32 %p2, %tid, 32;\n" + OWN
+            + "@%p2 st.shared.u32 [%r1], %tid;\n@%first mbarrier.arrive.shared::cta.b64 _, [bar];\n@%p2 bra done;\n"
+            + wait() + f"ld.shared.u32 %r3, [tile+{reads}];\ndone:\n"
+        )  # fmt: skip
+        assert rules(Example(body, threads=64), schedule, seed) == found

@@ -1,8 +1,8 @@
 """Lanes of one warp that touch the same bytes and have not met in between.
 
 A warp is one component of the clocks, so they do not tell its lanes apart (PTX ISA 8.9: lanes are threads of their
-own; a shuffle or a vote orders no memory). A journal of what the warp did since all its lanes last met does. It is read
-only where the shadow says that the warp itself touched these bytes in that time, so it costs little.
+own; a shuffle or a vote orders no memory). Its journal does (`happens_before.journal`). It is read only where the
+shadow says that the warp itself touched these bytes since its lanes met, so it costs little.
 
 Lanes are ordered by what they pass together: bar.warp.sync, a barrier, an mbarrier's phase, a strong store and a strong
 load of one address. Such events are in the journal too; reading it backwards tells whose accesses a lane knows of.
@@ -10,7 +10,6 @@ load of one address. Such events are in the journal too; reading it backwards te
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +19,7 @@ from ...emulator.machine.mbarrier import Event, MBarrier
 from ...isa import effects
 from ..happens_before.access import GENERIC
 from ..happens_before.clocks import FULL, WarpClock
+from ..happens_before.journal import WARP, Entry, Journals, Passed
 from ..happens_before.state import ClusterState
 from ..report.findings import at
 from ..report.words import actor
@@ -31,64 +31,8 @@ if TYPE_CHECKING:
     from ...emulator.program.code import Operation
     from ..context import Context
 
-KEPT = 256
-"""Entries of a journal; what is older is forgotten."""
 FEW = 4
 """Addresses up to which a strong access counts as a meeting of its lanes."""
-WARP = 32
-
-
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """What lanes of a warp did to memory: granules, (parts, lanes) or (lanes,), and the lane of each; together: as one.
-
-    `first`: the component of the frame's first warp, of which `lanes` are counted.
-    """
-
-    shadow: Shadow
-    granules: np.ndarray
-    lanes: np.ndarray
-    first: int
-    writes: bool
-    together: bool
-    code: Operation
-
-    def of(self, me: int) -> tuple[np.ndarray, np.ndarray]:
-        """Granules and lanes of one warp."""
-        mine = np.broadcast_to((self.lanes >> 5) == me - self.first, self.granules.shape)
-        return self.granules[mine], np.broadcast_to(self.lanes & 31, self.granules.shape)[mine]
-
-
-@dataclass(frozen=True, eq=False)
-class Passed:
-    """Lanes that told others (`arrives`) or learned from them (`waits`) by one thing."""
-
-    by: object
-    lanes: int
-    arrives: bool
-    waits: bool
-
-
-@dataclass(eq=False)
-class Journal:
-    """What one warp did since the epoch `floor`, in which all its lanes met."""
-
-    floor: int = 0
-    entries: list[Entry | Passed] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class Journals:
-    """Of a cluster, by the component of the warp."""
-
-    warps: dict[int, Journal] = field(default_factory=dict)
-
-    def of(self, clock: WarpClock) -> list[Entry | Passed]:
-        journal = self.warps.setdefault(clock.me, Journal())
-        if journal.floor != clock.floor or len(journal.entries) > KEPT:
-            journal.floor = clock.floor
-            journal.entries = []
-        return journal.entries
 
 
 class InsideWarp(Observer):

@@ -20,7 +20,8 @@ from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access, Flight, flights_of
 from ..happens_before.clocks import View
-from ..happens_before.gaps import PENDING, epoch_gap, gap
+from ..happens_before.gaps import PENDING, WEAK, epoch_gap, gap
+from ..happens_before.journal import Journals
 from ..happens_before.state import ClusterState, record_of
 from ..report.explain import Conflict, classify, history_of
 from ..report.words import deed, side, who
@@ -132,7 +133,10 @@ class SharedMemory(Observer):
             if earlier.proxy == BARRIER:
                 missing = missing or "barrier"
             if missing and not (now.strong and earlier.strong):
-                self._report(state, shadow, granules, last == number, earlier, now, missing, view)
+                hits = last == number
+                if missing == WEAK and self._released_by_its_lanes(state, shadow, granules, hits, earlier, view):
+                    continue
+                self._report(state, shadow, granules, hits, earlier, now, missing, view)
         if not now.writes:
             return
         for row, me in enumerate(shadow.warps):
@@ -154,6 +158,17 @@ class SharedMemory(Observer):
                     earlier = state.accesses[access]
                     if not earlier.bit & view.known:
                         self._report(state, shadow, granules, readers == number, earlier, now, PENDING, view)
+
+    @staticmethod
+    def _released_by_its_lanes(
+        state: ClusterState, shadow: Shadow, granules: Granules, hits: np.ndarray, earlier: Access, view: View
+    ) -> bool:
+        """Whether the very lanes that wrote these granules have told so; their neighbours are not in question."""
+        if not isinstance(granules, np.ndarray) or earlier.proxy != GENERIC:
+            return False
+        touched = np.broadcast_to(granules, hits.shape)[hits]
+        lanes = state.notes(Journals).writers(earlier.me, earlier.epoch, shadow, touched)
+        return bool(lanes) and view.has_from(earlier.me, lanes, earlier.epoch)
 
     # -- keeping the shadow ----------------------------------------------------------------------------------------
 

@@ -184,13 +184,14 @@ class WarpClock(HasFronts):
         touched: these accesses, as the masks of lanes that made them -> latest epoch.
         fenced: lanes that executed a fence.proxy.async (for shared memory) and have accessed nothing since.
         used: the epoch of its latest access.
+        parts: what lanes of other warps released for themselves, as far as this one has acquired it.
         fresh: whether the warp accessed memory since its last proxy fence.
         version: grows with every change.
     """
 
     __slots__ = (
-        "after_grid", "carried", "far", "fenced", "floor", "fresh", "fronts", "known", "lanes", "me", "pending",
-        "published", "published_scope", "settled", "touched", "used", "version",
+        "after_grid", "carried", "far", "fenced", "floor", "fresh", "fronts", "known", "lanes", "me", "parts",
+        "pending", "published", "published_scope", "settled", "touched", "used", "version",
     )  # fmt: skip
 
     def __init__(self, me: int, warps: int) -> None:
@@ -214,6 +215,7 @@ class WarpClock(HasFronts):
         """What relaxed loads and atomics have seen: an acquire fence makes it known."""
         self.after_grid = False
         """Whether it is known that a griddepcontrol.wait has passed."""
+        self.parts: dict[int, tuple[Part, ...]] = {}
         self.settled: set[int] = set()
         """Accesses of global memory that were found to happen before what the warp does now."""
 
@@ -266,6 +268,8 @@ class WarpClock(HasFronts):
         self.fronts[C, self.me] = self.fronts[WEAK, self.me] = mine
         if released.far:
             self.far = join_far(self.far, released.far)
+        if released.parts:
+            self.parts = {**self.parts, **released.parts}
         self.known |= released.known
         self.carried |= released.carried
         self.version += 1
@@ -356,11 +360,19 @@ class View:
     ordered: set[int] = field(default_factory=set)
     rows: dict[object, np.ndarray] = field(default_factory=dict)
     epochs: np.ndarray | None = None
+    parts: dict[int, tuple[Part, ...]] = field(default_factory=dict)
+
+    def has_from(self, me: int, lanes: int, epoch: int) -> bool:
+        """Whether each of these lanes of a warp has released for itself what it did up to an epoch."""
+        for part in self.parts.get(me, ()):
+            if part.epoch >= epoch:
+                lanes &= ~part.lanes
+        return not lanes
 
     @classmethod
     def of(cls, clock: WarpClock) -> View:
         c, p, _, weak = clock.fronts.tolist()
-        return cls(c, p, weak, clock.known, clock.carried)
+        return cls(c, p, weak, clock.known, clock.carried, parts=clock.parts)
 
     @classmethod
     def meet(cls, clocks: list[WarpClock]) -> View:

@@ -1,0 +1,85 @@
+"""What the lanes of each warp did to shared memory since all of them last met, lane by lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..shadow.shadow import Shadow
+from .clocks import WarpClock
+
+if TYPE_CHECKING:
+    from ...emulator.machine.operation import Operation
+
+KEPT = 256
+"""Entries of a journal; what is older is forgotten."""
+WARP = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """What lanes of a warp did to memory: granules, (parts, lanes) or (lanes,), and the lane of each; together: as one.
+
+    `first`: the component of the frame's first warp, of which `lanes` are counted.
+    """
+
+    shadow: Shadow
+    granules: np.ndarray
+    lanes: np.ndarray
+    first: int
+    writes: bool
+    together: bool
+    code: Operation
+
+    def of(self, me: int) -> tuple[np.ndarray, np.ndarray]:
+        """Granules and lanes of one warp."""
+        mine = np.broadcast_to((self.lanes >> 5) == me - self.first, self.granules.shape)
+        return self.granules[mine], np.broadcast_to(self.lanes & 31, self.granules.shape)[mine]
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """Lanes that told others (`arrives`) or learned from them (`waits`) by one thing."""
+
+    by: object
+    lanes: int
+    arrives: bool
+    waits: bool
+
+
+@dataclass(eq=False)
+class Journal:
+    """What one warp did since the epoch `floor`, in which all its lanes met."""
+
+    floor: int = 0
+    entries: list[Entry | Passed] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Journals:
+    """Of a cluster, by the component of the warp."""
+
+    warps: dict[int, Journal] = field(default_factory=dict)
+
+    def of(self, clock: WarpClock) -> list[Entry | Passed]:
+        journal = self.warps.setdefault(clock.me, Journal())
+        if journal.floor != clock.floor or len(journal.entries) > KEPT:
+            journal.floor = clock.floor
+            journal.entries = []
+        return journal.entries
+
+    def writers(self, me: int, since: int, shadow: Shadow, granules: np.ndarray) -> int:
+        """The lanes of a warp that wrote granules last, as a mask; 0 where a writer since that epoch is forgotten."""
+        journal = self.warps.get(me)
+        if journal is None or journal.floor > since:
+            return 0
+        left, lanes = np.unique(granules), 0
+        for entry in reversed(journal.entries):
+            if isinstance(entry, Entry) and entry.writes and entry.shadow is shadow and left.size:
+                there, owners = entry.of(me)
+                for owner in np.unique(owners[np.isin(there, left)]).tolist():
+                    lanes |= 1 << owner
+                left = np.setdiff1d(left, there)
+        return 0 if left.size else lanes
