@@ -28,7 +28,7 @@ _NAMES = {
     "tile.ordered_barrier": "OrderedBarrier",
     "tile.queue": "TileQueue",
     "tile.roles": "WARPGROUP consumers each_consumer each_producer producer warpgroup_index",
-    "tile.scheduler": "Persistent Place",
+    "tile.scheduler": "Persistent TileCoord",
     "tile.sizes": "persistent_grid",
 }
 _HOME_OF = {name: home for home, names in _NAMES.items() for name in names.split()}

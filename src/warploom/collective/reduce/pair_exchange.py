@@ -27,7 +27,7 @@ _VECTOR = 4
 _VECTOR_BYTES = 16
 
 
-class TailExchange:
+class PairExchange:
     """See the module's docstring.
 
     Args:

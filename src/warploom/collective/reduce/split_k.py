@@ -1,22 +1,22 @@
 """Several CTAs, one tile: each has multiplied its part of K, and the sums are added up in the order of the parts.
 
 Sums stay as wgmma left them in registers: thread t of a consumer has the same elements in every CTA, so what is sent is
-indexed by thread, 16 bytes from each, and nothing has to be put in order on the way. The order in which the parts are
-added does not depend on which came first, so two runs give the same bits, and both ways of exchange give the same.
+indexed by thread, 16 bytes from each, and nothing is reordered on the way. The order in which the parts are added does
+not depend on which came first, so two runs give the same bits, and so do all ways of exchange.
 
-    PushedSums     in a cluster: each part adds up some pieces of the tile. The others' arrive by st.async in memory
-                   set aside for them, and their bytes are counted by a barrier; nobody asks, nobody meets.
+    DsmemReduce      in a cluster: each part adds up some pieces of the tile. Those of the others arrive by st.async in
+                     memory set aside for them, and a barrier counts their bytes.
 
                        part 0   [multiply][send pieces 2, 3][wait for bytes][add pieces 0, 1][store them]
                        part 1   [multiply][send pieces 0, 1][wait for bytes][add pieces 2, 3][store them]
 
-    LastArriver    without a cluster: each part writes its sums to a workspace and counts itself. The one that counts
-                   last reads all of them back. The counter wraps to zero (atom.inc), ready for the next launch.
+    SemaphoreReduce  in a grid: each part writes its sums to a workspace and counts itself. The last one to count reads
+                     all of them back. The counter wraps to zero (atom.inc), ready for the next launch.
 
                        part 0   [multiply][write][count: not the last, done]
                        part 1         [multiply][write][count: the last][read and add all][store them]
 
-    StreamedSums   the same, where a CTA has stages of several tiles, most of them whole.
+    StreamKFixup     the same for a stream-K schedule, where a CTA has stages of several tiles, most of them whole.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ from ...lang.trace import Trace
 from ...lang.values import Register
 from ..tile.roles import WARPGROUP
 from ..tile.sizes import exchange_width, owned
-from ..tile.stream_k import PartOfTile, Segment, StreamK
+from ..tile.stream_k import Segment, SplitKSchedule, StreamKSchedule
 
 _F32 = 4
 _VECTOR = 4
 
 
-class WholeSums:
-    """One part: nothing is exchanged."""
+class NoReduce:
+    """One part: there is nothing to exchange."""
 
     def initialise(self) -> None:
         """Nothing."""
 
     def ready(self) -> None:
-        """Nobody else is needed."""
+        """No other CTA is needed."""
 
     def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
         """All accumulators are complete."""
         yield range(len(acc))
 
 
-class PushedSums:
+class DsmemReduce:
     """See the module's docstring.
 
     Args:
@@ -147,7 +147,7 @@ class _Counted:
         """Nothing: the counters are in global memory."""
 
     def ready(self) -> None:
-        """Nobody else is needed."""
+        """No other CTA is needed."""
 
     def _block(self, acc: RegisterArray, number: Register, me: int, thread: Register) -> Register:
         """Where this thread's sums of block `number` begin."""
@@ -165,8 +165,7 @@ class _Counted:
         ptx.bar.sync(barrier, WARPGROUP)
         with ptx.if_(thread == 0):
             place = ptx.addr(self.counters.pointer() + (counter * self.consumers + me).to(u64) * u32.bytes)
-            count = reg.scalar(u32)
-            ptx.inst.atom.acq_rel.gpu.global_.inc.u32(count, place, parts - 1)
+            count = ptx.atomic.inc(place, parts - 1, order="acq_rel")
             ptx.store(self.arrived[me], count)
         ptx.bar.sync(barrier, WARPGROUP)
         before = ptx.load(u32, self.arrived[me])
@@ -174,7 +173,7 @@ class _Counted:
         return is_last
 
 
-class LastArriver(_Counted):
+class SemaphoreReduce(_Counted):
     """See the module's docstring.
 
     Args:
@@ -183,15 +182,15 @@ class LastArriver(_Counted):
         work: this CTA's part.
         consumers: warpgroups of a CTA.
 
-    What an earlier kernel does to them is not waited for here: called behind `griddepcontrol.wait`.
+    Does not wait for an earlier kernel that uses them: call it after `griddepcontrol.wait`.
     """
 
-    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: PartOfTile, consumers: int) -> None:
+    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: SplitKSchedule, consumers: int) -> None:
         super().__init__(workspace, counters, consumers)
         self.work = work
 
     def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
-        """Write, count; in the last part, add up. Else as `PushedSums.combine`, with all accumulators or none."""
+        """Write, count; in the last part, add up. Else as `DsmemReduce.combine`, with all accumulators or none."""
         thread, parts = ptx.special.tid.x() & (WARPGROUP - 1), self.work.parts
         tile = ptx.special.ctaid.y() * self.work.tiles + segment.tile
         base = self._block(acc, tile * parts, me, thread)
@@ -210,23 +209,22 @@ class LastArriver(_Counted):
             yield range(len(acc))
 
 
-class StreamedSums(_Counted):
-    """The same for `StreamK`: whole tiles need nobody, the others are added up by the last of those who share them.
+class StreamKFixup(_Counted):
+    """For `StreamKSchedule`: whole tiles need no other CTA, the rest is added up by the last CTA that has a part.
 
     Args:
-        workspace: f32, 2 * accumulators * 128 * consumers for each CTA: it has stages of at most two tiles that it
-            does not have whole, or that begin before it and end behind it.
+        workspace: f32, 2 * accumulators * 128 * consumers for each CTA, which shares at most two tiles with others.
         counters: u32, one for each tile and consumer, zero before the first launch and after every one.
         work: this CTA's stages.
         consumers: warpgroups of a CTA.
     """
 
-    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: StreamK, consumers: int) -> None:
+    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: StreamKSchedule, consumers: int) -> None:
         super().__init__(workspace, counters, consumers)
         self.work = work
 
     def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
-        """As `LastArriver.combine`."""
+        """As `SemaphoreReduce.combine`."""
         assert segment.whole is not None
         complete = reg.predicate(segment.whole)
         with ptx.if_(~segment.whole):

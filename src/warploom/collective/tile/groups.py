@@ -27,7 +27,7 @@ WARP = 32
 
 
 @dataclass
-class GroupPlace:
+class GroupTileCoord:
     """A tile: where it begins in D, where its group's rows end, and which group that is."""
 
     row: Register
@@ -157,7 +157,7 @@ class Groups:
         begin, end = self.limits.of(group)
         return ptx.select(begin > 0, begin, 0), ptx.select(end < self.height, end, self.height)
 
-    def tiles(self) -> Iterator[GroupPlace]:
+    def tiles(self) -> Iterator[GroupTileCoord]:
         """This CTA's tiles, every n-th of them all."""
         group, before = reg.scalar(u32, init=0), reg.scalar(u32, init=0)
         total = ptx.load(u32, self.before[self.count]) * self.columns
@@ -166,7 +166,7 @@ class Groups:
             rows, inside = after - before, number - before * self.columns
             begin, end = self._bounds(group)
             row = begin.view(u32) + inside % rows * self.tile[0]
-            yield GroupPlace(row, inside // rows * self.tile[1], end.view(u32), group)
+            yield GroupTileCoord(row, inside // rows * self.tile[1], end.view(u32), group)
 
     def _walk(self, group: Register, before: Register, number: Register) -> Register:
         """Move `group` on to the one tile `number` is in; gives the rows of tiles up to its end, `before` those

@@ -18,7 +18,7 @@ from .sizes import cluster_tile
 
 
 @dataclass
-class Place:
+class TileCoord:
     """Where a tile begins in C, in elements."""
 
     row: Register
@@ -56,7 +56,7 @@ class Persistent:
         rest = self.count % total
         return ptx.select(rest * self.ctas <= total, rest, 0)
 
-    def tiles(self, first: int = 0, every: int = 1) -> Iterator[Place]:
+    def tiles(self, first: int = 0, every: int = 1) -> Iterator[TileCoord]:
         """This CTA's tiles, or of these every n-th from the `first`; a run-time loop."""
         cta, stride = self.first(), self.step()
         start = cta + stride * first if first else cta
@@ -74,12 +74,12 @@ class Persistent:
         grid = ptx.special.nctaid.x()
         return grid // self.ctas if self.ctas > 1 else grid
 
-    def place(self, number: Register) -> Place:
+    def place(self, number: Register) -> TileCoord:
         """Where this CTA's tile of cluster tile `number` begins."""
         return self._place(number, ptx.special.cluster_ctarank() if self.ctas > 1 else None)
 
     @contextmanager
-    def tail(self) -> Iterator[Place]:
+    def tail(self) -> Iterator[TileCoord]:
         """The tile that this cluster computes behind its last whole one; skipped where there is none.
 
         Everything is calculated anew here: registers that lived through the main loop would be missing there.
@@ -89,11 +89,11 @@ class Persistent:
         with ptx.if_(number < self.count):
             yield self._place(number, unit % self.ctas)
 
-    def _place(self, number: Register, part: Register | None) -> Place:
+    def _place(self, number: Register, part: Register | None) -> TileCoord:
         """Where the tile of one CTA of a cluster begins."""
         row, column = self.order(number, self.rows, self.columns)
         if part is not None and self.shared == "b":
             row = row * self.ctas + part
         elif part is not None:
             column = column * self.ctas + part
-        return Place(row * self.tile[0], column * self.tile[1])
+        return TileCoord(row * self.tile[0], column * self.tile[1])

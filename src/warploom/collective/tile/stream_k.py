@@ -1,11 +1,11 @@
 """Which stages of which tiles a CTA multiplies, where the operands of a tile are read in stages along K.
 
-    PartOfTile   one tile; all of K, or one of several equal parts of it, which neighbouring CTAs take
-    StreamK      all tiles one behind the other are one long row of stages, cut into equal pieces, one for each CTA:
-                 every CTA reads as much as every other, whatever the number of tiles
+    SplitKSchedule    one tile; all of K, or one of several equal parts of it, which neighbouring CTAs take
+    StreamKSchedule   the stages of all tiles form one long row, cut into equal pieces, one for each CTA: every CTA
+                      reads as much as every other, whatever the number of tiles
 
-                     tiles   [----- 0 -----][----- 1 -----][----- 2 -----]
-                     CTAs    [-- 0 --][-- 1 --][-- 2 --][-- 3 --][-- 4 --]
+                        tiles   [----- 0 -----][----- 1 -----][----- 2 -----]
+                        CTAs    [-- 0 --][-- 1 --][-- 2 --][-- 3 --][-- 4 --]
 
 Tiles are counted along the rows of the first operand by grid x; grid y counts tiles of the second operand. A producer
 asks for `place(number)` of its CTA's n-th stage; a consumer goes through `segments()`, the pieces of one tile each.
@@ -24,20 +24,20 @@ from ...lang.values import Register
 
 @dataclass
 class Segment:
-    """Stages of one tile, one behind the other.
+    """Consecutive stages of one tile.
 
     Attributes:
         tile: its number in this row of tiles (grid x).
-        count: stages.
-        whole: whether they are all of the tile's, where that is known at run time only.
+        num_k_tiles: how many.
+        whole: whether they are all of the tile's, if only known at run time.
     """
 
     tile: Register
-    count: Register
+    num_k_tiles: Register
     whole: Predicate | None = None
 
 
-class PartOfTile:
+class SplitKSchedule:
     """See the module's docstring. `stages`: of all of K; `parts`: into how many CTAs K is cut. A part may be empty."""
 
     def __init__(self, stages: Register, parts: int) -> None:
@@ -57,7 +57,7 @@ class PartOfTile:
         yield Segment(self.tile, self.total)
 
 
-class StreamK:
+class StreamKSchedule:
     """See the module's docstring. `stages`: of all of K; `tiles`: along grid x. Their product times CTAs is below 2^32.
 
     CTA i has the stages from floor(total * i / CTAs) on. Where there are fewer stages than CTAs, the last CTAs have

@@ -38,9 +38,9 @@ from typing import Any
 from ...collective import TmaPipeline, each_consumer, warpgroup_index, wgmma_accumulators, wgmma_stage
 from ...collective.epilogue.staged_store import Part, StagedStore
 from ...collective.pipeline.tma import Stage, State
-from ...collective.reduce.split_k import PushedSums, WholeSums
+from ...collective.reduce.split_k import DsmemReduce, NoReduce
 from ...collective.tile.roles import producer_warp
-from ...collective.tile.stream_k import PartOfTile, Segment
+from ...collective.tile.stream_k import Segment, SplitKSchedule
 from ...isa.dtypes import b32, b64, u32
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem
 from ...lang.arrays import RegisterArray
@@ -137,8 +137,8 @@ class Parts:
     fusion: Fusion
     given: Mapping[str, Any]
     ring: TmaPipeline
-    k: PartOfTile
-    exchange: WholeSums | PushedSums
+    k: SplitKSchedule
+    exchange: NoReduce | DsmemReduce
     staged: SharedAddress
 
     @staticmethod
@@ -157,10 +157,10 @@ class Parts:
             staged = smem.array(product.out, config.staged_bytes // product.out.bytes, name="staged")[0]
         else:
             staged = SharedAddress(A.trace, ring.tiles["a"].buffer.offset)
-        exchange: WholeSums | PushedSums = WholeSums()
+        exchange: NoReduce | DsmemReduce = NoReduce()
         if config.split > 1:
-            exchange = PushedSums(config.tile_n // 2, config.consumers, config.split)
-        k = PartOfTile(k_tiles(A, tile_k), config.split)
+            exchange = DsmemReduce(config.tile_n // 2, config.consumers, config.split)
+        k = SplitKSchedule(k_tiles(A, tile_k), config.split)
         return Parts(config, fusion, given, ring, k, exchange, staged)
 
     @property

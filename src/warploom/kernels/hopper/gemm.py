@@ -38,12 +38,12 @@ from ...collective.epilogue.arguments import epilogue_arguments, result_tile
 from ...collective.epilogue.tma_store import TmaStore
 from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import State, TmaPipeline
-from ...collective.reduce.pair_exchange import TailExchange
+from ...collective.reduce.pair_exchange import PairExchange
 from ...collective.tile import cluster
 from ...collective.tile.ordered_barrier import OrderedBarrier
 from ...collective.tile.raster import grouped
 from ...collective.tile.roles import each_consumer, each_producer, warpgroup_index
-from ...collective.tile.scheduler import Persistent, Place
+from ...collective.tile.scheduler import Persistent, TileCoord
 from ...collective.tile.sizes import persistent_grid
 from ...isa.dtypes import DType
 from ...lang import Kernel, Tile, kernel, ptx, smem
@@ -121,7 +121,7 @@ def build(
             spare = max(consumer_regs - config.accumulators - ADDRESS_REGS, 0)
             epilogue = Epilogue(fusion, D, epilogue_args, spare=spare, pdl=config.pdl)
         out = TmaStore(D, config.consumers, epi_stages=config.slots, epilogue=epilogue)
-        exchange = TailExchange(ring, config.accumulators) if config.split_tail else None
+        exchange = PairExchange(ring, config.accumulators) if config.split_tail else None
         ring.initialise(*([exchange] if exchange is not None else []))
         cta = Cta(product, config, A, B, D, ring, out, exchange)
 
@@ -197,7 +197,7 @@ class Cta:
     D: ArrayHandle
     ring: TmaPipeline
     out: TmaStore
-    exchange: TailExchange | None
+    exchange: PairExchange | None
 
     def scheduler(self) -> Persistent:
         """The CTA's tiles."""
@@ -302,10 +302,10 @@ def staggered(cta: Cta, me: int) -> None:
     out, first = cta.out, me * cta.config.rows
     state, acc = cta.ring.consumer_state(), cta.accumulators()
 
-    def store(block: RegisterArray, tile: Place, row: int) -> None:
+    def store(block: RegisterArray, tile: TileCoord, row: int) -> None:
         out.store([block], me, tile.row + (first + row), tile.column)
 
-    def store_both(tile: Place) -> None:
+    def store_both(tile: TileCoord) -> None:
         store(acc[0], tile, 0)
         store(acc[1], tile, WGMMA_ROWS)
 
@@ -313,7 +313,7 @@ def staggered(cta: Cta, me: int) -> None:
     split_tail(cta, me, state, acc, store_both)
 
 
-def split_tail(cta: Cta, me: int, state: State, acc: list[RegisterArray], store: Callable[[Place], None]) -> None:
+def split_tail(cta: Cta, me: int, state: State, acc: list[RegisterArray], store: Callable[[TileCoord], None]) -> None:
     """The tile that the two CTAs multiply together, if the schedule has one: half of K each."""
     if cta.exchange is None:
         return

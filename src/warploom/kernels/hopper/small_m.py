@@ -38,9 +38,9 @@ from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.epilogue.transposed_store import TransposedStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import Stage, State, TmaPipeline
-from ...collective.reduce.split_k import LastArriver, PushedSums, StreamedSums, WholeSums
+from ...collective.reduce.split_k import DsmemReduce, NoReduce, SemaphoreReduce, StreamKFixup
 from ...collective.tile.roles import each_consumer, producer_warp, warpgroup_index
-from ...collective.tile.stream_k import PartOfTile, StreamK
+from ...collective.tile.stream_k import SplitKSchedule, StreamKSchedule
 from ...errors import ArgumentError
 from ...isa.dtypes import b64, f32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
@@ -131,8 +131,8 @@ class Cta:
     A: ArrayHandle
     W: ArrayHandle
     ring: TmaPipeline
-    work: PartOfTile | StreamK
-    exchange: WholeSums | PushedSums | LastArriver | StreamedSums
+    work: SplitKSchedule | StreamKSchedule
+    exchange: NoReduce | DsmemReduce | SemaphoreReduce | StreamKFixup
     transposed: TransposedStore | None
 
     @staticmethod
@@ -153,15 +153,15 @@ class Cta:
             transposed = TransposedStore(D, config.groups, over)
         stages = k_tiles(A, tile_k)
         if config.streamed:
-            stream = StreamK(stages, (W.shape[0] + (config.rows - 1)) // config.rows)
-            streamed = StreamedSums(args["workspace"], args["counters"], stream, config.groups)
+            stream = StreamKSchedule(stages, (W.shape[0] + (config.rows - 1)) // config.rows)
+            streamed = StreamKFixup(args["workspace"], args["counters"], stream, config.groups)
             return Cta(config, A, W, ring, stream, streamed, transposed)
-        work = PartOfTile(stages, config.split)
-        exchange: WholeSums | PushedSums | LastArriver = WholeSums()
+        work = SplitKSchedule(stages, config.split)
+        exchange: NoReduce | DsmemReduce | SemaphoreReduce = NoReduce()
         if config.clustered:
-            exchange = PushedSums(config.tokens // 2, config.groups, config.split)
+            exchange = DsmemReduce(config.tokens // 2, config.groups, config.split)
         elif config.by_last:
-            exchange = LastArriver(args["workspace"], args["counters"], work, config.groups)
+            exchange = SemaphoreReduce(args["workspace"], args["counters"], work, config.groups)
         return Cta(config, A, W, ring, work, exchange, transposed)
 
     def load_weights(self, number: Register, stage: Stage, policy: Register) -> None:
@@ -257,7 +257,7 @@ def multiply(cta: Cta, epilogue: Epilogue, me: int) -> None:
     for segment in cta.work.segments():
         column = segment.tile * config.rows + me * GROUP_ROWS
         end = SmallMEpilogue(epilogue, cta.token(), column, config.tokens, cta.transposed, me)
-        for stage, later in loop.stages(segment.count):
+        for stage, later in loop.stages(segment.num_k_tiles):
             weights = stage.a.rows(me * GROUP_ROWS, GROUP_ROWS)
             wgmma_stage([acc], weights, stage.b, accumulate=later if config.streamed else True)
         loop.drain()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_block
 from ...collective.pipeline.tma import Stage, State, TmaPipeline
-from ...collective.tile.scheduler import Persistent, Place
+from ...collective.tile.scheduler import Persistent, TileCoord
 from ...isa.dtypes import u32
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
@@ -48,7 +48,7 @@ class Staggered:
     lower: RegisterArray
     first_row: int
     num_k_tiles: Register
-    store: Callable[[RegisterArray, Place, int], None]
+    store: Callable[[RegisterArray, TileCoord, int], None]
 
     def run(self) -> None:
         """All the CTA's tiles."""
@@ -89,7 +89,7 @@ class Staggered:
             self._step()
             left -= 1
 
-    def _cross(self, here: Place) -> None:
+    def _cross(self, here: TileCoord) -> None:
         """From a tile's last k-tile into the first one of the next tile, storing one block under the other."""
         last = self.ring.consumer_wait(self.state)
         ptx.wgmma.fence()
@@ -107,7 +107,7 @@ class Staggered:
         self._lower(following, accumulate=False)
         self._step()
 
-    def _end(self, here: Place) -> None:
+    def _end(self, here: TileCoord) -> None:
         """The last tile: nothing is left to hide its end under."""
         ptx.wgmma.wait_group(0)
         self.ring.consumer_release(self.previous)

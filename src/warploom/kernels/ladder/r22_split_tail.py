@@ -30,7 +30,7 @@ from typing import Any
 
 from ...collective import WARPGROUP, Persistent, TmaPipeline, TmaStore, each_consumer, persistent_grid, producer
 from ...collective.mma.wgmma import wgmma_accumulators
-from ...collective.reduce.pair_exchange import TailExchange
+from ...collective.reduce.pair_exchange import PairExchange
 from ...collective.tile import cluster
 from ...collective.tile.raster import grouped
 from ...collective.tile.roles import warpgroup_index
@@ -54,7 +54,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
         ring = TmaPipeline(stages=stages, consumers=CONSUMERS, ctas=CTAS, a=a, b=b)
         out = TmaStore(D, CONSUMERS, epi_stages=config.slots)
-        exchange = TailExchange(ring, tile_m // CONSUMERS * tile_n // WARPGROUP)
+        exchange = PairExchange(ring, tile_m // CONSUMERS * tile_n // WARPGROUP)
         ring.initialise(exchange)
         plan, warpgroup = Plan(A, D, config), warpgroup_index()
         with producer(warpgroup, PRODUCER_REGISTERS):

@@ -17,7 +17,7 @@ Measured   benchmarks/results/nvidia-h200/ladder.json; no seed. `kernels.hopper.
 from __future__ import annotations
 
 from ...collective import WARPGROUP, WGMMA_ROWS, TmaPipeline, TmaStore, each_consumer, producer, warpgroup_index
-from ...collective.reduce.pair_exchange import TailExchange
+from ...collective.reduce.pair_exchange import PairExchange
 from ...collective.tile import cluster
 from ...isa.dtypes import bf16
 from ...lang import Kernel, ptx, smem
@@ -39,7 +39,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
         ring = TmaPipeline(stages=stages, consumers=CONSUMERS, ctas=CTAS, a=a, b=b)
         out = TmaStore(D, CONSUMERS, epi_stages=config.slots)
-        exchange = TailExchange(ring, tile_m // CONSUMERS * tile_n // WARPGROUP)
+        exchange = PairExchange(ring, tile_m // CONSUMERS * tile_n // WARPGROUP)
         ring.initialise(exchange)
         plan, warpgroup = LongEnough(A, D, config), warpgroup_index()  # rung 22: Plan
         with producer(warpgroup, PRODUCER_REGISTERS):
