@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.emulator.ptx_text import emulate
+from warploom.emulator.machine.counters import Counters, bank_conflicts, global_sectors
 from warploom.errors import InvalidOperandError, MisalignedError, OutOfBoundsError
 
 LANE = "cvt.u64.u32 %rd10, %r0;"
@@ -323,3 +324,20 @@ def test_a_constant_cannot_be_written():
     with pytest.raises(InvalidOperandError, match="fixed is read-only"):
         body = "cvta.const.u64 %rd20, fixed; st.u32 [%rd20], %r0;"
         emulate(body, before=".const .align 4 .u32 fixed[2] = {3, 4};")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_pattern_of_addresses_costs_the_same_wherever_it_begins(seed):
+    random = np.random.default_rng(seed)
+    counters = Counters(detailed=True)
+    lanes = np.sort(random.choice(256, int(random.choice([1, 5, 32, 64])), replace=False))
+    size = int(random.choice([1, 2, 4, 8, 16]))
+    pattern = random.integers(0, 40, lanes.size) * size * int(random.choice([1, 2, 8]))
+    for start in (0, 128, 4096 + size, 128 * int(random.integers(1, 99))):
+        found = []
+        for space in ("shared", "global"):
+            counters.count_access(0, space, "load", size, lanes, pattern + start)
+            found.append((counters.bank_conflicts, counters.global_sectors))
+            counters.bank_conflicts = counters.global_sectors = 0
+        fresh = bank_conflicts(lanes, pattern + start, size), global_sectors(lanes, pattern + start, size)[1]
+        assert found == [(fresh[0], 0), (0, fresh[1])]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
 SECTOR = 32
 BANK_COUNT = 32
 BANK_WIDTH = 4
+KEPT_PATTERNS = 4096
+"""Patterns of addresses whose cost is remembered."""
 
 
 @dataclass
@@ -64,6 +68,9 @@ class Counters:
     sites: dict[int, Site] = field(default_factory=dict, repr=False)
     """By program counter, where `detailed`."""
 
+    def __post_init__(self) -> None:
+        self._patterns: dict[Hashable, Any] = {}
+
     def count_access(self, pc: int, space: str, kind: str, size: int, lanes: np.ndarray, address: np.ndarray) -> None:
         """Count a load or store of `size` bytes by these lanes."""
         total = size * lanes.size
@@ -73,7 +80,7 @@ class Counters:
             else:
                 self.shared_store_bytes += total
             if self.detailed:
-                extra = bank_conflicts(lanes, address, size)
+                extra = self._by_pattern(bank_conflicts, BANK_COUNT * BANK_WIDTH, lanes, address, size)
                 self.bank_conflicts += extra
                 site = self._site(pc)
                 site.requests += -(-lanes.size // 32)
@@ -85,7 +92,7 @@ class Counters:
             else:
                 self.global_store_bytes += total
             if self.detailed:
-                requests, sectors = global_sectors(lanes, address, size)
+                requests, sectors = self._by_pattern(global_sectors, SECTOR, lanes, address, size)
                 self.global_requests += requests
                 self.global_sectors += sectors
                 site = self._site(pc)
@@ -100,6 +107,20 @@ class Counters:
         values = asdict(self)
         del values["sites"]
         return values
+
+    def _by_pattern(
+        self, count: Callable[[np.ndarray, np.ndarray, int], Any], period: int, lanes: np.ndarray, address: np.ndarray,
+        size: int,
+    ) -> Any:  # fmt: skip
+        """The same count holds wherever a pattern of addresses starts again at a multiple of `period` bytes."""
+        relative = address - (int(address[0]) & -period)
+        key = (count, size, relative.tobytes(), lanes.tobytes())
+        found = self._patterns.get(key)
+        if found is None:
+            if len(self._patterns) >= KEPT_PATTERNS:
+                self._patterns.clear()
+            found = self._patterns[key] = count(lanes, address, size)
+        return found
 
     def _site(self, pc: int) -> Site:
         found = self.sites.get(pc)

@@ -6,6 +6,8 @@ unsigned integers, where a unit is the warp or warpgroup that owns one matrix.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from ...isa.fragments import Fragment
@@ -20,23 +22,29 @@ _ELEMENT: dict[int, np.dtype] = {
 
 def gather(registers: np.ndarray, fragment: Fragment) -> np.ndarray:
     """The matrices that registers hold: (units, rows, columns) raw bits, elements below 8 bits one to a byte."""
-    count, lanes = registers.shape
-    units = lanes // fragment.threads
-    elements = split(registers, fragment.bits)
-    if units == 1:
-        return np.take(elements.reshape(-1), fragment.owner)[None]
-    by_unit = elements.reshape(count, units, -1).transpose(1, 0, 2).reshape(units, -1)
-    return np.take(by_unit, fragment.owner, axis=1)
+    units = registers.shape[1] // fragment.threads
+    return np.take(split(registers, fragment.bits).reshape(-1), _owners(fragment, units))
 
 
 def scatter(matrices: np.ndarray, fragment: Fragment) -> np.ndarray:
     """The registers of (units, rows, columns) raw bits of 16, 32 or 64 bits: (registers, units * threads)."""
-    units = matrices.shape[0]
-    flat = matrices.reshape(units, -1)
-    if units == 1:
-        return join(np.take(flat[0], fragment.order))
-    places = join(np.take(flat, fragment.order, axis=1))
-    return places.transpose(1, 0, 2).reshape(fragment.registers, -1)
+    return join(np.take(matrices.reshape(-1), _orders(fragment, matrices.shape[0])))
+
+
+@cache
+def _owners(fragment: Fragment, units: int) -> np.ndarray:
+    """`fragment.owner` for several units side by side: (units, rows, columns)."""
+    rest, place = np.divmod(fragment.owner, fragment.per_register)
+    register, thread = np.divmod(rest, fragment.threads)
+    unit = np.arange(units)[:, None, None]
+    return ((register * units + unit) * fragment.threads + thread) * fragment.per_register + place  # type: ignore[no-any-return]
+
+
+@cache
+def _orders(fragment: Fragment, units: int) -> np.ndarray:
+    """`fragment.order` for several units side by side: (registers, units * threads, per_register)."""
+    moved = fragment.order[:, None] + np.arange(units)[:, None, None] * fragment.owner.size
+    return moved.reshape(fragment.registers, units * fragment.threads, -1)
 
 
 def split(registers: np.ndarray, bits: int) -> np.ndarray:
