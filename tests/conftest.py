@@ -13,7 +13,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import hypothesis
 import numpy as np
 import pytest
 
@@ -23,10 +22,6 @@ OPTIONAL = ("torch", "jax", "triton")
 NO_GPU = "no GPU here"
 
 
-hypothesis.settings.register_profile("repeat", derandomize=True, database=None, deadline=None)
-hypothesis.settings.register_profile("explore", derandomize=False, database=None, deadline=None, print_blob=True)
-
-
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--explore", metavar="SEED", help="draw other examples in property tests: those of this seed")
 
@@ -34,11 +29,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Choose what hypothesis draws, and a folder for builds that is not the user's."""
+    if importlib.util.find_spec("hypothesis"):  # a machine with a GPU may do without it
+        _choose_examples(config)
+    os.environ.setdefault("WARPLOOM_CACHE_DIR", str(Path(str(config.rootpath), ".pytest_cache", "warploom")))
+
+
+def _choose_examples(config: pytest.Config) -> None:
+    from hypothesis import settings
+
     seed = config.getoption("explore")
     if seed is not None:
         config.option.hypothesis_seed = seed
-    hypothesis.settings.load_profile("repeat" if seed is None else "explore")
-    os.environ.setdefault("WARPLOOM_CACHE_DIR", str(Path(str(config.rootpath), ".pytest_cache", "warploom")))
+    common = {"database": None, "deadline": None}
+    settings.register_profile("warploom", derandomize=seed is None, print_blob=seed is not None, **common)
+    settings.load_profile("warploom")
 
 
 @pytest.fixture(autouse=True)
