@@ -11,10 +11,11 @@ import warploom  # noqa: E402
 import warploom.torch as wt  # noqa: E402
 from tests.integrations.torch_values import close, normal  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
-from warploom.integrations.torch_arguments import meant, spelled  # noqa: E402
+from warploom.integrations.torch_arguments import spelled  # noqa: E402
 from warploom.kernels.hopper.decode_config import DecodeConfig  # noqa: E402
 from warploom.kernels.hopper.description import Config  # noqa: E402
 from warploom.operators import execute  # noqa: E402
+from warploom.operators.families import from_text  # noqa: E402
 
 F = torch.nn.functional
 WRONG = (ArgumentError, ArgumentTypeError)
@@ -38,7 +39,10 @@ def chosen(monkeypatch):
     monkeypatch.setattr(
         execute,
         "choose",
-        lambda problem, gpu, pinned=None: seen.append((pinned, problem.constant_weights)) or real(problem, gpu, pinned),
+        lambda problem, gpu, pinned=None: (
+            seen.append((from_text(pinned) if isinstance(pinned, str) else pinned, problem.constant_weights))
+            or real(problem, gpu, pinned)
+        ),
     )
     return seen
 
@@ -211,7 +215,7 @@ def test_a_graph_keeps_the_pinned_configuration(config, chosen):
     "config", [Config(), PINNED, DecodeConfig(), DecodeConfig(trigger="off", prefetch=5, wide=True)]
 )
 def test_configurations_survive_as_text(config):
-    assert meant(spelled(config)) == config
+    assert from_text(spelled(config)) == config
 
 
 def test_a_graph_refuses_a_name_that_is_no_configuration():

@@ -28,7 +28,6 @@ from .torch_arguments import (
     check,
     check_sizes,
     end_graph,
-    meant,
     plain,
     result_dtype,
     rows,
@@ -195,8 +194,6 @@ def operator(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
 def _run(a: Tensor, b: Tensor, *tensors: Tensor | None, **options: Any) -> Tensor:
     everything = {**dict(zip(POSITIONAL, tensors, strict=False)), **options}
     given = {name: plain(value) for name, value in everything.items() if value is not None}
-    if "config" in given:
-        given["config"] = meant(given["config"])
     kind = a.device.type
     cast_before = torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
     with torch.no_grad(), cast_before:

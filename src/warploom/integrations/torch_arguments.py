@@ -11,8 +11,6 @@ one does; with fullgraph=True torch's error has the sentence.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from functools import lru_cache
 from numbers import Real
 from typing import Any, NoReturn
 
@@ -21,13 +19,12 @@ from torch import Tensor
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
+from ..operators.families import to_text
 from ..operators.request import check_linear, check_residual
 from ..operators.spec.arguments import ARRAYS, BY_NAME, OF_RESULT_SHAPE, check_names
-from ..operators.tuned import KINDS
 from ..runtime.arrays import view
 
 SCALES = ("scale_a", "scale_b")
-FIELDS = {kind: tuple(field.name for field in fields(cls)) for kind, cls in KINDS.items()}
 OUTPUTS = {
     name: getattr(torch, dtypes.torch_name(each))
     for each in (dtypes.bf16, dtypes.f16, dtypes.f32, dtypes.e4m3, dtypes.e5m2, dtypes.s32)
@@ -201,31 +198,11 @@ def untraced(function: Any) -> None:
 
 
 def spelled(config: Any) -> str:
-    """A configuration, or its name, as a text that `meant` reads. Raises ArgumentTypeError for anything else."""
+    """A configuration, or its name, as a text that a graph can carry. Raises ArgumentTypeError for anything else."""
     if isinstance(config, str):
         return config
-    for kind, cls in KINDS.items():
-        if isinstance(config, cls):
-            return ",".join([kind, *[f"{name}={getattr(config, name)}" for name in FIELDS[kind]]])
-    end_graph("config= is not a configuration of a kernel")
-    raise ArgumentTypeError(
-        "config= is not a configuration of a kernel", expected="a Config or DecodeConfig, or the name of one",
-        got=type(config).__name__,
-    )  # fmt: skip
-
-
-@lru_cache(maxsize=256)
-def meant(text: str) -> Any:
-    """The configuration that `spelled` gave as a text; a name as it is, for `matmul` reads names."""
-    kind, _, rest = text.partition(",")
-    if kind not in KINDS:
-        return text
-    words = dict(word.split("=") for word in rest.split(","))
-    values: dict[str, Any] = {}
-    for field in fields(KINDS[kind]):
-        word = words[field.name]
-        if isinstance(field.default, bool):
-            values[field.name] = word == "True"
-        else:
-            values[field.name] = word if isinstance(field.default, str) else int(word)
-    return KINDS[kind](**values)
+    try:
+        return to_text(config)
+    except ArgumentTypeError:
+        end_graph("config= is not a configuration of a kernel")
+        raise

@@ -32,6 +32,7 @@ from ..settings import config as settings
 from .binding import Binding
 from .calls import CACHE
 from .execute import launch
+from .families import from_text, to_text
 from .kernel_cache import kept
 from .request import BIAS_TYPES
 from .spec.gpu import EMULATED, check_gpu, gpu_of
@@ -91,9 +92,7 @@ def grouped_matmul(
         if found is not None:
             return out
     if isinstance(config, str):
-        from ..kernels.hopper.names import large_config
-
-        config = large_config(config)
+        config = from_text(config)
     if config is not None and not isinstance(config, Config):
         raise ArgumentTypeError(
             "config= is no configuration of a kernel", expected="kernels.hopper.description.Config", got=repr(config)
@@ -235,7 +234,7 @@ def _program(product: Product, config: Config, fusion: Fusion, what: str, folder
 
         return grouped.build(product, config, fusion, what).program()
 
-    return trace() if folder is None else kept(f"grouped {(product, config, fusion, what)!r}", trace, folder)
+    return trace() if folder is None else kept(f"grouped {(product, fusion, what)!r} {to_text(config)}", trace, folder)
 
 
 def run(group: Grouped, target: ArrayView, config: Config) -> Launched | None:

@@ -24,6 +24,7 @@ from ..isa.dtypes import DType
 from ..runtime import on_gpu
 from ..runtime.program import Program
 from ..settings import config as settings
+from .families import to_text
 from .select import Choice, kernel_of, key_of, ranking
 from .spec.gpu import Gpu
 from .spec.problem import TMA_BYTES, Problem
@@ -100,7 +101,7 @@ def program_of(problem: Problem, config: Any, *, keep: bool) -> Program:
 def _program(problem: Problem, config: Any, line_info: bool, folder: Path | None) -> Program:
     if folder is None:
         return kernel_of(problem, config).program()
-    return kept(f"{problem!r} {config!r}", lambda: kernel_of(problem, config).program(), folder)
+    return kept(f"{problem!r} {to_text(config)}", lambda: kernel_of(problem, config).program(), folder)
 
 
 def kept(key: str, trace: Callable[[], Program], folder: Path) -> Program:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..settings import config as settings
-from .families import Estimate, candidates, estimate, family_of, ranked
+from .families import Estimate, candidates, estimate, family_of, from_text, ranked
 from .spec.gpu import EMULATED, Gpu, check_gpu
 from .spec.problem import TMA_BYTES, Problem
 from .tuned import key_of, tables
@@ -46,9 +46,7 @@ def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
     check_gpu(gpu, "matmul")
     if pinned is not None:
         if isinstance(pinned, str):
-            from ..kernels.hopper.names import any_config
-
-            pinned = any_config(pinned)
+            pinned = from_text(pinned)
         family_of(pinned, problem).check(pinned, problem)
         return Choice(pinned, "pinned", estimate(pinned, problem, gpu))
     folder = settings.cache_dir

@@ -6,17 +6,18 @@ import json
 import os
 import tempfile
 import threading
-from dataclasses import asdict, fields
+import warnings
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from .families import FAMILIES
+from ..errors import ArgumentError, CacheWarning
+from .families import from_text, to_text
 from .spec.gpu import Gpu
 from .spec.problem import Problem
 
-KINDS: dict[str, type] = {"large": FAMILIES[1].config, "decode": FAMILIES[0].config}
 SHIPPED = Path(__file__).parent / "tables"
 
 
@@ -24,23 +25,6 @@ def key_of(problem: Problem) -> str:
     """A problem as the tables name it: sizes, types, layout and what is fused."""
     promise = ", constant weights" if problem.constant_weights else ""
     return problem.describe() + ("" if problem.accumulate == "default" else f", {problem.accumulate}") + promise
-
-
-def to_data(config: Any) -> dict[str, Any]:
-    """A configuration as JSON has it."""
-    (kind,) = (name for name, cls in KINDS.items() if type(config) is cls)
-    return {"kind": kind, **asdict(config)}
-
-
-def from_data(data: Any) -> Any:
-    """The configuration in JSON data, or None where it is not one of this version's."""
-    if not isinstance(data, dict) or data.get("kind") not in KINDS:
-        return None
-    cls = KINDS[data["kind"]]
-    values = {name: value for name, value in data.items() if name != "kind"}
-    if set(values) != {field.name for field in fields(cls)}:
-        return None
-    return cls(**values)
 
 
 class Tables:
@@ -73,7 +57,7 @@ class Tables:
         """Remember the fastest configuration of a problem, on disk and here. The file is replaced as a whole."""
         path = self.path(gpu, folder)
         rows = _rows(path)
-        rows[key_of(problem)] = {"config": to_data(config), **timed}
+        rows[key_of(problem)] = {"config": to_text(config), **timed}
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=".tuned-", dir=path.parent)
         with os.fdopen(handle, "w") as file:
@@ -94,12 +78,20 @@ def _rows(path: Path) -> dict[str, Any]:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """A table's configurations; rows that this version cannot read are left out."""
-    found = {}
+    """A table's configurations. Rows that this version cannot read are left out, and a warning says how many."""
+    found, unread = {}, 0
     for key, row in _rows(path).items():
-        config = from_data(row.get("config")) if isinstance(row, dict) else None
-        if config is not None:
-            found[key] = config
+        try:
+            found[key] = from_text(row["config"])
+        except (ArgumentError, AttributeError, KeyError, TypeError):
+            unread += 1
+    if unread:
+        warnings.warn(
+            f"{path} has {unread} choices that this version cannot read, and does without; `warploom tune` makes them "
+            "anew",
+            CacheWarning,
+            stacklevel=2,
+        )
     return found
 
 

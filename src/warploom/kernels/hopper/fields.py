@@ -1,7 +1,8 @@
-"""Whether the fields of a configuration are what they say: a whole number, a yes or no, one of some words."""
+"""The fields of a configuration: whether they are what they say (a whole number, a yes or no, a word), and as text."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,3 +35,35 @@ def check_fields(
         if not isinstance(value, str) or value not in known:
             raise ArgumentError(f"this {kind} cannot be built: there is no such {name}", expected=", ".join(known),
                                 got=repr(value))  # fmt: skip
+
+
+# -- as text -------------------------------------------------------------------------------------------------------
+
+_FLAGS = {"0": False, "1": True, "false": False, "true": True}
+
+
+def to_words(config: Any) -> str:
+    """The fields that differ from their defaults: "tile_m=64,stages=8,pdl=false"."""
+    found = {field.name: (getattr(config, field.name), field.default) for field in dataclasses.fields(config)}
+    return ",".join(f"{name}={str(value).lower()}" for name, (value, default) in found.items() if value != default)
+
+
+def from_words(kind: type, text: str) -> dict[str, Any]:
+    """The fields of a configuration that such a text names. Raises ArgumentError for another text."""
+    known = {field.name: field.default for field in dataclasses.fields(kind)}
+    values: dict[str, Any] = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = word.partition("=")
+        if not equals or name not in known:
+            raise ArgumentError(
+                f"`{word[:80]}` is not a field of a {kind.__name__}", expected="FIELD=VALUE of " + ", ".join(known),
+                got=text[:200],
+            )  # fmt: skip
+        default = known[name]
+        try:
+            read = str if isinstance(default, str) else _FLAGS.__getitem__ if isinstance(default, bool) else int
+            values[name] = read(value.lower() if isinstance(default, bool) else value)
+        except (ValueError, KeyError):
+            raise ArgumentError(f"`{name}` of a configuration is of another type",
+                                expected=type(default).__name__, got=value) from None  # fmt: skip
+    return values

@@ -17,6 +17,7 @@ from typing import Any
 from ...errors import ArgumentError
 from .decode_config import SPLITS, TRIGGERS, DecodeConfig
 from .description import BOX, SHARED_BYTES, Config, Product
+from .fields import from_words
 
 _N = r"(\d{1,6})"  # longer numbers are no sizes
 _LARGE = re.compile(rf"(cooperative|ping_pong|staggered)_{_N}x{_N}x{_N}(?:_(\d)([ab]))?_g{_N}(_tail)?(_cw)?", re.ASCII)
@@ -24,7 +25,6 @@ _SMALL = re.compile(
     rf"n{_N}_w{_N}k{_N}s{_N}(?:_(stream)|_S{_N}([cl]))?(?:_o(\d))?(?:_(end|start|loads))?(_cw)?(?:_p{_N})?(_wide)?",
     re.ASCII,
 )
-_BOOLS = {"0": False, "1": True, "false": False, "true": True}
 WIDE_PING_PONG = 160
 """Columns above which a second store box of each consumer costs a stage."""
 
@@ -60,23 +60,12 @@ def large_config(text: str) -> Config:
             values["consumers"] = int(m) // 64
     else:
         rest = text
-    fields = {field.name: field for field in dataclasses.fields(Config)}
-    for word in filter(None, (part.strip() for part in rest.split(","))):
-        name, equals, value = word.partition("=")
-        if not equals or name not in fields:
-            raise _unknown(text)
-        default = fields[name].default
-        try:
-            values[name] = (
-                value
-                if isinstance(default, str)
-                else _BOOLS[value.lower()]
-                if isinstance(default, bool)
-                else int(value)
-            )
-        except (ValueError, KeyError):
-            raise ArgumentError(f"`{name}` of a configuration is of another type",
-                                expected=type(default).__name__, got=value) from None  # fmt: skip
+    try:
+        values |= from_words(Config, rest)
+    except ArgumentError as error:
+        if found or "=" in rest:
+            raise
+        raise _unknown(text) from error
     if not values:
         raise _unknown(text)
     config = Config(**values)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from ...errors import ArgumentError, ArgumentTypeError
+from ...kernels.hopper.fields import from_words, to_words
+from ...kernels.hopper.names import any_config
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .block_scaled import BlockScaled
@@ -67,4 +70,44 @@ def ranked(configs: list[Any], problem: Problem, gpu: Gpu) -> list[tuple[Any, Es
     return [(config, guess) for config, _, guess in timed]
 
 
-__all__ = ["FAMILIES", "Estimate", "KernelFamily", "candidates", "estimate", "family_of", "ranked"]
+# -- configurations as text ----------------------------------------------------------------------------------------
+
+
+def to_text(config: Any) -> str:
+    """A configuration as tables, graphs and caches keep it: "hopper_large:tile_n=192,stages=5".
+
+    Fields at their defaults are left out. Raises ArgumentTypeError for anything else.
+    """
+    for family in FAMILIES:
+        if type(config) is family.config:
+            return f"{family.name}:{to_words(config)}"
+    raise ArgumentTypeError(
+        "config= is not a configuration of a kernel", expected="a configuration, or the name of one",
+        got=type(config).__name__,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def from_text(text: str) -> Any:
+    """The configuration of such a text, or of a short name as `warploom explain` and evidence files show it.
+
+    Raises ArgumentError for another text.
+    """
+    name, colon, words = text.partition(":")
+    for family in FAMILIES:
+        if colon and family.name == name.strip():
+            return family.config(**from_words(family.config, words))
+    return any_config(text)
+
+
+__all__ = [
+    "FAMILIES",
+    "Estimate",
+    "KernelFamily",
+    "candidates",
+    "estimate",
+    "family_of",
+    "from_text",
+    "ranked",
+    "to_text",
+]
