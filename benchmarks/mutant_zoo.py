@@ -9,7 +9,7 @@ benchmarks/results/<machine>/mutant-zoo.json as it is done, in place of an older
 a sample drawn with the same seed is judged; their rows say of how many (`of`). With `--kind` only mutants of that kind
 are judged, and added to the rows of the other kernels, which must not have the kind yet.
 
-    python benchmarks/mutant_zoo.py --sample N --verdicts FILE          # before a change to the sanitizer, and after it
+    python benchmarks/mutant_zoo.py --sample N --verdicts FILE          # before a change, and after it
     python benchmarks/mutant_zoo.py --before FILE --after FILE [--json FILE]
 
 With `--verdicts` what became of each mutant is kept in a file. Two such files make the table `compared` of the
