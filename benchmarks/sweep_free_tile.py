@@ -18,24 +18,29 @@ import os
 import pickle
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from benchmarks.free_tile_candidates import AnyConfig, candidates
 from warploom.errors import WarploomError
 from warploom.kernels.hopper import free_tile, free_tile_choice, small_m
+from warploom.kernels.hopper import gemm as large
 from warploom.kernels.hopper.decode_config import DecodeConfig
-from warploom.kernels.hopper.description import Fusion, Product
+from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.lab import catalogue, evidence
 from warploom.lab.bench import Stage
 from warploom.lab.contenders import Prepared, find
 from warploom.lab.operands import Operands
 from warploom.lab.problem import Problem, parse_shapes
+from warploom.lab.through_library import call_of, chosen_config, library_problem
 from warploom.lab.warploom_contender import product_of
+from warploom.operators import kernel_cache, select
+from warploom.operators.spec.gpu import gpu_of
 from warploom.runtime import on_gpu
 from warploom.runtime.benchmark import protocols
 from warploom.runtime.benchmark.power import driver_version
@@ -45,72 +50,17 @@ from warploom.runtime.program import Program
 
 SUITE = "sweep-free-tile"
 POINTS, HUNG = "points.jsonl", "hung.json"
-MOST_CANDIDATES, BY_MODEL = 14, 6
-WITHIN = 1.6
-"""What the model expects to take so many times as long as its first is not timed."""
 SWEEP, FINAL = {"rounds": 4, "slice_s": 0.006}, {"rounds": 8, "slice_s": 0.010}
 FINALISTS = 4
-DECODE_ROWS = 64
 LIBRARY, CUBLAS = "library", "cublas"
-AnyConfig = FreeTileConfig | DecodeConfig
-
-
-# -- what is timed -------------------------------------------------------------------------------------------------
-
-
-def candidates(problem: Problem, sms: int = free_tile_choice.SMS) -> list[AnyConfig]:
-    """The configurations worth timing: the model's first ones, the first of each form, and variants of the very first.
-
-    The first of each form are for the fit: a model that only saw its own favourites would never learn of others.
-    """
-    product = product_of(problem)
-    ranked = free_tile_choice.ranked(problem.m, problem.n, problem.k, product, sms)
-    if not ranked:
-        return []
-    best, fastest = ranked[0]
-    chosen: dict[AnyConfig, None] = dict.fromkeys(config for config, _ in ranked[:BY_MODEL])
-    chosen.update(dict.fromkeys(_variants(problem, best)))
-    seen = {_form(config) for config in chosen if isinstance(config, FreeTileConfig)}
-    for config, estimate in ranked:
-        if estimate <= WITHIN * fastest and _form(config) not in seen:
-            seen.add(_form(config))
-            chosen[config] = None
-    return list(chosen)[:MOST_CANDIDATES]
-
-
-def _form(config: FreeTileConfig) -> tuple[object, ...]:
-    return config.swapped, config.tile_m, config.split, config.persistent
-
-
-def _variants(problem: Problem, best: FreeTileConfig) -> Iterator[AnyConfig]:
-    """Of the model's first: with the promise of constant weights; with neighbours together; for few rows, decode."""
-    yield replace(best, constant_weights=True)
-    across = -(-problem.m // best.tokens)
-    if across in (2, 3) and best.split == 1 and not best.persistent:
-        yield replace(best, neighbours=across)
-    if best.blocks == 1 and best.split == 1 and best.k_tiles == 1:
-        yield replace(best, k_tiles=2).filled()
-    if problem.m <= DECODE_ROWS:
-        yield replace(best, evict_first=True)
-        yield from _decodes(problem)
-
-
-def _decodes(problem: Problem) -> Iterator[DecodeConfig]:
-    """Tiles of 64 weights and all tokens, split so that one wave of CTAs is as full as it gets."""
-    tiles = -(-problem.n // 64)
-    for per_sm in (1, 2):
-        parts = min(4, free_tile_choice.SMS * per_sm // tiles)
-        if parts:
-            yield DecodeConfig(
-                tokens=-(-problem.m // 8) * 8, split=parts, ctas_per_sm=per_sm, prefetch=3,
-                wide=problem.m > 16 and problem.n % 8 == 0,
-            ).filled()  # fmt: skip
 
 
 def build(product: Product, fusion: Fusion, config: AnyConfig) -> Program:
     """The program of a configuration."""
     if isinstance(config, DecodeConfig):
         return small_m.build(product, config, fusion).program()
+    if isinstance(config, Config):
+        return large.build(product, config, fusion).program()
     return free_tile.build(product, config, fusion).program()
 
 
@@ -126,9 +76,6 @@ def built(product: Product, fusion: Fusion, config: AnyConfig, arch: str) -> byt
 
 def warmed(problem: Problem, arch: str) -> str:
     """In a process of its own: what `warploom.matmul` will run for a problem comes into the cache; "" or why not."""
-    from warploom.lab.through_library import library_problem
-    from warploom.operators import kernel_cache, select
-
     try:
         asked = library_problem(problem)
         program = kernel_cache.program_of(asked, select.choose(asked).config, keep=True)
@@ -184,9 +131,6 @@ def fusion_of(problem: Problem) -> Fusion:
     return Fusion(scales=problem.scales or None)
 
 
-# -- timing --------------------------------------------------------------------------------------------------------
-
-
 @dataclass
 class Sweep:
     """One run over products.
@@ -223,14 +167,17 @@ class Sweep:
             "final_us": {name: round(us, 3) for name, us in final.items()}, "wrong": wrong,
             "library": prepared[LIBRARY].config if LIBRARY in prepared else "",
             "model_us": {
-                name: round(free_tile_choice.estimate(config, problem.m, problem.n, problem.k, product_of(problem),
-                                                      self.sms), 3)
+                name: round(self._expected(config, problem), 3)
                 for name, config in configs.items() if isinstance(config, FreeTileConfig)
             },
         }  # fmt: skip
         del sets, prepared, calls
         self.stage.release()
         return found
+
+    def _expected(self, config: FreeTileConfig, problem: Problem) -> float:
+        sizes = problem.m, problem.n, problem.k
+        return free_tile_choice.terms(config, *sizes, product_of(problem), self.sms).total
 
     def _timed(
         self, problem: Problem, calls: Mapping[str, Any], per: Mapping[str, int], how: Mapping[str, Any]
@@ -250,7 +197,7 @@ class Sweep:
         }
         for config in candidates(problem, self.sms):
             if config in self.programs:
-                makers[config.name()] = lambda config=config: _own(self.programs[config], config, sets)  # type: ignore[misc]
+                makers[config.name()] = lambda config=config: _own(self.programs[config], config, sets, self.sms)  # type: ignore[misc]
         for name, make in makers.items():
             if name in self.left_out:
                 wrong[name] = "hung in a run before"
@@ -273,22 +220,31 @@ def _rival(problem: Problem) -> str:
     return {"": "cublas", "tensor": "scaled-mm", "row": "scaled-mm-row"}[problem.scales]
 
 
-def _own(program: Program, config: AnyConfig, sets: Sequence[Operands]) -> Prepared:
-    run = Caller(program)
+def _own(program: Program, config: AnyConfig, sets: Sequence[Operands], sms: int) -> Prepared:
+    run, workspaces = Caller(program), {}
+
+    def workspace(device: Any) -> tuple[Any, ...]:
+        """Of a kernel whose CTAs add up in memory: one for all calls, which come one after the other."""
+        import torch
+
+        if not workspaces and isinstance(config, DecodeConfig) and config.shared_workspace:
+            u32 = torch.uint32
+            (blocks, width), counters = config.workspace(sets[0].out.shape[0], sets[0].out.shape[1], sms)
+            workspaces["all"] = (torch.empty(blocks, width, device=device),
+                                 torch.zeros(counters, dtype=torch.int32, device=device).view(u32))  # fmt: skip
+        return workspaces.get("all", ())
 
     def one(o: Operands) -> Callable[[], object]:
         scales = () if o.scale_a is None else (o.scale_a.reshape(-1), o.scale_b.reshape(-1))
-        return lambda: run(o.a, o.b, *scales, out=o.out)
+        more = (*scales, *workspace(o.a.device))
+        return lambda: run(o.a, o.b, *more, out=o.out)
 
     return Prepared([one(o) for o in sets], "free_tile", config.name())
 
 
 def library(problem: Problem, sets: Sequence[Operands]) -> Prepared:
     """`warploom.matmul` as users call it."""
-    from warploom.lab import through_library
-
-    config = through_library.chosen_config(problem).name()
-    return Prepared([through_library.call_of(problem, o) for o in sets], "matmul", config)
+    return Prepared([call_of(problem, o) for o in sets], "matmul", chosen_config(problem, gpu_of(0)).name())
 
 
 # -- the program ---------------------------------------------------------------------------------------------------
@@ -365,7 +321,6 @@ def main() -> None:
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--scales", default="")
     parser.add_argument("--shapes", default="")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--evidence", type=Path)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -377,7 +332,7 @@ def main() -> None:
     done = {identity(point) for point in points(options.out)}
     missing = [problem for problem in problems if identity(problem.as_dict()) not in done]
     configs = {config: problem for problem in missing for config in candidates(problem, stage.sms)}
-    made = build_all(missing, configs, stage.arch, options.workers)
+    made = build_all(missing, configs, stage.arch, os.cpu_count() or 1)
     took = time.monotonic() - begun
     print(f"{len(made.programs)} kernels built, {len(made.refused)} refused, {took:.0f} s", flush=True)
     (options.out / "refused.json").write_text(json.dumps(made.refused, indent=1))

@@ -17,7 +17,7 @@ import warploom
 from warploom.errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError, StepLimitError
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config
-from warploom.operators import choose, reference
+from warploom.operators import reference
 from warploom.operators.families import candidates
 from warploom.operators.request import read
 from warploom.operators.spec.gpu import EMULATED
@@ -386,12 +386,12 @@ def test_threads_and_broken_off_calls_share_no_sums():
     rng = np.random.default_rng(0)
     b = draw(rng, (64, 2048), BF16).T
     xs = [draw(rng, (16, 2048), BF16) for _ in range(3)]
-    assert choose(read(xs[0], b, {}).problem).config.by_last
-    wanted = [warploom.matmul(x, b) for x in xs]
+    by_last = DecodeConfig(tokens=16, split=4, split_by="last")
+    wanted = [warploom.matmul(x, b, config=by_last) for x in xs]
     with warploom.config.override(emulator={"max_steps": 2500}), pytest.raises(StepLimitError):
-        warploom.matmul(xs[0], b)
+        warploom.matmul(xs[0], b, config=by_last)
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda x: warploom.matmul(x, b), xs * 2))
+        found = list(pool.map(lambda x: warploom.matmul(x, b, config=by_last), xs * 2))
     for mine, right in zip(found, wanted * 2, strict=True):
         np.testing.assert_array_equal(mine, right)
 

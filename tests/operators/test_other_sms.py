@@ -9,7 +9,9 @@ import pytest
 
 from warploom.kernels.hopper import grouped_config
 from warploom.kernels.hopper.decode_config import DecodeConfig
+from warploom.kernels.hopper.decode_config import choose as choose_decode
 from warploom.kernels.hopper.description import Config
+from warploom.kernels.hopper.free_tile_config import FreeTileConfig, FreeTileGrid
 from warploom.operators import Gpu, Problem, choose, explain
 from warploom.operators.families import candidates, estimate
 from warploom.operators.families.hopper_large import band, hopper, whole_waves
@@ -53,10 +55,17 @@ def test_columns_are_cut_to_whole_waves_of_this_gpu(gpu: Gpu):
 
 def test_a_small_m_product_is_split_into_as_many_parts_as_the_gpu_has_multiprocessors_for():
     """2048 columns are 32 tiles of 64: 78 multiprocessors take two parts of each, 114 three, 132 four."""
-    problem = Problem.of(16, 2048, 8192)
-    configs = [choose(problem, gpu).config for gpu in (H20, H100_PCIE, replace(EMULATED, name="no table"))]
-    assert all(isinstance(config, DecodeConfig) for config in configs)
+    configs = [choose_decode(16, 2048, 8192, sms) for sms in (H20.sms, H100_PCIE.sms, EMULATED.sms)]
     assert [config.split for config in configs] == [2, 3, 4]
+
+
+def test_free_tiles_fill_one_wave_of_this_gpu():
+    """At 256 x 6144: tiles of 80 columns are 2 * 77 CTAs, of 96 columns 128, of 112 columns 110."""
+    for gpu in (H100_PCIE, replace(EMULATED, name="no table")):
+        config = choose(Problem.of(256, 6144, 4096), gpu).config
+        assert isinstance(config, FreeTileConfig)
+        ctas, _, _ = FreeTileGrid(config)({"M": 256, "N": 6144}, gpu)
+        assert 0.8 * gpu.sms < ctas <= gpu.sms
 
 
 def test_the_workspace_of_streamed_tiles_has_room_for_the_ctas_of_this_gpu():

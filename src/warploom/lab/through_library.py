@@ -12,10 +12,11 @@ from typing import Any
 from .. import operators
 from ..errors import ArgumentError, WarploomError
 from ..isa import dtypes
-from ..kernels.hopper import block_scaled, grouped, grouped_config, small_m
+from ..kernels.hopper import block_scaled, free_tile, grouped, grouped_config, small_m
 from ..kernels.hopper import gemm as large
 from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Config, Fusion, Product
+from ..kernels.hopper.free_tile_config import FreeTileConfig
 from ..operators import select
 from ..operators.spec.gpu import EMULATED, Gpu, gpu_of
 from .contenders import Prepared
@@ -27,7 +28,7 @@ from .recipe import recipe
 
 def prepare(
     problem: Problem, sets: Sequence[Operands], pdl: bool | None = None, constant_weights: bool = False,
-    pinned: Config | DecodeConfig | None = None,
+    pinned: Config | DecodeConfig | FreeTileConfig | None = None,
 ) -> Prepared:  # fmt: skip
     """Calls through the library. Raises what the library raises.
 
@@ -49,7 +50,8 @@ def prepare(
     calls = [call_of(problem, o, config if changed else None) for o in sets]
     plain = problem.kind == "gemm" and not problem.scales
     arguments = [((o.a, o.b), o.out) for o in sets] if plain else []
-    kernel = f"hopper_{getattr(config, 'form', 'decode')}"
+    names = {DecodeConfig: "decode", FreeTileConfig: "free_tile"}
+    kernel = f"hopper_{names.get(type(config)) or config.form}"
     return Prepared(calls, kernel, config.name(), found, program if plain else None, arguments)
 
 
@@ -90,8 +92,8 @@ def built(problem: Problem, config: Any) -> tuple[dict[str, Any], Any]:
     kernel = select.kernel_of(asked, config)
     if asked.promoted:
         return facts(kernel, recipe(block_scaled.build, asked.product, config)), kernel.program()
-    build = small_m.build if isinstance(config, DecodeConfig) else large.build
-    return facts(kernel, recipe(build, asked.product, config, asked.fusion)), kernel.program()
+    builders: dict[type, Any] = {DecodeConfig: small_m.build, FreeTileConfig: free_tile.build, Config: large.build}
+    return facts(kernel, recipe(builders[type(config)], asked.product, config, asked.fusion)), kernel.program()
 
 
 def library_problem(problem: Problem) -> operators.Problem:

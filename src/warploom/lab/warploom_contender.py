@@ -19,6 +19,7 @@ from ..errors import ArgumentError
 from ..isa import dtypes
 from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Product
+from ..kernels.hopper.free_tile_config import FreeTileConfig
 from ..kernels.hopper.names import any_config
 from ..lang import Kernel
 from .contenders import COMPILE_S, Beat, Contender, Prepared
@@ -81,7 +82,7 @@ class Warploom(Contender):
 
             return through_library.prepare(problem, sets, self.pdl, self.config == CONSTANT_WEIGHTS)
         pinned = any_config(self.config)
-        if problem.scales or problem.kind != "gemm" or isinstance(pinned, DecodeConfig):
+        if problem.scales or problem.kind != "gemm" or isinstance(pinned, (DecodeConfig, FreeTileConfig)):
             from . import through_library
 
             return through_library.prepare(problem, sets, self.pdl, pinned=pinned)

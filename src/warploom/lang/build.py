@@ -245,6 +245,8 @@ def _parameters(kernel: Kernel, trace: Trace, arrays: list[ArrayHandle]) -> list
     for key, register in trace.memo.items():
         if isinstance(key, tuple) and key[0] == "size":
             result.append(Parameter(f"dim_{key[1]}", "scalar", dtypes.u32, key[1]))
+        elif isinstance(key, tuple) and key[0] == "stride":
+            result.append(Parameter(f"stride_{key[1]}", "scalar", dtypes.u32, f"{key[1]}.stride[0]"))
         elif isinstance(key, tuple) and key[0] == "scalar":
             result.append(Parameter(f"arg_{key[1]}", "scalar", register.dtype, key[1]))
     return result
@@ -252,7 +254,7 @@ def _parameters(kernel: Kernel, trace: Trace, arrays: list[ArrayHandle]) -> list
 
 def _array_spec(trace: Trace, handle: ArrayHandle, is_output: bool) -> ArraySpec:
     spec = handle.spec
-    order = spec.order if "pointer" not in handle.uses else "C"
+    order = spec.order if "pointer" not in handle.uses or "stride" in handle.uses else "C"
     align = max(spec.dtype.bytes, trace.aligned.get(handle.name, 1), 16 if "map" in handle.uses else 1)
     role = "out" if is_output else "inout" if handle.name in trace.written else "in"
     role = WORKSPACE if spec.workspace else role

@@ -211,7 +211,7 @@ class ArrayHandle:
         name: the kernel's parameter.
         spec: its Tile.
         dtype: element type.
-        uses: "pointer", "map": which parameters the text needs for it.
+        uses: "pointer", "map", "stride": which parameters the text needs for it.
         maps: its tensor maps, by parameter; how the launch makes them.
     """
 
@@ -258,6 +258,11 @@ class ArrayHandle:
             return result
 
         return self.trace.once(("pointer", self.name), make)
+
+    def row_stride(self) -> Register:
+        """Elements from one row to the next of a matrix whose Tile has the order "rows", u32 (ld.param.u32)."""
+        self.uses.add("stride")
+        return self.trace.once(("stride", self.name), lambda: _parameter(self.trace, f"stride_{self.name}", dtypes.u32))
 
     def tma_desc(self, box: tuple[int, ...] | None = None) -> TensorMap:
         """A tensor map of this array (mov.b64 and cvta.param.u64 in the prologue): a parameter of its own for each box.

@@ -55,7 +55,7 @@ class Binder:
         self.request, self.program, self.config, self.gpu, self.stream = request, program, config, gpu, stream
         self.copied = False
         self._copies: dict[tuple[str, int], ArrayView] = {}
-        self._mapped = {parameter.source for parameter in program.parameters if parameter.kind == "tensor_map"}
+        self._mapped = {spec.name for spec in program.arrays if spec.order == "rows"}  # rows begin at whole 16 bytes
 
     def bind(self, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...]) -> Binding:
         """One product. a: (M, K), b: (N, K), out: (M, N), each where it is; index: of the leading dimensions."""

@@ -57,6 +57,7 @@ class StagedStore:
         if array.dtype.bits != 16:
             raise array.trace.error("stmatrix moves elements of 16 bits", got=str(array.dtype))
         self.array, self.transposed, self.pitch, self.whole = array, transposed, pitch, whole
+        self.stride = array.row_stride() if array.spec.order == "rows" else array.shape[1]
         thread = ptx.special.tid.x() & (WARPGROUP - 1)
         self.thread, self.lane, self.warp = thread, thread & 31, thread >> 5
 
@@ -105,9 +106,9 @@ class StagedStore:
         height, width = self.array.shape
         size = self.array.dtype.bytes
         row = part.row + here
-        target = self.array.pointer() + (row.to(u64) * width + column) * size
+        target = self.array.pointer() + (row.to(u64) * self.stride + column) * size
         turns = -(-rows // step)
-        stride = width.to(u64) * (step * size) if turns > 1 else None
+        stride = self.stride.to(u64) * (step * size) if turns > 1 else None
         if not self.whole:
             self._copy_elements(start, target, here, column, Turns(rows, step, stride), part)
             return

@@ -39,6 +39,7 @@ from ...collective import TmaPipeline, each_consumer, warpgroup_index, wgmma_acc
 from ...collective.epilogue.staged_store import Part, StagedStore
 from ...collective.pipeline.tma import Stage, State
 from ...collective.reduce.split_k import DsmemReduce, NoReduce
+from ...collective.tile.inside import inside, least, moved
 from ...collective.tile.roles import producer_warp
 from ...collective.tile.stream_k import Segment, SplitKSchedule
 from ...isa.dtypes import b32, b64, u32
@@ -50,7 +51,7 @@ from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block, staged_pitch
-from .free_tile_end import End, arguments, check_fusion
+from .free_tile_end import End, arguments
 
 __all__ = ["FreeTileConfig", "build"]
 
@@ -69,8 +70,7 @@ def build(
 
     Raises ArgumentError where there is no such kernel.
     """
-    config.check(product)
-    check_fusion(fusion)
+    config.check(product, fusion)
     names = {**operands(product, config), **arguments(fusion, product)}
 
     def free_tile(*handles: Any) -> None:
@@ -96,12 +96,12 @@ def build(
     )
     return kernel(
         in_specs=tuple(names.values()),
-        out_specs=(Tile("M", "N", product.out, multiple=(1, 8) if config.whole else ()),),
+        out_specs=(result(product, config),),
         grid=FreeTileGrid(config),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
-        pdl=True,
+        pdl=config.pdl,
         name="free_tile",
     )(free_tile)
 
@@ -114,6 +114,13 @@ def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
                           clipped=True),
         "W": Tile.wgmma_a("N", "K", product.b, tile_m=config.weights, tile_k=tile_k, ragged=True, clipped=True),
     }  # fmt: skip
+
+
+def result(product: Product, config: FreeTileConfig) -> Tile:
+    """D, with rows anywhere where they are stored in whole 16-byte pieces, so that their starts must be such."""
+    if config.whole:
+        return Tile("M", "N", product.out, multiple=(1, 8), order="rows")
+    return Tile("M", "N", product.out)
 
 
 # -- what the roles share ------------------------------------------------------------------------------------------
@@ -233,22 +240,6 @@ class Parts:
             ptx.tma.prefetch(tile, self.W.tma_desc(), ((self.k.first + number) * tile.layout.k, here.weight))
 
 
-def moved(own: Register, extent: Register, tile: int) -> Register:
-    """The start of a tile that is to begin at `own`, moved so that it ends inside `extent`, as far as that goes."""
-    last = ptx.select(extent > tile, extent - tile, 0)
-    return ptx.select(own < last, own, last)
-
-
-def inside(extent: Register, tile: int) -> Register:
-    """Rows of a box: all of the tile, or of a tensor that is smaller."""
-    return least(extent, tile)
-
-
-def least(value: Register, most: int) -> Register:
-    """The smaller of both."""
-    return ptx.select(value < most, value, most)
-
-
 # -- roles ---------------------------------------------------------------------------------------------------------
 
 
@@ -262,7 +253,8 @@ def begin(parts: Parts) -> None:
         ptx.mbarrier.init(ring.empty[stage], ring.empty_arrivals)
     parts.exchange.initialise()
     ptx.fence.mbarrier_init()
-    ptx.griddepcontrol.launch_dependents()
+    if parts.config.pdl:
+        ptx.griddepcontrol.launch_dependents()
 
 
 def load(parts: Parts) -> None:
@@ -295,16 +287,16 @@ def go_ahead(
     and the tokens behind it (`ahead` stages are then under way); without it, weights come to L2."""
     ring, config = parts.ring, parts.config
     if not config.constant_weights:
-        if config.prefetch:
+        if config.prefetch and config.pdl:
             parts.prefetch_weights(here)
-        ptx.griddepcontrol.wait()
+        wait_for_kernel_in_front(config)
         return
     ahead.set(least(parts.k.total, config.stages))
     for number in ptx.range(ahead, unroll=False):
         stage = ring.stage(State(number, number))
         ptx.mbarrier.arrive_expect_tx(stage.full, bytes_of_stage)
         parts.load_weights(here, number, stage, policy)
-    ptx.griddepcontrol.wait()
+    wait_for_kernel_in_front(config)
     for number in ptx.range(ahead, unroll=False):
         parts.load_tokens(here, number, ring.stage(State(number, number)))
     around = ahead == config.stages
@@ -312,11 +304,18 @@ def go_ahead(
     state.phase.set(ptx.select(around, reg.scalar(u32, init=0), 1))
 
 
+def wait_for_kernel_in_front(config: FreeTileConfig) -> None:
+    """Until it has ended and what it wrote can be read; an ordinary launch has waited already."""
+    if config.pdl:
+        ptx.griddepcontrol.wait()
+
+
 def multiply(parts: Parts, me: int) -> None:
     """A consumer: its rows of the M axis, tile by tile; then the sums are completed and stored."""
     config = parts.config
-    clear_outside(parts)
-    ptx.griddepcontrol.wait()
+    if config.cleared:
+        clear_outside(parts)
+    wait_for_kernel_in_front(config)
     empty_parts = config.split > 1
     acc = wgmma_accumulators(BLOCK * config.blocks, config.tile_n, zero=empty_parts)
     loop, rows = ConsumerLoop(parts.ring, parts.ring.consumer_state()), BLOCK * config.blocks

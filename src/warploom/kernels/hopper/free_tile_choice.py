@@ -13,9 +13,11 @@ The model adds up what a tile waits for (microseconds; `Rates` has the constants
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+from .decode_config import DecodeConfig
 from .description import TILE_K_BYTES, Product
 from .free_tile_config import BLOCK, MOST_ACCUMULATORS, FreeTileConfig
 
@@ -34,59 +36,150 @@ _LEAST_STAGES = 3
 class Rates:
     """The constants of the model; those of an H200 by default."""
 
-    clock: float = 1412.0
-    row: float = 1.48
-    bandwidth: float = 5.204e6
-    latency: float = 0.456
+    clock: float = 1309
+    row: float = 1.641
+    bandwidth: float = 5.092e6
+    latency: float = 0.6127
     in_flight: float = 26e6
-    l2: float = 9.474e6
-    tokens: float = 0.363
-    start: float = 0.912
-    overlap: float = 0.18
-    epilogue: float = 0.596
-    wave: float = 1.547
-    split: float = 0.604
-    exchange: float = 2.69
-    one_k_tile: float = 0.26
-    prefetched: float = 0.256
+    l2: float = 8.092e6
+    tokens: float = 0.06255
+    start: float = 1.013
+    overlap: float = 0.1151
+    epilogue: float = 0.2195
+    wave: float = 1.531
+    split: float = 0.2848
+    exchange: float = 3.319
+    one_k_tile: float = 0.2271
+    prefetched: float = 0.2097
+    clear: float = 7.264e-06
+    parts: float = 0.01323
+    idle: float = 0.111
+    consumers: float = 0.01939
 
 
 H200_RATES = Rates()
 
 
-def estimate(
+class Features(NamedTuple):
+    """What the model knows of a tile and a product; numbers, or arrays of them where many are fitted at one time.
+
+    Attributes:
+        mma, rows: of a multiprocessor: clocks of its wgmmas, rows of the boxes it loads.
+        bytes: of A, W and D.
+        flying: bytes of all stages of all CTAs.
+        weights, tokens: bytes that all CTAs load of either.
+        end: tiles of 128 x 128 that a CTA stores.
+        waves: rounds after the first, of CTAs that are not persistent.
+        split, exchanged: whether K is split, and tiles of 128 x 128 that a CTA sends.
+        short: whether a stage is short and has one k-tile.
+        few: whether weights of few tokens are only prefetched.
+        cleared: bytes of zeros in a ring, where the kernel in front leaves no room to write them while it runs.
+        parts: of K, but one.
+        idle: places of the waves that have no CTA, for each that has one.
+        consumers: warpgroups that multiply, but one.
+    """
+
+    mma: Any
+    rows: Any
+    bytes: Any
+    flying: Any
+    weights: Any
+    tokens: Any
+    end: Any
+    waves: Any
+    split: Any
+    exchanged: Any
+    short: Any
+    few: Any
+    cleared: Any
+    parts: Any
+    idle: Any
+    consumers: Any
+
+
+class Terms(NamedTuple):
+    """What a tile waits for, in microseconds, and what it all takes: see the module."""
+
+    mma: Any
+    tma: Any
+    hbm: Any
+    l2: Any
+    end: Any
+    total: Any
+
+
+def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
+    """Rounds of tiles."""
+    tiles = -(-m // config.tokens) * -(-n // config.weights)
+    clusters = CLUSTERS.get(config.ctas, sms // config.ctas) * sms // SMS
+    slots = (sms if config.ctas == 1 else clusters * config.neighbours) * config.ctas_per_sm
+    return -(-tiles // (sms if config.persistent else slots))
+
+
+def features(
+    config: FreeTileConfig, m: int, n: int, k: int, product: Product = Product(), sms: int = SMS,  # noqa: B008
+) -> Features:  # fmt: skip
+    """Of D (m, n) with K = k."""
+    width, waves = product.a.bytes, waves_of(config, m, n, sms)
+    across, down = -(-m // config.tokens), -(-n // config.weights)
+    depth = waves * -(-k * width // (config.k_tiles * TILE_K_BYTES)) * config.k_tiles / config.split
+    tile = config.tile_m * config.tile_n / config.split / 16384
+    return Features(
+        mma=4 * depth * (config.tile_m // BLOCK) * max(config.tile_n / 2, 16 + config.tile_n / 4),
+        rows=depth * (min(config.tokens, m) + min(config.weights, n)),
+        bytes=(m + n) * k * width + m * n * product.out.bytes,
+        flying=min(across * down * config.split, sms * config.ctas_per_sm) * config.stages * config.stage_bytes,
+        weights=across * n * k * width / config.neighbours,
+        tokens=down * m * k * width,
+        end=tile * (waves if config.persistent else 1),
+        waves=0 if config.persistent else waves - 1,
+        split=config.split > 1,
+        exchanged=tile * (config.split - 1),
+        short=config.k_tiles == 1 and config.tile_m + config.tile_n < _SHORT_STAGE,
+        few=m <= FEW and not config.constant_weights,
+        cleared=config.cleared * (2 * across * down * config.split > sms) * _outside(config, m, n),
+        parts=config.split - 1,
+        idle=waves * sms * config.ctas_per_sm / (across * down * config.split) - 1,
+        consumers=config.consumers - 1,
+    )
+
+
+def _outside(config: FreeTileConfig, m: int, n: int) -> int:
+    """Bytes of the ring that no box fills."""
+    rows = max(0, config.tokens - m) + max(0, config.weights - n)
+    return rows * TILE_K_BYTES * config.k_tiles * config.stages
+
+
+def of_decode(config: DecodeConfig) -> FreeTileConfig:
+    """The free tile that does as much as a small-M configuration whose parts of K, if any, are a cluster's."""
+    return FreeTileConfig(
+        swapped=True, tile_m=config.rows, tile_n=config.tokens, consumers=config.groups, k_tiles=config.k_tiles,
+        stages=config.stages, split=config.split, ctas_per_sm=config.ctas_per_sm, evict_first=True,
+        prefetch=config.prefetch, constant_weights=config.constant_weights,
+    )  # fmt: skip
+
+
+def expected(f: Features, rates: Rates = H200_RATES, maximum: Callable[[Any, Any], Any] = max) -> Terms:
+    """What the model expects; `maximum` of two, of numbers or of arrays."""
+    mma, tma = f.mma / rates.clock, f.rows * rates.row / rates.clock
+    hbm = f.bytes / rates.bandwidth * (1 + rates.latency * maximum(0.0, 1 - f.flying / rates.in_flight))
+    hbm = hbm * (1 + rates.idle * maximum(0.0, f.idle))
+    l2 = (f.weights + rates.tokens * f.tokens) / rates.l2
+    multiprocessor = maximum(mma, tma)
+    longest = maximum(maximum(multiprocessor, hbm), l2)
+    end = rates.epilogue * f.end + rates.split * f.split + rates.exchange * f.exchanged
+    total = rates.start + longest + rates.overlap * (multiprocessor + hbm + l2 - longest) + end
+    total = total + rates.wave * f.waves + rates.one_k_tile * f.short + rates.prefetched * f.few
+    total = (total + rates.clear * f.cleared + rates.parts * f.parts) * (1 + rates.consumers * f.consumers)
+    return Terms(mma, tma, hbm, l2, end, total)
+
+
+def terms(
     config: FreeTileConfig, m: int, n: int, k: int, product: Product = Product(), sms: int = SMS,  # noqa: B008
     rates: Rates = H200_RATES,
-) -> float:  # fmt: skip
-    """Microseconds that the model expects of D (m, n) with K = k."""
-    width = product.a.bytes
-    tiles = -(-m // config.tokens) * -(-n // config.weights)
-    slots = sms * config.ctas_per_sm if config.ctas == 1 else CLUSTERS.get(config.ctas, sms // config.ctas)
-    waves = -(-tiles // (sms if config.persistent else slots))
-    depth = waves * -(-k * width // (config.k_tiles * TILE_K_BYTES)) * config.k_tiles / config.split
-    mma = 4 * depth * (config.tile_m // BLOCK) * max(config.tile_n / 2, 16 + config.tile_n / 4) / rates.clock
-    rows = min(config.tokens, m) + min(config.weights, n)
-    tma = depth * rows * rates.row / rates.clock
-    ctas = min(tiles * config.split, sms * config.ctas_per_sm)
-    flying = min(ctas * config.stages * config.stage_bytes, 1 << 30)
-    hbm = ((m + n) * k * width + m * n * product.out.bytes) / rates.bandwidth
-    hbm *= 1 + rates.latency * max(0.0, 1 - flying / rates.in_flight)
-    fills = -(-m // config.tokens) * n + rates.tokens * -(-n // config.weights) * m
-    l2 = fills * k * width / rates.l2
-    multiprocessor = max(mma, tma)
-    longest = max(multiprocessor, hbm, l2)
-    tile = config.tile_m * config.tile_n / config.split / 16384
-    time = rates.start + longest + rates.overlap * (multiprocessor + hbm + l2 - longest)
-    time += rates.epilogue * tile * (waves if config.persistent else 1)
-    if not config.persistent:
-        time += rates.wave * (waves - 1)
-    if config.split > 1:
-        time += rates.split + rates.exchange * tile * (config.split - 1)
-    if config.k_tiles == 1 and config.tile_m + config.tile_n < _SHORT_STAGE:
-        time += rates.one_k_tile
-    if m <= FEW and not config.constant_weights:
-        time += rates.prefetched
-    return time
+) -> Terms:  # fmt: skip
+    """What the model expects of one tile and D (m, n) with K = k."""
+    return expected(features(config, m, n, k, product, sms), rates)
 
 
 def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> Iterator[FreeTileConfig]:  # noqa: B008
@@ -95,18 +188,29 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
     depth = -(-k * product.a.bytes // TILE_K_BYTES)
     for swapped in (False, True):
         on_m, on_n = (n, m) if swapped else (m, n)
-        for rows, consumers in ((64, 1), (128, 2), (128, 1), (192, 3), (256, 4)):
+        for rows in (64, 128, 192, 256):
             if rows > BLOCK and rows - BLOCK >= on_m:
                 continue
             for columns in range(8, min(256, -(-on_n // 8) * 8) + 1, 8):
+                consumers = fewest_consumers(rows, columns)
                 one = FreeTileConfig(
                     swapped=swapped, tile_m=rows, tile_n=columns, consumers=consumers, whole=whole,
+                    evict_first=m <= FEW,
                     k_tiles=2 if rows + columns < _SHORT_STAGE and depth > 1 else 1,
                 )  # fmt: skip
                 tiles = -(-on_m // rows) * -(-on_n // columns)
                 if columns < on_n and columns < 256 and tiles > sms and _narrower_is_no_worse(columns, on_n):
                     continue
-                yield from _forms(one, tiles, depth, sms)
+                yield from _forms(one, tiles, depth, -(-m // one.tokens), sms)
+
+
+def fewest_consumers(rows: int, columns: int) -> int:
+    """Warpgroups that share the rows: as few as their registers allow, for fewer wait for each other less."""
+    blocks = rows // BLOCK
+    for consumers in range(1, 5):
+        if blocks % consumers == 0 and blocks // consumers * columns // 2 <= MOST_ACCUMULATORS[consumers][1]:
+            return consumers
+    return blocks
 
 
 def _narrower_is_no_worse(columns: int, extent: int) -> bool:
@@ -114,16 +218,21 @@ def _narrower_is_no_worse(columns: int, extent: int) -> bool:
     return columns > 8 and -(-extent // (columns - 8)) == -(-extent // columns)
 
 
-def _forms(config: FreeTileConfig, tiles: int, depth: int, sms: int) -> Iterator[FreeTileConfig]:
-    """A tile in one wave, split in K where that leaves room, or persistent."""
+def _forms(config: FreeTileConfig, tiles: int, depth: int, across: int, sms: int) -> Iterator[FreeTileConfig]:
+    """A tile in one wave, alone, with its neighbours along the tokens or split in K where that leaves room; or
+    persistent."""
     alone, several = MOST_ACCUMULATORS[config.consumers]
     if tiles <= sms or tiles <= 2 * sms:
         if config.accumulators <= alone:
             yield from _filled(config)
+            for together in (2, 3):
+                if across % together == 0 and tiles <= CLUSTERS[together] * together:
+                    yield from _filled(replace(config, neighbours=together))
+        shared = replace(config, consumers=config.tile_m // BLOCK)
         for parts in (2, 3, 4):
-            fits = tiles <= CLUSTERS[parts] and config.blocks == 1 and parts <= config.tile_n // 8
-            if fits and depth >= 8 * parts and config.accumulators <= several:
-                yield from _filled(replace(config, split=parts))
+            fits = tiles <= CLUSTERS[parts] and parts <= config.tile_n // 8 and depth >= 8 * parts
+            if fits and shared.accumulators <= MOST_ACCUMULATORS[shared.consumers][1]:
+                yield from _filled(replace(shared, split=parts))
     if tiles > sms and config.accumulators <= several:
         yield from _filled(replace(config, persistent=True))
 
@@ -131,7 +240,7 @@ def _forms(config: FreeTileConfig, tiles: int, depth: int, sms: int) -> Iterator
 def _filled(config: FreeTileConfig) -> Iterator[FreeTileConfig]:
     """With all stages that fit, if they are enough."""
     full = config.filled()
-    if full.stages >= _LEAST_STAGES and full._problem(Product()) is None:  # noqa: SLF001 - of the same family
+    if full.stages >= _LEAST_STAGES:
         yield full
 
 
@@ -141,5 +250,5 @@ def ranked(
 ) -> list[tuple[FreeTileConfig, float]]:  # fmt: skip
     """Every fitting tile and the microseconds that the model expects, the fastest first."""
     found = [replace(one, constant_weights=constant_weights) for one in fitting(m, n, k, product, sms)]
-    timed = [(one, estimate(one, m, n, k, product, sms, rates)) for one in found]
+    timed = [(one, terms(one, m, n, k, product, sms, rates).total) for one in found]
     return sorted(timed, key=lambda each: each[1])

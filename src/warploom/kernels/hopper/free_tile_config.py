@@ -14,7 +14,7 @@ from ...collective.tile.sizes import exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
 from ...isa.instructions.wgmma import FLOAT_N
-from .description import SHARED_BYTES, TILE_K_BYTES, Product
+from .description import ACTIVATIONS, SHARED_BYTES, TILE_K_BYTES, Fusion, Product
 from .fields import check_fields
 
 OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
@@ -28,6 +28,9 @@ MOST_STAGES = 24
 MOST_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
 """Of a thread, by consumers, without and with several tiles: what ptxas 13.0 fits into the registers that so many
 threads leave each other without a spill."""
+ROOM_OF_END = 8
+"""Accumulators fewer for each vector along the columns, two of them for an activation."""
+_PLAIN = Fusion()
 MOST_PASS = 64
 """Columns of the accumulators (swapped: tokens) that a persistent kernel stages at a time."""
 BARRIER_BYTES = 512
@@ -35,10 +38,10 @@ _NUMBERS = {
     "tile_m": 64, "tile_n": 8, "consumers": 1, "k_tiles": 1, "stages": 2, "split": 1, "neighbours": 1, "prefetch": 0,
     "ctas_per_sm": 1,
 }  # fmt: skip
-_NAME = re.compile(
-    r"(?P<side>[su])(?P<tile_m>\d+)x(?P<tile_n>\d+)(?:w(?P<consumers>\d+))?(?:k(?P<k_tiles>\d+))?_(?P<stages>\d+)"
-    r"(?:_S(?P<split>\d+))?(?P<persistent>_p)?(?:_n(?P<neighbours>\d+))?(?:_o(?P<ctas_per_sm>\d+))?"
-    r"(?P<evict_first>_e)?(?P<elements>_1)?(?:_f(?P<prefetch>\d+)|(?P<constant_weights>_cw))"
+NAME = re.compile(
+    r"(?P<side>[su])(?P<tile_m>\d{1,6})x(?P<tile_n>\d{1,6})(?:w(?P<consumers>\d{1,6}))?(?:k(?P<k_tiles>\d{1,6}))?_(?P<stages>\d{1,6})"
+    r"(?:_S(?P<split>\d{1,6}))?(?P<persistent>_p)?(?:_n(?P<neighbours>\d{1,6}))?(?:_o(?P<ctas_per_sm>\d{1,6}))?"
+    r"(?P<evict_first>_e)?(?P<elements>_1)?(?:_f(?P<prefetch>\d{1,6})|(?P<constant_weights>_cw))(?P<without>_np)?(?P<cleared>_z)?"
 )
 
 
@@ -64,6 +67,10 @@ class FreeTileConfig:
         prefetch: stages of weights brought into L2 before the kernel in front has ended.
         constant_weights: the caller's promise that no kernel still running writes the weights; they are loaded before
             the kernel in front has ended, instead of prefetched.
+        pdl: programmatic dependent launch. Without it nothing goes ahead of the kernel in front.
+        cleared: rows of the ring behind a tensor that is smaller than a tile are zeros. Without that they are whatever
+            shared memory had; they only reach accumulators that nobody stores. It costs microseconds, and lets the
+            emulator see that nothing else is read that nobody wrote.
     """
 
     swapped: bool = False
@@ -80,6 +87,8 @@ class FreeTileConfig:
     whole: bool = True
     prefetch: int = 3
     constant_weights: bool = False
+    pdl: bool = True
+    cleared: bool = False
 
     @property
     def blocks(self) -> int:
@@ -158,19 +167,25 @@ class FreeTileConfig:
         parts += [f"_n{self.neighbours}" if self.neighbours > 1 else ""]
         parts += [f"_o{self.ctas_per_sm}" if self.ctas_per_sm > 1 else "", "_e" if self.evict_first else ""]
         parts += ["" if self.whole else "_1", "_cw" if self.constant_weights else f"_f{self.prefetch}"]
+        parts += ["" if self.pdl else "_np", "_z" if self.cleared else ""]
         return "".join(parts)
 
-    def check(self, product: Product) -> None:
+    def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError where no kernel can be built from this."""
-        flags = ("swapped", "persistent", "evict_first", "whole", "constant_weights")
+        flags = ("swapped", "persistent", "evict_first", "whole", "constant_weights", "pdl", "cleared")
         check_fields(self, _NUMBERS, flags, {})
-        problem = self._problem(product)
+        problem = self._problem(product, fusion)
         if problem is not None:
             what, expected, got = problem
             raise ArgumentError(f"the free-tile configuration {self.name()} cannot be built: {what}",
                                 expected=expected, got=got)  # fmt: skip
 
-    def _problem(self, product: Product) -> tuple[str, str, object] | None:
+    def fits_registers(self, product: Product, fusion: Fusion = _PLAIN) -> bool:
+        """Whether ptxas is known to spill nothing of this with such an end."""
+        heavy = (fusion.scales == "row") + (fusion.bias is not None) + 2 * (fusion.activation is not None)
+        return self.accumulators <= MOST_ACCUMULATORS[self.consumers][self.persistent] - ROOM_OF_END * min(heavy, 3)
+
+    def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
         most = MOST_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
         checks: list[tuple[bool, str, str, object]] = [
             (self.consumers in MOST_ACCUMULATORS, "its consumers", "1 to 4", self.consumers),
@@ -193,12 +208,21 @@ class FreeTileConfig:
             (product.a == product.b or product.a.bits == product.b.bits == 8, "its operands",
              "one type, or two of eight bits", (str(product.a), str(product.b))),
             (product.out in OUTPUTS, "its output", ", ".join(map(str, OUTPUTS)), str(product.out)),
+            (end_fits(fusion), "what is fused into its end",
+             "scales of the tensor or of rows, a bias along the columns, an activation", repr(fusion)),
             ((product.a_major, product.b_major) == ("K", "K"), "its layouts", "both operands contiguous in k",
              (product.a_major, product.b_major)),
             (self.shared_bytes() <= room(self.ctas_per_sm), "its shared memory",
              f"at most {room(self.ctas_per_sm)} bytes", self.shared_bytes()),
         ]  # fmt: skip
         return next(((what, expected, got) for right, what, expected, got in checks if not right), None)
+
+
+def end_fits(fusion: Fusion) -> bool:
+    """Whether the end of a free tile (`free_tile_end`) does all that is asked."""
+    plain = not (fusion.gate or fusion.addend or fusion.amax or fusion.scale_out or fusion.alpha)
+    known = fusion.activation in (None, *ACTIVATIONS) and fusion.bias in (None, "column")
+    return plain and known and fusion.scales in (None, "tensor", "row")
 
 
 def room(ctas_per_sm: int) -> int:
@@ -218,14 +242,15 @@ def staged_pitch(columns: int, swapped: bool) -> int:
 
 def named(text: str) -> FreeTileConfig:
     """The configuration of a `name()`. Raises ArgumentError for other texts."""
-    found = _NAME.fullmatch(text)
+    found = NAME.fullmatch(text)
     if found is None:
         raise ArgumentError("there is no such free-tile configuration", expected="a name such as u128x96w2_9_f3",
                             got=text)  # fmt: skip
     numbers = {key: int(value) for key, value in found.groupdict().items() if key in _NUMBERS and value is not None}
-    flags = {key: found[key] is not None for key in ("persistent", "evict_first", "constant_weights")}
+    flags = {key: found[key] is not None for key in ("persistent", "evict_first", "constant_weights", "cleared")}
     fields: dict[str, Any] = {"consumers": 1, **numbers, **flags}
-    return FreeTileConfig(**fields, swapped=found["side"] == "s", whole=found["elements"] is None)
+    return FreeTileConfig(**fields, swapped=found["side"] == "s", whole=found["elements"] is None,
+                          pdl=found["without"] is None)  # fmt: skip
 
 
 @dataclass(frozen=True)

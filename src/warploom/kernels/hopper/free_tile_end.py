@@ -11,32 +11,15 @@ from typing import Any
 
 from ...collective.epilogue.activations import FUNCTIONS
 from ...collective.mma.fragment import pack
-from ...errors import ArgumentError
 from ...isa.dtypes import f32, u64
 from ...lang import Tile, ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from .description import ACTIVATIONS, Fusion, Product
+from .description import Fusion, Product
 
 _HALF = 8
 _GROUP = 8
-
-
-def check_fusion(fusion: Fusion) -> None:
-    """Raise ArgumentError for what this end does not do."""
-    if not fits(fusion):
-        raise ArgumentError(
-            "the free tiles have no such fused end",
-            expected="scales of the tensor or of rows, a bias along the columns, an activation", got=repr(fusion),
-        )  # fmt: skip
-
-
-def fits(fusion: Fusion) -> bool:
-    """Whether this end does all that is asked."""
-    plain = not (fusion.gate or fusion.addend or fusion.amax or fusion.scale_out or fusion.alpha)
-    known = fusion.activation in (None, *ACTIVATIONS) and fusion.bias in (None, "column")
-    return plain and known and fusion.scales in (None, "tensor", "row")
 
 
 def arguments(fusion: Fusion, product: Product) -> dict[str, Tile]:

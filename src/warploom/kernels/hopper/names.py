@@ -5,6 +5,8 @@
     n16_w64k2s5_S2c_o2_start_p6      16 rows of A, 64 of B, 2 pieces of k in each of 5 stages; K in 2 parts of a
                                      cluster, 2 CTAs on a multiprocessor, trigger at the start, 6 stages into L2
 
+    s64x80_12_S2_f3                  a free tile: 64 rows of B by 80 of A, 12 stages, K in 2 parts, 3 stages into L2
+
 What a name leaves open can follow it: "cooperative_256x192x3_2a_g8,slots=3,pdl=0".
 """
 
@@ -18,6 +20,7 @@ from ...errors import ArgumentError
 from .decode_config import SPLITS, TRIGGERS, DecodeConfig
 from .description import BOX, SHARED_BYTES, Config, Product
 from .fields import from_words
+from .free_tile_config import NAME, FreeTileConfig, named
 
 _N = r"(\d{1,6})"  # longer numbers are no sizes
 _LARGE = re.compile(rf"(cooperative|ping_pong|staggered)_{_N}x{_N}x{_N}(?:_(\d)([ab]))?_g{_N}(_tail)?(_cw)?", re.ASCII)
@@ -29,8 +32,10 @@ WIDE_PING_PONG = 160
 """Columns above which a second store box of each consumer costs a stage."""
 
 
-def any_config(text: str) -> Config | DecodeConfig:
-    """The configuration of a name, of either kind. Raises ArgumentError for what is none."""
+def any_config(text: str) -> Config | DecodeConfig | FreeTileConfig:
+    """The configuration of a name, of any kind. Raises ArgumentError for what is none."""
+    if NAME.fullmatch(text.strip()):
+        return named(text.strip())
     found = _SMALL.fullmatch(text.strip())
     return small_config(found) if found else large_config(text)
 

@@ -13,10 +13,11 @@ from ..spec.problem import Problem
 from .block_scaled import BlockScaled
 from .estimate import Estimate
 from .family import KernelFamily
+from .free_tile import FreeTile
 from .hopper_large import HopperLarge
 from .small_m import SmallM
 
-FAMILIES: tuple[KernelFamily, ...] = (SmallM(), HopperLarge(), BlockScaled())
+FAMILIES: tuple[KernelFamily, ...] = (SmallM(), HopperLarge(), BlockScaled(), FreeTile())
 
 
 def candidates(problem: Problem, gpu: Gpu, *, every: bool = False) -> list[Any]:

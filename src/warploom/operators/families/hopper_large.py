@@ -17,6 +17,7 @@ from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from ..views import round_up
 from .estimate import FILL_BYTES, MEMORY, MOST_MHZ, TENSOR_TILE, Estimate, narrowness
+from .free_tile import computes
 
 MOST_STAGES = 8
 FEWEST_ROWS, MOST_ROWS = 32, 128
@@ -282,8 +283,8 @@ class HopperLarge:
         return [*usual, *(each for each in whole_waves(problem, gpu) if each not in usual)]
 
     def goes_first(self, config: Config, problem: Problem, gpu: Gpu) -> bool:
-        """Tiles cut to whole waves, which readings put first."""
-        return problem.m <= MOST_ROWS and config in _whole_waves(problem, gpu)
+        """Tiles cut to whole waves, which readings put first where there are no free tiles."""
+        return problem.m <= MOST_ROWS and not computes(problem) and config in _whole_waves(problem, gpu)
 
     def fits(self, config: Config, problem: Problem) -> bool:
         """Whether a kernel can be built without spills."""

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 from ...errors import ArgumentError
-from ...kernels.hopper.decode_config import DecodeConfig, choose
+from ...kernels.hopper.decode_config import GROUP_ROWS, MOST_IN_CLUSTER, DecodeConfig, choose
 from ...kernels.hopper.description import TILE_K_BYTES
+from ...kernels.hopper.free_tile_choice import FEW
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
+from ..views import round_up
 from .estimate import FILL_BYTES, MEMORY, MOST_MHZ, TENSOR_TILE, Estimate, narrowness
+from .free_tile import computes, like_a_tile
+from .free_tile import estimate as free_tile_estimate
 
 MOST_ROWS = 256
 """Rows of A up to which these kernels are candidates."""
 FIRST_ROWS = 128
 """Rows of A up to which they go first."""
+AHEAD = 3
+"""Stages of weights that come to L2 before the kernel in front has ended; more did not pay."""
 RAMP_US = 2.2
 SPLIT_US = 1.2
 TURNOVER = ((32, 0.1), (64, 0.4), (256, 1.0))
@@ -40,7 +47,22 @@ class SmallM:
         if problem.m > MOST_ROWS or fusion.scale_out or fusion.amax or fusion.scales == "block128":
             return []
         found = self._variants(problem, gpu)
-        return found if every else found[:1]
+        waves = [each for each in self._waves(problem, gpu) if each not in found]
+        return [*(found if every else found[:1]), *waves]
+
+    def _waves(self, problem: Problem, gpu: Gpu) -> Iterator[DecodeConfig]:
+        """Tiles of 64 rows of B and all of A, split in K so that one wave is as full as it gets, by clusters of up to
+        four: with one CTA on each multiprocessor, and with two."""
+        if problem.m > FEW or not problem.fusion.empty or problem.product.out.bits != 16:
+            return
+        tiles, tokens = -(-problem.n // GROUP_ROWS), round_up(problem.m, 8)
+        for per_sm in (1, 2):
+            config = DecodeConfig(
+                tokens=tokens, split=max(1, min(MOST_IN_CLUSTER, gpu.sms * per_sm // tiles)), ctas_per_sm=per_sm,
+                prefetch=AHEAD, wide=tokens > 16 and problem.n % 8 == 0,
+            ).filled()  # fmt: skip
+            if config.split > 1 and self.fits(config, problem):
+                yield config
 
     def _variants(self, problem: Problem, gpu: Gpu) -> list[DecodeConfig]:
         found: list[DecodeConfig] = []
@@ -61,8 +83,9 @@ class SmallM:
         return found
 
     def goes_first(self, config: DecodeConfig, problem: Problem, gpu: Gpu) -> bool:
-        """What was made for few rows, whatever the estimates of the rest."""
-        return problem.m <= FIRST_ROWS
+        """What was made for few rows, whatever the estimates of the rest; where free tiles do the same work, what their
+        model tells of."""
+        return like_a_tile(config, problem) if computes(problem) else problem.m <= FIRST_ROWS
 
     def fits(self, config: DecodeConfig, problem: Problem) -> bool:
         """Whether a kernel can be built."""
@@ -79,6 +102,8 @@ class SmallM:
 
     def estimate(self, config: DecodeConfig, problem: Problem, gpu: Gpu) -> Estimate:
         """Memory's time, what the multiprocessors that have a tile can take, and the hand-over."""
+        if computes(problem) and like_a_tile(config, problem):
+            return free_tile_estimate(config, problem, gpu)
         sms = gpu.sms
         tiles = config.tiles(problem.m, problem.n) * config.split
         places = sms * config.ctas_per_sm

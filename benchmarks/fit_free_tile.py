@@ -1,0 +1,165 @@
+"""Fit the cost model of free tiles to a sweep, and say how well it chooses for layers that were not in the fit.
+
+    python benchmarks/fit_free_tile.py FOLDER/points.jsonl [...] [--out .../free-tile-model.json]
+
+The regret of a choice is how much longer it takes than the best that was timed. Layers (N, K) are dealt into folds; a
+fold's products are judged by constants fitted to the other folds. What is printed last goes into
+`warploom.kernels.hopper.free_tile_choice.Rates`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from warploom.kernels.hopper.decode_config import DecodeConfig
+from warploom.kernels.hopper.free_tile_choice import Features, Rates, expected, features, of_decode
+from warploom.kernels.hopper.free_tile_config import FreeTileConfig
+from warploom.kernels.hopper.names import any_config
+from warploom.lab import evidence
+from warploom.lab.problem import Problem
+from warploom.lab.warploom_contender import product_of
+
+OUT = Path(__file__).resolve().parents[1] / "benchmarks/results/nvidia-h200/free-tile-model.json"
+FOLDS, STEPS = 5, 6000
+FIXED = ("in_flight",)
+
+
+@dataclass
+class Group:
+    """The timed tiles of one product."""
+
+    problem: Problem
+    names: list[str]
+    features: Features
+    times: np.ndarray
+    cublas: float
+
+
+def groups(points: Sequence[Mapping[str, Any]], sms: int = 132) -> list[Group]:
+    """The products of a sweep that have two tiles or more."""
+    found = []
+    for point in points:
+        problem = Problem(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
+        times = {name: point["final_us"].get(name, us) for name, us in point["us"].items()}
+        names, rows = [], []
+        for name in times:
+            config = tile_of(name)
+            if config is None or config.constant_weights:
+                continue
+            names.append(name)
+            rows.append(features(config, problem.m, problem.n, problem.k, product_of(problem), sms))
+        if len(names) > 1 and "cublas" in times:
+            columns = Features(*(np.array(column, dtype=float) for column in zip(*rows, strict=True)))
+            found.append(Group(problem, names, columns, np.array([times[name] for name in names]), times["cublas"]))
+    return found
+
+
+def tile_of(name: str) -> FreeTileConfig | None:
+    """The tile of a name, also of a small-M configuration that is like one; None for others."""
+    if name in ("cublas", "library"):
+        return None
+    config = any_config(name)
+    if isinstance(config, DecodeConfig):
+        return of_decode(config) if config.split == 1 or config.clustered else None
+    return config if isinstance(config, FreeTileConfig) else None
+
+
+def judged(chosen: Sequence[Group], rates: Rates) -> dict[str, float]:
+    """How well constants choose among what was timed."""
+    regrets, errors, ratios = [], [], []
+    for group in chosen:
+        times = expected(group.features, rates, np.maximum).total
+        pick = int(np.argmin(times))
+        regrets.append(group.times[pick] / group.times.min() - 1)
+        errors.append(np.abs(np.log(times / group.times)).mean())
+        ratios.append(group.cublas / group.times[pick])
+    return {
+        "products": len(chosen), "regret_mean": round(float(np.mean(regrets)), 4),
+        "regret_p99": round(float(np.quantile(regrets, 0.99)), 4), "regret_most": round(float(np.max(regrets)), 4),
+        "error_mean": round(float(np.mean(errors)), 4),
+        "of_cublas_geomean": round(float(np.exp(np.mean(np.log(ratios)))), 4),
+        "of_cublas_least": round(float(np.min(ratios)), 4),
+    }  # fmt: skip
+
+
+def loss(chosen: Sequence[Group], whole: Features, times: np.ndarray, starts: np.ndarray, rates: Rates) -> float:
+    """The mean error of the logarithm, and the regret, its mean and a little of its largest."""
+    guess = expected(whole, rates, np.maximum).total
+    error = np.abs(np.log(guess / times)).mean()
+    regrets = []
+    for group, start in zip(chosen, starts, strict=True):
+        pick = int(np.argmin(guess[start : start + len(group.times)]))
+        regrets.append(group.times[pick] / group.times.min() - 1)
+    return float(error + 3 * np.mean(regrets) + 0.3 * np.quantile(regrets, 0.98))
+
+
+def fitted(chosen: Sequence[Group], seed: int = 0, start: Rates | None = None, steps: int = STEPS) -> Rates:
+    """Constants by random search from `start`."""
+    draw, best = random.Random(seed), start or Rates()
+    whole = Features(*(np.concatenate(column) for column in zip(*(group.features for group in chosen), strict=True)))
+    times = np.concatenate([group.times for group in chosen])
+    starts = np.cumsum([0, *(len(group.times) for group in chosen)])[:-1]
+    names = [field.name for field in fields(Rates) if field.name not in FIXED]
+    least = loss(chosen, whole, times, starts, best)
+    for _ in range(steps):
+        values = asdict(best)
+        for name in draw.sample(names, draw.choice((1, 1, 2, 3))):
+            values[name] *= float(np.exp(draw.gauss(0, 0.25)))
+        one = Rates(**values)
+        if (found := loss(chosen, whole, times, starts, one)) < least:
+            least, best = found, one
+    return best
+
+
+def folds(found: Sequence[Group], count: int = FOLDS) -> list[list[Group]]:
+    """Dealt by layer, so that no layer is in two of them."""
+    layers = sorted({(group.problem.n, group.problem.k) for group in found})
+    random.Random(0).shuffle(layers)
+    where = {layer: index % count for index, layer in enumerate(layers)}
+    return [[group for group in found if where[group.problem.n, group.problem.k] == fold] for fold in range(count)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("points", type=Path, nargs="+")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--steps", type=int, default=STEPS)
+    options = parser.parse_args()
+    lines = [line for path in options.points for line in path.read_text().splitlines() if line.strip()]
+    found = groups([json.loads(line) for line in lines])
+    rates = fitted(found, steps=options.steps)
+    rates = Rates(**{name: float(f"{value:.4g}") for name, value in asdict(rates).items()})
+    dealt, left_out, rows = folds(found), [], []
+    for number, fold in enumerate(dealt):
+        others = [group for other in dealt if other is not fold for group in other]
+        own = fitted(others, seed=number, start=Rates(), steps=options.steps)
+        rows.append({"fold": number, **judged(fold, own)})
+        left_out += [(group, own) for group in fold]
+    regrets = np.array([_regret(group, own) for group, own in left_out])
+    summary = {
+        "in_sample": judged(found, rates), "before": judged(found, Rates()),
+        "left_out": {"regret_mean": round(float(regrets.mean()), 4), "products": len(left_out),
+                     "regret_p99": round(float(np.quantile(regrets, 0.99)), 4)},
+    }  # fmt: skip
+    print(json.dumps(summary, indent=1))
+    print(rates)
+    if options.out is not None:
+        head = evidence.header("free-tile-model")
+        evidence.write(options.out, {**head, **summary, "rates": asdict(rates)}, rows)
+
+
+def _regret(group: Group, rates: Rates) -> float:
+    pick = int(np.argmin(expected(group.features, rates, np.maximum).total))
+    return float(group.times[pick] / group.times.min() - 1)
+
+
+if __name__ == "__main__":
+    main()

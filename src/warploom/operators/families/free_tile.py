@@ -1,0 +1,113 @@
+"""Free tiles of Hopper: up to 512 rows of A, ranked by a model that was fitted to a sweep of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+from ...errors import ArgumentError
+from ...kernels.hopper.decode_config import DecodeConfig
+from ...kernels.hopper.free_tile_choice import FEW, MOST_ROWS, of_decode, ranked, terms, waves_of
+from ...kernels.hopper.free_tile_config import FreeTileConfig
+from ..spec.gpu import Gpu
+from ..spec.problem import Problem
+from .estimate import MOST_MHZ, Estimate
+
+USUALLY, TO_BE_TIMED = 2, 6
+"""How many are candidates."""
+SEVERAL_WAVES = 256
+"""Rows up to which they go first also where they take several waves; their stores are then not hidden."""
+
+
+def computes(problem: Problem) -> bool:
+    """Whether free tiles can do all that is asked."""
+    plain = FreeTileConfig(whole=problem.n % 8 == 0)
+    return not problem.promoted and problem.m <= MOST_ROWS and _fits(plain, problem)
+
+
+def like_a_tile(config: DecodeConfig, problem: Problem) -> bool:
+    """Whether a small-M configuration is one that the free tiles' model tells of: the sweep timed such ones."""
+    return problem.m <= FEW and problem.fusion.empty and (config.split == 1 or config.clustered)
+
+
+def estimate(config: FreeTileConfig | DecodeConfig, problem: Problem, gpu: Gpu) -> Estimate:
+    """Of one product; of a small-M configuration as of the tile that is like it."""
+    tile = of_decode(config) if isinstance(config, DecodeConfig) else config
+    found = terms(tile, problem.m, problem.n, problem.k, problem.product, gpu.sms)
+    waves = waves_of(tile, problem.m, problem.n, gpu.sms)
+    places = waves * gpu.sms * tile.ctas_per_sm / tile.split * tile.tile_m * tile.tile_n
+    longest = max(found.mma, found.tma, found.hbm, found.l2)
+    filled = tile.stage_bytes / tile.k_tiles * -(-problem.k // problem.product.tile_k) * waves / tile.split
+    bound = "tensor cores" if longest == found.mma else "memory" if longest == found.hbm else "fill"
+    return Estimate(
+        found.total, float(waves), problem.m * problem.n / places, found.mma / found.total,
+        filled / (found.total * MOST_MHZ), found.end / found.total, MOST_MHZ, bound,
+    )  # fmt: skip
+
+
+def _fits(config: FreeTileConfig, problem: Problem) -> bool:
+    return config._problem(problem.product, problem.fusion) is None and config.fits_registers(
+        problem.product, problem.fusion
+    )
+
+
+class FreeTile:
+    """`kernels.hopper.free_tile`."""
+
+    name, arch, config = "free_tile", "sm_90a", FreeTileConfig
+
+    def takes(self, problem: Problem) -> bool:
+        """Everything but sums that are promoted."""
+        return not problem.promoted
+
+    def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[FreeTileConfig]:
+        """Those that the model expects to be fastest."""
+        if not computes(problem):
+            return []
+        order = ranked(problem.m, problem.n, problem.k, problem.product, gpu.sms)
+        fitting = (config for config, _ in order if _fits(config, problem))
+        return list(islice(fitting, TO_BE_TIMED if every else USUALLY))
+
+    def goes_first(self, config: FreeTileConfig, problem: Problem, gpu: Gpu) -> bool:
+        """In one wave, or where rows are few."""
+        return not config.persistent or problem.m <= SEVERAL_WAVES
+
+    def fits(self, config: FreeTileConfig, problem: Problem) -> bool:
+        """Whether a kernel can be built without spills."""
+        return _fits(config, problem) and (problem.n % 8 == 0 or not config.whole)
+
+    def check(self, config: FreeTileConfig, problem: Problem) -> None:
+        """Raise ArgumentError where a pinned configuration cannot be built for a problem."""
+        config.check(problem.product, problem.fusion)
+        if config.whole and problem.n % 8:
+            raise ArgumentError(
+                f"{config.name()} stores rows of D in whole 16 bytes", expected="N a multiple of 8, or whole=False",
+                got=f"N = {problem.n}",
+            )  # fmt: skip
+
+    def estimate(self, config: FreeTileConfig, problem: Problem, gpu: Gpu) -> Estimate:
+        """Of one product."""
+        return estimate(config, problem, gpu)
+
+    def promised(self, config: FreeTileConfig) -> FreeTileConfig:
+        """The configuration with the promise of constant weights, where it is of use."""
+        return replace(config, constant_weights=config.pdl)
+
+    def tile(self, config: FreeTileConfig) -> tuple[Any, ...] | None:
+        """None: `tune` times all of them."""
+        return None
+
+    def build(self, problem: Problem, config: FreeTileConfig, overhang: bool) -> Any:
+        """The kernel; it stores nothing past the end of a row, so `overhang` does not matter."""
+        from ...kernels.hopper import free_tile
+
+        return free_tile.build(problem.product, config, problem.fusion)
+
+    def describe(self, config: FreeTileConfig) -> str:
+        """In words."""
+        split = f", K in {config.split} parts" if config.split > 1 else ""
+        waves = ", several waves" if config.persistent else ""
+        axis = "B" if config.swapped else "A"
+        return (f"free tile: {config.tokens} rows of A by {config.weights} of B, {axis} on wgmma's M axis, "
+                f"{config.stages} stages{split}{waves}")  # fmt: skip
