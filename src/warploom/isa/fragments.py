@@ -32,7 +32,7 @@ class Fragment:
     rows: np.ndarray
     columns: np.ndarray
 
-    @property
+    @cached_property
     def threads(self) -> int:
         """32 for a warp's fragment, 128 for a warpgroup's."""
         return int(self.rows.shape[0])
@@ -42,12 +42,12 @@ class Fragment:
         """Elements each thread holds."""
         return int(self.rows.shape[1])
 
-    @property
+    @cached_property
     def per_register(self) -> int:
         """Elements in one register (of 32 bits; 64 for f64)."""
         return max(32 // self.bits, 1)
 
-    @property
+    @cached_property
     def registers(self) -> int:
         """Registers each thread holds."""
         return self.elements // self.per_register

@@ -178,12 +178,10 @@ class Frame:
     ) -> list[tuple[np.ndarray, Region, np.ndarray, str]]:
         """Split lanes by the region they touch: (lanes, region, element index, space) for each."""
         total = size * count
-        if total & (total - 1) == 0:
-            crooked = address & (total - 1)
-            if np.count_nonzero(crooked):
-                self._misaligned(lanes, address, total, int(np.flatnonzero(crooked)[0]))
+        if total & (total - 1) == 0 and int(np.bitwise_or.reduce(address)) & (total - 1):
+            self._misaligned(lanes, address, total, int(np.flatnonzero(address & (total - 1))[0]))
         shift = size.bit_length() - 1
-        low, high = int(address.min()), int(address.max())
+        low, high = int(np.minimum.reduce(address)), int(np.maximum.reduce(address))
         if space == "generic":
             return self._resolve_generic(lanes, address, size, count, writes, low, high)
         if space in ("global", "const"):

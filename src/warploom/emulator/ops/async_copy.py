@@ -16,7 +16,7 @@ from ..machine.address import AddressOperand
 from ..machine.async_operation import AsyncOperation
 from ..machine.frame import Frame, Issuer
 from ..machine.groups import groups_of
-from ..machine.machine import Cta, mask_of
+from ..machine.machine import FULL, Cta, mask_of
 from ..machine.registers import WARP
 from ..machine.units import CP_ASYNC
 from ..machine.wait import Wait
@@ -96,11 +96,10 @@ def copy(d: Decode) -> Step:
             ),
         )  # fmt: skip
         frame.machine.counters.cp_async_bytes += int(taken[lanes].sum())  # what is filled with zeros is not read
-        active = frame.active
         for at in range(frame.warps):
-            mine = active[at * WARP : (at + 1) * WARP]
-            if mine.any():
-                groups_of("cp_async", frame.cta, frame.first_warp + at).add(operation, mask_of(mine))
+            mine = FULL if frame.mask is True else mask_of(frame.active[at * WARP : (at + 1) * WARP])
+            if mine:
+                groups_of("cp_async", frame.cta, frame.first_warp + at).add(operation, mine)
         frame.machine.engine.submit(operation)
 
     return step
