@@ -317,6 +317,10 @@ class _Binder:
                     complaint,
                     operand,
                 )
+        elif isinstance(operand, Symbol) and self.declarations is not None and operand.name in self.declarations:
+            if access != "read" or register_only:  # `%r1 + 4`, which ptxas adds up before the instruction
+                self._fail(f"{self._place(spec)} is a sum", f"a .{type_name} register", operand)
+            self._register(spec, Register(operand.name), type_name, access, register_only)
         elif isinstance(operand, Symbol):
             self._name(spec, operand, access, register_only)
         else:

@@ -9,7 +9,6 @@ value, a `TensorMapArgument` is a tensor map over an array. `runtime.emulate` is
 from __future__ import annotations
 
 import gc
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,15 +18,14 @@ from typing import TypeAlias
 import numpy as np
 
 from ..asm.nodes import Function, Module
-from ..errors import ArgumentError, ArgumentTypeError, EmulationError, UnsupportedInstructionError
-from ..isa import dtypes
+from ..errors import ArgumentError, ArgumentTypeError, EmulationError
 from .diagnosis.report import Report
 from .engines.engine import Engine
 from .engines.tma import TensorMapArgument, bind_tensor_map
+from .machine import initialiser
 from .machine.events import Observer, listen
 from .machine.machine import Machine, Model
 from .machine.memory import Allocation, GlobalMemory, Region
-from .machine.scopes import DeclaredVariable
 from .machine.symbols import SharedPart, WarpRole
 from .ops import HANDLERS
 from .program.code import Code
@@ -96,9 +94,7 @@ def run(
         _check_shared(code, function)
         _check_local(code, function)
         memory = GlobalMemory()
-        buffers = {
-            name: memory.allocate(_initial(v), name, v.space != "const") for name, v in code.module_buffers.items()
-        }
+        buffers = initialiser.allocate(memory, code.module_buffers)
         maps: list[object] = []
         parameters = Region(np.zeros(max(code.parameter_bytes, 1), np.uint8), "the parameters")
         outputs = _bind(code, function, arguments, memory, parameters, maps, names)
@@ -206,9 +202,6 @@ def _check_shared(code: Code, function: Function) -> None:
 
 LOCAL_LIMIT = 512 * 1024
 """Bytes of local memory of one thread, on every target (CUDA C++ Programming Guide, table of technical limits)."""
-GLOBAL_LIMIT = 1 << 32
-"""Bytes of one variable of a module that the emulator is willing to hold."""
-_NUMBER = r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-F]+|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 
 
 def _check_local(code: Code, function: Function) -> None:
@@ -217,38 +210,6 @@ def _check_local(code: Code, function: Function) -> None:
             f"{function.name} asks for {code.local_bytes} bytes of local memory for each thread",
             expected=f"at most {LOCAL_LIMIT}",
         )
-
-
-def _initial(variable: DeclaredVariable) -> np.ndarray:
-    """The bytes of a module-level variable: its initialiser, or zeros."""
-    if variable.size > GLOBAL_LIMIT:
-        raise ArgumentError(f"{variable.node.name} has {variable.size} bytes", expected=f"at most {GLOBAL_LIMIT}")
-    if re.search(r"[A-Za-z_$%]\w*", re.sub(_NUMBER, "", variable.node.initializer)):
-        raise UnsupportedInstructionError(
-            f"the initialiser of {variable.node.name} names an address, which the emulator does not fill in",
-            got=variable.node.initializer,
-            hint="store the address from the kernel",
-        )
-    data = np.zeros(max(variable.size, 1), np.uint8)
-    words = re.findall(_NUMBER, variable.node.initializer)
-    dtype = dtypes.ALL[variable.node.type]
-    if words:
-        view = data.view(np.dtype(f"u{dtype.bytes}"))
-        for at, word in enumerate(words[: view.size]):
-            view[at] = _literal(word, dtype)
-    return data
-
-
-def _literal(word: str, dtype: dtypes.DType) -> int:
-    """One number of an initialiser as raw bits."""
-    if word[:2].lower() == "0f":
-        return int(word[2:], 16)
-    if word[:2].lower() == "0d":
-        raw = np.array(int(word[2:], 16), np.uint64)
-        return int(raw) if dtype.bits == 64 else int(raw.view(np.float64).astype(np.float32).view(np.uint32))
-    if dtype.is_float:
-        return int(np.array(float(word), dtype.numpy).view(f"u{dtype.bytes}"))
-    return int(word, 0) & ((1 << dtype.bits) - 1)
 
 
 def _bind(

@@ -234,13 +234,14 @@ def parsed(text: str, name: str, entry: str) -> Module:
     `entry` or in what all kernels share. The text's other kernels may use what is not known here.
     """
     from .. import asm
+    from ..asm.lowering import lowered
 
     if not isinstance(text, str):
         raise ArgumentTypeError("a PTX text is a str", expected="str", got=type(text).__name__)
     module = asm.parse(text, name=name)
     others = {id(function) for function in module.entries if function.name != entry}
     asm.check(replace(module, items=tuple(item for item in module.items if id(item) not in others)))
-    return module
+    return lowered(module)
 
 
 def _clusters(bound: Bound) -> int:

@@ -13,6 +13,7 @@ from ...errors import EmulationError, UnsupportedInstructionError, VerificationE
 from ...isa import arch as isa_arch
 from ...isa import dtypes
 from ...isa.effects import Changes, Commits, Gives, Meets, Takes, Waits, may_block
+from ..machine import initialiser
 from ..machine.frame import Frame
 from ..machine.image import Image, SharedVariable
 from ..machine.operation import BRANCH, EXIT, INDEXED_BRANCH, MANY, PLAIN, WARP, WARPGROUP, WHOLE, Operation
@@ -58,7 +59,7 @@ class Code(Image):
         self.parameter_bytes = offset
 
     def _lay_out_variables(self, flattener: Flattener, dynamic_smem: int) -> None:
-        used = self._names_used()
+        used = initialiser.reached(self._names_used(), flattener.variables)
         start = 1024 if self.arch.number >= 90 else 0
         self.shared_start = start
         shared, local = start, 0

@@ -1,0 +1,114 @@
+"""Spellings that ptxas takes and the emulator does not read, put into plainer ones that mean the same.
+
+    .reg .v4 .f32 %v;  … %v.x, %v       four registers, `%v.x`; `{%v.x, %v.y, %v.z, %v.w}`
+    st.global.u32 [%rd1], %r1 + 4       add.u32 %sum, %r1, 4;  st.global.u32 [%rd1], %sum
+
+The tree is for running, not for printing: names have dots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..isa import dtypes
+from .nodes import (
+    Block,
+    Function,
+    Instruction,
+    Integer,
+    Module,
+    Operand,
+    Register,
+    RegisterDeclaration,
+    Statement,
+    Symbol,
+    Vector,
+    walk,
+)
+
+COMPONENTS = ("x", "y", "z", "w")
+COLOURS = dict(zip("rgba", COMPONENTS, strict=True))
+"""The other names of components (PTX ISA 5.4.2)."""
+
+
+def lowered(module: Module) -> Module:
+    """The module without vector registers and sums of a register and a constant; itself if it has none."""
+    items = tuple(_function(item) if isinstance(item, Function) and item.body else item for item in module.items)
+    return replace(module, items=items) if any(a is not b for a, b in zip(items, module.items, strict=True)) else module
+
+
+def _function(function: Function) -> Function:
+    assert function.body is not None
+    statements = list(walk(function.body))
+    declared = [each for each in statements if isinstance(each, RegisterDeclaration)]
+    types = {name: each.type for each in declared for name in _names(each)}
+    vectors = {name: int((each.vector or "v1")[1:]) for each in declared if each.vector for name in _names(each)}
+    sums = any(
+        isinstance(operand, Symbol) and operand.name in types
+        for each in statements
+        if isinstance(each, Instruction)
+        for operand in each.operands
+    )
+    if not vectors and not sums:
+        return function
+    pass_ = _Pass(types, vectors)
+    body = tuple(pass_.statements(function.body))
+    return replace(function, body=(*pass_.temporaries, *body))
+
+
+def _names(declaration: RegisterDeclaration) -> list[str]:
+    if declaration.count is None:
+        return list(declaration.names)
+    return [f"{declaration.names[0]}{number}" for number in range(declaration.count)]
+
+
+@dataclass
+class _Pass:
+    """One function. types: of registers; vectors: how many components each vector register has."""
+
+    types: Mapping[str, str]
+    vectors: Mapping[str, int]
+    temporaries: list[RegisterDeclaration] = field(default_factory=list)
+
+    def statements(self, statements: tuple[Statement, ...]) -> Iterator[Statement]:
+        for each in statements:
+            if isinstance(each, Block):
+                yield replace(each, statements=tuple(self.statements(each.statements)))
+            elif isinstance(each, RegisterDeclaration) and each.vector:
+                names = [part for name in _names(each) for part in self._parts(name)]
+                yield RegisterDeclaration(each.type, tuple(names))
+            elif isinstance(each, Instruction):
+                operands: list[Operand] = []
+                for operand in map(self._operand, each.operands):
+                    operands.append((yield from self._sum(operand, each)))
+                yield replace(each, operands=tuple(operands))
+            else:
+                yield each
+
+    def _parts(self, name: str) -> list[str]:
+        return [f"{name}.{component}" for component in COMPONENTS[: self.vectors[name]]]
+
+    def _operand(self, operand: Operand) -> Operand:
+        """A vector register as its components in braces; a component by its first name."""
+        if isinstance(operand, Vector):
+            return replace(operand, elements=tuple(self._operand(each) for each in operand.elements))
+        if not isinstance(operand, Register):
+            return operand
+        if operand.name in self.vectors:
+            return Vector(tuple(Register(part) for part in self._parts(operand.name)))
+        whole, _, component = operand.name.rpartition(".")
+        if whole in self.vectors and component in COLOURS:
+            return Register(f"{whole}.{COLOURS[component]}")
+        return operand
+
+    def _sum(self, operand: Operand, instruction: Instruction) -> Generator[Statement, None, Operand]:
+        """A register plus a constant, computed before the instruction."""
+        if not isinstance(operand, Symbol) or operand.name not in self.types:
+            return operand
+        bits = dtypes.ALL[self.types[operand.name]].register_bits
+        result = f"%lowered{len(self.temporaries)}"
+        self.temporaries.append(RegisterDeclaration(f"b{bits}", (result,)))
+        operands = (Register(result), Register(operand.name), Integer(operand.offset))
+        yield replace(instruction, opcode=f"add.s{bits}", operands=operands)
+        return Register(result)

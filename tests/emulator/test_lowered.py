@@ -1,0 +1,65 @@
+"""Vector registers, sums of a register and a constant, and variables that hold addresses run as ptxas builds them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from warploom import emulate
+
+TEXT = """.version 8.0
+.target sm_80
+.address_size 64
+{variables}
+.visible .entry k(.param .u64 p)
+{{
+    .reg .b64 %rd<4>;
+    .reg .b32 %r<8>;
+    .reg .pred %q;
+    .reg .v4 .u32 %v;
+    .reg .v2 .u32 %w;
+    ld.param.u64 %rd1, [p];
+    {body}
+    ret;
+}}
+"""
+
+
+def ran(body: str, variables: str = "") -> list[int]:
+    """The eight words that one thread stores."""
+    out = np.zeros(8, np.uint32)
+    report = emulate(TEXT.format(body=body, variables=variables), out, grid=1, block=1)
+    assert report.findings == []
+    return out.tolist()
+
+
+G = ".global .align 16 .u32 g[4] = {1, 2, 3, 4};"
+
+
+def test_a_vector_register_is_loaded_used_by_component_and_stored() -> None:
+    body = """mov.u64 %rd2, g; ld.global.v4.u32 %v, [%rd2]; add.u32 %v.x, %v.y, %v.w; mov.u32 %v.b, 7;
+    st.global.v4.u32 [%rd1], %v; mov.u32 %w.x, %v.r; mov.u32 %w.y, 9; st.global.v2.u32 [%rd1+16], %w;"""
+    assert ran(body, G) == [6, 2, 7, 4, 6, 9, 0, 0]
+
+
+def test_a_register_and_a_constant_are_added_before_the_instruction() -> None:
+    body = """mov.u32 %r1, 40; setp.eq.u32 %q, %r1, 40; st.global.u32 [%rd1], %r1 + 2;
+    @!%q st.global.u32 [%rd1+4], %r1 + 3; @%q st.global.u32 [%rd1+8], %r1 + -4;"""
+    assert ran(body) == [42, 0, 36, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("value, word", [("g", 1), ("g + 8", 3), ("generic(g) + 4", 2)])
+def test_a_constant_holds_the_address_of_a_variable(value: str, word: int) -> None:
+    body = "ld.const.u64 %rd2, [c]; ld.global.u32 %r1, [%rd2]; st.global.u32 [%rd1], %r1;"
+    assert ran(body, f"{G}\n.const .u64 c = {value};")[0] == word
+
+
+def test_a_table_of_addresses_reaches_variables_that_only_it_names() -> None:
+    variables = ".global .u32 a = 5;\n.global .u32 b = 6;\n.global .u64 table[2] = {a, b};"
+    body = """mov.u64 %rd2, table; ld.global.u64 %rd3, [%rd2+8]; ld.global.u32 %r1, [%rd3];
+    st.global.u32 [%rd1], %r1;"""
+    assert ran(body, variables)[0] == 6
+
+
+def test_the_fourth_component_of_a_special_register_is_zero() -> None:
+    assert ran("mov.u32 %r1, %ntid.w; st.global.u32 [%rd1], %r1 + 1;")[0] == 1
