@@ -62,4 +62,5 @@ def test_a_table_of_addresses_reaches_variables_that_only_it_names() -> None:
 
 
 def test_the_fourth_component_of_a_special_register_is_zero() -> None:
-    assert ran("mov.u32 %r1, %ntid.w; st.global.u32 [%rd1], %r1 + 1;")[0] == 1
+    body = "mov.u32 %r1, %ntid.w; mov.u32 %r2, %tid.w; st.global.u32 [%rd1], %r1; st.global.u32 [%rd1+4], %r2 + 1;"
+    assert ran(body)[:2] == [0, 1]

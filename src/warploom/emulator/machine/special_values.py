@@ -56,6 +56,7 @@ _ZERO = (
 
 SPECIAL: dict[str, Value] = {
     **{f"%tid.{axis}": _tid(at) for at, axis in enumerate("xyz")},
+    "%tid.w": _zero,
     **_axis("ntid", lambda cta: cta.block),
     **_axis("ctaid", lambda cta: cta.index),
     **_axis("nctaid", lambda cta: cta.machine.grid),
