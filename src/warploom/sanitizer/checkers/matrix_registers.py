@@ -85,8 +85,10 @@ class MatrixRegisters(Observer):
                 operation.step = self._watched(operation, operation.step, rows)
 
     def _watched(self, operation: Operation, step: Step, rows: RowSet[tuple[int, int]]) -> Step:
+        marks = dict.fromkeys(rows, operation)
+
         def watch(frame: Frame) -> object:
-            self._touch(frame, operation, rows)
+            self._touch(frame, operation, rows, marks)
             return step(frame)
 
         return watch  # type: ignore[return-value]
@@ -102,11 +104,12 @@ class MatrixRegisters(Observer):
 
     # -- touches ---------------------------------------------------------------------------------------------------
 
-    def _touch(self, frame: Frame, code: Operation, rows: RowSet[tuple[int, int]]) -> None:
+    def _touch(
+        self, frame: Frame, code: Operation, rows: RowSet[tuple[int, int]], marks: dict[tuple[int, int], Operation]
+    ) -> None:
         for number, mine in enumerate(self._of_frame(frame)):
             mine.touched |= rows
-            for row in rows:
-                mine.dirty[row] = code
+            mine.dirty.update(marks)
             for owned, flights in mine.owned.items():
                 if not owned.isdisjoint(rows):
                     self._touched_early(frame, code, frame.first_warp + number, flights[-1])

@@ -179,7 +179,7 @@ class WarpClock(HasFronts):
     """The clock of one warp.
 
     Attributes:
-        me: its component.
+        me: its component; epoch: the value that it has there.
         lanes: lanes that accessed memory since the warp's threads last met; floor: the epoch in which they met.
         touched: these accesses, as the masks of lanes that made them -> latest epoch.
         fenced: lanes that executed a fence.proxy.async (for shared memory) and have accessed nothing since.
@@ -190,13 +190,14 @@ class WarpClock(HasFronts):
     """
 
     __slots__ = (
-        "after_grid", "carried", "far", "fenced", "floor", "fresh", "fronts", "known", "lanes", "me", "parts",
+        "after_grid", "carried", "epoch", "far", "fenced", "floor", "fresh", "fronts", "known", "lanes", "me", "parts",
         "pending", "published", "published_scope", "settled", "touched", "used", "version",
     )  # fmt: skip
 
     def __init__(self, me: int, warps: int) -> None:
         self.me = me
         self.fronts = np.zeros((4, warps), np.int32)
+        self.epoch = 1
         self.fronts[C, me] = self.fronts[WEAK, me] = 1
         self.far = NOBODY
         self.known = 0
@@ -218,10 +219,6 @@ class WarpClock(HasFronts):
         self.parts: dict[int, tuple[Part, ...]] = {}
         self.settled: set[int] = set()
         """Accesses of global memory that were found to happen before what the warp does now."""
-
-    @property
-    def epoch(self) -> int:
-        return int(self.fronts[C, self.me])
 
     def touch(self, lanes: int) -> None:
         """These lanes access memory."""
@@ -263,9 +260,8 @@ class WarpClock(HasFronts):
 
     def acquire(self, released: Released) -> None:
         """Know what a release carried."""
-        mine = self.epoch
         self.fronts = np.maximum(self.fronts, released.fronts)
-        self.fronts[C, self.me] = self.fronts[WEAK, self.me] = mine
+        self.fronts[C, self.me] = self.fronts[WEAK, self.me] = self.epoch
         if released.far:
             self.far = join_far(self.far, released.far)
         if released.parts:
@@ -339,8 +335,8 @@ class WarpClock(HasFronts):
         self.version += 1
 
     def _step(self) -> None:
-        self.fronts[C, self.me] += 1
-        self.fronts[WEAK, self.me] = self.fronts[C, self.me]
+        self.epoch += 1
+        self.fronts[C, self.me] = self.fronts[WEAK, self.me] = self.epoch
         self.version += 1
 
 

@@ -259,11 +259,12 @@ class Order(Observer):
                 phase.own.known |= flight.all
         if event.what != "arrive":
             return
-        phase.note_arrival(state, by)
+        clocks = state.clocks_of(by)
+        phase.note_arrival(state, by, clocks)
         if operation is not None and isinstance(operation.mark, Released):
             self._release(phase, operation.mark, by, by.frame.cta is not barrier.cta)
             return
-        for clock, mask in state.clocks_of(by):  # lanes that execute it together release together
+        for clock, mask in clocks:  # lanes that execute it together release together
             self._release(phase, clock.release(mask), by, False)
 
     @staticmethod

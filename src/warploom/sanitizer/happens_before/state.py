@@ -47,9 +47,9 @@ class PhaseRecord:
     again: dict[tuple[Cta, int], int] = field(default_factory=dict)
     seen: bool = False
 
-    def note_arrival(self, state: ClusterState, by: Issuer) -> None:
+    def note_arrival(self, state: ClusterState, by: Issuer, clocks: list[tuple[WarpClock, int]]) -> None:
         """The lanes of an issuer arrive."""
-        for clock, mask in state.clocks_of(by):
+        for clock, mask in clocks:
             lanes = mask if by.lane is None else 1 << by.lane % WARP
             warp = (by.frame.cta, clock.me % state.per_cta)
             before = self.arrived.get(warp, 0)
@@ -167,10 +167,12 @@ class ClusterState:
 
     def clocks_of(self, by: Issuer) -> list[tuple[WarpClock, int]]:
         """As `active`, of an issuer: the warp of its lane, or all warps that it stands for."""
-        active = self.active(by.frame)
         if by.lane is None:
-            return active
-        return [(clock, mask) for clock, mask in active if clock is self.clock_of(by)]
+            return self.active(by.frame)
+        first = by.lane // WARP * WARP
+        mine = by.frame.active[first : first + WARP]
+        mask = FULL if mine.all() else sum(1 << lane for lane in np.flatnonzero(mine).tolist())
+        return [(self.clock_of(by), mask)]
 
     def exits_of(self, rank: int) -> list[Released]:
         """The clocks with which the warps of a CTA exited."""
