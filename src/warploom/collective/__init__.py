@@ -33,10 +33,20 @@ _NAMES = {
 }
 _HOME_OF = {name: home for home, names in _NAMES.items() for name in names.split()}
 
+_RENAMED = {
+    "FusedEnd": "epilogue.apply.Epilogue", "Place": "TileCoord", "Turns": "OrderedBarrier", "clusters": "tile.cluster",
+    "k_tiles": "warploom.kernels.gemm_mainloop.k_tiles", "load_tiles": "TmaPipeline.produce",
+    "multiply_tiles": "warploom.kernels.gemm_mainloop.ConsumerLoop", "packed": "pack",
+    "row_block": "TileSlice.rows, which takes a register",
+}  # fmt: skip
+"""Names of version 0.1, and what has taken their place."""
+
 __all__ = sorted(_HOME_OF)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        raise AttributeError(f"{__name__}.{name} has a new name: {_RENAMED[name]}")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_module(f".{_HOME_OF[name]}", __name__), name)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ...collective.epilogue.tma_store import TmaStore
-from ...collective.mma.fragment import first_row, thread_of_warpgroup
+from ...collective.mma.block_scales import SCALE_BLOCK, BlockScales, promote
 from ...collective.mma.wgmma import WGMMA_ROWS, set_zero, wgmma_accumulators, wgmma_block
 from ...collective.pipeline.tma import State, TmaPipeline
 from ...collective.tile.raster import grouped
@@ -33,19 +33,15 @@ from ...collective.tile.roles import each_consumer, producer, warpgroup_index
 from ...collective.tile.scheduler import Persistent
 from ...collective.tile.sizes import persistent_grid
 from ...errors import ArgumentError
-from ...isa.dtypes import e4m3, f32, u64
-from ...lang import Kernel, Tile, kernel, ptx, reg
+from ...isa.dtypes import e4m3, f32
+from ...lang import Kernel, Tile, kernel, ptx
 from ...lang.arrays import RegisterArray
-from ...lang.predicate import Predicate
-from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..gemm_mainloop import k_tiles
 from . import gemm
 from .description import Config, Product
 
 SCALE_MAJORS = ("K", "MN")
-SCALE_BLOCK = 128
-"""Elements of k, and columns of B, that share a scale."""
 CONFIG = Config(tile_m=192, tile_n=128, consumers=3, stages=4, slots=2, ctas=1)
 """Three consumers of 64 rows: with two of them promoting, one is left on the tensor core."""
 LARGE_ROWS = Config(tile_m=256, tile_n=128, stages=4, slots=2, ctas=1)
@@ -120,7 +116,7 @@ def build(
             acc = wgmma_accumulators(config.rows, config.tile_n)
             for tile in work.tiles():
                 layouts = scale_a_major, scale_b_major
-                scales = Scales(ScaleA, ScaleB, layouts, tile.row + first, tile.column, len(acc), num_k_tiles)
+                scales = BlockScales(ScaleA, ScaleB, layouts, tile.row + first, tile.column, len(acc), num_k_tiles)
                 multiply(ring, state, acc, first, num_k_tiles, scales)
                 out.store(acc, me, tile.row + first, tile.column)
             out.finish()
@@ -135,81 +131,13 @@ def scale_array(along: str, major: str) -> Tile:
     return Tile(along, "Blocks", f32) if major == "K" else Tile("Blocks", along, f32)
 
 
-class Scales:
-    """The scales of one thread's rows and of its tile's columns, read from global memory two blocks of k ahead.
-
-    Args:
-        majors: which dimension of ScaleA and of ScaleB is contiguous: "K" or "MN".
-        row, column: where the consumer's rows and the tile begin in D.
-        blocks: blocks of 64 rows; a thread has two rows of each, 16 w + l / 4 and 8 further (PTX ISA 9.7.15.5.1.1).
-        count: blocks of k.
-
-    Attributes:
-        now: the product of both scales in the block of k at hand, one for each of the thread's rows. A row behind the
-            end of A has no scale; what is computed there is not stored.
-    """
-
-    def __init__(
-        self, ScaleA: ArrayHandle, ScaleB: ArrayHandle, majors: tuple[str, str], row: Register, column: Register,
-        blocks: int, count: Register,
-    ) -> None:  # fmt: skip
-        self._count = count
-        rows = ScaleA.shape[majors[0] != "K"]
-        _, first = first_row(thread_of_warpgroup(), row)
-        offsets = [block * WGMMA_ROWS + lower for block in range(blocks) for lower in (0, 8)]
-        self._inside = [first + offset < rows for offset in offsets]
-        to_next = reg.scalar(u64, init=f32.bytes)
-        if majors[0] == "K":  # each row lies elsewhere
-            places = [ScaleA.pointer() + (first + offset).to(u64) * count * f32.bytes for offset in offsets]
-            self._places, self._moving, self._step = [(place, 0) for place in places], places, to_next
-        else:
-            place = ScaleA.pointer() + first.to(u64) * f32.bytes
-            self._places = [(place, offset * f32.bytes) for offset in offsets]
-            self._moving, self._step = [place], rows.to(u64) * f32.bytes
-        block_of_columns = (column // SCALE_BLOCK).to(u64)
-        if majors[1] == "K":
-            self._column, self._column_step = ScaleB.pointer() + block_of_columns * count * f32.bytes, to_next
-        else:
-            self._column = ScaleB.pointer() + block_of_columns * f32.bytes
-            self._column_step = ScaleB.shape[1].to(u64) * f32.bytes
-        self._of_rows = [reg.scalar(f32, init=0.0) for _ in offsets]
-        self._of_column = reg.scalar(f32, init=0.0)
-        self._read()
-        self.now = self._products()
-        self._read_next(count > 1)
-
-    def following(self, k_tile: Register) -> list[Register]:
-        """The products for the block behind `k_tile`, whose scales have been read; begins to read the next ones."""
-        found = self._products()
-        self._read_next(k_tile + 2 < self._count)
-        return found
-
-    def advance(self, following: list[Register]) -> None:
-        """Step to the next block of k."""
-        for now, new in zip(self.now, following, strict=True):
-            now.set(new)
-
-    def _products(self) -> list[Register]:
-        return [value * self._of_column for value in self._of_rows]
-
-    def _read_next(self, more: Predicate) -> None:
-        """Read those of the next block, or the same again where there is none.
-
-        `+=` moves a register where it is, so the places that are made of it move too.
-        """
-        for place in self._moving:
-            place += ptx.select(more, self._step, 0)
-        self._column += ptx.select(more, self._column_step, 0)
-        self._read()
-
-    def _read(self) -> None:
-        for value, (place, offset), inside in zip(self._of_rows, self._places, self._inside, strict=True):
-            ptx.inst.ld.global_.nc.f32(value, ptx.addr(place, offset), pred=inside)
-        ptx.inst.ld.global_.nc.f32(self._of_column, ptx.addr(self._column))
-
-
 def multiply(
-    ring: TmaPipeline, state: State, acc: list[RegisterArray], first_row: int, count: Register, scales: Scales
+    ring: TmaPipeline,
+    state: State,
+    acc: list[RegisterArray],
+    first_row: int,
+    num_k_tiles: Register,
+    scales: BlockScales,
 ) -> None:
     """A consumer, for one tile of D: every block of k multiplied into the temporary, scaled, and added to `acc`.
 
@@ -219,7 +147,7 @@ def multiply(
     temporary = wgmma_accumulators(WGMMA_ROWS, len(acc[0]) * 2)[0]
     set_zero(acc)
     ring.consumer_wait(state)
-    for k_tile in ptx.range(count):
+    for k_tile in ptx.range(num_k_tiles):
         stage = ring.stage(state)
         for index, block in enumerate(acc):
             last = index == len(acc) - 1
@@ -229,7 +157,7 @@ def multiply(
             if last:
                 done = state.index.copy()
                 ring.advance(state)
-                with ptx.if_(k_tile + 1 < count):
+                with ptx.if_(k_tile + 1 < num_k_tiles):
                     ring.consumer_wait(state)
                 following = scales.following(k_tile)
             ptx.wgmma.wait_group(0)
@@ -237,10 +165,3 @@ def multiply(
                 ring.consumer_release(done)
             promote(block, temporary, scales.now[2 * index : 2 * index + 2])
         scales.advance(following)
-
-
-def promote(block: RegisterArray, temporary: RegisterArray, factors: list[Register]) -> None:
-    """block += temporary * the factor of its row: of four registers the first two are of one row, the others of the
-    row 8 further."""
-    for index, (total, part) in enumerate(zip(block, temporary, strict=True)):
-        ptx.inst.fma.rn.f32(total, part, factors[index // 2 % 2], total)
