@@ -24,7 +24,7 @@ class Fusion:
         x = x + beta * C                         (M, N), of D's type (a residual is beta = 1); not read where beta is 0
         D = x * scale_out                        one number, for eight-bit outputs
 
-    The factors of a row are multiplied first, and a factor and the sum behind it are one fma.
+    The factor of the row comes first. A factor and the sum that follows it are one fma.
 
     Attributes:
         alpha: there is an `alpha` argument.
@@ -63,7 +63,7 @@ class Fusion:
             ("scales", self.scales, SCALES), ("bias", self.bias, BIASES), ("activation", self.activation, ACTIVATIONS),
         ):  # fmt: skip
             if value not in (None, *known):
-                raise ArgumentError(f"there is no {what} of that kind", expected=", ".join(known), got=repr(value))
+                raise ArgumentError(f"{what} of the epilogue is unknown", expected=", ".join(known), got=repr(value))
         if self.bias_dtype not in (None, *BIAS_TYPES):
             raise ArgumentError("the bias has another type", expected="f32, bf16 or f16", got=self.bias_dtype)
         if self.scale_out and out not in (e4m3, e5m2):

@@ -46,7 +46,10 @@ class CpAsyncPipeline:
             self._copy(stage)
 
     def refill(self) -> None:
-        """Start the copies of the next tile, into the stage that `wait` has found free; nothing behind the end of K."""
+        """Start the copies of the next tile, into the stage that `wait` has found free.
+
+        Beyond the end of K they copy nothing.
+        """
         self._copy(self.write)
         self._step(self.write)
 
@@ -62,7 +65,7 @@ class CpAsyncPipeline:
         self._step(self.read)
 
     def drain(self) -> None:
-        """Wait for the copies behind the end of K, which bring nothing."""
+        """Wait for the copies beyond the end of K, which copy nothing."""
         ptx.cp.async_.wait_all()
 
     @property

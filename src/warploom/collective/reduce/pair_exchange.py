@@ -6,7 +6,7 @@
     CTA 1, consumer 1   sums of the other rows + those of CTA 0's consumer 1 -> stores them
 
 So each CTA receives as much as it sends, and each consumer either sends or stores. The sums travel through distributed
-shared memory into the ring, which is empty by then: nobody loads behind the tail. A sum of two numbers does not depend
+shared memory into the ring, which is empty by then: no load follows the tail. A sum of two numbers does not depend
 on their order, so the result is the same at every run.
 
     drained   2 arrivals: the consumers of the other CTA are done with its ring     -> may be written to

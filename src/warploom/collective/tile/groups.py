@@ -1,6 +1,6 @@
 """Tiles of many products in one launch: groups of rows, each multiplied by a matrix of its own.
 
-Group g has rows begins[g] to ends[g] of A and D. Its tiles are numbered behind those of the groups before it, the rows
+Group g has rows begins[g] to ends[g] of A and D. Its tiles are numbered after those of the groups before it, the rows
 of a group first, so that the tiles that read the same part of its matrix run at one time:
 
     group 0, 3 rows of tiles    0  3  6        group 1, 1 row    9 10 11        group 2, empty
@@ -44,7 +44,7 @@ class Limits(Protocol):
         """Groups; at most `MOST_GROUPS`."""
 
     def of(self, group: Register) -> tuple[Register, Register]:
-        """First row of a group and the one behind its last, s32, whatever the arrays hold."""
+        """First row of a group and the row after its last, s32, not checked."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Bounds:
 
 @dataclass
 class Offsets:
-    """Groups behind each other: `ends` (s32) says where each ends."""
+    """Consecutive groups: `ends` (s32) says where each ends."""
 
     ends: ArrayHandle
 
@@ -144,7 +144,7 @@ class Groups:
                 ptx.inst.shfl.sync.idx.b32(total, sum_, WARP - 1, WARP - 1, -1)
 
     def _rows(self, group: Register) -> Register:
-        """Rows of tiles of a group; none behind the last group."""
+        """Rows of tiles of a group; 0 after the last group."""
         rows = reg.scalar(u32, init=0)
         with ptx.if_(group < self.count):
             begin, end = self._bounds(group)

@@ -39,7 +39,7 @@ def grouped(group: int) -> Order:
 
 
 def hilbert(bits: int) -> Order:
-    """Bands of squares with a side of 2^bits, each filled along a Hilbert curve; what is no whole square, by columns.
+    """Bands of squares with a side of 2^bits, each filled along a Hilbert curve; the rest of a band by columns.
 
     The curve is built from the finest square up: a square of twice the side is four of them, the first turned over its
     diagonal, the last over the other one (D. Hilbert 1891). Neighbouring numbers are neighbouring tiles, and any
@@ -63,7 +63,7 @@ def hilbert(bits: int) -> Order:
 def _band(
     number: Register, rows: Register, columns: Register, group: int
 ) -> tuple[Register, Register, Register, Register]:
-    """The band of `group` rows a tile lies in, its number inside, the band's first row, and how many rows it has."""
+    """The band of `group` rows that has a tile, the tile's number in it, the band's first row, and its height."""
     per_band = columns * group
     band, inside = number // per_band, number % per_band
     first = band * group

@@ -41,7 +41,7 @@ def producer(warpgroup: Register, registers: int | None = None) -> Iterator[None
 
 
 def each_producer(warpgroup: Register, count: int, registers: int | None = None) -> Iterator[int]:
-    """As `producer`, by the first threads of so many warps, each with a block of its own."""
+    """As `producer`, by the first threads of `count` warps, each with a block of its own."""
     if count == 1:
         with producer(warpgroup, registers):
             yield 0
@@ -67,7 +67,7 @@ def consumers(warpgroup: Register, registers: int | None = None) -> Iterator[Reg
 
 @contextmanager
 def producer_warp(warpgroup: Register, consumers: int) -> Iterator[None]:
-    """One warp behind the consumers' warpgroups, all of its threads; `each_consumer(..., first=0)` follows."""
+    """One warp after the consumers' warpgroups, all of its threads; `each_consumer(..., first=0)` follows."""
     _note(Role("producer", f"warp {4 * consumers}", None, (4 * consumers, 4 * consumers)))
     with ptx.if_(warpgroup == consumers):
         yield

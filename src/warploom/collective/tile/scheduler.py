@@ -80,7 +80,7 @@ class Persistent:
 
     @contextmanager
     def tail(self) -> Iterator[TileCoord]:
-        """The tile that this cluster computes behind its last whole one; skipped where there is none.
+        """The tile that this cluster computes after its last whole one; skipped if it has none.
 
         Everything is calculated anew here: registers that lived through the main loop would be missing there.
         """

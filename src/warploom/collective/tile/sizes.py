@@ -25,7 +25,7 @@ TRANSPOSED_BYTES = 4 * TRANSPOSED_PLACES * TRANSPOSED_ROWS * TRANSPOSED_PITCH * 
 
 
 def fits(columns: int, dtype: DType) -> bool:
-    """Whether a tile of so many columns can be stored in boxes: whole atoms, and a last box of whole 16 bytes."""
+    """Whether a tile of that many columns can be stored in boxes: whole atoms, and a last box of whole 16 bytes."""
     return columns % ACC_ATOM_N == 0 and columns * dtype.bytes % STORE_BYTES == 0
 
 

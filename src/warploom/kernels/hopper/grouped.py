@@ -14,7 +14,7 @@ Barriers   full[s]    1 arrival + bytes of the stage       producer -> consumers
            empty[s]   1 arrival for each consumer          -> producer
            bar 1..    128 threads of a consumer, twice for each of its store boxes
 Buffers    the ring; store boxes; how many rows of tiles stand before each group, 4 KiB
-Limits     1024 groups; N and K multiples of 16 bytes' worth; columns behind N are those of the next matrix, not stored
+Limits     1024 groups; N and K multiples of 16 bytes' worth; columns beyond N belong to the next matrix: not stored
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def build(
 
 
 def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None:
-    """Raise ArgumentError where there is no such kernel."""
+    """Raise ArgumentError if no such kernel can be built."""
     if config.form != "cooperative" or config.ctas != 1 or "MN" in (product.a_major, product.b_major):
         raise ArgumentError(
             f"the grouped kernel cannot be built as {config.name()}",

@@ -3,7 +3,7 @@
 Idea       With few tokens (rows of A) nothing counts but the bytes of W. Operands are swapped: the 64 rows of a wgmma
            are rows of W, its n the tokens, so 8 tokens cost no more than 8 columns. All shared memory of a
            multiprocessor is stages on their way. And while the kernel before this one in the stream still runs, the
-           first stages' weights are loaded already, if the caller promises that nobody is writing them.
+           first stages' weights are loaded already, if the caller promises that no kernel is writing them.
 Roles      producer   the last warp, one thread: TMA loads, weights first
            consumer   one warpgroup for each 64 rows of weights: wgmma, exchange of sums, epilogue, store
 
@@ -14,7 +14,7 @@ Roles      producer   the last warp, one thread: TMA loads, weights first
 Barriers   full[s]    1 arrival + bytes of the stage         producer -> consumers
            empty[s]   1 arrival for each consumer            consumers -> producer
            bar 0      all threads: the barriers are there; the producer comes when its first weights are under way
-           cluster    split by a cluster: arrived at behind bar 0, waited for before the first sums are sent
+           cluster    split by a cluster: arrival after bar 0, wait before the first sums are sent
            received   split by a cluster, 1 arrival + bytes, for each consumer: sums of the other parts of K
            bar 1, 2   128 threads of a consumer: around its counting (last arriver, streamed), before it turns its sums
 Buffers    the ring: W rows x k_tiles x 128 bytes and A tokens x k_tiles x 128 bytes, for each stage
@@ -64,7 +64,7 @@ def build(
 
     Called as kernel(a, w, *arrays, *numbers, out=d) with those `arguments` names, in that order. A split "last" takes
     `workspace` and `counters` (`DecodeConfig.workspace`), which calls that may overlap must not share.
-    Raises ArgumentError where there is no such kernel.
+    Raises ArgumentError if no such kernel can be built.
     """
     config.check(product)
     fusion.check(product.out)
@@ -229,7 +229,7 @@ def prefetch_weights(cta: Cta) -> None:
 
 
 def load(cta: Cta) -> None:
-    """The producer: behind the kernel before this one, the activations that are missing, then stage by stage."""
+    """The producer: when the kernel before this one has ended, the missing activations, then stage by stage."""
     ring, policy, start = cta.ring, read_once(), reg.scalar(u32, init=0)
     state = ring.producer_state()
     if cta.config.pdl:

@@ -8,7 +8,7 @@ the lower one is multiplied; and the lower one is stored while the upper block o
 
 At least one group of wgmmas is in flight at any time, from the first k-tile of the first tile to the last of the last.
 ptxas follows this as long as nothing branches around it: loops are tested at their end, what a lone tile does is
-written out for itself, and every tile has at least `MIN_K_TILES` k-tiles (those behind the end of K are zeros).
+written out for itself, and every tile has at least `MIN_K_TILES` k-tiles (those beyond the end of K are zeros).
 """
 
 from __future__ import annotations
