@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import CostLimitError
 from ..runtime import on_cpu, on_gpu
 from ..runtime.arrays import ArrayView, view
-from ..runtime.bind import Shape
+from ..runtime.bind import Arguments, Shape
 from ..runtime.dispatch import Call
 from ..runtime.estimate import spoken
 from ..runtime.launch_template import Launched
@@ -90,14 +90,16 @@ def launch(program: Program, bound: Binding, stream: Any = None, machine: Machin
 
     machine: for the emulator, instead of the whole GPU.
     """
-    call = Call(program, bound.arrays, bound.numbers)
-    if bound.arrays[0].device != "cpu":
-        prepared, _ = on_gpu.run(call, list(bound.arrays), Shape(), stream)
-        return Launched(program, prepared, tuple(spec.name for spec in program.arrays), bound.names, bound.arrays)
+    arrays = list(bound.arrays)
+    if arrays[0].device != "cpu":
+        index = arrays[0].index  # that of all: the call was refused otherwise
+        handle = on_gpu.stream_handle(stream) if stream is not None else on_gpu.current_stream(arrays, index)
+        launch = on_gpu.start(program, Arguments(arrays, bound.numbers), index, handle)
+        return Launched(program, launch, tuple(spec.name for spec in program.arrays), bound.names, bound.arrays)
     options = settings.emulator
     report = on_cpu.run(
-        call, list(bound.arrays), Shape(), machine, check=options.check, schedule=options.schedule, seed=options.seed,
-        max_steps=None,
+        Call(program, bound.arrays, bound.numbers), [*arrays], Shape(), machine, check=options.check,
+        schedule=options.schedule, seed=options.seed, max_steps=None,
     )  # fmt: skip
     if options.check:
         report.raise_on_findings()

@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import arch as arches
 from .arrays import ArrayView
-from .bind import Bound, Shape, Value, bind
+from .bind import Arguments, Bound, Shape, Value, bind
 from .dispatch import Call, complete, look, named_views, place, result_of, sort_out
 from .machine import Machine
 from .program import HasProgram, Program, program_of
@@ -95,6 +95,17 @@ def run(
         arguments, outs = complete(call, views, kept)
         if len(kept) > before:  # zeroed on the framework's stream, which may be another
             driver.synchronize(current_stream([array for _, array in named], index))
+    return start(program, arguments, index, handle, shape), outs
+
+
+def start(
+    program: Program, arguments: Arguments, index: int, handle: int, shape: Shape | None = None
+) -> PreparedLaunch:
+    """Launch on GPU `index`, where all arrays are, on a raw stream. Gives back the launch, to be used again."""
+    from ..driver import library
+
+    driver = library.load()
+    with driver.activated(index):
         device = driver.device(index)
         target_for(program, device.arch)  # before all that may fail because of it
         bound = bind(program, arguments, Machine(device.name, device.arch, device.sms), shape)
@@ -103,7 +114,7 @@ def run(
     prepared(handle)
     if any(array.framework == "jax" for array in bound.views):
         driver.synchronize(handle)  # XLA does not know of our stream: the result must be there before it looks
-    return prepared, outs
+    return prepared
 
 
 def prepare(program: Program, bound: Bound, index: int, stream: int) -> PreparedLaunch:
