@@ -210,6 +210,7 @@ for duel in program.DUELS:
 """
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("needs_ptxas")
 def test_on_a_gpu_every_text_is_launched_as_it_says_at_once_and_again_on_the_stream_of_the_time(pretend: Any) -> None:  # noqa: F811
     log = "\n".join(pretend(TENSORS + LAUNCHES))
