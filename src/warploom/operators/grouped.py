@@ -21,8 +21,8 @@ import numpy as np
 from ..collective.tile.sizes import MOST_GROUPS
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
-from ..isa.dtypes import DType, f32, s8, s32, s64
-from ..kernels.hopper.description import ACTIVATIONS, Config, Fusion, Product
+from ..isa.dtypes import DType, f32, s32, s64
+from ..kernels.hopper.description import Config, Fusion, Product
 from ..kernels.hopper.grouped_config import choose
 from ..runtime.arrays import ArrayView, view
 from ..runtime.launch_template import Launched
@@ -37,6 +37,7 @@ from .kernel_cache import kept
 from .request import BIAS_TYPES
 from .spec.gpu import EMULATED, check_gpu, gpu_of
 from .spec.problem import product_of
+from .spec.validation import check_activation, check_integers
 from .views import (
     copy_into,
     new_array,
@@ -188,8 +189,7 @@ def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activatio
         )
     if rank == 3 and left.shape[0] != groups:
         raise ArgumentError("`a` has another number of groups than `b`", expected=groups, got=left.shape[0])
-    if activation is not None and activation not in ACTIVATIONS:
-        raise ArgumentError(f"there is no activation {activation!r}", expected=", ".join(ACTIVATIONS), got=activation)
+    check_activation(activation)
     scales = _scales(views, product, left, groups, n)
     bias = views.get("bias")
     if bias is not None and (bias.shape != (groups, n) or bias.dtype not in BIAS_TYPES):
@@ -200,8 +200,7 @@ def read(tensors: dict[str, Any], what: str, out: Any, out_dtype: Any, activatio
         scales=scales, bias=None if bias is None else "column", bias_dtype=None if bias is None else bias.dtype,
         activation=activation,
     )  # fmt: skip
-    if product.a is s8 and not fusion.empty:
-        raise ArgumentTypeError("s8 x s8 gives exact s32 sums, and nothing is fused into them", expected="only a and b")
+    check_integers(product, fusion)
     rows = left.size // k if k else 0
     return Grouped(views, what, product, fusion, rows, groups, k, n, (*left.shape[:-1], n))
 

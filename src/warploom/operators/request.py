@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from ..collective.epilogue.spec import BIAS_TYPES
+from ..collective.epilogue.spec import BIAS_TYPES, Fusion
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType, f32, tf32
-from ..kernels.hopper.description import Fusion
 from ..runtime.arrays import ArrayView, view
 from ..runtime.validate import overlap
 from .spec.arguments import ACCUMULATE, ARRAYS
 from .spec.problem import Problem, product_of
 from .spec.scales import as_float, read_scales, with_majors
-from .spec.validation import check_activation, check_integers, check_together
+from .spec.validation import check_integers, check_together
 from .views import merged, restrided, stored, transposed
 
 
@@ -132,7 +131,6 @@ def read(a: Any, b: Any, options: Mapping[str, Any], called: str = "matmul") -> 
     gate = _matrix(_optional(options, "gate"), "gate", shape, product.out)
     bias, along = _bias(_optional(options, "bias"), m, n)
     activation = options.get("activation")
-    check_activation(activation)
     accumulate = options.get("accumulate", "default")
     if not isinstance(accumulate, str) or accumulate not in ACCUMULATE:
         raise ArgumentError("accumulate= is no choice", expected=", ".join(ACCUMULATE), got=repr(accumulate))

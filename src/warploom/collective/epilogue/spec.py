@@ -5,12 +5,44 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import ArgumentError
-from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32
+from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32, s32
 
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 SCALES = ("tensor", "row")
 BIASES = ("column", "row")
 BIAS_TYPES = (f32, bf16, f16)
+
+
+TILE_K_BYTES = 128
+"""A row of an operand tile: the span of the widest swizzle."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """D (M, N) = A (M, K) times B (K, N).
+
+    Attributes:
+        a, b: element types. Equal, or two of the eight-bit floats. bf16, f16, tf32, e4m3, e5m2, s8.
+        out: of D: bf16, f16, f32, e4m3, e5m2; s32 for s8.
+        a_major, b_major: "K" where k is contiguous in memory (A stored M x K, B stored N x K), "MN" where the other
+            one is (A stored K x M, B stored K x N). "MN" for 16-bit types only (PTX ISA 9.7.15.5.1.2).
+    """
+
+    a: DType = bf16
+    b: DType = bf16
+    out: DType = bf16
+    a_major: str = "K"
+    b_major: str = "K"
+
+    @property
+    def accumulator(self) -> DType:
+        """s32 for integers, f32 for floats."""
+        return f32 if self.a.is_float else s32
+
+    @property
+    def tile_k(self) -> int:
+        """Elements of k in one stage: 128 bytes' worth."""
+        return TILE_K_BYTES // self.a.bytes
 
 
 @dataclass(frozen=True)

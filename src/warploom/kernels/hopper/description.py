@@ -11,15 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective.epilogue.spec import ACTIVATIONS, SCALES, Fusion
+from ...collective.epilogue.spec import ACTIVATIONS, SCALES, TILE_K_BYTES, Fusion, Product
 from ...collective.tile.sizes import cluster_tile, fits
 from ...errors import ArgumentError
-from ...isa.dtypes import DType, bf16, f32, s32
 from ...isa.instructions.wgmma import FLOAT_N
 from .fields import check_fields
 
-TILE_K_BYTES = 128
-"""A row of an operand tile: the span of the widest swizzle."""
 SHARED_BYTES = 232448
 """Shared memory a CTA of sm_90 may have (227 KiB)."""
 BOX = 64
@@ -44,34 +41,6 @@ _TAIL_BARRIERS = 2
 _NUMBERS = dict.fromkeys(("tile_m", "tile_n", "consumers", "stages", "slots", "ctas", "group"), 1)
 _WORDS = {"form": FORMS, "shared": ("a", "b")}
 _PLAIN = Fusion()
-
-
-@dataclass(frozen=True)
-class Product:
-    """D (M, N) = A (M, K) times B (K, N).
-
-    Attributes:
-        a, b: element types. Equal, or two of the eight-bit floats. bf16, f16, tf32, e4m3, e5m2, s8.
-        out: of D: bf16, f16, f32, e4m3, e5m2; s32 for s8.
-        a_major, b_major: "K" where k is contiguous in memory (A stored M x K, B stored N x K), "MN" where the other
-            one is (A stored K x M, B stored K x N). "MN" for 16-bit types only (PTX ISA 9.7.15.5.1.2).
-    """
-
-    a: DType = bf16
-    b: DType = bf16
-    out: DType = bf16
-    a_major: str = "K"
-    b_major: str = "K"
-
-    @property
-    def accumulator(self) -> DType:
-        """s32 for integers, f32 for floats."""
-        return f32 if self.a.is_float else s32
-
-    @property
-    def tile_k(self) -> int:
-        """Elements of k in one stage: 128 bytes' worth."""
-        return TILE_K_BYTES // self.a.bytes
 
 
 @dataclass(frozen=True)
@@ -210,4 +179,4 @@ class Config:
         return None
 
 
-__all__ = ["ACTIVATIONS", "FORMS", "SCALES", "Config", "Fusion", "Product"]
+__all__ = ["ACTIVATIONS", "FORMS", "SCALES", "TILE_K_BYTES", "Config", "Fusion", "Product"]

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 
+from ...collective.epilogue.spec import Fusion, Product
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16, f32, s8, s32, tf32
-from ...kernels.hopper.description import Fusion, Product
 
 EIGHT_BIT_FLOATS = (e4m3, e5m2)
 OPERANDS = (bf16, f16, f32, e4m3, e5m2, s8)

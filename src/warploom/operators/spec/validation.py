@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-from ...collective.epilogue.spec import ACTIVATIONS, Fusion
+from ...collective.epilogue.spec import ACTIVATIONS, Fusion, Product
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import s8
-from ...kernels.hopper.description import Product
 from .problem import EIGHT_BIT_FLOATS, Problem
 from .scales import SCALES, check_blocks
 
 
 def check_activation(activation: object) -> None:
-    """Raise ArgumentError for what is no activation; None is none."""
+    """Raise ArgumentError for anything but the name of an activation, or None."""
     if activation is not None and activation not in ACTIVATIONS:
         raise ArgumentError(
             f"there is no activation {activation!r}", expected=", ".join(ACTIVATIONS) + ", or None", got=activation
