@@ -160,10 +160,6 @@ class Cta:
     def exited(self) -> bool:
         return not self.living
 
-    @property
-    def alive_threads(self) -> int:
-        return sum(warp.alive.bit_count() for warp in self.warps)
-
     def describe_warp(self, warp: int) -> str:
         """A warp in words: "consumer 1, warp 8 of CTA (0, 0, 0)"."""
         role = self.machine.code.role(warp)

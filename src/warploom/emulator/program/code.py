@@ -87,7 +87,6 @@ class Code(Image):
             self.shared_variables.append(SharedVariable(variable.node.name, at, dynamic_smem))
         if dynamic:
             shared = max(variable.offset for variable in dynamic)
-        self.static_shared = shared - start
         self.shared_size = shared + dynamic_smem
         self.local_bytes = -(-local // 16) * 16
 
