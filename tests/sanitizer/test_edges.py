@@ -10,6 +10,7 @@ from tests.sanitizer.running import rules
 from warploom import asm
 from warploom.emulator import api
 from warploom.sanitizer import Sanitizer
+from warploom.sanitizer.happens_before.scopes import LEVELS, Place, needed
 from warploom.sanitizer.rules import Example
 from warploom.sanitizer.rules.schema import FILL, INIT, PEER, READ, STORE, STORED, load, wait
 
@@ -158,3 +159,29 @@ def test_what_is_no_race_is_not_reported(name: str, schedule: str):
 def test_bytes_in_flight_at_the_exit_are_one_finding(schedule: str, seed: int):
     """The wait is missing; that the bytes have not come is its consequence."""
     assert rules(Example(INIT + load(512)), schedule, seed) == {"exit-with-pending-work"}
+
+
+@pytest.mark.parametrize(
+    ("fence", "clean"),
+    [
+        ("fence.proxy.async::generic.release.sync_restrict::shared::cta.cluster;", True),
+        ("fence.proxy.async::generic.acquire.sync_restrict::shared::cluster.cluster;", False),
+    ],
+)
+def test_an_acquire_alone_carries_nothing_to_the_async_proxy(fence: str, clean: bool):
+    body = FILL + fence + "\nbar.sync 0;" + STORE + STORED
+    assert ("generic-write-before-async-read" not in rules(Example(body))) is clean
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "scope"),
+    [
+        (Place(0, 0), Place(0, 0), "cta"),
+        (Place(0, 0), Place(0, 1), "cluster"),
+        (Place(0, 0), Place(1, 0), "gpu"),
+        (Place(0, 0), Place(0, 0, device=1), "sys"),
+    ],
+)
+def test_a_scope_must_reach_the_lowest_common_place(a: Place, b: Place, scope: str):
+    assert needed(a, b) == needed(b, a) == LEVELS[scope]
+    assert sorted(LEVELS, key=LEVELS.__getitem__) == ["", "cta", "cluster", "gpu", "sys"]
