@@ -18,13 +18,10 @@ from typing import Any, TypeAlias
 
 READS, WRITES, UPDATES = "reads", "writes", "updates"
 """What an access does; an update reads and writes at once, atomically where its order is strong."""
-
 ISSUE, RUN = "issue", "run"
 """When an access happens: with the instruction, or when the operation that it starts runs."""
-
 GENERIC, ASYNC, TENSORMAP, TENSOR = "generic", "async", "tensormap", "tensor"
 """Proxies (PTX ISA 8.6)."""
-
 FOOTPRINTS: Mapping[str, str] = {
     "lanes": "each lane its own elements, from the operand's address on",
     "value": "the elements of one register operand, by one thread",
@@ -100,11 +97,18 @@ class Order:
 WEAK = Order()
 
 
+@dataclass(frozen=True)
+class Effect:
+    """One thing that an instruction does; `when`: whether it does it, where a modifier or an operand decides."""
+
+    when: Value = field(default=True, kw_only=True)
+
+
 # -- memory ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Access:
+class Access(Effect):
     """Memory, registers or tensor memory is read or written.
 
     Attributes:
@@ -129,7 +133,6 @@ class Access:
     rank: Value = "own"
     lanes: str = "each"
     returns: bool = True
-    when: Value = True
 
 
 # -- asynchronous operations -------------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Starts:
+class Starts(Effect):
     """An operation begins that runs on after the instruction.
 
     Attributes:
@@ -167,11 +170,10 @@ class Starts:
     parts: str = "lane"
     forks: str = ISSUE
     pipeline: str = ""
-    when: Value = True
 
 
 @dataclass(frozen=True)
-class Commits:
+class Commits(Effect):
     """The operations of a family that a thread has started become a group.
 
     `covers`: those "uncommitted", or "all" of the thread's. `signals`: an arrival that is made when they are done.
@@ -181,11 +183,10 @@ class Commits:
     owner: str = "thread"
     covers: str = "uncommitted"
     signals: Arrives | None = None
-    when: Value = True
 
 
 @dataclass(frozen=True)
-class Waits:
+class Waits(Effect):
     """A thread waits.
 
     Attributes:
@@ -203,14 +204,10 @@ class Waits:
     proves: Value = "done"
     order: Order = WEAK
     may_fail: bool = False
-    when: Value = True
-
-
-# -- barriers ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Arrives:
+class Arrives(Effect):
     """An arrival on the mbarrier that an operand names.
 
     Attributes:
@@ -226,11 +223,10 @@ class Arrives:
     order: Order = Order("release", "cta")
     rank: str = "own"
     engine: str = ""
-    when: Value = True
 
 
 @dataclass(frozen=True)
-class Announces:
+class Announces(Effect):
     """The open phase of an mbarrier expects more bytes or arrivals; where it `completes`, the bytes have come."""
 
     barrier: str
@@ -238,11 +234,10 @@ class Announces:
     pending: Value = 0
     completes: bool = False
     rank: str = "own"
-    when: Value = True
 
 
 @dataclass(frozen=True)
-class Meets:
+class Meets(Effect):
     """Threads meet.
 
     Attributes:
@@ -259,11 +254,10 @@ class Meets:
     part: str = "both"
     orders: bool = True
     order: Order = Order("acq_rel", "cta")
-    when: Value = True
 
 
 @dataclass(frozen=True)
-class Fences:
+class Fences(Effect):
     """A fence.
 
     Attributes:
@@ -278,81 +272,62 @@ class Fences:
     direction: str = "both"
     order: Order = WEAK
     object: str = ""
-    when: Value = True
-
-
-# -- objects and pools -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Makes:
+class Makes(Effect):
     """An object comes to be at an operand's address; `count` is what it is made with."""
 
     object: str
     operand: str
     count: Value = None
-    when: Value = True
 
 
 @dataclass(frozen=True)
-class Unmakes:
+class Unmakes(Effect):
     """An object ends."""
 
     object: str
     operand: str
-    when: Value = True
 
 
 @dataclass(frozen=True)
-class Changes:
+class Changes(Effect):
     """An object changes."""
 
     object: str
     operand: str
-    when: Value = True
 
 
 @dataclass(frozen=True)
-class Takes:
+class Takes(Effect):
     """A thread takes from a pool, and waits until there is enough."""
 
     pool: str
     amount: Value
-    when: Value = True
 
 
 @dataclass(frozen=True)
-class Gives:
+class Gives(Effect):
     """A thread gives back to a pool."""
 
     pool: str
     amount: Value
-    when: Value = True
 
 
 @dataclass(frozen=True)
-class Permits:
+class Permits(Effect):
     """Something may begin from here on: the next grid."""
 
     what: str
-    when: Value = True
 
 
 @dataclass(frozen=True)
-class Leaves:
+class Leaves(Effect):
     """A thread ends, or leaves a function."""
 
-    when: Value = True
 
-
-Effect: TypeAlias = (
-    "Access | Starts | Commits | Waits | Arrives | Announces | Meets | Fences | Makes | Unmakes | Changes | Takes "
-    "| Gives | Permits | Leaves"
-)
-KINDS: tuple[type, ...] = (
-    Access, Starts, Commits, Waits, Arrives, Announces, Meets, Fences, Makes, Unmakes, Changes, Takes, Gives, Permits,
-    Leaves,
-)  # fmt: skip
+KINDS: tuple[type[Effect], ...] = tuple(Effect.__subclasses__())
 """Every kind of effect."""
 
 
