@@ -15,9 +15,9 @@ from typing import Any
 from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError
 from ..isa import arch as arches
+from ..kernels.fallback_hint import other_rungs
 from ..kernels.hopper.description import TILE_K_BYTES
 from ..kernels.ladder import RUNGS, Rung, find
-from ..kernels.other_gpus import other_rungs
 
 GPU_SIZE = 8192
 TIMEOUT_S = 240

@@ -12,7 +12,7 @@ from ..errors import ArgumentError
 from ..runtime.arrays import view
 from ..runtime.launch_cache import LaunchCache
 from ..settings import config as settings
-from .dispatch_hook import front
+from .dispatch_hook import plugin_for
 from .execute import run
 from .request import check_linear, read
 from .spec.arguments import ARRAYS, DEFAULTS, OF_RESULT_SHAPE, check_names, signature
@@ -154,7 +154,7 @@ def _again(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> Any:
         except TypeError:  # an option without a hash: the checks will say what is wrong with it
             pass
     given = {name: value for name, value in options.items() if value is not None}
-    plugin = front((*named.values(), out))
+    plugin = plugin_for((*named.values(), out))
     if plugin is not None:
         return plugin.dispatch(what, a, b, out, given)
     return compute(what, named, out, given, static)

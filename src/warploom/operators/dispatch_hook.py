@@ -1,7 +1,7 @@
-"""Where a framework wants a word before a product is computed: gradients, autocast, tracing.
+"""Which framework handles a call itself before the product is computed: for gradients, autocast or tracing.
 
-`warploom.integrations` lies above this layer, so it is not imported here: it is loaded by name when the first array of
-its framework needs it, as a plug-in is.
+`warploom.integrations` is a layer above, so it is not imported here. It is loaded by name, as a plug-in is, when an
+array of its framework first needs it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ..runtime.arrays import root_module
 PLUGINS = {"torch": "warploom.integrations.torch", "jax": "warploom.integrations.jax"}
 
 
-def front(arrays: tuple[Any, ...]) -> Any:
-    """The plug-in that computes a call with these arrays in place of this layer, or None.
+def plugin_for(arrays: tuple[Any, ...]) -> Any:
+    """The plug-in that handles a call with these arrays instead of this layer, or None.
 
     It has `dispatch(what, a, b, out, options)`, what being "matmul" or "linear". JAX arrays always have one; torch
     tensors where a gradient is wanted, autocast is on, or their class is a subclass: fake, traced, or somebody's own.

@@ -50,8 +50,8 @@ from ...lang import Kernel, Tile, kernel, ptx, smem
 from ...lang.arrays import RegisterArray
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from ..fallback_hint import other_rungs
 from ..gemm_mainloop import ConsumerLoop, k_tiles, operand_loads
-from ..other_gpus import other_rungs
 from .description import Config, Fusion, Product
 from .staggered import MIN_K_TILES, Staggered
 

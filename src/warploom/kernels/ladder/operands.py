@@ -7,7 +7,7 @@ from functools import partial
 from ...collective.epilogue.arguments import result_tile
 from ...isa.dtypes import DType, bf16
 from ...lang import Tile, kernel
-from ..other_gpus import other_rungs
+from ..fallback_hint import other_rungs
 
 PIECE = 8
 """Elements of bf16 in 16 bytes: what a thread copies at a time, and what TMA wants rows to be multiples of."""
