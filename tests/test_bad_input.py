@@ -188,15 +188,15 @@ def test_a_gpu_only_option_on_arrays_of_the_cpu_is_refused(refused):
 @pytest.mark.parametrize(
     "odd, kind, words",
     [
-        ([1.0] * 32, ArgumentTypeError, "no array"),
-        (memoryview(np.ones(32, np.float32)), ArgumentTypeError, "no array"),
+        ([1.0] * 32, ArgumentTypeError, "not an array"),
+        (memoryview(np.ones(32, np.float32)), ArgumentTypeError, "not an array"),
         (np.ones(32, ">f4"), ArgumentTypeError, "byte order"),
         (np.ones(32, object), ArgumentTypeError, "object"),
         (np.ones(32, bool), ArgumentTypeError, "f32"),
         (np.ma.ones(32, np.float32), ArgumentTypeError, "masked"),
         (np.broadcast_to(np.float32(1), 32), ArgumentError, "not contiguous"),
         (np.ones(0, np.float32), ArgumentError, "is 0"),
-        (None, ArgumentTypeError, "no array"),
+        (None, ArgumentTypeError, "not an array"),
     ],
 )
 def test_what_is_no_array_of_the_kind_is_refused_by_name(refused, odd, kind, words):
@@ -278,7 +278,7 @@ def nothing() -> None:
         ({"arch": 90}, ("a target is named by a text", "90")),
         ({"grid": None}, ("grid", "tiles(...)")),
         ({"block": None}, ("block", "None")),
-        ({"name": "a b"}, ("no name for an entry", "'a b'")),
+        ({"name": "a b"}, ("not a name for an entry", "'a b'")),
         ({"in_specs": Tile("N", f32)}, ("in_specs", "Tile and Scalar")),
     ],
 )
@@ -347,7 +347,7 @@ def wide_wgmma() -> None:
         (lambda: ptx.special.tid.x() + 1.5, ("1.5", "Python int")),
         (wide_wgmma, ("250",)),
         (lambda: (ptx.special.tid.x() < 3) == 1, ("compares with nothing", "~p")),
-        (lambda: (ptx.special.tid.x() < 3) + 1, ("no number", "ptx.select")),
+        (lambda: (ptx.special.tid.x() < 3) + 1, ("not a number", "ptx.select")),
         (lambda: copy_first(np.ones(32, np.float32)), ("inside of a kernel", "plain Python functions")),
     ],
 )

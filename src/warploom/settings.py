@@ -48,7 +48,7 @@ class EmulatorSettings:
             value = getattr(self, name)
             if not isinstance(value, kind) or isinstance(value, bool) or (least is not None and not value >= least):
                 bound = "" if least is None else f" of at least {least}"
-                raise ArgumentError(f"config.emulator.{name} is no number{bound}", got=repr(value))
+                raise ArgumentError(f"config.emulator.{name} is not a number{bound}", got=repr(value))
 
 
 @dataclass(frozen=True)
@@ -75,15 +75,15 @@ class Settings:
         for name in ("cache_dir", "dump_dir", "ptxas"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, Path):
-                raise ArgumentError(f"config.{name} is no path", expected="a str, a Path or None", got=repr(value))
+                raise ArgumentError(f"config.{name} is not a path", expected="a str, a Path or None", got=repr(value))
         size = self.cache_mb
         if not isinstance(size, (int, float)) or isinstance(size, bool) or not 0 < size < float("inf"):
-            raise ArgumentError("config.cache_mb is no number of megabytes above 0", got=repr(size),
+            raise ArgumentError("config.cache_mb is not a number of megabytes above 0", got=repr(size),
                                 hint="cache_dir=None (WARPLOOM_CACHE_DIR=off) keeps nothing")  # fmt: skip
         if not isinstance(self.keep, (tuple, list)) or not set(self.keep) <= set(KEEPABLE):
-            raise ArgumentError("config.keep is no choice of what can be kept", expected=KEEPABLE, got=repr(self.keep))
+            raise ArgumentError("config.keep names what cannot be kept", expected=KEEPABLE, got=repr(self.keep))
         if not isinstance(self.emulator, EmulatorSettings):
-            raise ArgumentError("config.emulator is no settings", expected="a dict of them", got=repr(self.emulator))
+            raise ArgumentError("config.emulator holds no settings", expected="a dict of them", got=repr(self.emulator))
 
 
 def from_environment(environment: dict[str, str] | None = None) -> Settings:

@@ -363,7 +363,7 @@ def test_half_a_text_is_a_finding_with_its_line(text: Path) -> None:
     ("old", "new", "said"),
     [
         ("grid = [1]", "gird = [1]", "gird"),
-        ("grid = [1]", "grid = [-1]", "no size"),
+        ("grid = [1]", "grid = [-1]", "not a size"),
         ("grid = [1]", "grid = [", "no TOML"),
         ('name = "from"', 'name = "form"', "another name"),
         ('dtype = "f32"', 'dtype = "float33"', "float33"),

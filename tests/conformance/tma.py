@@ -236,7 +236,7 @@ def _maps() -> Iterator[Case]:
         )  # fmt: skip
 
 
-# -- rows that are no whole 16-byte pieces -------------------------------------------------------------------------
+# -- rows that are not whole 16-byte pieces -------------------------------------------------------------------------
 
 _ROW_BYTES = 256
 """From row to row of a ragged tensor: what lies behind its rows is there to be seen, changed or not."""

@@ -117,7 +117,7 @@ def test_a_symbolic_link_in_place_of_the_folder_is_not_followed(cache_dir, add_t
     elsewhere.mkdir(mode=0o700)
     cache_dir.mkdir()
     (cache_dir / "cubin").symlink_to(elsewhere)
-    with pytest.warns(CacheWarning, match="no folder"):
+    with pytest.warns(CacheWarning, match="not a folder"):
         compiler.build(add_text)
     assert not files(elsewhere)
 

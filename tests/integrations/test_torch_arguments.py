@@ -81,16 +81,16 @@ def test_a_tensor_for_one_scale_is_refused_beside_a_gradient():
         warploom.linear(x, w, scale_a=2.0, scale_b=one)
 
 
-# -- what is no tensor -----------------------------------------------------------------------------------------------
+# -- what is no tensor -------------------------------------------------------------------------------------------------
 
 MISTAKES = [
-    ({"bias": 1.0}, "`bias` is no array"),
+    ({"bias": 1.0}, "`bias` is not an array"),
     ({"bias": np.zeros(16, np.float32)}, "`bias` is no torch tensor"),
-    ({"bias": torch.bfloat16}, "`bias` is no array"),
-    ({"gate": "x"}, "`gate` is no array"),
-    ({"residual": 1.0}, "`residual` is no array"),
-    ({"amax": 1.0}, "`amax` is no array"),
-    ({"scale_a": "x"}, "`scale_a` is no array"),
+    ({"bias": torch.bfloat16}, "`bias` is not an array"),
+    ({"gate": "x"}, "`gate` is not an array"),
+    ({"residual": 1.0}, "`residual` is not an array"),
+    ({"amax": 1.0}, "`amax` is not an array"),
+    ({"scale_a": "x"}, "`scale_a` is not an array"),
     ({"alpha": "x"}, "alpha= is no number"),
     ({"alpha": True}, "alpha= is no number"),
     ({"alpha": 10**400}, "alpha= is too large"),
@@ -130,14 +130,14 @@ def test_other_frameworks_arrays_beside_a_gradient_are_refused_by_name():
     assert "from_numpy" in str(caught.value)
     with pytest.raises(ArgumentTypeError, match="`a` is no torch tensor"):
         warploom.matmul(array, w.mT.clone().requires_grad_())
-    with pytest.raises(ArgumentTypeError, match="`b` is no array"):
+    with pytest.raises(ArgumentTypeError, match="`b` is not an array"):
         warploom.matmul(x, [[1.0]])
 
 
 def test_under_autocast_all_arrays_are_tensors():
     x, w = normal(8, 32, dtype=torch.float32), normal(16, 32, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        for wrong, sentence in ((1.0, "no array"), (np.zeros((8, 16), np.float32), "no torch tensor")):
+        for wrong, sentence in ((1.0, "not an array"), (np.zeros((8, 16), np.float32), "no torch tensor")):
             with pytest.raises(ArgumentTypeError, match=f"`residual` is {sentence}"):
                 warploom.linear(x, w, residual=wrong)
         with pytest.raises(ArgumentTypeError, match="`weight` is no torch tensor"):
@@ -156,7 +156,7 @@ def test_a_weight_is_a_matrix_with_a_gradient_and_without(grad):
 def test_a_layer_refuses_what_is_no_tensor(dtype):
     layer = wt.Linear(32, 16).to(dtype)
     for wrong in ("x", None, 3):
-        with pytest.raises(ArgumentTypeError, match="`x` is no array"):
+        with pytest.raises(ArgumentTypeError, match="`x` is not an array"):
             layer(wrong)
     with pytest.raises(ArgumentTypeError, match="`x` is no torch tensor"):
         layer(np.zeros((8, 32), np.float32))

@@ -119,7 +119,7 @@ BY_TMA = [rung for rung in RUNGS if rung.number >= 17]
 @pytest.mark.parametrize("rung", BY_TMA, ids=lambda rung: rung.module)
 def test_rows_behind_which_tma_would_write_are_refused_and_what_to_do_is_said(rung: Rung):
     a, b = operands(rung, 64, 75, 64)
-    with pytest.raises(ArgumentError, match="no whole 16-byte pieces") as caught:
+    with pytest.raises(ArgumentError, match="not whole 16-byte pieces") as caught:
         rung.build().emulate(a, b, out=padded(np.zeros((64, 75)), rung.out))
     for part in ("a multiple of 8", "80 long", "warploom.matmul"):
         assert part in str(caught.value)

@@ -421,7 +421,7 @@ def test_a_small_m_configuration_does_not_promote():
 @pytest.mark.parametrize(
     ("options", "words"),
     [({"out": np.zeros((), BF16)}, "x is a vector"), ({"out": np.zeros((1, 32), BF16)}, "x is a vector"),
-     ({"out": "x"}, "no array"), ({"constant_weights": "no"}, "a promise"),
+     ({"out": "x"}, "not an array"), ({"constant_weights": "no"}, "a promise"),
      ({"constant_weights": np.ones(2)}, "a promise"),
      ({"accumulate": np.array(["fast", "fast"])}, "no choice")],
     ids=str,

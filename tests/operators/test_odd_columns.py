@@ -125,7 +125,9 @@ def test_kernels_that_store_by_tma_want_whole_pieces(which: str):
 
 def test_a_kernel_refuses_other_rows_in_a_sentence():
     whole = np.zeros((16, 64), BF16)
-    with pytest.raises(ArgumentError, match="`N`, dimension 1, is 29, so that its rows are no whole 16-byte") as caught:
+    with pytest.raises(
+        ArgumentError, match="`N`, dimension 1, is 29, so that its rows are not whole 16-byte"
+    ) as caught:
         gemm.build(Product(), LARGE).emulate(whole_numbers(0, 16, 64), whole_numbers(1, 29, 64), out=whole[:, :29])
     for words in ("a multiple of 8 elements of bf16", "would be overwritten", "warploom.matmul pads"):
         assert words in str(caught.value)

@@ -137,7 +137,7 @@ def test_a_size_the_kernel_cannot_do_is_its_own_error():
         ({"block": (1025,)}, ["1025 threads", "1024"]),
         ({"block": (4, 4, 65)}, ["threads"]),
         ({"cluster": (32, 1, 1), "grid": (32, 1, 1)}, ["cluster of 32", "16"]),
-        ({"cluster": (4, 1, 1)}, ["no whole number of clusters"]),
+        ({"cluster": (4, 1, 1)}, ["not a whole number of clusters"]),
         ({"dynamic_smem": 232449}, ["232449 bytes", "232448"]),
         ({"grid": (1, 70000, 1)}, ["grid is too large"]),
         ({"grid": (0, 1, 1)}, ["grid", "at least 1"]),
@@ -195,8 +195,8 @@ A, B = np.arange(100, dtype=np.float32), np.ones(100, np.float32)
         ((A, B, A, B, A), {}, ["5 positional"]),
         ((A, B), {"beta": 1}, ["`beta`"]),
         ((A, B, 1.0), {"out": (A, B)}, ["1 outputs"]),
-        ((A, [1.0], 1.0), {}, ["`b` is no array"]),
-        ((A, B, "much"), {}, ["`alpha` of scale_add is no number"]),
+        ((A, [1.0], 1.0), {}, ["`b` is not an array"]),
+        ((A, B, "much"), {}, ["`alpha` of scale_add is not a number"]),
     ],
 )
 def test_a_wrong_call_shows_how_it_is_called(args, keywords, words):

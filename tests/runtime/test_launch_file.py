@@ -37,7 +37,7 @@ def test_a_listed_array_can_have_a_shape(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", ["[1, 300]", "[0.5]", '["a"]', "[[1], [2, 3]]"])
 def test_a_listed_number_fits_its_type(tmp_path: Path, values: str) -> None:
-    with pytest.raises(ArgumentError, match="`list`: these are no values of an array"):
+    with pytest.raises(ArgumentError, match="`list`: these are not values of an array"):
         arguments(tmp_path, f'dtype = "u8"\nvalues = {values}')
 
 

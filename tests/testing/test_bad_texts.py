@@ -90,7 +90,7 @@ def test_arguments_that_do_not_fit_the_parameters(arguments: tuple[Any, ...], ki
         ({"block": (1025, 1, 1)}, "a block of 1025 threads is too large"),
         ({"block": (1, 1, 65)}, "a block of 65 threads is too large"),
         ({"block": (-64, 1, 1)}, "block is not one to three sizes"),
-        ({"cluster": (2, 1, 1), "grid": (3, 1, 1)}, "no whole number of clusters"),
+        ({"cluster": (2, 1, 1), "grid": (3, 1, 1)}, "not a whole number of clusters"),
         ({"cluster": (17, 1, 1), "grid": (17, 1, 1)}, "a cluster of 17 CTAs is too large"),
         ({"dynamic_smem": 300_000}, "300000 bytes of dynamic shared memory"),
     ],

@@ -114,12 +114,12 @@ def _refuse_opcode(instruction: Instruction) -> NoReturn:
     if suggestion:
         hint = f"the nearest known spelling is `{suggestion}`; {hint}"
     if not rows:
-        what = f"`{instruction.opcode}` is no known instruction"
+        what = f"`{instruction.opcode}` is not a known instruction"
         raise VerificationError(what, where=instruction.location, hint=hint, code="unknown-instruction")
     slots = [slot for row in rows for slot in row.modifier_slots]
     for modifier in modifiers:
         if not any(slot.accepts(modifier) for slot in slots):
-            what = f"`.{modifier}` is no modifier of `{base}`"
+            what = f"`.{modifier}` is not a modifier of `{base}`"
             raise VerificationError(
                 what, where=instruction.location, got=instruction.opcode, hint=hint, code="unknown-instruction"
             )
@@ -191,7 +191,7 @@ class _Binder:
     def _bind(self, spec: OperandSpec, operand: Operand, found: dict[str, Operand]) -> None:
         if isinstance(operand, Pair):
             if spec.second is None:
-                self._fail(f"{self._place(spec)} is no pair", "one operand", operand)
+                self._fail(f"{self._place(spec)} is not a pair", "one operand", operand)
             self._bind_one(spec, operand.first, in_pair=True)
             self._bind_one(spec.second, operand.second, in_pair=True)
             found[spec.name] = operand.first
@@ -217,7 +217,7 @@ class _Binder:
                 self._fail(f"{self._place(spec)} is no {kind}", f"the name of a {kind}", operand)
         elif kind == "immediate":
             if not isinstance(operand, Integer):
-                self._fail(f"{self._place(spec)} is no constant", "an integer constant", operand)
+                self._fail(f"{self._place(spec)} is not a constant", "an integer constant", operand)
         else:
             self._values(spec, operand, in_pair)
 
@@ -225,7 +225,7 @@ class _Binder:
 
     def _address(self, spec: OperandSpec, operand: Operand) -> None:
         if not isinstance(operand, Address):
-            self._fail(f"{self._place(spec)} is no address", "an address in brackets", operand)
+            self._fail(f"{self._place(spec)} is not an address", "an address in brackets", operand)
         self._address_base(spec, operand)
 
     def _address_base(self, spec: OperandSpec, operand: Address) -> None:
@@ -240,7 +240,7 @@ class _Binder:
 
     def _tensor_address(self, spec: OperandSpec, operand: Operand) -> None:
         if not isinstance(operand, TensorAddress):
-            self._fail(f"{self._place(spec)} is no tensor address", "`[map, {coordinates}]`", operand)
+            self._fail(f"{self._place(spec)} is not a tensor address", "`[map, {coordinates}]`", operand)
         self._address_base(spec, operand.base)
         wanted = self._coordinates()
         if wanted and len(operand.coordinates) != wanted:
@@ -267,7 +267,7 @@ class _Binder:
         type_name = self.match.type_of(spec)
         if length is None:
             if isinstance(operand, Vector):
-                self._fail(f"{self._place(spec)} is no vector", "one operand without braces", operand)
+                self._fail(f"{self._place(spec)} is not a vector", "one operand without braces", operand)
             if isinstance(operand, Sink) and not in_pair and self.base not in TAKES_SINK:
                 self._fail(f"the result of `{self.instruction.opcode}` cannot be thrown away", "a register", operand)
             if not self._fits(operand, type_name):
@@ -324,7 +324,7 @@ class _Binder:
         elif isinstance(operand, Symbol):
             self._name(spec, operand, access, register_only)
         else:
-            self._fail(f"{self._place(spec)} is no register", f"a .{type_name} register", operand)
+            self._fail(f"{self._place(spec)} is not a register", f"a .{type_name} register", operand)
 
     def _name(self, spec: OperandSpec, operand: Operand, access: str, register_only: bool) -> None:
         if access != "read" or register_only or self.base not in TAKES_NAMES:

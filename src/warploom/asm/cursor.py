@@ -112,7 +112,7 @@ class Cursor:
         if self.kinds[self.at] == NUMBER:
             constant = read_number(text)
             if not isinstance(constant, Integer):
-                self.fail(f"`{text}` is no integer of at most 64 bits", what)
+                self.fail(f"`{text}` is not an integer of at most 64 bits", what)
             self.at += 1
             return constant.value
         if text == "WARP_SZ":

@@ -46,7 +46,7 @@ def _negated(operand: Register, types: Types) -> Any:
 
 
 def _address(operand: Address, types: Types) -> Any:
-    """Its offset is checked nowhere; a base that is no register is looked up by name."""
+    """Its offset is checked nowhere; a base that is not a register is looked up by name."""
     declared = types.get(operand.base.name) if type(operand.base) is Register else None
     return None if declared is None else ("[", declared)
 

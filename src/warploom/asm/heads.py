@@ -26,7 +26,10 @@ def target_of(module: Module, machine: str | None) -> tuple[Arch | None, list[Ve
     except ArgumentError as error:
         return None, [
             VerificationError(
-                f".target {name} is no known target", expected=_text(error.expected), got=name, code="target-lacks-it"
+                f"the .target {name} is not known",
+                expected=_text(error.expected),
+                got=name,
+                code="target-lacks-it",
             )
         ]
     if module.version not in isa_arch.PTX_VERSIONS and not newer(module):
@@ -72,7 +75,7 @@ def _on(machine: str | None, name: str, target: Arch) -> Iterator[VerificationEr
         runs = isa_arch.get(machine).supports(name)
     except ArgumentError as error:
         yield VerificationError(
-            f"{machine!r} is no known target", expected=_text(error.expected), got=machine, code="target-lacks-it"
+            f"{machine!r} is not a known target", expected=_text(error.expected), got=machine, code="target-lacks-it"
         )
         return
     if not runs:

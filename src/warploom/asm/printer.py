@@ -64,7 +64,7 @@ def to_text(module: Module, *, line_info: bool = False) -> str:
 
 @lru_cache(maxsize=16384)
 def name_text(name: str) -> str:
-    """A name, in quotes where it is no plain PTX identifier."""
+    """A name, in quotes where it is not plain PTX identifier."""
     return name if _PLAIN_NAME.fullmatch(name) else f'"{name}"'
 
 

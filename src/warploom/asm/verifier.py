@@ -228,7 +228,7 @@ class _Verifier:
         elif meaning.kind not in ("register", "special") or meaning.type != "pred":
             kind = f".{meaning.type} register" if meaning.kind == "register" else meaning.kind
             self._note(
-                f"the guard `{name}` of `{instruction.opcode}` is no predicate",
+                f"the guard `{name}` of `{instruction.opcode}` is not a predicate",
                 where=instruction.location,
                 expected="a .pred register",
                 got=f"a {kind}",

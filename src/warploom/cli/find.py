@@ -66,7 +66,7 @@ def kernel(spec: str, settings: Sequence[str] = (), module: ModuleType | None = 
 def split(spec: str) -> tuple[str, str]:
     """("examples/x.py", "gemm") of "examples/x.py:gemm"; the name is "" where there is none."""
     place, colon, name = spec.rpartition(":")
-    # A drive letter is no module: C:\kernels\gemm.py
+    # A drive letter is not a module: C:\kernels\gemm.py
     return (place, name) if colon and len(place) > 1 and name.isidentifier() else (spec, "")
 
 
@@ -76,7 +76,7 @@ def arguments(settings: Sequence[str]) -> dict[str, Any]:
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.isidentifier():
-            raise ArgumentError("this is no argument of a function", expected="NAME=VALUE", got=setting)
+            raise ArgumentError("this is not an argument of a function", expected="NAME=VALUE", got=setting)
         try:
             found[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):

@@ -21,7 +21,7 @@ SEVERITY_STYLE = {"error": "bold red", "warning": "bold yellow", "performance": 
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console for the present stdout or stderr; plain text where that is no terminal."""
+    """A console for the present stdout or stderr; plain text where that is not a terminal."""
     return Console(stderr=stderr, highlight=False, soft_wrap=True)
 
 

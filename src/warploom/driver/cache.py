@@ -167,7 +167,7 @@ class DiskCache:
         if stat.S_ISDIR(status.st_mode) and mine and closed:
             return True
         trouble = (
-            "is no folder"
+            "is not a folder"
             if not stat.S_ISDIR(status.st_mode)
             else "is open to others"
             if mine

@@ -102,7 +102,7 @@ def load(path: Path = FILE) -> tuple[Model, ...]:
         raise ArgumentError(f"the catalogue of models cannot be read: {error}", got=path.name) from None
     entries = found.get("models") if isinstance(found, dict) else None
     if not isinstance(entries, list) or not entries:
-        raise ArgumentError("this is no catalogue of models", expected='an object with a list "models"', got=path.name)
+        raise ArgumentError("this is not a model catalogue", expected='an object with a list "models"', got=path.name)
     return tuple(_model(entry, number, path.name) for number, entry in enumerate(entries))
 
 
@@ -115,7 +115,7 @@ def _model(entry: Any, number: int, file: str) -> Model:
         return ArgumentError(f"entry {where} of the catalogue {file} {what}", expected=expected, got=repr(got))
 
     if not isinstance(entry, dict):
-        raise wrong("is no model", "an object of sizes", entry)
+        raise wrong("is not a model", "an object of sizes", entry)
     if not isinstance(name, str) or not name:
         raise wrong("has no name", "a text", name)
     if unknown := sorted(set(entry) - _KNOWN):

@@ -147,7 +147,7 @@ def read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ArgumentError(f"the evidence file cannot be read: {error}", got=str(path), code="file") from None
     if not isinstance(found, dict) or not isinstance(found.get("rows"), list) or "suite" not in found:
-        raise ArgumentError("this is no evidence file", expected='an object with "suite" and "rows"', got=str(path))
+        raise ArgumentError("this is not an evidence file", expected='an object with "suite" and "rows"', got=str(path))
     return found
 
 

@@ -83,7 +83,7 @@ def parse_shapes(text: str, like: Problem) -> tuple[Problem, ...]:
     for word in text.split(","):
         sizes = word.strip().lower().split("x")
         if len(sizes) != 3 or not all(size.isdigit() and int(size) > 0 for size in sizes):
-            raise ArgumentError("this is no shape", expected="MxNxK, as in 4096x4096x4096,512x8192x8192", got=word)
+            raise ArgumentError("this is not a shape", expected="MxNxK, as in 4096x4096x4096,512x8192x8192", got=word)
         m, n, k = map(int, sizes)
         found.append(replace(like, m=m, n=n, k=k, rows=()))
     return tuple(found)

@@ -99,7 +99,7 @@ def built(problem: Problem, config: Any) -> tuple[dict[str, Any], Any]:
 def library_problem(problem: Problem) -> operators.Problem:
     """The problem as the library names it. Raises ArgumentError for a kind it has no kernel for."""
     if problem.kind == "grouped":
-        raise ArgumentError("a grouped product is no problem of matmul", hint="grouped_products")
+        raise ArgumentError("a grouped product is not a problem for matmul", hint="grouped_products")
     fusion = Fusion(scales=problem.scales or None)
     if problem.kind == "gelu":
         fusion = replace(fusion, bias="column", bias_dtype=getattr(dtypes, problem.out), activation="gelu")

@@ -99,7 +99,7 @@ def opcode(trace: Trace, symbol: str, dtype: DType) -> str:
             raise trace.error(f"`{symbol}` does not exist for {dtype}", expected=f"one of {' '.join(words)}")
         return f"{words[symbol]}{'.rn' if plain else ''}.{kind}"
     if symbol == "/":
-        raise trace.error(f"`/` is no integer operation, and the register is {dtype}", hint="use // or x.to(f32)")
+        raise trace.error(f"`/` is not an integer operation, and the register is {dtype}", hint="use // or x.to(f32)")
     if symbol in ("//", "%") and kind.is_signed:
         raise trace.error(
             f"`{symbol}` on a signed register: Python rounds down, the GPU rounds toward zero",

@@ -273,7 +273,7 @@ def _grid(kernel: Kernel) -> Any:
     valid = isinstance(grid, (tuple, list)) and all(isinstance(entry, (int, str, Tiles)) for entry in grid)
     if not valid or not 1 <= len(grid) <= 3:
         raise _misdeclared(
-            f"the grid of {kernel.name} is no one to three entries",
+            f"the grid of {kernel.name} is not one to three entries",
             where=kernel.location,
             expected="ints, names of sizes, tiles(...), or a function of (dims, machine)",
             got=repr(grid),

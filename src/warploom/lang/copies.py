@@ -111,7 +111,7 @@ class Bulk:
     ) -> None:
         """cp.async.bulk.tensor.<n>d.global.shared::cta.tile.bulk_group: one box to global memory, part of a bulk group.
 
-        Elements outside the array are not written. But where its rows are no whole 16 bytes, what lies behind them, up
+        Elements outside the array are not written. But where its rows are not whole 16 bytes, what lies behind them, up
         to whole 16 bytes, is written too (docs/measured-facts.md). What was written to `src` needs fence.proxy.async
         first.
         """
@@ -127,7 +127,7 @@ class Bulk:
     ) -> None:
         """cp.reduce.async.bulk.tensor.<n>d.global.shared::cta.<op>.tile.bulk_group: combine a box into global.
 
-        Behind rows that are no whole 16 bytes it writes as `tensor_store` does.
+        Behind rows that are not whole 16 bytes it writes as `tensor_store` does.
         """
         trace = Trace.current()
         place = tensor_address(dst, coord)

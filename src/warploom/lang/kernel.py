@@ -356,7 +356,7 @@ def _entry_name(function: Callable[..., None], name: str | None) -> str:
         return "kernel"
     if not isinstance(chosen, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+", chosen):
         raise _misdeclared(
-            "this is no name for an entry in PTX",
+            "this is not a name for an entry in PTX",
             where=_where(function),
             expected="letters, digits, _ and $, not beginning with a digit",
             got=repr(chosen),
@@ -381,7 +381,7 @@ def _specs(function: Callable[..., None], what: str, specs: Any, kinds: tuple[ty
 def _triple(function: Callable[..., None], what: str, value: int | Sequence[int]) -> tuple[int, int, int]:
     sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise _misdeclared(f"{what} is no one to three positive Python ints", where=_where(function), got=repr(value))
+        raise _misdeclared(f"{what} is not one to three positive Python ints", where=_where(function), got=repr(value))
     return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
 
 

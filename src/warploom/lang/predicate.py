@@ -164,7 +164,7 @@ class Predicate(Traced):
 
     def _number(self, other: object) -> NoReturn:
         raise self.trace.error(
-            "a predicate is no number", got=repr(self), hint="make it one with ptx.select(p, reg.scalar(u32, 1), 0)"
+            "a predicate is not a number", got=repr(self), hint="make it one with ptx.select(p, reg.scalar(u32, 1), 0)"
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __lt__ = __le__ = __gt__ = __ge__ = _number

@@ -176,7 +176,7 @@ class Tiles:
     def count(self, dims: Any) -> int:
         if isinstance(self.dimension, str) and self.dimension not in dims:
             raise _wrong_extent(
-                f"the grid counts tiles of {self.dimension!r}, which is no size of an array",
+                f"the grid counts tiles of {self.dimension!r}, which is not a size of an array",
                 expected=", ".join(dims) or "a named size in in_specs or out_specs",
                 got=self.dimension,
             )

@@ -115,7 +115,7 @@ def is_array(value: object) -> bool:
 def view(value: object, name: str = "array") -> ArrayView:
     """The view of an array. `name` is the argument's, for messages.
 
-    Raises ArgumentTypeError for what is no array or has a dtype no kernel knows, ArgumentError for an array whose
+    Raises ArgumentTypeError for what is not an array or has a dtype no kernel knows, ArgumentError for an array whose
     memory cannot be pointed at (sparse, lazily conjugated, on a device that is neither CPU nor CUDA).
     """
     if isinstance(value, ArrayView):
@@ -133,7 +133,7 @@ def view(value: object, name: str = "array") -> ArrayView:
         return _dlpack_view(value, name)
     number = isinstance(value, (int, float, np.generic))
     hint = "numbers come behind the arrays in a call, or by name" if number else None
-    raise _wrong_type(f"argument `{name}` is no array", expected=ACCEPTED, got=_short(value), hint=hint)
+    raise _wrong_type(f"argument `{name}` is not an array", expected=ACCEPTED, got=_short(value), hint=hint)
 
 
 def _short(value: object) -> str:

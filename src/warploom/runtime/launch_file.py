@@ -252,7 +252,11 @@ def _template_of(parameter: Parameter) -> list[str]:
         return ['kind = "scalar"', f'dtype = "{parameter.dtype or "u32"}"', "value = 1"]
     if parameter.kind == "blob":
         return ['kind = "bytes"', f"size = {parameter.size}", f'hex = "{"00" * parameter.size}"']
-    return ['kind = "buffer"                # or "scalar", dtype "u64", if it is no address', 'dtype = "f32"', *array]
+    return [
+        'kind = "buffer"                # or "scalar", dtype "u64", if it is a number',
+        'dtype = "f32"',
+        *array,
+    ]
 
 
 def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int) -> np.ndarray:
@@ -289,7 +293,7 @@ def _listed(values: object, dtype: DType, shape: Sequence[int] | None) -> np.nda
         return array if shape is None else array.reshape([int(size) for size in shape])
     except (TypeError, ValueError) as error:
         raise _misdescribed(
-            f"these are no values of an array: {error}", expected="values = [1, 2, 3]", got=values
+            f"these are not values of an array: {error}", expected="values = [1, 2, 3]", got=values
         ) from None
 
 
@@ -327,7 +331,7 @@ def _flag(value: object, name: str, path: Path) -> bool:
 
 def _integer(value: object, name: str, path: Path) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _misdescribed(f"{name} is no size", where=str(path), expected="a whole number", got=repr(value))
+        raise _misdescribed(f"{name} is not a size", where=str(path), expected="a whole number", got=repr(value))
     return value
 
 

@@ -218,7 +218,7 @@ def run(
 def _check_options(machine: object, seed: object, max_steps: object, numerics: str) -> None:
     """What `emulate` is told besides the arguments. The schedule's name is the emulator's to know."""
     if machine is not None and not isinstance(machine, Machine):
-        raise ArgumentTypeError("this is no machine", expected="machine=H200(sms=4)", got=repr(machine))
+        raise ArgumentTypeError("this is not a machine", expected="machine=H200(sms=4)", got=repr(machine))
     whole(seed, "seed")
     if max_steps is not None and whole(max_steps, "max_steps") < 1:
         raise ArgumentError("max_steps leaves nothing to run", expected="at least 1", got=max_steps)

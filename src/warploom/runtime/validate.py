@@ -99,7 +99,7 @@ def _check_shape(
             name, padded = f"argument `{spec.name}` of {program.title}: {label}", -(-got // multiple) * multiple
             if spec.writes and axis == len(spec.shape) - 1 and multiple * spec.dtype.bytes == PIECE:
                 raise _wrong_shape(
-                    f"{name}, is {got}, so that its rows are no whole {PIECE}-byte pieces",
+                    f"{name}, is {got}, so that its rows are not whole {PIECE}-byte pieces",
                     expected=f"a multiple of {multiple} elements of {spec.dtype}",
                     got=f"shape {array.shape}",
                     consequence="they are stored in such pieces: what lies behind each row would be overwritten",
@@ -227,11 +227,11 @@ def overlap(a: ArrayView, b: ArrayView) -> bool:
 
 
 def three(values: Sequence[int], what: str) -> tuple[int, int, int]:
-    """(x,), (x, y) or (x, y, z) as three positive ints. Raises ArgumentTypeError for what is no whole number."""
+    """(x,), (x, y) or (x, y, z) as three positive ints. Raises ArgumentTypeError for what is not a whole number."""
     try:
         sizes = [index(value) for value in (values if isinstance(values, (tuple, list)) else (values,))]  # type: ignore[arg-type]
     except TypeError:
-        raise _wrong_sizes(f"{what} is no tuple of integers", expected="(x, y, z)", got=repr(values)) from None
+        raise _wrong_sizes(f"{what} is not a tuple of integers", expected="(x, y, z)", got=repr(values)) from None
     if not 1 <= len(sizes) <= 3 or any(size < 1 for size in sizes):
         raise _wrong_launch(f"{what} is not one to three sizes of at least 1", expected="(x, y, z)", got=repr(values))
     x, y, z = (*sizes, 1, 1)[:3]
@@ -267,7 +267,7 @@ def check_shape(
     if ctas > max(limits.cluster_limit, 1):
         refuse(f"a cluster of {ctas} CTAs is too large for {arch}", f"at most {limits.cluster_limit}", cluster)
     if any(size % part for size, part in zip(grid, cluster, strict=True)):
-        refuse("the grid is no whole number of clusters", f"a grid divisible by {cluster}", grid)
+        refuse("the grid is not a whole number of clusters", f"a grid divisible by {cluster}", grid)
     if not 0 <= dynamic_smem <= limits.shared_per_cta:
         refuse(
             f"{arch} has no {dynamic_smem} bytes of dynamic shared memory for a CTA",
@@ -281,13 +281,13 @@ def whole(value: Any, what: str) -> int:
     try:
         return index(value)
     except TypeError:
-        raise ArgumentTypeError(f"{what} is no whole number", expected="an int", got=repr(value)) from None
+        raise ArgumentTypeError(f"{what} is not a whole number", expected="an int", got=repr(value)) from None
 
 
 def scalar_of(value: Any, dtype: Any, name: str, title: str) -> Any:
     """A Python or NumPy number as the NumPy scalar a parameter takes. dtype: a DType.
 
-    Raises ArgumentTypeError for a value that is no number of that kind, ArgumentError for one out of range.
+    Raises ArgumentTypeError for a value that is not a number of that kind, ArgumentError for one out of range.
     """
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
@@ -307,7 +307,7 @@ def scalar_of(value: Any, dtype: Any, name: str, title: str) -> Any:
                 f"argument `{name}` of {title} is an integer parameter", expected=dtype, got=repr(value)
             ) from None
         raise _wrong_type(
-            f"argument `{name}` of {title} is no number", expected=dtype, got=type(value).__name__
+            f"argument `{name}` of {title} is not a number", expected=dtype, got=type(value).__name__
         ) from None
     except (ValueError, OverflowError) as error:
         raise _wrong_value(

@@ -22,7 +22,7 @@ def check_text(path: Path, entry: str = "", launch: Path | None = None, **option
         entry: which kernel, where the text has several and the description does not say.
         launch: the description; by default FILE.launch.toml beside the text.
 
-    Raises ArgumentError for a file that is no text, and a description that does not fit it.
+    Raises ArgumentError for a file that is not a text, and a description that does not fit it.
     """
     text = read_text(path)
     checked = _check(path, text, entry, launch, options)
