@@ -97,6 +97,11 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("decode_[cl]*", "drop-arrival", "mbarrier.arrive.shared::cta.b64#1", LAST),
     ("decode_[cl]*", "release-before-wait", f"{GROUP}#1", LAST),
     ("decode_cluster", "narrow-scope", "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64#1", BYTES),
+    ("free_tile_persistent", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("free_tile_*", "drop-grid-wait", "griddepcontrol.wait#1", GRID_KNOWN),
+    ("free_tile_split", "drop-arrival", "mbarrier.arrive.shared::cta.b64#1", LAST),
+    ("free_tile_split", "release-before-wait", f"{GROUP}#1", LAST),
+    ("free_tile_split", "narrow-scope", "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64#[01]", BYTES),
 )  # fmt: skip
 """(kernel, kind, site, reason); kernel and site may be patterns."""
 

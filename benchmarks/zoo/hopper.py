@@ -15,9 +15,10 @@ import ml_dtypes
 import numpy as np
 
 from warploom.kernels import ladder
-from warploom.kernels.hopper import block_scaled, gemm, grouped, small_m
+from warploom.kernels.hopper import block_scaled, free_tile, gemm, grouped, small_m
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config, Fusion, Product
+from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.runtime import H200
 from warploom.types import e4m3
 
@@ -44,6 +45,10 @@ def kernels() -> Iterator[Given]:
         ("decode_streamed", DecodeConfig(tokens=8, k_tiles=1, stages=2, split_by="stream")),
     ):
         yield name, small_m.build(config=config), (lambda config=config: with_workspace(config),), FEW
+    split = FreeTileConfig(tile_m=64, tile_n=16, consumers=1, stages=2, split=2, prefetch=1)
+    yield "free_tile_split", free_tile.build(config=split), (lambda: normal((64, 640), (24, 640)),), FEW
+    several = FreeTileConfig(swapped=True, tile_m=64, tile_n=16, consumers=1, stages=2, persistent=True, prefetch=1)
+    yield "free_tile_persistent", free_tile.build(config=several), (lambda: normal((40, 192), (72, 192)),), FEW
     small = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=2)
     yield "grouped", grouped.build(config=small), (groups,), FEW
     scaled = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=2)

@@ -42,7 +42,7 @@ RIGHT: dict[str, set[str]] = {
     "drop-copy-wait": {"cp-async-not-waited", "exit-with-pending-work"},
     "drop-store-wait": {"store-source-overwritten", "exit-with-pending-work"},
     "drop-barrier": {*UNORDERED, *GLOBAL, "mbarrier-init-not-visible", "store-source-overwritten",
-                     "operand-overwritten", "cp-async-not-waited", "warp-synchronous"},
+                     "operand-overwritten", "cp-async-not-waited", "warp-synchronous", "lane-race"},
     "drop-turn": {DEADLOCK},
     "drop-cluster-arrival": {DEADLOCK, "InvalidOperandError"},
     "drop-cluster-wait": {*MEETING, "InvalidOperandError"},

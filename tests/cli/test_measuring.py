@@ -254,7 +254,7 @@ def test_explain_called_wrongly_says_what_it_takes(arguments: tuple[object, ...]
     [("f32", ("f32", "f32"), 535.3), ("s8", ("s8", "s32"), 2141.0), ("f16", ("f16", "f16"), 1070.5)],
 )  # fmt: skip
 def test_explain_takes_every_type_that_matmul_multiplies(dtype: str, names: tuple[str, str], peak: float) -> None:
-    told = json.loads(run("explain", 512, 512, 512, "--dtype", dtype, "--json").stdout)
+    told = json.loads(run("explain", 1024, 1024, 1024, "--dtype", dtype, "--json").stdout)
     assert (told["problem"]["dtype"], told["problem"]["out"]) == names
     assert told["peak_tflops"] == pytest.approx(peak, abs=0.1)
     assert told["config"] == told["library"]["config"]

@@ -34,27 +34,29 @@ _LEAST_STAGES = 3
 
 @dataclass(frozen=True)
 class Rates:
-    """The constants of the model; those of an H200 by default."""
+    """The constants of the model; those of an H200 by default, from benchmarks/results/nvidia-h200/free-tile-model.json
+    (`benchmarks/fit_free_tile.py`). They are fitted, not physical. Microseconds, and clocks, rows or bytes in one of
+    them."""
 
-    clock: float = 1309
-    row: float = 1.641
-    bandwidth: float = 5.092e6
-    latency: float = 0.6127
+    clock: float = 1243
+    row: float = 1.553
+    bandwidth: float = 5.101e6
+    latency: float = 0.6636
     in_flight: float = 26e6
-    l2: float = 8.092e6
-    tokens: float = 0.06255
-    start: float = 1.013
-    overlap: float = 0.1151
-    epilogue: float = 0.2195
-    wave: float = 1.531
-    split: float = 0.2848
-    exchange: float = 3.319
-    one_k_tile: float = 0.2271
-    prefetched: float = 0.2097
-    clear: float = 7.264e-06
-    parts: float = 0.01323
-    idle: float = 0.111
-    consumers: float = 0.01939
+    l2: float = 8.569e6
+    tokens: float = 0.3206
+    start: float = 0.7633
+    overlap: float = 0.136
+    epilogue: float = 0.3142
+    wave: float = 1.454
+    split: float = 0.2757
+    exchange: float = 2.841
+    one_k_tile: float = 0.2613
+    prefetched: float = 0.299
+    clear: float = 7.058e-06
+    parts: float = 0.04199
+    idle: float = 0.118
+    consumers: float = 0.01097
 
 
 H200_RATES = Rates()

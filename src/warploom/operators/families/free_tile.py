@@ -28,7 +28,7 @@ def computes(problem: Problem) -> bool:
 
 def like_a_tile(config: DecodeConfig, problem: Problem) -> bool:
     """Whether a small-M configuration is one that the free tiles' model tells of: the sweep timed such ones."""
-    return problem.m <= FEW and problem.fusion.empty and (config.split == 1 or config.clustered)
+    return problem.m <= FEW and problem.fusion.empty and not config.shared_workspace
 
 
 def estimate(config: FreeTileConfig | DecodeConfig, problem: Problem, gpu: Gpu) -> Estimate:
