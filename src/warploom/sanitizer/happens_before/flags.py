@@ -68,9 +68,6 @@ class Flags:
         self.hints: dict[tuple[Place, int], Hint] = {}
         """(who read, warp of the grid that wrote) -> why that ordered nothing."""
 
-    def at(self, region: Region, offset: int) -> Flag | None:
-        return self._flags.get((region, offset))
-
     def touched(
         self, state: ClusterState, frame: Frame, region: Region, offsets: np.ndarray, lanes: np.ndarray, reads: bool,
         writes: bool, atomic: bool,

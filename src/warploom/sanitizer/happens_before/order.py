@@ -254,7 +254,6 @@ class Order(Observer):
         if len(phase.codes) < KEPT_CODES:
             phase.codes.append(by.operation)
         if event.what == "complete" and operation is not None:
-            phase.bytes += event.amount
             for flight in flights_of(operation):
                 phase.own.known |= flight.all
         if event.what != "arrive":

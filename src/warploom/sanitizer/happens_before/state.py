@@ -33,7 +33,6 @@ class PhaseRecord:
 
     Attributes:
         own, others: what the arrivals from its own CTA and those from other CTAs carried.
-        bytes: delivered by copies.
         codes: the instructions that delivered or arrived.
         arrived, again: lanes that arrived once, and more than once, by (CTA, warp).
         seen: whether a wait saw the phase complete.
@@ -41,7 +40,6 @@ class PhaseRecord:
 
     own: Released
     others: Released
-    bytes: int = 0
     codes: list[Operation] = field(default_factory=list)
     arrived: dict[tuple[Cta, int], int] = field(default_factory=dict)
     again: dict[tuple[Cta, int], int] = field(default_factory=dict)
