@@ -122,7 +122,7 @@ def dispatch(what: str, a: Any, b: Any, out: Any, options: dict[str, Any]) -> An
 
 
 def options_of(static: tuple[Any, ...]) -> dict[str, Any]:
-    """The arguments that are no arrays, by name."""
+    """The arguments that are not arrays, by name."""
     out, alpha, beta, activation, accumulate = static
     return {
         "out_dtype": out, "alpha": alpha, "beta": beta, "activation": activation, "accumulate": accumulate,
@@ -223,7 +223,7 @@ def _call(static: tuple[Any, ...], arrays: dict[str, Any]) -> Any:
 
 
 def _padded(array: Any, name: str, n: int, wide: int, by_rows: bool) -> Any:
-    """An array whose rows begin at multiples of 16 bytes: zeros behind K, and behind N where D needs them."""
+    """An array whose rows begin at multiples of 16 bytes: padded with zeros along K, and along N where D needs it."""
     if name in ("a", "b"):
         step = ALIGNED // np.dtype(array.dtype).itemsize
         k_axis = -1 if name == "a" or by_rows else -2

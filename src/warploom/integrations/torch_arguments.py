@@ -87,7 +87,7 @@ def _no_tensor(value: Any, name: str) -> NoReturn:
 
 
 def check_sizes(a: Tensor, b: Tensor) -> None:
-    """Raise ArgumentError for operands that are no matrices that can be multiplied."""
+    """Raise ArgumentError for operands that cannot be multiplied."""
     for name, tensor in (("a", a), ("b", b)):
         if tensor.ndim < 2:
             end_graph(f"`{name}` is no matrix")
@@ -184,7 +184,7 @@ TRIED = (2, 13)
 def untraced(function: Any) -> None:
     """Keep torch.compile from reading a function that a graph has ended before, and all that it calls.
 
-    What this asks of torch is no public part of it, so only versions it was tried with are asked; another reads on,
+    This is not a public part of torch, so only versions it was tried with are asked; another reads on,
     and may name what it found in another way.
     """
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < TRIED:

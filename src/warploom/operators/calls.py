@@ -35,8 +35,8 @@ def _matmul(a: Any, b: Any, *, out: Any = None, **options: Any) -> Any:
 
     Args:
         a, b: (…, M, K) and (…, K, N); leading dimensions are broadcast, one launch for each product (one for all where
-            `b` is a matrix and the rows of `a` lie evenly). bf16, f16, f32 (multiplied as tf32), s8, or any two of
-            e4m3 and e5m2. Any strides: what TMA cannot address is copied, with a CopyWarning that says what it costs.
+            `b` is a matrix and the rows of `a` are evenly spaced). bf16, f16, f32 (multiplied as tf32), s8, or any two
+            of e4m3 and e5m2. Any strides: what TMA cannot address is copied; a CopyWarning says what that costs.
         out: where D goes; (…, M, N).
         out_dtype: bf16, f16, f32, e4m3, e5m2; s32 for s8. By default a's type, bf16 for fp8.
         c, beta: beta * c is added; c is shaped and typed as D.

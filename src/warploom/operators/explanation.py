@@ -108,7 +108,7 @@ def _waves(estimate: Estimate) -> str:
 
 
 def _assumed(estimate: Estimate) -> str:
-    """Why the model's figure lies below the roof: what it takes for the clock, or for memory."""
+    """Why the model's figure is below the roof: what it assumes for the clock, or for memory."""
     if estimate.bound == "memory":
         return (
             f"{MEMORY / 1e6:.2f} TB/s, and time to begin and to end; a roof has the data sheet's rate and nothing else"

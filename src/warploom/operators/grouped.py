@@ -5,7 +5,7 @@ Two ways to say which rows are whose, as `torch._grouped_mm` and its peers have 
     contiguous   a (Rows, K), offsets (Groups,): rows up to offsets[g] that no earlier group has are group g's
     masked       a (Groups, Room, K), sizes (Groups,): the first sizes[g] rows of a[g] are group g's
 
-Offsets and sizes lie on the GPU and are read there: nothing waits for them, and the tile is chosen by the average.
+Offsets and sizes stay on the GPU and are read there: nothing waits for them, and the tile is chosen by the average.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The program that a choice runs: traced once, and kept on disk beside its cubin, so that a new process traces nothing.
+"""The program that a choice runs: traced once, and kept on disk with its cubin, so that a new process traces nothing.
 
 What is kept is of one state of the package's sources, whose hash is part of its name, as are the product, the fused end
-and the configuration; sizes are not. It lies in the cache of cubins and is trusted as they are (`driver.cache`).
+and the configuration; sizes are not. It is in the cache of cubins and is trusted as they are (`driver.cache`).
 
-A chosen configuration that turns out not to build gives way to the next best, and a warning says so once.
+A chosen configuration that does not build falls back to the next best, with one warning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .spec.problem import TMA_BYTES, Problem
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("asm", "collective", "isa", "kernels", "lang", "runtime", "operators/families", "operators/select.py")
-"""What a text depends on, beside its key."""
+"""What a text depends on, besides its key."""
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -105,7 +105,7 @@ def _program(problem: Problem, config: Any, line_info: bool, folder: Path | None
 
 
 def kept(key: str, trace: Callable[[], Program], folder: Path) -> Program:
-    """The program of a key, which says all that it depends on beside the sources: from the disk, else traced."""
+    """The program of a key, which says all that it depends on besides the sources: from the disk, else traced."""
     from ..driver import cache
 
     made: list[Program] = []

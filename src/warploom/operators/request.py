@@ -31,8 +31,8 @@ class Request:
 
     Attributes:
         problem: what is computed.
-        a, b: (…, M, K) and (…, K, N), their leading dimensions as passed or, where all of them lie in `a` and could be
-            merged, gone.
+        a, b: (…, M, K) and (…, K, N), their leading dimensions as passed or merged into the
+            rows of `a`.
         shape: of the result.
         out, c, gate: (…, M, N) or None.
         bias: (N,), or (M,) for a bias of the row.
@@ -71,7 +71,7 @@ class Request:
 
 
 def check_residual(addend: Any, beta: float) -> None:
-    """Raise ArgumentError where `residual=` is given beside what would be added instead, or a factor of it."""
+    """Raise ArgumentError where `residual=` is given together with `c=` or another factor."""
     if addend is not None:
         raise ArgumentError(
             "`c` and `residual` are both given, and both are what is added",
@@ -86,7 +86,7 @@ def check_residual(addend: Any, beta: float) -> None:
 
 
 def check_linear(x: tuple[int, ...], weight: tuple[int, ...]) -> None:
-    """Raise ArgumentError where arrays of these shapes are no `x` and `weight` of `linear`."""
+    """Raise ArgumentError where arrays of these shapes cannot be `x` and `weight` of `linear`."""
     if len(weight) != 2:
         raise ArgumentError("`weight` is no matrix", expected="(N, K)", got=f"shape {weight}")
     if not x:
@@ -202,7 +202,7 @@ def _sizes(a: ArrayView, b: ArrayView) -> tuple[int, int, int, tuple[int, ...]]:
 
 def _flattened(request: Request) -> Request:
     """(…, M, K) times one (K, N) is one product of more rows, where the rows of `a`, and of all that is added row by
-    row, lie evenly."""
+    row, are evenly spaced."""
     problem = request.problem
     if not problem.batch or any(length != 1 for length in request.b.shape[:-2]) or problem.fusion.bias == "row":
         return request
@@ -312,7 +312,7 @@ def _out(out: ArrayView | None, shape: tuple[int, ...], dtype: DType) -> ArrayVi
         return out
     if any(stride == 0 and length > 1 for length, stride in zip(out.shape, out.strides, strict=True)):
         raise ArgumentError("`out` is a broadcast view, whose elements lie on each other", got=f"strides {out.strides}")
-    reach = out.dtype.bytes  # bytes from the first to behind the last element of the dimensions seen, the closest first
+    reach = out.dtype.bytes  # bytes from the first to the end of the last element, closest dimensions first
     for stride, length in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
         if stride < reach:
             raise ArgumentError("rows of `out` lie on each other", got=f"shape {out.shape}, strides {out.strides}")

@@ -1,4 +1,4 @@
-"""Matrices inside of arrays: where each lies, whether TMA can read it there, and its copy where it cannot.
+"""Matrices inside arrays: where each is, whether TMA can read it there, and its copy where it cannot.
 
 Everything works on `runtime.ArrayView`: slicing, transposing and merging are arithmetic on addresses and strides, the
 same for every framework and both machines. Only a copy asks the framework, and only torch, CuPy and NumPy are asked.
@@ -95,7 +95,7 @@ def rows_addressable(source: ArrayView) -> bool:
 
 def rows_storable(source: ArrayView) -> bool:
     """Whether TMA stores to a 2-D view and to nothing else: it stores rows in whole 16-byte pieces, and would write
-    behind those of another length (docs/measured-facts.md)."""
+    past the end of those of another length (docs/measured-facts.md)."""
     return rows_addressable(source) and source.shape[1] * source.dtype.bytes % TMA_BYTES == 0
 
 
@@ -136,7 +136,7 @@ def stored(operand: ArrayView, transposable: bool) -> Stored:
 
 
 def misfit(operand: ArrayView) -> str:
-    """Why TMA cannot read a matrix where it lies."""
+    """Why TMA cannot read a matrix where it is."""
     width = operand.dtype.bytes
     strides = [step for step, length in zip(operand.strides, operand.shape, strict=True) if length > 1]
     if any(step <= 0 for step in strides):
@@ -157,7 +157,7 @@ def round_up(value: int, multiple: int) -> int:
 
 
 def padded_like(model: ArrayView, shape: tuple[int, ...], dtype: DType) -> ArrayView:
-    """A new (rows, columns) array beside `model` whose rows begin at multiples of 16 bytes. Holds anything."""
+    """A new (rows, columns) array on the device of `model`, its rows at multiples of 16 bytes. Holds anything."""
     rows, columns = shape
     step = round_up(columns * dtype.bytes, TMA_BYTES)
     room = view(empty_like_kind(_host_model(model), (rows, step // dtype.bytes), dtype), "buffer")
@@ -165,7 +165,7 @@ def padded_like(model: ArrayView, shape: tuple[int, ...], dtype: DType) -> Array
 
 
 def _host_model(model: ArrayView) -> ArrayView:
-    """A JAX array on the CPU cannot be written; what is made beside it is a NumPy array."""
+    """A JAX array on the CPU cannot be written; what is made for it is a NumPy array."""
     return replace(model, framework="numpy") if model.framework == "jax" and model.device == "cpu" else model
 
 
@@ -200,5 +200,5 @@ def to_array(source: ArrayView) -> Any:
 
 
 def new_array(model: ArrayView, shape: tuple[int, ...], dtype: DType) -> Any:
-    """A new contiguous array beside `model`, in its framework (NumPy for JAX on the CPU). Holds anything."""
+    """A new contiguous array on the device of `model`, in its framework (NumPy for JAX on the CPU). Holds anything."""
     return empty_like_kind(_host_model(model), shape, dtype)

@@ -1,6 +1,6 @@
 """How a small-M product is computed, and which way is chosen for a problem.
 
-Facts behind the rule of `choose`, all measured on an H200 with a first version of these kernels: with one CTA on each
+The rule of `choose` rests on facts measured on an H200 with a first version of these kernels: with one CTA on each
 multiprocessor and all its shared memory in flight as stages, weights are read at nine tenths of the read ceiling; K is
 split in two where there are not enough tiles for all multiprocessors; wider tiles pay where tokens are many.
 """
@@ -66,7 +66,7 @@ class DecodeConfig:
             when it "end"s.
         constant_weights: the caller's promise that no kernel still running writes the weights: they are loaded before
             the kernel before this one has ended.
-        prefetch: without that promise, the weights of so many stages are brought into L2 instead; 0 for none.
+        prefetch: without that promise, the stages whose weights are brought into L2 instead; 0 for none.
         wide: D is stored 16 bytes at a time: it has 16-bit elements, and N is a multiple of 8. Pays if tokens are many.
     """
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import ArgumentError
 
 MOST = 1 << 16
-"""Of any number: larger ones are no configurations."""
+"""The largest value of any number."""
 
 
 def check_fields(

@@ -1,6 +1,6 @@
 """Tiles of grouped products, and which is chosen for how many rows a group has on average.
 
-Readings on an H200 with bf16, N = 4096, K = 7168, beside a loop of cuBLAS calls: 8 groups of 512 rows are fastest by
+Readings on an H200 with bf16, N = 4096, K = 7168, next to a loop of cuBLAS calls: 8 groups of 512 rows are fastest by
 128 x 256, 64 groups of 64 by 64 x 128, 64 of 0 to 512 by 128 x 192.
 """
 

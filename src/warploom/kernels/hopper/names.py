@@ -22,7 +22,7 @@ from .description import BOX, SHARED_BYTES, Config, Product
 from .fields import from_words
 from .free_tile_config import NAME, FreeTileConfig, named
 
-_N = r"(\d{1,6})"  # longer numbers are no sizes
+_N = r"(\d{1,6})"  # longer numbers are not sizes
 _LARGE = re.compile(rf"(cooperative|ping_pong|staggered)_{_N}x{_N}x{_N}(?:_(\d)([ab]))?_g{_N}(_tail)?(_cw)?", re.ASCII)
 _SMALL = re.compile(
     rf"n{_N}_w{_N}k{_N}s{_N}(?:_(stream)|_S{_N}([cl]))?(?:_o(\d))?(?:_(end|start|loads))?(_cw)?(?:_p{_N})?(_wide)?",
@@ -87,7 +87,7 @@ def _unknown(text: str) -> ArgumentError:
 
 def with_slots(config: Config) -> Config:
     """The configuration with the store boxes that its name leaves open: a staggered consumer's whole part, two
-    otherwise, or as many as fit beside the stages."""
+    otherwise, or as many as fit next to the stages."""
     many = -(-config.tile_n // BOX) if config.form == "staggered" else 2
     if config.form == "ping_pong" and config.tile_n > WIDE_PING_PONG:
         many = 1

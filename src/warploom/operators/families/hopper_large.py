@@ -140,7 +140,7 @@ def round_log2(value: float) -> int:
 
 
 def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Config | None:
-    """The configuration with as many stages as shared memory holds, or None where there is no room for what its form
+    """The configuration with as many stages as shared memory holds, or None without room for what its form
     needs. Fewer store boxes are taken where the stages would be too few."""
     wanted = 2 if config.form == "ping_pong" else 3
     stage = (config.tile_m + config.tile_n) * TILE_K_BYTES

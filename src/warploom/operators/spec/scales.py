@@ -1,4 +1,4 @@
-"""The scales among the arguments of `matmul`: which kind they are, and how those of blocks lie in memory."""
+"""The scales among the arguments of `matmul`: which kind they are, and the layout of those of blocks."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def check_blocks(kind: str | None, k: int) -> None:
 
 
 def with_majors(problem: Problem, a: ArrayView | None, b: ArrayView | None) -> Problem:
-    """A problem with scales of blocks, told how a (M, K/128) and b (K/128, N/128) lie in memory.
+    """A problem with scales of blocks, told the memory layout of a (M, K/128) and b (K/128, N/128).
 
     The kernel reads either layout; what is contiguous in neither is copied into the usual one, and so is one number,
     which stands for all blocks.
