@@ -6,6 +6,7 @@ import pytest
 
 from warploom.errors import ArgumentError
 from warploom.operators import Gpu, Problem, choose, explain
+from warploom.runtime.launch_cache import guard
 
 pytestmark = pytest.mark.usefixtures("needs_ptxas")
 
@@ -256,3 +257,17 @@ def test_a_kernel_of_hopper_is_chosen_for_no_other_gpu(arch: str):
         with pytest.raises(ArgumentError) as caught:
             ask(Problem.of(512, 512, 512), pretended)
         assert caught.value.got == f"another GPU, {arch}"
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["torch's guard", "our guard"])
+def test_a_launch_kept_without_gradients_is_not_taken_where_one_is_wanted(own, monkeypatch):
+    torch = pytest.importorskip("torch")
+    if own:
+        monkeypatch.setattr(torch._C._dynamo.guards, "TensorGuards", None)
+    x, weight = torch.zeros(8, 16), torch.zeros(4, 16, requires_grad=True)
+    with torch.no_grad():
+        passes = guard(x, weight)
+        assert passes(x, weight)
+    assert not passes(x, weight)
+    with torch.no_grad():
+        assert passes(x, weight)

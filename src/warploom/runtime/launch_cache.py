@@ -287,10 +287,23 @@ def guard(*tensors: Any) -> Callable[..., bool]:
         )  # fmt: skip
         other = tensors[0].as_strided((*tensors[0].shape, 1), (*tensors[0].stride(), 1))
         if made.check(*tensors) and not made.check(other, *tensors[1:]):
-            return made.check
+            # It compares `requires_grad` alone: made under no_grad, it would pass with gradients on.
+            return _without_gradients(made.check) if any(tensor.requires_grad for tensor in tensors) else made.check
     except (AttributeError, TypeError, RuntimeError, IndexError):
         pass
     return partial(_same, tuple(map(_all_of, tensors)))
+
+
+def _without_gradients(check: Callable[..., bool]) -> Callable[..., bool]:
+    """A guard of tensors that want gradients, which passes only while gradients are off, as they are now."""
+    grad_enabled = sys.modules["torch"].is_grad_enabled
+    if grad_enabled():
+        return check
+
+    def checked(*tensors: Any) -> bool:
+        return not grad_enabled() and check(*tensors)
+
+    return checked
 
 
 def _all_of(tensor: Any) -> tuple[Any, ...]:
