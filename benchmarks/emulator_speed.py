@@ -119,7 +119,7 @@ def swiglu() -> Any:
     from warploom.kernels.hopper.description import Config, Fusion, Product
     from warploom.kernels.hopper.gemm import build
 
-    config = Config("ping_pong", 128, 176, stages=5, slots=1)
+    config = Config("ping_pong", 128, 176, stages=5, epi_stages=1)
     return build.__wrapped__(Product(), config, Fusion(activation="silu", gate=True))
 
 
@@ -129,7 +129,7 @@ def longest() -> Any:
     from warploom.kernels.hopper.description import Config, Fusion, Product
     from warploom.kernels.hopper.gemm import build
 
-    config = Config("staggered", 256, 192, stages=3, slots=3, split_tail=True)
+    config = Config("staggered", 256, 192, stages=3, epi_stages=3, split_tail=True)
     return build.__wrapped__(Product(e4m3, e4m3), config, Fusion(scales="row"))
 
 

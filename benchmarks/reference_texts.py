@@ -126,7 +126,7 @@ DUELS = (
          "the first of the fp8 texts there"),
     Duel("fp8_pingpong_128x192", "ping_pong_128x192x5_2b_g8", ((8192, 8192, 2048),),
          "the first of the fp8 texts there: K is short"),
-    Duel("fp8_block128_192x128", "cooperative_192x128x4_g8,slots=1", (LONG,),
+    Duel("fp8_block128_192x128", "cooperative_192x128x4_g8,epi_stages=1", (LONG,),
          "ahead of cuBLAS's kernel with scales of blocks there, alone"),
     Duel("bf16_decode_m16", "n16_w64k2s11_start_cw_wide", ((16, 8192, 8192),),
          "the fastest for 16 rows there"),

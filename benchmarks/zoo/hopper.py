@@ -36,7 +36,7 @@ def kernels() -> Iterator[Given]:
     """All of them."""
     for number, sizes in ((22, (5,)), (23, (7, 3))):
         rung = ladder.RUNGS[number - 1]
-        config = rung.load().Config(tile_n=64, stages=2, slots=1)
+        config = rung.load().Config(tile_n=64, stages=2, epi_stages=1)
         yield rung.module, rung.load().build(config), tuple(pairs_of_tiles(count) for count in sizes), TAIL
     cluster = DecodeConfig(tokens=8, k_tiles=1, stages=2, split=2, constant_weights=True)
     yield "decode_cluster", small_m.build(config=cluster), (lambda: normal((8, 640), (64, 640)),), FEW
@@ -49,14 +49,14 @@ def kernels() -> Iterator[Given]:
     yield "free_tile_split", free_tile.build(config=split), (lambda: normal((64, 640), (24, 640)),), FEW
     several = FreeTileConfig(swapped=True, tile_m=64, tile_n=16, consumers=1, stages=2, persistent=True, prefetch=1)
     yield "free_tile_persistent", free_tile.build(config=several), (lambda: normal((40, 192), (72, 192)),), FEW
-    small = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=2)
+    small = Config(tile_m=128, tile_n=64, ctas=1, epi_stages=1, stages=2)
     yield "grouped", grouped.build(config=small), (groups,), FEW
-    scaled = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=2)
+    scaled = Config(tile_m=128, tile_n=64, ctas=1, epi_stages=1, stages=2)
     yield "block_scaled", block_scaled.build(Product(e4m3, e4m3), scaled), (scales,), FEW
     yield "fused", gemm.build(config=small, fusion=BESIDE), (fused,), FEW
-    ahead = Config(tile_m=64, tile_n=64, consumers=1, ctas=1, slots=1, stages=2, constant_weights=True)
+    ahead = Config(tile_m=64, tile_n=64, consumers=1, ctas=1, epi_stages=1, stages=2, constant_weights=True)
     yield "constant_weights", gemm.build(config=ahead), (lambda: normal((128, 320), (128, 320)),), FEW
-    turns = Config("ping_pong", tile_m=64, tile_n=64, ctas=1, slots=1, stages=3)
+    turns = Config("ping_pong", tile_m=64, tile_n=64, ctas=1, epi_stages=1, stages=3)
     yield "ping_pong", gemm.build(config=turns), (lambda: normal((128, 256), (256, 256)),), FEW
 
 

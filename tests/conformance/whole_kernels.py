@@ -55,7 +55,11 @@ def cases() -> Iterator[Whole]:
         for m, n, k in SIZES:
             yield Whole(f"{rung.module} {m}x{n}x{k}", rung.build(), (normal(m, k), normal(n, k, seed=1)))
     eight = Product(e4m3, e4m3)
-    for config in (Config(tile_n=128), Config("ping_pong", 64, 64, stages=3), Config("staggered", 256, 64, shared="a")):
+    for config in (
+        Config(tile_n=128),
+        Config("ping_pong", 64, 64, stages=3),
+        Config("staggered", 256, 64, multicast="a"),
+    ):
         for m, n, k in ((200, 136, 272), (300, 264, 512)):
             yield Whole(f"e4m3 {config.name()} {m}x{n}x{k}", gemm.build(eight, config), (eights(m, k), eights(n, k, 1)))
     for m, n, k in ((200, 136, 256), (400, 264, 384)):

@@ -19,7 +19,7 @@ from warploom.operators.families import from_text  # noqa: E402
 
 F = torch.nn.functional
 WRONG = (ArgumentError, ArgumentTypeError)
-PINNED = Config(tile_n=64, stages=3, slots=1, ctas=1, pdl=False)
+PINNED = Config(tile_n=64, stages=3, epi_stages=1, ctas=1, pdl=False)
 
 
 class Named(torch.Tensor):

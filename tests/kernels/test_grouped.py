@@ -16,8 +16,8 @@ from warploom.kernels.hopper.grouped_config import CHOICES, CONFIG, MEDIUM_GROUP
 from warploom.runtime.machine import H200
 from warploom.types import e4m3
 
-SMALL = Config(tile_m=128, tile_n=64, ctas=1, slots=1, stages=3)
-ONE_CONSUMER = Config(tile_m=64, tile_n=128, consumers=1, ctas=1, slots=1, stages=3)
+SMALL = Config(tile_m=128, tile_n=64, ctas=1, epi_stages=1, stages=3)
+ONE_CONSUMER = Config(tile_m=64, tile_n=128, consumers=1, ctas=1, epi_stages=1, stages=3)
 BOTH = pytest.mark.parametrize("config", [SMALL, ONE_CONSUMER], ids=Config.name)
 MOST_SHARED_BYTES = 232_448
 UNTOUCHED = 7.0

@@ -76,8 +76,8 @@ def test_widths_that_are_no_whole_boxes(tile_n: int):
 
 LARGE = {
     "128x256": Config(),
-    "256x192": Config(tile_m=256, tile_n=192, stages=3, slots=3, shared="a"),
-    "ping_pong 128x192": Config("ping_pong", tile_n=192, stages=5, slots=1),
+    "256x192": Config(tile_m=256, tile_n=192, stages=3, epi_stages=3, multicast="a"),
+    "ping_pong 128x192": Config("ping_pong", tile_n=192, stages=5, epi_stages=1),
     "staggered 256x128": Config("staggered", 256, 128),
 }
 ENDS = {

@@ -29,15 +29,15 @@ TF32_BOUND = BOUND + 2 * 2**-10
 SMALL = {
     "cooperative": Config(tile_n=64, stages=3),
     "one CTA": Config(tile_n=64, stages=3, ctas=1),
-    "a shared": Config(tile_m=256, tile_n=64, stages=3, shared="a"),
+    "a shared": Config(tile_m=256, tile_n=64, stages=3, multicast="a"),
     "three consumers": Config(tile_m=192, tile_n=64, stages=3, consumers=3),
-    "ping_pong": Config("ping_pong", 64, 128, stages=3, slots=1),
-    "ping_pong, a shared": Config("ping_pong", 128, 64, stages=3, shared="a"),
-    "staggered": Config("staggered", 256, 64, stages=3, shared="a"),
+    "ping_pong": Config("ping_pong", 64, 128, stages=3, epi_stages=1),
+    "ping_pong, a shared": Config("ping_pong", 128, 64, stages=3, multicast="a"),
+    "staggered": Config("staggered", 256, 64, stages=3, multicast="a"),
     "tail": Config(tile_n=64, stages=3, split_tail=True),
     "staggered tail": Config("staggered", 256, 64, stages=3, split_tail=True),
     "constant weights": Config(tile_m=64, tile_n=72, consumers=1, stages=3, ctas=1, constant_weights=True),
-    "turns, constant weights": Config("ping_pong", 64, 64, stages=3, ctas=1, slots=1, constant_weights=True),
+    "turns, constant weights": Config("ping_pong", 64, 64, stages=3, ctas=1, epi_stages=1, constant_weights=True),
 }
 FORMS = pytest.mark.parametrize("config", SMALL.values(), ids=SMALL)
 
@@ -126,11 +126,12 @@ def test_any_sizes_and_raster(form: str, m: int, n: int, k: int, group: int, see
 
 
 LARGE = [
-    Config(), Config(tile_m=256, tile_n=128, shared="a", split_tail=True),
-    Config(tile_m=256, tile_n=192, stages=3, slots=3, split_tail=True),
-    Config("ping_pong", 128, 192, stages=5, slots=1), Config("ping_pong", 128, 128, stages=6),
-    Config("staggered", 256, 128, shared="a"), Config("staggered", 256, 192, stages=3, slots=3, split_tail=True),
-    Config(tile_m=192, tile_n=192, consumers=3, slots=1),
+    Config(), Config(tile_m=256, tile_n=128, multicast="a", split_tail=True),
+    Config(tile_m=256, tile_n=192, stages=3, epi_stages=3, split_tail=True),
+    Config("ping_pong", 128, 192, stages=5, epi_stages=1), Config("ping_pong", 128, 128, stages=6),
+    Config("staggered", 256, 128, multicast="a"),
+    Config("staggered", 256, 192, stages=3, epi_stages=3, split_tail=True),
+    Config(tile_m=192, tile_n=192, consumers=3, epi_stages=1),
 ]  # fmt: skip
 
 
@@ -145,11 +146,12 @@ def test_large_tiles_are_built_without_spills_and_remarks(config: Config):
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    ({"form": "diagonal"}, "no such form"), ({"tile_n": 260}, "tile"), ({"tile_m": 96}, "tile"),
+    ({"kernel_schedule": "diagonal"}, "kernel_schedule"), ({"tile_n": 260}, "tile"), ({"tile_m": 96}, "tile"),
     ({"tile_m": 256, "tile_n": 256}, "registers"), ({"stages": 5}, "shared memory"), ({"stages": 1}, "stages"),
-    ({"tile_n": 72}, "slices"), ({"form": "staggered"}, "two blocks"), ({"ctas": 4}, "slices"),
-    ({"form": "ping_pong", "consumers": 3, "tile_n": 64}, "by two"), ({"ctas": 1, "split_tail": True}, "tail"),
-    ({"form": "ping_pong", "tile_n": 64, "split_tail": True}, "tail"),
+    ({"tile_n": 72}, "slices"), ({"kernel_schedule": "staggered"}, "two blocks"), ({"ctas": 4}, "slices"),
+    ({"kernel_schedule": "ping_pong", "consumers": 3, "tile_n": 64}, "by two"),
+    ({"ctas": 1, "split_tail": True}, "tail"),
+    ({"kernel_schedule": "ping_pong", "tile_n": 64, "split_tail": True}, "tail"),
     ({"tile_m": 192, "tile_n": 64, "consumers": 3, "split_tail": True}, "tail"),
 ])  # fmt: skip
 def test_what_cannot_be_built_is_said(change: dict, words: str):

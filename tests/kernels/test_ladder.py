@@ -190,7 +190,7 @@ def test_every_function_fits_a_screen_and_every_choice_is_used_in_its_own_file(r
 
 @pytest.mark.parametrize("number, form", [(22, "cooperative"), (23, "staggered")])
 def test_the_last_rungs_are_the_kernels_that_the_library_makes_from_a_description(number: int, form: str):
-    made = gemm.build(config=Config(form, tile_m=256, tile_n=192, stages=3, slots=3, split_tail=True))
+    made = gemm.build(config=Config(form, tile_m=256, tile_n=192, stages=3, epi_stages=3, split_tail=True))
     assert evidence.ptx_sha256(made.ptx()) == evidence.ptx_sha256(find(number).build().ptx())
 
 
@@ -206,10 +206,10 @@ OTHER_CONFIGURATIONS = [
     ("persistent", {"tile_m": 256, "tile_n": 96}),
     ("multicast", {"tile_n": 192}),
     ("stmatrix", {"tile_m": 256, "tile_n": 128}),
-    ("stmatrix", {"tile_n": 128, "slots": 3}),
-    ("ping_pong", {"tile_n": 128, "stages": 6, "slots": 2}),
+    ("stmatrix", {"tile_n": 128, "epi_stages": 3}),
+    ("ping_pong", {"tile_n": 128, "stages": 6, "epi_stages": 2}),
     ("ping_pong", {"tile_m": 64, "tile_n": 256, "stages": 4}),
-    ("large_tiles", {"tile_n": 128, "stages": 4, "slots": 2}),
+    ("large_tiles", {"tile_n": 128, "stages": 4, "epi_stages": 2}),
 ]
 
 
@@ -409,7 +409,7 @@ def test_large_tiles_fill_two_ninths_less_shared_memory_for_the_same_products():
 def test_sharing_the_larger_operand_fetches_less():
     a, b = operands(find("large_tiles"), 512, 768, 128)
     below, beside = (
-        gemm.build(config=Config(tile_m=256, tile_n=192, stages=3, slots=3, shared=shared))
+        gemm.build(config=Config(tile_m=256, tile_n=192, stages=3, epi_stages=3, multicast=shared))
         .emulate(a, b, machine=H200(sms=SMS))
         .counters
         for shared in "ba"

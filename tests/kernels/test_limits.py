@@ -44,16 +44,16 @@ NARROW = {
     "one of 64 x 80": Config(tile_m=64, tile_n=80, consumers=1, stages=8, ctas=1),
     "one of 64 x 200": Config(tile_m=64, tile_n=200, consumers=1, stages=5, ctas=1),
     "two of 128 x 104": Config(tile_m=256, tile_n=104, ctas=1), "turns of 64 x 8": Config("ping_pong", 64, 8, ctas=1),
-    "three of 64 x 72": Config(tile_m=192, tile_n=72, consumers=3, slots=1, ctas=1),
+    "three of 64 x 72": Config(tile_m=192, tile_n=72, consumers=3, epi_stages=1, ctas=1),
 }  # fmt: skip
 """So narrow that ptxas finds the registers at launch by itself no more: `hopper.gemm.at_launch`."""
 LONG: dict[str, Callable[[], Kernel]] = {
     "r23_staggered": lambda: RUNGS[-1].build(),
     "silu and a gate": lambda: gemm.build(
-        Product(), Config("ping_pong", 128, 176, stages=5, slots=1), Fusion(activation="silu", gate=True)
+        Product(), Config("ping_pong", 128, 176, stages=5, epi_stages=1), Fusion(activation="silu", gate=True)
     ),
     "row scales, staggered tail": lambda: gemm.build(
-        FP8, Config("staggered", 256, 128, shared="a", split_tail=True), Fusion(scales="row")
+        FP8, Config("staggered", 256, 128, multicast="a", split_tail=True), Fusion(scales="row")
     ),
     "walkthrough": lambda: walkthrough.build_gemm_m64n64(64, 64, 2048),
 }

@@ -9,7 +9,7 @@ from warploom.kernels.hopper.description import Config, Product
 from warploom.lab import evidence, recipe
 
 HEAD = {"suite": "square-bf16", "gpu": "NVIDIA H200", "date": "2026-11-21"}
-PING_PONG = Config("ping_pong", 64, 128, stages=4, slots=1)
+PING_PONG = Config("ping_pong", 64, 128, stages=4, epi_stages=1)
 
 
 def row_of(**more: Any) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def test_a_recipe_survives_json(value: Any) -> None:
 
 def test_a_recipe_has_only_what_differs_from_the_defaults() -> None:
     data = recipe.encode(Config("ping_pong"))
-    assert data == {"class": "warploom.kernels.hopper.description:Config", "form": "ping_pong"}
+    assert data == {"class": "warploom.kernels.hopper.description:Config", "kernel_schedule": "ping_pong"}
 
 
 def test_a_kernel_is_built_again_from_its_recipe() -> None:

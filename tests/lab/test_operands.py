@@ -125,7 +125,7 @@ def test_rounding_every_intermediate_is_right_and_a_rounding_to_fewer_bits_is_no
     assert not exact.errors(coarse)[1], "two bits fewer are seen"
 
 
-@pytest.mark.parametrize("config", ["rung:8", "cooperative_128x128x4_g8", "ping_pong_128x64x3_2b_g8,slots=1"])
+@pytest.mark.parametrize("config", ["rung:8", "cooperative_128x128x4_g8", "ping_pong_128x64x3_2b_g8,epi_stages=1"])
 def test_ours_with_a_pinned_kernel_computes_it_and_tells_how_it_is_built(config: str):
     if toolchain.ptxas() is None:
         pytest.skip("no ptxas here")

@@ -15,13 +15,13 @@ from warploom.kernels.hopper.names import large_config
 from warploom.operators import Problem
 
 TILES = (
-    Config("cooperative", 128, 256, stages=4, slots=2, ctas=2, shared="b"),
-    Config("cooperative", 256, 128, stages=4, slots=2, ctas=2, shared="a"),
-    Config("ping_pong", 128, 192, stages=5, slots=1, ctas=2, shared="b"),
-    Config("ping_pong", 128, 128, stages=6, slots=1, ctas=2, shared="b"),
-    Config("staggered", 256, 128, stages=4, slots=2, ctas=2, shared="a"),
-    Config("staggered", 256, 192, stages=3, slots=3, ctas=2, shared="a"),
-    Config("cooperative", 256, 192, stages=3, slots=3, ctas=2, shared="a"),
+    Config("cooperative", 128, 256, stages=4, epi_stages=2, ctas=2, multicast="b"),
+    Config("cooperative", 256, 128, stages=4, epi_stages=2, ctas=2, multicast="a"),
+    Config("ping_pong", 128, 192, stages=5, epi_stages=1, ctas=2, multicast="b"),
+    Config("ping_pong", 128, 128, stages=6, epi_stages=1, ctas=2, multicast="b"),
+    Config("staggered", 256, 128, stages=4, epi_stages=2, ctas=2, multicast="a"),
+    Config("staggered", 256, 192, stages=3, epi_stages=3, ctas=2, multicast="a"),
+    Config("cooperative", 256, 192, stages=3, epi_stages=3, ctas=2, multicast="a"),
 )
 
 READINGS = {

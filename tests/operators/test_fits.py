@@ -59,10 +59,10 @@ def corners(product: Product = Product()) -> list[tuple[Config, str]]:  # noqa: 
     for (form, split_tail), end in itertools.product(MOST_OF_FUSED, ENDS):
         widest: Config | None = None
         for shape in SHAPES:
-            if shape.form != form or shape.consumers > 2:
+            if shape.kernel_schedule != form or shape.consumers > 2:
                 continue
             for tile_n in shape.columns:
-                config = Config(form, shape.tile_m, tile_n, stages=3, slots=1, split_tail=split_tail)
+                config = Config(form, shape.tile_m, tile_n, stages=3, epi_stages=1, split_tail=split_tail)
                 if fits(config, product, ENDS[end]) and (widest is None or config.accumulators >= widest.accumulators):
                     widest = config
         if widest is not None:

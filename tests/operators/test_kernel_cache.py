@@ -51,7 +51,7 @@ def test_a_program_survives_its_file(problem: Problem):
 
 
 def test_a_second_process_traces_nothing(tmp_path, monkeypatch):
-    problem, config = Problem.of(300, 72, 40), Config("ping_pong", 64, 64, stages=2, slots=1)
+    problem, config = Problem.of(300, 72, 40), Config("ping_pong", 64, 64, stages=2, epi_stages=1)
     with warploom.config.override(cache_dir=tmp_path):
         first = kernel_cache.program_of(problem, config, keep=True)
         kernel_cache._program.cache_clear()
@@ -100,7 +100,7 @@ def test_matmul_runs_what_replaced_the_choice(monkeypatch):
     real = kernel_cache.kernel_of
 
     def refuse(problem, config):
-        if isinstance(config, DecodeConfig) or config.form != "cooperative":
+        if isinstance(config, DecodeConfig) or config.kernel_schedule != "cooperative":
             raise CompilationError("it spills")
         return real(problem, config)
 

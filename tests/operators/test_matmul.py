@@ -399,7 +399,7 @@ def test_threads_and_broken_off_calls_share_no_sums():
 @pytest.mark.parametrize(
     "pinned",
     [Config(consumers=0), Config(consumers=4, tile_m=256, tile_n=64), Config(group=0), Config(stages=2.5),
-     Config(tile_m="a"), Config(ctas="2"), Config(shared="c"), Config(pdl="x"), Config(constant_weights="no"),
+     Config(tile_m="a"), Config(ctas="2"), Config(multicast="c"), Config(pdl="x"), Config(constant_weights="no"),
      DecodeConfig(ctas_per_sm=0), DecodeConfig(split=2.0), DecodeConfig(tokens="x"), DecodeConfig(trigger=None),
      DecodeConfig(split=10**6, split_by="last")],
     ids=repr,

@@ -24,7 +24,7 @@ from warploom.types import bf16, e4m3, f32
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 NUMPY = {"bf16": BF16, "f32": np.float32, "e4m3": E4M3}
 LARGE = Config(tile_n=64, stages=3, ctas=1)
-TALL = Config("ping_pong", 64, 64, stages=3, ctas=1, slots=1)
+TALL = Config("ping_pong", 64, 64, stages=3, ctas=1, epi_stages=1)
 quiet = pytest.mark.filterwarnings("ignore::warploom.errors.CopyWarning")
 
 

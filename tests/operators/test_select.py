@@ -74,7 +74,7 @@ def test_block_scales_get_the_larger_tile_where_it_needs_fewer_waves():
 def test_heavy_ends_go_where_they_are_hidden(activation):
     for shape in ((4096, 4096, 4096), (4096, 14336, 4096), (8192, 8192, 2048)):
         fusion = Fusion(bias="column", activation=activation)
-        assert choose(Problem.of(*shape, fusion=fusion), UNKNOWN).config.form == "ping_pong"
+        assert choose(Problem.of(*shape, fusion=fusion), UNKNOWN).config.kernel_schedule == "ping_pong"
 
 
 def test_awkward_waves_get_columns_of_their_own():
@@ -111,7 +111,9 @@ def test_columns_are_cut_to_whole_waves_where_that_was_faster(shape):
     assert isinstance(chosen, Config) and chosen.tile_m - 64 < shape[0] <= chosen.tile_m
 
 
-@pytest.mark.parametrize("name", ["", " , ", "slots=1.5", "slots=True", "slots=1e1", "n16_w64k2s" + "9" * 5000])
+@pytest.mark.parametrize(
+    "name", ["", " , ", "epi_stages=1.5", "epi_stages=True", "epi_stages=1e1", "n16_w64k2s" + "9" * 5000]
+)
 def test_what_is_no_name_of_a_configuration_is_refused(name):
     with pytest.raises(ArgumentError, match="configuration"):
         any_config(name)
@@ -161,7 +163,7 @@ def test_every_candidate_can_be_built(shape, dtype, out):
 
 def test_only_layouts_that_are_read_along_k_are_multicast():
     for each in hopper(Problem.of(4096, 4096, 4096, layout="tt"), UNKNOWN):
-        assert each.ctas == 1 or each.shared == "a"
+        assert each.ctas == 1 or each.multicast == "a"
 
 
 def test_a_split_tail_is_offered_where_the_last_wave_is_at_most_half_full():
@@ -178,7 +180,7 @@ def test_a_split_tail_is_offered_where_the_last_wave_is_at_most_half_full():
 
 def test_what_somebody_pins_is_taken_and_must_fit():
     problem = Problem.of(512, 512, 512)
-    pinned = Config("ping_pong", 128, 64, stages=4, slots=1)
+    pinned = Config("ping_pong", 128, 64, stages=4, epi_stages=1)
     assert choose(problem, pinned=pinned) == replace(choose(problem, pinned=pinned), config=pinned, source="pinned")
     with pytest.raises(ArgumentError, match="cannot be built"):
         choose(problem, pinned=replace(pinned, stages=40))
@@ -195,11 +197,12 @@ def test_a_name_leads_back_to_its_configuration(shape, dtype):
     for each in candidates(Problem.of(*shape, dtype), UNKNOWN, every=True):
         found = any_config(each.name())
         assert found.name() == each.name() and type(found) is type(each)
-        assert found == each or replace(found, slots=each.slots) == each
+        assert found == each or replace(found, epi_stages=each.epi_stages) == each
 
 
 @pytest.mark.parametrize(
-    "config", [Config(), Config("staggered", 256, 160, slots=3, split_tail=True, pdl=False), DecodeConfig(tokens=24),
+    "config",
+    [Config(), Config("staggered", 256, 160, epi_stages=3, split_tail=True, pdl=False), DecodeConfig(tokens=24),
                DecodeConfig(split=3, split_by="last", trigger="off", wide=True)]
 )  # fmt: skip
 def test_a_configuration_survives_as_text(config):
@@ -244,7 +247,7 @@ def pretended(times):
 def test_a_timed_configuration_that_spills_with_this_end_is_passed_over(cache):
     plain, gpu = Problem.of(4096, 4096, 4096), replace(UNKNOWN, driver="13.2")
     fused = replace(plain, fusion=Fusion(bias="column", activation="gelu", gate=True))
-    spills = Config("staggered", 256, 192, stages=3, slots=1)
+    spills = Config("staggered", 256, 192, stages=3, epi_stages=1)
     for problem in (plain, fused):
         tables().keep(gpu, str(cache), problem, spills, {})
     assert choose(plain, gpu).config == spills

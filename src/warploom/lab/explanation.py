@@ -98,9 +98,9 @@ def default_config(problem: Problem) -> Config:
     """A configuration of the large kernel by a rule of thumb, for tiles and waves of what a small-M kernel runs:
     short K likes ping-pong, large C the largest tile, small C a smaller one."""
     if problem.k <= 2048:
-        return Config("ping_pong", 128, 192, stages=5, slots=1)
+        return Config("ping_pong", 128, 192, stages=5, epi_stages=1)
     if problem.m * problem.n >= 6e7:
-        return Config("cooperative", 256, 192, stages=3, slots=3, shared="a")
+        return Config("cooperative", 256, 192, stages=3, epi_stages=3, multicast="a")
     return Config()
 
 

@@ -24,6 +24,9 @@ _MOVED = {
 }
 """Modules that recipes written earlier name by where they were then."""
 
+_RENAMED = {"form": "kernel_schedule", "slots": "epi_stages", "shared": "multicast"}
+"""Fields of a configuration that recipes written earlier call otherwise."""
+
 
 def recipe(builder: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
     """The recipe of `builder(*arguments)`. Raises ArgumentError for what cannot be written down."""
@@ -57,7 +60,7 @@ def decode(value: Any) -> Any:
     if isinstance(value, Mapping):
         if "dtype" in value:
             return getattr(dtypes, value["dtype"])
-        fields = {name: decode(item) for name, item in value.items() if name != "class"}
+        fields = {_RENAMED.get(str(name), str(name)): decode(item) for name, item in value.items() if name != "class"}
         return _named(value["class"])(**fields)
     if isinstance(value, Sequence) and not isinstance(value, str):
         return tuple(decode(item) for item in value)

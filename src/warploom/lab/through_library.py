@@ -51,7 +51,7 @@ def prepare(
     plain = problem.kind == "gemm" and not problem.scales
     arguments = [((o.a, o.b), o.out) for o in sets] if plain else []
     names = {DecodeConfig: "decode", FreeTileConfig: "free_tile"}
-    kernel = f"hopper_{names.get(type(config)) or config.form}"
+    kernel = f"hopper_{names.get(type(config)) or config.kernel_schedule}"
     return Prepared(calls, kernel, config.name(), found, program if plain else None, arguments)
 
 

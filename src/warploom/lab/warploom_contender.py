@@ -5,8 +5,8 @@ constant-weights                       the same, promising that B is not written
 no-pdl                                 the same, each kernel after the one before it has ended
 rung:19                                a rung
 ping_pong_128x192x5_2b_g8              a configuration by the name that tables show
-cooperative_256x192x3_2a_g8,slots=3    the same, with fields set
-form=ping_pong,tile_n=192,stages=5     by fields alone
+cooperative_256x192x3_2a_g8,epi_stages=3       the same, with fields set
+kernel_schedule=ping_pong,tile_n=192,stages=5  by fields alone
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ class Warploom(Contender):
 
         if self.pdl is not None:
             pinned = dataclasses.replace(pinned, pdl=self.pdl)
-        return self._pinned(gemm.build, (product_of(problem), pinned), f"hopper_{pinned.form}", pinned.name(), sets)
+        return self._pinned(
+            gemm.build, (product_of(problem), pinned), f"hopper_{pinned.kernel_schedule}", pinned.name(), sets
+        )
 
     def _pinned(
         self, build: Callable[..., Kernel], arguments: tuple[Any, ...], name: str, config: str, sets: Sequence[Operands]

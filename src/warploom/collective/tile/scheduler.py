@@ -33,18 +33,18 @@ class Persistent:
         tile: (m, n) of a CTA.
         order: of the tiles; see `raster`.
         ctas: of a cluster, whose tiles are scheduled as one.
-        shared: what they share: with "b" their tiles stand below each other, with "a" side by side.
+        multicast: the operand they share: with "b" their tiles stand below each other, with "a" side by side.
         split_tail: what is left after the last full wave is not part of `tiles` where it can be computed in half a
             wave, one tile by each cluster, every CTA a part of K: `tail`. Clusters of two.
     """
 
     def __init__(
-        self, array: ArrayHandle, tile: tuple[int, int], order: Order, ctas: int = 1, shared: str = "b",
+        self, array: ArrayHandle, tile: tuple[int, int], order: Order, ctas: int = 1, multicast: str = "b",
         *, split_tail: bool = False,
     ) -> None:  # fmt: skip
-        self.tile, self.order, self.ctas, self.shared = tile, order, ctas, shared
+        self.tile, self.order, self.ctas, self.multicast = tile, order, ctas, multicast
         rows, columns = array.shape
-        height, width = cluster_tile(tile, ctas, shared)
+        height, width = cluster_tile(tile, ctas, multicast)
         self.rows = (rows + (height - 1)) // height
         self.columns = (columns + (width - 1)) // width
         self.count = self.rows * self.columns
@@ -92,7 +92,7 @@ class Persistent:
     def _place(self, number: Register, part: Register | None) -> TileCoord:
         """Where the tile of one CTA of a cluster begins."""
         row, column = self.order(number, self.rows, self.columns)
-        if part is not None and self.shared == "b":
+        if part is not None and self.multicast == "b":
             row = row * self.ctas + part
         elif part is not None:
             column = column * self.ctas + part

@@ -39,9 +39,9 @@ def owned(pieces: int, parts: int, rank: int) -> range:
     return range(pieces * rank // parts, pieces * (rank + 1) // parts)
 
 
-def cluster_tile(tile: tuple[int, int], ctas: int, shared: str) -> tuple[int, int]:
+def cluster_tile(tile: tuple[int, int], ctas: int, multicast: str) -> tuple[int, int]:
     """What the CTAs of a cluster compute together: rows, columns."""
-    return (tile[0] * ctas, tile[1]) if shared == "b" else (tile[0], tile[1] * ctas)
+    return (tile[0] * ctas, tile[1]) if multicast == "b" else (tile[0], tile[1] * ctas)
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ class PersistentGrid:
 
     Attributes:
         tile: (m, n) of a CTA.
-        ctas, shared: of a cluster, as `schedule.Persistent` has them.
+        ctas, multicast: of a cluster, as `schedule.Persistent` has them.
     """
 
     tile: tuple[int, int]
     ctas: int = 1
-    shared: str = "b"
+    multicast: str = "b"
 
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
         """CTAs along x, y, z."""
-        height, width = cluster_tile(self.tile, self.ctas, self.shared)
+        height, width = cluster_tile(self.tile, self.ctas, self.multicast)
         clusters = -(-dims["M"] // height) * -(-dims["N"] // width)
         return (max(1, min(clusters, machine.sms // self.ctas)) * self.ctas, 1, 1)
 

@@ -42,9 +42,9 @@ from . import gemm
 from .description import Config, Product
 
 SCALE_MAJORS = ("K", "MN")
-CONFIG = Config(tile_m=192, tile_n=128, consumers=3, stages=4, slots=2, ctas=1)
+CONFIG = Config(tile_m=192, tile_n=128, consumers=3, stages=4, epi_stages=2, ctas=1)
 """Three consumers of 64 rows: with two of them promoting, one is left on the tensor core."""
-LARGE_ROWS = Config(tile_m=256, tile_n=128, stages=4, slots=2, ctas=1)
+LARGE_ROWS = Config(tile_m=256, tile_n=128, stages=4, epi_stages=2, ctas=1)
 """Two consumers of 128 rows, whose blocks share a temporary: fewer bytes to load, fewer waves."""
 
 
@@ -64,7 +64,12 @@ def build(
     Raises ArgumentError where the configuration does not fit.
     """
     config.check(product)
-    if config.form != "cooperative" or config.ctas != 1 or SCALE_BLOCK % config.tile_n or product.a.bits != 8:
+    if (
+        config.kernel_schedule != "cooperative"
+        or config.ctas != 1
+        or SCALE_BLOCK % config.tile_n
+        or product.a.bits != 8
+    ):
         raise ArgumentError(
             f"the block-scaled kernel cannot be built as {config.name()}",
             expected=f"eight-bit floats, cooperative, one CTA, tile_n that divides {SCALE_BLOCK}",
@@ -91,7 +96,7 @@ def build(
             a=gemm.ring_tile(product.a, "K", config.tile_m, product.tile_k, config.stages, "ring.a"),
             b=gemm.ring_tile(product.b, "K", config.tile_n, product.tile_k, config.stages, "ring.b"),
         )
-        out = TmaStore(D, config.consumers, epi_stages=config.slots)
+        out = TmaStore(D, config.consumers, epi_stages=config.epi_stages)
         ring.initialise()
         warpgroup = warpgroup_index()
         producer_regs, consumer_regs = gemm.role_registers(config)

@@ -2,7 +2,7 @@
 
     Product   types and layouts of A, B and D                         what is computed
     Fusion    scales, alpha, beta, bias, activation, gate, residual   what happens to it before it is stored
-    Config    form, tile, stages, cluster, raster                     how
+    Config    schedule, tile, stages, cluster, raster                     how
 
 All three are frozen and hashable: together they are the key of a built kernel. Sizes are arguments of the call.
 """
@@ -21,7 +21,7 @@ SHARED_BYTES = 232448
 """Shared memory a CTA of sm_90 may have (227 KiB)."""
 BOX = 64
 """Rows of a store box; its columns fill 128 bytes."""
-FORMS = ("cooperative", "ping_pong", "staggered")
+KERNEL_SCHEDULES = ("cooperative", "ping_pong", "staggered")
 RING_BARRIERS = 1024
 """Bytes up to the store boxes, which are aligned, that the ring's barriers take."""
 MOST_ACCUMULATORS = 208
@@ -30,16 +30,16 @@ MOST_OF_FUSED = {
     ("cooperative", False): (208, 192), ("cooperative", True): (176, 160), ("ping_pong", False): (208, 192),
     ("staggered", False): (208, 192), ("staggered", True): (192, 160),
 }  # fmt: skip
-"""The same where something is fused, by form and split tail (its end stands in the text twice): with little, and with
-two vectors along the columns, a gate, C or the maximum (160 then for an eight-bit D). A staggered consumer with a gate
-or C spills at any size, for its stores stand between wgmmas that are in flight; so do a gate, C or the maximum with a
-split tail. Tried with ptxas 13.0: `tests/operators/test_fits.py`."""
+"""The same with a fused epilogue, by kernel schedule and split tail (whose text has the epilogue twice): with little,
+and with two vectors along the columns, a gate, C or the maximum (160 then for an eight-bit D). A staggered consumer
+with a gate or C spills at any size, because its stores stand between wgmmas in flight; so does a split tail with a
+gate, C or the maximum. Tried with ptxas 13.0: `tests/operators/test_fits.py`."""
 MOST_OF_THREE = 96
 """Of a thread of three consumers: ptxas gives 512 threads 128 registers each."""
 MOST_CONSUMERS = 3
 _TAIL_BARRIERS = 2
-_NUMBERS = dict.fromkeys(("tile_m", "tile_n", "consumers", "stages", "slots", "ctas", "group"), 1)
-_WORDS = {"form": FORMS, "shared": ("a", "b")}
+_NUMBERS = dict.fromkeys(("tile_m", "tile_n", "consumers", "stages", "epi_stages", "ctas", "group"), 1)
+_WORDS = {"kernel_schedule": KERNEL_SCHEDULES, "multicast": ("a", "b")}
 _PLAIN = Fusion()
 
 
@@ -48,16 +48,16 @@ class Config:
     """How a product is computed.
 
     Attributes:
-        form: "cooperative": the consumers share a tile; "ping_pong": each has its own and they take turns;
+        kernel_schedule: "cooperative": the consumers share a tile; "ping_pong": each has its own and they take turns;
             "staggered": cooperative, and the first half of a consumer's rows is stored while its other half is
             multiplied.
         tile_m: rows of a CTA's tile, of a consumer's in ping-pong. 64, 128, 192 or 256.
         tile_n: its columns: a multiple of 8 to 256; of 16 where B is multicast to two CTAs.
         consumers: warpgroups that multiply.
         stages: of the ring.
-        slots: store boxes for each consumer.
+        epi_stages: store boxes for each consumer.
         ctas: of a cluster; 1 or 2.
-        shared: the operand the cluster's CTAs share by multicast: "b" (their tiles stand below each other) or "a".
+        multicast: the operand that the cluster's CTAs share: "b" (their tiles stand below each other) or "a".
         group: height of a raster band, in cluster tiles.
         pdl: programmatic dependent launch.
         split_tail: what is left over after the last full wave, if it is no more than half a wave, is computed by two
@@ -66,14 +66,14 @@ class Config:
             the kernel before this one ends. For one CTA, with pdl.
     """
 
-    form: str = "cooperative"
+    kernel_schedule: str = "cooperative"
     tile_m: int = 128
     tile_n: int = 256
     consumers: int = 2
     stages: int = 4
-    slots: int = 2
+    epi_stages: int = 2
     ctas: int = 2
-    shared: str = "b"
+    multicast: str = "b"
     group: int = 8
     pdl: bool = True
     split_tail: bool = False
@@ -82,7 +82,7 @@ class Config:
     @property
     def rows(self) -> int:
         """Rows of one consumer."""
-        return self.tile_m if self.form == "ping_pong" else self.tile_m // self.consumers
+        return self.tile_m if self.kernel_schedule == "ping_pong" else self.tile_m // self.consumers
 
     @property
     def accumulators(self) -> int:
@@ -97,23 +97,23 @@ class Config:
     @property
     def cluster_tile(self) -> tuple[int, int]:
         """Rows and columns that the CTAs of a cluster compute at one time."""
-        return cluster_tile((self.tile_m, self.tile_n), self.ctas, self.shared)
+        return cluster_tile((self.tile_m, self.tile_n), self.ctas, self.multicast)
 
     def name(self) -> str:
         """Short name, as tables show it: "ping_pong_128x192x5_2b_g8"."""
         tail = "_tail" if self.split_tail else ""
-        cluster = f"_{self.ctas}{self.shared}" if self.ctas > 1 else ""
+        cluster = f"_{self.ctas}{self.multicast}" if self.ctas > 1 else ""
         promise = "_cw" if self.constant_weights else ""
-        return f"{self.form}_{self.tile_m}x{self.tile_n}x{self.stages}{cluster}_g{self.group}{tail}{promise}"
+        return f"{self.kernel_schedule}_{self.tile_m}x{self.tile_n}x{self.stages}{cluster}_g{self.group}{tail}{promise}"
 
     def shared_bytes(self, product: Product, fusion: Fusion = _PLAIN) -> int:
         """Bytes of shared memory: the ring and its barriers (rounded up), the store boxes, a second array's boxes where
         a gate and C come beside the result, and the barriers behind them."""
         ring = self.stages * (self.tile_m + self.tile_n) * TILE_K_BYTES
         beside = fusion.gate + fusion.addend
-        slots = self.consumers * self.slots
-        boxes = slots * BOX * TILE_K_BYTES * max(1, beside)
-        behind = (slots if beside else 0) + (_TAIL_BARRIERS if self.split_tail else 0)
+        count = self.consumers * self.epi_stages
+        boxes = count * BOX * TILE_K_BYTES * max(1, beside)
+        behind = (count if beside else 0) + (_TAIL_BARRIERS if self.split_tail else 0)
         return ring + RING_BARRIERS + boxes + behind * 8
 
     def fits_registers(self, product: Product, fusion: Fusion = _PLAIN) -> bool:
@@ -122,8 +122,8 @@ class Config:
         if fusion.empty:
             return True
         vectors, beside = (fusion.scales == "row") + (fusion.bias == "column"), fusion.gate or fusion.addend
-        light, heavy = MOST_OF_FUSED[self.form, self.split_tail]
-        if (self.form == "staggered" and beside) or (self.split_tail and (beside or fusion.amax)):
+        light, heavy = MOST_OF_FUSED[self.kernel_schedule, self.split_tail]
+        if (self.kernel_schedule == "staggered" and beside) or (self.split_tail and (beside or fusion.amax)):
             return False
         if vectors > 1 or beside or fusion.amax:
             return self.accumulators <= (min(heavy, 160) if product.out.bits == 8 else heavy)
@@ -146,19 +146,19 @@ class Config:
         if product.b_major == "MN" and self.tile_n % 16:
             return "columns of a B that is contiguous along them are read 32 bytes at a time", (
                 "a multiple of 16"), self.tile_n  # fmt: skip
-        if self.form == "staggered" and self.rows != 128:
+        if self.kernel_schedule == "staggered" and self.rows != 128:
             return "a staggered consumer has two blocks of rows", "128 rows for each consumer", self.rows
         if not product.a.is_float and self.tile_n > 32 and self.tile_n % 16:
             return "a wgmma of integers has not so many columns", "8, 16, 24, or a multiple of 16", self.tile_n
         if self.constant_weights and (self.ctas > 1 or not self.pdl):
             return "constant weights are loaded ahead by a CTA without a partner, in a dependent launch", (
                 "ctas 1 and pdl"), (self.ctas, self.pdl)  # fmt: skip
-        if self.split_tail and (self.form == "ping_pong" or (self.ctas, self.consumers) != (2, 2)):
+        if self.split_tail and (self.kernel_schedule == "ping_pong" or (self.ctas, self.consumers) != (2, 2)):
             return "its tail is split between two CTAs of two consumers that share a tile", "2 CTAs, 2 consumers", (
-                self.form, self.ctas, self.consumers)  # fmt: skip
-        if self.form == "ping_pong" and self.consumers != 2:
+                self.kernel_schedule, self.ctas, self.consumers)  # fmt: skip
+        if self.kernel_schedule == "ping_pong" and self.consumers != 2:
             return "ping-pong is played by two", "2 consumers", self.consumers
-        shared_rows = self.tile_n if self.shared == "b" else self.tile_m
+        shared_rows = self.tile_n if self.multicast == "b" else self.tile_m
         if self.ctas not in (1, 2) or shared_rows % (8 * self.ctas):
             return "what is multicast is cut into slices of 8 rows", f"a multiple of {8 * self.ctas}", shared_rows
         most = MOST_ACCUMULATORS if self.consumers < 3 else MOST_OF_THREE
@@ -172,11 +172,11 @@ class Config:
                 f"a multiple of {16 // product.out.bytes}",
                 self.tile_n,
             )
-        if self.stages < 2 or self.slots < 1:
-            return "stages and slots", "at least 2 stages and 1 slot", (self.stages, self.slots)
+        if self.stages < 2 or self.epi_stages < 1:
+            return "its stages", "at least 2 stages and 1 store box", (self.stages, self.epi_stages)
         if "MN" in (product.a_major, product.b_major) and product.a.bits != 16:
             return "eight-bit and tf32 operands are contiguous in k", "K", (product.a_major, product.b_major)
         return None
 
 
-__all__ = ["ACTIVATIONS", "FORMS", "SCALES", "TILE_K_BYTES", "Config", "Fusion", "Product"]
+__all__ = ["ACTIVATIONS", "KERNEL_SCHEDULES", "SCALES", "TILE_K_BYTES", "Config", "Fusion", "Product"]

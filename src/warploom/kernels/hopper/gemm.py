@@ -96,20 +96,20 @@ def build(
     @kernel(
         in_specs={"A": operand_a(product, config), "B": operand_b(product, config), **fused},
         out_specs={"D": result(product, overhang=overhang, over="C" if fusion.addend else "")},
-        grid=persistent_grid((config.tile_m, config.tile_n), config.ctas, config.shared),
+        grid=persistent_grid((config.tile_m, config.tile_n), config.ctas, config.multicast),
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
         registers=launch_registers(config),
         elsewhere=other_rungs,
         pdl=config.pdl,
-        name=config.form,
+        name=config.kernel_schedule,
     )
     def gemm(A, B, D, **epilogue_args):
         tile_k, stages = product.tile_k, config.stages
         ring = TmaPipeline(
             stages=stages,
-            consumers=1 if config.form == "ping_pong" else config.consumers,
+            consumers=1 if config.kernel_schedule == "ping_pong" else config.consumers,
             ctas=config.ctas,
             producers=2 if config.constant_weights else 1,
             a=ring_tile(product.a, product.a_major, config.tile_m, tile_k, stages, "ring.a"),
@@ -120,7 +120,7 @@ def build(
         if not fusion.empty:
             spare = max(consumer_regs - config.accumulators - ADDRESS_REGS, 0)
             epilogue = Epilogue(fusion, D, epilogue_args, spare=spare, pdl=config.pdl)
-        out = TmaStore(D, config.consumers, epi_stages=config.slots, epilogue=epilogue)
+        out = TmaStore(D, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
         exchange = PairExchange(ring, config.accumulators) if config.split_tail else None
         ring.initialise(*([exchange] if exchange is not None else []))
         cta = Cta(product, config, A, B, D, ring, out, exchange)
@@ -130,7 +130,7 @@ def build(
             produce(cta, PRODUCERS[ring.producers][me])
         for me in each_consumer(warpgroup, config.consumers, consumer_regs):
             out.begin()
-            CONSUME[config.form](cta, me)
+            CONSUME[config.kernel_schedule](cta, me)
             out.finish()
         cluster.leave()
 
@@ -157,7 +157,7 @@ def operand_a(product: Product, config: Config) -> Tile:
     rows = config.tile_m
     if product.a_major == "MN":
         return Tile.wgmma_a("K", "M", product.a, major="MN", tile_m=rows, tile_k=product.tile_k, ragged=True)
-    if config.shared == "a":
+    if config.multicast == "a":
         rows //= config.ctas
     return Tile.wgmma_a("M", "K", product.a, tile_m=rows, tile_k=product.tile_k, ragged=True)
 
@@ -167,7 +167,7 @@ def operand_b(product: Product, config: Config) -> Tile:
     rows = config.tile_n
     if product.b_major == "MN":
         return Tile.wgmma_b("K", "N", product.b, major="MN", tile_n=rows, tile_k=product.tile_k, ragged=True)
-    if config.shared == "b":
+    if config.multicast == "b":
         rows //= config.ctas
     return Tile.wgmma_b("N", "K", product.b, major="K", tile_n=rows, tile_k=product.tile_k, ragged=True)
 
@@ -203,14 +203,16 @@ class Cta:
         """The CTA's tiles."""
         config = self.config
         return Persistent(
-            self.D, (config.tile_m, config.tile_n), grouped(config.group), config.ctas, config.shared,
+            self.D, (config.tile_m, config.tile_n), grouped(config.group), config.ctas, config.multicast,
             split_tail=config.split_tail,
         )  # fmt: skip
 
     def num_k_tiles(self) -> Register:
         """k-tiles of a tile."""
         count = k_tiles(self.A, self.product.tile_k, self.product.a_major)
-        return ptx.select(count < MIN_K_TILES, MIN_K_TILES, count) if self.config.form == "staggered" else count
+        return (
+            ptx.select(count < MIN_K_TILES, MIN_K_TILES, count) if self.config.kernel_schedule == "staggered" else count
+        )
 
     def half_k_tiles(self) -> Register:
         """k-tiles of each CTA in the split tail; those beyond the end of K are zeros."""
@@ -235,7 +237,7 @@ def produce(cta: Cta, operands: str) -> None:
     if waits:
         ptx.griddepcontrol.wait()
     for tile in scheduler.tiles():
-        load_a, load_b = operand_loads(config.ctas, config.shared)
+        load_a, load_b = operand_loads(config.ctas, config.multicast)
         for k_tile in ptx.range(num_k_tiles):
             with ring.produce(state, operands) as stage:
                 k = k_tile * tile_k
@@ -247,7 +249,7 @@ def produce(cta: Cta, operands: str) -> None:
         with cta.scheduler().tail() as tile:
             half = cta.half_k_tiles()
             first = ptx.special.cluster_ctarank() * half
-            load_a, load_b = operand_loads(config.ctas, config.shared, same_k=False)
+            load_a, load_b = operand_loads(config.ctas, config.multicast, same_k=False)
             start = first * tile_k
             for k_tile in ptx.range(half):
                 with ring.produce(state) as stage:

@@ -93,7 +93,7 @@ def build(
         if not fusion.empty:
             spare = max(consumer_regs - config.accumulators - gemm.ADDRESS_REGS, 0)
             epilogue = Epilogue(fusion, D, args, spare=spare)
-        out = TmaStore(D, config.consumers, epi_stages=config.slots, epilogue=epilogue)
+        out = TmaStore(D, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
         work = Groups(rows_of(limits, A, args), D, (tile_m, tile_n))
         if config.pdl:
             ptx.griddepcontrol.wait()  # sizes are read by all roles
@@ -130,7 +130,7 @@ def build(
 
 def check(product: Product, config: Config, fusion: Fusion, limits: str) -> None:
     """Raise ArgumentError if no such kernel can be built."""
-    if config.form != "cooperative" or config.ctas != 1 or "MN" in (product.a_major, product.b_major):
+    if config.kernel_schedule != "cooperative" or config.ctas != 1 or "MN" in (product.a_major, product.b_major):
         raise ArgumentError(
             f"the grouped kernel cannot be built as {config.name()}",
             expected="a cooperative form, one CTA, both operands contiguous in k",

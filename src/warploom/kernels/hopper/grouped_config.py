@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from .description import Config
 
-CONFIG = Config(tile_m=128, tile_n=256, stages=4, slots=1, ctas=1)
+CONFIG = Config(tile_m=128, tile_n=256, stages=4, epi_stages=1, ctas=1)
 """Groups of some hundred rows."""
-MEDIUM_GROUPS = Config(tile_m=128, tile_n=192, stages=5, slots=1, ctas=1)
+MEDIUM_GROUPS = Config(tile_m=128, tile_n=192, stages=5, epi_stages=1, ctas=1)
 """Groups of about a hundred rows, some of them short."""
-NARROW = Config(tile_m=128, tile_n=128, stages=6, slots=1, ctas=1)
+NARROW = Config(tile_m=128, tile_n=128, stages=6, epi_stages=1, ctas=1)
 """Where larger tiles would leave much of a wave empty."""
-SMALL_GROUPS = Config(tile_m=64, tile_n=128, consumers=1, stages=8, slots=2, ctas=1)
+SMALL_GROUPS = Config(tile_m=64, tile_n=128, consumers=1, stages=8, epi_stages=2, ctas=1)
 """Groups of up to 64 rows: nothing is multiplied for the rest of a larger tile."""
 CHOICES = (CONFIG, MEDIUM_GROUPS, NARROW, SMALL_GROUPS)
 FEW_ROWS, SOME_ROWS = 64, 256

@@ -1,13 +1,13 @@
 """Configurations by the names that tables show: `Config.name` and `DecodeConfig.name` read backwards.
 
-    ping_pong_128x192x5_2b_g8        form, tile and stages; 2 CTAs share B; raster bands of 8 tiles
+    ping_pong_128x192x5_2b_g8        kernel schedule, tile and stages; 2 CTAs share B; raster bands of 8 tiles
     ..._tail, ..._cw                 the last wave split in K; constant weights are loaded ahead
     n16_w64k2s5_S2c_o2_start_p6      16 rows of A, 64 of B, 2 pieces of k in each of 5 stages; K in 2 parts of a
                                      cluster, 2 CTAs on a multiprocessor, trigger at the start, 6 stages into L2
 
     s64x80_12_S2_f3                  a free tile: 64 rows of B by 80 of A, 12 stages, K in 2 parts, 3 stages into L2
 
-What a name leaves open can follow it: "cooperative_256x192x3_2a_g8,slots=3,pdl=0".
+What a name leaves open can follow it: "cooperative_256x192x3_2a_g8,epi_stages=3,pdl=0".
 """
 
 from __future__ import annotations
@@ -58,8 +58,9 @@ def large_config(text: str) -> Config:
     if found := _LARGE.fullmatch(first.strip()):
         form, m, n, stages, ctas, shared, group, tail, promise = found.groups()
         values = {
-            "form": form, "tile_m": int(m), "tile_n": int(n), "stages": int(stages), "ctas": int(ctas or 1),
-            "shared": shared or "b", "group": int(group), "split_tail": bool(tail), "constant_weights": bool(promise),
+            "kernel_schedule": form, "tile_m": int(m), "tile_n": int(n), "stages": int(stages), "ctas": int(ctas or 1),
+            "multicast": shared or "b", "group": int(group), "split_tail": bool(tail),
+            "constant_weights": bool(promise),
         }  # fmt: skip
         if form != "ping_pong" and int(m) % 128:
             values["consumers"] = int(m) // 64
@@ -74,7 +75,7 @@ def large_config(text: str) -> Config:
     if not values:
         raise _unknown(text)
     config = Config(**values)
-    return with_slots(config) if found and "slots" not in values else config
+    return with_epi_stages(config) if found and "epi_stages" not in values else config
 
 
 def _unknown(text: str) -> ArgumentError:
@@ -85,12 +86,12 @@ def _unknown(text: str) -> ArgumentError:
     )  # fmt: skip
 
 
-def with_slots(config: Config) -> Config:
+def with_epi_stages(config: Config) -> Config:
     """The configuration with the store boxes that its name leaves open: a staggered consumer's whole part, two
     otherwise, or as many as fit next to the stages."""
-    many = -(-config.tile_n // BOX) if config.form == "staggered" else 2
-    if config.form == "ping_pong" and config.tile_n > WIDE_PING_PONG:
+    many = -(-config.tile_n // BOX) if config.kernel_schedule == "staggered" else 2
+    if config.kernel_schedule == "ping_pong" and config.tile_n > WIDE_PING_PONG:
         many = 1
-    while many > 1 and dataclasses.replace(config, slots=many).shared_bytes(Product()) > SHARED_BYTES:
+    while many > 1 and dataclasses.replace(config, epi_stages=many).shared_bytes(Product()) > SHARED_BYTES:
         many -= 1
-    return dataclasses.replace(config, slots=many)
+    return dataclasses.replace(config, epi_stages=many)

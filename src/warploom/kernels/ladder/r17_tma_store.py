@@ -35,13 +35,13 @@ from .r16_registers import CONSUMER_REGISTERS, PRODUCER_REGISTERS, multiply
 
 @dataclass(frozen=True)
 class Config:
-    """Tile in elements (tile_m a multiple of 128), stages of the ring, store boxes (slots) of each consumer."""
+    """Tile in elements (tile_m a multiple of 128), stages of the ring, store boxes (epi_stages) of each consumer."""
 
     tile_m: int = 128
     tile_n: int = 256
     tile_k: int = 64
     stages: int = 4
-    slots: int = 2
+    epi_stages: int = 2
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -53,7 +53,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a")
         b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
         ring = TmaPipeline(stages=stages, consumers=CONSUMERS, ctas=CTAS, a=a, b=b)
-        out = TmaStore(C, CONSUMERS, epi_stages=config.slots, matrices=False)
+        out = TmaStore(C, CONSUMERS, epi_stages=config.epi_stages, matrices=False)
         ring.initialise()
         work = Persistent(C, (tile_m, tile_n), grouped(BAND), CTAS)
         num_k_tiles, warpgroup = k_tiles(A, tile_k), warpgroup_index()

@@ -33,7 +33,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a")
         b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
         ring = TmaPipeline(stages=stages, consumers=CONSUMERS, ctas=CTAS, a=a, b=b)
-        out = TmaStore(C, CONSUMERS, epi_stages=config.slots, matrices=True)  # rung 18: False
+        out = TmaStore(C, CONSUMERS, epi_stages=config.epi_stages, matrices=True)  # rung 18: False
         ring.initialise()
         work = Persistent(C, (tile_m, tile_n), hilbert(BITS), CTAS)
         num_k_tiles, warpgroup = k_tiles(A, tile_k), warpgroup_index()

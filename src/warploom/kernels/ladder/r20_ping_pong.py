@@ -57,7 +57,7 @@ class Config:
     tile_n: int = 192
     tile_k: int = 64
     stages: int = 5
-    slots: int = 1
+    epi_stages: int = 1
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -69,7 +69,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a")
         b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
         ring = TmaPipeline(stages=stages, consumers=1, ctas=CTAS, a=a, b=b)  # one of the two reads a stage
-        out = TmaStore(C, CONSUMERS, epi_stages=config.slots)
+        out = TmaStore(C, CONSUMERS, epi_stages=config.epi_stages)
         turns = OrderedBarrier(TURN_BARRIERS)
         ring.initialise()
         work = Persistent(C, (tile_m, tile_n), grouped(BAND), CTAS)

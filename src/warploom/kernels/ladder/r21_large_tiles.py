@@ -50,7 +50,7 @@ class Config:
     tile_n: int = 192
     tile_k: int = 64
     stages: int = 3
-    slots: int = 3
+    epi_stages: int = 3
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
@@ -69,7 +69,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a")
         b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
         ring = TmaPipeline(stages=stages, consumers=CONSUMERS, ctas=CTAS, a=a, b=b)
-        out = TmaStore(C, CONSUMERS, epi_stages=config.slots)
+        out = TmaStore(C, CONSUMERS, epi_stages=config.epi_stages)
         ring.initialise()
         work = Persistent(C, (tile_m, tile_n), grouped(BAND), CTAS, "a")
         num_k_tiles, warpgroup = k_tiles(A, tile_k), warpgroup_index()

@@ -53,7 +53,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         a = smem.wgmma_tile(bf16, (tile_m, tile_k), stages=stages, name="ring.a")
         b = smem.wgmma_tile(bf16, (tile_n, tile_k), stages=stages, name="ring.b")
         ring = TmaPipeline(stages=stages, consumers=CONSUMERS, ctas=CTAS, a=a, b=b)
-        out = TmaStore(D, CONSUMERS, epi_stages=config.slots)
+        out = TmaStore(D, CONSUMERS, epi_stages=config.epi_stages)
         exchange = PairExchange(ring, tile_m // CONSUMERS * tile_n // WARPGROUP)
         ring.initialise(exchange)
         plan, warpgroup = Plan(A, D, config), warpgroup_index()

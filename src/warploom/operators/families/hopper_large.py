@@ -30,11 +30,11 @@ _PLAIN = Fusion()
 class Shape:
     """A tile and who computes it, before stages and clusters are decided."""
 
-    form: str
+    kernel_schedule: str
     tile_m: int
     consumers: int
     columns: tuple[int, ...]
-    slots: int
+    epi_stages: int
 
 
 SHAPES = (
@@ -59,11 +59,11 @@ def hopper(problem: Problem, gpu: Gpu) -> Iterator[Config]:
         widths = [n for n in shape.columns if n < 2 * round_up(problem.n, 16)] or list(shape.columns[:1])
         for tile_n in widths:
             plain = Config(
-                form=shape.form,
+                kernel_schedule=shape.kernel_schedule,
                 tile_m=shape.tile_m,
                 tile_n=tile_n,
                 consumers=shape.consumers,
-                slots=shape.slots,
+                epi_stages=shape.epi_stages,
                 ctas=1,
             )
             for config in clustered(plain, problem, gpu):
@@ -82,7 +82,7 @@ def whole_waves(problem: Problem, gpu: Gpu) -> Iterator[Config]:
     for each in (waves, waves + 1):
         narrow = problem.product.a.is_float and problem.product.b_major == "K"
         columns = round_up(-(-problem.n // (each * gpu.sms)), 8 if narrow else 16)
-        plain = Config("cooperative", rows, columns, consumers=rows // 64, slots=2, ctas=1)
+        plain = Config("cooperative", rows, columns, consumers=rows // 64, epi_stages=2, ctas=1)
         config = with_stages(replace(plain, group=band(plain, gpu)), problem.product, problem.fusion)
         if config is not None and columns > LEAST_COLUMNS:
             yield config
@@ -96,7 +96,7 @@ def _whole_waves(problem: Problem, gpu: Gpu) -> frozenset[Config]:
 def clustered(config: Config, problem: Problem, gpu: Gpu) -> Iterator[Config]:
     """One CTA, and two that share the longer operand tile (either, where the last wave's tiles are split: that changes
     how many are left); not where the second would have nothing to do."""
-    yield replace(config, ctas=1, shared="b", group=band(config, gpu))
+    yield replace(config, ctas=1, multicast="b", group=band(config, gpu))
     # a tile that is read MN-major is loaded whole, by each CTA: it is not cut for the multicast
     product = problem.product
     majors = {"a": product.a_major, "b": product.b_major}
@@ -107,12 +107,12 @@ def clustered(config: Config, problem: Problem, gpu: Gpu) -> Iterator[Config]:
         rows = config.tile_n if operand == "b" else config.tile_m
         if not across or majors[operand] != "K" or rows % 16:
             continue
-        pair = replace(config, ctas=2, shared=operand)
+        pair = replace(config, ctas=2, multicast=operand)
         pair = replace(pair, group=band(pair, gpu))
         if not shared:
             yield pair
             shared = True
-        if config.form != "ping_pong" and config.consumers == 2 and has_tail(pair, problem, gpu):
+        if config.kernel_schedule != "ping_pong" and config.consumers == 2 and has_tail(pair, problem, gpu):
             yield replace(pair, split_tail=True)
 
 
@@ -142,18 +142,18 @@ def round_log2(value: float) -> int:
 def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Config | None:
     """The configuration with as many stages as shared memory holds, or None without room for what its form
     needs. Fewer store boxes are taken where the stages would be too few."""
-    wanted = 2 if config.form == "ping_pong" else 3
+    wanted = 2 if config.kernel_schedule == "ping_pong" else 3
     stage = (config.tile_m + config.tile_n) * TILE_K_BYTES
-    for slots in range(config.slots, 0, -1):
-        room = SHARED_BYTES - replace(config, slots=slots, stages=0).shared_bytes(product, fusion)
+    for epi_stages in range(config.epi_stages, 0, -1):
+        room = SHARED_BYTES - replace(config, epi_stages=epi_stages, stages=0).shared_bytes(product, fusion)
         stages = min(MOST_STAGES, room // stage)
         if stages >= wanted:
             break
     else:
         return None
-    made = replace(config, slots=slots, stages=stages)
+    made = replace(config, epi_stages=epi_stages, stages=stages)
     for more in (2, 1):
-        wider = replace(made, slots=slots + more)
+        wider = replace(made, epi_stages=epi_stages + more)
         if stages < MOST_STAGES and wider.shared_bytes(product, fusion) <= SHARED_BYTES:
             made = wider
             break
@@ -207,7 +207,7 @@ def estimate(config: Config, problem: Problem, gpu: Gpu) -> Estimate:
     waves, extra = _waves(tiles, clusters, config)
 
     tensor = config.tile_m * config.tile_n / TENSOR_TILE * narrowness(config.tile_n)
-    shared = config.tile_n if config.shared == "b" else config.tile_m
+    shared = config.tile_n if config.multicast == "b" else config.tile_m
     filled = (config.tile_m + config.tile_n - (shared / 2 if config.ctas == 2 else 0)) * TILE_K_BYTES
     step = max(tensor, filled / FILL_BYTES)
     if problem.promoted:
@@ -256,9 +256,9 @@ def fused_cycles(fusion: Fusion) -> float:
 def _end(config: Config, problem: Problem, main: float) -> float:
     """Cycles of a tile's end in which its multiprocessor does not multiply."""
     whole = _whole_end(config, problem)
-    if config.form == "ping_pong":
+    if config.kernel_schedule == "ping_pong":
         return PING_PONG_END + max(0.0, whole - main)
-    return whole * STAGGERED_SHARE if config.form == "staggered" else whole
+    return whole * STAGGERED_SHARE if config.kernel_schedule == "staggered" else whole
 
 
 def _clock(activity: float, bytes_per_cycle: float, ctas: int) -> float:
@@ -304,7 +304,7 @@ class HopperLarge:
 
     def tile(self, config: Config) -> tuple[Any, ...]:
         """Configurations that differ in nothing else are alike: `tune` times few of them."""
-        return config.form, config.tile_m, config.tile_n
+        return config.kernel_schedule, config.tile_m, config.tile_n
 
     def build(self, problem: Problem, config: Config, overhang: bool) -> Any:
         """The kernel. overhang: it may write past the end of a row, up to whole 16 bytes."""
@@ -314,7 +314,7 @@ class HopperLarge:
 
     def describe(self, config: Config) -> str:
         """In words."""
-        pair = f", pairs of CTAs share {config.shared.upper()}" if config.ctas == 2 else ""
+        pair = f", pairs of CTAs share {config.multicast.upper()}" if config.ctas == 2 else ""
         tail = ", the last wave's tiles by two CTAs each" if config.split_tail else ""
-        form = config.form.replace("_", "-")
+        form = config.kernel_schedule.replace("_", "-")
         return f"{form}: tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages{pair}{tail}"
