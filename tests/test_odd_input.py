@@ -156,13 +156,20 @@ def test_a_long_loop_that_counts_in_memory_is_no_deadlock():
 # -- texts -------------------------------------------------------------------------------------------------------
 
 
+def test_a_variable_may_hold_the_address_of_another():
+    out = launch(
+        "ld.global.u64 %rd1, [x]; st.u32 [%rd1], 7; ld.global.u32 %r1, [y]; st.global.u32 [%rd0], %r1;",
+        before=".global .u32 y; .global .u64 x = generic(y);",
+    )
+    assert out[0] == 7
+
+
 @pytest.mark.parametrize(
     "before, body, error, words",
     [
         (".func f() { call f; ret; }", "call f;", EmulationError, "f calls itself"),
         (".extern .func f();", "call f;", UnsupportedInstructionError, "f has no body"),
         (".func f(.reg .b32 a) { ret; }", "call f;", EmulationError, "1 arguments and is called with 0"),
-        (".global .b8 y; .global .u64 x = generic(y);", "mov.u64 %rd1, x;", UnsupportedInstructionError, "address"),
     ],
 )
 def test_what_the_emulator_cannot_do_is_an_error_and_no_wrong_number(before, body, error, words):
