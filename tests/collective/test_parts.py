@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from warploom import collective
 from warploom.collective import (
     WARPGROUP,
     CpAsyncPipeline,
@@ -109,3 +110,25 @@ def coordinates():
 def test_parts_that_do_not_fit_are_refused_with_the_reason(body, says: str):
     with pytest.raises(TraceError, match=says):
         traced(body).ptx()
+
+
+@pytest.mark.parametrize("old, new", [("Turns", "OrderedBarrier"), ("Place", "TileCoord"), ("packed", "pack")])
+def test_a_name_of_before_says_what_it_is_called_now(old: str, new: str):
+    with pytest.raises(AttributeError, match=new):
+        getattr(collective, old)
+    assert getattr(collective, new) is not None
+    with pytest.raises(AttributeError):
+        collective.nothing_of_that_name  # noqa: B018 - the access is what is tested
+
+
+def test_the_rooms_know_no_kernel_and_no_operation():
+    """`a` and `b` are names that a kernel gives to the tiles of its ring, not attributes that a ring needs."""
+
+    def body(A):
+        ring = TmaPipeline(stages=2, consumers=1, name="keys", k=smem.wgmma_tile(bf16, (64, 64), stages=2))
+        stage = ring.stage(ring.consumer_state())
+        assert stage.k.bytes == ring.stage_bytes == 64 * 64 * 2
+        with pytest.raises(AttributeError, match="only k"):
+            _ = stage.a
+
+    traced(body).ptx()

@@ -8,6 +8,7 @@ import pytest
 
 from warploom.driver import compile as compiler
 from warploom.driver import resources, toolchain
+from warploom.driver.disassemble import between_waits
 
 LOG = """ptxas info    : 0 bytes gmem
 ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized due to X in function 'second'
@@ -97,3 +98,15 @@ def test_resources_are_plain_values_for_json():
     import json
 
     assert json.loads(json.dumps(resources.parse(LOG)["first"].as_dict()))["constant"] == {"0": 380, "2": 8}
+
+
+def test_the_instructions_between_waits_are_counted():
+    text = """
+        /*0000*/                   LDC R1, c[0x0][0x28] ;
+        /*0010*/                   MUFU.EX2 R4, R5 ;
+        /*0020*/                   WARPGROUP.DEPBAR.LE gsb0, 0x0 ;
+        /*0030*/              @P0  MUFU.EX2 R6, R7 ;
+        /*0040*/              @!UP1  MUFU.RCP R6, R7 ;
+        /*0050*/                   HGMMA.64x64x16.F32.BF16 R24, gdesc[UR4], R24 ;
+    """
+    assert between_waits(text) == ({"LDC": 1, "MUFU": 1}, {"MUFU": 2, "HGMMA": 1})

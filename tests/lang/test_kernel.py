@@ -386,3 +386,35 @@ def test_a_kernel_that_may_overlap_the_one_before_must_wait_for_it():
 
     with refused("no-dependency-wait"):
         hasty.ptx()
+
+
+# -- arguments by name ---------------------------------------------------------------------------------------------
+
+
+def test_arguments_may_be_declared_by_name():
+    @kernel(
+        in_specs={"x": Tile("N", u32), "step": Scalar(u32)}, out_specs={"out": Tile("N", u32)}, grid=(1,), block=32,
+        arch="sm_80",
+    )  # fmt: skip
+    def shifted(x, out, **numbers):
+        place = (ptx.special.tid.x() * 4).to(u64)
+        value = ptx.load(u32, ptx.addr(x.pointer() + place))
+        ptx.store(ptx.addr(out.pointer() + place), value + numbers["step"])
+
+    assert shifted.names == ("x", "step", "out")
+    values = np.arange(32, dtype=np.uint32)
+    np.testing.assert_array_equal(shifted(values, np.uint32(5)), values + 5)
+
+
+@pytest.mark.parametrize(
+    "specs",
+    [
+        {"in_specs": {"x": Tile("N", u32)}, "out_specs": {"other": Tile("N", u32)}},
+        {"in_specs": {"x": Tile("N", u32)}, "out_specs": (Tile("N", u32),)},
+    ],
+)
+def test_names_that_the_function_does_not_take_are_refused(specs):
+    with pytest.raises(TraceError):
+
+        @kernel(**specs, grid=(1,), block=32, arch="sm_80")
+        def subject(x, out): ...
