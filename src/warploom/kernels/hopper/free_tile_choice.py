@@ -27,6 +27,9 @@ CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30}
 MOST_ROWS = 512
 """Rows of A for which this family is thought."""
 FEW = 64
+READ_ONCE = 128
+"""Rows up to which weights marked evict_first are faster, by 2 to 5 % in the sweep; with more they are not, on average.
+The sweep: benchmarks/results/nvidia-h200/sweep-free-tile.json."""
 _SHORT_STAGE = 128
 """Rows of a stage below which two k-tiles share a barrier."""
 _LEAST_STAGES = 3
@@ -38,25 +41,25 @@ class Rates:
     (`benchmarks/fit_free_tile.py`). They are fitted, not physical. Microseconds, and clocks, rows or bytes in one of
     them."""
 
-    clock: float = 1243
-    row: float = 1.553
-    bandwidth: float = 5.101e6
-    latency: float = 0.6636
+    clock: float = 1317
+    row: float = 1.563
+    bandwidth: float = 5.529e6
+    latency: float = 0.5312
     in_flight: float = 26e6
-    l2: float = 8.569e6
-    tokens: float = 0.3206
-    start: float = 0.7633
-    overlap: float = 0.136
-    epilogue: float = 0.3142
-    wave: float = 1.454
-    split: float = 0.2757
-    exchange: float = 2.841
-    one_k_tile: float = 0.2613
-    prefetched: float = 0.299
-    clear: float = 7.058e-06
-    parts: float = 0.04199
-    idle: float = 0.118
-    consumers: float = 0.01097
+    l2: float = 9.419e6
+    tokens: float = 0.27
+    start: float = 1.046
+    overlap: float = 0.1775
+    epilogue: float = 0.2147
+    wave: float = 1.682
+    split: float = 0.2653
+    exchange: float = 2.865
+    one_k_tile: float = 0.2603
+    prefetched: float = 0.313
+    clear: float = 4.962e-06
+    parts: float = 0.03589
+    idle: float = 0.1049
+    consumers: float = 0.01465
 
 
 H200_RATES = Rates()
@@ -197,7 +200,7 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
                 consumers = fewest_consumers(rows, columns)
                 one = FreeTileConfig(
                     swapped=swapped, tile_m=rows, tile_n=columns, consumers=consumers, whole=whole,
-                    evict_first=m <= FEW,
+                    evict_first=m <= READ_ONCE,
                     k_tiles=2 if rows + columns < _SHORT_STAGE and depth > 1 else 1,
                 )  # fmt: skip
                 tiles = -(-on_m // rows) * -(-on_n // columns)
