@@ -83,7 +83,7 @@ def explain(
         say(found.library)
     if other:
         say()
-        say(f"The small-M kernel has no tiles of D; those of a large-product one: --config {found.config.name()}")
+        say(f"The tiles shown are those of a large-product kernel: --config {found.config.name()}")
 
 
 def type_names(product: Asked) -> tuple[str, str]:
