@@ -7,12 +7,9 @@ The function runs once, when its text is first needed; its parameters are handle
 from __future__ import annotations
 
 import inspect
-import os
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .. import runtime
@@ -20,6 +17,7 @@ from ..errors import SourceLocation, TraceError, WarploomError
 from ..isa import arch as isa_arch
 from ..runtime import Program
 from .build import Built, build
+from .declaration import check_function, entry_name, misdeclared, specs_of, triple, where
 from .tile import Scalar, Tile, Tiles
 from .trace import CURRENT
 
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from ..driver.resources import Resources
     from ..emulator.diagnosis.report import Report
     from ..runtime.benchmark.timing import Against, Timing
-
-_misdeclared = partial(TraceError, code="kernel-declaration")
 
 _building = CURRENT.get  # a bound method: the check costs a call little
 
@@ -72,15 +68,15 @@ class Kernel:
         example: Callable[..., Any] | None = None,
         elsewhere: Callable[[str], str] | None = None,
     ) -> None:
-        _check_function(function)
+        check_function(function)
         self.function = function
-        self.name = _entry_name(function, name)
+        self.name = entry_name(function, name)
         self._declared: dict[str, Any] = {"in_specs": in_specs, "out_specs": out_specs}
-        self.in_specs = _specs(function, "in_specs", in_specs, (Tile, Scalar))
-        self.out_specs = _specs(function, "out_specs", out_specs, (Tile,))
+        self.in_specs = specs_of(function, "in_specs", in_specs, (Tile, Scalar))
+        self.out_specs = specs_of(function, "out_specs", out_specs, (Tile,))
         self.grid = grid
-        self.block = _triple(function, "block", block)
-        self.cluster = _triple(function, "cluster", cluster)
+        self.block = triple(function, "block", block)
+        self.cluster = triple(function, "cluster", cluster)
         self.arch = arch
         self.registers = registers
         self.allow_spills = allow_spills
@@ -103,7 +99,7 @@ class Kernel:
     @property
     def location(self) -> SourceLocation:
         """Where the function is defined."""
-        return _where(self.function)
+        return where(self.function)
 
     def _argument_names(self) -> tuple[str, ...]:
         if self._by_name:
@@ -112,7 +108,7 @@ class Kernel:
         names = tuple(p.name for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY)
         wanted = len(self.in_specs) + len(self.out_specs)
         if len(names) != wanted or any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
-            raise _misdeclared(
+            raise misdeclared(
                 f"the kernel {self.name} takes {len(names)} arguments and declares {wanted}",
                 where=self.location,
                 expected="one parameter for each entry of in_specs and out_specs, in that order",
@@ -130,14 +126,14 @@ class Kernel:
         try:
             inspect.signature(self.function).bind(**{**dict.fromkeys(names), **self.constants})
         except TypeError as error:
-            raise _misdeclared(
+            raise misdeclared(
                 f"the kernel {self.name} does not take the arguments it declares: {error}",
                 where=self.location,
                 expected=f"parameters {', '.join(names)}, or **arguments for some of them",
                 got=str(inspect.signature(self.function)),
             ) from None
         if len(names) != len(self.in_specs) + len(self.out_specs):
-            raise _misdeclared(
+            raise misdeclared(
                 f"the kernel {self.name} names only some of its arguments", where=self.location,
                 expected="in_specs and out_specs both as dicts, or both as tuples", got=f"names {', '.join(names)}",
             )  # fmt: skip
@@ -171,7 +167,7 @@ class Kernel:
                 raise self._limit(f"registers per thread for {threads} threads", f"1 to {most}", self.registers)
 
     def _limit(self, what: str, expected: str, got: object) -> TraceError:
-        return _misdeclared(f"{self.arch} limits the {what}", where=self.location, expected=expected, got=got)
+        return misdeclared(f"{self.arch} limits the {what}", where=self.location, expected=expected, got=got)
 
     def bind(self, **constants: Any) -> Kernel:
         """The same kernel with other values for keyword-only parameters of its function; traced anew."""
@@ -181,7 +177,7 @@ class Kernel:
             if p.kind is inspect.Parameter.KEYWORD_ONLY
         }
         if unknown := sorted(set(constants) - known):
-            raise _misdeclared(
+            raise misdeclared(
                 f"{self.name} has no constant {unknown[0]!r}", expected=", ".join(sorted(known)) or "none"
             )
         return Kernel(
@@ -197,7 +193,7 @@ class Kernel:
         """The traced kernel: module, protocol, program. Traced at the first call."""
         with self._lock:
             if self._tracing:
-                raise _misdeclared(f"the kernel {self.name} asks for its text while it is traced", where=self.location)
+                raise misdeclared(f"the kernel {self.name} asks for its text while it is traced", where=self.location)
             if self._built is None:
                 self._tracing = True
                 try:
@@ -281,7 +277,7 @@ class Kernel:
         Returns the output, or a tuple of them, in the library of the inputs.
         """
         if _building() is not None:
-            raise _misdeclared(
+            raise misdeclared(
                 f"the kernel {self.name} is called inside of a kernel",
                 consequence="it would run now, while the other is traced, and not as a part of it",
                 hint="share code as plain Python functions; a kernel is called from the host",
@@ -326,63 +322,6 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"<kernel {self.name} {self.arch} at {self.location}>"
-
-
-def _where(function: Callable[..., None]) -> SourceLocation:
-    code = function.__code__
-    return SourceLocation(os.path.basename(code.co_filename), code.co_firstlineno)
-
-
-def _check_function(function: object) -> None:
-    """Only a plain function has a text that can be traced to its lines and runs to its end when called."""
-    if not inspect.isfunction(function):
-        raise _misdeclared(
-            "@kernel goes on a Python function",
-            expected="def or lambda",
-            got=f"{type(function).__name__} {function!r}"[:80],
-        )
-    if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
-        raise _misdeclared(
-            f"the kernel {function.__name__} is a generator or a coroutine, so calling it runs nothing",
-            where=_where(function),
-            expected="a function without yield and await",
-        )
-
-
-def _entry_name(function: Callable[..., None], name: str | None) -> str:
-    """The name in the text: ptxas takes letters, digits, _ and $ (PTX ISA 4.4)."""
-    chosen = function.__name__ if name is None else name
-    if chosen == "<lambda>":
-        return "kernel"
-    if not isinstance(chosen, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+", chosen):
-        raise _misdeclared(
-            "this is not a name for an entry in PTX",
-            where=_where(function),
-            expected="letters, digits, _ and $, not beginning with a digit",
-            got=repr(chosen),
-            hint="pass name= to @kernel",
-        )
-    return chosen
-
-
-def _specs(function: Callable[..., None], what: str, specs: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
-    values = specs.values() if isinstance(specs, Mapping) else specs
-    listed = tuple(values) if isinstance(specs, (tuple, list, Mapping)) else None
-    if listed is None or not all(isinstance(spec, kinds) for spec in listed):
-        raise _misdeclared(
-            f"{what} of the kernel {function.__name__} must hold {' and '.join(kind.__name__ for kind in kinds)}",
-            where=_where(function),
-            expected=f'{what}=(Tile(...), ...), or by name {{"A": Tile(...), ...}}',
-            got=repr(specs),
-        )
-    return listed
-
-
-def _triple(function: Callable[..., None], what: str, value: int | Sequence[int]) -> tuple[int, int, int]:
-    sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
-        raise _misdeclared(f"{what} is not one to three positive Python ints", where=_where(function), got=repr(value))
-    return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
 
 
 def kernel(

@@ -1,0 +1,71 @@
+"""What a kernel's declaration must be: a plain function, a name for its entry, specs of one kind, sizes of a launch."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..errors import SourceLocation, TraceError
+
+misdeclared = partial(TraceError, code="kernel-declaration")
+
+
+def where(function: Callable[..., None]) -> SourceLocation:
+    code = function.__code__
+    return SourceLocation(os.path.basename(code.co_filename), code.co_firstlineno)
+
+
+def check_function(function: object) -> None:
+    """Only a plain function has a text that can be traced to its lines and runs to its end when called."""
+    if not inspect.isfunction(function):
+        raise misdeclared(
+            "@kernel goes on a Python function",
+            expected="def or lambda",
+            got=f"{type(function).__name__} {function!r}"[:80],
+        )
+    if inspect.isgeneratorfunction(function) or inspect.iscoroutinefunction(function):
+        raise misdeclared(
+            f"the kernel {function.__name__} is a generator or a coroutine, so calling it runs nothing",
+            where=where(function),
+            expected="a function without yield and await",
+        )
+
+
+def entry_name(function: Callable[..., None], name: str | None) -> str:
+    """The name in the text: ptxas takes letters, digits, _ and $ (PTX ISA 4.4)."""
+    chosen = function.__name__ if name is None else name
+    if chosen == "<lambda>":
+        return "kernel"
+    if not isinstance(chosen, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_$]*|[_$%][A-Za-z0-9_$]+", chosen):
+        raise misdeclared(
+            "this is not a name for an entry in PTX",
+            where=where(function),
+            expected="letters, digits, _ and $, not beginning with a digit",
+            got=repr(chosen),
+            hint="pass name= to @kernel",
+        )
+    return chosen
+
+
+def specs_of(function: Callable[..., None], what: str, specs: Any, kinds: tuple[type, ...]) -> tuple[Any, ...]:
+    values = specs.values() if isinstance(specs, Mapping) else specs
+    listed = tuple(values) if isinstance(specs, (tuple, list, Mapping)) else None
+    if listed is None or not all(isinstance(spec, kinds) for spec in listed):
+        raise misdeclared(
+            f"{what} of the kernel {function.__name__} must hold {' and '.join(kind.__name__ for kind in kinds)}",
+            where=where(function),
+            expected=f'{what}=(Tile(...), ...), or by name {{"A": Tile(...), ...}}',
+            got=repr(specs),
+        )
+    return listed
+
+
+def triple(function: Callable[..., None], what: str, value: int | Sequence[int]) -> tuple[int, int, int]:
+    sizes = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if not 1 <= len(sizes) <= 3 or not all(isinstance(size, int) and size > 0 for size in sizes):
+        raise misdeclared(f"{what} is not one to three positive Python ints", where=where(function), got=repr(value))
+    return (*sizes, 1, 1)[:3]  # type: ignore[return-value]
