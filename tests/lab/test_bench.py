@@ -233,12 +233,12 @@ def test_a_configuration_is_found_by_the_name_that_tables_show(text: str) -> Non
 def test_fields_of_a_configuration_can_be_set() -> None:
     config = large_config("cooperative_256x192x3_2a_g8,epi_stages=3,pdl=0")
     assert (config.epi_stages, config.pdl, config.tile_m) == (3, False, 256)
-    assert large_config("staggered_256x192x3_2b_g8_tail").slots == 3
-    assert large_config("ping_pong_128x192x5_2b_g8").slots == 1
-    assert large_config("cooperative_128x256x4_g8").slots == 2
-    assert large_config("cooperative_192x192x4_g8").slots == 1, "two do not fit"
+    assert large_config("staggered_256x192x3_2b_g8_tail").epi_stages == 3
+    assert large_config("ping_pong_128x192x5_2b_g8").epi_stages == 1
+    assert large_config("cooperative_128x256x4_g8").epi_stages == 2
+    assert large_config("cooperative_192x192x4_g8").epi_stages == 1, "two do not fit"
     assert large_config("kernel_schedule=ping_pong,stages=5").stages == 5
-    with pytest.raises(ArgumentError, match="`slots` of a configuration"):
+    with pytest.raises(ArgumentError, match="`epi_stages` of a configuration"):
         large_config("kernel_schedule=ping_pong,epi_stages=many")
 
 
