@@ -28,8 +28,10 @@ MOST_STAGES = 24
 MOST_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
 """Of a thread, by consumers, without and with several tiles: what ptxas 13.0 fits into the registers that so many
 threads leave each other without a spill."""
-ROOM_OF_END = 8
-"""Accumulators fewer for each vector along the columns, two of them for an activation."""
+ROOM_OF_END = {1: 32, 2: 32, 3: 24, 4: 12}
+ROOM_OF_MORE = 8
+"""Accumulators fewer, by consumers, for a vector along the columns or an activation; and for each further one. Tried
+with ptxas 13.0 (`tests/kernels/test_free_tile.py`)."""
 _PLAIN = Fusion()
 MOST_PASS = 64
 """Columns of the accumulators (swapped: tokens) that a persistent kernel stages at a time."""
@@ -182,8 +184,11 @@ class FreeTileConfig:
 
     def fits_registers(self, product: Product, fusion: Fusion = _PLAIN) -> bool:
         """Whether ptxas is known to spill nothing of this with such an end."""
-        heavy = (fusion.scales == "row") + (fusion.bias is not None) + 2 * (fusion.activation is not None)
-        return self.accumulators <= MOST_ACCUMULATORS[self.consumers][self.persistent] - ROOM_OF_END * min(heavy, 3)
+        most = MOST_ACCUMULATORS[self.consumers][self.persistent]
+        heavy = (fusion.scales == "row") + (fusion.bias is not None) + (fusion.activation is not None)
+        if heavy:
+            most -= ROOM_OF_END[self.consumers] + ROOM_OF_MORE * (heavy - 1)
+        return self.accumulators <= most
 
     def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
         most = MOST_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
