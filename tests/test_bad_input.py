@@ -524,7 +524,10 @@ def test_ctrl_c_ends_an_emulation_at_once_and_the_next_one_works():
         time.sleep(0.7)
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
-        rest, errors = process.communicate(timeout=120)
+        assert process.stderr is not None
+        # Not communicate(), which loses what readline has read ahead.
+        rest, errors = process.stdout.read(), process.stderr.read()
+        process.wait(timeout=120)
     finally:
         process.kill()
     assert (process.returncode, rest, errors) == (0, "and again\n", "")

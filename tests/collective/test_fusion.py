@@ -150,9 +150,9 @@ def test_arguments_are_those_that_the_steps_need():
 @pytest.mark.parametrize(
     "fusion, out, says",
     [
-        (Fusion(scales="block128"), bf16, "no scales"),
-        (Fusion(bias="both"), bf16, "no bias"),
-        (Fusion(activation="tanh"), bf16, "no activation"),
+        (Fusion(scales="block128"), bf16, "scales of the epilogue is unknown"),
+        (Fusion(bias="both"), bf16, "bias of the epilogue is unknown"),
+        (Fusion(activation="tanh"), bf16, "activation of the epilogue is unknown"),
         (Fusion(bias="row", bias_dtype=e4m3), bf16, "another type"),
         (Fusion(scale_out=True), bf16, "eight bits"),
         (Fusion(alpha=True), s32, "sums of integers"),

@@ -25,7 +25,8 @@ def stage() -> Any:
         pytest.skip("torch sees no GPU here")
     from warploom.lab.gpu_stage import GpuStage
 
-    return GpuStage()
+    with torch.no_grad():  # a stage switches gradients off; other tests of this process want them back
+        yield GpuStage()
 
 
 def run(stage: Any, suite: str, shapes: str, against: str, protocols: str = "interleaved", **like: Any) -> Any:

@@ -56,7 +56,8 @@ def test_a_wrong_call_is_no_failure_of_the_kernel() -> None:
 
 def pytest_run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     """pytest in a process of its own, with this plugin and no other."""
-    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": ":".join(sys.path), "PATH": ""}
+    environment = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": ":".join(sys.path), "PATH": "",
+                   "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-q", "-p", "warploom.testing.plugin", *options, "."]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment)
 
