@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from warploom.kernels.hopper import grouped_config
+from warploom.kernels.hopper import free_tile_choice, grouped_config
 from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.decode_config import choose as choose_decode
 from warploom.kernels.hopper.description import Config
@@ -99,3 +99,12 @@ def test_explain_says_what_holds_for_this_gpu(gpu: Gpu):
     assert found.candidates == len(candidates(problem, gpu))
     elsewhere = explain(problem, replace(EMULATED, name="no table"))
     assert found.data()["estimate"] != elsewhere.data()["estimate"]
+
+
+@pytest.mark.parametrize("sms", [78, 114, 132])
+@pytest.mark.parametrize("m, n, k", [(64, 4096, 4096), (256, 4096, 4096), (384, 1024, 8192)])
+def test_clusters_of_free_tiles_are_those_that_the_gpu_holds_at_one_time(m, n, k, sms):
+    clustered = [one for one in free_tile_choice.fitting(m, n, k, sms=sms) if one.ctas > 1]
+    assert clustered
+    for one in clustered:
+        assert -(-m // one.tokens) * -(-n // one.weights) * one.split <= sms, one

@@ -113,11 +113,15 @@ class Terms(NamedTuple):
     total: Any
 
 
+def clusters_at_once(ctas: int, sms: int) -> int:
+    """Clusters of so many CTAs that a GPU holds at one time; an H200's share of them on a GPU with other `sms`."""
+    return CLUSTERS.get(ctas, sms // ctas) * sms // SMS
+
+
 def waves_of(config: FreeTileConfig, m: int, n: int, sms: int = SMS) -> int:
     """Rounds of tiles."""
     tiles = -(-m // config.tokens) * -(-n // config.weights)
-    clusters = CLUSTERS.get(config.ctas, sms // config.ctas) * sms // SMS
-    slots = (sms if config.ctas == 1 else clusters * config.neighbours) * config.ctas_per_sm
+    slots = (sms if config.ctas == 1 else clusters_at_once(config.ctas, sms) * config.neighbours) * config.ctas_per_sm
     return -(-tiles // (sms if config.persistent else slots))
 
 
@@ -227,15 +231,15 @@ def _forms(config: FreeTileConfig, tiles: int, depth: int, across: int, sms: int
     """A tile in one wave, alone, with its neighbours along the tokens or split in K where that leaves room; or
     persistent."""
     alone, several = MOST_ACCUMULATORS[config.consumers]
-    if tiles <= sms or tiles <= 2 * sms:
+    if tiles <= 2 * sms:
         if config.accumulators <= alone:
             yield from _filled(config)
             for together in (2, 3):
-                if across % together == 0 and tiles <= CLUSTERS[together] * together:
+                if across % together == 0 and tiles <= clusters_at_once(together, sms) * together:
                     yield from _filled(replace(config, neighbours=together))
         shared = replace(config, consumers=config.tile_m // BLOCK)
         for parts in (2, 3, 4):
-            fits = tiles <= CLUSTERS[parts] and parts <= config.tile_n // 8 and depth >= 8 * parts
+            fits = tiles <= clusters_at_once(parts, sms) and parts <= config.tile_n // 8 and depth >= 8 * parts
             if fits and shared.accumulators <= MOST_ACCUMULATORS[shared.consumers][1]:
                 yield from _filled(replace(shared, split=parts))
     if tiles > sms and config.accumulators <= several:
