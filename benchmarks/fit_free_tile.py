@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.free_tile_choice import Features, Rates, expected, features, of_decode
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.hopper.names import any_config
+from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.lab import evidence
 from warploom.lab.problem import Problem
 from warploom.lab.warploom_contender import product_of
@@ -50,6 +50,8 @@ START = Rates(
     consumers=0.02,
 )
 """Where every search begins: constants of a prototype, and guesses."""
+RUNS = (0, 1)
+"""Of the sweep, to which the arithmetic was fitted; later ones are the correction's (`fit_choice`)."""
 FOLDS, STEPS = 5, 6000
 FITTED = [field.name for field in fields(Rates) if field.name != "in_flight"]
 PRIOR = 0.01
@@ -70,6 +72,8 @@ def groups(points: Sequence[Mapping[str, Any]], sms: int = 132) -> list[Group]:
     """The products of a sweep that have two tiles or more."""
     found = []
     for point in points:
+        if point.get("run", 0) not in RUNS:
+            continue
         problem = Problem(point["m"], point["n"], point["k"], dtype=point["dtype"], scales=point.get("scales", ""))
         times = {name: point["final_us"].get(name, us) for name, us in point["us"].items()}
         names, rows = [], []
@@ -90,7 +94,7 @@ def tile_of(name: str) -> FreeTileConfig | None:
     if name in ("cublas", "library"):
         return None
     config = any_config(name)
-    if isinstance(config, DecodeConfig):
+    if isinstance(config, SmallMConfig):
         return None if config.shared_workspace else of_decode(config)
     return config if isinstance(config, FreeTileConfig) else None
 

@@ -6,29 +6,39 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from warploom.kernels.hopper import free_tile_choice
-from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
+from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.lab.problem import Problem
 from warploom.lab.through_library import library_problem
 from warploom.lab.warploom_contender import product_of
 from warploom.operators.families import ranked as ranked_by_model
 from warploom.operators.families.hopper_large import hopper
+from warploom.operators.select import ranking
 from warploom.operators.spec.gpu import EMULATED
 
 MOST_CANDIDATES, BY_MODEL = 16, 6
+LARGE_ROWS, LARGE = 512, 5
+"""Rows above which large kernels are timed as many as free tiles; how many of them."""
 WITHIN = 1.6
 """What the model expects to take so many times as long as its first is not timed."""
 DECODE_ROWS, STREAM_ROWS = 64, 256
 """Rows up to which the small-M kernels are timed: split in whole tiles, and streamed."""
-AnyConfig = FreeTileConfig | DecodeConfig | Config
+AnyConfig = FreeTileConfig | SmallMConfig | Config
 
 
-def candidates(problem: Problem, sms: int = free_tile_choice.SMS) -> list[AnyConfig]:
+def chosen_first(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
+    """The library's own first, in its order: what a fit that is to choose among them has to have seen."""
+    return [config for config, _ in ranking(library_problem(problem), replace(EMULATED, sms=sms))[:most]]
+
+
+def candidates(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """The configurations worth timing: the model's first ones, the first of each form, and variants of the very first.
 
     The first of each form are for the fit: a model that only saw its own favourites would never learn of others.
     """
+    if problem.m > LARGE_ROWS:
+        return [*_large(problem, LARGE), *_free(problem, sms, max(2, most - LARGE))]
     product = product_of(problem)
     ranked = free_tile_choice.ranked(problem.m, problem.n, problem.k, product, sms)
     if not ranked:
@@ -41,7 +51,26 @@ def candidates(problem: Problem, sms: int = free_tile_choice.SMS) -> list[AnyCon
         if estimate <= WITHIN * fastest and _form(config) not in seen:
             seen.add(_form(config))
             chosen[config] = None
-    return list(chosen)[:MOST_CANDIDATES]
+    return list(chosen)[:most]
+
+
+def _free(problem: Problem, sms: int, count: int) -> list[FreeTileConfig]:
+    """The model's first of each form, the fastest first."""
+    ranked = free_tile_choice.ranked(problem.m, problem.n, problem.k, product_of(problem), sms)
+    first: dict[tuple[object, ...], FreeTileConfig] = {}
+    for config, estimate in ranked:
+        if estimate <= WITHIN * ranked[0][1]:
+            first.setdefault((*_form(config), config.moved), config)
+    return list(first.values())[:count]
+
+
+def _large(problem: Problem, count: int) -> list[Config]:
+    """The large kernels' first by their own model, one of a tile."""
+    asked = library_problem(problem)
+    first: dict[tuple[object, ...], Config] = {}
+    for config, _ in ranked_by_model(list(hopper(asked, EMULATED)), asked, EMULATED):
+        first.setdefault((config.kernel_schedule, config.tile_m, config.tile_n), config)
+    return list(first.values())[:count]
 
 
 def _form(config: FreeTileConfig) -> tuple[object, ...]:
@@ -58,20 +87,20 @@ def _variants(problem: Problem, best: FreeTileConfig) -> Iterator[AnyConfig]:
     if problem.m <= STREAM_ROWS:
         tokens = -(-problem.m // 8) * 8
         for rows in (64, 128) if problem.m > DECODE_ROWS else (64,):
-            streamed = DecodeConfig(tokens=tokens, rows=rows, k_tiles=1, split_by="stream", prefetch=3)
+            streamed = SmallMConfig(tokens=tokens, rows=rows, k_tiles=1, split_by="stream", prefetch=3)
             yield replace(streamed, wide=problem.m > 16 and problem.n % 8 == 0).filled()
     asked = library_problem(problem)
     wide = [each for each in hopper(asked, EMULATED) if each.tile_m >= 128]
     yield from [config for config, _ in ranked_by_model(wide, asked, EMULATED)[:2]] if problem.m > DECODE_ROWS else []
 
 
-def _decodes(problem: Problem) -> Iterator[DecodeConfig]:
+def _decodes(problem: Problem) -> Iterator[SmallMConfig]:
     """Tiles of 64 weights and all tokens, split so that one wave of CTAs is as full as it gets."""
     tiles = -(-problem.n // 64)
     for per_sm in (1, 2):
         parts = min(4, free_tile_choice.SMS * per_sm // tiles)
         if parts:
-            yield DecodeConfig(
+            yield SmallMConfig(
                 tokens=-(-problem.m // 8) * 8, split=parts, ctas_per_sm=per_sm, prefetch=3,
                 wide=problem.m > 16 and problem.n % 8 == 0,
             ).filled()  # fmt: skip

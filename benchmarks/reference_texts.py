@@ -23,6 +23,7 @@ import argparse
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -30,9 +31,9 @@ from types import ModuleType
 from typing import Any
 
 from warploom import operators
-from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.names import any_config
+from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.lab import bench, evidence, operands, through_library
 from warploom.lab.contenders import COMPILE_S, Beat, Contender, Prepared
 from warploom.lab.gpu_stage import GpuStage, compared
@@ -188,7 +189,7 @@ class Ours(Contender):
 
     dtypes, scales = Reference.dtypes, Reference.scales
 
-    def __init__(self, name: str, text: str, config: Callable[[Problem], Config | DecodeConfig]) -> None:
+    def __init__(self, name: str, text: str, config: Callable[[Problem], Config | SmallMConfig]) -> None:
         self.name, self.text, self.config = name, text, config
 
     def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
@@ -216,10 +217,10 @@ class Chosen(Ours):
         return reason
 
 
-def same_idea(duel: Duel, problem: Problem) -> Config | DecodeConfig:
+def same_idea(duel: Duel, problem: Problem) -> Config | SmallMConfig:
     """Our configuration of the text's idea."""
     config = any_config(duel.config)
-    return config if isinstance(config, DecodeConfig) else replace(config, pdl=duel.kernel.pdl)
+    return config if isinstance(config, SmallMConfig) else replace(config, pdl=duel.kernel.pdl)
 
 
 def chosen(duel: Duel, problem: Problem) -> Any:
@@ -267,13 +268,15 @@ def laid_out(program: Program, arguments: list[Any], beat: Beat) -> Callable[[],
 # -- where it runs -------------------------------------------------------------------------------------------------
 
 
-class Pretended:
+class Pretended(AbstractContextManager[None]):
     """No GPU: operands on the CPU, results by the emulator, and a clock on which every call takes a millisecond."""
 
     name, driver, uuid = "pretended", "", ""
 
     def __init__(self) -> None:
         self.timer, self._time = self, 0.0
+
+    def __exit__(self, *error: object) -> None: ...
 
     def timed(self, call: Callable[[], object], launches: int) -> float:
         started = self._time
@@ -365,7 +368,7 @@ def main(words: Sequence[str] | None = None) -> dict[str, Any]:
 
     todo = plans(options.texts, options.seconds, options.pretend)
     steps = sum(plan.steps for plan in todo)
-    with Watchdog(hang) as watchdog, meter, Progress(total=steps, every_s=0.0) as progress:
+    with stage, Watchdog(hang) as watchdog, meter, Progress(total=steps, every_s=0.0) as progress:
         for plan in todo:
             one = bench.Bench(plan, stage, meter, watchdog, progress.say, progress.step)
             one.results = all_of_them

@@ -21,16 +21,19 @@ RESULTS = ROOT / "benchmarks" / "results"
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]  # this checkout, whatever is installed
 
 from benchmarks import book  # noqa: E402
+from benchmarks import tables_attention as attention  # noqa: E402
 from benchmarks import tables_compared as compared  # noqa: E402
 from benchmarks import tables_few_rows as few_rows  # noqa: E402
 from benchmarks import tables_kernels as kernels  # noqa: E402
 from benchmarks import tables_package as package  # noqa: E402
+from benchmarks import tables_predicted as predicted  # noqa: E402
 from benchmarks.tables_rows import STALE  # noqa: E402
 
 MISSING = "Not measured yet.\n"
 H200 = RESULTS / "nvidia-h200"
 FACTS, MEASURED, README = ROOT / "docs" / "measured-facts.md", ROOT / "docs" / "measured.md", ROOT / "README.md"
-INSTALLING = ROOT / "docs" / "installing.md"
+INSTALLING, ATTENTION = ROOT / "docs" / "installing.md", ROOT / "docs" / "attention.md"
+PREDICTING = ROOT / "docs" / "predicting.md"
 BF16 = tuple(H200 / f"{suite}-bf16.json" for suite in ("square", "llm", "small-k"))
 Entry = tuple[Any, ...]
 """What makes a table, then the evidence files that it takes, in order."""
@@ -54,6 +57,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "mutant-kinds": (package.mutant_kinds, RESULTS / "cpu-x86_64-2-cores" / "mutant-zoo.json"),
         "download-size": (package.download_size, RESULTS / "download_size.json"),
     },
+    PREDICTING: {"predicted": (predicted.scores, RESULTS / "emulator" / "predicted.json")},
     MEASURED: {
         "ladder": (kernels.ladder_short, H200 / "ladder.json"),
         "bf16-summary": (compared.bf16_summary, *BF16),
@@ -71,6 +75,10 @@ TABLES: dict[Path, dict[str, Entry]] = {
     },
     README: {
         "summary": (compared.summary, *BF16, *(H200 / f"{name}.json" for name in ("fp8", "fused", "grouped"))),
+    },
+    ATTENTION: {
+        "attention": (attention.table, H200 / "attention.json"),
+        "attention-backward": (attention.backward, H200 / "attention-backward.json"),
     },
     INSTALLING: {"download-size": (package.download_size, RESULTS / "download_size.json")},
 }

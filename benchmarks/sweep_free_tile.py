@@ -1,7 +1,8 @@
 """Free tiles beside cuBLAS and today's choice, on products drawn from public models: what their choice is fitted to.
 
     python benchmarks/sweep_free_tile.py --out FOLDER [--seed 1] [--count 200] [--rows 1:512] [--seconds 500]
-        [--dtype bf16|e4m3] [--scales tensor|row] [--shapes 256x6144x4096,...] [--evidence FILE.json]
+        [--dtype bf16|e4m3] [--scales tensor|row] [--most 16] [--chosen-first]
+        [--shapes 256x6144x4096,...] [--evidence FILE.json]
 
 All kernels are built first, by as many processes as the machine has cores. Then each product: every contender's result
 is held against one accumulated in f64; all that are right are timed interleaved, in short slices, the best of them
@@ -25,13 +26,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from benchmarks.free_tile_candidates import AnyConfig, candidates
+from benchmarks.free_tile_candidates import MOST_CANDIDATES, AnyConfig, candidates, chosen_first
 from warploom.errors import WarploomError
 from warploom.kernels.hopper import free_tile, free_tile_choice, small_m
 from warploom.kernels.hopper import gemm as large
-from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
+from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.lab import catalogue, evidence
 from warploom.lab.bench import Stage
 from warploom.lab.contenders import Prepared, find
@@ -57,7 +58,7 @@ LIBRARY, CUBLAS = "library", "cublas"
 
 def build(product: Product, fusion: Fusion, config: AnyConfig) -> Program:
     """The program of a configuration."""
-    if isinstance(config, DecodeConfig):
+    if isinstance(config, SmallMConfig):
         return small_m.build(product, config, fusion).program()
     if isinstance(config, Config):
         return large.build(product, config, fusion).program()
@@ -147,6 +148,8 @@ class Sweep:
     programs: Mapping[AnyConfig, Program]
     left_out: frozenset[str] = frozenset()
     sms: int = free_tile_choice.SMS
+    most: int = MOST_CANDIDATES
+    candidates: Callable[..., list[AnyConfig]] = candidates
 
     def point(self, problem: Problem) -> dict[str, Any]:
         """One product: every contender checked and timed."""
@@ -161,7 +164,7 @@ class Sweep:
         ours = sorted((name for name in times if name not in (CUBLAS, LIBRARY)), key=times.__getitem__)
         kept = [*ours[:FINALISTS], *(name for name in (CUBLAS, LIBRARY) if name in times)]
         final = self._timed(problem, {name: calls[name] for name in kept}, per, FINAL)
-        configs = {config.name(): config for config in candidates(problem, self.sms)}
+        configs = {config.name(): config for config in self.candidates(problem, self.sms, self.most)}
         found = {
             **problem.as_dict(), "us": {name: round(us, 3) for name, us in times.items()},
             "final_us": {name: round(us, 3) for name, us in final.items()}, "wrong": wrong,
@@ -195,7 +198,7 @@ class Sweep:
             CUBLAS: lambda: find(_rival(problem)).prepare(problem, sets, self.beat),
             LIBRARY: lambda: library(problem, sets),
         }
-        for config in candidates(problem, self.sms):
+        for config in self.candidates(problem, self.sms, self.most):
             if config in self.programs:
                 makers[config.name()] = lambda config=config: _own(self.programs[config], config, sets, self.sms)  # type: ignore[misc]
         for name, make in makers.items():
@@ -227,7 +230,7 @@ def _own(program: Program, config: AnyConfig, sets: Sequence[Operands], sms: int
         """Of a kernel whose CTAs add up in memory: one for all calls, which come one after the other."""
         import torch
 
-        if not workspaces and isinstance(config, DecodeConfig) and config.shared_workspace:
+        if not workspaces and isinstance(config, SmallMConfig) and config.shared_workspace:
             u32 = torch.uint32
             (blocks, width), counters = config.workspace(sets[0].out.shape[0], sets[0].out.shape[1], sms)
             workspaces["all"] = (torch.empty(blocks, width, device=device),
@@ -318,6 +321,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--rows", default="1:512")
     parser.add_argument("--seconds", type=float, default=500.0)
+    parser.add_argument("--most", type=int, default=MOST_CANDIDATES, help="candidates of a product")
+    parser.add_argument("--chosen-first", action="store_true", help="time the library's own first candidates")
     parser.add_argument("--dtype", default="bf16")
     parser.add_argument("--scales", default="")
     parser.add_argument("--shapes", default="")
@@ -325,13 +330,14 @@ def main() -> None:
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
+    which = chosen_first if options.chosen_first else candidates
     from warploom.lab.gpu_stage import GpuStage
 
     stage = GpuStage()
     problems = problems_of(options)
     done = {identity(point) for point in points(options.out)}
     missing = [problem for problem in problems if identity(problem.as_dict()) not in done]
-    configs = {config: problem for problem in missing for config in candidates(problem, stage.sms)}
+    configs = {config: problem for problem in missing for config in which(problem, stage.sms, options.most)}
     made = build_all(missing, configs, stage.arch, os.cpu_count() or 1)
     took = time.monotonic() - begun
     print(f"{len(made.programs)} kernels built, {len(made.refused)} refused, {took:.0f} s", flush=True)
@@ -343,8 +349,8 @@ def main() -> None:
         print(f"no answer from the GPU for a while: {who}", file=sys.stderr, flush=True)
         hung.write_text(json.dumps(sorted({*left_out, who.split()[0]})))
 
-    with Watchdog(hang) as watchdog:
-        sweep = Sweep(stage, watchdog.beat, made.programs, left_out, stage.sms)
+    with Watchdog(hang) as watchdog, stage:
+        sweep = Sweep(stage, watchdog.beat, made.programs, left_out, stage.sms, options.most, which)
         run(sweep, problems, options.out, options.seconds - (time.monotonic() - begun))
     head = {**evidence.header(SUITE, gpu=stage.name, driver=driver_version()), "protocol": "interleaved",
             "seed": options.seed, "rows_drawn": options.rows}  # fmt: skip

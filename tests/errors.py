@@ -1,4 +1,4 @@
-"""`refused(code)`: a block that must raise an error of the package with that code."""
+"""`refused(code, got=…)`: a block that must raise an error of the package with that code and those values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from warploom.errors import WarploomError
 
 
 @contextmanager
-def refused(code: str) -> Iterator[pytest.ExceptionInfo[WarploomError]]:
-    """The block raises a WarploomError of this code; what it says beyond that is for the test to look at."""
+def refused(
+    code: str, *, got: str | None = None, expected: str | None = None
+) -> Iterator[pytest.ExceptionInfo[WarploomError]]:
+    """The block raises a WarploomError of this code, and what it got and expected reads so; the wording is free."""
     assert code in CODES, code
     with pytest.raises(WarploomError) as caught:
         yield caught
     assert caught.value.code == code, str(caught.value)
+    for name, value in (("got", got), ("expected", expected)):
+        assert value is None or str(getattr(caught.value, name)) == value, str(caught.value)

@@ -153,7 +153,7 @@ def test_a_base_that_tma_cannot_address_is_refused_on_a_gpu_address(refused):
 
 
 class OnGpu:
-    """What says it lies in a GPU's memory; the memory is never looked at."""
+    """What says it is in a GPU's memory; the memory is never looked at."""
 
     device = type("Device", (), {"id": 0})
 
@@ -274,7 +274,7 @@ def nothing() -> None:
         ({"registers": 256}, ("registers per thread", "1 to 255", "256")),
         ({"registers": 128, "block": 1024}, ("registers per thread for 1024 threads", "1 to 64", "128")),
         ({"block": 1056}, ("threads per CTA", "1 to 1024", "1056")),
-        ({"arch": "sm_91"}, ("'sm_91' is no known target", "sm_90a")),
+        ({"arch": "sm_91"}, ("'sm_91' is not a known target", "sm_90a")),
         ({"arch": 90}, ("a target is named by a text", "90")),
         ({"grid": None}, ("grid", "tiles(...)")),
         ({"block": None}, ("block", "None")),

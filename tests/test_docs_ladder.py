@@ -18,13 +18,15 @@ CONTENTS = FOLDER / "README.md"
 CHAPTERS = sorted(FOLDER.glob("[0-9]*.md"))
 ANSWERS = FOLDER / "answers.md"
 PAGES = [CONTENTS, *CHAPTERS, ANSWERS]
+BLACKWELL = ROOT / "docs" / "blackwell.md"
+"""A page outside the book, with pictures of its own."""
 MOST_BYTES = 1_500_000
 QUICK_COMMANDS = {"warploom ladder --emulate --rungs 8,9", "warploom explain 4096 4096 4096"}
 TIE = 0.015
 """Two rungs as close as this, as a share of the speed, are as fast as one another."""
 COALESCING = 8
 """How many times as fast the naive kernel is at least when its warps read rows."""
-QUICK_PICTURES = {"larger", "edges", "gains", "turns"}
+QUICK_PICTURES = {"larger", "edges", "gains", "turns", "tensor-memory"}
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 
@@ -184,7 +186,8 @@ def names() -> list[str]:
 
 
 def test_every_picture_is_in_a_chapter_and_nothing_else_lies_in_the_folder() -> None:
-    shown = {name for page in PAGES for name in re.findall(r"!\[[^\]]+\]\(([\w-]+)\.svg\)", page.read_text())}
+    picture = re.compile(r"!\[[^\]]+\]\((?:ladder/)?([\w-]+)\.svg\)")
+    shown = {name for page in (*PAGES, BLACKWELL) for name in picture.findall(page.read_text())}
     assert shown == set(names()) == {path.stem for path in FOLDER.glob("*.svg")}
 
 

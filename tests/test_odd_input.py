@@ -1,4 +1,4 @@
-"""Odd input that is no mistake, or one that only shows while running: right results, or an end within seconds."""
+"""Odd input that is not a mistake, or one that only shows while running: right results, or an end within seconds."""
 
 from __future__ import annotations
 

@@ -12,12 +12,13 @@ from pathlib import Path
 
 def pictures(results: Path) -> dict[str, Callable[[], str]]:
     """Every picture of the book by name. results: the folder of evidence files, benchmarks/results."""
-    from . import layouts, measured, tiles, timelines
+    from . import layouts, measured, tensor_memory, tiles, timelines
 
     return {
         "roofs": measured.roofs,
         **{name: partial(draw, results) for name, draw in measured.PICTURES.items()},
         **layouts.PICTURES,
+        **tensor_memory.PICTURES,
         **tiles.PICTURES,
         **{name: partial(timelines.draw, name) for name in timelines.RUNS},
     }

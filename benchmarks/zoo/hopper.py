@@ -16,9 +16,9 @@ import numpy as np
 
 from warploom.kernels import ladder
 from warploom.kernels.hopper import block_scaled, free_tile, gemm, grouped, small_m
-from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
+from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.runtime import H200
 from warploom.types import e4m3
 
@@ -38,11 +38,11 @@ def kernels() -> Iterator[Given]:
         rung = ladder.RUNGS[number - 1]
         config = rung.load().Config(tile_n=64, stages=2, epi_stages=1)
         yield rung.module, rung.load().build(config), tuple(pairs_of_tiles(count) for count in sizes), TAIL
-    cluster = DecodeConfig(tokens=8, k_tiles=1, stages=2, split=2, constant_weights=True)
+    cluster = SmallMConfig(tokens=8, k_tiles=1, stages=2, split=2, constant_weights=True)
     yield "decode_cluster", small_m.build(config=cluster), (lambda: normal((8, 640), (64, 640)),), FEW
     for name, config in (
-        ("decode_last", DecodeConfig(tokens=8, k_tiles=1, stages=2, split=2, split_by="last")),
-        ("decode_streamed", DecodeConfig(tokens=8, k_tiles=1, stages=2, split_by="stream")),
+        ("decode_last", SmallMConfig(tokens=8, k_tiles=1, stages=2, split=2, split_by="last")),
+        ("decode_streamed", SmallMConfig(tokens=8, k_tiles=1, stages=2, split_by="stream")),
     ):
         yield name, small_m.build(config=config), (lambda config=config: with_workspace(config),), FEW
     split = FreeTileConfig(tile_m=64, tile_n=16, consumers=1, stages=2, split=2, prefetch=1)
@@ -70,7 +70,7 @@ def pairs_of_tiles(count: int) -> Arguments:
     return lambda: normal((512, 320), (64 * count, 320))
 
 
-def with_workspace(config: DecodeConfig) -> tuple[np.ndarray, ...]:
+def with_workspace(config: SmallMConfig) -> tuple[np.ndarray, ...]:
     a, w = normal((8, 640), (192, 640))
     shape, counters = config.workspace(8, 192, FEW.sms)
     return a, w, np.zeros(shape, np.float32), np.zeros(counters, np.uint32)

@@ -11,13 +11,13 @@ other edge does the work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from warploom.asm.nodes import Block, Function, Instruction, Module, Statement, walk
 from warploom.errors import SourceLocation
 
-from .mutations import MUTATIONS, ORDERS, Facts, Rewrite
+from .mutations import MUTATIONS, ORDERS, Facts, Mutation, Reorder, Rewrite
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,18 @@ class Mutant:
         return f"{self.kind} at {self.location}: {self.what}"
 
 
-def mutants(module: Module, kinds: Sequence[str] | None = None) -> Iterator[Mutant]:
-    """All mutants of a module's kernels, in the order of the text; only some kinds if `kinds` says so."""
+def mutants(
+    module: Module, kinds: Sequence[str] | None = None, mutations: Sequence[Mutation] = MUTATIONS,
+    orders: Mapping[str, tuple[str, Reorder]] = ORDERS,
+) -> Iterator[Mutant]:  # fmt: skip
+    """All mutants of a module's kernels, in the order of the text; only some kinds if `kinds` says so.
+
+    mutations: of single instructions; orders: of several.
+    """
     for at, item in enumerate(module.items):
         if isinstance(item, Function) and item.kind == "entry" and item.body is not None:
             numbers: dict[str, int] = {}
-            for change in _of_body(item.body, Facts.of(walk(item.body)), numbers, kinds):
+            for change in _of_body(item.body, Facts.of(walk(item.body)), numbers, kinds, mutations, orders):
                 items = (*module.items[:at], replace(item, body=change.body), *module.items[at + 1 :])
                 yield Mutant(
                     change.kind, change.instruction, change.number, change.variant, change.what,
@@ -79,22 +85,27 @@ class Change:
 
 
 def _of_body(
-    body: tuple[Statement, ...], facts: Facts, numbers: dict[str, int], kinds: Sequence[str] | None
+    body: tuple[Statement, ...],
+    facts: Facts,
+    numbers: dict[str, int],
+    kinds: Sequence[str] | None,
+    mutations: Sequence[Mutation],
+    orders: Mapping[str, tuple[str, Reorder]],
 ) -> Iterator[Change]:
     for at, statement in enumerate(body):
         if isinstance(statement, Block):
-            for inner in _of_body(statement.statements, facts, numbers, kinds):
+            for inner in _of_body(statement.statements, facts, numbers, kinds, mutations, orders):
                 block = replace(statement, statements=inner.body)
                 yield replace(inner, body=(*body[:at], block, *body[at + 1 :]))
         elif isinstance(statement, Instruction):
             number = numbers.get(statement.opcode, 0)
             numbers[statement.opcode] = number + 1
-            for mutation in MUTATIONS:
+            for mutation in mutations:
                 if kinds is None or mutation.kind in kinds:
                     for variant, new in enumerate(mutation.apply(statement, facts)):
                         changed = (*body[:at], *new, *body[at + 1 :])
                         yield Change(mutation.kind, statement, number, variant, _words(statement, new), changed)
-            for kind, (what, reorder) in ORDERS.items():
+            for kind, (what, reorder) in orders.items():
                 if kinds is None or kind in kinds:
                     moved = reorder(body, at)
                     if moved is not None:
@@ -105,7 +116,10 @@ def _words(old: Instruction, new: Rewrite) -> str:
     if not new:
         return f"{old.opcode} left out"
     if isinstance(new[0], Block):
-        computed = next(item for item in new[0].statements if isinstance(item, Instruction))
+        inside = [item for item in new[0].statements if isinstance(item, Instruction)]
+        computed = inside[0]
+        if len(computed.operands) < 3:
+            return f"{old.opcode} became " + ", ".join(item.opcode for item in inside)
         source, by = (_operand(operand) for operand in computed.operands[1:3])
         return f"{old.opcode} uses {source} {computed.opcode.partition('.')[0]} {by} instead of {source}"
     last = new[0]

@@ -19,36 +19,48 @@ if TYPE_CHECKING:
     pass
     pass
     from .emulator.diagnosis.report import Report as Report
+    from .lang import Param as Param
+    from .lang import PtxKernel as PtxKernel
     from .lang import Scalar as Scalar
     from .lang import Tile as Tile
     from .lang import ptx as ptx
     from .lang import reg as reg
     from .lang import smem as smem
     from .lang import tiles as tiles
+    from .lang import tmem as tmem
     from .lang.kernel import Kernel as Kernel
     from .lang.kernel import kernel as kernel
+    from .lang.ptx_kernel import ptx_kernel as ptx_kernel
+    from .operators import attention as attention
+    from .operators import attention_backward as attention_backward
+    from .operators import attention_varlen as attention_varlen
     from .operators import grouped_matmul as grouped_matmul
     from .operators import linear as linear
     from .operators import matmul as matmul
     from .operators import quantize as quantize
+    from .operators import rms_norm as rms_norm
     from .runtime import H200 as H200
     from .runtime import Program as Program
+    from .runtime import Struct as Struct
     from .runtime import TensorMap as TensorMap
     from .runtime import emulate as emulate
     from .runtime import launch as launch
+    from .runtime import predict as predict
     from .settings import config as config
 
 _HOME_OF = {
-    **dict.fromkeys(("kernel", "reg", "smem", "ptx", "Tile", "Scalar", "tiles", "Kernel"), "lang"),
-    **dict.fromkeys(("emulate", "launch", "TensorMap", "Program", "H200"), "runtime"),
-    **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize"), "operators"),
+    **dict.fromkeys(("kernel", "reg", "smem", "tmem", "ptx", "Tile", "Scalar", "tiles", "Kernel"), "lang"),
+    **dict.fromkeys(("ptx_kernel", "PtxKernel", "Param"), "lang"),
+    **dict.fromkeys(("emulate", "launch", "predict", "TensorMap", "Struct", "Program", "H200"), "runtime"),
+    **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize", "rms_norm"), "operators"),
+    **dict.fromkeys(("attention", "attention_varlen", "attention_backward"), "operators"),
     "Report": "emulator.diagnosis.report",
     "config": "settings",
 }
 _MODULES = ("asm", "errors", "types")
 _PLUGS = ("torch", "jax")  # not in __all__: naming one imports its framework
 
-# The plugs are no part of `from warploom import *`: they need their framework, and would hide a module of that name.
+# The plugs are not part of `from warploom import *`: they need their framework, and would hide a module of that name.
 __all__ = ["__version__", *_HOME_OF, *_MODULES]
 
 

@@ -13,15 +13,21 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """A place in somebody's text: a Python file, or a PTX text. Lines and columns count from 1; 0 is unknown."""
+    """A place in somebody's text: a Python file, or a PTX text. Lines and columns count from 1; 0 is unknown.
+
+    inlined: the places in functions that were inlined there, from the call inwards: what a library's line does is
+        told by the author's line that calls it.
+    """
 
     file: str
     line: int
     column: int = 0
+    inlined: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}"
-        return f"{place}:{self.column}" if self.column else place
+        place = f"{place}:{self.column}" if self.column else place
+        return f"{place} (inlined {', '.join(self.inlined)})" if self.inlined else place
 
 
 class WarploomError(Exception):
@@ -123,7 +129,7 @@ class ToolchainError(WarploomError):
 
 
 class CompilationError(ToolchainError):
-    """ptxas refused a text, or its build has spills or serialised wgmmas that the kernel did not allow."""
+    """ptxas refused a text, or its build has spills or serialised MMAs that the kernel did not allow."""
 
     code = "compilation"
 
@@ -152,8 +158,12 @@ class OtherKernelWarning(UserWarning):
     """A chosen configuration does not build, and another one runs in its place."""
 
 
+class UnrecordedWarning(UserWarning):
+    """The emulator follows a published model that was not held against recordings of hardware."""
+
+
 class CopyWarning(UserWarning):
-    """An operand or the result is copied, because the hardware cannot address it where it lies. Said once for each
+    """An operand or the result is copied, because the hardware cannot address it where it is. Said once for each
     argument and reason; the text has what it costs."""
 
 

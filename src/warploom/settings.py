@@ -40,7 +40,7 @@ class EmulatorSettings:
     max_steps: int = 200_000_000
     """End an emulation after this many warp instructions."""
     strict: bool = False
-    """Report as errors what goes wrong only where the lanes of a warp run apart (the sanitizer's `lane-race`)."""
+    """Report as errors what works on today's GPUs though the ISA does not promise it (see `warploom rules`)."""
 
     def __post_init__(self) -> None:
         for name, kind, least in (("seed", int, None), ("limit_s", (int, float), 0), ("max_steps", int, 1),

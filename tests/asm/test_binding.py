@@ -122,7 +122,7 @@ def test_without_declarations_only_kinds_and_lengths_are_checked():
         ("fma.bf16 %g, %g;", "declared .f16, where .bf16"),
         ("fma.f16 %g, 1.0;", "where .f16 is needed"),
         ("dot.n4 {%f, %f, %r}, %d;", "3 elements in braces, not 4"),
-        ("bra %r;", "is no label"),
+        ("bra %r;", "is not a label"),
         ("mov.b32 %r|%p, %r;", "is not a pair"),
     ],
 )

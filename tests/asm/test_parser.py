@@ -77,7 +77,7 @@ def items(text: str) -> tuple:
         ("%r1 | _", Pair(Register("%r1"), Sink())),
         ("[%rd1, {%r1, 0}]", TensorAddress(Address(Register("%rd1")), (Register("%r1"), Integer(0)))),
         ("[map+64, {%r1}]", TensorAddress(Address(Register("map"), 64), (Register("%r1"),))),
-        ("%r1.h0", Raw("%r1.h0")),
+        ("%r1.h10", Raw("%r1.h10")),
         ("[texture, sampler, {%f1, %f2}]", Raw("[texture, sampler, {%f1, %f2}]")),
     ],
 )
@@ -262,7 +262,7 @@ def test_an_instruction_knows_the_loc_line_and_its_ptx_line():
     assert (second.location, second.ptx_line) == (SourceLocation("kernel.py", 20, 5), 7)
     assert unknown_file.location == SourceLocation("text.ptx", 9)
     assert loc == LocDirective(1, 9, 3, ", function_name $L__info+16, inlined_at 1 20 5")
-    assert inlined.location == SourceLocation("kernel.py", 9, 3)
+    assert inlined.location == SourceLocation("kernel.py", 20, 5, ("kernel.py:9:3",)), "the caller comes first"
     assert module.files == {1: "kernel.py"}
 
 
@@ -284,7 +284,7 @@ def test_an_instruction_knows_the_loc_line_and_its_ptx_line():
         (HEAD + ".entry k() {\n  mov.u64 %r1, 0x10000000000000000;\n}", 5, 16, "64 bits"),
         (HEAD + ".entry k() {\n  mov.u32 %r1, 1/0;\n}", 5, 17, "divides by zero"),
         (HEAD + ".entry k() {\n  .reg .q32 %r1;\n}", 5, 8, "type"),
-        (HEAD + ".entry k() {\n  @%p1;\n}", 5, 7, "instruction behind"),
+        (HEAD + ".entry k() {\n  @%p1;\n}", 5, 7, "instruction after"),
         (HEAD + ".entry k() {\n  ret;\n", 6, 1, "ends inside a body"),
         (HEAD + ".entry k() { ret; } /* open", 4, 21, "comment"),
         (HEAD + '.file 1 "open', 4, 9, "string"),
@@ -335,3 +335,16 @@ def test_what_only_looks_like_a_number_is_refused(number: str) -> None:
     text = f"{head}.visible .entry k()\n{{\n.reg .f32 %f<2>;\nmov.f32 %f1, {number};\nret;\n}}\n"
     with pytest.raises(PtxSyntaxError):
         asm.parse(text)
+
+
+def test_a_chain_of_inlined_calls_leads_to_the_author_s_line() -> None:
+    text = (
+        HEAD + '.file 1 "kernel.py"\n.file 2 "library.py"\n.entry k() {\n.loc 1 7 1\nret;\n'
+        ".loc 2 50 2, function_name $L+0, inlined_at 1 7 1\nret;\n"
+        ".loc 2 90 3, function_name $L+8, inlined_at 2 50 2\nret; }\n"
+    )
+    code = [one for one in asm.parse(text).entries[0].body if isinstance(one, Instruction)]
+    assert [str(one.location) for one in code] == [
+        "kernel.py:7:1", "kernel.py:7:1 (inlined library.py:50:2)",
+        "kernel.py:7:1 (inlined library.py:50:2, library.py:90:3)",
+    ]  # fmt: skip

@@ -25,7 +25,6 @@ from warploom.asm.nodes import (
     LocDirective,
     Module,
     Pair,
-    Raw,
     Register,
     RegisterDeclaration,
     Sink,
@@ -71,7 +70,7 @@ tensor_addresses = st.builds(
 )
 pairs = st.builds(Pair, registers, registers | st.just(Sink()))
 operands = (
-    scalars | negated | symbols | numbered_addresses | vectors | tensor_addresses | pairs | st.just(Raw("%r1.h0"))
+    scalars | negated | symbols | numbered_addresses | vectors | tensor_addresses | pairs | st.just(Register("%r1.h0"))
 )
 opcodes = st.sampled_from(
     ["add.f32", "ld.global.L1::no_allocate.v4.f32", "bar.sync", "ret", "unheard.of::thing.m64n8k16"]

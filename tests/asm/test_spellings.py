@@ -153,3 +153,55 @@ def test_a_32_bit_register_is_no_generic_or_global_address(body: str, tmp_path: 
     shared = text.replace(".global", "").replace("init.b64", "init.shared.b64").replace("ld.u32", "ld.shared.u32")
     assert codes(shared) == []
     assert taken_by_ptxas(shared, tmp_path)
+
+
+# -- video instructions, vectors of registers, functions with vectors -------------------------------------------------
+
+VIDEO = {
+    "vshr.u32.u32.u32.clamp.add %r1, %r2, %r3, %r4;": True,
+    "vshl.s32.s32.u32.sat.wrap %r1, %r2, 5;": True,
+    "vshr.u32.u32.u32 %r1, %r2, %r3;": False,
+    "vshl.u32.u32.s32.wrap %r1, %r2, %r3;": False,
+    "vadd.s32.u32.s32.sat %r1, %r2.b0, %r3.h1;": True,
+    "vadd.s32.u32.s32.sat %r1.h0, %r2.b0, %r3.h1, %r4;": True,
+    "vsub.u32.u32.u32 %r1.b0, %r2, %r3;": False,
+    "vsub.u32.u32.u32.add %r1.b0, %r2, %r3, %r4;": False,
+    "vsub.u32.u32.u32.add %r1, %r2, %r3;": False,
+    "vmin.u32.u32.u32 %r1, %r2.b4, %r3;": False,
+    "vmax.u32.u32.u32 %f1, %r2, %r3;": False,
+    "vset.u32.s32.ge.add %r1, %r2, %r3, %r4;": True,
+    "vset.u32.s32.ge.sat %r1, %r2, %r3;": False,
+    "vmad.u32.u32.s32.po.shr7 %r1, %r2.b1, %r3.h0, %r4;": True,
+    "vmad.u32.u32.u32.add %r1, %r2, %r3, %r4;": False,
+    "mov.u32 %r1, %r2.b0;": False,
+    "mov.v2.u32 {%r1, %r2}, {%r2, 7};": True,
+    "mov.v4.f32 {%f1, %f2, %f3, %f4}, {%f4, %f3, %f2, 1.0};": True,
+    "mov.v4.b64 {%rd1, %rd2, %rd3, %rd1}, {%rd1, %rd2, %rd3, %rd1};": False,
+    "mov.v2.pred {%q1, %q2}, {%q2, %q1};": False,
+    "ld.global.f32 %rd1, [%rd2];": True,
+}
+
+
+@pytest.mark.parametrize("body, taken", VIDEO.items())
+def test_parts_and_vectors_of_registers_are_taken_where_ptxas_takes_them(
+    body: str, taken: bool, tmp_path: Path
+) -> None:
+    assert (codes(text_of(body)) == [], taken_by_ptxas(text_of(body), tmp_path)) == (taken, taken)
+
+
+@pytest.mark.parametrize(
+    "target, version, taken",
+    [("sm_90", "7.8", True), ("sm_89", "7.8", False), ("sm_89", "8.1", True), ("sm_80", "8.1", False)],
+)
+def test_conversions_to_fp8_came_to_targets_at_different_times(
+    target: str, version: str, taken: bool, tmp_path: Path
+) -> None:
+    text = text_of(".reg .b16 %h; cvt.rn.satfinite.e4m3x2.f32 %h, %f1, %f2;", target, version)
+    assert (codes(text) == [], taken_by_ptxas(text, tmp_path, target)) == (taken, taken)
+
+
+@pytest.mark.parametrize("target", ["sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103a", "sm_110a", "sm_120", "sm_121a"])
+def test_tensor_maps_are_changed_on_the_targets_of_one_chip(target: str, tmp_path: Path) -> None:
+    text = text_of("tensormap.replace.tile.rank.global.b1024.b32 [%rd1], 1;", target, "9.0")
+    taken = target[-1] == "a"
+    assert (codes(text) == [], taken_by_ptxas(text, tmp_path, target)) == (taken, taken)

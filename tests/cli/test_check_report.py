@@ -81,7 +81,7 @@ def test_a_folder_is_checked_text_by_text(tmp_path: Path) -> None:
     assert "unlaunched.ptx: static only: no launch given; nothing found" in result.stdout
     assert "error[generic-write-before-async-read]" in result.stdout
     assert "error[PtxSyntaxError]" in result.stdout
-    assert "the launch description is no TOML" in result.stdout
+    assert "the launch description is not TOML" in result.stdout
     assert "5 texts: 3 with errors" in result.stdout
 
 

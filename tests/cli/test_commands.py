@@ -37,7 +37,7 @@ value = {n}
 
 
 def run(*arguments: object) -> Result:
-    """Run a command; what it raised, if that is no error of the package, is raised here."""
+    """Run a command; what it raised, if that is not an error of the package, is raised here."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
@@ -63,7 +63,7 @@ def describe(text: Path, n: int = 60) -> Path:
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "info", "inspect ptx", "inspect sass", "inspect resources", "check", "rules"]
+    "command", ["demo", "info", "inspect ptx", "inspect sass", "inspect resources", "check", "rules", "lsp"]
 )
 def test_every_command_has_a_help_text_with_an_example(command: str) -> None:
     result = run(*command.split(), "--help")
@@ -364,13 +364,13 @@ def test_half_a_text_is_a_finding_with_its_line(text: Path) -> None:
     [
         ("grid = [1]", "gird = [1]", "gird"),
         ("grid = [1]", "grid = [-1]", "not a size"),
-        ("grid = [1]", "grid = [", "no TOML"),
+        ("grid = [1]", "grid = [", "not TOML"),
         ('name = "from"', 'name = "form"', "another name"),
         ('dtype = "f32"', 'dtype = "float33"', "float33"),
         ('fill = "normal"', 'fill = "random"', "unknown fill"),
         ('kind = "scalar"', 'kind = "skalar"', "skalar"),
         ("value = 60", "value = -60", "does not fit"),
-        ("value = 60", 'value = "60"', "no u32"),
+        ("value = 60", 'value = "60"', "not a u32"),
         ("value = 60", "", "needs a value"),
         ('[[parameter]]\nkind = "scalar"\nvalue = 60', "", "another number of parameters"),
     ],

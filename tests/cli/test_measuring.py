@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_a_gpu_below_hopper_asked_for_a_hopper_rung_says_which_it_can_run(monkey
 # -- bench ---------------------------------------------------------------------------------------------------------
 
 
-class Stage:
+class Stage(AbstractContextManager[None]):
     """A GPU that is none, through which the command can be run."""
 
     name, uuid = "Pretended GPU", ""
@@ -139,6 +140,8 @@ class Stage:
 
     def __init__(self) -> None:
         self.timer = self
+
+    def __exit__(self, *error: object) -> None: ...
 
     def timed(self, call: Any, launches: int) -> float:
         Stage.time += 1e-3 * launches
@@ -240,8 +243,15 @@ def test_explain_shows_tiles_waves_occupancy_and_traffic_of_a_pinned_configurati
     assert "each KFMA, which is 1000 multiply-adds" in result.stdout
 
 
+def test_explain_shows_the_tiles_of_a_gpu_before_hopper() -> None:
+    result = run("explain", 4096, 4096, 4096, "--machine", "A100")
+    assert result.exit_code == 0
+    assert "32 x 32 = 1024 tiles, 9.48 waves of 108" in result.stdout
+    assert "1 CTA on an SM" in result.stdout and "128 threads" in result.stdout
+
+
 @pytest.mark.parametrize(
-    "arguments", [(0, 1, 1), (64, 64, 64, "--dtype", "f64"), (64, 64, 64, "--machine", "A100"),
+    "arguments", [(0, 1, 1), (64, 64, 64, "--dtype", "f64"), (64, 64, 64, "--machine", "B300"),
                   (64, 64, 64, "--config", "pingpong")]
 )  # fmt: skip
 def test_explain_called_wrongly_says_what_it_takes(arguments: tuple[object, ...]) -> None:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from tests.collective.ends import assert_rounded, call, ending, expected
+from tests.errors import refused
 from warploom.collective import TmaStore
 from warploom.collective.epilogue.apply import Epilogue
 from warploom.collective.epilogue.arguments import epilogue_arguments, result_tile
 from warploom.collective.epilogue.spec import ACTIVATIONS, Fusion
-from warploom.errors import ArgumentError, TraceError
+from warploom.errors import ArgumentError
 from warploom.lang import kernel, reg
 from warploom.types import bf16, e4m3, e5m2, f16, f32, s32, u32
 
@@ -169,7 +170,7 @@ def test_an_end_that_was_not_begun_is_refused():
     def subject(D):
         Epilogue(Fusion(amax=True), D, {}).block(reg.scalar(u32, init=0), reg.scalar(u32, init=0))
 
-    with pytest.raises(TraceError, match="before it begins"):
+    with refused("trace", expected="begin() of the store, by every consumer before its first tile"):
         subject.ptx()
 
 
@@ -181,5 +182,5 @@ def test_an_array_beside_the_result_has_its_type_and_boxes():
     def subject(gate, D):
         TmaStore(D, 1, epilogue=Epilogue(Fusion(gate=True), D, {"gate": gate}))
 
-    with pytest.raises(TraceError, match="boxes of the result's type"):
+    with refused("trace", got="f32, box=(32, 64), swizzle='128B'"):
         subject.ptx()

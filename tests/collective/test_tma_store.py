@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.collective.ends import assert_rounded, call, ending, expected
+from tests.errors import refused
 from warploom.collective import TmaStore
 from warploom.collective.epilogue.arguments import box_columns
 from warploom.collective.epilogue.smem_tile import boxes_of
@@ -77,12 +78,12 @@ def test_a_tile_is_cut_into_boxes_of_128_bytes_and_what_is_left():
 
 @pytest.mark.parametrize("out, tile_n", [(e4m3, 24), (e5m2, 72), (bf16, 20)], ids=str)
 def test_a_box_of_no_whole_16_bytes_is_refused(out, tile_n: int):
-    with pytest.raises(TraceError, match="cannot be stored in boxes"):
+    with refused("trace", expected="columns in multiples of 8, and of 16 bytes"):
         ending(out, tile_n).ptx()
 
 
 def test_an_s32_result_is_not_made_of_floats():
-    with pytest.raises(TraceError, match="as the tensor core gives it"):
+    with refused("trace", got="f32 accumulators"):
         ending(s32, 64).ptx()
 
 

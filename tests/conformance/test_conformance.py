@@ -67,7 +67,10 @@ def test_the_recording_is_of_the_cases_as_they_are():
     stored = recorded()
     if stored is None:
         pytest.skip("nothing is recorded yet: run tests/conformance/record.py on a GPU")
-    stale = [case.name for case in CASES if stored.of(case) is None]
+    missing = [case.name for case in CASES if stored.of(case) is None]
+    stale = [name for name in missing if not name.startswith(tuple(suite.PENDING))]
+    pending = [name for name in missing if name not in stale]
+    assert all(any(name.startswith(start) for name in pending) for start in suite.PENDING), "recorded: take it off"
     assert len(stale) <= len(CASES) // 20, f"record again: {len(stale)} cases are new or changed: {stale[:20]}"
 
 

@@ -151,6 +151,17 @@ def test_misuse_is_an_error_that_names_the_barrier(body, sentence):
         emulate(body, threads=64)
 
 
+def test_a_warp_may_wait_at_a_barrier_at_which_it_has_arrived_without_waiting():
+    """It counts twice: an attention kernel's first warpgroup so gives the first turn to itself."""
+    out = np.zeros(64, np.uint32)
+    ring = "bar.arrive 1, 64;\nbar.sync 1, 64;\nbar.arrive 2, 64;"
+    body = SPLIT.format(ring, "bar.sync 2, 64;") + (
+        "\nmul.wide.u32 %rd1, %tid, 4;\nadd.u64 %rd1, %rd1, %a0;\nst.global.u32 [%rd1], 1;"
+    )
+    emulate(body, out, threads=64)
+    assert out.all()
+
+
 def test_a_deadlock_says_how_many_threads_are_missing_and_which_warps():
     with pytest.raises(DeadlockError, match="barrier 3: 32 of 64 threads are there, 32 missing; not there: warp 1"):
         emulate(SPLIT.format("bar.sync 3, 64;", "bar.sync 4, 64;"), threads=64)

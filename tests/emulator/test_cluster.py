@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.emulator.async_kernels import SCHEDULES, cluster_sync, emulate
-from warploom.errors import DeadlockError, InvalidOperandError, VerificationError
+from tests.errors import refused
+from warploom.errors import DeadlockError, InvalidOperandError
 
 NEIGHBOUR = """
     mov.u32 %r1, %cluster_ctarank;
@@ -148,7 +149,7 @@ def test_more_registers_than_the_pool_has_is_a_deadlock_that_says_so():
 
 
 def test_maxnreg_says_how_many_registers_a_thread_starts_with():
-    with pytest.raises(InvalidOperandError, match="to 40 in a warp that has 32 registers"):
+    with refused("invalid-operand", expected="a count of at most 32"):
         emulate("setmaxnreg.dec.sync.aligned.u32 40;", threads=128, directives=".maxnreg 32")
 
 
@@ -168,7 +169,7 @@ def test_a_thread_starts_with_no_more_registers_than_an_inc_asks_for():
 
 
 def test_a_register_count_that_is_no_multiple_of_8_is_refused():
-    with pytest.raises(VerificationError, match="setmaxnreg of 100"):
+    with refused("verification", expected="a multiple of 8 from 24 to 256"):
         emulate("setmaxnreg.inc.sync.aligned.u32 100;", threads=128)
 
 

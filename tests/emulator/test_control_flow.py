@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.emulator.ptx_text import emulate
-from warploom.errors import DeadlockError, EmulationError, StepLimitError
+from tests.errors import refused
+from warploom.errors import DeadlockError, EmulationError
 
 OWN = "mul.wide.u32 %rd10, %r0, 4; add.s64 %rd11, %rd0, %rd10;"
 """%rd11: the address of the lane's word of the first array."""
@@ -171,7 +172,9 @@ def test_polling_one_word_a_fixed_number_of_times_is_no_deadlock():
 
 
 def test_an_endless_loop_meets_the_step_limit():
-    with pytest.raises(StepLimitError, match="max_steps"):
+    with refused(
+        "step-limit", got="warp 0 in CTA (0, 0, 0) at <ptx>:18 `add.u32 %r1, %r1, 1;`, in the loop of <ptx>:18"
+    ):
         emulate("LOOP: add.u32 %r1, %r1, 1; bra LOOP;", max_steps=100_000)
 
 

@@ -64,3 +64,18 @@ def test_a_table_of_addresses_reaches_variables_that_only_it_names() -> None:
 def test_the_fourth_component_of_a_special_register_is_zero() -> None:
     body = "mov.u32 %r1, %ntid.w; mov.u32 %r2, %tid.w; st.global.u32 [%rd1], %r1; st.global.u32 [%rd1+4], %r2 + 1;"
     assert ran(body)[:2] == [0, 1]
+
+
+def test_vectors_of_registers_swap_and_go_through_functions() -> None:
+    function = """.func (.reg .v2 .u32 r) swapped(.reg .v2 .u32 x, .reg .u32 y) {
+        add.u32 r.x, x.y, y; mov.u32 r.y, x.x; ret; }"""
+    body = """mov.u32 %w.x, 10; mov.u32 %w.y, 20; mov.u32 %r1, 5; call (%w), swapped, (%w, %r1);
+        st.global.v2.u32 [%rd1], %w; mov.v2.u32 {%r1, %r2}, {%w.y, %w.x}; mov.v2.u32 {%r2, %r1}, {%r1, %r2};
+        st.global.v2.u32 [%rd1+8], {%r1, %r2};"""
+    assert ran(body, function)[:4] == [25, 10, 25, 10]
+
+
+def test_a_float_fills_the_low_bits_of_a_wider_register() -> None:
+    body = "mov.u32 %r1, 0x3F000000; st.global.u32 [%rd1], %r1; ld.global.f32 %rd2, [%rd1];"
+    # LDG, and zero in the upper half: the SASS of ptxas 13.0
+    assert ran(body + "st.global.u64 [%rd1+8], %rd2;")[2:4] == [0x3F000000, 0]

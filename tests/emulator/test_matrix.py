@@ -52,7 +52,7 @@ def store(count: int) -> str:
 @pytest.mark.parametrize("space", [".shared", ".shared::cta"])
 def test_ldmatrix_gives_each_lane_its_two_elements(count, transposed, space):
     rows = np.arange(32 * 8, dtype=np.uint16).reshape(32, 8)
-    shuffle = np.random.default_rng(count).permutation(32)  # row i of the matrices lies in chunk shuffle[i]
+    shuffle = np.random.default_rng(count).permutation(32)  # row i of the matrices is in chunk shuffle[i]
     where = (1024 + 16 * shuffle).astype(np.uint32)
     where[8 * count :] = 0xDEADBEE3  # addresses of these lanes are not looked at
     image = np.zeros((32, 8), np.uint16)

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from tests.emulator.tensor_kernels import from_registers, run_mma, to_registers
+from tests.errors import refused
 from warploom import asm
 from warploom.emulator import api
-from warploom.errors import EmulationError
 from warploom.isa import fragments
 
 FLOATS = {
@@ -170,5 +170,5 @@ mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0,%f1,%f2,%f3}, {%r0,%r1}, {
 ret;
 }
 """
-    with pytest.raises(EmulationError, match="all 32 threads"):
+    with refused("emulation", got="16 of 32 threads"):
         api.run(asm.parse(text), "kernel", [], grid=(1, 1, 1), block=(16, 1, 1))

@@ -21,6 +21,7 @@ from warploom.emulator.machine.frame import Frame, Issuer
 from warploom.emulator.machine.mbarrier import MBarrier
 from warploom.emulator.machine.operation import Operation
 from warploom.emulator.machine.places import Lanes, Rows
+from warploom.emulator.machine.tensor_memory import Cells
 from warploom.errors import EmulationError
 from warploom.isa import effects
 from warploom.isa.effects import (
@@ -45,7 +46,10 @@ from warploom.sanitizer.rules.schema import DATA_BYTES
 
 PLACES = {
     "bytes": Bytes, "value": Bytes, "lanes": Scattered, "box": Box, "shared_box": SharedBox,
-    "descriptor": OperandPlace, "register": Rows,
+    "descriptor": OperandPlace, "register": Rows, "response": Bytes,
+    **dict.fromkeys(
+        ("accumulator", "matrix_cells", "scale_cells", "fragment_cells", "copied_cells", "shifted_cells"), Cells
+    ),
 }  # fmt: skip
 """The place that a footprint is, of an operation."""
 SAME_UNIT = {"remote": {"remote", "tma"}}
@@ -93,7 +97,8 @@ class Witness(Observer):
         if wait.on in ("cta", "cluster"):
             self._declares(frame.operation, Meets, kind=wait.on)
         else:
-            self._declares(frame.operation, Waits, on=wait.on if wait.on in ("phase", "grid") else f"group:{wait.on}")
+            whole = wait.on in ("phase", "grid") or wait.on.startswith("drained:")
+            self._declares(frame.operation, Waits, on=wait.on if whole else f"group:{wait.on}")
 
     def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
         self._declares(frame.operation, Fences)

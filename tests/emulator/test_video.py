@@ -81,3 +81,35 @@ def test_comparison_of_halves_and_bytes(comparison: str, count: int, kind: str) 
     assert got.tolist() == [packed(values, count) for values in each]
     got = run(f"{opcode}.add %d, %a, %b, 5;", np.uint32, a=A, b=B)
     assert got.tolist() == [5 + sum(values) for values in each]
+
+
+# -- one value each --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "instruction, a, b, c, result",
+    [
+        ("vshr.u32.u32.u32.clamp.add %d, %a, %b, %c;", 0x80000000, 4, 3, 0x08000003),
+        ("vshr.u32.u32.u32.clamp.add %d, %a, %b, %c;", 0x80000000, 32, 7, 7),
+        ("vshr.u32.u32.u32.wrap %d, %a, %b;", 0x80000000, 33, 0, 0x40000000),
+        ("vshr.s32.s32.u32.clamp %d, %a, %b;", 0x80000000, 40, 0, 0xFFFFFFFF),
+        ("vshl.u32.u32.u32.sat.clamp %d, %a, %b;", 0x80000001, 1, 0, 0xFFFFFFFF),
+        ("vadd.u32.u32.u32 %d, %a, %b;", 0xFFFFFFFF, 2, 0, 1),
+        ("vadd.u32.u32.u32.sat %d, %a, %b;", 0xFFFFFFFF, 2, 0, 0xFFFFFFFF),
+        ("vadd.s32.s32.s32.sat %d, %a, %b;", 0x80000000, 0xFFFFFFFF, 0, 0x80000000),
+        ("vadd.s32.s32.u32 %d, %a.b3, %b.h1;", 0xFF123456, 0x00050001, 0, 4),
+        ("vsub.s32.u32.u32.min %d, %a, %b, %c;", 1, 3, 0xFFFFFFFF, 0xFFFFFFFE),
+        ("vabsdiff.u32.s32.s32.max %d, %a, %b, %c;", 0xFFFFFFFF, 1, 1, 2),
+        ("vset.s32.u32.lt.add %d, %a, %b, %c;", 0xFFFFFFFF, 0, 41, 42),
+        ("vmax.u32.u32.u32 %d.h1, %a, %b, %c;", 0x11111, 0x2, 0xAAAABBBB, 0x1111BBBB),
+        ("vmax.u32.u32.u32.sat %d.h1, %a, %b, %c;", 0x11111, 0x2, 0xAAAABBBB, 0xFFFFBBBB),
+        ("vmad.u32.u32.u32.po %d, %a, %b, %c;", 5, 7, 100, 136),
+        ("vmad.s32.s32.s32.shr7 %d, %a, %b, %c;", 0xFFFFFF00, 1, 0, 0xFFFFFFFE),
+        ("vmad.u32.u32.u32.sat %d, %a, %b, %c;", 0xFFFFFFFF, 0xFFFFFFFF, 0, 0xFFFFFFFF),
+    ],
+)
+def test_a_scalar_video_instruction_takes_parts_and_saturates_before_its_second_operation(
+    instruction: str, a: int, b: int, c: int, result: int
+) -> None:
+    words = {name: np.array([value], np.uint32) for name, value in (("a", a), ("b", b), ("c", c))}
+    assert run(instruction, np.uint32, **words)[0] == result  # values by hand, after PTX ISA 9.7.18.1

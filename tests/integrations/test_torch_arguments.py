@@ -9,11 +9,12 @@ torch = pytest.importorskip("torch")
 
 import warploom  # noqa: E402
 import warploom.torch as wt  # noqa: E402
+from tests.errors import refused  # noqa: E402
 from tests.integrations.torch_values import close, normal  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
 from warploom.integrations.torch_arguments import spelled  # noqa: E402
-from warploom.kernels.hopper.decode_config import DecodeConfig  # noqa: E402
 from warploom.kernels.hopper.description import Config  # noqa: E402
+from warploom.kernels.hopper.small_m_config import SmallMConfig  # noqa: E402
 from warploom.operators import execute  # noqa: E402
 from warploom.operators.families import from_text  # noqa: E402
 
@@ -75,29 +76,29 @@ def test_numbers_for_scales_are_in_the_gradient(scales, activation, way):
 def test_a_tensor_for_one_scale_is_refused_beside_a_gradient():
     x, w, one = normal(8, 32, grad=True), normal(16, 32), torch.ones(1)
     for scales in ({"scale_b": one}, {"scale_a": one}, {"scale_a": one, "scale_b": one}):
-        with pytest.raises(ArgumentTypeError, match="no gradient here"):
+        with refused("argument-type", expected="tensors without requires_grad"):
             warploom.linear(x, w, **scales)
-    with pytest.raises(ArgumentError, match="`scale_b` is an array and `scale_a` is not"):
+    with refused("argument", got="scale_a=2.0"):
         warploom.linear(x, w, scale_a=2.0, scale_b=one)
 
 
-# -- what is no tensor -------------------------------------------------------------------------------------------------
+# -- what is not a tensor ----------------------------------------------------------------------------------------------
 
 MISTAKES = [
     ({"bias": 1.0}, "`bias` is not an array"),
-    ({"bias": np.zeros(16, np.float32)}, "`bias` is no torch tensor"),
+    ({"bias": np.zeros(16, np.float32)}, "`bias` is not a torch tensor"),
     ({"bias": torch.bfloat16}, "`bias` is not an array"),
     ({"gate": "x"}, "`gate` is not an array"),
     ({"residual": 1.0}, "`residual` is not an array"),
     ({"amax": 1.0}, "`amax` is not an array"),
     ({"scale_a": "x"}, "`scale_a` is not an array"),
-    ({"alpha": "x"}, "alpha= is no number"),
-    ({"alpha": True}, "alpha= is no number"),
+    ({"alpha": "x"}, "alpha= is not a number"),
+    ({"alpha": True}, "alpha= is not a number"),
     ({"alpha": 10**400}, "alpha= is too large"),
-    ({"residual": normal(8, 16), "beta": "x"}, "beta= is no number"),
+    ({"residual": normal(8, 16), "beta": "x"}, "beta= is not a number"),
     ({"activation": 3}, "no activation 3"),
     ({"config": 3}, "not a configuration"),
-    ({"out_dtype": "nope"}, "no type"),
+    ({"out_dtype": "nope"}, "not a type"),
     ({"nonsense": 1}, "no argument `nonsense`"),
 ]
 
@@ -125,22 +126,22 @@ def test_wrong_arguments_end_a_graph_and_are_refused_as_in_an_eager_call(options
 def test_other_frameworks_arrays_beside_a_gradient_are_refused_by_name():
     x, w = normal(8, 32, grad=True), normal(16, 32)
     array = np.zeros((16, 32), np.float32)
-    with pytest.raises(ArgumentTypeError, match="`weight` is no torch tensor") as caught:
+    with refused("argument-type", got="numpy array of f32, shape (16, 32), on the CPU") as caught:
         warploom.linear(x, array)
     assert "from_numpy" in str(caught.value)
-    with pytest.raises(ArgumentTypeError, match="`a` is no torch tensor"):
+    with refused("argument-type", got="numpy array of f32, shape (16, 32), on the CPU"):
         warploom.matmul(array, w.mT.clone().requires_grad_())
-    with pytest.raises(ArgumentTypeError, match="`b` is not an array"):
+    with refused("wrong-type", got="list [[1.0]]"):
         warploom.matmul(x, [[1.0]])
 
 
 def test_under_autocast_all_arrays_are_tensors():
     x, w = normal(8, 32, dtype=torch.float32), normal(16, 32, dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        for wrong, sentence in ((1.0, "not an array"), (np.zeros((8, 16), np.float32), "no torch tensor")):
+        for wrong, sentence in ((1.0, "not an array"), (np.zeros((8, 16), np.float32), "not a torch tensor")):
             with pytest.raises(ArgumentTypeError, match=f"`residual` is {sentence}"):
                 warploom.linear(x, w, residual=wrong)
-        with pytest.raises(ArgumentTypeError, match="`weight` is no torch tensor"):
+        with pytest.raises(ArgumentTypeError, match="`weight` is not a torch tensor"):
             warploom.linear(x, w.numpy())
 
 
@@ -156,9 +157,9 @@ def test_a_weight_is_a_matrix_with_a_gradient_and_without(grad):
 def test_a_layer_refuses_what_is_no_tensor(dtype):
     layer = wt.Linear(32, 16).to(dtype)
     for wrong in ("x", None, 3):
-        with pytest.raises(ArgumentTypeError, match="`x` is not an array"):
+        with refused("wrong-type"):
             layer(wrong)
-    with pytest.raises(ArgumentTypeError, match="`x` is no torch tensor"):
+    with refused("argument-type", got="numpy array of f32, shape (8, 32), on the CPU"):
         layer(np.zeros((8, 32), np.float32))
 
 
@@ -203,7 +204,7 @@ def warploom_linear(x, w, n):
 # -- what a graph carries ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", [PINNED, DecodeConfig(prefetch=3), "cooperative_128x64x4_g8"])
+@pytest.mark.parametrize("config", [PINNED, SmallMConfig(prefetch=3), "cooperative_128x64x4_g8"])
 def test_a_graph_keeps_the_pinned_configuration(config, chosen):
     x, w = normal(8, 32), normal(16, 32)
     result = compiled(lambda x, w: warploom.linear(x, w, config=config))(x, w)
@@ -212,14 +213,14 @@ def test_a_graph_keeps_the_pinned_configuration(config, chosen):
 
 
 @pytest.mark.parametrize(
-    "config", [Config(), PINNED, DecodeConfig(), DecodeConfig(trigger="off", prefetch=5, wide=True)]
+    "config", [Config(), PINNED, SmallMConfig(), SmallMConfig(trigger="off", prefetch=5, wide=True)]
 )
 def test_configurations_survive_as_text(config):
     assert from_text(spelled(config)) == config
 
 
 def test_a_graph_refuses_a_name_that_is_no_configuration():
-    with pytest.raises(ArgumentError, match="no configuration"):
+    with refused("argument", got="x"):
         compiled(lambda x, w: warploom.linear(x, w, config="x"))(normal(8, 32), normal(16, 32))
 
 
@@ -247,12 +248,12 @@ def test_amax_ends_a_graph_and_a_whole_graph_is_refused_with_it_by_name():
 
     result = compiled(function, backend="eager", fullgraph=False)(x, w, amax)
     assert amax.item() == pytest.approx(result.float().abs().max().item(), rel=1e-2)
-    with pytest.raises(Exception, match="amax= is no argument of the operator"):
+    with pytest.raises(Exception, match="amax= is not an argument of the operator"):
         compiled(function, backend="eager")(x, w, amax)
 
 
 @pytest.mark.parametrize("grad", [False, True])
 def test_linear_says_in_its_own_words_that_a_weight_has_another_k(grad):
-    with pytest.raises(ArgumentError, match=r"inner sizes of `x` and `weight` differ") as caught:
+    with refused("argument", got="weight of shape (16, 48)") as caught:
         warploom.linear(normal(8, 32, grad=grad), normal(16, 48))
     assert "weight of shape (N, 32)" in str(caught.value) and "`b`" not in str(caught.value)

@@ -17,14 +17,15 @@ from warploom.isa.dtypes import Kind
 from warploom.isa.instructions.schema import Form, Match, Modifiers, OperandSpec
 from warploom.isa.instructions.table import spellings
 
-REGISTERS_PER_TYPE = 96
+REGISTERS_PER_TYPE = 144
 LABEL = "L0"
 _VARIANTS = 64
 
 # ptxas 13 builds for sm_75 and newer; each target has a first PTX version of its own.
 _FIRST_PTX = {
     "sm_75": (6, 3), "sm_80": (7, 0), "sm_86": (7, 1), "sm_87": (7, 4), "sm_89": (7, 8), "sm_90": (7, 8),
-    "sm_90a": (8, 0), "sm_100": (8, 6), "sm_100a": (8, 6), "sm_103": (8, 8), "sm_120": (8, 7), "sm_120a": (8, 7),
+    "sm_90a": (8, 0), "sm_100": (8, 6), "sm_100a": (8, 6), "sm_103": (8, 8), "sm_103a": (8, 8), "sm_110a": (9, 0),
+    "sm_120": (8, 7), "sm_120a": (8, 7),
 }  # fmt: skip
 
 
@@ -39,8 +40,8 @@ class Example:
 
     @property
     def target(self) -> str:
-        """The oldest target of ptxas 13 that has it."""
-        return self.arch if arch_number(self.arch) > 75 else "sm_75"
+        """The oldest target of ptxas 13 that has it; of a family, its first chip."""
+        return self.arch.replace("f", "a") if arch_number(self.arch) > 75 else "sm_75"
 
     @property
     def version(self) -> tuple[int, int]:
@@ -61,11 +62,9 @@ def first_ptx(arch: str) -> tuple[int, int]:
 def needs_of(form: Form, modifiers: Modifiers) -> tuple[str, tuple[int, int]]:
     """The oldest target and PTX version of a row with these modifiers."""
     arch, ptx = form.arch.split()[0], form.ptx
-    for chosen in modifiers.values():
-        if chosen is not None and chosen in form.needs:
-            later, version = form.needs[chosen]
-            arch = max((arch, later.split()[0]), key=lambda name: (arch_number(name), name))
-            ptx = max(ptx, version)
+    for _, later, version in form.requirements(modifiers):
+        arch = max((arch, later.split()[0]), key=lambda name: (arch_number(name), name))
+        ptx = max(ptx, version)
     return arch, ptx
 
 
@@ -90,14 +89,16 @@ class _Registers:
     def __init__(self) -> None:
         self.used: dict[str, int] = {}
 
-    def take(self, type_name: str) -> str:
-        kind = register_class(type_name)
+    def take(self, type_name: str, exact: bool = False) -> str:
+        kind = type_name if exact else register_class(type_name)
         number = self.used.get(kind, 0)
         self.used[kind] = number + 1
         return f"%{kind}_{number % REGISTERS_PER_TYPE}"
 
 
 def _operand(spec: OperandSpec, match: Match, registers: _Registers) -> str:
+    if spec.kind == "address" and spec.space == "tensor":
+        return f"[%{spec.type or 'u32'}_{90 + len(registers.used) % 2}]"
     if spec.kind == "address":
         return f"[%u64_{90 + len(registers.used) % 2}]"
     if spec.kind == "tensor_address":
@@ -114,9 +115,9 @@ def _operand(spec: OperandSpec, match: Match, registers: _Registers) -> str:
     type_name = match.type_of(spec) or "b32"
     length = match.length_of(spec)
     if length is None:
-        text = registers.take(type_name)
+        text = registers.take(type_name, spec.exact)
     else:
-        text = "{" + ", ".join(registers.take(type_name) for _ in range(length)) + "}"
+        text = "{" + ", ".join(registers.take(type_name, spec.exact) for _ in range(length)) + "}"
     if spec.second is not None:
         text += "|" + _operand(spec.second, match, registers)
     return text
@@ -166,28 +167,36 @@ def examples(form: Form, most: int = _VARIANTS) -> tuple[Example, ...]:
 
 # Names that the rows' own examples use.
 _SHORT = {"r": "b32", "rd": "b64", "f": "f32", "fd": "f64", "h": "b16", "rs": "b16", "p": "pred", "q": "b128"}
-_DECLARED = ("pred", "b16", "b32", "b64", "b128", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64")
+_DECLARED = ("pred", "b8", "b16", "b32", "b64", "b128", "u16", "u32", "u64", "s16", "s32", "s64", "f32", "f64")
 
 
 def kernel_text(instructions: Iterable[str], target: str, version: tuple[int, int]) -> tuple[str, dict[int, int]]:
-    """A module with one kernel that holds these instructions, and line number -> index of the instruction."""
+    """A module whose kernels hold these instructions, and line number -> index of the instruction."""
     lines = [f".version {version[0]}.{version[1]}", f".target {target}", ".address_size 64"]
     lines += [".shared .align 1024 .b8 smem[2048];", ".global .align 128 .b8 buffer[2048];"]
-    lines += [".func callee() { ret; }", ".visible .entry example(.param .u64 pointer)", "{"]
+    lines += [".func callee() { ret; }"]
     b128 = version >= (8, 3) and arch_number(target) >= 70
-    for kind in _DECLARED:
-        if kind != "b128" or b128:
-            lines.append(f".reg .{kind} %{kind}_<{REGISTERS_PER_TYPE}>;")
-    for prefix, kind in _SHORT.items():
-        if kind != "b128" or b128:
-            lines.append(f".reg .{kind} %{prefix}<{REGISTERS_PER_TYPE}>;")
-    lines.append(f"targets: .branchtargets {LABEL};")
     places = {}
-    for index, text in enumerate(instructions):
-        lines.append(text)
-        places[len(lines)] = index
-    lines += [f"{LABEL}:", "ret;", "}"]
+    numbered = list(enumerate(instructions))
+    single = [one for one in numbered if not _of_a_pair(one[1])]
+    pairs = [one for one in numbered if _of_a_pair(one[1])]
+    for name, members in (("example", single), ("pairs", pairs)):
+        if members or name == "example":
+            lines += [f".visible .entry {name}(.param .u64 pointer)", "{"]
+            for prefix, kind in (*((f"{kind}_", kind) for kind in _DECLARED), *_SHORT.items()):
+                if kind != "b128" or b128:
+                    lines.append(f".reg .{kind} %{prefix}<{REGISTERS_PER_TYPE}>;")
+            lines.append(f"targets: .branchtargets {LABEL};")
+            for index, text in members:
+                lines.append(text)
+                places[len(lines)] = index
+            lines += [f"{LABEL}:", "ret;", "}"]
     return "\n".join(lines) + "\n", places
+
+
+def _of_a_pair(instruction: str) -> bool:
+    """Whether an instruction is one of tcgen05 for pairs of CTAs, which no kernel may mix with those for one."""
+    return instruction.startswith("tcgen05.") and ".cta_group::2" in instruction
 
 
 def grouped(found: Iterable[Example]) -> dict[tuple[str, tuple[int, int]], list[Example]]:

@@ -11,14 +11,29 @@ import pytest
 
 from warploom.emulator.machine.counters import Counters
 from warploom.emulator.machine.units import UNITS
+from warploom.emulator.ops import HANDLERS, RUN_BY_THE_CORE
 from warploom.isa import effects
-from warploom.isa.effects import Access, Choice, Commits, Fences, Group, Meets, Operand, Starts, Takes, Waits
+from warploom.isa.effects import (
+    Access,
+    Choice,
+    Commits,
+    Drained,
+    Fences,
+    Group,
+    Meets,
+    Operand,
+    Signalled,
+    Starts,
+    Takes,
+    Waits,
+)
 from warploom.isa.instructions import table
 from warploom.isa.instructions.schema import Form, OperandSpec
 
 HINTS = {
     "prefetch.line", "prefetch.priority", "prefetch.uniform", "prefetch.tensormap", "applypriority", "discard",
     "createpolicy.range", "bulk.prefetch", "bulk.prefetch_hint", "tensor.prefetch", "tensor.prefetch_hint",
+    *(f"tensor.prefetch_{mode}{hint}" for mode in ("gather4", "im2col", "im2col_w") for hint in ("", "_hint")),
 }  # fmt: skip
 """Rows with an address that change no value and order nothing: cache control."""
 SPACE = effects.STATE_SPACE
@@ -115,23 +130,32 @@ def test_every_choice_has_a_value_under_every_opcode():
                     assert part.space in SPACES, form.key
 
 
-def test_every_footprint_is_used_but_those_of_tensor_memory():
+def test_every_footprint_is_used():
     used = {access.footprint for form in table.FORMS for access in of_kind(Access, form)}
-    assert set(effects.FOOTPRINTS) ^ used == {"accumulator"}
+    assert set(effects.FOOTPRINTS) == used
 
 
 def test_somebody_acts_on_every_effect():
-    committed = {commit.family for row in table.FORMS for commit in of_kind(Commits, row)}
-    waited = {wait.on for row in table.FORMS for wait in of_kind(Waits, row)}
-    engines = {starts.engine for row in table.FORMS for starts in of_kind(Starts, row)}
+    run = [row for row in table.FORMS if row.key in HANDLERS or row.key in RUN_BY_THE_CORE]
+    assert {starts.engine for row in run for starts in of_kind(Starts, row)} == ENGINES
     fences = {fence.kind for row in table.FORMS for fence in of_kind(Fences, row)}
-    assert engines == ENGINES
-    assert committed == {group.family for row in table.FORMS for group in of_kind(Group, row)}
-    assert waited == {"phase", "grid", *(f"group:{family}" for family in committed)}
-    assert fences == FENCES | {"registers:wgmma"}
-    assert {meets.kind for row in table.FORMS for meets in of_kind(Meets, row)} == {"lanes", "cta", "cluster"}
-    assert {takes.pool for row in table.FORMS for takes in of_kind(Takes, row)} == {"registers"}
+    assert fences == FENCES | {"registers:wgmma", "thread_sync:tcgen05"}
+    assert {meets.kind for row in table.FORMS for meets in of_kind(Meets, row)} == {"lanes", "cta", "cluster", "pair"}
+    pools = {takes.pool for row in table.FORMS for takes in of_kind(Takes, row)}
+    assert pools == {"registers", "columns", "clusters"}
+
+
+def test_every_operation_is_known_to_be_done_in_a_way_that_a_row_offers():
+    def families(kind: type) -> set[str]:
+        return {one.family for row in table.FORMS for one in of_kind(kind, row)}
+
+    signals = {one.family for row in table.FORMS for one in of_kind(Commits, row) if one.signals is not None}
+    waited = {wait.on for row in table.FORMS for wait in of_kind(Waits, row)}
     assert all(starts.tracked for row in table.FORMS for starts in of_kind(Starts, row))
+    assert families(Commits) == families(Group) | families(Signalled)
+    assert families(Signalled) <= signals
+    groups, drained = families(Group), families(Drained)
+    assert waited == {"phase", "grid", *(f"group:{one}" for one in groups), *(f"drained:{one}" for one in drained)}
 
 
 def test_counters_that_rows_name_exist():
@@ -144,6 +168,9 @@ SCHEDULING_POINTS = (
     "mbarrier.inval", "mbarrier.expect_tx", "mbarrier.complete_tx", "mbarrier.arrive*", "mbarrier.t*_wait*",
     "bar.sync", "bar.arrive", "bar.red*", "barrier.*", "cluster.arrive", "cluster.wait", "cluster.setmaxnreg",
     "cp_async.wait_*", "bulk.wait_group", "wgmma.wait_group", "atom.*", "red.*",
+    "tcgen05.alloc", "tcgen05.dealloc", "tcgen05.wait_*", "clusterlaunchcontrol.try_cancel",
+    "multimem.*_ordered", "multimem.red", "async_store.global*", "ld.wide_ordered*", "ld.wide_volatile",
+    "st.wide_ordered*", "st.wide_volatile",
     "ld.ordered*", "ld.volatile*", "ld.mmio*", "st.ordered*", "st.volatile*", "st.mmio*",
 )  # fmt: skip
 """Rows at which the exhaustive search tries every order, whatever their modifiers."""

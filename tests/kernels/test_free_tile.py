@@ -8,12 +8,15 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.errors import refused
 from warploom.driver import toolchain
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.description import Fusion, Product
 from warploom.kernels.hopper.free_tile import build
 from warploom.kernels.hopper.free_tile_choice import CLUSTERS, fitting, ranked, terms
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig, FreeTileGrid, named
+from warploom.kernels.hopper.names import any_config
+from warploom.operators.families import to_text
 from warploom.runtime.machine import H200
 from warploom.types import bf16, e4m3, e5m2, f16, f32
 
@@ -59,12 +62,16 @@ CASES = {
     "fewer tokens than a tile": ("u64x40k2_3_f3_z", (7, 80, 136)),
     "fewer weights than a tile": ("s128x32w2_3_f3_z", (32, 72, 136)),
     "one row, one column of tiles, one k-tile": ("u64x8_2_f3_z", (1, 8, 64)),
+    "registers move to two consumers, two blocks each": ("s256x24w2_3_r_f3", (41, 304, 136)),
+    "registers move, several tiles": ("u128x40w2_3_p_r_f3", (150, 400, 72)),
+    "registers move to three consumers, K in two parts": ("u192x16w3_3_S2_r_f1", (200, 40, 192)),
+    "registers move, one row and one k-tile": ("s192x8w3_2_p_r_f3_z", (1, 200, 64)),
     "one row and the least k": ("s64x8_2_f3_z", (1, 64, 8)),
 }
 CASE = pytest.mark.parametrize("name, shape", CASES.values(), ids=CASES)
 
 
-@pytest.mark.sample(18)
+@pytest.mark.sample(22)
 @pytest.mark.parametrize("schedule, seed", SCHEDULES)
 @CASE
 def test_sums_are_exact_and_clean_under_every_schedule(
@@ -139,6 +146,8 @@ def test_parts_of_k_are_added_in_one_order_whoever_is_first():
         ({"consumers": 5}, "consumers"), ({"k_tiles": 3}, "pieces of k"), ({"stages": 20}, "shared memory"),
         ({"split": 2, "persistent": True}, "parts of K"), ({"split": 13}, "cluster"),
         ({"neighbours": 2, "persistent": True}, "neighbours"), ({"tile_m": 0}, "tile_m"), ({"whole": 1}, "whole"),
+        ({"moved": True, "consumers": 1}, "registers move"),
+        ({"moved": True, "tile_m": 256, "tile_n": 152}, "accumulators"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_built_is_refused_in_a_sentence(changed: dict[str, object], word: str):
@@ -154,13 +163,15 @@ def test_products_of_other_kinds_are_refused(product: Product):
 
 @pytest.mark.parametrize("fusion", [Fusion(gate=True), Fusion(addend=True), Fusion(bias="row"), Fusion(alpha=True)])
 def test_other_ends_are_refused(fusion: Fusion):
-    with pytest.raises(ArgumentError, match="fused"):
+    with refused("argument", expected="scales of the tensor or of rows, a bias along the columns, an activation"):
         build(Product(), FreeTileConfig(), fusion)
 
 
 def test_a_name_says_everything():
     for name, _ in CASES.values():
-        assert named(name).name() == name
+        config = named(name)
+        assert any_config(config.name()) == any_config(name) == config
+        assert config.name() == to_text(config)
     with pytest.raises(ArgumentError):
         named("u64x40")
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.errors import refused
 from warploom.driver import toolchain
-from warploom.errors import ArgumentError
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.hopper.grouped import build
 from warploom.kernels.hopper.grouped_config import CHOICES, CONFIG, MEDIUM_GROUPS, SMALL_GROUPS, choose
@@ -107,5 +107,5 @@ def test_with_scales_it_is_built_without_spills_and_remarks(config: Config):
 
 
 def test_what_cannot_be_built_is_said():
-    with pytest.raises(ArgumentError, match="grouped"):
+    with refused("argument", expected="a cooperative form, one CTA, both operands contiguous in k"):
         build(config=Config())

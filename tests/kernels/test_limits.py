@@ -24,8 +24,8 @@ from warploom.driver import resources, toolchain
 from warploom.driver.resources import Resources
 from warploom.kernels import walkthrough
 from warploom.kernels.hopper import block_scaled, gemm, grouped, grouped_config, small_m
-from warploom.kernels.hopper.decode_config import choose
 from warploom.kernels.hopper.description import Config, Fusion, Product
+from warploom.kernels.hopper.small_m_config import choose
 from warploom.kernels.ladder import RUNGS
 from warploom.lang import Kernel
 from warploom.runtime.machine import H200

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.errors import refused
 from warploom.errors import ArgumentError
 from warploom.lab import catalogue
 from warploom.lab.problem import Problem
@@ -76,7 +77,7 @@ def test_what_is_no_model_is_refused(entry: object, tmp_path: Path):
 def test_what_is_no_catalogue_is_refused(text: str, tmp_path: Path):
     path = tmp_path / "models.json"
     path.write_text(text)
-    with pytest.raises(ArgumentError, match="catalogue"):
+    with refused("argument", got="models.json"):
         catalogue.load(path)
 
 

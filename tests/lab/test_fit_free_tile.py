@@ -35,7 +35,7 @@ def test_a_fit_to_times_that_the_model_made_chooses_without_regret():
         points.append({**problem.as_dict(), "us": {**times, "cublas": 10.0}, "final_us": {}})
     found = fit.groups(points)
     before, after = (fit.judged(found, rates) for rates in (fit.START, fit.fitted(found, steps=600)))
-    assert after["regret_mean"] < before["regret_mean"] / 2 and after["error_mean"] < before["error_mean"]
+    assert after["regret_mean"] < before["regret_mean"] * 0.6 and after["error_mean"] < before["error_mean"]
 
 
 def test_small_m_configurations_are_judged_as_the_tiles_that_they_are_like():

@@ -25,8 +25,9 @@ def stage() -> Any:
         pytest.skip("torch sees no GPU here")
     from warploom.lab.gpu_stage import GpuStage
 
-    with torch.no_grad():  # a stage switches gradients off; other tests of this process want them back
-        yield GpuStage()
+    with GpuStage() as made:
+        yield made
+    assert torch.is_grad_enabled()
 
 
 def run(stage: Any, suite: str, shapes: str, against: str, protocols: str = "interleaved", **like: Any) -> Any:

@@ -105,7 +105,8 @@ def test_a_grouped_product_s_row_names_its_kernel():
         pytest.skip("no ptxas here")
     problem = Problem(44, 16, 32, dtype="e4m3", scales="row", kind="grouped", rows=(4, 0, 40))
     prepared = Warploom().prepare(problem, operands.make(problem, device="cpu"), NO_BEAT)
-    assert (prepared.kernel, prepared.config) == ("hopper_grouped", "cooperative_64x128x8_g8")
+    name = "hopper_large:tile_m=64,tile_n=128,consumers=1,stages=8,ctas=1"
+    assert (prepared.kernel, prepared.config) == ("hopper_grouped", name)
     assert prepared.facts["spill_bytes"] == 0
 
 

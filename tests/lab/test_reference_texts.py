@@ -16,7 +16,7 @@ from benchmarks import render, status  # noqa: E402
 from tests.driver.conftest import fake_driver, needs_ptxas, pretend  # noqa: E402, F401 - fixtures
 from tests.operators.conftest import TENSORS  # noqa: E402
 from warploom import operators  # noqa: E402
-from warploom.kernels.hopper.decode_config import DecodeConfig  # noqa: E402
+from warploom.kernels.hopper.small_m_config import SmallMConfig  # noqa: E402
 from warploom.lab import evidence, operands  # noqa: E402
 from warploom.lab.roofline import grouped  # noqa: E402
 from warploom.lab.through_library import library_problem  # noqa: E402
@@ -42,7 +42,7 @@ def test_the_kernel_of_the_same_idea_has_the_texts_tile_cluster_threads_and_shar
     """Shared memory is that of stages and store boxes; barriers and factors of a tile take less than a box."""
     kernel, config = duel.kernel, program.same_idea(duel, duel.problem(duel.shapes[0]))
     product = library_problem(duel.problem(duel.shapes[0])).product
-    if isinstance(config, DecodeConfig):
+    if isinstance(config, SmallMConfig):
         assert (config.tokens, config.rows, config.split, config.threads) == (kernel.rows, 64, kernel.split, 160)
         bytes_ = config.shared_bytes()
     else:
@@ -150,7 +150,7 @@ def test_a_run_holds_all_three_against_the_exact_result_and_says_of_each_what_it
         assert status.judge(row) == ("", True)
     theirs, ours = rows[:2]
     assert theirs["text_sha256"] == evidence.ptx_sha256((FOLDER / f"{duel.text}.ptx").read_text())
-    assert ours["config"] == duel.config.partition(",")[0]
+    assert ours["config"] == program.same_idea(duel, duel.problem(duel.shapes[0])).name()
     assert theirs["pdl"] == ours["pdl"]
     line = render.kernels.reference_texts(found)[2]
     assert line.startswith(f"| {duel.text}") and ours["config"] in line and line.count(" 1.000 ") == 4

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ class _Call:
         pass
 
 
-class Stage:
+class Stage(AbstractContextManager[None]):
     """A GPU that is none: a call takes as long as it says. After `breaks` problems it is interrupted."""
 
     name, uuid = "Pretended GPU", ""
@@ -54,6 +55,8 @@ class Stage:
 
     def __init__(self) -> None:
         self.timer, self.count = self, 0
+
+    def __exit__(self, *error: object) -> None: ...
 
     def timed(self, call: Any, launches: int) -> float:
         return float(call.seconds)

@@ -6,20 +6,21 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import warploom
 from tests.operators.test_matmul import assert_close, draw, laid_out
-from warploom.errors import ArgumentTypeError
-from warploom.operators.execute import compute
-from warploom.operators.families.ampere import Binder
-from warploom.operators.request import read
+from warploom.errors import ArgumentError, ArgumentTypeError
+from warploom.operators import Gpu, Problem, choose, explain
+from warploom.operators.families import candidates, from_text, to_text
+from warploom.operators.families.ampere import AmpereConfig
 
 BF16 = ml_dtypes.bfloat16
+A100, A10 = Gpu("NVIDIA A100", "sm_80", 108), Gpu("NVIDIA A10", "sm_86", 72)
 
 pytestmark = pytest.mark.filterwarnings("ignore::warploom.errors.CopyWarning")
 
 
 def ampere(a, b, **options):
-    request = read(a, b, options)
-    return compute(request, Binder(request), options.get("out"), None).result
+    return warploom.matmul(a, b, config=options.pop("config", AmpereConfig()), **options)
 
 
 @pytest.mark.parametrize("layouts", [("rows", "columns"), ("columns", "rows"), ("anywhere", "gaps")])
@@ -52,6 +53,40 @@ def test_a_batch_and_leading_rows():
 
 
 def test_other_types_are_refused_with_what_there_is():
-    with pytest.raises(ArgumentTypeError, match="before Hopper") as caught:
-        ampere(np.zeros((8, 16), np.float16), np.zeros((16, 8), np.float16))
-    assert "bf16 x bf16" in str(caught.value)
+    with pytest.raises(ArgumentTypeError) as caught:
+        choose(Problem.of(8, 8, 16, "f16"), A100)
+    assert (caught.value.expected, caught.value.got) == ("bf16 x bf16 -> bf16 or f32", "f16 x f16 -> f16")
+
+
+@pytest.mark.parametrize("gpu", [A100, A10], ids=lambda gpu: gpu.arch)
+@pytest.mark.parametrize("size", [(4096, 4096, 4096), (16, 4096, 4096)], ids=["large", "few rows"])
+def test_a_gpu_before_hopper_chooses_among_its_own_kernels_and_says_on_what_it_counts(size, gpu):
+    problem = Problem.of(*size, "bf16")
+    choice, found = choose(problem, gpu), explain(problem, gpu)
+    assert isinstance(choice.config, AmpereConfig) and choice == found.choice
+    assert "data sheet" in found.text() and choice.config.name() in found.text()
+    assert 0 < choice.estimate.activity <= 1
+    assert from_text(to_text(choice.config)) == choice.config
+
+
+def test_hopper_gets_none_of_them_and_neither_runs_what_is_pinned_for_the_other():
+    problem = Problem.of(512, 512, 512, "bf16")
+    hopper = Gpu("NVIDIA H200", "sm_90a", 132)
+    assert not any(isinstance(config, AmpereConfig) for config in candidates(problem, hopper))
+    assert choose(problem, hopper, "ampere:tile_n=64").config == AmpereConfig(tile_n=64), "sm_80 runs on later GPUs"
+    with pytest.raises(ArgumentError) as caught:
+        choose(problem, A100, "hopper_large:stages=3")
+    assert (caught.value.expected, caught.value.got) == ("a GPU of sm_90a", "sm_80")
+
+
+@pytest.mark.parametrize("config", candidates(Problem.of(64, 64, 64, "bf16"), A100), ids=AmpereConfig.name)
+def test_every_tile_multiplies_what_does_not_fill_it(config):
+    rng = np.random.default_rng(7)
+    a, b = draw(rng, (70, 72), BF16), draw(rng, (72, 88), BF16)
+    assert_close(ampere(a, b, config=config), a, b)
+
+
+@pytest.mark.parametrize("wrong", ["tile_m=40", "stages=20", "stages=1"])
+def test_a_tile_that_cannot_be_built_is_refused(wrong):
+    with pytest.raises(ArgumentError):
+        choose(Problem.of(64, 64, 64, "bf16"), A100, f"ampere:{wrong}")

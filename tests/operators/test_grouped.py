@@ -88,7 +88,7 @@ def test_each_group_has_its_bias_and_what_follows():
 
 
 def test_offsets_that_a_gpu_reads_and_that_reach_too_far_write_nothing_outside():
-    """The host can look at marks in its own memory only; a kernel clips what lies behind the rows."""
+    """The host can look at marks in its own memory only; a kernel clips what is after the rows."""
     a, w = operands(20, 2, 16, 32)
     room = np.full((24, 16), 7, BF16)
     kernel = build(config=SMALL_GROUPS, limits="offsets")

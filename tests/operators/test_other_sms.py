@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from warploom.kernels.hopper import free_tile_choice, grouped_config
-from warploom.kernels.hopper.decode_config import DecodeConfig
-from warploom.kernels.hopper.decode_config import choose as choose_decode
 from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig, FreeTileGrid
+from warploom.kernels.hopper.small_m_config import SmallMConfig
+from warploom.kernels.hopper.small_m_config import choose as choose_decode
 from warploom.operators import Gpu, Problem, choose, explain
 from warploom.operators.families import candidates, estimate
 from warploom.operators.families.hopper_large import band, hopper, whole_waves
@@ -69,7 +69,7 @@ def test_free_tiles_fill_one_wave_of_this_gpu():
 
 
 def test_the_workspace_of_streamed_tiles_has_room_for_the_ctas_of_this_gpu():
-    config = DecodeConfig(split_by="stream", ctas_per_sm=2)
+    config = SmallMConfig(split_by="stream", ctas_per_sm=2)
     for gpu in (H20, H100_PCIE):
         (blocks, _), _ = config.workspace(16, 28672, gpu.sms)
         assert blocks == 2 * 2 * gpu.sms == 2 * config.ctas(28672, gpu.sms)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import warploom
-from warploom.errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
+from tests.errors import refused
+from warploom.errors import ArgumentError, ArgumentTypeError, CopyWarning
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 
@@ -25,7 +26,7 @@ def test_no_k_saturates_and_takes_the_largest_as_any_k_does(k):
 
 def test_a_residual_with_a_beta_is_refused():
     a, b, r = np.zeros((8, 16), BF16), np.zeros((16, 8), BF16), np.zeros((8, 8), BF16)
-    with pytest.raises(ArgumentError, match="added as it is"):
+    with refused("argument", got="beta=0.5"):
         warploom.matmul(a, b, residual=r, beta=0.5)
 
 
@@ -33,7 +34,7 @@ def test_a_residual_with_a_beta_is_refused():
 def test_an_output_whose_rows_lie_on_each_other_is_refused(steps):
     a, b = np.ones((16, 16), BF16), np.ones((16, 16), BF16)
     out = np.lib.stride_tricks.as_strided(np.zeros(300, BF16), (16, 16), steps)
-    with pytest.raises(ArgumentError, match="lie on each other"):
+    with pytest.raises(ArgumentError, match="overlap"):
         warploom.matmul(a, b, out=out)
 
 
@@ -54,7 +55,7 @@ def test_an_output_that_runs_backwards_is_written(shape, turn):
 
 
 def test_a_number_no_float_holds_is_refused():
-    with pytest.raises(ArgumentError, match="alpha= is too large"):
+    with refused("argument", expected="a number that a float holds"):
         warploom.matmul(np.zeros((8, 8), BF16), np.zeros((8, 8), BF16), alpha=10**400)
 
 
@@ -70,7 +71,7 @@ def test_torch_quantizes_nothing_as_numpy_does(shape, kind):
 
 def test_what_is_no_number_is_not_quantized():
     for array in (np.array([["a", "b"]]), np.array([[None, 1]], object)):
-        with pytest.raises(ArgumentTypeError, match="a matrix of floats"):
+        with refused("argument-type", expected="(…, M, K) f32, f16 or bf16"):
             warploom.quantize(array)
 
 
@@ -85,9 +86,9 @@ def test_grouped_refuses_what_it_would_not_do():
     torch = pytest.importorskip("torch")
     a, w = torch.zeros(8, 16, dtype=torch.bfloat16), torch.zeros(1, 8, 16, dtype=torch.bfloat16)
     ends = torch.tensor([8], dtype=torch.int32)
-    with pytest.raises(ArgumentError, match="`b` requires a gradient"):
+    with refused("argument", expected="tensors without requires_grad"):
         warploom.grouped_matmul(a, w.clone().requires_grad_().mT, offsets=ends)
-    with pytest.raises(ArgumentTypeError, match="no configuration"):
+    with refused("argument-type", got="3"):
         warploom.grouped_matmul(a, w.mT, offsets=ends, config=3)
     with pytest.raises(ArgumentError, match="over no k"):
         warploom.grouped_matmul(a[:, :0], w.mT[:, :0], offsets=ends, bias=torch.ones(1, 8))
@@ -97,17 +98,17 @@ def test_grouped_refuses_what_it_would_not_do():
 
 def test_what_would_be_emulated_for_minutes_is_refused_with_the_estimate():
     big = np.zeros((4096, 4096), np.float16)
-    with pytest.raises(CostLimitError, match="at most 60 s"):
+    with refused("cost-limit", got="4096 x 4096 x 4096"):
         warploom.matmul(big, big)
     many = np.zeros((100_000, 16, 16), np.float16)
-    with pytest.raises(CostLimitError, match="would take about"):
+    with refused("cost-limit", got="16 x 16 x 16, 100000 times"):
         warploom.matmul(many, many)
 
 
 @pytest.mark.parametrize("options", [{"amax": np.zeros(1, np.float32)}, {"alpha": 2.0}])
 def test_promoted_sums_refuse_what_their_kernel_would_leave_out(options):
     a, b = np.ones((64, 128), E4M3), np.ones((64, 128), E4M3).T
-    with pytest.raises(ArgumentError, match="has no fused end"):
+    with refused("argument", expected="a, b, scale_a and scale_b (arrays, no numbers), and a 16- or 32-bit result"):
         warploom.matmul(a, b, accumulate="precise", **options)
 
 
@@ -116,7 +117,7 @@ def test_promoted_sums_refuse_what_their_kernel_would_leave_out(options):
 
 @pytest.mark.parametrize("x", [np.zeros((4, 64), BF16), np.zeros(64, BF16), np.zeros((2, 3, 64), BF16)])
 def test_a_weight_of_another_k_is_refused_in_linears_words(x):
-    with pytest.raises(ArgumentError, match=r"inner sizes of `x` and `weight` differ") as caught:
+    with refused("argument", got="weight of shape (24, 96)") as caught:
         warploom.linear(x, np.zeros((24, 96), BF16))
     said = str(caught.value)
     assert "weight of shape (N, 64)" in said and "weight of shape (24, 96)" in said
@@ -124,12 +125,12 @@ def test_a_weight_of_another_k_is_refused_in_linears_words(x):
 
 
 def test_a_weight_that_lies_the_other_way_is_told_of_its_transpose():
-    with pytest.raises(ArgumentError, match=r"weight\.T, or to matmul\(x, weight\)"):
+    with refused("argument", got="weight of shape (64, 24)"):
         warploom.linear(np.zeros((4, 64), BF16), np.zeros((64, 24), BF16))
 
 
 def test_an_x_without_a_dimension_is_refused():
-    with pytest.raises(ArgumentError, match="`x` has no dimension"):
+    with refused("argument", got="shape ()"):
         warploom.linear(np.zeros((), BF16), np.zeros((24, 96), BF16))
 
 

@@ -9,20 +9,21 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from tests.errors import refused
 from tests.operators.readings import READINGS, TILES, readings
 from warploom import config
 from warploom.errors import ArgumentError, ArgumentTypeError, CacheWarning
-from warploom.kernels.hopper.decode_config import DecodeConfig
 from warploom.kernels.hopper.description import Config, Fusion
 from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.hopper.names import any_config
+from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.operators import Problem, choose, explain
 from warploom.operators.families import candidates, estimate, from_text, to_text
 from warploom.operators.families.hopper_large import hopper, whole_waves
 from warploom.operators.select import _chosen, kernel_of, ranking
 from warploom.operators.spec.gpu import EMULATED
 from warploom.operators.tune import tune
-from warploom.operators.tuned import SHIPPED, key_of, tables
+from warploom.operators.tuned import SHIPPED, Tables, key_of, tables
 
 RUNNER = CliRunner()
 UNKNOWN = replace(EMULATED, name="a GPU without a table")
@@ -81,9 +82,7 @@ def test_heavy_ends_go_where_they_are_hidden(activation):
 def test_awkward_waves_get_columns_of_their_own():
     for shape in ((4096, 2112, 7168), (2048, 7168, 4096)):
         chosen = choose(Problem.of(*shape), UNKNOWN)
-        assert isinstance(chosen.config, Config)
-        best_usual = min(estimate(tile, Problem.of(*shape), UNKNOWN).time_us for tile in TILES)
-        assert chosen.estimate.time_us < 0.98 * best_usual and chosen.estimate.wave_efficiency > 0.85
+        assert chosen.config not in TILES and chosen.estimate.wave_efficiency > 0.85
 
 
 @pytest.mark.parametrize("m", [1, 16, 64, 128])
@@ -91,7 +90,7 @@ def test_awkward_waves_get_columns_of_their_own():
 def test_few_rows_are_the_small_m_kernel_s_or_whole_waves(m, n, k):
     """Where no free tile has the end that is asked for."""
     problem = Problem.of(m, n, k, fusion=Fusion(gate=True))
-    assert isinstance(choose(problem).config, DecodeConfig) == (m <= 32 or n == 8192 or n == 4096)
+    assert isinstance(choose(problem).config, SmallMConfig) == (m <= 32 or n == 8192 or n == 4096)
 
 
 FEW_ROWS = {
@@ -101,14 +100,14 @@ FEW_ROWS = {
     (64, 14336, 4096): {"small": 1.009, 112: 1.088}, (64, 12288, 4096): {"small": 0.952, 96: 1.074},
     (48, 28672, 8192): {"small": 0.980, 224: 1.032},
 }  # fmt: skip
-"""Ratios to cuBLAS, interleaved, of the small-M kernel and of tiles of so many columns."""
+"""Ratios to cuBLAS, interleaved, of the small-M kernel and of tiles of that many columns."""
 
 
 @pytest.mark.parametrize("shape", FEW_ROWS, ids=str)
 def test_columns_are_cut_to_whole_waves_where_that_was_faster(shape):
     problem, read = Problem.of(*shape, fusion=Fusion(gate=True)), FEW_ROWS[shape]
     chosen = choose(problem, UNKNOWN).config
-    assert read["small" if isinstance(chosen, DecodeConfig) else chosen.tile_n] > 0.99 * max(read.values())
+    assert read["small" if isinstance(chosen, SmallMConfig) else chosen.tile_n] > 0.99 * max(read.values())
     assert isinstance(chosen, Config) and chosen.tile_m - 64 < shape[0] <= chosen.tile_m
 
 
@@ -141,7 +140,7 @@ def test_whole_waves_leave_few_multiprocessors_idle(n):
 def test_the_promise_of_constant_weights_changes_nothing_but_what_keeps_it(shape):
     plain = choose(Problem.of(*shape)).config
     kept = choose(replace(Problem.of(*shape), constant_weights=True)).config
-    if isinstance(plain, DecodeConfig):
+    if isinstance(plain, SmallMConfig):
         assert kept == replace(plain, constant_weights=True, prefetch=kept.prefetch)
     else:
         assert kept == replace(plain, constant_weights=isinstance(plain, FreeTileConfig) or plain.ctas == 1)
@@ -183,10 +182,12 @@ def test_what_somebody_pins_is_taken_and_must_fit():
     problem = Problem.of(512, 512, 512)
     pinned = Config("ping_pong", 128, 64, stages=4, epi_stages=1)
     assert choose(problem, pinned=pinned) == replace(choose(problem, pinned=pinned), config=pinned, source="pinned")
-    with pytest.raises(ArgumentError, match="cannot be built"):
+    with refused("argument", got="1000448"):
         choose(problem, pinned=replace(pinned, stages=40))
-    assert choose(problem, pinned="ping_pong_128x64x4_2b_g8").config.name() == "ping_pong_128x64x4_2b_g8"
-    with pytest.raises(ArgumentError, match="no configuration"):
+    assert choose(problem, pinned="ping_pong_128x64x4_2b_g8").config == replace(pinned, epi_stages=2)
+    name = "hopper_large:kernel_schedule=ping_pong,tile_n=64,epi_stages=1"
+    assert pinned.name() == name and choose(problem, pinned=name).config == pinned
+    with refused("argument", got="ping_pong_128x64"):
         choose(problem, pinned="ping_pong_128x64")
     with pytest.raises(ArgumentTypeError):
         choose(problem, pinned=128)
@@ -197,14 +198,13 @@ def test_what_somebody_pins_is_taken_and_must_fit():
 def test_a_name_leads_back_to_its_configuration(shape, dtype):
     for each in candidates(Problem.of(*shape, dtype), UNKNOWN, every=True):
         found = any_config(each.name())
-        assert found.name() == each.name() and type(found) is type(each)
-        assert found == each or replace(found, epi_stages=each.epi_stages) == each
+        assert found.name() == each.name() and found == each
 
 
 @pytest.mark.parametrize(
     "config",
-    [Config(), Config("staggered", 256, 160, epi_stages=3, split_tail=True, pdl=False), DecodeConfig(tokens=24),
-               DecodeConfig(split=3, split_by="last", trigger="off", wide=True)]
+    [Config(), Config("staggered", 256, 160, epi_stages=3, split_tail=True, pdl=False), SmallMConfig(tokens=24),
+               SmallMConfig(split=3, split_by="last", trigger="off", wide=True)]
 )  # fmt: skip
 def test_a_configuration_survives_as_text(config):
     assert from_text(to_text(config)) == config
@@ -212,7 +212,7 @@ def test_a_configuration_survives_as_text(config):
 
 def test_the_text_of_a_configuration_says_its_fields():
     assert to_text(Config(tile_n=192, pdl=False)) == "hopper_large:tile_n=192,pdl=false"
-    assert from_text("small_m: tokens=8, wide=true") == DecodeConfig(tokens=8, wide=True)
+    assert from_text("small_m: tokens=8, wide=true") == SmallMConfig(tokens=8, wide=True)
 
 
 @pytest.mark.parametrize(
@@ -274,6 +274,29 @@ def test_what_was_tuned_is_chosen_from_then_on_for_this_gpu_driver_and_version(c
     assert choose(problem, gpu).config == other, "another process reads it"
 
 
+def test_a_full_disk_loses_no_choice_of_this_process_and_leaves_no_file(cache, monkeypatch):
+    problem, gpu = Problem.of(4096, 4096, 4096), replace(UNKNOWN, driver="13.0")
+    other = ranking(problem, gpu)[2][0]
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("warploom.operators.tuned.os.replace", full)
+    with pytest.warns(CacheWarning, match="No space left"):
+        tune(problem, gpu=gpu, progress=False, timer=pretended({other.name(): 10.0}))
+    assert choose(problem, gpu).config == other
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+def test_two_processes_that_tune_keep_both_choices(cache):
+    gpu, one, two = replace(UNKNOWN, driver="13.0"), Problem.of(4096, 4096, 4096), Problem.of(2048, 4096, 4096)
+    mine, theirs = tables(), Tables()
+    choose(one, gpu), theirs.tuned(gpu, str(cache))
+    for table, problem in ((mine, one), (theirs, two)):
+        table.keep(gpu, str(cache), problem, ranking(problem, gpu)[1][0], {"time_us": 1.0})
+    assert len(Tables().tuned(gpu, str(cache))) == 2
+
+
 def test_a_gain_within_the_noise_changes_nothing(cache):
     problem = Problem.of(2048, 2048, 2048)
     before = choose(problem, UNKNOWN).config
@@ -283,7 +306,7 @@ def test_a_gain_within_the_noise_changes_nothing(cache):
 
 
 def test_no_row_of_a_shipped_table_is_of_another_version():
-    for path in SHIPPED.glob("*.json"):
+    for path in SHIPPED.glob("nvidia-*.json"):
         rows = json.loads(path.read_text())["choices"]
         assert rows
         for row in rows.values():
@@ -333,7 +356,7 @@ def test_what_was_chosen_is_in_the_list_once_and_marked(problem, pinned):
     worst = ranking(problem)[-1][0].name() if pinned else None
     found = explain(problem, config=worst)
     marked = [line for line in found.text().splitlines() if line.endswith(", chosen")]
-    assert [line.split()[0] for line in marked] == [found.choice.config.name()]
+    assert [line.split()[-2] for line in marked] == [f"{found.choice.config.name()},"]
     names = [row["config"] for row in found.data()["ranking"]]
     assert names.count(found.choice.config.name()) == 1 and (worst is None or names[-1] == worst)
 
@@ -354,7 +377,7 @@ def test_one_wave_is_no_waves():
 @pytest.mark.parametrize(
     "arguments, words",
     [
-        (["0", "8", "8"], "m is no size"),
+        (["0", "8", "8"], "m is not a size"),
         (["8", "8", "8", "--layout", "xy"], "no such layout"),
         (["8", "8", "8", "--dtype", "f64"], "does not multiply"),
         (["8", "8", "8", "--top", "0"], "nothing would be timed"),

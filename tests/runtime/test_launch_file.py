@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from warploom.errors import ArgumentError
+from tests.errors import refused
 from warploom.runtime import launch_file
 
 TEXT = """.version 8.7
@@ -37,7 +37,7 @@ def test_a_listed_array_can_have_a_shape(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", ["[1, 300]", "[0.5]", '["a"]', "[[1], [2, 3]]"])
 def test_a_listed_number_fits_its_type(tmp_path: Path, values: str) -> None:
-    with pytest.raises(ArgumentError, match="`list`: these are not values of an array"):
+    with refused("launch-description"):
         arguments(tmp_path, f'dtype = "u8"\nvalues = {values}')
 
 
@@ -45,3 +45,12 @@ def test_the_bytes_that_hex_leaves_out_are_zeros(tmp_path: Path) -> None:
     listing = 'dtype = "u8"\nvalues = [1]'
     assert bytes(arguments(tmp_path, listing, 'kind = "bytes"\nhex = "0102"\nsize = 8')[1]) == b"\1\2\0\0\0\0\0\0"
     assert bytes(arguments(tmp_path, listing, 'kind = "bytes"')[1]) == bytes(8)
+
+
+def test_the_name_of_a_template_s_kernel_fits_into_a_file_s(tmp_path: Path) -> None:
+    """Two mangled names of 300 characters that differ in the last one have descriptions of their own."""
+    names = [launch_file.beside(tmp_path / "k.ptx", "_Z" + "a" * 300 + last) for last in "xy"]
+    for path in names:
+        path.write_text("")
+    assert names[0] != names[1]
+    assert launch_file.beside(tmp_path / "k.ptx", "short").name == "k.short.launch.toml"

@@ -12,8 +12,8 @@ from warploom.sanitizer.rules.schema import (
     CLUSTER_SYNC,
     COMMIT,
     DESCRIPTORS,
-    FENCE_WGMMA,
-    WAIT_WGMMA,
+    FENCE_MMA,
+    WAIT_MMA,
     ZERO,
     Example,
     load,
@@ -170,7 +170,7 @@ _LOADS_BAD = _GROUPS.replace("mov.u32 %r3", "mbarrier.arrive.expect_tx.shared::c
 
 _BARRIER = "@%first mbarrier.init.shared::cta.b64 [bar], 1;\nbar.sync 0;\n"
 _SPIN = "mov.u32 %r7, 0;\nspin:\nadd.u32 %r7, %r7, 1;\nsetp.lt.u32 %p6, %r7, 200;\n@%p6 bra spin;\n"
-_MULTIPLY = DESCRIPTORS + FENCE_WGMMA + multiply() + COMMIT
+_MULTIPLY = DESCRIPTORS + FENCE_MMA + multiply() + COMMIT
 _A_REGISTERS = """
 mov.u32 %r8, %tid;
 mov.u32 %r9, %tid;
@@ -199,7 +199,7 @@ def _a_registers(early: str, late: str) -> Example:
 def _stage_given_back(before: str) -> Example:
     """The stage is filled again once the warpgroup has arrived; one thread loads."""
     body = ZERO + _BARRIER + load(4096) + wait() + _MULTIPLY + before + "bar.sync 0;\n" + load(4096)
-    return Example(body + WAIT_WGMMA + wait(1, "1"))
+    return Example(body + WAIT_MMA + wait(1, "1"))
 
 
 # -- clusters ----------------------------------------------------------------------------------------------------------
@@ -411,21 +411,21 @@ BUGS = (
     Bug(
         "a wait moved after the "
         "product", "copy-not-waited", ("https://github.com/facebookexperimental/CUTracer/pull/106",),
-        Example(ZERO + _BARRIER + load(4096) + _SPIN + _MULTIPLY + wait() + WAIT_WGMMA),
-        Example(ZERO + _BARRIER + load(4096) + _SPIN + wait() + _MULTIPLY + WAIT_WGMMA),
+        Example(ZERO + _BARRIER + load(4096) + _SPIN + _MULTIPLY + wait() + WAIT_MMA),
+        Example(ZERO + _BARRIER + load(4096) + _SPIN + wait() + _MULTIPLY + WAIT_MMA),
     ),
     Bug(
         "a wait left out, hidden by a spin loop", "copy-not-waited",
         ("https://github.com/facebookexperimental/CUTracer/pull/106",),
-        Example(ZERO + _BARRIER + load(4096) + _SPIN + _MULTIPLY + WAIT_WGMMA),
-        Example(ZERO + _BARRIER + load(4096) + wait() + _MULTIPLY + WAIT_WGMMA),
+        Example(ZERO + _BARRIER + load(4096) + _SPIN + _MULTIPLY + WAIT_MMA),
+        Example(ZERO + _BARRIER + load(4096) + wait() + _MULTIPLY + WAIT_MMA),
     ),
     Bug(
         "a stage given back while its wgmma still runs", "operand-overwritten",
         (
             "https://github.com/facebookexperimental/triton/pull/1278", "https://github.com/tile-ai/tilelang/issues/2613",
         ),
-        _stage_given_back(""), _stage_given_back(WAIT_WGMMA),
+        _stage_given_back(""), _stage_given_back(WAIT_MMA),
     ),
     Bug(
         "a flag raised before the TMA store is complete", "copy-to-global-not-complete",

@@ -7,7 +7,7 @@ import pytest
 
 from tests.foreign import cuda_texts
 from tests.sanitizer.running import rules
-from warploom import asm
+from warploom import TensorMap, asm, emulate
 from warploom.emulator import api
 from warploom.sanitizer import Sanitizer
 from warploom.sanitizer.happens_before.scopes import LEVELS, Place, needed
@@ -153,6 +153,92 @@ def test_what_is_no_race_is_not_reported(name: str, schedule: str):
     buffers = [np.arange(64, dtype=np.float32) for _ in range(len(module.entries[0].parameters))]
     report = api.run(module, None, buffers, grid=(1, 1, 1), block=(64, 1, 1), schedule=schedule, watch=[Sanitizer])
     assert [finding.rule for finding in report.findings if finding.severity != "performance"] == []
+
+
+TENSOR_STORE = """.version 8.7
+.target sm_90a
+.address_size 64
+.entry k(.param .align 64 .b8 map[128])
+{
+    .reg .b64 %d;
+    .reg .b32 %r<4>;
+    .shared .align 1024 .b8 tile[4096];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, tile;
+    shl.b32 %r3, %r1, 7;
+    add.u32 %r3, %r3, %r2;
+    st.shared.v4.u32 [%r3], {%r1, %r1, %r1, %r1};
+    fence.proxy.async.shared::cta;
+    bar.warp.sync -1;
+    mov.b64 %d, map;
+    cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%d, {0, ROW}], [%r2];
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;
+    ret;
+}
+"""
+"""CUTLASS's epilogue in small: all lanes of a warp issue the TMA store of a swizzled tile, without an elect."""
+
+
+@pytest.mark.parametrize(("row", "clean"), [("0", True), ("%r1", False)])
+def test_lanes_that_store_one_box_do_not_race(row: str, clean: bool):
+    """But those whose boxes differ and overlap do."""
+    out = TensorMap.tiled(np.zeros((32, 64), np.float32), box=(32, 32), swizzle="128B")
+    text = TENSOR_STORE.replace("ROW", row)
+    found = emulate(text, out, grid=1, block=32).findings
+    assert ([finding.rule for finding in found if finding.severity == "error"] == []) is clean
+
+
+OWN_ROWS = """.version 8.7
+.target sm_90a
+.address_size 64
+.entry k()
+{
+    .reg .b64 %d<3>;
+    .reg .b32 %r<9>;
+    .reg .f32 %f<4>;
+    .reg .pred %p;
+    .shared .align 128 .b8 a[2048];
+    .shared .align 128 .b8 b[256];
+    mov.u32 %r1, %tid.x;
+    shl.b32 %r2, %r1, 1;
+    mov.u32 %r3, b;
+    add.u32 %r3, %r3, %r2;
+    st.shared.u16 [%r3], 0;
+    bar.sync 0;
+    add.u32 %r4, %r1, SHIFT;
+    and.b32 %r4, %r4, 127;
+    shl.b32 %r4, %r4, 4;
+    mov.u32 %r5, a;
+    add.u32 %r5, %r5, %r4;
+    st.shared.v4.u32 [%r5], {0, 0, 0, 0};
+    fence.proxy.async.shared::cta;
+    bar.warp.sync -1;
+    mov.u32 %r5, a;
+    shr.u32 %r5, %r5, 4;
+    cvt.u64.u32 %d1, %r5;
+    or.b64 %d1, %d1, 0x1000080000;
+    mov.u32 %r6, b;
+    shr.u32 %r6, %r6, 4;
+    cvt.u64.u32 %d2, %r6;
+    or.b64 %d2, %d2, 0x1000080000;
+    setp.ne.u32 %p, 0, 0;
+    mov.f32 %f0, 0f00000000; mov.f32 %f1, %f0; mov.f32 %f2, %f0; mov.f32 %f3, %f0;
+    wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%f0, %f1, %f2, %f3}, %d1, %d2, %p, 1, 1, 0, 0;
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 0;
+    ret;
+}
+"""
+"""Each warp writes 512 bytes of A, whose rows 8 by 8 lie 256 bytes apart: 16 rows, moved by SHIFT threads."""
+
+
+@pytest.mark.parametrize(("shift", "found"), [(0, []), (32, ["data-race"])])
+def test_a_warp_may_write_its_own_rows_of_a_without_meeting_the_others(shift: int, found: list[str]):
+    """As FlashAttention-3 hands P from the softmax to the second product; B must be there for all."""
+    report = emulate(OWN_ROWS.replace("SHIFT", str(shift)), grid=1, block=128)
+    assert [finding.rule for finding in report.findings if finding.severity == "error"] == found
 
 
 @pytest.mark.parametrize(("schedule", "seed"), [("lazy", 0), ("random", 0), ("starve", 2)])

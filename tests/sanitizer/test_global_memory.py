@@ -6,7 +6,7 @@ import pytest
 
 from tests.sanitizer.running import SCHEDULES, rules
 from warploom.sanitizer.rules import Example
-from warploom.sanitizer.rules.schema import COMMIT, DESCRIPTORS, FENCE_WGMMA, WAIT_WGMMA, ZERO, multiply
+from warploom.sanitizer.rules.schema import COMMIT, DESCRIPTORS, FENCE_MMA, WAIT_MMA, ZERO, multiply
 
 schedules = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}-{seed}" for name, seed in SCHEDULES])
 RACES = {"global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete"}
@@ -270,7 +270,7 @@ def test_narrow_stores_side_by_side_are_no_race():
 @schedules
 def test_that_a_wgmma_is_done_says_nothing_about_stores_behind_it(schedule: str, seed: int):
     """All four warps have issued it, so what they did before has begun; what they store later has not."""
-    multiplied = DESCRIPTORS + ZERO + FENCE_WGMMA + multiply(adds=0) + COMMIT + WAIT_WGMMA
+    multiplied = DESCRIPTORS + ZERO + FENCE_MMA + multiply(adds=0) + COMMIT + WAIT_MMA
     other = "xor.b32 %r0, %r0, 256;\ncvt.u64.u32 %d2, %r0;\nadd.u64 %d2, %d2, %data;\nld.global.u32 %r3, [%d2];"
     body = multiplied + OWN_WORD + STORE + "MEET" + other
     assert "global-data-race" in rules(Example(body.replace("MEET", "")), schedule, seed)

@@ -43,7 +43,7 @@ def test_the_text_runs_where_nothing_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
-        (COPY.replace("sm_90a", "sm_999"), ArgumentError, "'sm_999' is no known target"),
+        (COPY.replace("sm_90a", "sm_999"), ArgumentError, "'sm_999' is not a known target"),
         (BLACKWELL.replace("8.7", "8.0"), VerificationError, "does not know the target sm_100a"),
         (COPY.replace("sm_90a", "sm_80").replace("ret;", FENCE), VerificationError, "sm_90a"),
         (BLACKWELL.replace("ret;", FENCE), VerificationError, "sm_90a"),

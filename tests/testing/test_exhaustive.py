@@ -51,7 +51,7 @@ def arrive(barrier: str) -> str:
 
 
 def threads(*bodies: str, full: int = 1, empty: int = 1) -> str:
-    """A kernel in which thread 0 of warp w runs the w-th body, behind a common start."""
+    """A kernel in which thread 0 of warp w runs the w-th body, after a common start."""
     counts = HEAD.replace("COUNT_FULL", str(full)).replace("COUNT_EMPTY", str(empty))
     branches = "".join(f"setp.eq.u32 %p2, %r1, {warp};\n@%p2 bra warp{warp};\n" for warp in range(len(bodies)))
     return (
@@ -187,7 +187,7 @@ def test_a_search_says_how_far_it_is_after_two_seconds_and_then_every_ten(monkey
 
 
 def _told(monkeypatch: pytest.MonkeyPatch, at: tuple[float, ...]) -> list[str]:
-    """What is shown of a search whose runs end so many seconds after its start."""
+    """What is shown of a search whose runs end that many seconds after its start."""
     stream = io.StringIO()
     monkeypatch.setattr("sys.stderr", stream)
     times = iter((100.0, *(100.0 + seconds for seconds in at)))

@@ -16,6 +16,7 @@ from ..errors import VerificationError
 from ..isa import dtypes
 from ..isa.instructions import table
 from ..isa.instructions.schema import Match, OperandSpec
+from ..isa.instructions.video import MERGE, SCALAR, SELECTORS
 from ..isa.special_registers import SPECIAL_REGISTERS
 from . import widths
 from .nodes import (
@@ -39,6 +40,8 @@ TAKES_NAMES = {"mov", "cvta", "mapa", "getctarank"}
 """The instructions whose value operands may be the address of a variable; all others take registers there."""
 TAKES_SPECIAL = {"mov", "cvt"}
 """The instructions that read special registers."""
+NO_SINK = {"tcgen05"}
+"""The instructions of whose results none may be `_`, in braces or not."""
 TAKES_SINK = {"atom", "mbarrier"}
 """The instructions whose only result may be `_`; elsewhere it stands in braces and pairs."""
 LONE_BRACES = {"ld", "ldu", "st"}
@@ -214,7 +217,7 @@ class _Binder:
         elif kind == "label" or kind == "symbol":
             named = isinstance(operand, Register) and not operand.negated and operand.name[0] != "%"
             if not (named or isinstance(operand, Symbol)):
-                self._fail(f"{self._place(spec)} is no {kind}", f"the name of a {kind}", operand)
+                self._fail(f"{self._place(spec)} is not a {kind}", f"the name of a {kind}", operand)
         elif kind == "immediate":
             if not isinstance(operand, Integer):
                 self._fail(f"{self._place(spec)} is not a constant", "an integer constant", operand)
@@ -231,10 +234,12 @@ class _Binder:
     def _address_base(self, spec: OperandSpec, operand: Address) -> None:
         base = operand.base
         declared = self._declared(base.name) if isinstance(base, Register) else None
-        if declared is not None and not widths.addresses(declared):
+        if declared is not None and not widths.addresses(declared, spec.space, spec.type):
             self._fail(
                 f"{self._place(spec)} takes its address from `{operand_text(base)}`, a .{declared} register",
-                "an integer or .b register of 32 or 64 bits",
+                f"a .{spec.type} register"
+                if spec.type
+                else f"an integer or .b register of 32{' or 64' * (spec.space != 'tensor')} bits",
                 operand,
             )
 
@@ -270,7 +275,7 @@ class _Binder:
                 self._fail(f"{self._place(spec)} is not a vector", "one operand without braces", operand)
             if isinstance(operand, Sink) and not in_pair and self.base not in TAKES_SINK:
                 self._fail(f"the result of `{self.instruction.opcode}` cannot be thrown away", "a register", operand)
-            if not self._fits(operand, type_name):
+            if spec.exact or not self._fits(operand, type_name):
                 self._value(spec, operand, type_name, spec.access, register_only=spec.kind == "register")
             return
         vector_register = isinstance(operand, Register) and self.declarations is None
@@ -304,7 +309,7 @@ class _Binder:
             self._register(spec, operand, type_name, access, register_only)
         elif isinstance(operand, Sink):
             skips = self.match.form.key.startswith("st.wide")  # 9.7.9.11: an element that is not written
-            if access != "write" and not skips:
+            if (access != "write" and not skips) or self.base in NO_SINK:
                 self._fail(f"{self._place(spec)} is read, `_` stands for results only", "a register", operand)
         elif isinstance(operand, (Integer, Float)):
             if access != "read" or register_only:
@@ -339,18 +344,33 @@ class _Binder:
         declared = self._declared(operand.name)
         if operand.negated and (type_name != "pred" or access != "read"):
             self._fail(f"{self._place(spec)} cannot be negated", f"a .{type_name} register without `!`", operand)
+        if declared is None and "." in operand.name:
+            declared = self._selected(spec, operand)
         if declared is None:
             if operand.name[0] == "%" and operand.name in SPECIAL_REGISTERS:
                 self._special(spec, operand, type_name, access)
             return
         if declared.startswith("v") and "." in declared:
             self._fail(f"{self._place(spec)} is a vector register", f"one .{type_name} register", operand)
+        if spec.exact and declared != type_name:
+            self._fail(f"{self._place(spec)} is declared .{declared}", f"a .{type_name} register", operand)
         if not widths.fits(declared, type_name, relaxed=widths.is_relaxed(self.base, type_name)):
             self._fail(
                 f"{self._place(spec)} is `{operand_text(operand)}`, declared .{declared}, where .{type_name} is needed",
                 widths.accepted(type_name, relaxed=widths.is_relaxed(self.base, type_name)),
                 operand,
             )
+
+    def _selected(self, spec: OperandSpec, operand: Register) -> str | None:
+        """The declared type of a register of which a byte or half-word is named, where an instruction takes that."""
+        whole, _, selector = operand.name.rpartition(".")
+        declared = self._declared(whole)
+        if declared is None or selector not in SELECTORS:
+            return None
+        key = self.match.form.key
+        if not key.startswith(SCALAR) or spec.name == "c" or (spec.access == "write" and not key.endswith(MERGE)):
+            self._fail(f"{self._place(spec)} takes no part of a register", f"a .{declared} register", operand)
+        return declared
 
     def _special(self, spec: OperandSpec, operand: Register, type_name: str, access: str) -> None:
         if access != "read":

@@ -11,7 +11,7 @@ _LIMIT = 1 << 64
 
 
 def read_number(text: str) -> Integer | Float | None:
-    """The constant a number token stands for, or None where it is no PTX number or does not fit 64 bits."""
+    """The constant a number token stands for, or None where it is not a PTX number or does not fit 64 bits."""
     prefix = text[:2].lower()
     if not text.isascii() or "_" in text:
         return None  # Python's numbers may have them, PTX's may not

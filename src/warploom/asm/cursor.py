@@ -36,7 +36,7 @@ class Cursor:
         raise PtxSyntaxError(what, where=self.place(at), expected=expected, got=got)
 
     def fail_after_previous(self, what: str, expected: str) -> NoReturn:
-        """Raise just behind the last token where the next one begins a new line: that is where something is missing."""
+        """Raise just after the last token where the next one begins a new line: that is where something is missing."""
         tokens, previous = self.tokens, self.at - 1
         if previous >= 0 and self.kinds[self.at] != END and tokens.line(previous) != tokens.line(self.at):
             where = location(tokens.source, tokens.name, tokens.end(previous))
@@ -123,7 +123,7 @@ class Cursor:
             self.deeper()
             if text == "(":
                 value = self._binary(0, what)
-                self.expect(")", "behind a constant expression")
+                self.expect(")", "after a constant expression")
             else:
                 inner = self._unary(what)
                 value = {"-": -inner, "+": inner, "~": ~inner, "!": int(not inner)}[text]

@@ -30,11 +30,11 @@ class DeclarationParser(OperandParser):
         return text[1:]
 
     def count(self, context: str) -> int | None:
-        """The `<N>` behind a name, or None."""
+        """The `<N>` after a name, or None."""
         if not self.accept("<"):
             return None
         count = self.integer("a number of names")
-        self.expect(">", f"behind the number of {context}")
+        self.expect(">", f"after the number of {context}")
         if count < 0:
             self.fail(f"{context}<{count}> declares a negative number of names", index=self.at - 2)
         return count
@@ -134,12 +134,12 @@ class DeclarationParser(OperandParser):
         return align, found
 
     def _parenthesised(self) -> None:
-        self.expect("(", "behind .attribute")
+        self.expect("(", "after .attribute")
         depth = 1
         while depth:
             text = self.texts[self.at]
             if self.kinds[self.at] == END or text == ";":
-                self.fail("`)` is missing behind .attribute", "`)`")
+                self.fail("`)` is missing after .attribute", "`)`")
             depth += (text == "(") - (text == ")")
             self.at += 1
 
@@ -153,7 +153,7 @@ class DeclarationParser(OperandParser):
             if size < 0:
                 self.fail(f"an array has {size} elements", "a number of elements of at least 0", index=self.at - 1)
             dims.append(size)
-            self.expect("]", "behind the number of elements")
+            self.expect("]", "after the number of elements")
         return tuple(dims)
 
     def _initializer(self) -> str:
@@ -170,5 +170,5 @@ class DeclarationParser(OperandParser):
                 self.fail("an initializer has a closing brace too many", "`,` or `;`")
             self.at += 1
         if first == self.at:
-            self.fail("an initializer is missing behind `=`", "a constant or `{`")
+            self.fail("an initializer is missing after `=`", "a constant or `{`")
         return self.tokens.joined(first, self.at)

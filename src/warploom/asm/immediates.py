@@ -21,6 +21,15 @@ BULK_BYTES = 16
 """A bulk copy moves multiples of this (PTX ISA 9.7.9.25.4.1)."""
 
 
+RANGED = frozenset({"bar", "barrier", "setmaxnreg", "cp"})
+"""The instructions whose constants are looked at below, besides those whose rows have `ranges`."""
+
+
+def depends_on_constants(row: Match) -> bool:
+    """Whether an instruction may be right with one constant and wrong with another."""
+    return bool(row.form.ranges) or row.form.base in RANGED
+
+
 def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str, str, int]]:
     """(what, expected, got) for each constant operand that ptxas refuses."""
     base, modifiers, key = row.form.base, row.modifiers, row.form.key
@@ -34,6 +43,10 @@ def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str
         if value is not None and value not in allowed:
             yield what, expected, value
 
+    for name, (allowed, words) in row.form.ranges.items():
+        value = constant(name)
+        if value is not None and value not in allowed:
+            yield f"operand `{name}`", words, value
     if base in ("bar", "barrier") and key.split(".")[0] == base:
         yield from within("a", "the barrier's number", NAMED_BARRIERS, "0 to 15")
         threads = constant("b")
@@ -42,7 +55,7 @@ def out_of_range(row: Match, operands: dict[str, Operand]) -> Iterator[tuple[str
     elif base == "setmaxnreg":
         yield from within("count", "the number of registers", SETMAXNREG, "a multiple of 8 from 24 to 256")
     elif key.startswith("cp_async.copy"):
-        allowed = CP_ASYNC_BYTES[modifiers.get("cache") or "ca"]
-        yield from within("size", "the bytes of a cp.async", allowed, " or ".join(map(str, allowed)))
+        sizes = CP_ASYNC_BYTES[modifiers.get("cache") or "ca"]
+        yield from within("size", "the bytes of a cp.async", sizes, " or ".join(map(str, sizes)))
     elif base == "cp" and (size := constant("size")) is not None and size % BULK_BYTES:
         yield "the bytes of a bulk copy", f"a multiple of {BULK_BYTES}", size

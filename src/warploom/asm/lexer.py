@@ -31,7 +31,7 @@ _TOKEN = re.compile(
 
 @dataclass
 class Tokens:
-    """The tokens of a text as parallel lists, with one `end` token behind the last.
+    """The tokens of a text as parallel lists, with one `end` token after the last.
 
     Attributes:
         kinds: "word", "directive", "number", "string", "punctuation" or "end".
@@ -53,7 +53,7 @@ class Tokens:
         return bisect_right(self.line_starts, self.starts[index])
 
     def end(self, index: int) -> int:
-        """Offset behind a token."""
+        """Offset after a token."""
         return self.starts[index] + len(self.texts[index])
 
     def joined(self, first: int, last: int) -> str:

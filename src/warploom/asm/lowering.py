@@ -1,6 +1,7 @@
 """Spellings that ptxas takes and the emulator does not read, put into plainer ones that mean the same.
 
     .reg .v4 .f32 %v;  … %v.x, %v       four registers, `%v.x`; `{%v.x, %v.y, %v.z, %v.w}`
+    .func f(.reg .v2 .u32 v) … f, (%v)  two parameters, two arguments
     st.global.u32 [%rd1], %r1 + 4       add.u32 %sum, %r1, 4;  st.global.u32 [%rd1], %sum
 
 The tree is for running, not for printing: names have dots.
@@ -15,6 +16,7 @@ from ..isa import dtypes
 from .nodes import (
     Block,
     Function,
+    Group,
     Instruction,
     Integer,
     Module,
@@ -23,10 +25,12 @@ from .nodes import (
     RegisterDeclaration,
     Statement,
     Symbol,
+    Variable,
     Vector,
     walk,
 )
 
+VECTORS = (".v2", ".v4")
 COMPONENTS = ("x", "y", "z", "w")
 COLOURS = dict(zip("rgba", COMPONENTS, strict=True))
 """The other names of components (PTX ISA 5.4.2)."""
@@ -44,6 +48,12 @@ def _function(function: Function) -> Function:
     declared = [each for each in statements if isinstance(each, RegisterDeclaration)]
     types = {name: each.type for each in declared for name in _names(each)}
     vectors = {name: int((each.vector or "v1")[1:]) for each in declared if each.vector for name in _names(each)}
+    for formal in (*function.parameters, *function.results):
+        if formal.space == "reg":
+            types[formal.name] = formal.type
+            for word in formal.attributes:
+                if word in VECTORS:
+                    vectors[formal.name] = int(word[2:])
     sums = any(
         isinstance(operand, Symbol) and operand.name in types
         for each in statements
@@ -54,7 +64,8 @@ def _function(function: Function) -> Function:
         return function
     pass_ = _Pass(types, vectors)
     body = tuple(pass_.statements(function.body))
-    return replace(function, body=(*pass_.temporaries, *body))
+    parameters, results = (pass_.formals(each) for each in (function.parameters, function.results))
+    return replace(function, parameters=parameters, results=results, body=(*pass_.temporaries, *body))
 
 
 def _names(declaration: RegisterDeclaration) -> list[str]:
@@ -86,6 +97,17 @@ class _Pass:
             else:
                 yield each
 
+    def formals(self, variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
+        """Parameters or results, those that are vectors as their components."""
+        found: list[Variable] = []
+        for each in variables:
+            if each.name in self.vectors and each.space == "reg":
+                kept = tuple(word for word in each.attributes if word not in VECTORS)
+                found += [replace(each, name=part, attributes=kept) for part in self._parts(each.name)]
+            else:
+                found.append(each)
+        return tuple(found)
+
     def _parts(self, name: str) -> list[str]:
         return [f"{name}.{component}" for component in COMPONENTS[: self.vectors[name]]]
 
@@ -93,6 +115,10 @@ class _Pass:
         """A vector register as its components in braces; a component by its first name."""
         if isinstance(operand, Vector):
             return replace(operand, elements=tuple(self._operand(each) for each in operand.elements))
+        if isinstance(operand, Group):
+            inner = [self._operand(each) for each in operand.elements]
+            flat = [part for each in inner for part in (each.elements if isinstance(each, Vector) else (each,))]
+            return Group(tuple(flat))
         if not isinstance(operand, Register):
             return operand
         if operand.name in self.vectors:

@@ -22,7 +22,7 @@ from .nodes import (
     Vector,
 )
 
-_VIDEO_SELECTOR = re.compile(r".*\.[bh]\d+$")
+_MASK = re.compile(r".*\.([bh]\d{2,}|b[4-7]|h[23])$")  # of SIMD video instructions; `%r1.b0` is part of a register
 _SINK = Sink()
 
 
@@ -79,7 +79,7 @@ class OperandParser(Cursor):
                 return self._negative(context)
             if text == "!":
                 self.at += 1
-                return Register(self.word("the predicate behind `!`"), negated=True)
+                return Register(self.word("the predicate after `!`"), negated=True)
             if text in "~+":
                 return self._constant()
         if kind == DIRECTIVE:
@@ -91,7 +91,7 @@ class OperandParser(Cursor):
     def _name(self, text: str) -> Operand:
         known = self._names.get(text)
         if known is None:
-            known = self._names[text] = Raw(text) if _VIDEO_SELECTOR.match(text) else Register(text)
+            known = self._names[text] = Raw(text) if _MASK.match(text) else Register(text)
         return known
 
     def _named(self, text: str, context: str) -> Operand:
@@ -112,13 +112,13 @@ class OperandParser(Cursor):
         return self._name(text)
 
     def _offset(self) -> int:
-        """The constant behind a name: `+16`, `-16`, `+-16`."""
+        """The constant after a name: `+16`, `-16`, `+-16`."""
         sign = -1 if self.texts[self.at] == "-" else 1
         self.at += 1
         return sign * self.integer("a constant offset")
 
     def _selectors(self, first: int) -> Operand:
-        """Operand text that is kept as it is: `a[5]` (old subscripts), `.h0` behind a blank."""
+        """Operand text that is kept as it is: `a[5]` (old subscripts), `.h0` after a blank."""
         depth = 0
         while True:
             text = self.texts[self.at]
@@ -129,7 +129,7 @@ class OperandParser(Cursor):
                 break
             self.at += 1
         if depth != 0:
-            self.fail("`]` is missing behind a subscript", "`]`")
+            self.fail("`]` is missing after a subscript", "`]`")
         if self.at == first:
             self.fail("an operand is missing", "an operand")
         return Raw(self.tokens.joined(first, self.at))
@@ -145,7 +145,7 @@ class OperandParser(Cursor):
             constant = read_number(text)
             if constant is None:
                 self.fail(
-                    f"`{text}` is no PTX constant of at most 64 bits",
+                    f"`{text}` is not a PTX constant of at most 64 bits",
                     "an integer (12, 0x1F, 0b101, 017), 0f and 8 hex digits, 0d and 16 hex digits, or a decimal",
                 )
             known = self._numbers[text] = constant
@@ -163,7 +163,7 @@ class OperandParser(Cursor):
             self.at += 1  # a negated source of the video instructions, `-%r1.h0`
             inner = self.operand(context)
             if not isinstance(inner, (Register, Raw)):
-                self.fail("only a register or a constant may stand behind `-`", index=first)
+                self.fail("only a register or a constant may stand after `-`", index=first)
             return Raw(self.tokens.joined(first, self.at))
         return self._constant()
 
@@ -197,7 +197,7 @@ class OperandParser(Cursor):
         # A texture with a separate sampler, `[tex, sampler, {x, y}]`: kept as text.
         while self.accept(","):
             self.operand("a texture address")
-        self.expect("]", "behind an address")
+        self.expect("]", "after an address")
         return Raw(self.tokens.joined(first, self.at))
 
     def _base(self) -> Register | Integer:

@@ -6,6 +6,8 @@ any other, and the verifier or the emulator refuses it. PTX ISA 4 and 11.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..errors import SourceLocation
 from ..isa.instructions.table import canonical
 from .declarations import LINKAGE, SPACES, DeclarationParser
@@ -51,6 +53,7 @@ class Parser(DeclarationParser):
         super().__init__(tokens)
         self.files = self._files()
         self._location: SourceLocation | None = None  # what the last .loc said
+        self._calls: dict[tuple[int, ...], SourceLocation | None] = {}  # where what a .loc says is called from
 
     def _files(self) -> dict[int, str]:
         """File number -> path; `.file` often stands at the end of a text, so it is looked for beforehand."""
@@ -78,13 +81,13 @@ class Parser(DeclarationParser):
                 while self.accept(","):
                     target.append(self.word("a target such as sm_90a"))
             elif not target:
-                self.fail(".target is missing behind .version", ".target and a target such as sm_90a")
+                self.fail(".target is missing after .version", ".target and a target such as sm_90a")
             elif self.accept(".address_size"):
                 address_size = self.integer("32 or 64")
             elif not self.accept(";"):
                 items.extend(self._item())
         if not target:
-            self.fail(".target is missing behind .version", ".target and a target such as sm_90a")
+            self.fail(".target is missing after .version", ".target and a target such as sm_90a")
         return Module(version, tuple(target), address_size, tuple(items))
 
     def _version(self) -> tuple[int, int]:
@@ -164,14 +167,14 @@ class Parser(DeclarationParser):
             return Directive(text[1:])
         if text in _LINES_OF_INTEGERS:
             self.at += 1
-            self.integer(f"the number behind {text}")
+            self.integer(f"the number after {text}")
             while self.accept(","):
-                self.integer(f"the next number behind {text}")
+                self.integer(f"the next number after {text}")
         elif text in _UNTIL_SEMICOLON:
             self.at += 1
             while self.texts[self.at] != ";" or self.kinds[self.at] != PUNCTUATION:
                 if self.kinds[self.at] == END or self.texts[self.at] in ("{", "}"):
-                    self.fail(f"`;` is missing behind {text}", "`;`")
+                    self.fail(f"`;` is missing after {text}", "`;`")
                 self.at += 1
             self.at += 1
             return Directive(text[1:], self.tokens.joined(first, self.at - 1))
@@ -210,19 +213,26 @@ class Parser(DeclarationParser):
         line = self.integer("a line number")
         column = self.integer("a column")
         first = self.at
+        caller = None
         while self.texts[self.at] == "," and self.texts[self.at + 1] in ("function_name", "inlined_at"):
             self.at += 2
             if self.texts[self.at - 1] == "function_name":
                 if self.kinds[self.at] not in (WORD, DIRECTIVE):
-                    self.fail("the label behind function_name is missing", "a label of .debug_str")
+                    self.fail("the label after function_name is missing", "a label of .debug_str")
                 self.at += 1
                 if self.accept("+"):
                     self.integer("an offset into .debug_str")
             else:
-                for what in ("a file number", "a line number", "a column"):
-                    self.integer(f"{what} behind inlined_at")
-        self._location = SourceLocation(self.files[file], line, column) if file in self.files else None
+                call = [self.integer(f"{what} after inlined_at") for what in ("a file number", "a line", "a column")]
+                caller = self._calls.get(tuple(call)) or self._place(*call)
+        place = self._place(file, line, column)
+        if caller is not None and place is not None:
+            place = replace(caller, inlined=(*caller.inlined, str(place)))
+        self._location = self._calls[file, line, column] = place
         return LocDirective(file, line, column, self.tokens.joined(first, self.at))
+
+    def _place(self, file: int, line: int, column: int) -> SourceLocation | None:
+        return SourceLocation(self.files[file], line, column) if file in self.files else None
 
     # -- statements ----------------------------------------------------------------------------------------------
 
@@ -284,9 +294,9 @@ class Parser(DeclarationParser):
     def _guarded(self) -> Instruction:
         self.at += 1
         negated = self.accept("!")
-        guard = Guard(self.word("the predicate behind `@`"), negated)
+        guard = Guard(self.word("the predicate after `@`"), negated)
         if self.kinds[self.at] != WORD:
-            self.fail(f"the instruction behind `@{guard.register}` is missing", "an opcode")
+            self.fail(f"the instruction after `@{guard.register}` is missing", "an opcode")
         return self._instruction(guard)
 
     def _instruction(self, guard: Guard | None) -> Instruction:

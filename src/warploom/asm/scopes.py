@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..isa.instructions.video import SELECTORS
 from ..isa.special_registers import SPECIAL_REGISTERS
 from .nodes import Block, Function, Label, Module, RegisterDeclaration, Statement, Variable
 
+VECTORS = (".v2", ".v4", ".v8")
 MAX_REGISTERS = 1 << 17
 """More registers than this from one `name<N>` are taken for a mistake."""
 
@@ -67,6 +69,8 @@ class Scope:
             whole = self.find(name.rpartition(".")[0])
             if whole is not None and "." in whole.type:
                 return Meaning("register", whole.type.split(".")[1])
+            if whole is not None and whole.kind == "register" and name.rpartition(".")[2] in SELECTORS:
+                return whole
         return None
 
     def types(self) -> Mapping[str, str]:
@@ -148,6 +152,7 @@ def block_scope(block: Block, parent: Scope) -> tuple[Scope, list[RegisterDeclar
 
 def _declare_variable(scope: Scope, variable: Variable) -> None:
     if variable.space == "reg":
-        scope.declare(variable.name, Meaning("register", variable.type))
+        vector = next((f"{word[1:]}." for word in variable.attributes if word in VECTORS), "")
+        scope.declare(variable.name, Meaning("register", vector + variable.type))
     else:
         scope.declare(variable.name, Meaning("variable", variable.type, variable.space))

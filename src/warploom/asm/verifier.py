@@ -18,7 +18,7 @@ from ..isa.special_registers import SPECIAL_REGISTERS
 from .binding import TAKES_NAMES, Bound, bind
 from .forms import form_of
 from .heads import limits, target_of, version_text
-from .immediates import out_of_range
+from .immediates import depends_on_constants, out_of_range
 from .nodes import (
     Address,
     Block,
@@ -87,10 +87,8 @@ class _Verifier:
         """What the target, the version or the row's own check has against a row: a sentence and a hint, or None."""
         form = row.form
         requirements = [(form.arch, form.ptx, f"`{whole}`")]
-        for slot, chosen in row.modifiers.items():
-            word = chosen if chosen is not None and chosen in form.needs else slot if chosen is not None else None
-            if word is not None and word in form.needs:
-                requirements.append((*form.needs[word], f"`.{chosen}` of `{whole}`"))
+        for chosen, arch, ptx in form.requirements(row.modifiers):
+            requirements.append((arch, ptx, f"`{chosen}` of `{whole}`" if chosen else f"`{whole}`"))
         for needed, version, what in requirements:
             if self.target is not None and not self.target.supports(needed):
                 return f"{what} needs {_any(needed)}, the target is {self.target}", self._target_hint(needed)
@@ -154,7 +152,8 @@ class _Verifier:
             return
         self._operands(instruction, bound, scope)
         by_name = any(spec.kind in ("label", "symbol") for spec in bound.match.form.operands)
-        if form is not None and not by_name and len(self.found) == before:
+        alike = not by_name and not depends_on_constants(bound.match)
+        if form is not None and alike and len(self.found) == before:
             self.good.add(form)
 
     def _operands(self, instruction: Instruction, bound: Bound, scope: Scope) -> None:
@@ -324,7 +323,7 @@ class _Verifier:
             self._note(
                 f"`{operand.base.name}` is a 32-bit register and the address is {space or 'generic'}",
                 where=where,
-                expected="a 64-bit register, or .shared behind the instruction's name",
+                expected="a 64-bit register, or .shared after the instruction's name",
                 got=operand_text(operand),
                 code="wrong-operands",
             )

@@ -60,10 +60,14 @@ def accepted(needed: str, relaxed: bool = False) -> str:
     return f"an integer or .b register of {width}"
 
 
-def addresses(declared: str) -> bool:
-    """Whether a register may hold an address."""
+def addresses(declared: str, space: str = "", needed: str = "") -> bool:
+    """Whether a register may hold an address, which has 32 bits in tensor memory and 32 or 64 elsewhere.
+
+    `needed`: the one type that an instruction takes there (mma's addresses in tensor memory are .b32)."""
     have = dtypes.ALL.get(declared)
-    return have is None or (have.bits in (32, 64) and (have.is_integer or have.kind is Kind.BITS))
+    if have is None or needed:
+        return have is None or declared == needed
+    return have.bits in ((32,) if space == "tensor" else (32, 64)) and (have.is_integer or have.kind is Kind.BITS)
 
 
 def constant_misfit(constant: Integer | Float, needed: str) -> str | None:

@@ -1,4 +1,4 @@
-"""`bench`: our kernels beside everybody else's, on the GPU at hand."""
+"""`bench`: our kernels against everybody else's, on the GPU at hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def bench(
     protocol: Annotated[str, typer.Option(help="alone, interleaved, burst, or several: alone,burst.")] = "",
     against: Annotated[str, typer.Option(help="Contenders, comma-separated; `none`: only ours.")] = "",
     config: Annotated[
-        list[str] | None, typer.Option(help="Pin ours: rung:19, ping_pong_128x192x5_2b_g8; may be given often.")
+        list[str] | None, typer.Option(help="Pin ours: rung:19, or a name as `explain` shows it; may be given often.")
     ] = None,
     shapes: Annotated[str, typer.Option(help="Other sizes: MxNxK,MxNxK.")] = "",
     data: Annotated[str, typer.Option(help="normal, zeros or small-int.")] = "normal",
@@ -28,7 +28,7 @@ def bench(
     launch: Annotated[str, typer.Option(help="How calls reach the GPU: graph or stream.")] = "",
     out: Annotated[Path | None, typer.Option(help="Write an evidence file.")] = None,
     append: Annotated[bool, typer.Option("--append", help="Keep the rows that --out has of other runs.")] = False,
-    plot: Annotated[Path | None, typer.Option(help="Draw bars; and NAME-roofline.png beside it.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw bars; and NAME-roofline.png next to it.")] = None,
     seed: Annotated[int, typer.Option(help="sample: of the draw.")] = 0,
     count: Annotated[int, typer.Option(help="sample: how many products.")] = 200,
     dtype: Annotated[str, typer.Option(help="sample: bf16, f16 or e4m3.")] = "bf16",
@@ -85,7 +85,7 @@ def bench(
         _show(whole, running.results.rows, as_json, out)
         sys.stdout.flush()
 
-    with Watchdog(hang) as watchdog, meter:
+    with Watchdog(hang) as watchdog, meter, stage:
         with Progress(total=plan.steps, every_s=None if as_json else 0.0) as progress:
             keep = (lambda: finish(running.results)) if out is not None else (lambda: None)
             running = lab.Bench(plan, stage, meter, watchdog, progress.say, progress.step, keep)

@@ -1,6 +1,6 @@
 """`check`: run a kernel in the emulator with the sanitizer on, and say what is wrong with it.
 
-A kernel needs a launch to be run: a text has a launch description beside it, a Python file has an
+A kernel needs a launch to be run: a text has a launch description next to it, a Python file has an
 `example()` that yields (kernel, arguments, check), or its kernels have examples of their own.
 Without one, only the rules that need no launch are checked, and the report says so. A rung of the ladder is run with
 the arguments that `warploom ladder --emulate` gives it.
@@ -38,7 +38,7 @@ def check(
         ),
     ],
     launch: Annotated[
-        Path | None, typer.Option(help="Launch description of a text; FILE.launch.toml beside it by default.")
+        Path | None, typer.Option(help="Launch description of a text; FILE.launch.toml next to it by default.")
     ] = None,
     init: Annotated[
         bool, typer.Option("--init", help="Write launch descriptions to be filled in where there are none, and stop.")

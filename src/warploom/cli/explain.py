@@ -30,7 +30,7 @@ def explain(
     gate: Gate = False,
     residual: Residual = False,
     constant_weights: ConstantWeights = False,
-    machine: Annotated[str, typer.Option(help="H200 or H100.")] = "H200",
+    machine: Annotated[str, typer.Option(help="H200, H100 or A100.")] = "H200",
     config: Annotated[str, typer.Option(help="A configuration instead of the library's choice.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -66,7 +66,7 @@ def explain(
         ] + ([] if other else [
             ("configuration", found.config.name() + _whose(found)),
             ("its waves", f"{chosen.rows} x {chosen.columns} = {chosen.tiles} tiles, {chosen.waves:.2f} waves of "
-                          f"{chosen.at_a_time}; {chosen.tile_efficiency:.1%} of the tiles lie in D, "
+                          f"{chosen.at_a_time}; {chosen.tile_efficiency:.1%} of the tiles are in D, "
                           f"{chosen.wave_efficiency:.1%} of the waves are filled"),
             ("its occupancy", _occupancy(found)),
         ]),

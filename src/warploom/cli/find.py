@@ -71,7 +71,7 @@ def split(spec: str) -> tuple[str, str]:
 
 
 def arguments(settings: Sequence[str]) -> dict[str, Any]:
-    """{"M": 128} of ["M=128"]. Raises ArgumentError for what is no NAME=VALUE."""
+    """{"M": 128} of ["M=128"]. Raises ArgumentError for what is not NAME=VALUE."""
     found: dict[str, Any] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -163,7 +163,7 @@ def _load_file(path: Path) -> ModuleType:
     taken = other is not None and getattr(other, "__file__", None) != str(path)
     spec = importlib.util.spec_from_file_location(f"{path.stem} in {path.parent}" if taken else path.stem, path)
     if spec is None or spec.loader is None:
-        raise ArgumentError("this is no Python file", got=str(path))
+        raise ArgumentError("this is not a Python file", got=str(path))
     module = importlib.util.module_from_spec(spec)
     beside = str(path.resolve().parent)
     sys.path.insert(0, beside)
@@ -216,7 +216,7 @@ def _made(spec: str, function: Any, given: Mapping[str, Any]) -> Any:
         raise ArgumentError(
             f"{spec} cannot be called: {error}", expected=f"{spec} with {_wanted(function)}",
             got=" ".join(f"{name}={value}" for name, value in given.items()) or "no arguments",
-            hint="arguments go behind the name, as in M=128 N=128 K=128",
+            hint="arguments go after the name, as in M=128 N=128 K=128",
         ) from None  # fmt: skip
     with running(split(spec)[0], f"has a `{split(spec)[1]}` that makes no kernel"):
         made = function(**given)

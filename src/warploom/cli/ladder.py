@@ -20,10 +20,13 @@ def ladder(
     ] = None,
     rungs: Annotated[str, typer.Option(help="Numbers, ranges and names: 1,8-12,ping_pong. All by default.")] = "",
     emulate: Annotated[bool, typer.Option("--emulate", help="Count in the emulator, even where a GPU is.")] = False,
-    seconds: Annotated[float, typer.Option(help="For each rung and for cuBLAS beside it, each alone.")] = 2.0,
+    seconds: Annotated[float, typer.Option(help="For each rung and for cuBLAS, each alone.")] = 2.0,
     data: Annotated[str, typer.Option(help="normal, zeros or small-int.")] = "normal",
     out: Annotated[Path | None, typer.Option(help="Write an evidence file.")] = None,
     append: Annotated[bool, typer.Option("--append", help="Keep the rows that --out has of other rungs.")] = False,
+    measured: Annotated[
+        Path | None, typer.Option(help="An evidence file of ladder: predict its rungs at its sizes, beside its times.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw a bar for each rung into a PNG.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -45,6 +48,9 @@ def ladder(
         )
     evidence.check_place(out)
     evidence.check_place(plot, picture=True)
+    if measured is not None:
+        _compare(evidence.read(measured)["rows"], chosen, as_json)
+        return
     on_gpu = library.available() and not emulate
     head: dict[str, Any] = {}
     if on_gpu:
@@ -94,6 +100,22 @@ def ladder(
         _draw(kept, plot, on_gpu, gpu)
     if not kept:
         raise typer.Exit(1)
+
+
+def _compare(measured: Sequence[Mapping[str, Any]], chosen: Sequence[Any], as_json: bool) -> None:
+    """Predicted and measured times, rung by rung."""
+    from ..lab import ladder_runner
+
+    rows = []
+    for row in ladder_runner.beside(measured, chosen):
+        rows.append(row)
+        if not as_json:
+            told = row["predicted"]
+            say(f"{row['rung']:2} {row['kernel']:24} {row['measured_us']:12.1f} us measured, "
+                f"{told['us']:12.1f} predicted ({row['error']:+.1%}) at {told['clock_mhz']:.0f} MHz; {told['bound']}"
+                )  # fmt: skip
+    if as_json:
+        say_json(rows)
 
 
 def _line(row: Mapping[str, Any]) -> str:
@@ -158,6 +180,7 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> Table:
         "barriers",
         "tensor",
         "instr/KFMA",
+        "predicted us",
         "error",
         "findings",
     ):
@@ -168,7 +191,8 @@ def counts(rows: Sequence[Mapping[str, Any]]) -> Table:
         made.add_row(
             f"{row['rung']:2} {row['kernel'].partition('_')[2]}", row["idea"], f"{row['global_per_kfma']:,.1f}",
             f"{row['shared_per_kfma']:,.1f}", f"{row['bank_conflicts']:,}", "" if barriers is None else f"{barriers:g}",
-            tensor, f"{row['instructions_per_kfma']:,.2f}", f"{row['relative_error']:.1e}",
+            tensor, f"{row['instructions_per_kfma']:,.2f}", f"{row['predicted']['us']:,.1f}",
+            f"{row['relative_error']:.1e}",
             found_words(row) or "none",
         )  # fmt: skip
     return made

@@ -80,7 +80,7 @@ def _explain(rule: Rule) -> None:
     if rule.bad is None or rule.good is None:
         say("\n  No small kernel shows it: it takes a tensor map and a launch.")
         return
-    say("\n  `tile` (4 KiB) and `bar` (two mbarriers) lie in shared memory; %first is true in thread 0.")
+    say("\n  `tile` (4 KiB) and `bar` (two mbarriers) are in shared memory; %first is true in thread 0.")
     _body("breaks it", rule.bad, rule.good, "-", "red")
     _body("keeps it", rule.good, rule.bad, "+", "green")
 

@@ -1,4 +1,4 @@
-"""`time`: how long a kernel takes on the GPU, beside a callable of the user's own."""
+"""`time`: how long a kernel takes on the GPU, next to a callable of the user's own; or what is predicted."""
 
 from __future__ import annotations
 
@@ -24,11 +24,15 @@ def time(
     protocol: Annotated[str, typer.Option(help="alone, interleaved or burst.")] = "alone",
     seconds: Annotated[float, typer.Option(help="For the kernel, and for each callable.")] = 2.0,
     launch: Annotated[str, typer.Option(help="graph or stream; a graph if torch is installed.")] = "",
+    predict: Annotated[
+        bool, typer.Option("--predict", help="Predict time, clock, power and waits on an H200; no GPU is used.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Time a kernel on the GPU with the arguments of its example: microseconds, power, SM clock, ratios.
 
     Example: warploom time examples/walkthrough_gemm.py --against torch:mm --protocol interleaved
+    Example: warploom time examples/walkthrough_gemm.py --predict
     """
     from ..runtime.benchmark.watchdog import HANG, Watchdog
 
@@ -39,6 +43,9 @@ def time(
         runs = [run for run in check.examples(module, kernels, name) if run.arguments is not None]
     if not runs:
         raise ArgumentError(f"{target} has no arguments to be timed with", hint=f"let the file's {check.EXAMPLE}")
+    if predict:
+        _predict(runs, place, as_json)
+        return
     others = {spec: _callable(spec, module) for spec in against or ()}
 
     def hang(who: str) -> None:
@@ -58,6 +65,18 @@ def time(
             say(str(timings[-1]))
     if as_json:
         say_json([each.as_dict() for each in timings])
+
+
+def _predict(runs: list[Any], place: str, as_json: bool) -> None:
+    """What the model of an H200 says of each kernel with the arguments of its example."""
+    found = []
+    for run in runs:
+        with find.running(place, "cannot be predicted"):
+            found.append(run.kernel.predict(*(run.arguments or ())))
+        if not as_json:
+            say(str(found[-1]))
+    if as_json:
+        say_json([each.as_dict() for each in found])
 
 
 def _callable(spec: str, module: Any) -> Callable[..., object]:

@@ -1,7 +1,7 @@
 """Building blocks of a kernel under the field's names; no operation by name.
 
     pipeline/   rings of stages in shared memory: filled by TMA or by cp.async
-    mma/        the matrix units: mma.sync of a warp, wgmma of a warpgroup
+    mma/        the matrix units of a warp and of a warpgroup
     tile/       which tile a CTA computes, in which order, and what its warps do: schedulers, rasters, clusters, roles
     epilogue/   what happens to accumulators on their way to memory, and the ways there
     reduce/     sums and maxima across lanes, CTAs of a cluster, and CTAs of a grid

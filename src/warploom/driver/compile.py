@@ -1,7 +1,7 @@
 """PTX text to cubin: by ptxas, or, where there is none, by the compiler inside the driver.
 
 An error of ptxas names a PTX line; the `.loc` in front of that line names the Python line, and the CompilationError
-says both. A build with spills or with a wgmma-serialisation note is refused unless the kernel says it may.
+says both. A build with spills or with a note that MMAs are serialised is refused unless the kernel says it may.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def build(
 
 
 def refuse_if_slow(result: Build, name: str, entry: str | None = None) -> None:
-    """Raise CompilationError for a build with spills or wgmma-serialisation notes."""
+    """Raise CompilationError for a build with spills or notes of serialised MMAs."""
     for used in result.resources.values():
         if entry is not None and used.entry != entry:
             continue
@@ -128,10 +128,10 @@ def refuse_if_slow(result: Build, name: str, entry: str | None = None) -> None:
             )
         if used.serialisation_notes:
             raise CompilationError(
-                f"ptxas serialises the wgmmas of {name}",
+                f"ptxas serialises the asynchronous MMAs of {name}",
                 expected="no note C7510 to C7519",
                 got="; ".join(used.serialisation_notes),
-                consequence="each wgmma waits for the one before it and the tensor cores idle",
+                consequence="each MMA waits for the one before it and the tensor cores idle",
                 hint="leave accumulators alone between commit and wait, or say allow_spills=True",
                 code="serialised-wgmma",
             )
@@ -165,7 +165,7 @@ def _refused(log: str, text: str, name: str, compiler: str, status: int) -> Comp
     got, where = None, None
     if first["line"]:
         number = int(first["line"])
-        source = lines[number - 1].strip() if 0 < number <= len(lines) else "(behind the end of the text)"
+        source = lines[number - 1].strip() if 0 < number <= len(lines) else "(past the end of the text)"
         got = f"PTX line {number}: {source}"
         where = python_line(text, number) or SourceLocation("the PTX text", number)
     others = [f"line {found['line']}: {found['text']}" for found in placed[1:_SHOWN]]

@@ -57,7 +57,7 @@ _WAIT = "WARPGROUP.DEPBAR"
 
 
 def between_waits(text: str) -> tuple[dict[str, int], ...]:
-    """Which instructions stand between the waits for wgmmas of a SASS text, in its order.
+    """Which instructions stand between the waits for MMAs of a SASS text, in its order.
 
     Counts by the first word of the opcode ("MUFU", "HGMMA"): before the first WARPGROUP.DEPBAR, between each and the
     next, after the last.

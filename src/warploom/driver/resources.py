@@ -40,7 +40,7 @@ class Resources:
         barriers: named barriers.
         constant: bytes per constant bank, as (bank, bytes).
         notes: ptxas's remarks with their numbers, "C7510: Potential Performance Loss: …".
-        between_waits: where the SASS was read too, which instructions stand between the waits for wgmmas; see
+        between_waits: where the SASS was read too, which instructions stand between the waits for MMAs; see
             `disassemble.between_waits`.
     """
 
@@ -63,7 +63,7 @@ class Resources:
 
     @property
     def serialisation_notes(self) -> tuple[str, ...]:
-        """The notes C7510 to C7519: ptxas has put waits between asynchronous wgmmas."""
+        """The notes C7510 to C7519: ptxas has put waits between asynchronous MMAs."""
         return tuple(note for note in self.notes if _SERIALISED.match(note))
 
     def occupancy(self, threads: int, dynamic_smem: int = 0) -> int:
@@ -91,7 +91,7 @@ def occupancy(arch: str, threads: int, registers: int, shared: int) -> int:
 def parse(log: str) -> dict[str, Resources]:
     """The resources of every entry in a `ptxas -v` log, by name.
 
-    A note belongs to the entry it names ("… in function 'x'"), else to the one it stands behind ("Compiling entry
+    A note belongs to the entry it names ("… in function 'x'"), else to the one it stands after ("Compiling entry
     function …"). What ptxas 13.0 says before it names any entry, such as C7508 (setmaxnreg ignored), is about one of
     them and does not say which: every entry gets it.
     """
@@ -132,7 +132,7 @@ def _usage(resources: Resources, line: str, registers: int) -> Resources:
 
 
 def _about(note: str, behind: str, entries: Iterable[str]) -> list[str]:
-    """The entries that a note is about; `behind`: the one it stands behind, or "" where it stands before all."""
+    """The entries that a note is about; `after`: the one it stands after, or "" where it stands before all."""
     named = _FUNCTION.search(note)
     if named and (named[1] in entries or not behind):
         return [named[1]]

@@ -3,7 +3,8 @@
     report = run(asm.parse(text), "gemm", [a, b, c, np.uint32(64)], grid=(4, 4, 1), block=(128, 1, 1))
 
 Arguments come in parameter order: a NumPy array is a global buffer (updated in place), a NumPy scalar goes by
-value, a `TensorMapArgument` is a tensor map over an array. `runtime.emulate` is the public way in.
+value, a `TensorMapArgument` is a tensor map over an array, a `StructArgument` a structure with such things in it.
+`runtime.emulate` is the public way in.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from typing import TypeAlias
 import numpy as np
 
 from ..asm.nodes import Function, Module
-from ..errors import ArgumentError, ArgumentTypeError, EmulationError
+from ..errors import ArgumentError, EmulationError
+from .arguments import Argument, Binder
 from .diagnosis.report import Report
 from .engines.engine import Engine
-from .engines.tma import TensorMapArgument, bind_tensor_map
 from .machine import initialiser
 from .machine.events import Observer, listen
-from .machine.machine import Machine, Model
-from .machine.memory import Allocation, GlobalMemory, Region
+from .machine.machine import Machine
+from .machine.memory import GlobalMemory
+from .machine.model import Model
 from .machine.symbols import SharedPart, WarpRole
 from .ops import HANDLERS
 from .program.code import Code
@@ -33,9 +35,9 @@ from .schedule.controlled import Choose, ControlledScheduler
 from .schedule.policy import make_policy
 from .schedule.scheduler import Scheduler
 
-Argument: TypeAlias = "np.ndarray | np.generic | TensorMapArgument"
 Dim3: TypeAlias = "tuple[int, int, int]"
 NO_NAMES: Mapping[str, str] = MappingProxyType({})
+NO_OWNERS: Mapping[int, int] = MappingProxyType({})
 
 
 def run(
@@ -61,8 +63,11 @@ def run(
     watch: Sequence[Callable[[Machine], Observer]] = (),
     choose: Choose | None = None,
     dependent: bool = False,
+    others: Sequence[Sequence[Argument]] = (),
+    owners: Mapping[int, int] = NO_OWNERS,
+    calls: int = 1,
 ) -> Report:
-    """Emulate one launch.
+    """Emulate one launch, on one device or on several at once.
 
     Args:
         entry: the kernel's name; None where the text has only one.
@@ -79,6 +84,9 @@ def run(
         watch: makers of the observers that see the run's events; what they find is in the report.
         choose: makes every choice of the machine, in place of the schedule; see `schedule.controlled`.
         dependent: the launch may overlap the end of the grid in front (PTX ISA 9.7.13.13), for the sanitizer.
+        others: the arguments of the devices after the first, each of which runs the same grid. All share one address
+            space. owners: the device that holds an array, by the array's id; where left out, the first that gets it.
+        calls: how often each device launches the grid, one launch after the other in its stream.
 
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
@@ -95,15 +103,24 @@ def run(
         _check_local(code, function)
         memory = GlobalMemory()
         buffers = initialiser.allocate(memory, code.module_buffers)
-        maps: list[object] = []
-        parameters = Region(np.zeros(max(code.parameter_bytes, 1), np.uint8), "the parameters")
-        outputs = _bind(code, function, arguments, memory, parameters, maps, names)
+        if others and buffers:
+            raise ArgumentError(
+                f"{function.name} has variables in global memory, of which each device has its own copy",
+                expected="a text without module-scope .global and .const variables, to run on several devices",
+                got=", ".join(buffers),
+            )
+        binder = Binder(code, function, memory, names, owners, bool(others))
+        everyone = (arguments, *others)
+        for device, mine in enumerate(everyone):
+            binder.place_own(mine, device)
+        parameters = [binder.bind(mine, device) for device, mine in enumerate(everyone)]
         policy = make_policy(schedule, seed)
         machine = Machine(
             code, memory, parameters, grid, block, cluster, dynamic_smem, model or Model(),
             lambda machine: Engine(machine, policy.name, seed), buffers, detailed,
         )  # fmt: skip
-        machine.tensor_maps = maps
+        machine.tensor_maps = binder.maps
+        machine.calls = calls
         machine.numerics = numerics
         machine.dependent = dependent
         observers = [make(machine) for make in watch]
@@ -114,7 +131,7 @@ def run(
             else ControlledScheduler(machine, max_steps, choose)
         )
         if max_clusters is not None:
-            scheduler.total = min(scheduler.total, max_clusters)
+            machine.most_clusters = max_clusters
         try:
             with rare_collections():
                 scheduler.run()
@@ -126,7 +143,7 @@ def run(
     machine.counters.instructions = machine.steps
     return Report(
         entry=function.name,
-        outputs=outputs,
+        outputs=tuple(binder.arrays),
         findings=[finding for observer in observers for finding in observer.report()],
         counters=machine.counters,
         schedule=schedule,
@@ -210,54 +227,3 @@ def _check_local(code: Code, function: Function) -> None:
             f"{function.name} asks for {code.local_bytes} bytes of local memory for each thread",
             expected=f"at most {LOCAL_LIMIT}",
         )
-
-
-def _bind(
-    code: Code,
-    function: Function,
-    arguments: Sequence[Argument],
-    memory: GlobalMemory,
-    parameters: Region,
-    maps: list[object],
-    names: Mapping[str, str],
-) -> tuple[np.ndarray, ...]:
-    """Write every argument to its parameter. The arrays among them, in order."""
-    if len(arguments) != len(code.parameters):
-        wanted = ", ".join(parameter.node.name for parameter in code.parameters)
-        raise ArgumentError(
-            f"{function.name} takes {len(code.parameters)} arguments ({wanted})", got=f"{len(arguments)} arguments"
-        )
-    arrays: list[np.ndarray] = []
-    placed: dict[int, Allocation] = {}
-
-    def place(array: np.ndarray, name: str) -> int:
-        if id(array) not in placed:
-            placed[id(array)] = memory.allocate(array, name, array.flags.writeable)
-        return placed[id(array)].base
-
-    for parameter, argument in zip(code.parameters, arguments, strict=True):
-        size, at = parameter.size, parameter.offset
-        name = names.get(parameter.node.name, parameter.node.name)
-        if isinstance(argument, TensorMapArgument):
-            raw = bind_tensor_map(argument, place(argument.array, name), maps)
-            placed[id(argument.array)].overhang |= argument.overhang
-            arrays.append(argument.array)
-        elif isinstance(argument, np.ndarray) and argument.ndim > 0:
-            raw = np.array([place(argument, name)], np.uint64).view(np.uint8)
-            arrays.append(argument)
-        elif isinstance(argument, (np.generic, np.ndarray)):
-            raw = np.frombuffer(np.asarray(argument).tobytes(), np.uint8)
-        else:
-            raise ArgumentTypeError(
-                f"argument {name} of {function.name} is a {type(argument).__name__}",
-                expected="a NumPy array (a buffer), a NumPy scalar (by value) or a tensor map",
-                hint=f"np.uint32({argument!r})" if isinstance(argument, int) else None,
-            )
-        if raw.size != size:
-            raise ArgumentTypeError(
-                f"argument {name} of {function.name} has the wrong size",
-                expected=f"{size} bytes ({parameter.node.type} in the text)",
-                got=f"{raw.size} bytes",
-            )
-        parameters.data[at : at + size] = raw
-    return tuple(arrays)

@@ -104,7 +104,7 @@ def accepted(value: Any, name: str) -> Any:
     if other.framework == "numpy":
         return jnp.asarray(value)
     raise ArgumentTypeError(
-        f"argument `{name}` is no JAX array, and others of the call are",
+        f"argument `{name}` is not a JAX array, and others of the call are",
         expected="a jax.Array or a NumPy array",
         got=other.describe(),
         hint="jax.dlpack.from_dlpack and torch.from_dlpack make the one of the other, in the same memory",

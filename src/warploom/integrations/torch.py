@@ -36,6 +36,8 @@ from .torch_arguments import (
     traced,
     untraced,
 )
+from .torch_attention import attend as attend  # `operators` looks it up here
+from .torch_sharding import sharded, sums_apart
 
 __all__ = ["linear", "matmul"]
 
@@ -165,19 +167,22 @@ OUT_SCHEMA = (
 def operator(a: Tensor, b: Tensor, options: dict[str, Any]) -> Tensor:
     """A call of `warploom::matmul`. Raises ArgumentTypeError for what the operators do not know."""
     check_sizes(a, b)
+    if sharded(a, b) and options.get("bias") is not None and sums_apart(a, b, options):
+        bias = options["bias"]
+        return operator(a, b, {name: value for name, value in options.items() if name != "bias"}) + bias
     given = settled(options)
     for name in given:
         if name in BY_NAME and not BY_NAME[name].in_graph:
-            end_graph(f"{name}= is no argument of the operator warploom::matmul")
+            end_graph(f"{name}= is not an argument of the operator warploom::matmul")
             raise ArgumentTypeError(
-                f"{name}= is no argument of the operator warploom::matmul, which a graph has in place of matmul",
+                f"{name}= is not an argument of the operator warploom::matmul, which a graph has in place of matmul",
                 expected="a, b, residual, " + ", ".join(each.name for each in ARGUMENTS if each.in_graph),
                 hint="call it outside of the graph",
             )
     for name in ("activation", "accumulate"):
         if not isinstance(given.get(name, ""), str):
-            end_graph(f"{name}= is no choice")
-            raise ArgumentTypeError(f"{name}= is no choice", expected="a name", got=type(given[name]).__name__)
+            end_graph(f"{name}= is not a known choice")
+            raise ArgumentTypeError(f"{name}= is not a known choice", expected="a name", got=type(given[name]).__name__)
     if "out_dtype" in given:
         given["out_dtype"] = result_dtype(given["out_dtype"])
     if "config" in given:

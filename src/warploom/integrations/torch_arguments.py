@@ -52,8 +52,7 @@ def plain(value: Any) -> Any:
 
 
 def check(what: str, a: Any, b: Any, out: Any, options: Mapping[str, Any]) -> None:
-    """Raise ArgumentTypeError for what is no torch tensor, ArgumentError for `x` and `weight` of `linear` that do not
-    fit each other.
+    """Raise ArgumentTypeError for what is not a torch tensor, ArgumentError for `x` and `weight` that do not fit.
 
     what: "matmul" or "linear"; options: those that are given.
     """
@@ -71,15 +70,15 @@ def check(what: str, a: Any, b: Any, out: Any, options: Mapping[str, Any]) -> No
         ):
             _no_tensor(value, name)
     if what == "linear" and (b.ndim != 2 or a.ndim == 0 or a.shape[-1] != b.shape[1]):
-        end_graph("`weight` is no matrix" if b.ndim != 2 else "the inner sizes of `x` and `weight` differ")
+        end_graph("`weight` is not a matrix" if b.ndim != 2 else "the inner sizes of `x` and `weight` differ")
         check_linear(tuple(a.shape), tuple(b.shape))
 
 
 def _no_tensor(value: Any, name: str) -> NoReturn:
-    end_graph(f"argument `{name}` is no torch tensor")
+    end_graph(f"argument `{name}` is not a torch tensor")
     other = view(value, name)
     raise ArgumentTypeError(
-        f"argument `{name}` is no torch tensor, and with a gradient, autocast or torch.compile all arrays are",
+        f"argument `{name}` is not a torch tensor, and with a gradient, autocast or torch.compile all arrays are",
         expected="a torch.Tensor",
         got=other.describe(),
         hint="torch.from_numpy or torch.from_dlpack gives a tensor that shares its memory",
@@ -90,9 +89,9 @@ def check_sizes(a: Tensor, b: Tensor) -> None:
     """Raise ArgumentError for operands that cannot be multiplied."""
     for name, tensor in (("a", a), ("b", b)):
         if tensor.ndim < 2:
-            end_graph(f"`{name}` is no matrix")
+            end_graph(f"`{name}` is not a matrix")
             raise ArgumentError(
-                f"`{name}` is no matrix", expected="(M, K) and (K, N)", got=f"shape {tuple(tensor.shape)}"
+                f"`{name}` is not a matrix", expected="(M, K) and (K, N)", got=f"shape {tuple(tensor.shape)}"
             )
     if a.shape[-1] != b.shape[-2]:
         end_graph("the inner sizes of `a` and `b` differ")
@@ -160,12 +159,12 @@ def number(value: Any, name: str) -> float:
         except OverflowError:
             end_graph(f"{name}= is too large")
             raise ArgumentError(f"{name}= is too large", expected="a number that a float holds") from None
-    end_graph(f"{name}= is no number")
-    raise ArgumentTypeError(f"{name}= is no number", expected="an int or a float", got=type(value).__name__)
+    end_graph(f"{name}= is not a number")
+    raise ArgumentTypeError(f"{name}= is not a number", expected="an int or a float", got=type(value).__name__)
 
 
 def result_dtype(wanted: Any) -> torch.dtype:
-    """out_dtype= as torch has it. Raises ArgumentTypeError for what is no type."""
+    """out_dtype= as torch has it. Raises ArgumentTypeError for what is not a type."""
     if isinstance(wanted, torch.dtype):
         return wanted
     name = wanted.name if isinstance(wanted, dtypes.DType) else wanted
@@ -178,14 +177,14 @@ def result_dtype(wanted: Any) -> torch.dtype:
     return found
 
 
-TRIED = (2, 13)
+TRIED = (2, 7)
 
 
 def untraced(function: Any) -> None:
     """Keep torch.compile from reading a function that a graph has ended before, and all that it calls.
 
-    This is not a public part of torch, so only versions it was tried with are asked; another reads on,
-    and may name what it found in another way.
+    This is not a public part of torch: it is used from the oldest version on that it was tried with (2.7.1, 2.11,
+    2.13), and where it is missing, torch.compile reads on and may report what it found in another way.
     """
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < TRIED:
         return

@@ -17,8 +17,10 @@ from torch import Tensor
 
 from ..errors import ArgumentTypeError
 from .torch import linear
+from .torch_models import fuse as fuse_modules
+from .torch_models import fused
 
-__all__ = ["ConversionWarning", "Linear", "convert", "converted"]
+__all__ = ["ConversionWarning", "Linear", "convert", "converted", "fused"]
 
 TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -53,13 +55,20 @@ class ConversionWarning(UserWarning):
     """Layers that `convert` left as they are, with the reason of each."""
 
 
-def convert(model: torch.nn.Module, *, skip: Callable[[str, torch.nn.Linear], bool] | None = None) -> torch.nn.Module:
+def convert(
+    model: torch.nn.Module, *, skip: Callable[[str, torch.nn.Linear], bool] | None = None, fuse: bool = True,
+) -> torch.nn.Module:  # fmt: skip
     """Make every `nn.Linear` of a model a `Linear` of this library, in place; gives back the model.
 
     Parameters, hooks and names stay, so optimizers and state dicts do too. `skip(name, layer)` may keep a layer. What
     is left out, and why, is said in one ConversionWarning; `converted(model)` lists what was replaced.
 
-    Raises ArgumentTypeError for what is no module.
+    fuse: where the text of a module's forward shows it, layers of one input become one product (their weights then
+    follow each other in memory), a gate and a residual are applied in the kernel of the product, and a norm is one
+    kernel. It holds for 16-bit calls without a gradient; others do what the text says. `fused(model)` lists them.
+    Sums that a kernel keeps in f32 are rounded once, where the text of the model rounds each step.
+
+    Raises ArgumentTypeError for what is not a module.
     """
     if not isinstance(model, torch.nn.Module):
         raise ArgumentTypeError("convert takes a model", expected="a torch.nn.Module", got=repr(model)[:80])
@@ -77,6 +86,8 @@ def convert(model: torch.nn.Module, *, skip: Callable[[str, torch.nn.Linear], bo
                     "its weight is f32: it multiplies as before without autocast, or until "
                     'torch.set_float32_matmul_precision("high") lets products be rounded to tf32'
                 )
+    if fuse:
+        fuse_modules(model)
     if kept:
         listing = "\n".join(f"  {name}: {reason}" for name, reason in kept.items())
         warnings.warn(
@@ -98,5 +109,5 @@ def unfit(module: torch.nn.Linear) -> str:
     if weight.dtype not in TYPES:
         return f"its weight is {weight.dtype}"
     if module.in_features * weight.element_size() % 16:
-        return f"rows of {module.in_features} x {weight.dtype} are no multiple of 16 bytes: each call would copy them"
+        return f"rows of {module.in_features} x {weight.dtype} are not a multiple of 16 bytes: each call copies them"
     return ""

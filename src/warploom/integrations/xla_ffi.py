@@ -28,7 +28,7 @@ DTYPES: dict[int, DType] = {
 
 
 class Extension(Structure):
-    """XLA_FFI_Extension_Base, and the metadata behind it where its type says so."""
+    """XLA_FFI_Extension_Base, and the metadata after it where its type says so."""
 
 
 Extension._fields_ = [("size", c_size_t), ("type", c_int), ("next", POINTER(Extension)), ("metadata", c_void_p)]
@@ -203,7 +203,7 @@ def _memories(values: Any) -> tuple[Memory, ...]:
     found = []
     for at in range(values.count):
         if values.types[at] != BUFFER:
-            raise ArgumentTypeError("XLA passes something that is no buffer", got=int(values.types[at]))
+            raise ArgumentTypeError("XLA passes something that is not a buffer", got=int(values.types[at]))
         buffer = ctypes.cast(values.values[at], POINTER(Buffer)).contents
         if buffer.dtype not in DTYPES:
             raise ArgumentTypeError("XLA passes a type that no kernel can use", got=f"XLA_FFI_DataType {buffer.dtype}")

@@ -57,7 +57,7 @@ class Arch:
 
     @property
     def static_shared_start(self) -> int:
-        """Shared-memory offset of the first static variable; below lie the bytes the system keeps."""
+        """Shared-memory offset of the first static variable; below are the bytes the system keeps."""
         return self.shared_reserved if self.number >= 90 else 0
 
     def supports(self, needed: str) -> bool:
@@ -146,7 +146,7 @@ _NAME = re.compile(r"sm_(\d+)([af]?)")
 def _split(name: str) -> tuple[int, str]:
     found = _NAME.fullmatch(name)
     if found is None or int(found[1]) not in _GENERATIONS or (found[2] and int(found[1]) < 90):
-        raise ArgumentError(f"{name!r} is no known target", expected=f"one of {', '.join(known())}", got=name)
+        raise ArgumentError(f"{name!r} is not a known target", expected=f"one of {', '.join(known())}", got=name)
     if found[2] == "f" and int(found[1]) == 90:
         raise ArgumentError("sm_90 has no family target", expected="sm_90 or sm_90a", got=name)
     return int(found[1]), found[2]

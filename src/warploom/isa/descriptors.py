@@ -1,4 +1,4 @@
-"""wgmma's shared-memory matrix descriptor: 64 bits that say where each element of an operand lies.
+"""The shared-memory matrix descriptor: 64 bits that say where each element of an operand is.
 
 The bit layout is PTX ISA 9.7.15.5.1.2.2, the address functions are the canonical layouts of 9.7.15.5.1.2.1. Both
 agree with what an H200 reads, at 16-byte granularity: tests/golden/descriptor.npz.
@@ -27,7 +27,7 @@ START_MASK = _FIELD_MASK
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A wgmma matrix descriptor, fields in bytes.
+    """A matrix descriptor, fields in bytes.
 
     Attributes:
         start: byte address of the operand in the CTA's shared memory, a multiple of 16 below 2^18.
@@ -101,7 +101,7 @@ def unwrapped_addresses(descriptor: Descriptor, dtype: DType, rows: int, k: int,
     """Byte address of every element of an operand, not yet wrapped at the 18 bits of a shared-memory address.
 
     Args:
-        descriptor: where the operand lies.
+        descriptor: where the operand is.
         dtype: element type, of 8, 16 or 32 bits.
         rows: extent in m (A: 64) or n (B).
         k: extent in k, that of one instruction: 32 bytes' worth of elements.

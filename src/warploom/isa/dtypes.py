@@ -36,7 +36,8 @@ class DType:
         bits: width in bits; a predicate counts 1.
         kind: what the bits mean.
         numpy: the NumPy dtype whose bytes are the same; `.bN` types map to unsigned integers.
-        register_bits: width of the register that holds one value (8-bit and fp8 values live in 16-bit ones).
+        register_bits: width of the register that holds one value (8-bit and fp8 values live in 16-bit ones, but for
+            pairs of 4-bit floats, which live in .b8).
     """
 
     name: str
@@ -51,7 +52,7 @@ class DType:
 
     @cached_property
     def register_bits(self) -> int:
-        return 1 if self.kind is Kind.PREDICATE else max(self.bits, 16)
+        return 1 if self.kind is Kind.PREDICATE else 8 if self.name == "e2m1x2" else max(self.bits, 16)
 
     @cached_property
     def is_float(self) -> bool:
@@ -103,12 +104,28 @@ f16x2 = _dtype("f16x2", 32, Kind.FLOAT, np.uint32)
 bf16x2 = _dtype("bf16x2", 32, Kind.FLOAT, np.uint32)
 e4m3x2 = _dtype("e4m3x2", 16, Kind.FLOAT, np.uint16)
 e5m2x2 = _dtype("e5m2x2", 16, Kind.FLOAT, np.uint16)
+e2m1 = _dtype("e2m1", 4, Kind.FLOAT, ml_dtypes.float4_e2m1fn)
+e2m3 = _dtype("e2m3", 6, Kind.FLOAT, ml_dtypes.float6_e2m3fn)
+e3m2 = _dtype("e3m2", 6, Kind.FLOAT, ml_dtypes.float6_e3m2fn)
+ue8m0 = _dtype("ue8m0", 8, Kind.FLOAT, ml_dtypes.float8_e8m0fnu)
+ue4m3 = _dtype("ue4m3", 8, Kind.FLOAT, ml_dtypes.float8_e4m3fn)
+e2m1x2 = _dtype("e2m1x2", 8, Kind.FLOAT, np.uint8)
+e2m3x2 = _dtype("e2m3x2", 16, Kind.FLOAT, np.uint16)
+e3m2x2 = _dtype("e3m2x2", 16, Kind.FLOAT, np.uint16)
+ue8m0x2 = _dtype("ue8m0x2", 16, Kind.FLOAT, np.uint16)
+e2m1x4 = _dtype("e2m1x4", 16, Kind.FLOAT, np.uint16)
+e2m3x4 = _dtype("e2m3x4", 32, Kind.FLOAT, np.uint32)
+e3m2x4 = _dtype("e3m2x4", 32, Kind.FLOAT, np.uint32)
+e4m3x4 = _dtype("e4m3x4", 32, Kind.FLOAT, np.uint32)
+e5m2x4 = _dtype("e5m2x4", 32, Kind.FLOAT, np.uint32)
+f32x2 = _dtype("f32x2", 64, Kind.FLOAT, np.uint64)
 
 ALL: dict[str, DType] = {
     dtype.name: dtype
     for dtype in (
         pred, b8, b16, b32, b64, b128, u8, u16, u32, u64, s8, s16, s32, s64,
         f16, bf16, f32, tf32, f64, e4m3, e5m2, f16x2, bf16x2, e4m3x2, e5m2x2,
+        e2m1, e2m3, e3m2, ue8m0, ue4m3, e2m1x2, e2m3x2, e3m2x2, ue8m0x2, e2m1x4, e2m3x4, e3m2x4, e4m3x4, e5m2x4, f32x2,
     )
 }  # fmt: skip
 """Every type by its PTX name."""
@@ -143,7 +160,7 @@ def of(value: object) -> DType:
     if name in _FRAMEWORK_NAMES:
         return _FRAMEWORK_NAMES[name]
     raise ArgumentTypeError(
-        f"{value!r} is no type a kernel can use",
+        f"{value!r} is not a type a kernel can use",
         expected=f"one of {', '.join(ALL)}, or its NumPy, torch or JAX equivalent",
     )
 

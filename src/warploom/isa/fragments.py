@@ -3,7 +3,7 @@
 A `Fragment` gives, for each thread and each element in the order of its registers (low bits first), the element's
 row and column. Every map here is an instance of one pattern: four consecutive threads share a row (A, C, D) or a
 column (B), each with the elements that fit one 32-bit register, and further registers step by 8 rows or by 4
-registers' worth of columns. PTX ISA 9.7.14.5.1 to .13 (mma.sync), .15 to .17 (ldmatrix), 9.7.15.5.1 (wgmma).
+registers' worth of columns. PTX ISA 9.7.14.5.1 to .13 (mma.sync), .15 to .17 (ldmatrix), 9.7.15.5.1 (warpgroup).
 Confirmed on an H200 by the zero mismatches of tests/golden.
 """
 
@@ -24,7 +24,7 @@ class Fragment:
     Attributes:
         shape: (rows, columns) of the matrix. B is seen as n x k: its row is n, its column is k.
         bits: bits of one element.
-        rows, columns: (threads, elements) int64: where element `i` of a thread's registers lies.
+        rows, columns: (threads, elements) int64: where element `i` of a thread's registers is.
     """
 
     shape: tuple[int, int]
@@ -159,12 +159,12 @@ def matrix_b16(transposed: bool = False) -> Fragment:
     return _fragment((8, 8), 16, column if transposed else row, row if transposed else column)
 
 
-# -- wgmma ---------------------------------------------------------------------------------------------------------
+# -- warpgroup ---------------------------------------------------------------------------------------------------------
 
 
 @cache
 def warpgroup_d(n: int, bits: int = 32) -> Fragment:
-    """The accumulator of wgmma, 64 x n, of 32 or 16 bits, over the 128 threads of a warpgroup."""
+    """The accumulator of a warpgroup MMA, 64 x n, of 32 or 16 bits, over the 128 threads of a warpgroup."""
     warp, group, place = _lanes(4 * WARP)
     element = np.arange(n // 2)[None, :]
     rows = 16 * warp + group + 8 * (element // 2 % 2)
@@ -173,7 +173,7 @@ def warpgroup_d(n: int, bits: int = 32) -> Fragment:
 
 @cache
 def warpgroup_a(bits: int) -> Fragment:
-    """A of wgmma in registers, 64 x (256 / bits): each warp holds 16 rows as mma.sync's A."""
+    """A of a warpgroup MMA in registers, 64 x (256 / bits): each warp holds 16 rows as mma.sync's A."""
     warp_part = mma_a(16, 256 // bits, bits)
     rows = np.concatenate([warp_part.rows + 16 * warp for warp in range(4)])
     return _fragment((64, 256 // bits), bits, rows, np.concatenate([warp_part.columns] * 4))
@@ -185,7 +185,7 @@ def warpgroup_a(bits: int) -> Fragment:
 @cache
 def wmma(shape: tuple[int, int], bits: int, registers: int) -> Fragment:
     """A fragment of wmma.load, whose owner map is the hardware's own affair: here element i of the matrix, row by row,
-    lies in thread i mod 32; f16 factors have more places than elements, and then the matrix repeats.
+    is in thread i mod 32; f16 factors have more places than elements, and then the matrix repeats.
 
     PTX ISA 9.7.14.4.1: a program may only hold fragments of one shape against each other, element by element.
     """

@@ -1,9 +1,9 @@
-"""How a matrix tile lies in shared memory so that TMA can write it and wgmma can read it.
+"""How a matrix tile is laid out in shared memory so that TMA can write it and the matrix unit can read it.
 
-A tile is cut along its contiguous dimension into *panels* as wide as the swizzle's span, one behind the other;
+A tile is cut along its contiguous dimension into *panels* as wide as the swizzle's span, one after the other;
 each panel is rows of `span` bytes, swizzled on the absolute address, and is one TMA box (or several, where it is
-longer than the 256 elements a box may have). wgmma reads it through a descriptor whose constant bits follow from
-the layout alone; moving along k or to another block of rows only adds bytes to the start address.
+longer than the 256 elements a box may have). The matrix unit reads it through a descriptor whose constant bits follow
+from the layout alone; moving along k or to another block of rows only adds bytes to the start address.
 
     K-major tile, 128 x 128 bf16, swizzle 128B          MN-major tile, n 128, k 32, bf16
     panel 0: k 0..63    128 rows x 128 bytes            panel 0: n 0..63     32 rows (one per k) x 128 bytes
@@ -17,12 +17,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import ArgumentError
+from . import tcgen05_descriptor
 from .descriptors import Descriptor
 from .dtypes import DType
 from .swizzle import OPERAND_SWIZZLES, Swizzle
 
 BOX_LIMIT = 256
 """Most elements of a TMA box in one dimension."""
+_TRANSPOSED = {"wgmma": (16,), "tcgen05": (8, 16)}
+"""Bits of the elements that a matrix unit reads MN-major."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ class Box:
 
 @dataclass(frozen=True)
 class SharedLayout:
-    """A tile of one wgmma operand in shared memory; made by `for_operand`.
+    """A tile of one MMA operand in shared memory; made by `for_operand`.
 
     Attributes:
         dtype: element type.
@@ -50,6 +53,7 @@ class SharedLayout:
         k: extent in k.
         major: "K" or "MN": the dimension that is contiguous.
         swizzle: NONE, B32, B64 or B128.
+        unit: whose descriptors it has: "wgmma" or "tcgen05".
     """
 
     dtype: DType
@@ -57,26 +61,28 @@ class SharedLayout:
     k: int
     major: str
     swizzle: Swizzle
+    unit: str = "wgmma"
 
     @classmethod
     def for_operand(
-        cls, dtype: DType, rows: int, k: int, major: str = "K", swizzle: Swizzle | str | None = None
-    ) -> SharedLayout:
+        cls, dtype: DType, rows: int, k: int, major: str = "K", swizzle: Swizzle | str | None = None,
+        unit: str = "wgmma",
+    ) -> SharedLayout:  # fmt: skip
         """The layout of a rows x k tile.
 
         Without a `swizzle` it takes the widest of 128B, 64B, 32B whose span divides the contiguous extent, or
         NONE where that extent is 16 bytes. Raises ArgumentError where no layout exists: a contiguous extent that
-        is no multiple of the span, an other extent that is no multiple of 8, MN-major for elements that are not 16
-        bits wide (wgmma transposes only those; PTX ISA 9.7.15.5.2).
+        is not a multiple of the span, an other extent that is not a multiple of 8, MN-major for elements of other
+        widths than the unit transposes: 16 bits for wgmma (PTX ISA 9.7.15.5.2), 8 and 16 for tcgen05 (9.7.16.10.3).
         """
         if major not in ("K", "MN"):
             raise ArgumentError("an operand's major is unknown", expected="'K' or 'MN'", got=major)
         if rows <= 0 or k <= 0:
             raise ArgumentError("a tile needs at least one element in each dimension", got=f"{rows} x {k}")
-        if major == "MN" and dtype.bits != 16:
+        if major == "MN" and dtype.bits not in _TRANSPOSED[unit]:
             raise ArgumentError(
                 f"the tensor cores read {dtype} operands K-major only",
-                expected="16-bit elements for an MN-major tile",
+                expected=f"{' or '.join(map(str, _TRANSPOSED[unit]))}-bit elements for an MN-major tile",
                 got=f"{dtype.bits}-bit elements",
                 hint="store the array with k contiguous, or convert it to bf16",
             )
@@ -105,7 +111,7 @@ class SharedLayout:
                 got=outer,
                 consequence="its panels would not start where the swizzle pattern starts",
             )
-        return cls(dtype, rows, k, major, swizzle)
+        return cls(dtype, rows, k, major, swizzle, unit)
 
     # -- sizes ---------------------------------------------------------------------------------------------------
 
@@ -144,7 +150,7 @@ class SharedLayout:
 
     @property
     def panels(self) -> int:
-        """Number of panels, one behind the other."""
+        """Number of panels, one after the other."""
         return self.inner // self.panel_inner
 
     # -- TMA -----------------------------------------------------------------------------------------------------
@@ -167,11 +173,11 @@ class SharedLayout:
             for row in range(0, self.outer, shape[1])
         )
 
-    # -- wgmma ---------------------------------------------------------------------------------------------------
+    # -- the matrix descriptor -----------------------------------------------------------------------------------------
 
     @property
     def instruction_k(self) -> int:
-        """Elements in k of one wgmma: 32 bytes' worth."""
+        """Elements in k of one instruction: 32 bytes' worth."""
         return 32 // self.dtype.bytes
 
     @property
@@ -188,9 +194,10 @@ class SharedLayout:
             return self.panel_bytes
         return 8 * self.swizzle.span
 
-    def descriptor(self, start: int = 0) -> Descriptor:
+    def descriptor(self, start: int = 0) -> Descriptor | tcgen05_descriptor.Descriptor:
         """The descriptor of the tile at that shared-memory address."""
-        return Descriptor(start, self.leading_offset, self.stride_offset, self.swizzle)
+        kind = tcgen05_descriptor.Descriptor if self.unit == "tcgen05" else Descriptor
+        return kind(start, self.leading_offset, self.stride_offset, self.swizzle)
 
     @property
     def descriptor_bits(self) -> int:
@@ -216,12 +223,12 @@ class SharedLayout:
     def row_offset(self, row: int, rows: int | None = None) -> int:
         """Bytes from the tile's start to the descriptor start of the block of rows (m or n) that begins at `row`.
 
-        K-major: `row` is a multiple of 8. MN-major: the block starts with a panel, or its `rows` rows lie within
+        K-major: `row` is a multiple of 8. MN-major: the block starts with a panel, or its `rows` rows are within
         one. ArgumentError otherwise.
         """
         if not 0 <= row < self.rows or (rows is not None and row + rows > self.rows):
             raise ArgumentError(
-                "the block of rows lies outside the tile",
+                "the block of rows is outside the tile",
                 expected=f"rows within 0 to {self.rows - 1}",
                 got=f"{rows or ''} rows from {row}".strip(),
             )

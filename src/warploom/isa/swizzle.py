@@ -1,9 +1,9 @@
-"""The shared-memory swizzles: which 16-byte chunk of its row a chunk really lies in.
+"""The shared-memory swizzles: where in its row a 16-byte chunk really is.
 
 A tile is stored as rows of `span` bytes. A swizzle moves the chunks within each 128-byte line by an XOR with the
 line's number, so that the same column of eight rows falls into eight different groups of banks. It is a function
-of the absolute shared-memory address, for TMA and for wgmma alike. PTX ISA 5.5.7 (tensor swizzling modes) and
-9.7.15.5.1 (wgmma's shared-memory layout); measured on an H200: tests/golden/descriptor.npz.
+of the absolute shared-memory address, for TMA and for the matrix unit alike. PTX ISA 5.5.7 (tensor swizzling modes) and
+9.7.15.5.1 (a warpgroup MMA's shared-memory layout); measured on an H200: tests/golden/descriptor.npz.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Swizzle(Enum):
 
     @property
     def descriptor_code(self) -> int | None:
-        """Bits 62-63 of a wgmma descriptor; None where wgmma has no such mode."""
+        """Bits 62-63 of a matrix descriptor; None where it has no such mode."""
         return _FACTS[self].descriptor
 
     @property
@@ -76,7 +76,7 @@ class Swizzle(Enum):
         return "sm_100" if self.name.startswith("B128_ATOM") else "sm_90"
 
     def apply(self, address: Any, base_offset: int = 0) -> Any:
-        """Where the byte of the unswizzled `address` lies; its own inverse.
+        """Where the byte of the unswizzled `address` is; its own inverse.
 
         Args:
             address: byte address or NumPy integer array of them, absolute in shared memory.
@@ -99,7 +99,7 @@ class Swizzle(Enum):
 
     @classmethod
     def of_descriptor_code(cls, code: int) -> Swizzle:
-        """The mode of bits 62-63 of a wgmma descriptor."""
+        """The mode of bits 62-63 of a matrix descriptor."""
         return _OF_DESCRIPTOR_CODE[code]
 
     @classmethod
@@ -120,4 +120,4 @@ _FACTS = {
 _OF_DESCRIPTOR_CODE = {facts.descriptor: swizzle for swizzle, facts in _FACTS.items() if facts.descriptor is not None}
 
 OPERAND_SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
-"""The modes wgmma reads, widest first."""
+"""The modes that a matrix descriptor has, widest first."""

@@ -32,7 +32,7 @@ Load: TypeAlias = Callable[..., None]
 
 
 def k_tiles(A: ArrayHandle, tile_k: int, major: str = "K") -> Register:
-    """How many tiles of `tile_k` elements cover K; TMA fills what lies beyond the end of K with zeros.
+    """How many tiles of `tile_k` elements cover K; TMA fills what is beyond the end of K with zeros.
 
     A is (M, K), or (K, M) if `major` is "MN".
     """

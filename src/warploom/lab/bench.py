@@ -111,7 +111,7 @@ class Stage(Protocol):
         """Run a contender once; its relative error, and whether every element is right."""
 
     def ready(self, calls: Sequence[Any], launch: str, count: int) -> tuple[Callable[[], object], int]:
-        """One call that enqueues so many of the contender's calls or a few more, and how many it enqueues."""
+        """One call that enqueues that many of the contender's calls or a few more, and how many it enqueues."""
 
     def clock(self, program: Program, arguments: Sequence[Any], seconds: float) -> tuple[ClockReading, float]:
         """The clock that our kernel counts while it runs for so long, and seconds of a call meanwhile."""

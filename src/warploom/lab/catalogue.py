@@ -142,6 +142,26 @@ def _is_size(value: object) -> bool:
     return type(value) is int and value > 0
 
 
+def layers_of(name: str, shards: int = 1, models: Sequence[Model] | None = None) -> list[Layer]:
+    """The layers of a model over that many GPUs, and the gate of a gated feed-forward layer for itself, as models that
+    keep it apart have it. The name is looked up without regard to case.
+
+    Raises ArgumentError for a model that the catalogue does not have, and for a sharding that it does not state.
+    """
+    known = models or load()
+    model = next((each for each in known if each.name.lower() == name.lower()), None)
+    if model is None:
+        raise ArgumentError(f"the catalogue has no model {name!r}", got=repr(name), code="unknown-name",
+                            expected=", ".join(each.name for each in known))  # fmt: skip
+    if shards not in model.facts["sharding"]:
+        raise ArgumentError(f"{model.name} is not sharded so in the catalogue", got=shards,
+                            expected=", ".join(map(str, model.facts["sharding"])))  # fmt: skip
+    found = [layer for layer in model.layers() if layer.shards == shards]
+    if model.facts["gated"]:
+        found += [replace(each, name="gate", n=each.n // 2) for each in found if each.name == "up"]
+    return found
+
+
 def draw(
     seed: int, count: int, models: Sequence[Model] | None = None, *, like: Problem | None = None,
     layouts: Sequence[str] = ("forward",), least: int = 1, most: int = MOST_ROWS,
@@ -180,7 +200,7 @@ def draw(
         found[problem], missed = None, 0
         if len(found) == count:
             return tuple(found)
-    raise ArgumentError("the catalogue does not have so many different products", expected=f"at most {len(found)}",
+    raise ArgumentError("the catalogue does not have that many different products", expected=f"at most {len(found)}",
                         got=count)  # fmt: skip
 
 

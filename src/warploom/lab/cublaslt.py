@@ -44,7 +44,7 @@ class _Proposal(ctypes.Structure):
 
 
 def path() -> str | None:
-    """Where the cublasLt that this process has loaded lies; None where none is loaded."""
+    """Where the cublasLt that this process has loaded is; None where none is loaded."""
     try:
         with open("/proc/self/maps") as maps:
             for line in maps:

@@ -15,12 +15,13 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from ..driver import toolchain
 from ..errors import ArgumentError
+from ..kernels.hopper.names import any_config
 from ..lang import Kernel
 
 _NOISE = re.compile(r"//[^\n]*|/\*.*?\*/|^[ \t]*\.(?:loc|file)\b[^\n]*$", re.MULTILINE | re.DOTALL)
@@ -153,7 +154,17 @@ def read(path: Path) -> dict[str, Any]:
 
 def identity(row: Mapping[str, Any]) -> tuple[str, ...]:
     """What a row is about, whatever it says."""
-    return tuple(json.dumps(row.get(name)) for name in _SAME)
+    return tuple(json.dumps(_renamed(name, row.get(name))) for name in _SAME)
+
+
+def _renamed(field: str, value: Any) -> Any:
+    """A configuration, or its kernel, by its present name, whatever version wrote the row."""
+    if field == "kernel" and value == "hopper_decode":
+        return "hopper_small_m"
+    if field == "config" and isinstance(value, str):
+        with suppress(ArgumentError):
+            return any_config(value).name()
+    return value
 
 
 def added(before: Mapping[str, Any], head: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from .. import operators as library
 from ..driver import toolchain
 from ..errors import ArgumentError, WarploomError
 from ..kernels.hopper.description import Config
-from ..kernels.hopper.names import large_config
+from ..operators.families import from_text
+from ..operators.families.ampere import TILES as AMPERE_TILES
+from ..operators.families.ampere import AmpereConfig
 from ..operators.select import kernel_of
 from ..operators.spec.validation import check_together
 from . import roofline
@@ -29,7 +31,7 @@ class Explained:
     """The answer.
 
     Attributes:
-        config: of the large-product kernels; the library's choice where it is one of them, or the one asked for.
+        config: of the large-product or Ampere kernels; the library's choice where it is one, or the one asked for.
         waves: of each tile in `TILES`, and the chosen one's.
         registers: of a thread at launch; None where there is no ptxas to say.
         traffic: bytes from HBM for A and B by raster order, with the chosen tile; empty for a product of more than
@@ -40,7 +42,7 @@ class Explained:
     problem: Problem
     machine: str
     roof: Roofline
-    config: Config
+    config: Config | AmpereConfig
     tiles: dict[tuple[int, int], Waves]
     occupancy: Occupancy
     registers: int | None
@@ -111,20 +113,22 @@ def explain(problem: Problem, machine: str = "H200", config: str = "", asked: An
     Raises ArgumentError for an unknown machine, type or configuration.
     """
     roof = Roofline.of(machine, "tf32" if problem.dtype == "f32" else problem.dtype)
-    if machine not in ("H200", "H100"):
-        raise ArgumentError("the configurations that are explained are Hopper's", expected="H200 or H100", got=machine)
+    ampere = roofline.ARCH[machine] == "sm_80"
     if asked is None:
         asked = library.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out)
     check_together(asked)
     text, data, proposed = ("", None, None) if config else _library(asked, machine)
-    chosen = large_config(config) if config else proposed or default_config(problem)
+    chosen = from_text(config) if config else proposed or (AmpereConfig() if ampere else default_config(problem))
+    if not isinstance(chosen, AmpereConfig if ampere else Config):
+        raise ArgumentError(f"this is not a configuration whose tiles are explained for {machine}", got=config,
+                            expected="one of Ampere" if ampere else "one of the large kernels")  # fmt: skip
     product = asked.product
     if config:
         chosen.check(product, asked.fusion)
     sms = roofline.SMS[machine]
     tiles = {
-        tile: roofline.waves(problem.m, problem.n, *tile, sms)
-        for tile in sorted({*TILES, (chosen.tile_m, chosen.tile_n)})
+        (tile_m, tile_n): roofline.waves(problem.m, problem.n, tile_m, tile_n, sms)
+        for tile_m, tile_n in sorted({*(AMPERE_TILES if ampere else TILES), (chosen.tile_m, chosen.tile_n)})
     }
     registers = _registers(asked, chosen)
     shared = chosen.shared_bytes(product, asked.fusion)
@@ -144,7 +148,7 @@ def explain(problem: Problem, machine: str = "H200", config: str = "", asked: An
     )  # fmt: skip
 
 
-def _registers(asked: Any, config: Config) -> int | None:
+def _registers(asked: Any, config: Config | AmpereConfig) -> int | None:
     """What ptxas gives a thread; None without ptxas, or where the kernel is not built."""
     if toolchain.ptxas() is None:
         return None
@@ -154,8 +158,8 @@ def _registers(asked: Any, config: Config) -> int | None:
         return None
 
 
-def _library(asked: Any, machine: str) -> tuple[str, dict[str, Any], Config | None]:
-    """(the library's own explanation, the same as data, its configuration where it is a large-product one)."""
+def _library(asked: Any, machine: str) -> tuple[str, dict[str, Any], Config | AmpereConfig | None]:
+    """(the library's own explanation, the same as data, its configuration where its tiles can be shown)."""
     found = library.explain(asked, library.Gpu(f"NVIDIA {machine}", roofline.ARCH[machine], roofline.SMS[machine]))
     config = found.choice.config
-    return found.text(), found.data(), config if isinstance(config, Config) else None
+    return found.text(), found.data(), config if isinstance(config, (Config, AmpereConfig)) else None

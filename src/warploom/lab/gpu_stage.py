@@ -39,7 +39,10 @@ def compared(
 
 
 class GpuStage(Gpu):
-    """The first GPU that torch sees. Raises NoGpuError if torch or a GPU is missing."""
+    """The first GPU that torch sees. Raises NoGpuError if torch or a GPU is missing.
+
+    `with stage:` runs contenders without gradients, and leaves torch as it was.
+    """
 
     def __init__(self) -> None:
         without = "`warploom ladder` emulates where there is none, and `warploom explain` calculates"
@@ -56,8 +59,15 @@ class GpuStage(Gpu):
             raise NoGpuError("the benchmark needs a GPU that torch can use", hint=without)
         super().__init__(0)
         self._torch: Any = torch
-        torch.set_grad_enabled(False)
+        self._no_grad = torch.no_grad()
         self._references: dict[int, Reference] = {}
+
+    def __enter__(self) -> GpuStage:
+        self._no_grad.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._no_grad.__exit__(*error)
 
     def operands(self, problem: Problem, data: str) -> list[Operands]:
         return operands.make(problem, data, operands.sets_of(problem))

@@ -1,7 +1,8 @@
 """Climbing the ladder: each rung on the machine at hand, each in a process of its own.
 
-On a GPU a rung gives correctness, speed, what cuBLAS does beside it, its own clock and what it takes; a rung that hangs
-or faults costs its own row. Without a GPU it is emulated and gives what explains its speed: bytes, barriers, wgmmas.
+On a GPU a rung gives correctness, speed, what cuBLAS does in the same run, its own clock and what it takes; a rung that
+hangs or faults costs its own row. Without a GPU it is emulated and gives what explains its speed: bytes, barriers,
+MMAs.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError
 from ..isa import arch as arches
+from ..isa.effects import Starts
+from ..isa.instructions.table import FORMS
 from ..kernels.fallback_hint import other_rungs
 from ..kernels.hopper.description import TILE_K_BYTES
 from ..kernels.ladder import RUNGS, Rung, find
@@ -23,6 +26,11 @@ GPU_SIZE = 8192
 TIMEOUT_S = 240
 FP32_SIZE, TENSOR_SHAPE = 128, (512, 768, 256)
 """What is emulated unless a size is named: small for a thread's own loop, whole tiles of every rung's otherwise."""
+
+UNITS = tuple(dict.fromkeys(form.unit for form in FORMS if form.unit))
+"""The matrix units, by the names of their counters."""
+ASYNC_UNITS = {form.unit for form in FORMS if form.unit and any(isinstance(each, Starts) for each in form.effects)}
+"""Those that read their operands from shared memory themselves."""
 
 
 def chosen(text: str) -> tuple[Rung, ...]:
@@ -86,7 +94,7 @@ def facts_of(rung: Rung) -> dict[str, Any]:
 
 
 def on_gpu(rungs: Sequence[Rung], size: int, seconds: float, data: str = "normal") -> Iterator[list[dict[str, Any]]]:
-    """The rows of each rung as they come: ours first, then cuBLAS beside it; one with `failed` where it broke."""
+    """The rows of each rung as they come: ours first, then cuBLAS in the same run; one with `failed` where it broke."""
     for rung in rungs:
         arguments = [str(rung.number), str(size), str(seconds), data]
         command = [sys.executable, "-m", __package__ + ".rung_on_gpu", *arguments]
@@ -131,7 +139,30 @@ def emulate(rung: Rung, m: int, n: int, k: int) -> dict[str, Any]:
     report = rung.build().emulate(a, b, check=True, machine=H200(sms=4))
     return {**facts_of(rung), **counted(rung, (m, n, k), report.counters.as_dict()), "m": m, "n": n, "k": k,
             "relative_error": relative_error(rung, a, b, report.outputs[0]), "protocol": "emulated",
+            "predicted": predicted(rung, m, n, k),
             **found(report.findings)}  # fmt: skip
+
+
+def predicted(rung: Rung, m: int, n: int, k: int) -> dict[str, Any]:
+    """What the clock says of a rung on an H200: microseconds, MHz, watts, what bounds it."""
+    import numpy as np
+
+    shapes = (m, k), (n, k) if rung.layout == "TN" else (k, n)
+    found = rung.build().predict(*(np.zeros(shape, rung.dtype.numpy) for shape in shapes)).as_dict()
+    return {name: found[name] for name in ("us", "tflops", "clock_mhz", "watts", "bound")}
+
+
+def beside(rows: Sequence[Mapping[str, Any]], rungs: Sequence[Rung]) -> Iterator[dict[str, Any]]:
+    """Predictions of the rungs that an evidence file of `ladder` measured alone, at its sizes."""
+    for rung in rungs:
+        for row in rows:
+            if row.get("rung") == rung.number and row.get("protocol") == "alone" and row["provider"] == "warploom":
+                found = predicted(rung, row["m"], row["n"], row["k"])
+                measured = row["us"]["median"]
+                yield {
+                    **facts_of(rung), "m": row["m"], "n": row["n"], "k": row["k"], "predicted": found,
+                    "measured_us": measured, "error": round(found["us"] / measured - 1, 4),
+                }  # fmt: skip
 
 
 def operands(rung: Rung, m: int, n: int, k: int) -> tuple[Any, Any]:
@@ -178,7 +209,7 @@ def counted(rung: Rung, shape: tuple[int, int, int], counters: Mapping[str, Any]
     """The counters that a learner looks at.
 
     global_bytes     what crosses to or from L2: sectors of 32 bytes of the threads' accesses, and what copies fetch
-    shared_bytes     what moves in and out of shared memory: by threads, by copies, and read by wgmma
+    shared_bytes     what moves in and out of shared memory: by threads, by copies, and read by the matrix unit
     per_kfma         both for 1000 multiply-adds of the product
     barriers         waits and arrivals for each k-tile of each output tile; None where a rung has no tiles
     """
@@ -187,7 +218,7 @@ def counted(rung: Rung, shape: tuple[int, int, int], counters: Mapping[str, Any]
     sectors = 32 * c["global_sectors"]
     moved = c["tma_fetch_bytes"] + c["cp_async_bytes"] + c["tma_store_bytes"]
     shared = c["shared_load_bytes"] + c["shared_store_bytes"] + c["tma_load_bytes"] + c["cp_async_bytes"]
-    shared += c["tma_store_bytes"] + wgmma_operand_bytes(c["wgmma"], c["tensor_flops"])
+    shared += c["tma_store_bytes"] + operand_bytes(sum(c.get(unit, 0) for unit in ASYNC_UNITS), c["tensor_flops"])
     config = rung.load().Config()
     tiles = [getattr(config, name, 0) for name in ("tile_m", "tile_n")]
     tiles.append(getattr(config, "tile_k", TILE_K_BYTES // rung.dtype.bytes))
@@ -198,6 +229,7 @@ def counted(rung: Rung, shape: tuple[int, int, int], counters: Mapping[str, Any]
             k_tiles *= -(-extent // tile)
         barriers = round((c["barrier_waits"] + c["mbarrier_waits"] + c["mbarrier_arrivals"]) / k_tiles, 2)
     thousand = m * n * k / 1000
+    unit = max(UNITS, key=lambda unit: c.get(unit, 0)) if c["tensor_flops"] else ""
     return {
         "global_bytes": sectors + moved,
         "global_per_kfma": round((sectors + moved) / thousand, 3),
@@ -205,16 +237,16 @@ def counted(rung: Rung, shape: tuple[int, int, int], counters: Mapping[str, Any]
         "shared_per_kfma": round(shared / thousand, 3),
         "bank_conflicts": c["bank_conflicts"],
         "barriers_per_k_tile": barriers,
-        "tensor_instructions": c["wgmma"] or c["mma"],
-        "tensor_instruction": "wgmma" if c["wgmma"] else "mma" if c["mma"] else "",
+        "tensor_instructions": c.get(unit, 0),
+        "tensor_instruction": unit,
         "instructions": c["instructions"],
         "instructions_per_kfma": round(c["instructions"] / thousand, 4),
         "counters": c,
     }
 
 
-def wgmma_operand_bytes(count: int, flops: int) -> int:
-    """Bytes of A and B that so many wgmmas read from shared memory: 64 rows of A and n of B, 32 bytes each.
+def operand_bytes(count: int, flops: int) -> int:
+    """Bytes of A and B that `count` warpgroup MMAs read from shared memory: 64 rows of A and n of B, 32 bytes each.
 
     Their n together follows from their work: one does 2 · 64 · n · k, k = 16 for 16-bit types (PTX ISA 9.7.15).
     """

@@ -29,12 +29,12 @@ class Operands:
     """One set of arrays of a problem (torch tensors).
 
     Attributes:
-        a: (M, K); b: (N, K), or (experts, N, K) for a grouped product; both as views of what lies in memory.
+        a: (M, K); b: (N, K), or (experts, N, K) for a grouped product; both as views of what is in memory.
         out: (M, N).
         scale_a, scale_b: f32: one number each, (M, 1) and (N, 1), or (M, K / 128), whose columns are contiguous, and
             (N / 128, K / 128).
         bias: (N,), for "gelu"; up: (N, K), the other weights of "swiglu".
-        ends: (experts,) s32, the row behind the last one of each, for a grouped product.
+        ends: (experts,) s32, the row after the last one of each, for a grouped product.
     """
 
     a: Any
@@ -182,7 +182,7 @@ def reference(problem: Problem, operands: Operands) -> Reference:
     All elements together are nearer: a quarter of a unit in the last place, and the accumulator's part once.
 
     Between a product and D, others than we round to D's type at each step; the bounds allow for it. An element: half a
-    unit of each intermediate, times what the steps behind it make of that (silu and gelu stretch by less than 1.13).
+    unit of each intermediate, times what the steps after it make of that (silu and gelu stretch by less than 1.13).
     All together: roundings are independent, so `ROUNDINGS` of them weigh as the root of their number.
     """
     import torch

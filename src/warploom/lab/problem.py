@@ -13,8 +13,9 @@ BYTES = {"f32": 4, "bf16": 2, "f16": 2, "e4m3": 1, "e5m2": 1, "s8": 1, "s32": 4}
 KINDS = ("gemm", "gelu", "swiglu", "grouped")
 SCALES = ("", "tensor", "row", "block128")
 LAYOUTS = {"forward": "tn", "input-gradient": "nn", "weight-gradient": "nt"}
-"""The directions of a linear layer, and how its operands lie in memory: "tn": A (M, K) and B (N, K), contiguous in k;
-"nn": B contiguous in n; "nt": A contiguous in m and B in n."""
+"""The directions of a linear layer, and how its operands are laid out in memory: "tn": A (M, K) and B (N, K),
+contiguous in k; "nn": B contiguous in n; "nt": A contiguous in m and B in n.
+"""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Problem:
             rows of A has a B of its own.
         scales: of fp8 operands: "tensor", "row" or "block128"; "" without.
         rows: of each expert, for a grouped product.
-        layout: of `LAYOUTS`, how A and B lie in memory; their shapes are the same.
+        layout: of `LAYOUTS`, how A and B are laid out in memory; their shapes are the same.
     """
 
     m: int

@@ -21,11 +21,12 @@ _PACKAGE = __name__.partition(".")[0]
 _MOVED = {
     "warploom.collective.fusion": "warploom.collective.epilogue.spec",
     "warploom.kernels.hopper.decode": "warploom.kernels.hopper.small_m",
+    "warploom.kernels.hopper.decode_config": "warploom.kernels.hopper.small_m_config",
 }
 """Modules that recipes written earlier name by where they were then."""
 
-_RENAMED = {"form": "kernel_schedule", "slots": "epi_stages", "shared": "multicast"}
-"""Fields of a configuration that recipes written earlier call otherwise."""
+_RENAMED = {"form": "kernel_schedule", "slots": "epi_stages", "shared": "multicast", "DecodeConfig": "SmallMConfig"}
+"""Fields of a configuration, and its class, that recipes written earlier call otherwise."""
 
 
 def recipe(builder: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
@@ -58,7 +59,7 @@ def encode(value: Any) -> Any:
 def decode(value: Any) -> Any:
     """What `encode` was given; lists come back as tuples."""
     if isinstance(value, Mapping):
-        if "dtype" in value:
+        if "class" not in value:
             return getattr(dtypes, value["dtype"])
         fields = {_RENAMED.get(str(name), str(name)): decode(item) for name, item in value.items() if name != "class"}
         return _named(value["class"])(**fields)
@@ -80,4 +81,4 @@ def _named(name: str) -> Any:
     module, _, attribute = name.partition(":")
     if module.partition(".")[0] != _PACKAGE:
         raise ArgumentError("a recipe names something outside of the package", expected=f"{_PACKAGE}.…", got=name)
-    return getattr(import_module(_MOVED.get(module, module)), attribute)
+    return getattr(import_module(_MOVED.get(module, module)), _RENAMED.get(attribute, attribute))

@@ -128,7 +128,7 @@ class Waves:
     Attributes:
         rows, columns: tiles of D.
         at_a_time: tiles that run at one time.
-        tile_efficiency: share of the tiles' area that lies in D.
+        tile_efficiency: share of the tiles' area that is in D.
         wave_efficiency: share of the slots of all waves that have a tile.
     """
 

@@ -57,7 +57,7 @@ def measure(rung: Rung, size: int, seconds: float, data: str, stage: GpuStage) -
         print(f"no answer from the GPU: {who}", file=sys.stderr, flush=True)
 
     meter = PowerMeter(stage.uuid)
-    with Watchdog(hang) as watchdog, meter:
+    with Watchdog(hang) as watchdog, meter, stage:
         watchdog.beat("building", 120)
         kernel = rung.build()
         for shape in RAGGED:

@@ -17,7 +17,7 @@ class Suite:
         name: as `--suite` takes it.
         file: stem of its evidence file.
         problems: what is timed.
-        against: contenders beside warploom, in the order of the table; the first is what ratios are taken to.
+        against: contenders besides warploom, in the order of the table; the first is what ratios are taken to.
         protocols: unless others are asked for.
         method: "products" (device time of a call), "launch" (a chain of calls, by several ways to launch it) or
             "host" (host time of a call).

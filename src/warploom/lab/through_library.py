@@ -14,9 +14,9 @@ from ..errors import ArgumentError, WarploomError
 from ..isa import dtypes
 from ..kernels.hopper import block_scaled, free_tile, grouped, grouped_config, small_m
 from ..kernels.hopper import gemm as large
-from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Config, Fusion, Product
 from ..kernels.hopper.free_tile_config import FreeTileConfig
+from ..kernels.hopper.small_m_config import SmallMConfig
 from ..operators import select
 from ..operators.spec.gpu import EMULATED, Gpu, gpu_of
 from .contenders import Prepared
@@ -28,7 +28,7 @@ from .recipe import recipe
 
 def prepare(
     problem: Problem, sets: Sequence[Operands], pdl: bool | None = None, constant_weights: bool = False,
-    pinned: Config | DecodeConfig | FreeTileConfig | None = None,
+    pinned: Config | SmallMConfig | FreeTileConfig | None = None,
 ) -> Prepared:  # fmt: skip
     """Calls through the library. Raises what the library raises.
 
@@ -50,7 +50,7 @@ def prepare(
     calls = [call_of(problem, o, config if changed else None) for o in sets]
     plain = problem.kind == "gemm" and not problem.scales
     arguments = [((o.a, o.b), o.out) for o in sets] if plain else []
-    names = {DecodeConfig: "decode", FreeTileConfig: "free_tile"}
+    names = {SmallMConfig: "small_m", FreeTileConfig: "free_tile"}
     kernel = f"hopper_{names.get(type(config)) or config.kernel_schedule}"
     return Prepared(calls, kernel, config.name(), found, program if plain else None, arguments)
 
@@ -80,7 +80,7 @@ def chosen_config(problem: Problem, where: Gpu) -> Any:
 
 def changed_config(config: Any, pdl: bool | None, constant_weights: bool) -> Any:
     """The configuration with dependent launch as asked, and with the promise where it takes one."""
-    small = isinstance(config, DecodeConfig)
+    small = isinstance(config, SmallMConfig)
     if pdl is not None:
         config = replace(config, trigger="start" if pdl else "off") if small else replace(config, pdl=pdl)
     return select.promised(config) if constant_weights else config
@@ -92,7 +92,7 @@ def built(problem: Problem, config: Any) -> tuple[dict[str, Any], Any]:
     kernel = select.kernel_of(asked, config)
     if asked.promoted:
         return facts(kernel, recipe(block_scaled.build, asked.product, config)), kernel.program()
-    builders: dict[type, Any] = {DecodeConfig: small_m.build, FreeTileConfig: free_tile.build, Config: large.build}
+    builders: dict[type, Any] = {SmallMConfig: small_m.build, FreeTileConfig: free_tile.build, Config: large.build}
     return facts(kernel, recipe(builders[type(config)], asked.product, config, asked.fusion)), kernel.program()
 
 

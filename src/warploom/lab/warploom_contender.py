@@ -4,9 +4,8 @@
 constant-weights                       the same, promising that B is not written while it is read (small M)
 no-pdl                                 the same, each kernel after the one before it has ended
 rung:19                                a rung
-ping_pong_128x192x5_2b_g8              a configuration by the name that tables show
-cooperative_256x192x3_2a_g8,epi_stages=3       the same, with fields set
-kernel_schedule=ping_pong,tile_n=192,stages=5  by fields alone
+small_m:tokens=16,split=2              a configuration by the name that tables show
+kernel_schedule=ping_pong,tile_n=192,stages=5  a large kernel's, by its fields
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..isa import dtypes
-from ..kernels.hopper.decode_config import DecodeConfig
 from ..kernels.hopper.description import Product
 from ..kernels.hopper.free_tile_config import FreeTileConfig
 from ..kernels.hopper.names import any_config
+from ..kernels.hopper.small_m_config import SmallMConfig
 from ..lang import Kernel
 from .contenders import COMPILE_S, Beat, Contender, Prepared
 from .evidence import facts
@@ -82,7 +81,7 @@ class Warploom(Contender):
 
             return through_library.prepare(problem, sets, self.pdl, self.config == CONSTANT_WEIGHTS)
         pinned = any_config(self.config)
-        if problem.scales or problem.kind != "gemm" or isinstance(pinned, (DecodeConfig, FreeTileConfig)):
+        if problem.scales or problem.kind != "gemm" or isinstance(pinned, (SmallMConfig, FreeTileConfig)):
             from . import through_library
 
             return through_library.prepare(problem, sets, self.pdl, pinned=pinned)

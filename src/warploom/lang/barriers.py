@@ -73,7 +73,7 @@ class MBarrier:
         """Arrive on the same barrier of another CTA of the cluster: mapa, then mbarrier.arrive.shared::cluster.b64.
 
         Release at cluster scope, which on sm_90 is a memory barrier of the whole GPU; `relaxed` leaves it out, where
-        nothing that was written has to be seen behind the barrier. PTX ISA 9.7.13.15.13. `cta` is the rank in the
+        nothing that was written has to be seen after the barrier. PTX ISA 9.7.13.15.13. `cta` is the rank in the
         cluster.
         """
         trace = Trace.current()
@@ -131,6 +131,9 @@ class NamedBarrier:
         issue(opcode, barrier, *extra, trace=trace)
 
 
+_EVEN = 0xFEFFFFFF
+
+
 class Cluster:
     """`ptx.cluster`: the barrier of a cluster and the shared memory of its other CTAs (PTX ISA 9.7.13.3, 9.7.9.23)."""
 
@@ -157,12 +160,21 @@ class Cluster:
             return BarrierAddress(trace, 0, result, address.buffer, address.index)
         return SharedAddress(trace, 0, result)
 
+    def leader_of(self, address: SharedAddress) -> SharedAddress:
+        """The same place in the even CTA of the pair (and.b32: bit 24 of a shared address is the rank's lowest)."""
+        trace = Trace.current()
+        result = Register(trace, dtypes.u32)
+        issue("and.b32", result, address.register(), _EVEN, trace=trace)
+        if isinstance(address, BarrierAddress):
+            return BarrierAddress(trace, 0, result, address.buffer, address.index)
+        return SharedAddress(trace, 0, result)
+
 
 class Fence:
     """`ptx.fence`: memory order, and order between the generic and the async proxy (PTX ISA 9.7.13.4)."""
 
     def proxy_async_shared_cta(self) -> None:
-        """fence.proxy.async.shared::cta: what this thread wrote to shared memory is visible to TMA and wgmma."""
+        """fence.proxy.async.shared::cta: what this thread wrote to shared memory is visible to TMA and MMAs."""
         issue("fence.proxy.async.shared::cta")
 
     def proxy_async(self) -> None:

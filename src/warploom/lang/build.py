@@ -23,9 +23,10 @@ from ..isa import dtypes
 from ..runtime.program import WORKSPACE, ArraySpec, Parameter, Program
 from ..settings import config
 from . import smem
-from .emit import PTX_VERSION
+from .emit import ptx_version
+from .peers import PeerArrays
 from .protocol import Protocol
-from .tile import ArrayHandle, Scalar, Tile, Tiles, scalar
+from .tile import ArrayHandle, Scalar, Tiles, scalar
 from .trace import LocationFinder, Trace, register_class
 
 if TYPE_CHECKING:
@@ -48,9 +49,11 @@ def build(kernel: Kernel) -> Built:
     target = isa_arch.get(kernel.arch)
     finder = LocationFinder(kernel.function.__code__.co_filename)
     protocol = Protocol(kernel.name, kernel.block, kernel.cluster)
-    trace = Trace(kernel.name, kernel.arch, max(PTX_VERSION, target.ptx), finder, protocol)
+    trace = Trace(kernel.name, kernel.arch, ptx_version(target), finder, protocol)
     handles = _run(kernel, trace)
-    arrays = [handle for handle in handles if isinstance(handle, ArrayHandle)]
+    arrays: list[ArrayHandle] = []
+    for handle in handles:
+        arrays += handle.ranks if isinstance(handle, PeerArrays) else [handle] * isinstance(handle, ArrayHandle)
     _check_outputs(kernel, trace)
     _check_dependency(kernel, trace)
     _check_registers(kernel, trace)
@@ -67,19 +70,30 @@ def _run(kernel: Kernel, trace: Trace) -> list[Any]:
     specs = (*kernel.in_specs, *kernel.out_specs)
     with trace.active():
         handles = [
-            ArrayHandle(trace, name, spec) if isinstance(spec, Tile) else _scalar(trace, name, spec)
+            _scalar(trace, name, spec)
+            if isinstance(spec, Scalar)
+            else (PeerArrays if spec.peers else ArrayHandle)(trace, name, spec)
             for name, spec in zip(kernel.names, specs, strict=True)
         ]
+        run_traced(trace, lambda: kernel.run(handles), kernel.function.__name__, kernel.location)
+    return handles
+
+
+def run_traced(trace: Trace, run: Callable[[], object], name: str, where: SourceLocation) -> None:
+    """Run a kernel's function under its trace, and check that it left nothing open and returned nothing.
+
+    name: of the function, where: its place. Errors without a place get the author's line.
+    """
+    with trace.active():
         try:
-            returned = kernel.run(handles)
+            returned = run()
             trace.check_closed()
             trace.check_entered()
-            _check_returned(kernel, returned)
+            _check_returned(trace.name, name, where, returned)
         except WarploomError as error:
             if error.where is None:
                 error.where = _user_line(trace, error.__traceback__)
             raise
-    return handles
 
 
 def _scalar(trace: Trace, name: str, spec: Scalar) -> Any:
@@ -97,12 +111,12 @@ def _user_line(trace: Trace, traceback: TracebackType | None) -> SourceLocation 
     return found
 
 
-def _check_returned(kernel: Kernel, value: object) -> None:
+def _check_returned(kernel: str, function: str, where: SourceLocation, value: object) -> None:
     """A kernel gives nothing back; a lambda's value is that of its expression and no statement of intent."""
-    if value is not None and kernel.function.__name__ != "<lambda>":
+    if value is not None and function != "<lambda>":
         raise TraceError(
-            f"the kernel {kernel.name} returns a value",
-            where=kernel.location,
+            f"the kernel {kernel} returns a value",
+            where=where,
             got=repr(value),
             consequence="the value would be lost: what a kernel computes goes to memory",
             hint="store it to an output: ptx.store(ptx.addr(pointer + offset), value)",
@@ -165,13 +179,23 @@ def _check_registers(kernel: Kernel, trace: Trace) -> None:
 
 # -- the module ----------------------------------------------------------------------------------------------------
 
-_CLASSES = ("pred", "b16", "b32", "b64", "b128", "f32", "f64")
+_CLASSES = ("pred", "b8", "b16", "b32", "b64", "b128", "f32", "f64")
 
 
-def _declarations(trace: Trace) -> list[nodes.RegisterDeclaration]:
+def declarations(trace: Trace) -> list[nodes.RegisterDeclaration]:
+    """The declarations of all registers of a trace."""
     stems = {
         register_class(dtype)[0]: register_class(dtype)[1]
-        for dtype in (dtypes.pred, dtypes.b16, dtypes.b32, dtypes.b64, dtypes.b128, dtypes.f32, dtypes.f64)
+        for dtype in (
+            dtypes.pred,
+            dtypes.e2m1x2,
+            dtypes.b16,
+            dtypes.b32,
+            dtypes.b64,
+            dtypes.b128,
+            dtypes.f32,
+            dtypes.f64,
+        )
     }
     return [
         nodes.RegisterDeclaration(declared, (stems[declared],), trace.counters[stems[declared]] + 1)
@@ -191,7 +215,7 @@ def _module(kernel: Kernel, trace: Trace, parameters: list[Parameter]) -> nodes.
     items: list[Any] = []
     if shared := _shared_variable(trace):
         items.append(shared)
-    body = [*_declarations(trace), *trace.prologue, *trace.body, nodes.Instruction("ret")]
+    body = [*declarations(trace), *trace.prologue, *trace.body, nodes.Instruction("ret")]
     items.append(
         nodes.Function(
             "entry",
@@ -259,7 +283,8 @@ def _array_spec(trace: Trace, handle: ArrayHandle, is_output: bool) -> ArraySpec
     role = "out" if is_output else "inout" if handle.name in trace.written else "in"
     role = WORKSPACE if spec.workspace else role
     return ArraySpec(
-        handle.name, spec.shape, spec.dtype, role, spec.multiple, order, align, over=spec.over, overhang=spec.overhang
+        handle.name, spec.shape, spec.dtype, role, spec.multiple, order, align, over=spec.over, overhang=spec.overhang,
+        peers=spec.peers,
     )  # fmt: skip
 
 

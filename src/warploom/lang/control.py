@@ -1,9 +1,10 @@
-"""Run-time control flow: `if_`, `elif_`, `else_`, `range`, `while_`, `do_while`, `break_`, `continue_`.
+"""Run-time control flow: `if_`, `elif_`, `else_`, `range`, `while_`, `do_while`, `loop`, `break_`,
+`continue_`.
 
 Each emits setp-free branches around a Python block that is traced once:
 
     with ptx.if_(p): A                 @!p bra $if1_skip;  A;  $if1_skip:
-    with ptx.else_(): B                (behind A) bra $if1_end;  $if1_skip:  B;  $if1_end:
+    with ptx.else_(): B                (after A) bra $if1_end;  $if1_skip:  B;  $if1_end:
     for i in ptx.range(n): A           mov i, 0;  $for1: setp.ge q, i, n;  @q bra $for1_end;  A;
                                        $for1_next: add i, i, 1;  bra $for1;  $for1_end:
 
@@ -94,7 +95,7 @@ def _arm(trace: Trace, branch: _Branch, condition: Predicate | None, token: obje
     skip = ""
     if condition is not None:
         skip = branch.next_skip()
-        trace.branch(skip, nodes.Guard(condition.name, negated=True))
+        trace.branch(skip, condition.guard(unless=True))
     yield
     watch.check()
     trace.close(scope)
@@ -136,7 +137,7 @@ def if_(condition: Predicate) -> AbstractContextManager[None]:
 def elif_(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
     """The next arm of an `if_`: `with ptx.elif_(lambda: x == 1): ...`.
 
-    The condition is a callable because its instructions belong behind the test of the arm before.
+    The condition is a callable because its instructions belong after the test of the arm before.
     """
     trace = Trace.current()
     if not callable(condition):
@@ -274,7 +275,7 @@ def _while(trace: Trace, condition: Callable[[], Predicate], token: object) -> I
     scope = trace.open(Scope("loop", trace.location(), end, head))
     trace.place(head)
     test = _condition(trace, condition(), "ptx.while_")
-    trace.branch(end, nodes.Guard(test.name, negated=True))
+    trace.branch(end, test.guard(unless=True))
     yield
     watch.check()
     trace.close(scope)
@@ -286,7 +287,7 @@ def _while(trace: Trace, condition: Callable[[], Predicate], token: object) -> I
 def do_while(condition: Callable[[], Predicate]) -> AbstractContextManager[None]:
     """Run the block, and repeat it while `condition()` holds, tested after each round.
 
-    For a block that always runs at least once: the way in has no branch, so that ptxas can follow wgmma groups that
+    For a block that always runs at least once: the way in has no branch, so that ptxas can follow groups of MMAs that
     are in flight from before the loop into it.
     """
     trace = Trace.current()
@@ -311,7 +312,27 @@ def _do_while(trace: Trace, condition: Callable[[], Predicate], token: object) -
     trace.close(scope)
     trace.place(advance)
     test = _condition(trace, condition(), "ptx.do_while")
-    trace.branch(head, nodes.Guard(test.name))
+    trace.branch(head, test.guard())
+    trace.place(end)
+
+
+@Construct
+def loop() -> AbstractContextManager[None]:
+    """Repeat the block until `ptx.break_` leaves it: `with ptx.loop(): ...`. Emits a label and one bra at its end."""
+    return _loop(Trace.current(), _begin(Trace.current(), "ptx.loop()"))
+
+
+@contextmanager
+def _loop(trace: Trace, token: object) -> Iterator[None]:
+    del trace.called[token]
+    watch = source.Watch(trace, loop=True)
+    head, end = trace.new_labels("loop", "", "_end")
+    scope = trace.open(Scope("loop", trace.location(), end, head))
+    trace.place(head)
+    yield
+    watch.check()
+    trace.close(scope)
+    trace.branch(head)
     trace.place(end)
 
 
@@ -328,7 +349,7 @@ def continue_(pred: Predicate | None = None) -> None:
 def _jump(what: str, pred: Predicate | None) -> None:
     trace = Trace.current()
     loop = trace.innermost_loop(what)
-    guard = nodes.Guard(_condition(trace, pred, f"ptx.{what}").name) if pred is not None else None
+    guard = _condition(trace, pred, f"ptx.{what}").guard() if pred is not None else None
     trace.branch(loop.break_label if what == "break_" else loop.continue_label, guard)
 
 
@@ -346,7 +367,7 @@ def _begin(trace: Trace, what: str) -> object:
             f"Python's `{word}` inside a traced block",
             where=SourceLocation(location.file if location else "", line),
             consequence="the block is traced once: Python would drop what follows from the PTX, for all threads",
-            hint="return behind the block; threads end with ptx.inst.exit()"
+            hint="return after the block; threads end with ptx.inst.exit()"
             if word == "return"
             else f"use ptx.{word}_()",
             code="python-jump",

@@ -22,7 +22,7 @@ Coordinate = Register | int
 _COMPLETE = "mbarrier::complete_tx::bytes"
 
 
-def _mask(trace: Trace, mask: int | Register) -> Register:
+def multicast_mask(trace: Trace, mask: int | Register) -> Register:
     """The CTA mask of a multicast, in the 16-bit register the instruction takes."""
     if isinstance(mask, Register):
         return mask if mask.dtype.bits == 16 else mask.to(dtypes.u16)
@@ -43,7 +43,16 @@ class Bulk:
     """`ptx.cp.async_.bulk` (PTX ISA 9.7.9.25.4, 9.7.9.27)."""
 
     def _tensor_load(
-        self, rank: int, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any, cache_hint: Any, pred: Any
+        self,
+        rank: int,
+        dst: Any,
+        src: TensorMap,
+        coord: Any,
+        mbar: Any,
+        multicast: Any,
+        cache_hint: Any,
+        pred: Any,
+        group: int = 0,
     ) -> None:
         trace = Trace.current()
         place = tensor_address(src, coord)
@@ -53,7 +62,9 @@ class Bulk:
         extra: list[Any] = []
         if multicast is not None:
             words += ".multicast::cluster"
-            extra.append(_mask(trace, multicast))
+            extra.append(multicast_mask(trace, multicast))
+        if group:
+            words += f".cta_group::{group}"
         if cache_hint is not None:
             words += ".L2::cache_hint"
             extra.append(_policy(trace, cache_hint))
@@ -68,9 +79,12 @@ class Bulk:
         )
 
     def tensor(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
-               pred: Predicate | None = None) -> None:  # fmt: skip
-        """As `tensor_2d`, of an array of any number of dimensions from 1 to 5."""
-        self._tensor_load(src.array.rank, dst, src, coord, mbar, multicast, cache_hint, pred)
+               pred: Predicate | None = None, group: int = 0) -> None:  # fmt: skip
+        """As `tensor_2d`, of an array of any number of dimensions from 1 to 5.
+
+        group: 2 lets the barrier be the one of the other CTA of the pair (.cta_group::2, sm_100).
+        """
+        self._tensor_load(src.array.rank, dst, src, coord, mbar, multicast, cache_hint, pred, group)
 
     def tensor_1d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
                   pred: Predicate | None = None) -> None:  # fmt: skip
@@ -111,7 +125,7 @@ class Bulk:
     ) -> None:
         """cp.async.bulk.tensor.<n>d.global.shared::cta.tile.bulk_group: one box to global memory, part of a bulk group.
 
-        Elements outside the array are not written. But where its rows are not whole 16 bytes, what lies behind them, up
+        Elements outside the array are not written. But where its rows are not whole 16 bytes, what comes after them, up
         to whole 16 bytes, is written too (docs/measured-facts.md). What was written to `src` needs fence.proxy.async
         first.
         """
@@ -127,7 +141,7 @@ class Bulk:
     ) -> None:
         """cp.reduce.async.bulk.tensor.<n>d.global.shared::cta.<op>.tile.bulk_group: combine a box into global.
 
-        Behind rows that are not whole 16 bytes it writes as `tensor_store` does.
+        After rows that are not whole 16 bytes it writes as `tensor_store` does.
         """
         trace = Trace.current()
         place = tensor_address(dst, coord)
@@ -217,12 +231,12 @@ class Tma:
 
     def load(
         self, dst: TileSlice, src: TensorMap, coord: Sequence[Coordinate], mbar: Any, multicast: Any = None,
-        cache_hint: Any = None, pred: Predicate | None = None,
+        cache_hint: Any = None, pred: Predicate | None = None, group: int = 0,
     ) -> None:  # fmt: skip
-        """Fill one stage of a wgmma tile: cp.async.bulk.tensor.<n>d for each box of its layout.
+        """Fill one stage of an operand tile: cp.async.bulk.tensor.<n>d for each box of its layout.
 
         `coord` is the tile's first element, innermost dimension first; the map is that of `Tile.wgmma_a/_b` or
-        `Tile.operand` with the same tile shape. The barrier gets `dst.bytes` in all.
+        `Tile.operand` with the same tile shape. The barrier gets `dst.bytes` in all. `group`: as in `tensor`.
         """
         trace = Trace.current()
         if not isinstance(dst, TileSlice):
@@ -240,7 +254,7 @@ class Tma:
             )
         for box in layout.boxes:
             place = src.moved(coord, box.coordinates)
-            CopyAsync.bulk.tensor(dst + box.offset, src, place, mbar, multicast, cache_hint, pred)
+            CopyAsync.bulk.tensor(dst + box.offset, src, place, mbar, multicast, cache_hint, pred, group)
 
     def store(
         self, dst: TensorMap, src: SharedAddress, coord: Sequence[Coordinate], pred: Predicate | None = None

@@ -25,7 +25,14 @@ from .notes import Note, note, notes_of
 from .trace import CURRENT, Trace
 
 PTX_VERSION = (8, 7)
-"""Version of the texts this layer writes: the first that has everything sm_90a and sm_120 offer to our kernels."""
+"""Version of the texts this layer writes: the first that has everything sm_90a offers to our kernels."""
+BLACKWELL_VERSION = (8, 8)
+"""The first that has all of tcgen05, and the targets of families."""
+
+
+def ptx_version(target: isa_arch.Arch) -> tuple[int, int]:
+    """Version of the texts for a target."""
+    return max(PTX_VERSION if target.number < 100 else BLACKWELL_VERSION, target.ptx)
 
 
 class Operand:
@@ -241,7 +248,7 @@ def _check_target(trace: Trace, opcode: str, match: Any) -> None:
     """Whether the kernel's target has the row and its chosen modifiers."""
     target = isa_arch.get(trace.arch)
     needed = [(match.form.arch, match.form.ptx)]
-    needed += [match.form.needs[m] for m in match.modifiers.values() if m is not None and m in match.form.needs]
+    needed += [(arch, ptx) for _, arch, ptx in match.form.requirements(match.modifiers)]
     for arch, ptx in needed:
         if not target.supports(arch):
             wanted = arch.split()[0]
@@ -322,7 +329,7 @@ def issue(opcode: str, *arguments: Any, pred: Any = None, trace: Trace | None = 
         if getattr(pred, "code", None) != "pred":
             raise trace.error("the guard of an instruction must be a predicate", got=repr(pred), hint="compare: x != 0")
         _code(trace, pred)
-        guard = nodes.Guard(pred.name)
+        guard = pred.guard()
     if form.notes:
         note(trace, form.notes, arguments)
     elif form.may_point:

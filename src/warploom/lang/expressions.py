@@ -145,7 +145,7 @@ class Atomic:
 
 
 def pin(*registers: Register) -> None:
-    """Keep the computation of 32-bit values in front of what follows, a `wgmma.wait_group` above all.
+    """Keep the computation of 32-bit values in front of what follows, a wait for MMAs above all.
 
     ptxas moves arithmetic across waits, and so may leave the other units idle while it waits. It does not move what a
     branch needs: the values are combined (xor.b32), compared with a pattern that they hardly ever make, and a warp in

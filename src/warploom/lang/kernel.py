@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..driver.resources import Resources
     from ..emulator.diagnosis.report import Report
     from ..runtime.benchmark.timing import Against, Timing
+    from ..timing import Prediction
 
 _building = CURRENT.get  # a bound method: the check costs a call little
 
@@ -38,7 +39,7 @@ Specs: TypeAlias = Sequence[_Spec] | Mapping[str, _Spec]
 class Kernel:
     """A kernel; made by `@kernel`.
 
-    Calling it runs it: `c = gemm(a, b)` allocates the outputs beside the inputs, `gemm(a, b, out=c)` writes into given
+    Calling it runs it: `c = gemm(a, b)` allocates outputs near the inputs, `gemm(a, b, out=c)` writes into given
     ones. CUDA arrays run on the GPU, arrays in CPU memory in the emulator.
 
     Attributes:
@@ -74,6 +75,11 @@ class Kernel:
         self._declared: dict[str, Any] = {"in_specs": in_specs, "out_specs": out_specs}
         self.in_specs = specs_of(function, "in_specs", in_specs, (Tile, Scalar))
         self.out_specs = specs_of(function, "out_specs", out_specs, (Tile,))
+        if any(spec.peers for spec in self.out_specs):
+            raise misdeclared(
+                f"an output of {self.name} is an array of other GPUs", where=where(function),
+                expected="peers= in in_specs: whoever calls has these arrays", got="peers= in out_specs",
+            )  # fmt: skip
         self.grid = grid
         self.block = triple(function, "block", block)
         self.cluster = triple(function, "cluster", cluster)
@@ -210,6 +216,12 @@ class Kernel:
         """The PTX text."""
         return self.program().text
 
+    def to_python(self) -> str:
+        """The PTX text as a kernel in Python, instruction by instruction: what helpers and loops became."""
+        from .decompile import to_python
+
+        return to_python(self.ptx(), self.name)
+
     def protocol(self) -> str:
         """Roles, barriers (arrivals, bytes, who completes them) and buffers, read off the trace."""
         return self.built().protocol.to_text()
@@ -227,7 +239,7 @@ class Kernel:
     def resources(self, *, sass: bool = False) -> Resources:
         """Registers, spills, shared memory, barriers and notes of the build, from ptxas.
 
-        `sass`: also which instructions stand between the waits for wgmmas (`between_waits`); needs nvdisasm.
+        `sass`: also which instructions stand between the waits for MMAs (`between_waits`); needs nvdisasm.
         """
         found = runtime.build(self.program()).resources[self.name]
         if not sass:
@@ -262,6 +274,17 @@ class Kernel:
             program = replace(program, text=ptx)
         try:
             return runtime.emulate(program, *args, check=check, schedule=schedule, seed=seed, **options)
+        except WarploomError as error:
+            raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
+
+    def predict(self, *args: Any, **options: Any) -> Prediction:
+        """How long a launch takes on an H200, at which clock and power, what bounds it and where each role waits.
+
+        No GPU is needed, and the arrays need no values (`numpy.zeros`). args, options: as for `warploom.predict`;
+        `timeline=True` keeps the events. Raises as `emulate` does.
+        """
+        try:
+            return runtime.predict(self.program(), *args, **options)
         except WarploomError as error:
             raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
 
@@ -349,9 +372,9 @@ def kernel(
         grid: CTAs (x, y, z): ints, named sizes ("M"), `tiles("M", 64)`; or a callable of (dims, machine).
         block: threads (x, y, z), or their number.
         cluster: CTAs per cluster.
-        arch: target, "sm_80", "sm_90a", …; wgmma and setmaxnreg need "sm_90a".
+        arch: target, "sm_80", "sm_90a", …; warpgroup MMAs and setmaxnreg need "sm_90a".
         registers: cap per thread (.maxnreg).
-        allow_spills: take a build with spills or serialised wgmmas.
+        allow_spills: take a build with spills or serialised MMAs.
         pdl: launch with programmatic stream serialisation.
         name: entry name; the function's by default.
         check_dims: called with the sizes of a call; raises ArgumentError for those the kernel cannot do.

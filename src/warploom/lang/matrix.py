@@ -50,7 +50,7 @@ def mma_sync(
 ) -> None:
     """mma.sync.aligned.m<m>n<n>k<k>.row.col: d = a @ b + c in one warp; c is d where it is not given.
 
-    How many registers each operand has, and which element lies where: `warploom.types` fragments, PTX ISA 9.7.14.5.
+    How many registers each operand has, and which element is where: `warploom.types` fragments, PTX ISA 9.7.14.5.
     """
     trace = Trace.current()
     m, n, k = shape

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..isa import effects
-from ..isa.effects import Access, Announces, Arrives, Makes, Meets, Operand, Waits
+from ..isa.effects import Access, Announces, Arrives, Commits, Makes, Meets, Operand, Waits
 from ..isa.instructions.schema import Match
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ def notes_of(match: Match) -> tuple[Note, ...]:
             found.append(Note(effect, places[effect.operand], number(effect.count)))
         elif isinstance(effect, Arrives):
             found.append(Note(effect, places[effect.barrier], number(effect.expects)))
+        elif isinstance(effect, Commits) and effect.signals is not None:
+            found.append(Note(effect, places[effect.signals.barrier]))
         elif isinstance(effect, Announces) and not effect.completes:
             found.append(Note(effect, places[effect.barrier], number(effect.bytes)))
         elif isinstance(effect, Waits) and effect.operand:
@@ -108,6 +110,8 @@ def _barrier_use(trace: Trace, barrier: Barrier, effect: object, amount: Any) ->
     elif amount is not None:  # bytes are announced, with an arrival or without
         barrier.bytes.add(_words(amount, "run-time"))
         barrier.completed_by.add("copies")
+    elif isinstance(effect, Commits):
+        barrier.completed_by.add(f"{effect.family} commit")
     elif isinstance(effect, Arrives):
         barrier.completed_by.add("arrive" if effect.rank == "own" else "remote arrive")
 

@@ -1,8 +1,8 @@
-"""Tiles of wgmma operands in shared memory: stages, slices, and the matrix descriptors they stand for.
+"""Tiles of MMA operands in shared memory: stages, slices, and the matrix descriptors they stand for.
 
 `smem.wgmma_tile` makes a ring of stages; `tile[stage]` is one of them, `.k(i)` a slice one instruction deep and
-`.rows(start, count)` some of its rows. Each is an address for TMA and a descriptor for wgmma. What an index or a start
-in a register means is fixed where it is written: the register may change afterwards.
+`.rows(start, count)` some of its rows. Each is an address for TMA and a descriptor for the matrix unit. What an index
+or a start in a register means is fixed where it is written: the register may change afterwards.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Origin:
 
 
 class TileSlice(SharedAddress):
-    """A part of a wgmma tile: an address, and what a matrix descriptor has to know.
+    """A part of an operand tile: an address, and what a matrix descriptor has to know.
 
     Attributes:
         tile, layout: the whole of it.
@@ -58,11 +58,19 @@ class TileSlice(SharedAddress):
         super().__init__(tile.trace, origin.offset + self._inside, origin.base)
 
     def k(self, i: int) -> TileSlice:
-        """The i-th slice as deep as one wgmma instruction (32 bytes of k)."""
+        """The i-th slice as deep as one instruction (32 bytes of k)."""
         depth = self.layout.instruction_k
         if not isinstance(i, int) or not 0 <= i < self.k_slices:
             raise self.trace.error("no such k-slice", expected=f"0 to {self.k_slices - 1}", got=repr(i))
         return TileSlice(self.tile, self._origin, self._row, self.rows_count, self._k_start + i * depth, depth)
+
+    def first_k(self, k: int) -> TileSlice:
+        """The first `k` elements of k: where a tile is deeper than what it holds, because its swizzle is wider."""
+        if not 0 < k <= self.k_size or k % self.layout.instruction_k:
+            raise self.trace.error(
+                "no such part in k", expected=f"a multiple of {self.layout.instruction_k} up to {self.k_size}", got=k
+            )
+        return TileSlice(self.tile, self._origin, self._row, self.rows_count, self._k_start, k)
 
     @property
     def k_slices(self) -> int:
@@ -119,7 +127,7 @@ class TileSlice(SharedAddress):
 
 
 class OperandTile:
-    """A ring of tiles of one wgmma operand; `tile[stage]` is one of them, `stage` an int or a register.
+    """A ring of tiles of one MMA operand; `tile[stage]` is one of them, `stage` an int or a register.
 
     Passed whole to `ptx.wgmma.mma_async` it means stage 0.
     """
@@ -164,29 +172,55 @@ class OperandTile:
             trace.emit("or.b64", result.node, wide.node, nodes.Integer(self.layout.descriptor_bits))
             return result
 
-        return trace.once(("descriptor", self.buffer.offset), make)
+        return trace.once(("descriptor", self.buffer.offset, self.layout), make)
+
+    def transposed(self) -> OperandTile:
+        """The same memory as the operand whose other dimension is contiguous: what was loaded as n x k is read k x n.
+
+        Panels and swizzle are the same for both (`SharedLayout`), so a tile can be an operand of two products.
+        16-bit types only, as wgmma transposes no others.
+        """
+        layout = self.layout
+        other = "MN" if layout.major == "K" else "K"
+        turned = SharedLayout.for_operand(layout.dtype, layout.k, layout.rows, other, layout.swizzle)
+        return OperandTile(self.trace, self.buffer, turned, self.stages)
 
 
 def wgmma_tile(
     dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None, name: str = ""
 ) -> OperandTile:
-    """`stages` tiles of a wgmma operand, each as the TMA box of `Tile.wgmma_a/_b` fills it.
+    """`stages` tiles of an MMA operand, each as the TMA box of `Tile.wgmma_a/_b` fills it.
 
     Args:
         dtype: element type.
         shape: as stored, contiguous dimension last: (m or n, k) for major "K", (k, m or n) for major "MN".
         major: which dimension is contiguous.
-        stages: how many tiles, one behind the other, each aligned for its swizzle.
+        stages: how many tiles, one after the other, each aligned for its swizzle.
         swizzle: "128B", "64B", "32B", "NONE"; by default the widest that divides the contiguous extent.
 
     Raises ArgumentError where no such layout exists.
     """
+    return _tile(operand_layout(dtype, shape, major, swizzle), shape, stages, name)
+
+
+def umma_tile(
+    dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None, name: str = ""
+) -> OperandTile:
+    """`stages` tiles of an operand of `ptx.tcgen05.mma` (sm_100), each as the TMA box of `Tile.umma_a/_b` fills it.
+
+    Arguments and errors as of `wgmma_tile`; MN-major tiles may have elements of 8 bits too. For a pair of CTAs each has
+    a tile of its own part of the rows, at the same place.
+    """
+    return _tile(operand_layout(dtype, shape, major, swizzle, "tcgen05"), shape, stages, name)
+
+
+def _tile(layout: SharedLayout, shape: tuple[int, int], stages: int, name: str) -> OperandTile:
+    """A ring of tiles of a layout; `shape` as stored."""
     trace = Trace.current()
-    layout = operand_layout(dtype, shape, major, swizzle)
     if not isinstance(stages, int) or stages < 1:
         raise trace.error("a tile needs a positive number of stages", got=repr(stages))
     stride = -(-layout.bytes // layout.alignment) * layout.alignment
-    detail = f"{layout.dtype} {shape[0]} x {shape[1]} {major}-major, swizzle {layout.swizzle.value}"
+    detail = f"{layout.dtype} {shape[0]} x {shape[1]} {layout.major}-major, swizzle {layout.swizzle.value}"
     buffer = allocate("tile", stride * stages, layout.alignment, name, detail, stages)
     span = layout.swizzle.span
     buffer.row_bytes, buffer.rows = span, layout.rows if layout.major == "K" else 0
@@ -194,7 +228,9 @@ def wgmma_tile(
     return OperandTile(trace, buffer, layout, stages)
 
 
-def operand_layout(dtype: DType, shape: tuple[int, int], major: str, swizzle: Any = None) -> SharedLayout:
+def operand_layout(
+    dtype: DType, shape: tuple[int, int], major: str, swizzle: Any = None, unit: str = "wgmma"
+) -> SharedLayout:
     """The shared-memory layout of a tile given as stored, contiguous dimension last."""
     rows, k = shape if major != "MN" else (shape[1], shape[0])
-    return SharedLayout.for_operand(dtypes.of(dtype), rows, k, major, swizzle)
+    return SharedLayout.for_operand(dtypes.of(dtype), rows, k, major, swizzle, unit)

@@ -40,7 +40,7 @@ def _no_python(trace: Trace | None, what: str, hint: str) -> NoReturn:
 
 
 class Traced(Operand):
-    """What registers and predicates share: they are no Python values."""
+    """What registers and predicates share: they are not Python values."""
 
     trace: Trace
     name: str
@@ -108,10 +108,23 @@ class Predicate(Traced):
 
     code = "pred"
 
-    def __init__(self, trace: Trace, name: str | None = None) -> None:
+    def __init__(self, trace: Trace, name: str | None = None, *, is_negated: bool = False) -> None:
         self.trace = trace
         self.name = name or trace.fresh(dtypes.pred)
-        self.node = nodes.Register(self.name)
+        self.is_negated = is_negated
+        self.node = nodes.Register(self.name, is_negated)
+
+    @property
+    def negated(self) -> Predicate:
+        """The opposite of this predicate where it is read, `!%p1`: the guard of an instruction or branch, an operand.
+
+        Emits nothing; it follows the predicate when that is overwritten. `~p` is a predicate of its own.
+        """
+        return Predicate(self.trace, self.name, is_negated=not self.is_negated)
+
+    def guard(self, unless: bool = False) -> nodes.Guard:
+        """The guard `@p`; with `unless`, `@!p`."""
+        return nodes.Guard(self.name, self.is_negated is not unless)
 
     @property
     def _noun(self) -> str:

@@ -21,7 +21,8 @@ class Buffer:
         offset, size, align: bytes.
         detail: type, shape and layout in words.
         count: mbarriers or stages in it.
-        row_bytes, rows, swizzle: where a piece has rows, how they lie; see `emulator.machine.symbols.SharedPart`.
+        row_bytes, rows, swizzle: where a piece has rows, how they are laid out; see
+            `emulator.machine.symbols.SharedPart`.
     """
 
     kind: str
@@ -34,6 +35,17 @@ class Buffer:
     row_bytes: int = 0
     rows: int = 0
     swizzle: int = 0
+
+
+@dataclass
+class Columns:
+    """Columns of tensor memory, `buffers` times over; `start` counts within the allocation."""
+
+    name: str
+    start: int
+    columns: int
+    detail: str
+    buffers: int = 1
 
 
 @dataclass
@@ -72,6 +84,7 @@ class Protocol:
         name: of the kernel.
         buffers, barriers, roles: in the order of the trace.
         named_barriers: `bar.sync` and `bar.arrive`: (barrier, threads) pairs.
+        columns: of tensor memory; allocated: how many columns the kernel allocates.
         shared_bytes: of shared memory, alignment gaps included.
     """
 
@@ -82,6 +95,8 @@ class Protocol:
     barriers: dict[int, Barrier] = field(default_factory=dict)
     roles: list[Role] = field(default_factory=list)
     named_barriers: dict[tuple[str, str], int] = field(default_factory=dict)
+    columns: list[Columns] = field(default_factory=list)
+    allocated: int = 0
 
     @property
     def shared_bytes(self) -> int:
@@ -139,8 +154,21 @@ class Protocol:
         ]
         if buffers:
             parts.append(_table(("buffer", "bytes", "offset", "layout"), buffers))
+        if self.columns:
+            cells = [
+                (item.name, str(item.columns * item.buffers), str(item.start), item.detail + _buffers(item))
+                for item in self.columns
+            ]
+            parts.append(_table(("tensor memory", "columns", "from", "layout"), cells))
         parts.append(f"shared memory  {self.shared_bytes} bytes")
+        if self.allocated:
+            used = sum(item.columns * item.buffers for item in self.columns)
+            parts.append(f"tensor memory  {self.allocated} columns, {used} in use")
         return "\n\n".join(parts)
+
+
+def _buffers(columns: Columns) -> str:
+    return f", {columns.buffers} buffers of {columns.columns}" if columns.buffers > 1 else ""
 
 
 def _choice(values: set[str], default: str) -> str:

@@ -6,15 +6,18 @@ At the bottom `ptx.inst` is one instruction per call; everything else says in it
 from __future__ import annotations
 
 from .barriers import bar, cluster, fence, griddepcontrol, mbarrier, setmaxnreg
-from .control import break_, continue_, do_while, elif_, else_, if_, range, select, while_
+from .control import break_, continue_, do_while, elif_, else_, if_, loop, range, select, while_
 from .copies import cp, tma
 from .emit import Pair as pair
 from .emit import Sink
 from .expressions import atomic, math, pin, warp
 from .inst import Instructions
+from .launch_control import clusterlaunchcontrol
+from .listing import branch_targets, call, constant, goto, label, place, pragma, symbol, tensor_at, variable
 from .matrix import ldmatrix, mma_sync, stmatrix
 from .pointers import addr, global_ptrs, load, store, tensor_address
 from .special import special
+from .tcgen05 import tcgen05
 from .wgmma import wgmma
 
 inst = Instructions()
@@ -22,8 +25,9 @@ sink = Sink()
 """The destination `_`: a result nobody wants."""
 
 __all__ = [
-    "addr", "atomic", "bar", "break_", "cluster", "continue_", "cp", "do_while", "elif_", "else_", "fence",
-    "global_ptrs", "griddepcontrol", "if_", "inst", "ldmatrix", "load", "math", "mbarrier", "mma_sync", "pair", "pin",
-    "range", "select", "setmaxnreg", "sink", "special", "stmatrix", "store", "tensor_address", "tma", "warp", "wgmma",
-    "while_",
+    "addr", "atomic", "bar", "branch_targets", "break_", "call", "cluster", "clusterlaunchcontrol", "constant",
+    "continue_", "cp", "do_while", "elif_", "else_", "fence", "global_ptrs", "goto", "griddepcontrol", "if_", "inst",
+    "label", "ldmatrix", "load", "loop", "math", "mbarrier", "mma_sync", "pair", "pin", "place", "pragma", "range",
+    "select", "setmaxnreg", "sink", "special", "stmatrix", "store", "symbol", "tcgen05", "tensor_address", "tensor_at",
+    "tma", "variable", "warp", "wgmma", "while_",
 ]  # fmt: skip

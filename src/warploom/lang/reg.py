@@ -1,4 +1,4 @@
-"""Making registers: `reg.scalar`, `reg.array`, `reg.predicate`."""
+"""Making registers: `reg.scalar`, `reg.array`, `reg.predicate`, `reg.predicates`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from ..isa import dtypes
 from ..isa.dtypes import DType
 from . import values
 from .arrays import RegisterArray
+from .emit import issue
 from .predicate import Predicate
 from .trace import Trace
 from .values import Register
 
-__all__ = ["array", "predicate", "scalar"]
+__all__ = ["array", "predicate", "predicates", "scalar"]
 
 
 def scalar(dtype: DType, init: Register | int | float | None = None) -> Register:
@@ -36,8 +37,16 @@ def predicate(init: bool | Predicate | None = None) -> Predicate:
     if isinstance(init, Predicate):
         result.set(init)
     elif init is not None:
-        values.issue("setp.ne.b32", result, int(bool(init)), 0, trace=trace)
+        issue("setp.ne.b32", result, int(bool(init)), 0, trace=trace)
     return result
+
+
+def predicates(n: int) -> list[Predicate]:
+    """`n` predicate registers."""
+    trace = Trace.current()
+    if not isinstance(n, int) or n < 1:
+        raise trace.error("a list of predicates needs a positive Python int as its length", got=repr(n))
+    return [Predicate(trace) for _ in range(n)]
 
 
 def like(register: Any) -> Register:

@@ -1,4 +1,4 @@
-"""Shared memory: arrays, mbarriers and wgmma tiles, laid out one behind the other in one variable named `smem`.
+"""Shared memory: arrays, mbarriers and operand tiles, laid out one after the other in one variable named `smem`.
 
 Offsets are computed here, at allocation, in the order of the calls; `kernel.protocol()` lists them. Up to 48 KiB the
 variable is static, above it is `.extern` and the launch gives the size. What an index gives is an address: constant
@@ -26,7 +26,7 @@ Index = int | Register
 # -- allocation ----------------------------------------------------------------------------------------------------
 
 
-def _assigned_name(trace: Trace) -> str:
+def assigned_to(trace: Trace) -> str:
     """The Python variable the user's line assigns to (`sA = smem...`), for names in the protocol; "" if it has none."""
     frame = trace.location.frame()
     return assigned_name(frame) if frame is not None else ""
@@ -40,12 +40,12 @@ def allocate(kind: str, size: int, align: int, name: str, detail: str, count: in
     if offset + size > limit:
         raise trace.error(
             f"a CTA has at most {limit} bytes of shared memory on {trace.arch}",
-            expected=f"at most {limit - offset} bytes here, behind the {offset} already taken",
+            expected=f"at most {limit - offset} bytes here, after the {offset} already taken",
             got=f"{size} bytes",
             hint="use fewer stages or a smaller tile",
             code="shared-memory-full",
         )
-    buffer = Buffer(kind, name or _assigned_name(trace) or kind, offset, size, align, detail, count)
+    buffer = Buffer(kind, name or assigned_to(trace) or kind, offset, size, align, detail, count)
     return trace.protocol.add_buffer(buffer)
 
 

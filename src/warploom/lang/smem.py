@@ -1,12 +1,12 @@
-"""Shared memory: `smem.array`, `smem.mbarrier`, `smem.wgmma_tile`.
+"""Shared memory: `smem.array`, `smem.mbarrier`, `smem.wgmma_tile`, `smem.umma_tile`.
 
-`shared` lays out plain memory and barriers, `operand_tile` the tiles that TMA fills and wgmma reads.
+`shared` lays out plain memory and barriers, `operand_tile` the tiles that TMA fills and the matrix unit reads.
 """
 
-from .operand_tile import OperandTile, TileSlice, operand_layout, wgmma_tile
+from .operand_tile import OperandTile, TileSlice, operand_layout, umma_tile, wgmma_tile
 from .shared import SYMBOL, BarrierAddress, BarrierArray, SharedAddress, SharedArray, array, mbarrier
 
 __all__ = [
     "SYMBOL", "BarrierAddress", "BarrierArray", "SharedAddress", "SharedArray", "TileSlice", "OperandTile", "array",
-    "mbarrier", "operand_layout", "wgmma_tile",
+    "mbarrier", "operand_layout", "umma_tile", "wgmma_tile",
 ]  # fmt: skip

@@ -8,18 +8,23 @@ from __future__ import annotations
 from ..asm import nodes
 from ..isa import arch as isa_arch
 from ..isa.special_registers import SPECIAL_REGISTERS
+from .emit import Operand
 from .predicate import Predicate
 from .trace import Trace
 from .values import Register
 
 
-class Special:
-    """A special register, or the first part of its name; calling it reads it."""
+class Special(Operand):
+    """A special register, or the first part of its name; calling it reads it, and mov and cvt take it as it is."""
 
-    __slots__ = ("_name",)
+    __slots__ = ("_name", "code")
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self.code = ("special", name)
+
+    def operand(self, trace: Trace, kind: str) -> nodes.Operand:
+        return nodes.Register(self._name)
 
     def __getattr__(self, name: str) -> Special:
         if name.startswith("__"):

@@ -43,16 +43,18 @@ class Tile:
             writes an element has read that input's before, and nobody else reads it.
         workspace: no call passes it. The runtime makes it, zeroes it once, and passes the same memory to every launch
             on a stream, so the kernel must leave it as the next launch needs it (a counter that wraps to 0).
-        overhang: whoever calls sees to it that nobody else uses what lies behind a row, up to whole 16 bytes: tensor
+        overhang: whoever calls sees to it that nobody else uses what comes after a row, up to whole 16 bytes: tensor
             stores write it (docs/measured-facts.md).
-        clipped: the box of its tensor map is cut to the array's rows (`runtime.TiledMap`): rows of a box that lie
+        clipped: the box of its tensor map is cut to the array's rows (`runtime.TiledMap`): rows of a box that are
             outside the array cost TMA five times as much as rows inside.
+        peers: how many GPUs hold one such array each. A call passes a list of them by rank, the kernel gets a
+            `PeerArrays`; 0 for an array of the kernel's own GPU.
     """
 
     def __init__(
         self, *shape_and_dtype: Dimension | DType, box: tuple[int, ...] | None = None, swizzle: str = "NONE",
         multiple: tuple[int, ...] = (), order: str = "C", layout: SharedLayout | None = None, inout: bool = False,
-        over: str = "", overhang: bool = False, clipped: bool = False, workspace: bool = False,
+        over: str = "", overhang: bool = False, clipped: bool = False, workspace: bool = False, peers: int = 0,
     ) -> None:  # fmt: skip
         if len(shape_and_dtype) < 2:
             raise _misdeclared("a Tile needs its extents and its type", expected="Tile(M, N, f32)", got=shape_and_dtype)
@@ -76,6 +78,9 @@ class Tile:
         self.overhang = overhang
         self.workspace = workspace
         self.clipped = clipped
+        if not isinstance(peers, int) or peers < 0 or peers == 1:
+            raise _misdeclared("peers is the number of GPUs of a group", expected="2 or more, or 0", got=peers)
+        self.peers = peers
         for extent, divisor in zip(self.shape, self.multiple, strict=False):
             if isinstance(extent, int) and extent % divisor:
                 raise _wrong_extent(
@@ -114,6 +119,22 @@ class Tile:
         return cls._operand(rows, columns, dtype, tile_n, tile_k, major, swizzle, ragged, clipped)
 
     @classmethod
+    def umma_a(
+        cls, rows: Dimension, columns: Dimension, dtype: DType, *, tile_m: int, tile_k: int, major: str = "K",
+        swizzle: str | None = None, ragged: bool = False, clipped: bool = False,
+    ) -> Tile:  # fmt: skip
+        """The left operand of a product by `ptx.tcgen05.mma`; as `wgmma_a`. `tile_m`: rows of one CTA."""
+        return cls._operand(rows, columns, dtype, tile_m, tile_k, major, swizzle, ragged, clipped, "tcgen05")
+
+    @classmethod
+    def umma_b(
+        cls, rows: Dimension, columns: Dimension, dtype: DType, *, tile_n: int, tile_k: int, major: str = "MN",
+        swizzle: str | None = None, ragged: bool = False, clipped: bool = False,
+    ) -> Tile:  # fmt: skip
+        """The right operand of a product by `ptx.tcgen05.mma`; as `wgmma_b`. `tile_n`: columns of one CTA."""
+        return cls._operand(rows, columns, dtype, tile_n, tile_k, major, swizzle, ragged, clipped, "tcgen05")
+
+    @classmethod
     def operand(
         cls, *shape_and_dtype: Dimension | DType, along: int, tile: tuple[int, int], major: str = "K",
         swizzle: str | None = None,
@@ -125,7 +146,7 @@ class Tile:
 
         Args:
             shape_and_dtype: the extents, outermost first, then the element type.
-            along: which dimension the tile extends over beside the innermost one, counted from the outermost.
+            along: which dimension the tile extends over besides the innermost one, counted from the outermost.
             tile: its extent along that dimension, and along the innermost one.
             major: of the product: "K" if the innermost dimension is k, "MN" if it is m or n.
             swizzle: as in `smem.wgmma_tile`.
@@ -146,10 +167,10 @@ class Tile:
     @classmethod
     def _operand(
         cls, rows: Dimension, columns: Dimension, dtype: DType, tile_rows: int, tile_k: int, major: str,
-        swizzle: str | None, ragged: bool, clipped: bool,
+        swizzle: str | None, ragged: bool, clipped: bool, unit: str = "wgmma",
     ) -> Tile:  # fmt: skip
         stored = (tile_rows, tile_k) if major != "MN" else (tile_k, tile_rows)
-        layout = operand_layout(dtype, stored, major, swizzle)
+        layout = operand_layout(dtype, stored, major, swizzle, unit)
         return cls(
             rows, columns, dtype, box=layout.box, swizzle=layout.swizzle.value, multiple=() if ragged else stored,
             order="rows", layout=layout, clipped=clipped,

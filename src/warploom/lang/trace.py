@@ -44,7 +44,9 @@ def register_class(dtype: DType) -> tuple[str, str]:
         return "f32", "%f"
     if dtype.name == "f64":
         return "f64", "%fd"
-    return {16: ("b16", "%rs"), 32: ("b32", "%r"), 64: ("b64", "%rd"), 128: ("b128", "%rq")}[dtype.register_bits]
+    return {8: ("b8", "%rc"), 16: ("b16", "%rs"), 32: ("b32", "%r"), 64: ("b64", "%rd"), 128: ("b128", "%rq")}[
+        dtype.register_bits
+    ]
 
 
 @cache
@@ -54,6 +56,8 @@ def _names_of(type_name: str) -> tuple[str, str]:
     stem = register_class(dtype)[1]
     if dtype.bits >= 16 or dtype.kind is Kind.PREDICATE:
         return stem, type_name
+    if dtype.register_bits == 8:
+        return stem, "b8"
     return stem, f"{type_name[0]}16" if dtype.is_integer else "b16"  # 8-bit values live in 16-bit registers
 
 
@@ -85,7 +89,7 @@ class LocationFinder:
         if filename.startswith(_AUTHORS):
             return os.path.relpath(filename, os.path.dirname(_PACKAGE.rstrip(os.sep))).replace(os.sep, "/")
         if filename.startswith((_PACKAGE, "<frozen ")) or filename == contextlib.__file__:
-            return None  # "<frozen _collections_abc>": the loop behind `(n,) = A.shape`
+            return None  # "<frozen _collections_abc>": the loop in `(n,) = A.shape`
         if filename.startswith("<"):
             return filename
         path = os.path.abspath(filename)

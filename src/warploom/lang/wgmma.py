@@ -130,6 +130,12 @@ def _descriptor(
             got=repr(tile),
         )
     layout = tile.layout
+    if layout.unit != "wgmma":
+        raise trace.error(
+            f"the descriptors of {tile.tile.buffer.name} are those of tcgen05",
+            expected="a tile of smem.wgmma_tile(...)",
+            got="a tile of smem.umma_tile(...)",
+        )
     if layout.dtype is not dtype:
         raise trace.error(f"dtype_{name} and the tile disagree", expected=str(layout.dtype), got=str(dtype))
     if tile.rows_count != rows or tile.k_size != k:

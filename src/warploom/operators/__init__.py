@@ -9,11 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .attention_calls import attention as attention
+    from .attention_gradients import attention_backward as attention_backward
+    from .attention_sequences import attention_varlen as attention_varlen
     from .calls import linear as linear
     from .calls import matmul as matmul
     from .explanation import Explanation as Explanation
     from .explanation import explain as explain
     from .grouped import grouped_matmul as grouped_matmul
+    from .norm import rms_norm as rms_norm
     from .quantization import quantize as quantize
     from .select import Choice as Choice
     from .select import choose as choose
@@ -22,8 +26,9 @@ if TYPE_CHECKING:
 
 _HOME_OF = {
     "Choice": "select", "Explanation": "explanation", "Gpu": "spec.gpu", "Problem": "spec.problem", "choose": "select",
-    "explain": "explanation", "grouped_matmul": "grouped", "linear": "calls", "matmul": "calls",
-    "quantize": "quantization",
+    "attention": "attention_calls", "attention_backward": "attention_gradients",
+    "attention_varlen": "attention_sequences", "explain": "explanation", "grouped_matmul": "grouped", "linear": "calls",
+    "matmul": "calls", "quantize": "quantization", "rms_norm": "norm",
 }  # fmt: skip
 
 __all__ = list(_HOME_OF)

@@ -21,12 +21,13 @@ from ..runtime.program import Program
 from ..settings import config as settings
 from . import reference
 from .bind import Binder
+from .bind_ampere import AmpereBinder
 from .binding import Binding
-from .families import ampere
+from .families.ampere import AmpereConfig
 from .kernel_cache import ready
 from .request import Request
 from .select import choose
-from .spec.gpu import AMPERE, EMULATED, HOPPER, check_gpu, gpu_of
+from .spec.gpu import EMULATED, check_gpu, gpu_of
 from .spec.problem import Problem
 from .views import broadcast, item, new_array, restrided, transposed
 
@@ -57,18 +58,14 @@ def run(request: Request, out: Any, stream: Any = None) -> Outcome:
     gpu = EMULATED if model.device == "cpu" else gpu_of(model.index)
     if model.device == "cpu":
         refuse_long_emulation(problem)
-    check_gpu(gpu, request.called, AMPERE)
-    binder: Binder | ampere.Binder
-    if gpu.number < HOPPER:
-        binder = ampere.Binder(request)
-    else:
-        device = None if model.device == "cpu" else model.index
-        choice, program = ready(problem, gpu, choose(problem, gpu, request.config), device)
-        binder = Binder(request, program, choice.config, gpu, stream)
-    return compute(request, binder, out, stream)
+    check_gpu(gpu, request.called)
+    device = None if model.device == "cpu" else model.index
+    choice, program = ready(problem, gpu, choose(problem, gpu, request.config), device)
+    make = AmpereBinder if isinstance(choice.config, AmpereConfig) else Binder
+    return compute(request, make(request, program, choice.config, gpu, stream), out, stream)
 
 
-def compute(request: Request, binder: Binder | ampere.Binder, out: Any, stream: Any) -> Outcome:
+def compute(request: Request, binder: Binder | AmpereBinder, out: Any, stream: Any) -> Outcome:
     """All products of a call, one launch each."""
     problem, target = request.problem, request.out
     if target is None:

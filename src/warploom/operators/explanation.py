@@ -68,15 +68,15 @@ class Explanation:
             "",
             f"  {order}; places: share of the waves that is used, fill: bytes a cycle",
             "  into each multiprocessor, ends: share of the time in which tiles only end",
-            f"  {'configuration':44}{'us':>9}{'waves':>8}{'places':>8}{'fill':>7}{'ends':>8}  bound by",
+            f"  {'us':>9}{'waves':>8}{'places':>8}{'fill':>7}{'ends':>8}  {'bound by':14}configuration",
         ]
         for number, (config, each) in enumerate(self.others):
             if number == SHOWN:
                 lines.append("  …")
             mark = ", chosen" if config == choice.config else ""
             lines.append(
-                f"  {config.name():44}{each.time_us:9.1f}{each.waves:8g}{each.wave_efficiency:8.0%}{each.fill:7.0f}"
-                f"{each.exposed:8.1%}  {each.bound}{mark}"
+                f"  {each.time_us:9.1f}{each.waves:8g}{each.wave_efficiency:8.0%}{each.fill:7.0f}"
+                f"{each.exposed:8.1%}  {each.bound:14}{config.name()}{mark}"
             )
         return "\n".join(lines)
 
@@ -109,6 +109,8 @@ def _waves(estimate: Estimate) -> str:
 
 def _assumed(estimate: Estimate) -> str:
     """Why the model's figure is below the roof: what it assumes for the clock, or for memory."""
+    if estimate.assumed:
+        return estimate.assumed
     if estimate.bound == "memory":
         return (
             f"{MEMORY / 1e6:.2f} TB/s, and time to begin and to end; a roof has the data sheet's rate and nothing else"

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..collective.epilogue.spec import BIAS_TYPES
 from ..collective.tile.sizes import MOST_GROUPS
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
@@ -34,8 +35,7 @@ from .calls import CACHE
 from .execute import launch
 from .families import from_text, to_text
 from .kernel_cache import kept
-from .request import BIAS_TYPES
-from .spec.gpu import EMULATED, check_gpu, gpu_of
+from .spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
 from .spec.problem import product_of
 from .spec.validation import check_activation, check_integers
 from .views import (
@@ -96,7 +96,7 @@ def grouped_matmul(
         config = from_text(config)
     if config is not None and not isinstance(config, Config):
         raise ArgumentTypeError(
-            "config= is no configuration of a kernel", expected="kernels.hopper.description.Config", got=repr(config)
+            "config= is not a configuration of a kernel", expected="kernels.hopper.description.Config", got=repr(config)
         )
     _no_gradient(tensors)
     group = read(tensors, what, out, out_dtype, activation)
@@ -111,7 +111,7 @@ def grouped_matmul(
     if 0 in (*group.shape, group.k, group.groups):
         return result
     gpu = EMULATED if group.views["a"].device == "cpu" else gpu_of(group.views["a"].index)
-    check_gpu(gpu, "grouped_matmul")
+    check_gpu(gpu, "grouped_matmul", HOPPER)
     launched = run(group, target, config or choose(group.rows, group.groups, group.n, gpu.sms))
     if launched is not None and out is not None:
         CACHE.remember(static, tensors, {"out": result}, [launched])
@@ -274,13 +274,13 @@ def _check_marks(marks: ArrayView, name: str, groups: int, rows: int) -> None:
             f"`{name}` has another length than there are groups", expected=f"({groups},)", got=marks.shape
         )
     if marks.device != "cpu" or marks.host is None or not groups:
-        return  # nobody waits for a GPU to look; the kernel leaves out what lies outside
+        return  # nobody waits for a GPU to look; the kernel leaves out what is outside
     given = marks.host
     if name == "offsets" and np.any(np.diff(given, prepend=0) < 0):
         raise ArgumentError("`offsets` descend", expected="where each group ends, ascending", got=given.tolist())
     if given.min() < 0 or given.max() > rows:
         room = "rows of `a`" if name == "offsets" else "rows of a group's room"
-        raise ArgumentError(f"`{name}` lie outside `a`", expected=f"0 to {rows}, the {room}", got=given.tolist())
+        raise ArgumentError(f"`{name}` are outside `a`", expected=f"0 to {rows}, the {room}", got=given.tolist())
 
 
 def _narrow(array: ArrayView, dtype: DType) -> ArrayView:

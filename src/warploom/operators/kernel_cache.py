@@ -25,9 +25,10 @@ from ..runtime import on_gpu
 from ..runtime.program import Program
 from ..settings import config as settings
 from .families import to_text
-from .select import Choice, kernel_of, key_of, ranking
+from .select import Choice, kernel_of, ranking
 from .spec.gpu import Gpu
 from .spec.problem import TMA_BYTES, Problem
+from .tuned import key_of
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("asm", "collective", "isa", "kernels", "lang", "runtime", "operators/families", "operators/select.py")
@@ -155,7 +156,7 @@ class _Reader(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         """Only what is the package's own. Raises UnpicklingError for anything else."""
         if module.partition(".")[0] != _PACKAGE:
-            raise pickle.UnpicklingError(f"{module}.{name} is no part of a program")
+            raise pickle.UnpicklingError(f"{module}.{name} is not part of a program")
         return super().find_class(module, name)
 
 

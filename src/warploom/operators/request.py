@@ -88,7 +88,7 @@ def check_residual(addend: Any, beta: float) -> None:
 def check_linear(x: tuple[int, ...], weight: tuple[int, ...]) -> None:
     """Raise ArgumentError where arrays of these shapes cannot be `x` and `weight` of `linear`."""
     if len(weight) != 2:
-        raise ArgumentError("`weight` is no matrix", expected="(N, K)", got=f"shape {weight}")
+        raise ArgumentError("`weight` is not a matrix", expected="(N, K)", got=f"shape {weight}")
     if not x:
         raise ArgumentError("`x` has no dimension", expected="(…, K), or (K,) for a vector", got="shape ()")
     if x[-1] != weight[1]:
@@ -133,7 +133,7 @@ def read(a: Any, b: Any, options: Mapping[str, Any], called: str = "matmul") -> 
     activation = options.get("activation")
     accumulate = options.get("accumulate", "default")
     if not isinstance(accumulate, str) or accumulate not in ACCUMULATE:
-        raise ArgumentError("accumulate= is no choice", expected=", ".join(ACCUMULATE), got=repr(accumulate))
+        raise ArgumentError("accumulate= is not a known choice", expected=", ".join(ACCUMULATE), got=repr(accumulate))
     fused = Fusion(
         alpha=alpha != 1.0, bias=along, bias_dtype=bias.dtype if bias is not None else None, activation=activation,
         gate=gate is not None, addend=addend is not None,
@@ -175,7 +175,7 @@ def _sizes(a: ArrayView, b: ArrayView) -> tuple[int, int, int, tuple[int, ...]]:
     for name, array in (("a", a), ("b", b)):
         if len(array.shape) < 2:
             raise ArgumentError(
-                f"`{name}` is no matrix",
+                f"`{name}` is not a matrix",
                 expected="(M, K) and (K, N), with the same leading dimensions or none",
                 got=f"shape {array.shape}",
                 hint="a row of its own is x[None, :], a column x[:, None]",
@@ -246,7 +246,7 @@ def _number(value: Any, name: str) -> float:
     if isinstance(value, Real) and not isinstance(value, bool):
         return as_float(value, name)
     raise ArgumentTypeError(
-        f"{name}= is no number", expected="an int or a float", got=type(value).__name__, hint="a factor that lies on "
+        f"{name}= is not a number", expected="an int or a float", got=type(value).__name__, hint="a factor that is on "
         "the GPU is scale_a=" if name == "alpha" else None,
     )  # fmt: skip
 
@@ -311,11 +311,11 @@ def _out(out: ArrayView | None, shape: tuple[int, ...], dtype: DType) -> ArrayVi
     if 0 in out.shape:
         return out
     if any(stride == 0 and length > 1 for length, stride in zip(out.shape, out.strides, strict=True)):
-        raise ArgumentError("`out` is a broadcast view, whose elements lie on each other", got=f"strides {out.strides}")
+        raise ArgumentError("`out` is a broadcast view, whose elements overlap", got=f"strides {out.strides}")
     reach = out.dtype.bytes  # bytes from the first to the end of the last element, closest dimensions first
     for stride, length in sorted((abs(s), n) for s, n in zip(out.strides, out.shape, strict=True) if n > 1):
         if stride < reach:
-            raise ArgumentError("rows of `out` lie on each other", got=f"shape {out.shape}, strides {out.strides}")
+            raise ArgumentError("rows of `out` overlap", got=f"shape {out.shape}, strides {out.strides}")
         reach += stride * (length - 1)
     return out
 

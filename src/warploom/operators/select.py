@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 from ..settings import config as settings
 from .families import Estimate, candidates, estimate, family_of, from_text, ranked
-from .spec.gpu import EMULATED, Gpu, check_gpu
+from .spec.gpu import EMULATED, HOPPER, Gpu, check_gpu
 from .spec.problem import TMA_BYTES, Problem
 from .tuned import key_of, tables
 
@@ -41,13 +41,19 @@ def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
     """The configuration for a problem.
 
     `pinned`: a configuration, or its name. Raises ArgumentError or ArgumentTypeError where it does not fit the problem,
-    ArgumentError where nothing does, or where the GPU is not one of sm_90.
+    ArgumentError where nothing does, or where the GPU is not one of sm_80 to sm_90.
     """
     check_gpu(gpu, "matmul")
     if pinned is not None:
         if isinstance(pinned, str):
             pinned = from_text(pinned)
-        family_of(pinned, problem).check(pinned, problem)
+        family = family_of(pinned, problem)
+        if not gpu.runs(family.arch):
+            raise ArgumentError(
+                f"{gpu.name} does not run the {family.name} kernels", expected=f"a GPU of {family.arch}", got=gpu.arch,
+                hint="leave config= to the library",
+            )  # fmt: skip
+        family.check(pinned, problem)
         return Choice(pinned, "pinned", estimate(pinned, problem, gpu))
     folder = settings.cache_dir
     return _chosen(replace(problem, batch=()), gpu, str(folder) if folder else "", tables().version)
@@ -62,7 +68,7 @@ def _chosen(problem: Problem, gpu: Gpu, folder: str, version: int) -> Choice:
         for found in map(table.get, keys):
             if found is not None and family_of(found, problem).fits(found, problem):
                 return Choice(kept(found, problem), source, estimate(found, problem, gpu))
-    order = ranking(problem, gpu)
+    order = ranking(replace(problem, constant_weights=False), gpu)  # the promise is kept behind the choice
     return Choice(kept(order[0][0], problem), "model", order[0][1])
 
 
@@ -77,9 +83,18 @@ def kept(config: Any, problem: Problem) -> Any:
 
 
 def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[Any, Estimate]]:
-    """All candidates with the model's estimates, the fastest first. Raises ArgumentError where there is none."""
+    """All candidates with the model's estimates, the fastest first.
+
+    Raises ArgumentError where there is none, ArgumentTypeError for types that a GPU before Hopper does not multiply.
+    """
     check_gpu(gpu, "matmul")
     found = candidates(problem, gpu)
+    if not found and gpu.number < HOPPER:
+        product = problem.product
+        raise ArgumentTypeError(
+            "on GPUs before Hopper (sm_90) matmul multiplies bf16 only", expected="bf16 x bf16 -> bf16 or f32",
+            got=f"{product.a} x {product.b} -> {product.out}",
+        )  # fmt: skip
     if not found:
         raise ArgumentError(
             "no kernel of the package computes this", expected="see docs/matmul.md for what there is",

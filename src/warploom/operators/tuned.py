@@ -7,12 +7,14 @@ import os
 import tempfile
 import threading
 import warnings
+from contextlib import suppress
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from .. import __version__
+from ..driver.folder_lock import locked
 from ..errors import ArgumentError, CacheWarning
 from .families import from_text, to_text
 from .spec.gpu import Gpu
@@ -54,19 +56,36 @@ class Tables:
             return self._read[path]
 
     def keep(self, gpu: Gpu, folder: str, problem: Problem, config: Any, timed: dict[str, Any]) -> Path:
-        """Remember the fastest configuration of a problem, on disk and here. The file is replaced as a whole."""
-        path = self.path(gpu, folder)
-        rows = _rows(path)
-        rows[key_of(problem)] = {"config": to_text(config), **timed}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".tuned-", dir=path.parent)
-        with os.fdopen(handle, "w") as file:
-            json.dump({"gpu": asdict(gpu), "warploom": __version__, "choices": rows}, file, indent=1)
-        os.replace(temporary, path)
+        """Remember the fastest configuration of a problem, on disk and here. The file is replaced as a whole, by one
+        process at a time; what a disk that is full or read-only does not take is remembered here, with a CacheWarning.
+        """
+        path, row = self.path(gpu, folder), {"config": to_text(config), **timed}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with locked(path.parent):
+                rows = {**_rows(path), key_of(problem): row}
+                _replace(path, {"gpu": asdict(gpu), "warploom": __version__, "choices": rows})
+        except OSError as error:
+            warnings.warn(f"the choice could not be written to {path}: {error}; it holds in this process", CacheWarning,
+                          stacklevel=3)  # fmt: skip
         with self._lock:
-            self._read.pop(path, None)
+            found = _load(path)
+            self._read[path] = {**self._read.get(path, {}), **found, key_of(problem): config}
             self.version += 1
         return path
+
+
+def _replace(path: Path, content: dict[str, Any]) -> None:
+    """Write a file under another name and rename it; nothing is left of it where that fails."""
+    handle, temporary = tempfile.mkstemp(prefix=".tuned-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(content, file, indent=1)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
 
 
 def _rows(path: Path) -> dict[str, Any]:

@@ -145,7 +145,7 @@ def misfit(operand: ArrayView) -> str:
         return "no dimension of it is contiguous"
     if any(step % TMA_BYTES for step in strides if step != width):
         return f"its rows do not begin at multiples of {TMA_BYTES} bytes"
-    return f"its address is no multiple of {TMA_BYTES} bytes"
+    return f"its address is not a multiple of {TMA_BYTES} bytes"
 
 
 # -- copies --------------------------------------------------------------------------------------------------------

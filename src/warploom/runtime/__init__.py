@@ -3,9 +3,11 @@
 from .arrays import ArrayView, view
 from .caller import Caller
 from .machine import A100, B200, H100, H200, Machine
+from .on_clock import predict
 from .on_cpu import emulate
 from .on_gpu import build, launch
 from .program import ArraySpec, Parameter, Program, TiledMap, program_of
+from .struct import Struct
 from .tensor_map import TensorMap
 
 __all__ = [
@@ -19,11 +21,13 @@ __all__ = [
     "Machine",
     "Parameter",
     "Program",
+    "Struct",
     "TensorMap",
     "TiledMap",
     "build",
     "emulate",
     "launch",
+    "predict",
     "program_of",
     "view",
 ]

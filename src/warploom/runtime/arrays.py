@@ -1,11 +1,12 @@
 """One view of "an array", whoever made it: NumPy, PyTorch, CuPy, JAX, `__cuda_array_interface__`, DLPack.
 
-A view says where the elements lie and what they are; it copies nothing. No framework is imported here: an object
+A view says where the elements are and what they are; it copies nothing. No framework is imported here: an object
 of torch or JAX is recognised by the module of its class, and its own methods are asked.
 """
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ ACCEPTED = "a NumPy array, a torch tensor, a CuPy or JAX array, or anything with
 
 @dataclass(frozen=True)
 class ArrayView:
-    """Where an array lies and what it holds.
+    """Where an array is and what it holds.
 
     Attributes:
         pointer: address of element [0, …, 0], in the memory of `device`.
@@ -63,7 +64,7 @@ class ArrayView:
 
     @property
     def contiguous(self) -> bool:
-        """Whether the elements lie row-major without gaps. Strides of dimensions of length 1 do not count."""
+        """Whether the elements are row-major without gaps. Strides of dimensions of length 1 do not count."""
         step = self.dtype.bytes
         for length, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
             if length != 1 and stride != step:
@@ -73,7 +74,7 @@ class ArrayView:
 
     @property
     def span(self) -> tuple[int, int]:
-        """First byte address, and the one behind the last."""
+        """First byte address, and the one after the last."""
         low = high = self.pointer
         if self.size == 0:
             return low, low
@@ -132,7 +133,7 @@ def view(value: object, name: str = "array") -> ArrayView:
     if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
         return _dlpack_view(value, name)
     number = isinstance(value, (int, float, np.generic))
-    hint = "numbers come behind the arrays in a call, or by name" if number else None
+    hint = "numbers come after the arrays in a call, or by name" if number else None
     raise _wrong_type(f"argument `{name}` is not an array", expected=ACCEPTED, got=_short(value), hint=hint)
 
 
@@ -215,14 +216,22 @@ def wants_gradient(value: Any) -> bool:
 
 
 def _torch_to_numpy(tensor: Any, dtype: DType) -> np.ndarray:
-    """The NumPy array on a CPU tensor's memory; types NumPy lacks go through integers of the same width."""
-    plain = tensor.detach()
-    if dtype.numpy.kind != "V" and dtype.numpy.name not in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
-        return plain.numpy()
-    import torch
+    """The NumPy array on a CPU tensor's memory.
 
-    integers = plain.view(torch.int16 if dtype.bytes == 2 else torch.uint8)
-    return integers.numpy().view(dtype.numpy)
+    Not `tensor.numpy()`, which forbids torch to resize the storage ever after: FSDP frees parameters so.
+    """
+    plain = tensor.detach()
+    strides = tuple(step * dtype.bytes for step in plain.stride())
+    if not plain.numel():
+        return np.empty(tuple(plain.shape), dtype.numpy)
+    storage = plain.untyped_storage()
+    start = plain.data_ptr()  # raises RuntimeError for a tensor without memory
+    if not start or not storage.nbytes():
+        raise RuntimeError("its storage is empty")
+    memory: Any = (ctypes.c_byte * storage.nbytes()).from_address(storage.data_ptr())
+    memory.owner = plain  # the memory stays while an array is there
+    raw = np.frombuffer(memory, np.uint8)
+    return np.ndarray(tuple(plain.shape), dtype.numpy, raw, start - storage.data_ptr(), strides)
 
 
 def _jax_view(array: Any, name: str) -> ArrayView:

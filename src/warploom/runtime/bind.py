@@ -19,6 +19,7 @@ from ..isa.tensor_map import MAP_BYTES
 from .arrays import ArrayView, is_array, view
 from .machine import Machine
 from .program import Parameter, Program, stride_source
+from .struct import Struct
 from .tensor_map import TensorMap, bound, named
 from .validate import check_shape, check_writable, dims_of, scalar_of, three, whole
 
@@ -27,8 +28,8 @@ _wrong_layout = partial(ArgumentError, code="wrong-layout")
 _wrong_shape = partial(ArgumentError, code="wrong-shape")
 _wrong_type = partial(ArgumentTypeError, code="wrong-type")
 
-Value: TypeAlias = "ArrayView | TensorMap | np.generic"
-"""A parameter's value: an address (of a view), a tensor map, or bytes by value."""
+Value: TypeAlias = "ArrayView | TensorMap | np.generic | Struct"
+"""A parameter's value: an address (of a view), a tensor map, bytes by value, or a structure of these."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +180,8 @@ def _positional(program: Program, arguments: Sequence[Any]) -> tuple[tuple[Value
             views[parameter.name] = value
         elif isinstance(value, TensorMap):
             views[parameter.name] = value.array
+        elif isinstance(value, Struct):
+            views |= dict(value.arrays(parameter.name))
     return tuple(values), views
 
 
@@ -200,6 +203,8 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
                 got="TensorMap",
             )
         return argument
+    if isinstance(argument, Struct):
+        return _structure(parameter, argument, title)
     if parameter.kind in ("tensor_map", "blob"):
         return _blob(parameter, argument, title)
     if is_array(argument) and not (isinstance(argument, np.ndarray) and argument.ndim == 0):
@@ -228,6 +233,15 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
     if parameter.kind == "pointer":
         return _word(argument, name, title)
     return scalar_of(argument, parameter.dtype, name, title)
+
+
+def _structure(parameter: Parameter, argument: Struct, title: str) -> Struct:
+    if parameter.kind == "scalar" or parameter.kind != "pointer" and parameter.size != argument.size:
+        raise _wrong_type(
+            f"argument `{parameter.name}` of {title} is a structure of {argument.size} bytes",
+            expected=_kind(parameter), got="Struct",
+        )  # fmt: skip
+    return argument.bound(parameter.name)
 
 
 def _word(argument: Any, name: str, title: str) -> np.generic:

@@ -15,7 +15,7 @@ from ..errors import ArgumentError
 from ..settings import config
 from . import on_cpu, on_gpu
 from .bind import Shape
-from .dispatch import look, named_views, place, result_of, sort_out
+from .dispatch import flat_peers, look, named_views, place, result_of, sort_out
 from .launch_cache import ADDRESS_CLASS, LaunchCache
 from .launch_template import Launched
 from .program import WORKSPACE, HasProgram, Program, program_of
@@ -43,6 +43,7 @@ class Caller:
         self._inputs = [spec.name for spec in arrays if spec.role not in ("out", WORKSPACE)]
         self._workspaces: on_gpu.Workspaces = {}
         self._repeatable = all(spec.role != WORKSPACE for spec in arrays)  # a workspace belongs to one stream
+        self._has_peers = any(spec.peers for spec in arrays)
         self._written = [spec.name for spec in arrays if spec.role == "inout"]
 
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, **numbers: Any) -> Any:
@@ -51,6 +52,8 @@ class Caller:
 
     def run(self, args: tuple[Any, ...], out: Any, stream: Any, numbers: dict[str, Any]) -> Any:
         """`__call__` with its arguments as they are, for a caller that has them so."""
+        if self._has_peers:
+            args = tuple(flat_peers(self.program, args))
         if self.cache.entries and not numbers:
             if out is not None and stream is None:
                 try:  # tensors that came before, written out: this is all that such a call costs

@@ -16,6 +16,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from .arrays import ArrayView, empty_like_kind, is_array, view
 from .bind import Arguments
 from .program import WORKSPACE, Program
+from .struct import Struct
 from .tensor_map import TensorMap
 from .validate import dims_of
 
@@ -53,6 +54,7 @@ def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[s
                 got=f"keyword {next(iter(scalars), 'out')}=",
             )
         return Call(program, (), {}, tuple(args))
+    args = flat_peers(program, args)
     names = [parameter.source for parameter in program.scalars]
     if unknown := [name for name in scalars if name not in names]:
         raise _wrong_arguments(
@@ -86,6 +88,32 @@ def sort_out(program: Program, args: Sequence[Any], out: Any, scalars: Mapping[s
     return Call(program, given, {**values, **dict(zip(missing, last, strict=True))})
 
 
+def flat_peers(program: Program, args: Sequence[Any]) -> Sequence[Any]:
+    """The positional arguments with the arrays of a group of GPUs one by one; they come as a list by rank.
+
+    Raises ArgumentTypeError for a list of another length.
+    """
+    if not any(spec.peers for spec in program.arrays):
+        return args
+    inputs = [spec for spec in program.arrays if spec.role in ("in", "inout")]
+    if len(args) >= len(inputs) and not any(isinstance(argument, (list, tuple)) for argument in args):
+        return args  # flat already
+    flat: list[Any] = []
+    for argument in args:
+        spec = inputs[len(flat)] if len(flat) < len(inputs) else None
+        if spec is None or not spec.peers:
+            flat.append(argument)
+            continue
+        if not isinstance(argument, (list, tuple)) or len(argument) != spec.peers:
+            raise _wrong_arguments(
+                f"{program.title} takes one array of each GPU of a group",
+                expected=f"a list of {spec.peers} arrays, by rank",
+                got=f"a list of {len(argument)}" if isinstance(argument, (list, tuple)) else type(argument).__name__,
+            )
+        flat += argument
+    return flat
+
+
 def _signature(program: Program) -> str:
     outs = [spec.name for spec in program.arrays if spec.role == "out"]
     words = [spec.name for spec in program.arrays if spec.role not in ("out", WORKSPACE)]
@@ -103,7 +131,8 @@ def look(call: Call) -> list[ArrayView | None]:
 
 def place(program: Program, named: Sequence[tuple[str, ArrayView]]) -> tuple[str, int]:
     """("cpu", 0) or ("cuda", index): where all arrays are. Raises ArgumentError for a mixture, naming each."""
-    places = {(array.device, array.index) for _, array in named}
+    peers = {spec.name for spec in program.arrays if spec.peers}  # these may be on other GPUs
+    places = {(array.device, array.index) for name, array in named if name not in peers}
     if len(places) > 1:
         listing = ", ".join(f"`{name}` on {array.place}" for name, array in named)
         raise _wrong_device(
@@ -123,6 +152,8 @@ def named_views(call: Call, views: Sequence[ArrayView | None]) -> list[tuple[str
     for parameter, value in zip(call.program.parameters, call.rest, strict=False):
         if isinstance(value, TensorMap):
             found.append((parameter.name, value.array))
+        elif isinstance(value, Struct):
+            found += [(name, view(array, name)) for name, array in value.arrays(parameter.name)]
         elif parameter.kind == "pointer" and is_array(value) and getattr(value, "shape", None) != ():
             found.append((parameter.name, view(value, parameter.name)))
     return found

@@ -11,6 +11,8 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import arch as arches
 from ..isa.arch import Arch
 
+LAUNCH_CONTROL = ("schedule", "grant", "decline", "random")
+
 
 @dataclass(frozen=True)
 class Machine:
@@ -20,11 +22,14 @@ class Machine:
         name: as people say it.
         arch: target its own instructions need, "sm_90a".
         sms: number of multiprocessors.
+        launch_control: what the emulator answers a cluster that asks for the next one (cluster launch control):
+            "grant", "decline", "random", or "schedule" (at random under schedule "random", else always granted).
     """
 
     name: str
     arch: str
     sms: int
+    launch_control: str = "schedule"
 
     def __post_init__(self) -> None:
         arches.get(self.arch)
@@ -32,6 +37,12 @@ class Machine:
             raise ArgumentTypeError("a machine has a whole number of multiprocessors", expected="an int", got=self.sms)
         if self.sms < 1:
             raise ArgumentError("a machine has at least one multiprocessor", expected="sms >= 1", got=self.sms)
+        if self.launch_control not in LAUNCH_CONTROL:
+            raise ArgumentError(
+                "a machine answers requests for clusters in one of four ways",
+                expected=", ".join(LAUNCH_CONTROL),
+                got=self.launch_control,
+            )
 
     @property
     def limits(self) -> Arch:
@@ -59,9 +70,9 @@ def A100(sms: int = 108) -> Machine:  # noqa: N802
     return Machine("A100", "sm_80", sms)
 
 
-def B200(sms: int = 148) -> Machine:  # noqa: N802
+def B200(sms: int = 148, launch_control: str = "schedule") -> Machine:  # noqa: N802
     """NVIDIA B200."""
-    return Machine("B200", "sm_100a", sms)
+    return Machine("B200", "sm_100a", sms, launch_control)
 
 
 def for_arch(arch: str) -> Machine:

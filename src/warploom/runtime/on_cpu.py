@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import replace
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ArgumentTypeError, EmulationError, StepLimitError
+from ..errors import ArgumentError, ArgumentTypeError, EmulationError, StepLimitError, UnrecordedWarning
 from ..settings import config
 from . import estimate as estimates
 from .arrays import ArrayView
 from .bind import Bound, Shape, Value, bind
-from .dispatch import Call, complete, look, named_views, place, sort_out
+from .devices import Looked, calls_of, count_of, owners_of
+from .dispatch import Call, complete, named_views, place
 from .machine import Machine, for_arch
 from .program import HasProgram, Program, program_of
 from .progress import Progress
+from .struct import Struct
 from .tensor_map import TensorMap
 from .validate import whole
 
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 _wrong_device = partial(ArgumentError, code="wrong-device")
 
 NUMERICS = ("exact", "hardware")
+FIRST_UNRECORDED = 100
+"""The first compute capability, times ten, whose matrix units nobody here has recorded."""
 EXPLORE, EXHAUSTIVE = "explore", "exhaustive"
 
 
@@ -53,9 +58,11 @@ def emulate(
     numerics: str = "exact",
     watch: Callable[[EmulatedMachine], Observer] | None = None,
     bound: int | None = None,
+    devices: int = 1,
+    calls: int = 1,
     **scalars: Any,
 ) -> Report:
-    """Emulate one launch of a kernel, a PTX text or the file of one.
+    """Emulate one launch of a kernel, a PTX text or the file of one; on several GPUs that share an address space too.
 
     Args:
         args: of a kernel, its arrays and scalars as in a call; of a text, its parameters in order: arrays (updated
@@ -72,16 +79,20 @@ def emulate(
         machine: the GPU to be, `H200(sms=4)`; None: the usual one of the program's target.
         numerics: "exact", or "hardware" for the tensor cores' own rounding.
         watch: makes an `emulator.machine.events.Observer` that hears the run's events.
+        devices: GPUs that run the same grid at once; each argument is then a list by rank (`runtime.devices`).
+        calls: launches one after the other in the stream of each GPU, with the same arguments: what one leaves in
+            memory (a flag that nobody resets) the next one finds.
 
-    The report's `outputs` are the out arrays of a kernel, in the caller's framework; of a text, its arrays. Raises
+    The report's `outputs` are the out arrays of a kernel, in the caller's framework (with several devices, of each a
+    list by rank); of a text, its arrays. Raises
     ArgumentError, ArgumentTypeError for a wrong call, CostLimitError for one that would take too long, and
     EmulationError for what the program does wrong.
     """
     chosen = program_of(program, entry=entry)
     shape = Shape(grid, block, cluster, dynamic_smem)
-    call = sort_out(chosen, args, out, scalars)
-    views = look(call)
-    named = named_views(call, views)
+    gpus, launches = count_of(devices, calls)
+    (call, views), *others = calls_of(chosen, args, out, scalars, gpus)
+    named = [pair for looked in ((call, views), *others) for pair in named_views(*looked)]
     if place(chosen, named)[0] != "cpu":
         listing = ", ".join(f"`{name}` on {array.place}" for name, array in named)
         raise _wrong_device(
@@ -94,6 +105,8 @@ def emulate(
         call, views, shape, machine, check=check, schedule=schedule, seed=seed, max_steps=max_steps, numerics=numerics,
         watch=watch,
         runs=bound,
+        others=others,
+        calls=launches,
     )  # fmt: skip
 
 
@@ -110,19 +123,36 @@ def run(
     numerics: str = "exact",
     watch: Callable[[EmulatedMachine], Observer] | None = None,
     runs: int | None = None,
+    others: Sequence[Looked] = (),
+    calls: int = 1,
 ) -> Report:
-    """Emulate a call that has been looked at."""
+    """Emulate a call that has been looked at; `others`: those of further devices."""
     from ..emulator import api
     from ..emulator.diagnosis.report import Report
-    from ..emulator.machine.machine import Model
+    from ..emulator.machine.model import Model
     from ..emulator.schedule import exhaustive
     from ..sanitizer import Sanitizer, explore
 
     program = call.program
     _check_options(machine, seed, max_steps, numerics)
     target = machine or for_arch(program.arch)
-    arguments, outs = complete(call, views)
-    bound = bind(program, arguments, target, shape)
+    if numerics == "hardware" and target.limits.number >= FIRST_UNRECORDED:
+        warnings.warn(
+            f'numerics="hardware" for {target.arch} follows published models; they were not recorded on hardware',
+            UnrecordedWarning,
+            stacklevel=3,
+        )
+    everyone = ((call, views), *others)
+    completed = [complete(*looked) for looked in everyone]
+    bounds = [bind(program, arguments, target, shape) for arguments, _ in completed]
+    bound = bounds[0]
+    if different := [one.grid for one in bounds if one.grid != bound.grid]:
+        raise ArgumentError(
+            f"the GPUs that run {program.title} would launch different grids",
+            expected=f"{bound.grid}, as on GPU 0", got=str(different[0]),
+            consequence="some wait for tiles that no other GPU makes",
+            hint="pass arrays of the same shapes on every GPU",
+        )  # fmt: skip
     module = parsed(program.text, program.title, program.entry)
     limits = target.limits
     model = Model(
@@ -131,12 +161,13 @@ def run(
         warps_per_sm=limits.warps_per_sm,
         max_ctas_per_sm=limits.ctas_per_sm,
         shared_per_sm=limits.shared_per_sm,
+        launch_control=target.launch_control,
     )
     settings = config.emulator
     sanitizer = partial(Sanitizer, strict=settings.strict)
 
     def launch(
-        values: list[Any],
+        values: _Values,
         steps: int,
         on_progress: Callable[[int, int], None] | None,
         clusters: int | None,
@@ -147,7 +178,7 @@ def run(
         return api.run(
             module,
             program.entry,
-            values,
+            values.of_each[0],
             grid=bound.grid,
             block=bound.block,
             cluster=bound.cluster,
@@ -166,12 +197,15 @@ def run(
             dependent=program.pdl,
             names={parameter.name: parameter.source for parameter in program.parameters},
             watch=[maker for maker in (sanitizer if check else None, watch) if maker is not None],
+            others=values.of_each[1:],
+            owners=values.owners,
+            calls=calls,
         )
 
     usual = ("lazy", seed) if schedule in (EXPLORE, EXHAUSTIVE) else (schedule, seed)
 
     def sample(steps: int) -> float:
-        copies = _values(bound, copy=True)
+        copies = _all_values(bounds, copy=True)
         started = time.perf_counter()
         try:
             launch(copies, steps, None, 1, usual)
@@ -186,13 +220,13 @@ def run(
         started, pair = time.perf_counter(), usual
         tried: tuple[tuple[str, int], ...] = ()
         if schedule == EXPLORE:
-            found = explore(lambda *pair: launch(_values(bound, copy=True), most, bar, None, pair))
+            found = explore(lambda *pair: launch(_all_values(bounds, copy=True), most, bar, None, pair))
             pair, tried = found.failing or usual, found.tried
         interleavings = None
         if schedule == EXHAUSTIVE:
             with Progress(f"{program.title}, interleavings", after_s=2.0, every_s=10.0) as told:
                 interleavings = exhaustive.search(
-                    lambda choose: launch(_values(bound, copy=True), most, None, None, usual, choose=choose),
+                    lambda choose: launch(_all_values(bounds, copy=True), most, None, None, usual, choose=choose),
                     exhaustive.BOUND if runs is None else whole(runs, "bound"),
                     told,
                 )
@@ -202,7 +236,7 @@ def run(
                     interleavings=interleavings,
                 )  # fmt: skip
         try:
-            report = launch(_values(bound), most, bar, None, pair, watch)
+            report = launch(_all_values(bounds), most, bar, None, pair, watch)
         except EmulationError as error:
             error.add_note(f"  replay with schedule={pair[0]!r}, seed={pair[1]}")
             error.replay, error.explored = pair, tried
@@ -211,7 +245,11 @@ def run(
         if tried or interleavings is not None:
             report.seconds = time.perf_counter() - started  # of all runs
     if program.arrays:
-        report.outputs = tuple(_given_back(value, views) for value in outs)
+        given: list[tuple[Any, ...]] = [
+            tuple(_given_back(value, looked[1]) for value in outs)
+            for looked, (_, outs) in zip(everyone, completed, strict=True)
+        ]
+        report.outputs = given[0] if len(given) == 1 else tuple(zip(*given, strict=True))  # type: ignore[arg-type]
     return report
 
 
@@ -249,28 +287,59 @@ def _clusters(bound: Bound) -> int:
     return ctas // (bound.cluster[0] * bound.cluster[1] * bound.cluster[2])
 
 
-def _values(bound: Bound, copy: bool = False) -> list[Any]:
-    """The emulator's arguments. One array is one object, however many parameters point to it."""
+@dataclass(frozen=True)
+class _Values:
+    """The emulator's arguments: of each device, and which device holds which array."""
+
+    of_each: list[list[Any]]
+    owners: dict[int, int]
+
+
+def _all_values(bounds: Sequence[Bound], copy: bool = False) -> _Values:
+    made: dict[tuple[object, ...], np.ndarray] = {}
+    values, hosts = [], []
+    for bound in bounds:
+        mine, arrays = _values(bound, copy, made)
+        values.append(mine)
+        hosts.append(arrays)
+    return _Values(values, owners_of([bound.program for bound in bounds], hosts) if len(bounds) > 1 else {})
+
+
+def _values(bound: Bound, copy: bool, made: dict[tuple[object, ...], np.ndarray]) -> tuple[list[Any], list[np.ndarray]]:
+    """The arguments of one device, and its arrays. One array is one object, however many parameters point to it."""
+    from ..emulator.arguments import StructArgument
     from ..emulator.engines.tma import TensorMapArgument
 
-    written = {spec.name for spec in bound.program.arrays if spec.writes} if bound.program.arrays else set(bound.names)
-    overhanging = {spec.name for spec in bound.program.arrays if spec.overhang}
-    padded = {id(array) for name, array in zip(bound.names, bound.views, strict=True) if name in overhanging}
-    hosts: dict[int, np.ndarray] = {}
-    for name, array in zip(bound.names, bound.views, strict=True):
-        hosts[id(array)] = _host(array, copy and name in written)
+    specs = {spec.name: spec for spec in bound.program.arrays}
+    named = [(specs.get(name), array) for name, array in zip(bound.names, bound.views, strict=True)]
+    written = {id(array.host) for spec, array in named if spec is None or spec.writes}
+    padded = {id(array) for spec, array in named if spec is not None and spec.overhang}
+    twins: list[tuple[int, int, np.ndarray]] = []
+
+    def host(array: ArrayView) -> np.ndarray:
+        key = (array.pointer, array.shape, array.strides, array.dtype.name)
+        if key not in made:
+            made[key] = _host(array, copy and id(array.host) in written, twins)
+        return made[key]
+
+    for array in sorted(bound.views, key=lambda array: array.span[0] - array.span[1]):
+        host(array)  # the longest first: a view into another array becomes a view into its copy
 
     def convert(value: Value) -> Any:
         if isinstance(value, ArrayView):
-            return hosts[id(value)]
+            return host(value)
         if isinstance(value, TensorMap):
-            return TensorMapArgument(value.spec, hosts[id(value.array)], id(value.array) in padded)
+            return TensorMapArgument(value.spec, host(value.array), id(value.array) in padded)
+        if isinstance(value, Struct):
+            parts = {offset: convert(part) for offset, part in value.at.items()}
+            return StructArgument(value.whole, parts, value.names)
         return value
 
-    return [convert(value) for value in bound.values]
+    return [convert(value) for value in bound.values], [host(array) for array in bound.views]
 
 
-def _host(array: ArrayView, copy: bool) -> np.ndarray:
+def _host(array: ArrayView, copy: bool, twins: list[tuple[int, int, np.ndarray]]) -> np.ndarray:
+    """The array in host memory, or a copy. `twins`: first and last address of what was copied, and the copies."""
     host = array.host
     if host is None:
         raise _wrong_device("the emulator needs arrays in host memory", got=array.describe())
@@ -281,10 +350,14 @@ def _host(array: ArrayView, copy: bool) -> np.ndarray:
     from ..emulator.machine.memory import OVERHANG, room_behind
 
     low, high = array.span
+    for start, end, raw in twins:
+        if start <= low and high <= end:
+            return np.ndarray(host.shape, host.dtype, raw, low - start, host.strides)
     room = min(room_behind(host), OVERHANG + 1)  # as far as it can matter
     raw = np.empty(high - low + room, np.uint8)  # same strides, so that the copy's address arithmetic is the original's
     twin: np.ndarray = np.ndarray(host.shape, host.dtype, raw, 0, host.strides)
     twin[...] = host
+    twins.append((low, high, raw))
     return twin
 
 

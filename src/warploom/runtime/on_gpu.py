@@ -19,6 +19,7 @@ from .bind import Arguments, Bound, Shape, Value, bind
 from .dispatch import Call, complete, look, named_views, place, result_of, sort_out
 from .machine import Machine
 from .program import HasProgram, Program, program_of
+from .struct import Struct
 from .tensor_map import TensorMap
 
 if TYPE_CHECKING:
@@ -183,7 +184,24 @@ def _bytes(value: Value) -> bytes:
         from ..driver import tensor_map
 
         return tensor_map.encode(value.spec, value.array.pointer)
+    if isinstance(value, Struct):
+        return _structure(value)
     return np.asarray(value).tobytes()
+
+
+def _structure(value: Struct) -> bytes:
+    """A structure by value. Raises ArgumentError for one with structures behind its pointers."""
+    raw = bytearray(value.whole)
+    for offset, part in value.at.items():
+        if isinstance(part, Struct):
+            raise ArgumentError(
+                f"`{value.name(offset, 'the structure')}` is a structure behind a pointer, which only the emulator "
+                "puts into memory",
+                hint="put its bytes into an array on the GPU and pass that",
+            )
+        inside = _bytes(part)
+        raw[offset : offset + len(inside)] = inside
+    return bytes(raw)
 
 
 # -- streams -----------------------------------------------------------------------------------------------------
@@ -201,7 +219,7 @@ def stream_handle(stream: Any) -> int:
         described = stream.__cuda_stream__
         return int((described() if callable(described) else described)[1])
     raise ArgumentTypeError(
-        "stream is no CUDA stream",
+        "stream is not a CUDA stream",
         expected="a torch or CuPy stream, a raw handle, or an object with __cuda_stream__",
         got=type(stream).__name__,
     )

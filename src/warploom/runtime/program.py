@@ -41,7 +41,7 @@ class TiledMap:
         element_strides, interleave, oob_fill, l2_promotion: as in `isa.tensor_map.TensorMapSpec`.
         dtype: element type of the map if not the array's (fp8 bytes copied as u8, for instance).
         clipped: the box is cut to the array in every dimension but the innermost, so that a copy from the array's
-            start never reaches behind its end. The kernel computes the bytes of a copy from the array's sizes.
+            start never reaches past its end. The kernel computes the bytes of a copy from the array's sizes.
     """
 
     box: tuple[int, ...]
@@ -96,8 +96,9 @@ class ArraySpec:
         align: bytes the address must be divisible by.
         may_alias: whether an out array may overlap an in array.
         over: name of the in array whose very memory an out array may be: same address, shape and strides.
-        overhang: nobody else uses what lies behind a row, up to whole 16 bytes. Tensor stores write it (rule
+        overhang: nobody else uses what comes after a row, up to whole 16 bytes. Tensor stores write it (rule
             `tensor-store-overhang`).
+        peers: of the arrays of a group of GPUs, how many there are; they follow one another by rank. 0 for one's own.
     """
 
     name: str
@@ -110,6 +111,7 @@ class ArraySpec:
     may_alias: bool = False
     over: str = ""
     overhang: bool = False
+    peers: int = 0
 
     @property
     def writes(self) -> bool:
@@ -161,11 +163,11 @@ class Program:
         block: threads; () where each call says.
         cluster: CTAs per cluster.
         dynamic_smem: bytes.
-        allow_spills: a build with spills, or with a wgmma-serialisation note, is taken.
+        allow_spills: a build with spills, or with a note that MMAs are serialised, is taken.
         pdl: launch with programmatic stream serialisation (griddepcontrol).
         check_dims: called with the sizes of a call; raises ArgumentError for sizes the kernel cannot do.
         location: file and line of the kernel, for messages.
-        dims: sizes that are fixed by the text, beside those the arrays show.
+        dims: sizes that are fixed by the text, besides those the arrays show.
         elsewhere: what a GPU that cannot run it can do instead, for the refusal: its target ("sm_80") -> words.
         shared_parts, roles: what the author calls the parts of shared memory and its warps, for messages.
     """
@@ -251,7 +253,7 @@ class Program:
 
 
 class HasProgram(Protocol):
-    """What `emulate` and `launch` take beside texts and paths: a kernel."""
+    """What `emulate` and `launch` take besides texts and paths: a kernel."""
 
     def program(self) -> Program: ...
 
@@ -317,14 +319,14 @@ def read_text(path: Path) -> str:
     for magic, kind in _MAGIC.items():
         if raw.startswith(magic):
             raise _wrong_text(
-                f"the file is no PTX text: it is {kind}", got=str(path), hint="cuobjdump -ptx shows the text in it"
+                f"the file is not a PTX text: it is {kind}", got=str(path), hint="cuobjdump -ptx shows the text in it"
             )
     try:
         text = raw.decode()
     except UnicodeDecodeError:
-        raise _wrong_text("the file is no PTX text: it is not UTF-8", got=str(path)) from None
+        raise _wrong_text("the file is not a PTX text: it is not UTF-8", got=str(path)) from None
     if "\0" in text.rstrip("\0"):
-        raise _wrong_text("the file is no PTX text: it has zero bytes", got=str(path))
+        raise _wrong_text("the file is not a PTX text: it has zero bytes", got=str(path))
     return text.rstrip("\0")
 
 
@@ -337,7 +339,7 @@ def _choose_entry(module: nodes.Module, entry: str | None, file: str) -> nodes.F
             raise _wrong_text(
                 "the PTX text has several kernels",
                 expected="entry= one of " + ", ".join(entries),
-                hint=f"on the command line the name goes behind the file: {file}:{next(iter(entries))}",
+                hint=f"on the command line the name goes after the file: {file}:{next(iter(entries))}",
             )
         return next(iter(entries.values()))
     if entry not in entries:

@@ -45,7 +45,7 @@ class Progress:
             self._bar.stop()
 
     def __call__(self, done: int, total: int) -> None:
-        """So many steps of so many are done."""
+        """Show that `done` of `total` steps are done."""
         self._done, self._total = done, total
         self._show(f"{self._title}: {done} of at most {total}")
 

@@ -102,7 +102,7 @@ def _check_shape(
                     f"{name}, is {got}, so that its rows are not whole {PIECE}-byte pieces",
                     expected=f"a multiple of {multiple} elements of {spec.dtype}",
                     got=f"shape {array.shape}",
-                    consequence="they are stored in such pieces: what lies behind each row would be overwritten",
+                    consequence="they are stored in such pieces: what comes after each row would be overwritten",
                     hint=f"make the rows {padded} long and take a part of them; warploom.matmul pads",
                 )
             raise _wrong_shape(

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 from ..emulator.machine import shared_address
 from ..isa import effects
+from .happens_before.clocks import Far, Reach, join_far
 from .happens_before.flags import Flags
+from .happens_before.scopes import Place
 from .happens_before.state import ClusterState
 from .report.findings import Findings
 from .unchecked_waits import unchecked_waits
@@ -24,6 +26,7 @@ class Context:
         flags: what warps of different CTAs learn of each other through global memory.
         unchecked: the places (pc) of waits whose result nobody looks at.
         indices: %ctaid of the CTAs of each cluster, by the cluster's number; kept when the cluster is over.
+        devices: the GPU of each cluster, likewise.
     """
 
     def __init__(self, machine: Machine, strict: bool = False) -> None:
@@ -33,6 +36,8 @@ class Context:
         self.flags = Flags()
         self.unchecked = unchecked_waits(machine.code)
         self.indices: list[tuple[tuple[int, int, int], ...]] = []
+        self.devices: list[int] = []
+        self._before: dict[tuple[int, int], Far] = {}
         self._granule = narrowest_access(machine, "shared")
         self._states: dict[Cluster, ClusterState] = {}
 
@@ -43,7 +48,32 @@ class Context:
         if found is None:
             found = self._states[cluster] = ClusterState(cluster, self._granule, len(self.indices))
             self.indices.append(tuple(one.index for one in cluster.ctas))
+            self.devices.append(cluster.device.index)
+            if cluster.call:
+                far = self._earlier_calls(cluster)
+                for clock in found.clocks:
+                    clock.far = far
         return found
+
+    def _earlier_calls(self, cluster: Cluster) -> Far:
+        """A launch begins when the one before it in its stream is over: it knows all that that one did and knew."""
+        key = (cluster.device.index, cluster.call)
+        far = self._before.get(key)
+        if far is None:
+            far = {}
+            for other, state in self._states.items():
+                if other.device is cluster.device and other.call < cluster.call:
+                    for clock in state.clocks:
+                        far = join_far(far, clock.far)
+            for other, state in self._states.items():
+                if other.device is cluster.device and other.call < cluster.call:
+                    far = {**far, state.number: Reach.everything(state.count)}
+            self._before[key] = far
+        return far
+
+    def where(self, cluster: int, rank: int) -> Place:
+        """The place of a CTA, by the number of its cluster and its rank there."""
+        return Place(cluster, rank, self.devices[cluster])
 
     def forget(self, cluster: Cluster) -> None:
         """A cluster is over."""

@@ -78,7 +78,7 @@ def _reaching(code: Image, writes: list[int]) -> list[int | None]:
 
 
 def successors(operation: Operation, count: int) -> Iterator[int]:
-    """Where an operation goes on, in a kernel of so many operations."""
+    """Where an operation goes on, in a kernel of that many operations."""
     falls = operation.kind not in (BRANCH, EXIT, INDEXED_BRANCH) or operation.guard >= 0
     if falls and operation.pc + 1 < count:
         yield operation.pc + 1

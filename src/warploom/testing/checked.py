@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import asm
+from ..asm.demangle import readable
 from ..emulator.diagnosis.report import Interleavings
 from ..emulator.machine.finding import Finding
 from ..errors import EmulationError, PtxSyntaxError, VerificationError, WarploomError
@@ -71,13 +72,13 @@ class Checked:
 
     def summary(self) -> str:
         """One line: how it was checked, what was found, under which schedule; one more on what that is worth."""
-        count = len(self.errors)
+        count, kernel = len(self.errors), readable(self.kernel)
         verdict = f"{count} error{'s' if count != 1 else ''}" if count else "nothing found"
         others = len(self.findings) - count
         if others:
             verdict = f"{count} error{'s' if count != 1 else ''}, {others} other finding{'s' if others != 1 else ''}"
         if self.mode == "static":
-            return "\n".join([f"{self.kernel}: {STATIC_ONLY}; {verdict}", *(f"  note  {note}" for note in self.notes)])
+            return "\n".join([f"{kernel}: {STATIC_ONLY}; {verdict}", *(f"  note  {note}" for note in self.notes)])
         if self.interleavings is not None and self.interleavings.ok and not self.interleavings.complete:
             verdict += " in an incomplete search"
         details = []
@@ -87,11 +88,11 @@ class Checked:
             ctas = self.counters["ctas"]
             details.append(f"{ctas} CTA{'s' if ctas != 1 else ''}, {self.counters['instructions']} warp instructions")
             details.append(f"{self.seconds:.2f} s")
-        line = f"{self.kernel}: emulated, {verdict}" + (f" ({', '.join(details)})" if details else "")
-        lines = [line] if self.interleavings is None else [line, f"{self.kernel}: {self.interleavings}"]
+        line = f"{kernel}: emulated, {verdict}" + (f" ({', '.join(details)})" if details else "")
+        lines = [line] if self.interleavings is None else [line, f"{kernel}: {self.interleavings}"]
         lines += [f"  note  {note}" for note in self.notes]
         if self.guessed:
-            lines.append(f"{self.kernel}: {GUESSED}: look through {self.guessed} and delete its line `guessed = true`")
+            lines.append(f"{kernel}: {GUESSED}: look through {self.guessed} and delete its line `guessed = true`")
         return "\n".join(lines)
 
     def text(self, sources: Sources | None = None, least: Sequence[str] = ()) -> str:

@@ -4,7 +4,7 @@
         assert_clean(gemm, a, b)
 
     pytest --warploom-explore              # every assert_clean tries several schedules
-    pytest --warploom-check kernels/       # each launch description below kernels/ is a test of the text beside it
+    pytest --warploom-check kernels/       # each launch description below kernels/ is a test of the text next to it
 
 Nothing of the package is imported before it is needed: the plugin is there in every pytest run of its environment.
 """
@@ -56,7 +56,7 @@ class LaunchDescription(pytest.File):
 
 
 class CheckedText(pytest.Item):
-    """The text beside a launch description runs without an error-level finding."""
+    """The text of a launch description runs without an error-level finding."""
 
     def runtest(self) -> None:
         from ..runtime import launch_file

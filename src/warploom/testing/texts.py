@@ -1,4 +1,4 @@
-"""PTX texts as they lie in a folder, with launch descriptions beside them."""
+"""PTX texts of a folder, with their launch descriptions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..errors import ArgumentError, PtxSyntaxError, WarploomError
 from ..runtime import launch_file
 from ..runtime.program import program_of, read_text
 from .checked import Checked, check_emulated, check_static
+from .expected import expectation
 
 
 def check_text(path: Path, entry: str = "", launch: Path | None = None, **options: Any) -> Checked:
@@ -20,7 +21,7 @@ def check_text(path: Path, entry: str = "", launch: Path | None = None, **option
 
     Args:
         entry: which kernel, where the text has several and the description does not say.
-        launch: the description; by default FILE.launch.toml beside the text.
+        launch: the description; by default FILE.launch.toml next to the text.
 
     Raises ArgumentError for a file that is not a text, and a description that does not fit it.
     """
@@ -49,7 +50,9 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
         )  # fmt: skip
     program = replace(described, entry=entry or described.entry).program(text, path.name)
     program = replace(program, name=entry or path.name)
-    checked = check_emulated(program, program, described.arguments(program), **options)
+    arguments, arrays = described.made(program)
+    check = expectation(described, arrays, options)
+    checked = check_emulated(program, program, arguments, check, **options)
     checked.guessed, checked.notes = str(description) if described.guessed else "", static.notes
     return checked
 

@@ -27,9 +27,19 @@ MOSTLY = 0.5
 """A tile counts as wrong if more than this share of it is."""
 
 
+class Unexpected(AssertionError):
+    """An array that is not as its launch description expects."""
+
+    def __init__(self, name: str, file: str, comparison: Comparison) -> None:
+        super().__init__(f"`{name}` is not as {file} expects: {comparison.count()}")
+        self.name, self.file, self.comparison = name, file, comparison
+
+
 def wrong_result(error: AssertionError) -> Finding:
     """The finding for an example whose check failed."""
-    # Behind the caller's frame: the example's own line, whatever it called to assert.
+    if isinstance(error, Unexpected):
+        return _of(error.comparison, (), f"`{error.name}` is not as {error.file} expects: ")
+    # After the caller's frame: the example's own line, whatever it called to assert.
     frames = traceback.extract_tb(error.__traceback__)[1:2]
     places = tuple(SourceLocation(Path(at.filename).name, at.lineno or 0) for at in frames)
     told = " ".join(str(error).split())[:300]
@@ -37,7 +47,11 @@ def wrong_result(error: AssertionError) -> Finding:
     if compared is None or not compared.wrong.any():
         message = f"the result is not what the example expects: {told or 'an assertion failed'}"
         return Finding(RULE, message, "error", places, summary=message, fix="see `warploom rules wrong-result`")
-    summary, notes = compared.count(), tuple(compared.notes())
+    return _of(compared, places)
+
+
+def _of(compared: Comparison, places: tuple[SourceLocation, ...], before: str = "") -> Finding:
+    summary, notes = before + compared.count(), tuple(compared.notes())
     message = "\n".join([summary, *(f"  {label}  {text}" for label, text in notes)])
     return Finding(
         RULE, message, "error", places, summary=summary, fix="see `warploom rules wrong-result`", notes=notes
@@ -46,7 +60,7 @@ def wrong_result(error: AssertionError) -> Finding:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A result beside what was expected: f64 arrays of one shape, and where they differ too much."""
+    """A result and what was expected: f64 arrays of one shape, and where they differ too much."""
 
     got: np.ndarray
     expected: np.ndarray

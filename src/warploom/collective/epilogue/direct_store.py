@@ -13,8 +13,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.tile import ArrayHandle
 from ...lang.trace import Trace
 from ...lang.values import Register
-from ..mma.fragment import ACC_REGS, HALF_ROWS, pack
-from ..mma.wgmma import WGMMA_ROWS
+from ..mma.fragment import ACC_REGS, HALF_ROWS, WARPGROUP_ROWS, pack
 from ..tile.roles import WARPGROUP
 from ..tile.sizes import ACC_ATOM_N
 
@@ -26,14 +25,14 @@ def store_accumulators(
 ) -> None:
     """Store a warpgroup's blocks of 64 rows at (row, column) of an array of any extent; see `store_fragment`."""
     for index, block in enumerate(acc):
-        below = row + index * WGMMA_ROWS if index else row
+        below = row + index * WARPGROUP_ROWS if index else row
         store_fragment(block, array, below, column, ragged=True, cache=cache)
 
 
 def store_fragment(
     acc: RegisterArray, array: ArrayHandle, row: Register, column: Register, *, ragged: bool = False, cache: str = ""
 ) -> None:
-    """Store a warpgroup's 64 x n f32 accumulators of a wgmma at (row, column) of a row-major array.
+    """Store a warpgroup's 64 x n f32 accumulators at (row, column) of a row-major array.
 
     Args:
         acc: the thread's n/2 accumulators.

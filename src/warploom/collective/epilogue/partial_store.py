@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ...isa.dtypes import u64
 from ...lang import ptx
 from ...lang.arrays import RegisterArray
+from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..mma.fragment import ACC_REGS, HALF_ROWS, first_column, first_row, pack, thread_of_warpgroup
 from ..tile.roles import WARP
@@ -32,6 +33,7 @@ def store_rows_before(
 def _store_elements(out: TmaStore, block: RegisterArray, row: Register, column: Register, end: Register) -> None:
     """Rows before `end` and columns inside D, two columns by each store."""
     array = out.array
+    assert isinstance(array, ArrayHandle)
     thread, size = thread_of_warpgroup(), array.dtype.bytes
     lane, width = thread & (WARP - 1), array.shape[1]
     _, mine = first_row(thread, row, lane)

@@ -108,7 +108,7 @@ class BoxWriter:
         return start ^ (column * self.dtype.bytes) if column else start
 
     def _word(self, left: Register, right: Register) -> Any:
-        """Two neighbouring columns as they lie in memory."""
+        """Two neighbouring columns as memory has them."""
         if self.dtype is s32:
             return [left, right]
         left, right = left.to(f32), right.to(f32)

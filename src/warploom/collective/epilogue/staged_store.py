@@ -30,11 +30,11 @@ _WARP_ROWS = 16
 
 @dataclass
 class Part:
-    """Where accumulators lie in the array, and which of them are stored.
+    """Where accumulators are in the array, and which of them are stored.
 
     Attributes:
         row, column: of the array, of the first element.
-        first_row, first_column: what lies before them is somebody else's.
+        first_row, first_column: what comes before them is somebody else's.
     """
 
     row: Register
@@ -90,7 +90,7 @@ class StagedStore:
     def _copy(
         self, memory: SharedAddress, lane: Register, lanes: int, rows: int, chunks: int, part: Part
     ) -> None:  # fmt: skip
-        """Store `rows` rows of `chunks` times 16 bytes, by so many lanes, 128 bytes of a row at a time."""
+        """Store `rows` rows of `chunks` times 16 bytes, by that many lanes, 128 bytes of a row at a time."""
         first = 0
         for width in (8, 4, 2, 1):
             while chunks - first >= width:
@@ -158,7 +158,7 @@ class Turns:
 
 def _row_of_lane(lane: Register, width: int) -> Register:
     """Which row a lane reads, where `width` lanes share one: the eight lanes that shared memory serves at one time
-    have rows that are `width` apart, which with a pitch of an odd multiple of 16 bytes lie in different banks."""
+    have rows that are `width` apart, which with a pitch of an odd multiple of 16 bytes are in different banks."""
     if width in (1, 8):
         return lane // width if width > 1 else lane
     spread = (lane & 7) // width * width

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from ...isa.dtypes import f32, s32
+from ...isa.dtypes import DType, f32, s32
 from ...lang import ptx, smem
 from ...lang.arrays import RegisterArray
+from ...lang.pointers import TensorMap
 from ...lang.predicate import Predicate
-from ...lang.tile import ArrayHandle
+from ...lang.tile import Tile
+from ...lang.trace import Trace
 from ...lang.values import Register
 from ..mma.fragment import ACC_REGS, thread_of_warpgroup
 from ..tile.roles import WARPGROUP
@@ -57,6 +59,18 @@ class Box:
         return column + self.column, row + self.block * BOX_ROWS
 
 
+class Target(Protocol):
+    """What is stored to: an array, or one of several that is chosen for each tile."""
+
+    trace: Trace
+    name: str
+    spec: Tile
+    dtype: DType
+
+    def tma_desc(self, box: tuple[int, ...] | None = None) -> TensorMap:
+        """Its tensor map."""
+
+
 class TmaStore:
     """See the module's docstring.
 
@@ -73,7 +87,7 @@ class TmaStore:
     """
 
     def __init__(
-        self, array: ArrayHandle, consumers: int, *, epi_stages: int = 2, matrices: bool = True,
+        self, array: Target, consumers: int, *, epi_stages: int = 2, matrices: bool = True,
         epilogue: Epilogue | None = None,
     ) -> None:  # fmt: skip
         self.array, self.epi_stages, self.epilogue = array, epi_stages, epilogue

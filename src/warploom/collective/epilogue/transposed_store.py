@@ -1,7 +1,7 @@
 """Accumulators whose rows are columns of the result: a warp transposes them in shared memory, a lane stores 16 bytes.
 
-A thread of a wgmma has two rows and many columns. If the rows are contiguous in memory, its own stores would be of
-single elements. stmatrix.trans writes 8 x 8 blocks transposed (PTX ISA 9.7.14.5.16), so that 16 columns of the
+A thread of a warpgroup MMA has two rows and many columns. If the rows are contiguous in memory, its own stores would be
+of single elements. stmatrix.trans writes 8 x 8 blocks transposed (PTX ISA 9.7.14.5.16), so that 16 columns of the
 accumulators become 16 rows of 32 bytes, of which each lane stores one half. Warps do not wait for each other: each has
 two places, and writes one while slower lanes still read the other.
 
@@ -19,7 +19,7 @@ from ...lang import ptx, smem
 from ...lang.operand_tile import TileSlice
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from ..mma.wgmma import WGMMA_ROWS
+from ..mma.fragment import WARPGROUP_ROWS
 from ..tile.roles import WARPGROUP
 from ..tile.sizes import TRANSPOSED_BYTES as BYTES
 from ..tile.sizes import TRANSPOSED_PITCH as _PITCH
@@ -65,7 +65,7 @@ class TransposedStore:
         """
         thread = ptx.special.tid.x()
         lane, warp = thread & 31, (thread & (WARPGROUP - 1)) >> 5
-        start = self.memory[me] if self.over is None else self.over.rows(me * WGMMA_ROWS, WGMMA_ROWS)
+        start = self.memory[me] if self.over is None else self.over.rows(me * WARPGROUP_ROWS, WARPGROUP_ROWS)
         mine = start + (warp * (_PLACES * _PLACE_BYTES) + turn % _PLACES * _PLACE_BYTES)
         blocks = len(words) // 2
         size = self.array.dtype.bytes

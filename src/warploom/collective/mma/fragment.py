@@ -1,4 +1,4 @@
-"""What a thread holds of a result after mma.sync or wgmma, and what can be done with it in registers.
+"""What a thread holds of a result of a warp's or a warpgroup's MMA, and what can be done with it in registers.
 
 Both instructions spread a result over lanes in the same way, in atoms of 8 columns: a thread has `ACC_REGS` registers
 of each atom, columns 2(l % 4) and the next of row l / 4, then the same columns of the row 8 further, where l is its
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ...isa.dtypes import DType, b32, bf16, f16, f32
+from ...isa.dtypes import DType, b32, bf16, f16, f32, s32
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
@@ -24,6 +24,8 @@ from ..tile.sizes import ACC_ATOM_N
 
 ACC_REGS = 4
 """Registers of a thread for one atom of `ACC_ATOM_N` columns."""
+WARPGROUP_ROWS = 64
+"""Rows of one instruction of a warpgroup."""
 HALF_ROWS = 8
 """From a thread's first row of an atom to its second."""
 QUAD = (1, 2)
@@ -71,6 +73,11 @@ class Fragment:
         self._column = first_column(thread, column)
         self._rows = (first, first + HALF_ROWS)
 
+    @property
+    def rows(self) -> tuple[Register, Register]:
+        """The thread's two rows."""
+        return self._rows
+
     def row_of(self, index: int) -> Register:
         """The row of register `index`."""
         return self._rows[index // 2 % 2]
@@ -85,6 +92,23 @@ class Fragment:
         for index, register in enumerate(self.registers):
             register.set(ptx.select(keep(self.row_of(index), self.column_of(index)), register, value))
 
+    def keep_columns(
+        self, stop: Sequence[Register], start: Sequence[Register] | None = None, value: float = float("-inf")
+    ) -> None:
+        """Overwrite what is outside of columns start <= column < stop: bounds of the thread's two rows, s32.
+
+        As `mask`, with one comparison for each element and bound.
+        """
+        own = self._column.view(s32)
+        after = [bound - own for bound in stop]
+        before = None if start is None else [bound - own for bound in start]
+        for index, register in enumerate(self.registers):
+            half, step = index // 2 % 2, index // ACC_REGS * ACC_ATOM_N + index % 2
+            keep = after[half] > step
+            if before is not None:
+                keep = keep & (before[half] <= step)
+            register.set(ptx.select(keep, register, value))
+
     def row_max(self, start: Sequence[Register] | None = None) -> list[Register]:
         """The maximum of each of the thread's two rows, and of `start` if given; the same in all lanes of the quad."""
         return [across_quad(ptx.math.max, part) for part in self._own(ptx.math.max, start)]
@@ -98,14 +122,14 @@ class Fragment:
         return [across_quad(ptx.math.add, part) for part in own] if quad else own
 
     def _own(self, combine: Combine, start: Sequence[Register] | None) -> list[Register]:
-        """This thread's columns of its two rows, combined."""
+        """This thread's columns of its two rows, combined: odd and even ones apart, for shorter chains."""
         found = []
         for half in range(2):
             values = [register for index, register in enumerate(self.registers) if index // 2 % 2 == half]
-            total = values[0] if start is None else combine(start[half], values[0])
-            for value in values[1:]:
-                total = combine(total, value)
-            found.append(total)
+            parts = [values[0] if start is None else combine(start[half], values[0]), values[1]]
+            for index, value in enumerate(values[2:]):
+                parts[index % 2] = combine(parts[index % 2], value)
+            found.append(combine(*parts))
         return found
 
     def scale_rows(self, factors: Sequence[Register]) -> None:
@@ -132,9 +156,9 @@ class Fragment:
 # -- conversions -------------------------------------------------------------------------------------------------------
 
 
-def pack(pair: Sequence[Register] | RegisterArray, dtype: DType) -> Register:
-    """Two f32 as one register of two 16-bit floats, in the order of memory (cvt.rn)."""
-    result = reg.scalar(b32)
+def pack(pair: Sequence[Register] | RegisterArray, dtype: DType, into: Register | None = None) -> Register:
+    """Two f32 as one register of two 16-bit floats, in the order of memory (cvt.rn): a new one, or `into`."""
+    result = reg.scalar(b32) if into is None else into
     ptx.inst(f"cvt.rn.{dtype}x2.f32", result, pair[1], pair[0])
     return result
 

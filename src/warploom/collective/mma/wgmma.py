@@ -12,8 +12,9 @@ from ...lang.operand_tile import TileSlice
 from ...lang.predicate import Predicate
 from ...lang.trace import Trace
 from ..tile.roles import WARPGROUP
+from .fragment import WARPGROUP_ROWS
 
-WGMMA_ROWS = 64
+WGMMA_ROWS = WARPGROUP_ROWS
 """Rows of every wgmma."""
 
 

@@ -23,7 +23,8 @@ class CpAsyncPipeline:
         stages: at least 2; the tiles of the copies have as many.
         tile_k: elements in k of one tile.
         a, b: how the operands are brought.
-        async_proxy: wgmma reads the tiles: each thread fences its copies before the barrier (fence.proxy.async).
+        async_proxy: a warpgroup MMA reads the tiles: each thread fences its copies before the barrier
+            (fence.proxy.async).
     """
 
     def __init__(self, *, stages: int, tile_k: int, a: OperandCopy, b: OperandCopy, async_proxy: bool = False) -> None:

@@ -1,8 +1,8 @@
 """Operand tiles brought by the threads themselves, 16 bytes at a time: by cp.async, or through registers.
 
 The tile is one of `smem.wgmma_tile`, K-major, with the layout that TMA gives it, so that ldmatrix reads it
-without bank conflicts and wgmma by its descriptor. Threads stand in rows: thread t brings chunk t % c of row t / c, and
-the same chunk of every row `threads / c` further down, with c chunks in a row.
+without bank conflicts and a warpgroup MMA by its descriptor. Threads stand in rows: thread t brings chunk t % c of row
+t / c, and the same chunk of every row `threads / c` further down, with c chunks in a row.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Swizzled places of tiles in shared memory, computed by threads.
 
-TMA and wgmma swizzle by themselves. Threads that write or read a tile (cp.async, st.shared, ldmatrix, stmatrix) must
-find the same places. `isa.swizzle` has the law; here it is three instructions on a register.
+TMA and the matrix unit swizzle by themselves. Threads that write or read a tile (cp.async, st.shared, ldmatrix,
+stmatrix) must find the same places. `isa.swizzle` has the law; here it is three instructions on a register.
 """
 
 from __future__ import annotations

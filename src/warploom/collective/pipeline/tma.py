@@ -37,6 +37,19 @@ class State:
     phase: Register
 
 
+def advance(state: State, stages: int, *, branch: bool = True) -> None:
+    """Step to the next of `stages`; the phase turns over after the last. `branch`: see `TmaPipeline.advance`."""
+    ptx.inst.add.u32(state.index, state.index, 1)
+    wraps = state.index == stages
+    if branch:
+        with ptx.if_(wraps):
+            ptx.inst.mov.u32(state.index, 0)
+            ptx.inst.xor.b32(state.phase, state.phase, 1)
+        return
+    state.phase ^= ptx.select(wraps, reg.scalar(u32, init=1), 0)
+    state.index.set(ptx.select(wraps, 0, state.index))
+
+
 @dataclass
 class Stage:
     """One stage of the ring: its tiles by name, as attributes, and the barrier that counts its bytes."""
@@ -69,6 +82,7 @@ class TmaPipeline:
         every_thread: all 128 threads of a consumer arrive on both barriers, where one thread of each would do. Correct
             and slow (rung 14 of the ladder takes it back).
         name: prefix of the barriers' names in reports, for kernels with several rings.
+        more_bytes: of copies into memory that is no tile, which belong to a stage too.
         tiles: `smem.wgmma_tile`s with that many stages, by name.
 
     Allocates its barriers. `initialise` makes them usable; all threads of the CTA call it before the first use.
@@ -77,7 +91,7 @@ class TmaPipeline:
 
     def __init__(
         self, *, stages: int, consumers: int, ctas: int = 1, producers: int = 1, every_thread: bool = False,
-        name: str = "", **tiles: OperandTile,
+        name: str = "", more_bytes: int = 0, **tiles: OperandTile,
     ) -> None:  # fmt: skip
         for tile_name, tile in tiles.items():
             if tile.stages != stages:
@@ -92,6 +106,7 @@ class TmaPipeline:
         self.producers = producers
         self.every_thread = every_thread
         self.tiles = tiles
+        self.more_bytes = more_bytes
         prefix = f"{name}." if name else ""
         self.full = smem.mbarrier(stages, name=f"{prefix}full")
         self.empty = smem.mbarrier(stages, name=f"{prefix}empty")
@@ -99,7 +114,7 @@ class TmaPipeline:
     @property
     def stage_bytes(self) -> int:
         """Bytes TMA reports for one stage: what `full` expects."""
-        return sum(tile.bytes for tile in self.tiles.values())
+        return sum(tile.bytes for tile in self.tiles.values()) + self.more_bytes
 
     @property
     def full_arrivals(self) -> int:
@@ -148,15 +163,7 @@ class TmaPipeline:
         `branch`: jump over the turn (the form every measured kernel has); otherwise both are selected (selp), which
         leaves no branch for ptxas to move arithmetic across.
         """
-        ptx.inst.add.u32(state.index, state.index, 1)
-        wraps = state.index == self.stages
-        if branch:
-            with ptx.if_(wraps):
-                ptx.inst.mov.u32(state.index, 0)
-                ptx.inst.xor.b32(state.phase, state.phase, 1)
-            return
-        state.phase ^= ptx.select(wraps, reg.scalar(u32, init=1), 0)
-        state.index.set(ptx.select(wraps, 0, state.index))
+        advance(state, self.stages, branch=branch)
 
     def skip(self, state: State, count: Register) -> None:
         """Step over `count` stages that another consumer reads."""
@@ -208,10 +215,10 @@ class TmaPipeline:
     def consumer_release(
         self, index: State | Register, only: Predicate | None = None, leader: Predicate | None = None
     ) -> None:
-        """Let the producers refill the stage: one arrival of the warpgroup, after its wgmmas have read it.
+        """Let the producers refill the stage: one arrival of the warpgroup, after its MMAs have read it.
 
         With several CTAs, one arrival on the barrier of each: the n-th thread tells CTA n (relaxed, because the wait
-        for the wgmmas orders their reads).
+        for the MMAs orders their reads).
 
         Args:
             index: of the stage.

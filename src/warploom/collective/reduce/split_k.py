@@ -1,6 +1,7 @@
 """Several CTAs, one tile: each has multiplied its part of K, and the sums are added up in the order of the parts.
 
-Sums stay as wgmma left them in registers: thread t of a consumer has the same elements in every CTA, so what is sent is
+Sums stay in registers as the MMA left them: thread t of a consumer has the same elements in every CTA, so what is sent
+    is
 indexed by thread, 16 bytes from each, and nothing is reordered on the way. The order in which the parts are added does
 not depend on which came first, so two runs give the same bits, and so do all ways of exchange.
 

@@ -4,7 +4,7 @@
     tiles    [-- 0 --][-- 1 --][-- 2 --]
                                   [-- 3 --]      moved: overlaps tile 2, of whose part it stores nothing
 
-A row of a TMA box that lies outside costs about five times as much as one inside, so a tile that hangs over the edge
+A row of a TMA box that is outside costs about five times as much as one inside, so a tile that hangs over the edge
 takes longer than a whole one. The box is cut by `Tile.wgmma_a(..., clipped=True)` where the tensor is smaller.
 """
 

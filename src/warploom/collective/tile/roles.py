@@ -17,7 +17,7 @@ from ...lang.trace import Trace
 from ...lang.values import Register
 
 WARPGROUP = 128
-"""Threads of a warpgroup: four warps, the unit that issues wgmma."""
+"""Threads of a warpgroup: four warps, which issue an MMA together."""
 WARP = 32
 _WARPGROUP_SHIFT = WARPGROUP.bit_length() - 1
 
@@ -38,6 +38,16 @@ def producer(warpgroup: Register, registers: int | None = None) -> Iterator[None
             ptx.setmaxnreg.dec(registers)
         with ptx.if_(ptx.special.tid.x() == 0):
             yield
+
+
+@contextmanager
+def producer_warpgroup(warpgroup: Register, registers: int | None = None) -> Iterator[None]:
+    """Warpgroup 0 gives registers away; all of its threads run the block, which divides it."""
+    _note(Role("producer", "warpgroup 0", registers, (0, 3)))
+    with ptx.if_(warpgroup == 0):
+        if registers is not None:
+            ptx.setmaxnreg.dec(registers)
+        yield
 
 
 def each_producer(warpgroup: Register, count: int, registers: int | None = None) -> Iterator[int]:
@@ -66,10 +76,17 @@ def consumers(warpgroup: Register, registers: int | None = None) -> Iterator[Reg
 
 
 @contextmanager
-def producer_warp(warpgroup: Register, consumers: int) -> Iterator[None]:
-    """One warp after the consumers' warpgroups, all of its threads; `each_consumer(..., first=0)` follows."""
-    _note(Role("producer", f"warp {4 * consumers}", None, (4 * consumers, 4 * consumers)))
+def producer_warp(warpgroup: Register, consumers: int, registers: int | None = None) -> Iterator[None]:
+    """One warp after the consumers' warpgroups, all of its threads; `each_consumer(..., first=0)` follows.
+
+    registers: a warpgroup in its place, which gives registers away.
+    """
+    first, last = 4 * consumers, 4 * consumers + (0 if registers is None else 3)
+    who = f"warp {first}" if registers is None else f"warpgroup {consumers}"
+    _note(Role("producer", who, registers, (first, last)))
     with ptx.if_(warpgroup == consumers):
+        if registers is not None:
+            ptx.setmaxnreg.dec(registers)
         yield
 
 

@@ -19,7 +19,7 @@ MOST_GROUPS = 1024
 """Groups of one launch of a grouped product: their rows of tiles are added up in shared memory."""
 TRANSPOSED_ROWS, TRANSPOSED_PITCH, TRANSPOSED_PLACES = 16, 24, 2
 """Of a place in which a warp turns a result (`transposed_store`): rows; elements from row to row, 48 bytes, so that
-eight rows of 16 bytes lie in different banks; how many places."""
+eight rows of 16 bytes are in different banks; how many places."""
 TRANSPOSED_BYTES = 4 * TRANSPOSED_PLACES * TRANSPOSED_ROWS * TRANSPOSED_PITCH * 2
 """Shared memory of the places of each consumer warpgroup."""
 

@@ -91,8 +91,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
         line.waits += [(barrier, cta, warp.index) for barrier, _ in about]
     blocked = [_blocked(key, line) for key, line in lines.items()]
     blocked.sort(key=lambda one: not (one.came and one.missing))  # who has part of what it needs is nearest the cause
-    not_started = machine.clusters_in_grid[0] * machine.clusters_in_grid[1] * machine.clusters_in_grid[2]
-    not_started -= machine.counters.ctas // max(1, _cluster_size(machine)) + len(machine.resident)
+    not_started = machine.clusters_in_all - sum(device.started for device in machine.devices)
     extra = f"; {not_started} cluster(s) of the grid have not started, for lack of room" if not_started > 0 else ""
     first = blocked[0] if blocked else None
     error = DeadlockError(
@@ -206,8 +205,3 @@ def _local(barrier: MBarrier) -> str:
 
 def _sum(barrier: MBarrier, what: str) -> int:
     return sum(event.amount for event in barrier.log.get(barrier.phase, []) if event.what == what)
-
-
-def _cluster_size(machine: Machine) -> int:
-    x, y, z = machine.cluster_shape
-    return x * y * z

@@ -184,6 +184,15 @@ class SharedBox:
         self.rows = spec.box_bytes // spec.inner_bytes
         self.packed = spec.swizzle == "NONE"
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same place: lanes that issue one and the same copy are told by it."""
+        if not isinstance(other, SharedBox):
+            return NotImplemented
+        return self.offset == other.offset and self.cta is other.cta and self.spec == other.spec
+
+    def __hash__(self) -> int:
+        return hash((id(self.cta), self.offset))
+
     @property
     def region(self) -> Region:
         return self.cta.shared

@@ -92,15 +92,20 @@ def shared_bytes(cta: Cta, offset: int, size: int) -> Bytes:
     return Bytes(cta.shared, offset, size)
 
 
-def own_barrier(frame: Frame, destination: Cta, barrier: tuple[Cta, int], lane: int) -> None:
-    """Raise InvalidOperandError unless the barrier is in the destination's CTA and has been initialised."""
+def own_barrier(frame: Frame, destination: Cta, barrier: tuple[Cta, int], lane: int, of_pair: bool = False) -> None:
+    """Raise InvalidOperandError unless the barrier is in the destination's CTA and has been initialised.
+
+    `of_pair`: the other CTA of the destination's pair (ranks 2i and 2i + 1) will do as well.
+    """
     cta, offset = barrier
-    if cta is not destination:
+    same = cta is destination or (of_pair and cta.rank ^ 1 == destination.rank)
+    if not same:
         frame.error(
             InvalidOperandError,
             f"the mbarrier is in CTA rank {cta.rank} and the destination in rank {destination.rank}",
             lane,
-            expected="both in the same CTA",
+            expected="both in the same pair of CTAs" if of_pair else "both in the same CTA",
+            hint=None if of_pair else "with .cta_group::2 the barrier may be the other CTA's of the pair",
         )
     mbarrier.find(Issuer.of(frame, lane), cta, offset)
 

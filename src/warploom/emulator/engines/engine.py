@@ -4,7 +4,7 @@ An `AsyncOperation` reads its sources, writes its destination and signals, in th
 write may happen in any order. The `Engine` decides when, by its policy:
 
     eager    at issue
-    lazy     only when no warp can run: first what reads operands (wgmma), then what others wait for, stores last
+    lazy     only when no warp can run: first what reads operands (MMAs), then what others wait for, stores last
     random   by the seed, now and then between instructions, the pieces of one copy in random order, its signal last
     pct      at issue, but every operation held back with probability 1/2 for as long as anything else can move
     starve   at issue, but one unit (or every third operation) held back for as long as anything else can move
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from ..machine.async_operation import AsyncOperation
 from ..machine.units import EVERY_THIRD, UNITS, Unit, starved_seed
+from ..numerics.tensor_core import NO_NUMERICS
 
 if TYPE_CHECKING:
     from ..machine.machine import Cluster, Machine, Warp
@@ -56,6 +57,8 @@ class Engine:
         self.issued += 1
         for hear in self.machine.events.issued:
             hear(operation)
+        if self.machine.numerics == NO_NUMERICS:
+            operation.read = operation.write = None
         at_once = self.policy == "eager" or (self._holds_some and not self._is_starved(operation))
         if at_once and operation.may_start:
             self._complete(operation)

@@ -1,4 +1,4 @@
-"""wgmma's shared-memory operands: from a descriptor to a matrix of raw bits.
+"""The matrix unit's operands in shared memory: from a descriptor to a matrix of raw bits.
 
 Memory is read in 16-byte chunks, which no swizzle breaks. The chunk addresses of a layout are computed once for
 each (constant descriptor bits, start within a swizzle pattern, shape) and kept.
@@ -6,11 +6,13 @@ each (constant descriptor bits, start within a swizzle pattern, shape) and kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
 
+from ...isa import tcgen05_descriptor
 from ...isa.descriptors import ADDRESS_MASK, START_MASK, decode, unwrapped_addresses
 from ...isa.dtypes import DType, b8
 from ...isa.swizzle import CHUNK_BYTES as CHUNK
@@ -36,11 +38,25 @@ class ChunkMap:
     high: int
 
 
+Addresses = Callable[[int, int, DType, int, int, str], np.ndarray]
+"""Byte addresses of an operand's elements: of (constant descriptor bits, start, dtype, rows, k, major)."""
+
+
+def of_wgmma(constant_bits: int, start: int, dtype: DType, rows: int, k: int, major: str) -> np.ndarray:
+    return unwrapped_addresses(decode(constant_bits).at(start), dtype, rows, k, major)
+
+
+def of_tcgen05(constant_bits: int, start: int, dtype: DType, rows: int, k: int, major: str) -> np.ndarray:
+    descriptor = tcgen05_descriptor.decode(constant_bits).at(start)
+    return tcgen05_descriptor.operand_addresses(descriptor, dtype, rows, k, major)
+
+
 @lru_cache(maxsize=4096)
-def chunk_map(constant_bits: int, inside: int, dtype: DType, rows: int, k: int, major: str) -> ChunkMap:
+def chunk_map(
+    read: Addresses, constant_bits: int, inside: int, dtype: DType, rows: int, k: int, major: str
+) -> ChunkMap:
     """The map of a layout whose operand starts `inside` bytes after a multiple of PATTERN, from there on."""
-    descriptor = decode(constant_bits).at(inside)
-    addresses = unwrapped_addresses(descriptor, dtype, rows, k, major)
+    addresses = read(constant_bits, inside, dtype, rows, k, major)
     step = CHUNK // dtype.bytes
     starts = addresses[:, ::step] if major == "K" else addresses[::step]
     return ChunkMap(np.ascontiguousarray(starts // CHUNK), int(starts.min()), int(starts.max()) + CHUNK)
@@ -48,12 +64,13 @@ def chunk_map(constant_bits: int, inside: int, dtype: DType, rows: int, k: int, 
 
 @dataclass(frozen=True, eq=False)
 class SharedOperand:
-    """One operand of a wgmma: its element type and shape, K-major or MN-major.
+    """One operand of an MMA: its element type and shape, K-major or MN-major.
 
     Attributes:
         bits: of one element; 1 for b1.
         rows, k: extents in elements.
         dtype: unsigned type of the elements.
+        addresses: how the unit reads its descriptors.
     """
 
     bits: int
@@ -61,6 +78,7 @@ class SharedOperand:
     k: int
     major: str
     dtype: DType
+    addresses: Addresses = of_wgmma
     _maps: dict[int, ChunkMap] = field(default_factory=dict)
 
     def at(self, descriptor: int) -> ChunkMap:
@@ -70,7 +88,7 @@ class SharedOperand:
             start = (descriptor & START_MASK) << 4
             inside = start % PATTERN
             dtype, k = (b8, self.k // 8) if self.bits == 1 else (self.dtype, self.k)
-            relative = chunk_map(descriptor & ~START_MASK, inside, dtype, self.rows, k, self.major)
+            relative = chunk_map(self.addresses, descriptor & ~START_MASK, inside, dtype, self.rows, k, self.major)
             base = start - inside
             chunks = relative.chunks + base // CHUNK
             if base + relative.high > ADDRESS_MASK + 1:
@@ -92,7 +110,7 @@ class SharedOperand:
 
 @dataclass(eq=False, slots=True)
 class OperandPlace:
-    """Where one operand of one wgmma is: `name` is "a" or "b"."""
+    """Where one operand of one MMA is: `name` is "a" or "b"."""
 
     name: str
     region: Region

@@ -59,6 +59,11 @@ class Counters:
     tma_store_bytes: int = 0
     cp_async_bytes: int = 0
     wgmma: int = 0
+    tcgen05_mma: int = 0
+    matrix_operand_bytes: int = 0
+    tensor_memory_load_bytes: int = 0
+    tensor_memory_store_bytes: int = 0
+    tensor_memory_copy_bytes: int = 0
     mma: int = 0
     tensor_flops: int = 0
     barrier_waits: int = 0

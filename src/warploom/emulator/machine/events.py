@@ -39,7 +39,8 @@ class Waited:
     """A wait that has passed, and what it proves.
 
     Attributes:
-        on: "cp_async", "bulk" or "wgmma" (groups), "phase" (of an mbarrier), "cta" or "cluster" (a meeting), "grid".
+        on: a family of groups ("cp_async", "bulk", …), "phase" (of an mbarrier), "cta" or "cluster" (a meeting),
+            "grid".
         lanes: indices of the lanes that know it now.
         what: the MBarrier or the Meeting.
         operations: of groups, the operations that are proven complete (`reads_only`: read), each with the lanes of the
@@ -66,6 +67,15 @@ class Observer:
         """What was found, when the run is over."""
         return []
 
+    # -- instructions --------------------------------------------------------------------------------------------
+
+    def executed(self, frame: Frame) -> None:
+        """The warps of a frame come to an instruction, whether its guard holds or not.
+
+        Once for each time that they come to it: not again when a wait ends, but for an instruction of a whole
+        warpgroup each time that some of its warps come.
+        """
+
     # -- memory --------------------------------------------------------------------------------------------------
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
@@ -90,7 +100,7 @@ class Observer:
         """It is complete."""
 
     def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
-        """Lanes of a warp made a group ("cp_async", "bulk", "wgmma") of operations, each with its lanes as a mask."""
+        """Lanes of a warp made a group ("cp_async", "bulk", …) of operations, each with its lanes as a mask."""
 
     # -- order ---------------------------------------------------------------------------------------------------
 
@@ -98,7 +108,7 @@ class Observer:
         """A wait has passed."""
 
     def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
-        """A fence, membar or wgmma.fence; `places`: the address of each lane, where it fences one object."""
+        """A fence or membar; `places`: the address of each lane, where it fences one object."""
 
     def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
         """An arrival, announced bytes or delivered bytes, before they take effect."""

@@ -1,6 +1,6 @@
 """Groups of asynchronous operations: what a thread commits together and waits for. PTX ISA 9.7.9.25.1.1, 9.7.15.7.
 
-cp.async and bulk stores belong to threads, wgmmas to warps; one book serves all three. It keeps the lanes of each
+copies belong to threads, MMAs to warps; one book serves all three. It keeps the lanes of each
 operation as a 32-bit mask, and forgets a group when a wait has proven it to each of its lanes.
 """
 

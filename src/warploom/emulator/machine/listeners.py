@@ -10,6 +10,7 @@ Listeners = tuple[Callable[..., None], ...]
 class Events:
     """The listeners of each event: `for hear in events.fenced: hear(frame, None)`. None at first."""
 
+    executed: Listeners
     accessed: Listeners
     issued: Listeners
     read: Listeners

@@ -6,7 +6,8 @@ divides it; fragments that meet at the same place join again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
@@ -17,6 +18,7 @@ from .counters import Counters
 from .image import Image
 from .listeners import Events
 from .memory import Allocation, GlobalMemory, Region
+from .model import Model
 from .registers import WARP, RegisterFile
 from .slots import Slot
 from .special_values import SPECIAL
@@ -24,17 +26,6 @@ from .symbols import warps_named
 from .wait import Wait
 
 FULL = 0xFFFFFFFF
-
-
-@dataclass(frozen=True)
-class Model:
-    """The GPU that is emulated, as far as a program can see it."""
-
-    name: str = "H200"
-    sms: int = 132
-    warps_per_sm: int = 64
-    max_ctas_per_sm: int = 32
-    shared_per_sm: int = 233472
 
 
 @lru_cache(maxsize=4096)
@@ -98,11 +89,33 @@ class Sm:
         self.slots: dict[Slot[Any], Any] = {}
 
 
+class Device:
+    """One GPU of a launch: its parameters, its multiprocessors, and how much of its grid has run.
+
+    Attributes:
+        index: its rank among the devices; parameters: the kernel's parameter bytes there.
+        started, running, retired: clusters of all its calls so far; a call starts when the one before it is over.
+    """
+
+    def __init__(self, index: int, parameters: Region) -> None:
+        self.index = index
+        self.parameters = parameters
+        self.sms: dict[int, Sm] = {}
+        self.started = self.retired = 0
+
+    @property
+    def running(self) -> int:
+        return self.started - self.retired
+
+    def sm(self, index: int) -> Sm:
+        return self.sms.setdefault(index, Sm(index))
+
+
 class Cta:
     """A thread block: shared memory, registers, warps, and a place for what `ops` keep about it.
 
     Attributes:
-        index: %ctaid; rank: rank in the cluster; sm: the SM it is placed on.
+        index: %ctaid; rank: rank in the cluster; sm: the SM it is placed on; device: the GPU.
         shared: its shared memory as a Region; offsets below `shared_start` are reserved by the system.
         slots: what families of instructions keep about it, see `slots`.
     """
@@ -123,7 +136,8 @@ class Cta:
         self.local_size = code.local_bytes
         warps = -(-self.threads // WARP)
         self.local = Region(np.full(warps * WARP * code.local_bytes, 0xFF, np.uint8), "local memory")
-        self.parameters = machine.parameters
+        self.device = cluster.device
+        self.parameters = cluster.device.parameters
         self.slots: dict[Slot[Any], Any] = {}
         self.registers = machine.take_registers(warps * WARP)
         self.frames: dict[tuple[int, int], Any] = {}
@@ -176,15 +190,23 @@ class Cta:
     def describe(self) -> str:
         x, y, z = self.index
         rank = f" (cluster rank {self.rank})" if self.cluster.size > 1 else ""
-        return f"CTA ({x}, {y}, {z}){rank}"
+        gpu = f" of GPU {self.device.index}" if len(self.machine.devices) > 1 else ""
+        return f"CTA ({x}, {y}, {z}){rank}{gpu}"
 
 
 class Cluster:
-    """CTAs that are resident together. Without clusters, each CTA is one of its own."""
+    """CTAs that are resident together. Without clusters, each CTA is one of its own.
 
-    def __init__(self, machine: Machine, index: tuple[int, int, int], number: int) -> None:
+    Attributes:
+        index: in the grid; device: the GPU it runs on; call: which of the launches one after the other, from 0.
+    """
+
+    def __init__(self, machine: Machine, device: Device) -> None:
+        x, y, z = machine.clusters_in_grid
+        self.call, number = divmod(device.started, x * y * z)
         self.machine = machine
-        self.index = index
+        self.device = device
+        self.index = index = (number % x, number // x % y, number // (x * y))
         shape = machine.cluster_shape
         self.size = shape[0] * shape[1] * shape[2]
         self.slots: dict[Slot[Any], Any] = {}
@@ -192,7 +214,7 @@ class Cluster:
         for rank in range(self.size):
             inside = (rank % shape[0], rank // shape[0] % shape[1], rank // (shape[0] * shape[1]))
             cta_index = tuple(at * size + part for at, size, part in zip(index, shape, inside, strict=True))
-            sm = machine.sm((number * self.size + rank) % machine.model.sms)
+            sm = device.sm((number * self.size + rank) % machine.sms)
             self.ctas.append(Cta(machine, self, cta_index, rank, sm))  # type: ignore[arg-type]
 
     @property
@@ -203,10 +225,12 @@ class Cluster:
 class Engine(Protocol):
     """What carries out asynchronous operations (`engines.engine`), as the machine's parts use it.
 
-    `signalling`: the operation whose signal is being given.
+    `signalling`: the operation whose signal is being given; `policy`: the schedule; `random`: by its seed.
     """
 
     signalling: Any
+    policy: str
+    random: random.Random
 
     @property
     def in_flight(self) -> int: ...
@@ -222,12 +246,13 @@ class Engine(Protocol):
 
 
 class Machine:
-    """One launch on one emulated GPU.
+    """One launch, or several one after the other, on one emulated GPU or on several that share an address space.
 
     Attributes:
-        memory: global memory; parameters: the kernel's parameter bytes.
+        memory: global memory; devices: the GPUs, each with its own parameters; calls: launches of each, in its stream.
         engine: the asynchronous operations in flight.
         events: who listens to what happens.
+        cancelled: clusters whose work another cluster has taken over; most_clusters: stop after that many.
         progress_count: how often something happened that another thread may have waited for; signals: the same without
             plain stores, for which only threads that spin wait.
     """
@@ -236,7 +261,7 @@ class Machine:
         self,
         code: Image,
         memory: GlobalMemory,
-        parameters: Region,
+        parameters: Sequence[Region],
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
         cluster: tuple[int, int, int],
@@ -248,7 +273,8 @@ class Machine:
     ) -> None:
         self.code = code
         self.memory = memory
-        self.parameters = parameters
+        self.devices = [Device(index, mine) for index, mine in enumerate(parameters)]
+        self.calls = 1
         self.grid = grid
         self.block = block
         self.cluster_shape = cluster
@@ -266,12 +292,67 @@ class Machine:
         self.steps = 0
         self.progress_count = self.signals = 0
         self.resident: list[Cluster] = []
-        self.sms: dict[int, Sm] = {}
         self._spare_registers: dict[int, list[RegisterFile]] = {}
+        self.cancelled = 0
+        self.most_clusters: int | None = None
         self.engine = engine(self)
 
-    def sm(self, index: int) -> Sm:
-        return self.sms.setdefault(index, Sm(index))
+    @property
+    def clusters_in_all(self) -> int:
+        """Clusters of the grid, on all devices and in all calls."""
+        x, y, z = self.clusters_in_grid
+        return x * y * z * len(self.devices) * self.calls
+
+    @property
+    def sms(self) -> int:
+        """Multiprocessors of a device that are used: whole clusters, so that the CTAs of one are on different ones."""
+        size = self.cluster_shape[0] * self.cluster_shape[1] * self.cluster_shape[2]
+        return max(self.model.sms // size, 1) * size
+
+    def cancel_cluster(self, device: Device) -> tuple[int, int, int] | None:
+        """Take the next cluster of the launch that runs on a device out of its grid: the index of its first CTA.
+
+        None where none is left. See cluster launch control, PTX ISA 9.7.13.17.
+        """
+        x, y, z = self.clusters_in_grid
+        number = device.started % (x * y * z)
+        if number == 0 or self.started >= self.to_run:
+            return None
+        device.started += 1
+        device.retired += 1
+        self.cancelled += 1
+        index = (number % x, number // x % y, number // (x * y))
+        first = tuple(at * size for at, size in zip(index, self.cluster_shape, strict=True))
+        return first  # type: ignore[return-value]
+
+    @property
+    def to_run(self) -> int:
+        """Clusters that are to run or to be cancelled in all."""
+        every = self.clusters_in_all
+        return every if self.most_clusters is None else min(every, self.most_clusters)
+
+    @property
+    def started(self) -> int:
+        """Clusters that have started, or were cancelled, on all devices."""
+        return sum(device.started for device in self.devices)
+
+    def start_cluster(self) -> bool:
+        """Make one more cluster resident, on the device that has started the fewest. Whether one has room and work."""
+        x, y, z = self.clusters_in_grid
+        in_grid, places = x * y * z, self.places
+        ready = [
+            device
+            for device in self.devices
+            if device.started < in_grid * self.calls
+            and device.running < places
+            and (device.started % in_grid or not device.running)  # a launch begins when the one before it is over
+        ]
+        if not ready:
+            return False
+        device = min(ready, key=lambda one: one.started)
+        self.resident.append(Cluster(self, device))
+        device.started += 1
+        return True
 
     def progress(self) -> None:
         """Something happened that another thread may be waiting for."""
@@ -289,6 +370,7 @@ class Machine:
     def retire(self, cluster: Cluster) -> None:
         """A cluster has exited: its place and its registers are free."""
         self.resident.remove(cluster)
+        cluster.device.retired += 1
         for cta in cluster.ctas:
             self._spare_registers.setdefault(cta.registers.lanes, []).append(cta.registers)
             self.counters.ctas += 1
@@ -296,7 +378,7 @@ class Machine:
 
     @property
     def places(self) -> int:
-        """How many clusters can be resident at a time: SMs times what fits on one."""
+        """How many clusters can be resident on a device at a time: SMs times what fits on one."""
         warps = -(-self.threads // WARP)
         by_warps = self.model.warps_per_sm // warps
         shared = self.code.shared_size or 1

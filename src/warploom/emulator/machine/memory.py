@@ -58,6 +58,7 @@ class Allocation:
         room: bytes after it that belong to the array it is a view of. Nothing may address them, but a tensor store may
             reach the first few (`boxes`).
         overhang: whether the caller says that nobody else uses what follows its rows, up to whole 16 bytes.
+        device: the GPU whose memory holds it.
     """
 
     base: int
@@ -65,6 +66,7 @@ class Allocation:
     writable: bool = True
     room: int = 0
     overhang: bool = False
+    device: int = 0
 
     @property
     def end(self) -> int:

@@ -27,11 +27,14 @@ CP_ASYNC = Unit("cp.async", "cp_async", 1)
 LOADS = Unit("load", "tma", 2)
 REMOTE = Unit("remote", "remote", 3)
 STORES = Unit("store", "tma", 4, reads_apart=True)
+TENSOR_MEMORY = Unit("tensor memory", "tensor_memory", 101)
+UMMA = Unit("umma", "umma", 102)
+LAUNCH = Unit("launch", "launch", 103)
 
-UNITS = (WGMMA, CP_ASYNC, LOADS, REMOTE, STORES)
-"""In the order in which schedule "lazy" prefers them. wgmma first: it then reads what its operands held when a missing
-wait let it start, and a stage given back too early is already poisoned by the next load. Stores last: their source
-stays open to being overwritten for as long as the program allows."""
+UNITS = (WGMMA, TENSOR_MEMORY, UMMA, CP_ASYNC, LOADS, REMOTE, LAUNCH, STORES)
+"""In the order in which schedule "lazy" prefers them. Matrix units first: they then read what their operands held when
+a missing wait let them start, and a stage given back too early is already poisoned by the next load. Stores last: their
+source stays open to being overwritten for as long as the program allows."""
 
 EVERY_THIRD = 5
 """The seed of "starve" that holds back every third operation, whatever its unit."""

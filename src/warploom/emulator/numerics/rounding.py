@@ -47,6 +47,9 @@ FORMATS = {
     "f64": Format("f64", 53, -1022, float(np.finfo(np.float64).max)),
     "e4m3": Format("e4m3", 4, -6, 448.0),
     "e5m2": Format("e5m2", 3, -14, 57344.0),
+    "e2m3": Format("e2m3", 4, 0, 7.5),
+    "e3m2": Format("e3m2", 3, -2, 28.0),
+    "e2m1": Format("e2m1", 2, 0, 6.0),
 }
 
 
@@ -116,6 +119,22 @@ def round_to(x: np.ndarray, target: Format, mode: str = "rn", saturate: bool = F
             limit = np.where(infinite, np.inf, target.greatest)
         rounded = np.where(over, np.copysign(limit, x), rounded)
     return np.copysign(rounded, x)
+
+
+def round_stochastically(x: np.ndarray, target: Format, random: np.ndarray, bits: int, saturate: bool) -> np.ndarray:
+    """Doubles rounded to a narrower format, away from zero with the probability of what is cut off, as doubles.
+
+    The uppermost `bits` bits of what is cut off and the random number of so many bits are added, and the carry is added
+    to what is kept (PTX ISA 9.7.9.21, "stochastic rounding"). Past the greatest value as `round_to` with "rn".
+    """
+    _, exponent = np.frexp(x)
+    quantum = np.maximum(exponent - 1, target.least_exponent) - (target.precision - 1)
+    scaled = np.ldexp(np.abs(x), -quantum)
+    kept = np.floor(scaled)
+    cut = np.floor(np.ldexp(scaled - kept, bits))
+    rounded = np.ldexp(kept + (cut + random >= 2.0**bits), quantum)
+    limit = target.greatest if saturate else np.inf
+    return np.copysign(np.where(rounded > target.greatest, limit, rounded), x)
 
 
 def round32(x: np.ndarray, mode: str) -> np.ndarray:

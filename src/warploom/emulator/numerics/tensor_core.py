@@ -22,12 +22,20 @@ import numpy as np
 from .rounding import fma32, fma64
 
 MODES = ("exact", "hardware")
+NO_NUMERICS = "none"
+"""No product is computed and no asynchronous operation moves data: they only take place, for a clock."""
 _NAN: dict[str, np.generic] = {"f32": np.uint32(0x7FFFFFFF), "f16": np.uint16(0x7FFF)}
-_SMALLEST_EXPONENT = {"bf16": -126, "tf32": -126, "f32": -126, "f16": -14, "e4m3": -6, "e5m2": -14}
+_SMALLEST_EXPONENT = {
+    "bf16": -126, "tf32": -126, "f32": -126, "f16": -14, "e4m3": -6, "e5m2": -14, "e2m3": 0, "e3m2": -2, "e2m1": 0,
+}  # fmt: skip
 _EXPONENT_FLOOR = -133
 """No term is aligned to less than this exponent: measured, tests/golden/bf16.npz, class "tiny"."""
 _NO_EXPONENT = -20000
 _FP8 = ("e4m3", "e5m2")
+_SMALL: dict[str, type] = {
+    "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "e2m3": ml_dtypes.float6_e2m3fn,
+    "e3m2": ml_dtypes.float6_e3m2fn, "e2m1": ml_dtypes.float4_e2m1fn, "ue8m0": ml_dtypes.float8_e8m0fnu,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,9 +43,9 @@ class Product:
     """What kind of multiply-accumulate an instruction is.
 
     Attributes:
-        a, b: element types: bf16 f16 tf32 e4m3 e5m2 f64 s8 u8 s4 u4 b1.
+        a, b: element types: bf16 f16 tf32 e4m3 e5m2 e2m3 e3m2 e2m1 f64 s8 u8 s4 u4 b1.
         accumulator: type of C and D: f32, f16, s32, f64.
-        unit: "wgmma", "mma" or "volta" (mma.m8n8k4 with f16); the hardware mode differs.
+        unit: "wgmma", "mma", "tcgen05" or "volta" (mma.m8n8k4 with f16); the hardware mode differs.
         saturate: clamp an integer sum instead of wrapping it.
         operation: for b1, "and" or "xor"; else "multiply".
         c: type of C where it is not D's (mma.m8n8k4 with f16 C and f32 D).
@@ -78,7 +86,7 @@ def multiply_accumulate(
         total = np.matmul(values(a, kind.a), values(b, kind.b).swapaxes(-1, -2))
         if c is not None:
             total += values(c, kind.c or kind.accumulator)
-        return _rounded(total, kind.accumulator)
+        return rounded(total, kind.accumulator)
 
 
 # -- bits and values -----------------------------------------------------------------------------------------------
@@ -101,11 +109,13 @@ def values(bits: np.ndarray, kind: str) -> np.ndarray:
 def _value_table(kind: str) -> np.ndarray:
     if kind == "f16":
         return np.arange(1 << 16, dtype=np.uint16).view(np.float16).astype(np.float64)
-    dtype = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}[kind]
-    return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float64)
+    if kind == "ue4m3":  # the sign is ignored
+        return np.abs(_value_table("e4m3"))
+    count = {"e2m1": 16, "e2m3": 64, "e3m2": 64}.get(kind, 256)
+    return np.arange(count, dtype=np.uint8).view(_SMALL[kind]).astype(np.float64)
 
 
-def _rounded(total: np.ndarray, accumulator: str) -> np.ndarray:
+def rounded(total: np.ndarray, accumulator: str) -> np.ndarray:
     """float64 to the accumulator's type, to nearest even; one NaN, no negative zero, as the hardware writes them."""
     result: np.ndarray = total.astype(np.float32 if accumulator == "f32" else np.float16)
     result += result.dtype.type(0)
@@ -176,13 +186,13 @@ def _hardware(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, kind: Product)
         return _without_tensor_core(left, right, third, kind.accumulator)
     if kind.unit == "mma" and kind.a in _FP8:
         return _fp8_by_halves(left, right, third, kind.accumulator)
-    fp8 = kind.a in _FP8
+    fp8 = kind.a in _FP8 and kind.unit != "tcgen05"
     if kind.c and kind.c != kind.accumulator:
         # C and D of different widths: the unit works on singles, and plain conversions come before and after it.
-        bits = _cut(_fused(left, right, third, kind.a, kind.b, "f32", 25), "f32")
+        bits = cut(_fused(left, right, third, kind.a, kind.b, "f32", 25), "f32")
         return bits if kind.accumulator == "f32" else _nearest_half(bits)
     total = _fused(left, right, third, kind.a, kind.b, kind.accumulator, 13 if fp8 else 25)
-    return _cut(total, kind.accumulator, short=fp8)
+    return cut(total, kind.accumulator, short=fp8)
 
 
 def _nearest_half(bits: np.ndarray) -> np.ndarray:
@@ -196,13 +206,13 @@ def _fp8_by_halves(left: np.ndarray, right: np.ndarray, third: np.ndarray | None
     an ordinary addition of C."""
     k = np.arange(left.shape[-1]) % 4
     first, second = k < 2, k >= 2
-    start = _cut(_fused(left[..., first], right[..., first], None, "f16", "f16", accumulator, 25), accumulator)
+    start = cut(_fused(left[..., first], right[..., first], None, "f16", "f16", accumulator, 25), accumulator)
     middle = values(start, accumulator)
     product = _fused(left[..., second], right[..., second], middle, "f16", "f16", accumulator, 25)
-    bits = _cut(product, accumulator)
+    bits = cut(product, accumulator)
     if third is None:
         return bits
-    return _rounded(values(bits, accumulator) + third, accumulator)
+    return rounded(values(bits, accumulator) + third, accumulator)
 
 
 def _without_tensor_core(left: np.ndarray, right: np.ndarray, third: np.ndarray, accumulator: str) -> np.ndarray:
@@ -216,7 +226,7 @@ def _without_tensor_core(left: np.ndarray, right: np.ndarray, third: np.ndarray,
     return _nearest_half(bits) if accumulator == "f16" else _one_nan(bits.view(np.float32), accumulator)
 
 
-def _exponents(value: np.ndarray, kind: str) -> np.ndarray:
+def exponents(value: np.ndarray, kind: str) -> np.ndarray:
     """The exponent each operand is held with: that of its leading bit, but no less than the type's smallest."""
     _, exponent = np.frexp(value)
     exponent = np.maximum(exponent - 1, _SMALLEST_EXPONENT[kind])
@@ -230,10 +240,10 @@ def _fused(
     exponent, then added exactly. float64 holds all of it. One step for each k, so that the work stays in cache.
     """
     steps = range(left.shape[-1])
-    left_exponents, right_exponents = _exponents(left, a), _exponents(right, b)
+    left_exponents, right_exponents = exponents(left, a), exponents(right, b)
     largest = np.full((*left.shape[:-1], right.shape[-2]), _EXPONENT_FLOOR, left_exponents.dtype)
     if third is not None:
-        np.maximum(largest, _exponents(third, c), out=largest)
+        np.maximum(largest, exponents(third, c), out=largest)
     for k in steps:
         np.maximum(largest, left_exponents[..., :, None, k] + right_exponents[..., None, :, k], out=largest)
     shift = fraction - largest
@@ -253,11 +263,11 @@ def _fused(
     return np.where(np.isfinite(plain), total, plain)
 
 
-def _cut(total: np.ndarray, accumulator: str, short: bool = False) -> np.ndarray:
-    """The sum in D's type: f16 to nearest even; f32 toward zero, and for wgmma's fp8 (`short`) to 13 mantissa bits.
-    Above the largest f32 toward zero stops at it, but from 2^128 on the result is infinite: measured."""
+def cut(total: np.ndarray, accumulator: str, short: bool = False) -> np.ndarray:
+    """The sum in D's type: f16 to nearest even; f32 toward zero, and for a warpgroup's fp8 (`short`) to 13 mantissa
+    bits. Above the largest f32 toward zero stops at it, but from 2^128 on the result is infinite: measured."""
     if accumulator == "f16":
-        return _rounded(total, accumulator)
+        return rounded(total, accumulator)
     result = total.astype(np.float32)
     away = np.abs(result.astype(np.float64)) > np.abs(total)
     result = np.where(away & (np.abs(total) < 2.0**128), np.nextafter(result, np.float32(0)), result)

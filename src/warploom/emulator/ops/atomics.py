@@ -2,7 +2,7 @@
 
 PTX ISA 9.7.13.5 and 9.7.13.6. Lanes whose addresses differ are done at once; lanes that meet go in lane order, in
 rounds. Each element of a vector or packed operand is an atomic operation of its own. A lane that leaves memory as
-it was is no progress: a warp that spins on a lock sleeps until somebody else writes.
+it was is not progress: a warp that spins on a lock sleeps until somebody else writes.
 """
 
 from __future__ import annotations

@@ -37,6 +37,8 @@ class Round:
         count: threads it needs; None: all of the CTA that have not exited.
         use: "sync" (arrivals too), "popc", "and" or "or": reductions do not mix with anything else.
         arrived: mask of arrived lanes by warp.
+        again: of these, the lanes that did not wait (bar.arrive) and came back to wait: they count twice. Attention
+            kernels start their ring of warpgroups so, with an arrival that a warpgroup gives to itself.
         votes: how many of them had their predicate set.
     """
 
@@ -44,6 +46,7 @@ class Round:
     count: int | None
     use: str
     arrived: dict[int, int] = field(default_factory=dict)
+    again: dict[int, int] = field(default_factory=dict)
     threads: int = 0
     votes: int = 0
     complete: bool = False
@@ -53,8 +56,9 @@ class Round:
     def reached(self, cta: Cta) -> int:
         """How many threads count as arrived."""
         total = 0
-        for warp, lanes in self.arrived.items():
-            total += WARP if lanes | ~cta.warps[warp].alive & FULL == FULL else lanes.bit_count()
+        for arrived in (self.arrived, self.again):
+            for warp, lanes in arrived.items():
+                total += WARP if lanes | ~cta.warps[warp].alive & FULL == FULL else lanes.bit_count()
         return total
 
     def needed(self, cta: Cta) -> int:
@@ -75,7 +79,7 @@ class NamedBarriers:
 
     def digest(self) -> Hashable:
         return tuple(
-            (number, one.count, one.use, tuple(sorted(one.arrived.items())), one.votes)
+            (number, one.count, one.use, one.votes, *(tuple(sorted(by.items())) for by in (one.arrived, one.again)))
             for number, one in sorted(self.rounds.items())
         )
 
@@ -83,8 +87,11 @@ class NamedBarriers:
 NAMED_BARRIERS = Slot("named barriers", lambda cta: NamedBarriers())
 
 
-def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int) -> Round:
-    """Let the frame's warp arrive. Raises InvalidOperandError for what breaks the barrier's rules."""
+def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 0, waits: bool = True) -> Round:
+    """Let the frame's warp arrive; `waits`: it will wait for the others.
+
+    Raises InvalidOperandError for what breaks the barrier's rules.
+    """
     cta = frame.cta
     rounds = NAMED_BARRIERS.of(cta).rounds
     if not 0 <= number < BARRIERS:
@@ -114,7 +121,8 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int) -
         )
     warp, lanes = frame.first_warp, mask_of(frame.active)
     before = current.arrived.get(warp, 0)
-    if before & lanes:
+    twice = before & lanes
+    if twice and (not waits or twice & current.again.get(warp, 0)):
         frame.error(
             InvalidOperandError,
             f"warp {warp} arrives a second time at barrier {number} before it is complete",
@@ -122,6 +130,8 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int) -
             hint="the counts of this barrier's users do not add up, or a loop runs ahead of the other warps",
         )
     current.arrived[warp] = before | lanes
+    if twice:
+        current.again[warp] = current.again.get(warp, 0) | twice
     current.threads += lanes.bit_count()
     current.votes += votes
     for hear in frame.machine.events.arrived:
@@ -202,7 +212,7 @@ def sync(d: Decode) -> Step:
 
     def step(frame: Frame) -> Wait:
         number, count = read(frame)
-        return _wait(frame, _enter(frame, number, count, "sync", 0))
+        return _wait(frame, _enter(frame, number, count, "sync"))
 
     return step
 
@@ -214,7 +224,7 @@ def arrive(d: Decode) -> Step:
 
     def step(frame: Frame) -> None:
         number, count = read(frame)
-        _enter(frame, number, count, "sync", 0)
+        _enter(frame, number, count, "sync", waits=False)
 
     return step
 

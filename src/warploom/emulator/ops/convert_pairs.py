@@ -77,7 +77,7 @@ def fp8_bits(x: np.ndarray, name: str, relu: bool) -> np.ndarray:
     return np.where(result != result, np.uint8(0x7F), result.astype(dtypes.ALL[name].numpy).view(np.uint8))
 
 
-@HANDLERS.add("cvt.fp8x2.f32")
+@HANDLERS.add("cvt.fp8x2.f32", "cvt.fp8x2.f32.sm_90")
 def fp8_from_singles(d: Decode) -> Step:
     name, relu = d.modifier("dtype").removesuffix("x2"), bool(d.modifiers.get("relu"))
     first, second, out = reader(d, "a", dtypes.f32), reader(d, "b", dtypes.f32), d.destination("d")
@@ -89,7 +89,7 @@ def fp8_from_singles(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("cvt.fp8x2.f16x2")
+@HANDLERS.add("cvt.fp8x2.f16x2", "cvt.fp8x2.f16x2.sm_90")
 def fp8_from_halves(d: Decode) -> Step:
     name, relu = d.modifier("dtype").removesuffix("x2"), bool(d.modifiers.get("relu"))
     a, out = d.source("a", dtypes.b32), d.destination("d")
@@ -101,7 +101,7 @@ def fp8_from_halves(d: Decode) -> Step:
     return step
 
 
-@HANDLERS.add("cvt.f16x2.fp8x2")
+@HANDLERS.add("cvt.f16x2.fp8x2", "cvt.f16x2.fp8x2.sm_90")
 def halves_from_fp8(d: Decode) -> Step:
     """Exact. The upper byte goes to the upper half."""
     kind = dtypes.ALL[d.modifier("atype").removesuffix("x2")].numpy

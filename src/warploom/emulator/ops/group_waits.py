@@ -1,4 +1,4 @@
-"""The waits of cp.async.wait_group, cp.async.bulk.wait_group and wgmma.wait_group."""
+"""The waits for groups of operations: `*.wait_group`."""
 
 from __future__ import annotations
 

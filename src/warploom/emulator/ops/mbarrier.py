@@ -18,6 +18,7 @@ from ..machine.frame import Frame, Issuer
 from ..machine.machine import Cta
 from ..machine.mbarrier import MBarrier
 from ..machine.register_list import lane_array, lane_value
+from ..machine.registers import WARP
 from ..machine.units import REMOTE
 from ..machine.wait import Wait
 from ..program.decode import Decode
@@ -31,8 +32,13 @@ def init(d: Decode) -> Step:
     address, count = d.address("a"), d.source("count")
 
     def step(frame: Frame) -> None:
+        done = set()
         for lane, place in _places(frame, address):
-            mbarrier.initialise(Issuer.of(frame, lane), *place, lane_value(frame, count, lane))
+            value = lane_value(frame, count, lane)
+            # Lanes of a warp that make the same barrier at once make one: ThunderKittens leaves the election out.
+            if (lane // WARP, place, value) not in done:
+                mbarrier.initialise(Issuer.of(frame, lane), *place, value)
+                done.add((lane // WARP, place, value))
         frame.machine.progress()
 
     return step

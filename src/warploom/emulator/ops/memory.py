@@ -22,12 +22,14 @@ _LOADS = ("ld.weak", "ld.weak_policy", "ld.nc", "ld.nc_policy", "ld.wide", "ld.w
           "ld.wide_nc_policy", "ldu.uniform")  # fmt: skip
 _POLLING_LOADS = (
     *(f"ld.ordered{order}{policy}" for order in ("", "_space_first", "_scope_first") for policy in ("", "_policy")),
-    "ld.volatile", "ld.volatile_space_first", "ld.mmio", "ld.mmio_space_first",
+    "ld.volatile", "ld.volatile_space_first", "ld.mmio", "ld.mmio_space_first", "ld.wide_volatile",
+    *(f"ld.wide_ordered{order}{policy}" for order in ("", "_space_first") for policy in ("", "_policy")),
 )  # fmt: skip
 _STORES = (
     "st.weak", "st.weak_policy", "st.wide", "st.wide_policy",
     *(f"st.ordered{order}{policy}" for order in ("", "_space_first", "_scope_first") for policy in ("", "_policy")),
-    "st.volatile", "st.volatile_space_first", "st.mmio", "st.mmio_space_first",
+    "st.volatile", "st.volatile_space_first", "st.mmio", "st.mmio_space_first", "st.wide_volatile",
+    *(f"st.wide_ordered{order}{policy}" for order in ("", "_space_first") for policy in ("", "_policy")),
 )  # fmt: skip
 
 _INTEGERS = {
@@ -72,6 +74,9 @@ def _load(d: Decode) -> Step:
             registers.write(frame, frame.load(space, address.compute(frame), dtype, count))
 
         return load_exact
+    if dtype.is_float:  # the bits of the value, with zeros above them
+        dtype = dtypes.ALL[f"b{dtype.bits}"]
+        kinds = [dtype if isinstance(element, Sink) else extended_type(d, element, dtype) for element in elements]
     slots = [
         d.code.scratch(kind.register_bits, kind.numpy) if isinstance(element, Sink) else d.slot_of(element, kind)
         for element, kind in zip(elements, kinds, strict=True)

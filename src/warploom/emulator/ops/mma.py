@@ -11,7 +11,7 @@ from ...isa.dtypes import DType
 from ...isa.fragments import Fragment, mma_a, mma_b, mma_c, volta_a, volta_b, volta_c
 from ...isa.instructions.mma import shape_of
 from ..machine.frame import Frame
-from ..numerics.tensor_core import Product, multiply_accumulate
+from ..numerics.tensor_core import NO_NUMERICS, Product, multiply_accumulate
 from ..numerics.tensor_registers import gather, scatter
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
@@ -40,6 +40,11 @@ def product_step(
 
     def step(frame: Frame) -> None:
         whole_warps(frame)
+        counters = frame.machine.counters
+        counters.mma += frame.warps
+        counters.tensor_flops += flops * frame.warps
+        if frame.machine.numerics == NO_NUMERICS:
+            return
         left, right = gather(a_registers.read(frame), a), gather(b_registers.read(frame), b)
         third = gather(c_registers.read(frame), c)
         if a.shape == (32, 4):  # four products of the Volta shape, under each other
@@ -47,9 +52,6 @@ def product_step(
             third = third.reshape(-1, 8, 8)
         result = multiply_accumulate(left, right, third, kind, frame.machine.numerics)
         d_registers.write(frame, scatter(result.reshape(frame.warps, *out.shape), out))
-        counters = frame.machine.counters
-        counters.mma += frame.warps
-        counters.tensor_flops += flops * frame.warps
 
     return step
 

@@ -35,6 +35,16 @@ def move(d: Decode) -> Step:
     return step
 
 
+@HANDLERS.add("mov.vector")
+def move_all(d: Decode) -> Step:
+    values, out = d.registers("a"), d.registers("d")
+
+    def step(frame: Frame) -> None:
+        out.write(frame, values.read(frame))  # a copy: both may name the same registers
+
+    return step
+
+
 def _part(d: Decode, name: str, whole: str) -> tuple[dtypes.DType, int]:
     """The type and number of the parts of a vector."""
     count = len(d.registers(name))

@@ -22,6 +22,7 @@ from ..machine.address import AddressOperand
 from ..machine.async_operation import AsyncOperation
 from ..machine.frame import Frame, Issuer
 from ..machine.groups import groups_of
+from ..machine.machine import Cta
 from ..machine.memory import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE, Region
 from ..machine.places import Lanes
 from ..machine.register_list import lane_value
@@ -137,6 +138,7 @@ def load(d: Decode) -> Step:
     target, where, barrier = d.address("dst"), d.address("map"), d.address("mbar")
     coordinates = _coordinates(d)
     mask = d.source("mask") if d.has("mask") else -1
+    of_pair = d.modifier("cta_group") == "cta_group::2"
     reaches = d.modifier("to") != "shared::cta"
 
     def step(frame: Frame) -> None:
@@ -145,22 +147,23 @@ def load(d: Decode) -> Step:
         for lane in frame.active_lanes.tolist():
             box = _box(frame, where, int(maps[lane]), at[:, lane], lane)
             cta, offset = shared.place(frame, target.space, int(targets[lane]), lane, "the destination", reaches)
-            place = mbarrier.locate(frame, barrier.space, int(barriers[lane]), lane, reaches)
+            place = mbarrier.locate(frame, barrier.space, int(barriers[lane]), lane, reaches or of_pair)
             if mask < 0:
-                own_barrier(frame, cta, place, lane)
+                own_barrier(frame, cta, place, lane, of_pair)
             receivers = [cta] if mask < 0 else members(frame, lane_value(frame, mask, lane), lane)
             frame.machine.counters.tma_fetch_bytes += box.spec.box_bytes
             for receiver in receivers:
                 shared.check_range(
                     frame, receiver, offset, box.spec.shared_bytes, TENSOR_ALIGNMENT, lane, "the destination"
                 )
-                _issue_load(frame, lane, box, SharedBox(box.spec, receiver, offset), place[1])
+                told = frame.peer(receiver.rank & ~1 | place[0].rank & 1, lane) if of_pair else receiver
+                _issue_load(frame, lane, box, SharedBox(box.spec, receiver, offset), (told, place[1]))
 
     return step
 
 
-def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: int) -> None:
-    """One receiver's part of a load: fetched when it is read, its bytes signalled at its own CTA's barrier."""
+def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: tuple[Cta, int]) -> None:
+    """One receiver's part of a load: fetched when it is read, its bytes signalled at its barrier."""
     memory, by = frame.machine.memory, Issuer.of(frame, lane)
     description = f"TMA load of {box.describe()} into {into.name}"
     box.window(memory, by, writes=False)  # a map beyond its buffer fails here, at its instruction
@@ -183,9 +186,9 @@ def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: int
             description,
             read,
             write,
-            signal_at(by, into.cta, barrier, box.spec.box_bytes, description),
+            signal_at(by, *barrier, box.spec.box_bytes, description),
             bytes=box.spec.box_bytes,
-            barrier=(into.cta, barrier),
+            barrier=barrier,
             sources=(box,),
             targets=(into,),
         )  # fmt: skip

@@ -12,7 +12,7 @@ from ...asm.nodes import Address, Function, Instruction, Module, Operand, Regist
 from ...errors import EmulationError, UnsupportedInstructionError, VerificationError
 from ...isa import arch as isa_arch
 from ...isa import dtypes
-from ...isa.effects import Changes, Commits, Gives, Meets, Takes, Waits, may_block
+from ...isa.effects import Changes, Commits, Gives, Meets, Starts, Takes, Unmakes, Waits, may_block
 from ..machine import initialiser
 from ..machine.frame import Frame
 from ..machine.image import Image, SharedVariable
@@ -188,10 +188,12 @@ def executed_by(bound: Bound, handler: Handler) -> int:
     form, effects = bound.match.form, bound.match.effects
     if form.converged == "warpgroup":
         return WARPGROUP
-    if handler.polls or any(isinstance(one, (Waits, Takes, Gives, Commits, Changes)) for one in effects):
+    if handler.polls or any(isinstance(one, (Waits, Takes, Gives, Commits, Changes, Unmakes)) for one in effects):
         return WARP
     if any(isinstance(one, Meets) and one.kind != "lanes" for one in effects):
         return WARP
+    if any(isinstance(one, Starts) and one.parts == "warp" for one in effects) and form.converged:
+        return WARP  # the operation is the warp's
     return WHOLE if form.converged else MANY
 
 

@@ -146,16 +146,22 @@ class Flattener:
         self._call_labels += 1
         after_call = JumpTarget(f"$after call {self._call_labels}", 0)
         inner = self._scope(self.root)
-        after: list[tuple[Operand, Operand]] = []
-        for formal, actual in zip(callee.parameters, arguments, strict=False):
-            self._bind(inner, formal, actual, scope, call, None)
-        for formal, actual in zip(callee.results, results, strict=False):
-            self._bind(inner, formal, actual, scope, call, after)
-        skip = call.guard
+        skip, skipped = call.guard, JumpTarget(f"$behind call {self._call_labels}", 0)
         if skip is not None:
-            self._jump(after_call, scope, Guard(skip.register, not skip.negated), call)
+            self._jump(skipped, scope, Guard(skip.register, not skip.negated), call)
+        for formal, actual in zip(callee.parameters, arguments, strict=False):
+            for own, passed in self._bind(inner, formal, actual, scope, call):
+                self._move(own, passed, call)
+        given_back = [
+            registers
+            for formal, actual in zip(callee.results, results, strict=False)
+            for registers in self._bind(inner, formal, actual, scope, call)
+        ]
         self._statements(callee.body, inner, after_call, depth + 1)
         self.positions[after_call] = len(self.flat)
+        for own, wanted in given_back:
+            self._move(wanted, own, call)
+        self.positions[skipped] = len(self.flat)
 
     def _bind(
         self,
@@ -164,17 +170,32 @@ class Flattener:
         actual: Operand,
         outer: Scope,
         call: Instruction,
-        after: list[tuple[Operand, Operand]] | None,
-    ) -> None:
-        """Let a formal parameter name what the caller passes: the same variable or the same register."""
+    ) -> list[tuple[DeclaredRegister, DeclaredRegister]]:
+        """Let a formal parameter name what the caller passes: the same variable, or a register of its own.
+
+        Gives that register and the caller's: a function may write its arguments, and its results before it has read
+        all arguments.
+        """
         name = actual.name if isinstance(actual, (Register, Symbol)) else None
         found = outer.find(name) if name else None
-        if isinstance(found, (DeclaredVariable, DeclaredRegister)):
+        if isinstance(found, DeclaredVariable):
             inner.names[formal.name] = found
-            return
+            return []
+        if isinstance(found, DeclaredRegister):
+            own = DeclaredRegister(formal.type, self.layout.new_row(dtypes.ALL[formal.type].register_bits))
+            inner.names[formal.name] = own
+            return [(own, found)]
         raise UnsupportedInstructionError(
             "a call passes something that is neither a register nor a .param variable", where=call.location
         )
+
+    def _move(self, target: DeclaredRegister, source: DeclaredRegister, call: Instruction) -> None:
+        scope = self._scope(self.root)
+        scope.names.update({"%to": target, "%from": source})
+        bits = dtypes.ALL[target.type].register_bits
+        kind = "pred" if target.type == "pred" else f"b{bits}"
+        move = Instruction(f"mov.{kind}", (Register("%to"), Register("%from")), None, call.location, call.ptx_line)
+        self.flat.append(FlatInstruction(move, scope))
 
     def _jump(self, target: JumpTarget, scope: Scope, guard: Guard | None, source: Instruction) -> None:
         scope.names[target.name] = target

@@ -17,22 +17,24 @@ from ..machine.registers import WARP
 PARTITIONS = 4
 """Of an SM: each has a quarter of its registers, and warps are dealt to them in turn."""
 MOST = 255
+UNIT = 8
+"""Registers are given out in multiples of this: a thread that may use 255 has 256."""
 BESIDE_ACCUMULATORS = 26
-"""Registers that ptxas wants for a wgmma besides accumulators and A (its error C7602: 154 for 128 accumulators)."""
+"""Registers that ptxas wants for an MMA besides accumulators and A (its error C7602: 154 for 128 accumulators)."""
 
 
 def launch_registers(code: Image, threads: int) -> int | None:
     """Registers of each thread at launch; None where ptxas ignores setmaxnreg.
 
     `.maxnreg` says it, and so does a block size (`.reqntid`, `.maxntid`) together with `.minnctapersm`: as many as fit.
-    A block size alone is enough where the kernel has a wgmma so large that two CTAs do not fit an SM. It is never more
+    A block size alone is enough where the kernel has an MMA so large that two CTAs do not fit an SM. It is never more
     than the smallest count an `inc` asks for.
     """
     entry = code.entry
     asked = _asked(code)
     named = entry.directive("maxnreg")
     if named:
-        return min(named[0], *asked)
+        return -(-min(named[0], *asked) // UNIT) * UNIT
     sizes, ctas = entry.directive("reqntid") or entry.directive("maxntid"), entry.directive("minnctapersm")
     if not sizes:
         return None
@@ -63,7 +65,7 @@ def _asked(code: Image) -> list[int]:
 
 
 def _largest_product(code: Image) -> int:
-    """Registers that ptxas wants for the largest wgmma of a kernel; 0 where there is none."""
+    """Registers that ptxas wants for the largest MMA of a kernel; 0 where there is none."""
     return max(
         (
             BESIDE_ACCUMULATORS

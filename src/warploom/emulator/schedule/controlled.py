@@ -69,7 +69,7 @@ class ControlledScheduler(Scheduler):
         machine = self.machine
         spins, timed_out = SpinWatch(), -1
         while True:
-            self._start(machine.places)
+            self._start(machine.to_run)
             self._retire()
             groups = [group for cluster in machine.resident for cta in cluster.ctas for group in self._groups(cta)]
             hidden = next((group for group in groups if not self._visible[group.pc]), None)
@@ -83,7 +83,7 @@ class ControlledScheduler(Scheduler):
                 free = len(moves) > 1 and machine.progress_count != timed_out
                 self._make(moves[self.choose(machine, moves) if free else 0])
             elif not machine.resident:
-                if self._started == self.total:
+                if machine.started >= machine.to_run:
                     machine.engine.drain()
                     return
             else:
@@ -159,9 +159,11 @@ def _landing(operation: AsyncOperation) -> str:
 def state_of(machine: Machine) -> bytes:
     """A digest of all that decides what can happen from here on: threads, registers, memory, barriers, operations."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(repr([(sm.index, digest_of(sm)) for sm in machine.sms.values()]).encode())
+    for device in machine.devices:
+        digest.update(repr([(sm.index, digest_of(sm)) for sm in device.sms.values()]).encode())
+        digest.update(repr((device.started, device.retired)).encode())
     for cluster in machine.resident:
-        digest.update(repr((cluster.index, digest_of(cluster))).encode())
+        digest.update(repr((cluster.device.index, cluster.call, cluster.index, digest_of(cluster))).encode())
         for cta in cluster.ctas:
             fragments = [
                 (warp.index, warp.alive, fragment.pc, fragment.lanes, fragment.wait.kind if fragment.wait else "")

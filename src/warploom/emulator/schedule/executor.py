@@ -47,7 +47,7 @@ class Runner:
         warp = cta.warps[group.first]
         divided = len(warp.fragments) > 1  # then it is the only warp of the group
         stop = _meeting(warp, group.fragments[0], pc + 1) if divided else -1
-        operations, values = self.operations, frame.values
+        operations, values, heard = self.operations, frame.values, machine.events.executed
         budget = self.policy.quantum(QUANTUM)
         closing = budget // 10 if budget >= QUANTUM else 0  # from here on the next turn of a loop is a good end
         circling = True
@@ -56,6 +56,8 @@ class Runner:
             operation = operations[pc]
             machine.steps += count
             frame.operation = operation
+            for hear in heard:
+                hear(frame)
             if operation.guard < 0:
                 frame.mask = base
             else:

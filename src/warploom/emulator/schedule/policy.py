@@ -49,6 +49,10 @@ class Policy:
         """In which order CTAs or clusters get their turn."""
         return items
 
+    def held_back(self, devices: int) -> int:
+        """The GPU whose clusters run only when nothing else can; -1 for none."""
+        return -1
+
     def choose(self, runnable: dict[int, Fragment]) -> int:
         """Which warp runs next, of those that can."""
         return min(runnable, key=lambda warp: (runnable[warp].pc, warp))
@@ -93,10 +97,13 @@ class Random(Policy):
 
 
 class Starve(Policy):
-    """Hold back one warp number of every CTA; the engine holds back one of its operations likewise."""
+    """Hold back one warp number of every CTA, and one of several GPUs; the engine holds back one of its operations."""
 
     name = "starve"
     start_all = True
+
+    def held_back(self, devices: int) -> int:
+        return self.seed % devices if devices > 1 else -1
 
     def choose(self, runnable: dict[int, Fragment]) -> int:
         others = [warp for warp in sorted(runnable) if warp != self.seed % 8]

@@ -30,9 +30,6 @@ class Scheduler:
         self.runner = Runner(machine, policy, max_steps)
         self.on_progress = on_progress
         self.operations = machine.code.operations
-        self._started = 0
-        x, y, z = machine.clusters_in_grid
-        self.total = x * y * z
 
     def run(self) -> None:
         """Run all CTAs. Raises DeadlockError, StepLimitError and what the instructions raise."""
@@ -41,21 +38,28 @@ class Scheduler:
         spins = SpinWatch()
         while True:
             ran = False
-            if self._started < self.total and (not machine.resident or policy.start_all):
-                self._start(machine.places if policy.start_all else 1)
-            for cluster in policy.order(list(machine.resident)):
-                ran |= self._run_cluster(cluster)
-                if cluster.exited:
-                    machine.engine.drain_cluster(cluster)
-                    machine.retire(cluster)
-                    done += 1
-                    if self.on_progress is not None:
-                        self.on_progress(done, self.total)
+            if machine.started < machine.to_run and (not machine.resident or policy.start_all):
+                self._start(machine.to_run if policy.start_all else len(machine.devices))
+            held = policy.held_back(len(machine.devices))
+            for late in (False, True) if held >= 0 else (False,):
+                if late and (ran or machine.engine.advance()):
+                    ran = True
+                    break
+                for cluster in policy.order(list(machine.resident)):
+                    if (cluster.device.index == held) is not late:
+                        continue
+                    ran |= self._run_cluster(cluster)
+                    if cluster.exited:
+                        machine.engine.drain_cluster(cluster)
+                        machine.retire(cluster)
+                        done += 1
+                        if self.on_progress is not None:
+                            self.on_progress(done + machine.cancelled, machine.to_run)
             if policy.engine_first or not ran:
                 ran |= machine.engine.advance()
             if ran:
                 continue
-            if not machine.resident and self._started == self.total:
+            if not machine.resident and machine.started >= machine.to_run:
                 machine.engine.drain()
                 return
             if self._start(1):
@@ -66,14 +70,8 @@ class Scheduler:
 
     def _start(self, count: int) -> bool:
         """Make up to `count` more clusters resident, as places allow."""
-        machine = self.machine
-        started = False
-        while count and self._started < self.total and len(machine.resident) < machine.places:
-            x, y, _ = machine.clusters_in_grid
-            number = self._started
-            index = (number % x, number // x % y, number // (x * y))
-            machine.resident.append(Cluster(machine, index, number))
-            self._started += 1
+        machine, started = self.machine, False
+        while count and machine.started < machine.to_run and machine.start_cluster():
             count -= 1
             started = True
         return started

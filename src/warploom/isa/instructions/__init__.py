@@ -1,4 +1,4 @@
 """The instruction table: one row for each syntax line of the PTX ISA the package knows.
 
-`table.match(opcode)` reads an opcode; `table.FORMS` is all rows. Rows stand by family in the modules beside this.
+`table.match(opcode)` reads an opcode; `table.FORMS` is all rows. The modules of this folder hold them by family.
 """

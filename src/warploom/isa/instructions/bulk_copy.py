@@ -27,16 +27,21 @@ from ..effects import (
     Operand,
     Order,
     Starts,
+    Value,
     Waits,
 )
 from .schema import Form, Modifiers
 
-_SM90: dict[str, Any] = {"arch": "sm_90", "ptx": (8, 0)}
+SM90: dict[str, Any] = {"arch": "sm_90", "ptx": (8, 0)}
 _HINT = ".L2::cache_hint"
-_BYTES = ".mbarrier::complete_tx::bytes"
-_MULTICAST = ".multicast::cluster"
+BYTES = ".mbarrier::complete_tx::bytes"
+MULTICAST = ".multicast::cluster"
 _DIMENSIONS = {"dim": "1d 2d 3d 4d 5d"}
-_CTA_DESTINATION = {"shared::cta": ("sm_90", (8, 6))}
+CTA_DESTINATION = {"shared::cta": ("sm_90", (8, 6))}
+PAIR = {"cta_group": "cta_group::1 cta_group::2"}
+"""With `.cta_group::2` the mbarrier may be the one of the other CTA of the pair."""
+OF_PAIRS = {group: ("sm_100f sm_101f sm_110f", (8, 6)) for group in PAIR["cta_group"].split()}
+ANY_OF_PAIR = Choice("cta_group", "receiver", {"cta_group::1": "receiver", "cta_group::2": "pair"})
 
 
 _REDUCED = Order("relaxed", "gpu")
@@ -45,31 +50,33 @@ _SOURCE = Access(READS, "src", "shared", ASYNC, "bytes", at=RUN)
 _FROM_GLOBAL = Access(READS, "src", "global", ASYNC, "bytes", at=RUN)
 _TO_GLOBAL = Access(WRITES, "dst", "global", ASYNC, "bytes", at=RUN)
 _REDUCE = Access(UPDATES, "dst", "global", ASYNC, "bytes", _REDUCED, at=RUN, returns=False)
-_BOX = Access(READS, "map", "global", ASYNC, "box", at=RUN)
-_TILE = Access(READS, "src", "shared", ASYNC, "shared_box", at=RUN)
-_TO_BOX = Access(WRITES, "map", "global", ASYNC, "box", at=RUN)
-_REDUCE_BOX = Access(UPDATES, "map", "global", ASYNC, "box", _REDUCED, at=RUN, returns=False)
+BOX = Access(READS, "map", "global", ASYNC, "box", at=RUN)
+TILE = Access(READS, "src", "shared", ASYNC, "shared_box", at=RUN)
+TO_BOX = Access(WRITES, "map", "global", ASYNC, "box", at=RUN)
+REDUCE_BOX = Access(UPDATES, "map", "global", ASYNC, "box", _REDUCED, at=RUN, returns=False)
 _MAP = Access(READS, "map", "", TENSORMAP, "object128")
 
 
-def _load(source: Access, footprint: str = "bytes", rank: str = "any", how: str = WRITES) -> dict[str, Any]:
+def loads(
+    source: Access, footprint: str = "bytes", rank: str = "any", how: str = WRITES, barrier: Value = "receiver"
+) -> dict[str, Any]:
     """What a copy into shared memory does, whose bytes complete on an mbarrier of each receiver."""
     target = Access(how, "dst", "shared", ASYNC, footprint, at=RUN, rank=rank, returns=False)
-    return {"effects": (Starts("tma", (Bytes("mbar"),)), source, target), "noun": "bulk copy"}
+    return {"effects": (Starts("tma", (Bytes("mbar", barrier),)), source, target), "noun": "bulk copy"}
 
 
-def _store(source: Access, target: Access) -> dict[str, Any]:
+def stores(source: Access, target: Access) -> dict[str, Any]:
     """What a copy out of shared memory does, which its thread commits to a bulk group."""
     return {"effects": (Starts("tma", (Group("bulk"),)), source, target), "noun": "bulk store"}
 
 
-def _tensor(made: dict[str, Any]) -> dict[str, Any]:
+def through_map(made: dict[str, Any]) -> dict[str, Any]:
     """The same through a tensor map, which the tensormap proxy reads."""
     return {**made, "effects": (*made["effects"], _MAP)}
 
 
-def _with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: Any) -> tuple[Form, Form]:
-    """A row and its twin that takes a cache policy as last operand. `tail`: modifiers behind `.L2::cache_hint`."""
+def with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: Any) -> tuple[Form, Form]:
+    """A row and its twin that takes a cache policy as last operand. `tail`: modifiers after `.L2::cache_hint`."""
     example = str(rest.pop("example", ""))
     hinted = ""
     if example:
@@ -88,33 +95,42 @@ def _with_hint(key: str, opcode: str, operands: str, tail: str = "", **rest: Any
 # -- plain bulk copies -------------------------------------------------------------------------------------------
 
 _PLAIN = (
-    *_with_hint(
-        "bulk.load", f"cp.async.bulk.to.global{_BYTES}",
+    *with_hint(
+        "bulk.load", f"cp.async.bulk.to.global{BYTES}",
         "[dst@shared::cluster], [src@global], size:u32, [mbar@shared::cluster]",
-        slots={"to": "shared::cluster shared::cta"}, **_SM90, needs=_CTA_DESTINATION, section="9.7.9.25.4.1",
-        **_load(_FROM_GLOBAL),
-        example=f"cp.async.bulk.shared::cluster.global{_BYTES} [%r0], [%rd0], %r1, [%r2];",
+        slots={"to": "shared::cluster shared::cta"}, **SM90, needs=CTA_DESTINATION, section="9.7.9.25.4.1",
+        **loads(_FROM_GLOBAL),
+        example=f"cp.async.bulk.shared::cluster.global{BYTES} [%r0], [%rd0], %r1, [%r2];",
     ),
-    *_with_hint(
-        "bulk.load_multicast", f"cp.async.bulk.shared::cluster.global{_BYTES}{_MULTICAST}",
+    *with_hint(
+        "bulk.load_multicast", f"cp.async.bulk.shared::cluster.global{BYTES}{MULTICAST}",
         "[dst@shared::cluster], [src@global], size:u32, [mbar@shared::cluster], mask:u16",
-        **_SM90, section="9.7.9.25.4.1",
-        **_load(_FROM_GLOBAL, rank="mask:mask"),
-        example=f"cp.async.bulk.shared::cluster.global{_BYTES}{_MULTICAST} [%r0], [%rd0], %r1, [%r2], %h0;",
+        **SM90, section="9.7.9.25.4.1",
+        **loads(_FROM_GLOBAL, rank="mask:mask"),
+        example=f"cp.async.bulk.shared::cluster.global{BYTES}{MULTICAST} [%r0], [%rd0], %r1, [%r2], %h0;",
     ),
     Form(
-        "bulk.send", f"cp.async.bulk.shared::cluster.shared::cta{_BYTES}",
-        "[dst@shared::cluster], [src@shared], size:u32, [mbar@shared::cluster]", **_SM90, section="9.7.9.25.4.1",
-        **_load(_SOURCE),
-        example=f"cp.async.bulk.shared::cluster.shared::cta{_BYTES} [%r0], [%r1], %r2, [%r3];",
+        "bulk.send", f"cp.async.bulk.shared::cluster.shared::cta{BYTES}",
+        "[dst@shared::cluster], [src@shared], size:u32, [mbar@shared::cluster]", **SM90, section="9.7.9.25.4.1",
+        **loads(_SOURCE),
+        example=f"cp.async.bulk.shared::cluster.shared::cta{BYTES} [%r0], [%r1], %r2, [%r3];",
     ),
-    *_with_hint(
+    *with_hint(
         "bulk.store", "cp.async.bulk.global.shared::cta.bulk_group", "[dst@global], [src@shared], size:u32",
-        **_SM90, section="9.7.9.25.4.1",
-        **_store(_SOURCE, _TO_GLOBAL), example="cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r0], %r1;",
+        **SM90, section="9.7.9.25.4.1",
+        **stores(_SOURCE, _TO_GLOBAL), example="cp.async.bulk.global.shared::cta.bulk_group [%rd0], [%r0], %r1;",
     ),
-    *_with_hint(
-        "bulk.prefetch", "cp.async.bulk.prefetch.L2.global", "[src@global], size:u32", **_SM90, section="9.7.9.25.4.3",
+    *(
+        Form(
+            f"bulk.store_masked{name}", f"cp.async.bulk.global.shared::cta.bulk_group{hint}.cp_mask",
+            f"[dst@global], [src@shared], size:u32, {policy}bytes:u16!", arch="sm_100", ptx=(8, 6),
+            section="9.7.9.25.4.1", **stores(_SOURCE, _TO_GLOBAL),
+            example=f"cp.async.bulk.global.shared::cta.bulk_group{hint}.cp_mask [%rd0], [%r0], %r1, {register}%h0;",
+        )
+        for name, hint, policy, register in (("", "", "", ""), ("_hint", _HINT, "policy:b64!, ", "%rd1, "))
+    ),
+    *with_hint(
+        "bulk.prefetch", "cp.async.bulk.prefetch.L2.global", "[src@global], size:u32", **SM90, section="9.7.9.25.4.3",
         example="cp.async.bulk.prefetch.L2.global [%rd0], %r1;",
     ),
 )  # fmt: skip
@@ -146,27 +162,27 @@ def _global_reduction(modifiers: Modifiers) -> str | None:
     return None
 
 
-_OPERATIONS = "add min max inc dec and or xor"
+OPERATIONS = "add min max inc dec and or xor"
 _REDUCTIONS = (
     Form(
-        "bulk.reduce_send", f"cp.reduce.async.bulk.shared::cluster.shared::cta{_BYTES}.op.type",
+        "bulk.reduce_send", f"cp.reduce.async.bulk.shared::cluster.shared::cta{BYTES}.op.type",
         "[dst@shared::cluster], [src@shared], size:u32, [mbar@shared::cluster]",
-        {"op": _OPERATIONS, "type": "u32 s32 u64 b32"}, **_SM90, check=_remote_reduction, section="9.7.9.25.4.2",
-        **_load(_SOURCE, how=UPDATES),
-        example=f"cp.reduce.async.bulk.shared::cluster.shared::cta{_BYTES}.add.u32 [%r0], [%r1], %r2, [%r3];",
+        {"op": OPERATIONS, "type": "u32 s32 u64 b32"}, **SM90, check=_remote_reduction, section="9.7.9.25.4.2",
+        **loads(_SOURCE, how=UPDATES),
+        example=f"cp.reduce.async.bulk.shared::cluster.shared::cta{BYTES}.add.u32 [%r0], [%r1], %r2, [%r3];",
     ),
-    *_with_hint(
+    *with_hint(
         "bulk.reduce", "cp.reduce.async.bulk.global.shared::cta.bulk_group", "[dst@global], [src@shared], size:u32",
-        ".op.type", slots={"op": _OPERATIONS, "type": "u32 s32 u64 s64 b32 b64 f16 bf16 f32 f64"}, **_SM90,
+        ".op.type", slots={"op": OPERATIONS, "type": "u32 s32 u64 s64 b32 b64 f16 bf16 f32 f64"}, **SM90,
         check=_global_reduction, section="9.7.9.25.4.2",
-        **_store(_SOURCE, _REDUCE),
+        **stores(_SOURCE, _REDUCE),
         example="cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%rd0], [%r0], %r1;",
     ),
-    *_with_hint(
+    *with_hint(
         "bulk.reduce_noftz", "cp.reduce.async.bulk.global.shared::cta.bulk_group",
         "[dst@global], [src@shared], size:u32",
-        ".op.noftz.type", slots={"op": "add", "type": "f16 bf16"}, **_SM90, section="9.7.9.25.4.2",
-        **_store(_SOURCE, _REDUCE),
+        ".op.noftz.type", slots={"op": "add", "type": "f16 bf16"}, **SM90, section="9.7.9.25.4.2",
+        **stores(_SOURCE, _REDUCE),
         example="cp.reduce.async.bulk.global.shared::cta.bulk_group.add.noftz.f16 [%rd0], [%r0], %r1;",
     ),
 )  # fmt: skip
@@ -174,39 +190,40 @@ _REDUCTIONS = (
 # -- tensor copies -----------------------------------------------------------------------------------------------
 
 _TENSOR = (
-    *_with_hint(
-        "tensor.load", f"cp.async.bulk.tensor.dim.to.global{{.tile}}{_BYTES}",
+    *with_hint(
+        "tensor.load", f"cp.async.bulk.tensor.dim.to.global{{.tile}}{BYTES}{{.cta_group}}",
         "[dst@shared::cluster], [map,c], [mbar@shared::cluster]",
-        slots={**_DIMENSIONS, "to": "shared::cluster shared::cta"}, **_SM90, needs=_CTA_DESTINATION,
-        section="9.7.9.27.1.2",
-        **_tensor(_load(_BOX, "shared_box")),
-        example=f"cp.async.bulk.tensor.2d.shared::cluster.global{_BYTES} [%r0], [%rd0, {{%r1, %r2}}], [%r3];",
+        slots={**_DIMENSIONS, **PAIR, "to": "shared::cluster shared::cta"}, **SM90,
+        needs={**CTA_DESTINATION, **OF_PAIRS}, section="9.7.9.27.1.2",
+        **through_map(loads(BOX, "shared_box", barrier=ANY_OF_PAIR)),
+        example=f"cp.async.bulk.tensor.2d.shared::cluster.global{BYTES} [%r0], [%rd0, {{%r1, %r2}}], [%r3];",
     ),
-    *_with_hint(
-        "tensor.load_multicast", f"cp.async.bulk.tensor.dim.shared::cluster.global{{.tile}}{_BYTES}{_MULTICAST}",
-        "[dst@shared::cluster], [map,c], [mbar@shared::cluster], mask:u16", slots=_DIMENSIONS, **_SM90,
-        section="9.7.9.27.1.2",
-        **_tensor(_load(_BOX, "shared_box", "mask:mask")),
+    *with_hint(
+        "tensor.load_multicast",
+        f"cp.async.bulk.tensor.dim.shared::cluster.global{{.tile}}{BYTES}{MULTICAST}{{.cta_group}}",
+        "[dst@shared::cluster], [map,c], [mbar@shared::cluster], mask:u16", slots={**_DIMENSIONS, **PAIR}, **SM90,
+        needs=OF_PAIRS, section="9.7.9.27.1.2",
+        **through_map(loads(BOX, "shared_box", "mask:mask", barrier=ANY_OF_PAIR)),
         example=(
-            f"cp.async.bulk.tensor.2d.shared::cluster.global{_BYTES}{_MULTICAST} "
+            f"cp.async.bulk.tensor.2d.shared::cluster.global{BYTES}{MULTICAST} "
             "[%r0], [%rd0, {%r1, %r2}], [%r3], %h0;"
         ),
     ),
-    *_with_hint(
+    *with_hint(
         "tensor.store", "cp.async.bulk.tensor.dim.global.shared::cta{.tile}.bulk_group", "[map,c], [src@shared]",
-        slots=_DIMENSIONS, **_SM90, section="9.7.9.27.1.2",
-        **_tensor(_store(_TILE, _TO_BOX)),
+        slots=_DIMENSIONS, **SM90, section="9.7.9.27.1.2",
+        **through_map(stores(TILE, TO_BOX)),
         example="cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%rd0, {%r1, %r2}], [%r3];",
     ),
-    *_with_hint(
+    *with_hint(
         "tensor.reduce", "cp.reduce.async.bulk.tensor.dim.global.shared::cta.op{.tile}.bulk_group",
-        "[map,c], [src@shared]", slots={**_DIMENSIONS, "op": _OPERATIONS}, **_SM90, section="9.7.9.27.1.3",
-        **_tensor(_store(_TILE, _REDUCE_BOX)),
+        "[map,c], [src@shared]", slots={**_DIMENSIONS, "op": OPERATIONS}, **SM90, section="9.7.9.27.1.3",
+        **through_map(stores(TILE, REDUCE_BOX)),
         example="cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.bulk_group [%rd0, {%r1, %r2}], [%r3];",
     ),
-    *_with_hint(
+    *with_hint(
         "tensor.prefetch", "cp.async.bulk.prefetch.tensor.dim.L2.global{.tile}", "[map,c]",
-        slots=_DIMENSIONS, **_SM90, section="9.7.9.27.1.4",
+        slots=_DIMENSIONS, **SM90, section="9.7.9.27.1.4",
         example="cp.async.bulk.prefetch.tensor.2d.L2.global [%rd0, {%r1, %r2}];",
     ),
 )  # fmt: skip
@@ -215,11 +232,11 @@ _TENSOR = (
 
 _GROUPS = (
     Form(
-        "bulk.commit_group", "cp.async.bulk.commit_group", "", **_SM90, section="9.7.9.27.2.1",
+        "bulk.commit_group", "cp.async.bulk.commit_group", "", **SM90, section="9.7.9.27.2.1",
         effects=(Commits("bulk"),),
     ),
     Form(
-        "bulk.wait_group", "cp.async.bulk.wait_group{.read}", "n:imm", **_SM90, section="9.7.9.27.2.2",
+        "bulk.wait_group", "cp.async.bulk.wait_group{.read}", "n:imm", **SM90, section="9.7.9.27.2.2",
         effects=(Waits("group:bulk", newest=Operand("n"), proves=Choice("read", "done", {"read": "reads"})),),
     ),
 )  # fmt: skip
@@ -227,8 +244,9 @@ _GROUPS = (
 # -- tensor maps in memory ---------------------------------------------------------------------------------------
 
 _OBJECT = "tensormap"
+_TARGETS = "sm_90a sm_100f sm_101f sm_110f sm_120f"
 _REPLACE: dict[str, Any] = {
-    "arch": "sm_90a", "ptx": (8, 3), "section": "9.7.9.28", "effects": (Changes(_OBJECT, "a"),),
+    "arch": _TARGETS, "ptx": (8, 3), "section": "9.7.9.28", "effects": (Changes(_OBJECT, "a"),),
 }  # fmt: skip
 _SPACES = {"space": "global shared::cta"}
 
@@ -254,7 +272,14 @@ _MAPS = (
     Form(
         "tensormap.replace_mode", "tensormap.replace.tile.field{.space}.b1024.b32", "[a], value:imm",
         {"field": "elemtype interleave_layout swizzle_mode fill_mode", **_SPACES}, **_REPLACE,
+        ranges={"value": (range(16), "a number that the field has")},
         example="tensormap.replace.tile.swizzle_mode.global.b1024.b32 [%rd0], 3;",
+    ),
+    Form(
+        "tensormap.replace_atomicity", "tensormap.replace.tile.swizzle_atomicity{.space}.b1024.b32", "[a], value:imm",
+        _SPACES, **{**_REPLACE, "arch": "sm_100f sm_101f sm_110f sm_120f", "ptx": (8, 6)},
+        ranges={"value": (range(4), "0 to 3")},
+        example="tensormap.replace.tile.swizzle_atomicity.global.b1024.b32 [%rd0], 1;",
     ),
     Form(
         "tensormap.cp_fenceproxy",
@@ -299,18 +324,31 @@ def _async_reduction(modifiers: Modifiers) -> str | None:
 
 _REMOTE_STORES = (
     Form(
-        "async_store.store", f"st.async{{.weak}}{{.space}}{_BYTES}{{.vec}}.type", "[a], b:type*vec, [mbar]",
+        "async_store.store", f"st.async{{.weak}}{{.space}}{BYTES}{{.vec}}.type", "[a], b:type*vec, [mbar]",
         {"space": "shared::cluster", "vec": "v2 v4", "type": "b32 b64 u32 u64 s32 s64 f32 f64"},
         arch="sm_90", ptx=(8, 1), check=_vector_width, section="9.7.9.12",
         **_remote(WRITES),
-        example=f"st.async.shared::cluster{_BYTES}.u32 [%r0], %r1, [%r2];",
+        example=f"st.async.shared::cluster{BYTES}.u32 [%r0], %r1, [%r2];",
     ),
     Form(
-        "async_store.reduce", f"red.async.relaxed.cluster{{.space}}{_BYTES}.op.type", "[a], b:type, [mbar]",
-        {"space": "shared::cluster", "op": _OPERATIONS, "type": "u32 s32 u64 b32"},
+        "async_store.reduce", f"red.async.relaxed.cluster{{.space}}{BYTES}.op.type", "[a], b:type, [mbar]",
+        {"space": "shared::cluster", "op": OPERATIONS, "type": "u32 s32 u64 b32"},
         arch="sm_90", ptx=(8, 1), check=_async_reduction, section="9.7.13.7",
         **_remote(UPDATES, Order("relaxed", "cluster")),
-        example=f"red.async.relaxed.cluster.shared::cluster{_BYTES}.add.u32 [%r0], %r1, [%r2];",
+        example=f"red.async.relaxed.cluster.shared::cluster{BYTES}.add.u32 [%r0], %r1, [%r2];",
+    ),
+    Form(
+        "async_store.global", "st.async{.mmio}.release.scope{.global}.type", "[a], b:type",
+        {"scope": "gpu sys", "type": "b8 b16 b32 b64 u8 u16 u32 u64 s8 s16 s32 s64 f32 f64"}, arch="sm_100", ptx=(8, 7),
+        section="9.7.9.12", effects=(Access(WRITES, "a", "global", order=Order("release", Choice("scope"))),),
+        example="st.async.release.gpu.global.b32 [%rd0], %r1;",
+    ),
+    Form(
+        "async_store.global_reduce", "red.async{.mmio}.release.scope{.global}.op.type", "[a], b:type",
+        {"scope": "gpu sys", "op": OPERATIONS, "type": "u32 s32 u64 b32"}, arch="sm_100", ptx=(8, 7),
+        check=_async_reduction, section="9.7.13.7",
+        effects=(Access(UPDATES, "a", "global", order=Order("release", Choice("scope")), returns=False),),
+        example="red.async.release.gpu.global.add.u32 [%rd0], %r1;",
     ),
     Form(
         "async_store.fill", "st.bulk{.weak}{.space}", "[a], size:b64, value:imm", {"space": "shared::cta"},

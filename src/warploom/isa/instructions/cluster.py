@@ -42,7 +42,8 @@ FORMS: tuple[Form, ...] = (
     ),
     Form(
         "cluster.setmaxnreg", "setmaxnreg.action.sync.aligned.u32", "count:imm", {"action": "inc dec"},
-        arch="sm_90a", ptx=(8, 0), section="9.7.19.5", example="setmaxnreg.inc.sync.aligned.u32 232;",
+        arch="sm_90a sm_100f sm_101f sm_110f sm_120f", ptx=(8, 0), section="9.7.19.5",
+        example="setmaxnreg.inc.sync.aligned.u32 232;",
         converged="warp",
         effects=(
             Takes("registers", Operand("count"), when=Choice("action", means={"inc": True, "dec": False})),

@@ -123,6 +123,12 @@ _FLOAT = (
 
 _DTYPE_FP8 = {"dtype": "e4m3x2 e5m2x2"}
 
+_FP8 = (
+    ("fp8x2.f32", ".rn.satfinite{.relu}.dtype.f32", ">d:b16, a:f32, b:f32", _DTYPE_FP8),
+    ("fp8x2.f16x2", ".rn.satfinite{.relu}.dtype.f16x2", ">d:b16, a:f16x2!", _DTYPE_FP8),
+    ("f16x2.fp8x2", ".rn{.relu}.f16x2.atype", ">d:f16x2, a:b16!", {"atype": "e4m3x2 e5m2x2"}),
+)
+
 _PACKED = (
     *(
         _form(
@@ -136,11 +142,11 @@ _PACKED = (
         "tf32.f32", ".rnd{.satfinite}{.relu}.tf32.f32", ">d:b32, a:f32", {"rnd": "rn rz"}, _HOPPER,
         needs={"satfinite": ("sm_100", (8, 6))},
     ),
-    _form(
-        "fp8x2.f32", ".rn.satfinite{.relu}.dtype.f32", ">d:b16, a:f32, b:f32", _DTYPE_FP8, ("sm_89", (8, 1))
+    *(
+        _form(key + suffix, pattern, operands, slots, since)
+        for key, pattern, operands, slots in _FP8
+        for suffix, since in (("", ("sm_89", (8, 1))), (".sm_90", ("sm_90", (7, 8))))  # sm_89 came to PTX later
     ),
-    _form("fp8x2.f16x2", ".rn.satfinite{.relu}.dtype.f16x2", ">d:b16, a:f16x2!", _DTYPE_FP8, ("sm_89", (8, 1))),
-    _form("f16x2.fp8x2", ".rn{.relu}.f16x2.atype", ">d:f16x2, a:b16!", {"atype": "e4m3x2 e5m2x2"}, ("sm_89", (8, 1))),
     Form(
         "cvt.pack", "cvt.pack.sat.dtype.atype", ">d:b32, a:atype, b:atype", {"dtype": "u16 s16", "atype": "s32"},
         "sm_72", (6, 5), section="9.7.9.22",

@@ -1,6 +1,8 @@
-"""Single and double precision arithmetic: PTX ISA 9.7.3."""
+"""Single and double precision arithmetic, and single precision with a half precision operand: PTX ISA 9.7.3, 9.7.5."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from .schema import Form
 
@@ -20,7 +22,29 @@ def _minmax(name: str, section: str) -> tuple[Form, ...]:
             arch="sm_86", ptx=(7, 2), section=section,
         ),
         Form(f"{name}.f64", f"{name}.f64", _F64[3], section=section),
+        Form(
+            f"{name}.three.f32", f"{name}{{.ftz}}{{.NaN}}{{.abs}}.f32", _F32[4], arch="sm_100", ptx=(8, 8),
+            section=section,
+        ),
     )  # fmt: skip
+
+
+_PAIR: dict[str, Any] = {"arch": "sm_100", "ptx": (8, 6)}
+_PAIRS = ">d:b64=, a:b64=, b:b64="
+"""Two singles in a register of 64 bits; ptxas 13.0 takes no other register and no constant."""
+_MIXED = {"type": "f16 bf16", **_RND}
+
+
+def _pairs(name: str, section: str) -> Form:
+    """Arithmetic on two singles at once."""
+    return Form(f"{name}.f32x2", f"{name}{{.rnd}}{{.ftz}}.f32x2", _PAIRS, _RND, section=section, **_PAIR)
+
+
+def _mixed(name: str, section: str) -> Form:
+    """A half precision operand and a single, as singles."""
+    return Form(
+        f"{name}.mixed", f"{name}{{.rnd}}{{.sat}}.f32.type", ">d:f32, a:type!, c:f32", _MIXED, section=section, **_PAIR
+    )
 
 
 FORMS: tuple[Form, ...] = (
@@ -61,5 +85,14 @@ FORMS: tuple[Form, ...] = (
     Form("cos.approx.f32", "cos.approx{.ftz}.f32", _F32[2], ptx=(1, 4), section="9.7.3.19"),
     Form("lg2.approx.f32", "lg2.approx{.ftz}.f32", _F32[2], ptx=(1, 4), section="9.7.3.20"),
     Form("ex2.approx.f32", "ex2.approx{.ftz}.f32", _F32[2], ptx=(1, 4), section="9.7.3.21"),
+    _pairs("add", "9.7.3.3"),
+    _pairs("sub", "9.7.3.4"),
+    _pairs("mul", "9.7.3.5"),
+    Form("fma.f32x2", "fma.rnd{.ftz}.f32x2", f"{_PAIRS}, c:b64=", _RND, section="9.7.3.6", **_PAIR),
+    _mixed("add", "9.7.5.1"),
+    _mixed("sub", "9.7.5.2"),
+    Form(
+        "fma.mixed", "fma.rnd{.sat}.f32.type", ">d:f32, a:type!, b:type!, c:f32", _MIXED, section="9.7.5.3", **_PAIR
+    ),
     Form("tanh.approx.f32", "tanh.approx.f32", _F32[2], arch="sm_75", ptx=(7, 0), section="9.7.3.22"),
 )  # fmt: skip

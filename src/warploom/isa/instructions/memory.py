@@ -118,6 +118,16 @@ def _loads() -> list[Form]:
     late: dict[str, Any] = {"arch": "sm_100", "ptx": (8, 8), "check": check_wide, "section": "9.7.9.8",
                             "effects": _reads()}  # fmt: skip
     rows += _with_policy("ld.wide", "ld{.weak}{.space}" + wide_tail, to, wide, at, **late)
+    wide_ordered = {**wide, "sem": "relaxed acquire", "scope": SCOPES}
+    strong_late = {**late, "effects": _reads(_BY_SYNTAX)}
+    rows += _with_policy("ld.wide_ordered", "ld.sem.scope{.space}" + wide_tail, to, wide_ordered, at, **strong_late)
+    rows += _with_policy(
+        "ld.wide_ordered_space_first", "ld.space.sem.scope" + wide_tail, to, wide_ordered, at, **strong_late
+    )
+    rows.append(
+        Form("ld.wide_volatile", "ld.volatile{.space}{.level2}{.prefetch}.vec.type", to, wide,
+             **{**late, "effects": _reads(_SYSTEM)})
+    )  # fmt: skip
     rows += _with_policy("ld.wide_nc", "ld.space.nc" + wide_tail, to, wide, at, **late)
     volatile = {**slots, "space": ORDERED_SPACES}
     system: dict[str, Any] = {"ptx": (1, 1), "effects": _reads(_SYSTEM), **common}
@@ -153,6 +163,16 @@ def _stores() -> list[Form]:
         "st.wide", "st{.weak}{.space}{.cache}{.level2}.vec.type", frm, wide, ".vec", arch="sm_100", ptx=(8, 8),
         check=check_wide, section="9.7.9.11", effects=_writes(),
     )  # fmt: skip
+    late: dict[str, Any] = {"arch": "sm_100", "ptx": (8, 8), "check": check_wide, "section": "9.7.9.11"}
+    wide_ordered = {**wide, "sem": "relaxed release", "scope": SCOPES}
+    for name, prefix in (("", "st.sem.scope{.space}"), ("_space_first", "st.space.sem.scope")):
+        rows += _with_policy(
+            f"st.wide_ordered{name}", prefix + "{.cache}{.level2}.vec.type", frm, wide_ordered, ".vec",
+            effects=_writes(_BY_SYNTAX), **late,
+        )  # fmt: skip
+    rows.append(
+        Form("st.wide_volatile", "st.volatile{.space}{.level2}.vec.type", frm, wide, effects=_writes(_SYSTEM), **late)
+    )
     system: dict[str, Any] = {"ptx": (1, 1), "effects": _writes(_SYSTEM), **common}
     rows += [
         Form("st.volatile", "st.volatile{.space}{.vec}.type", frm, volatile, **system),

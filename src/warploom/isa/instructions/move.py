@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .schema import Form
+from .schema import Form, Modifiers
 
 _SCALARS = "pred b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"
 
@@ -30,9 +30,18 @@ def _vectors() -> list[Form]:
     return rows
 
 
+_ALIKE = {"vec": "v2 v4", "type": "b16 b32 b64 u16 u32 u64 s16 s32 s64 f32 f64"}
+
+
+def _too_long(modifiers: Modifiers) -> str | None:
+    return "a vector has at most 128 bits" if modifiers["vec"] == "v4" and "64" in (modifiers["type"] or "") else None
+
+
 FORMS: tuple[Form, ...] = (
     # One row serves registers, constants, special registers and the addresses of variables: all are values.
     Form("mov", "mov.type", ">d:type, a:type", {"type": _SCALARS}, section="9.7.9.3"),
+    # ptxas takes vectors of registers, too; the ISA does not describe it (measured with ptxas 13.0).
+    Form("mov.vector", "mov.vec.type", ">d:type*vec, a:type*vec", _ALIKE, section="9.7.9.3", check=_too_long),
     *_vectors(),
     Form(
         "prmt", "prmt.b32{.mode}", ">d:b32, a:b32, b:b32, c:b32",

@@ -12,11 +12,13 @@ The operand pattern lists operands in their order:
     a:f32        a register of that type or a constant; the type may be a slot (`a:type`)
     >d:f32       written;  +d:f32  read and written
     a:f32!       a register, no constant
+    a:b32=       a register declared of that very type
     n:imm        a constant
     p:pred       a predicate, which may be negated where it is read
     d:b32*4      four of them in braces;  d:type*vec  as many as slot `vec` says (v2, v4; none: one, no braces);
                  d:f32*name  as many as the row's `lengths[name]` computes from the modifiers
-    [a]          an address; its space is the slot `space`, or the one named: [a@shared]
+    [a]          an address; its space is the slot `space`, or the one named: [a@shared]; a register of a type that it
+                 has to have: [a@tensor:b32]
     [map,c]      a tensor map's address and coordinates in braces
     >p:pred|q:pred   two destinations joined by a bar, the second may be left out
     l:label  f:symbol  x:any
@@ -26,7 +28,7 @@ The operand pattern lists operands in their order:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -51,6 +53,7 @@ class OperandSpec:
         length: None for a bare operand, else how many stand in braces: a number, or the name of a slot or length.
         space: state space of an address ("shared", "global", …), or "" where the slot `space` or the value says.
         optional: whether it may be left out.
+        exact: whether a register must be declared of the type, rather than of one that fits it.
         second: the operand after the bar of a pair.
     """
 
@@ -61,12 +64,14 @@ class OperandSpec:
     length: str | int | None = None
     space: str = ""
     optional: bool = False
+    exact: bool = False
     second: OperandSpec | None = None
 
 
 _OPERAND = re.compile(
-    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>!?)(\*(?P<length>\w+))?)?(?P<optional>\??)$"
+    r"(?P<access>[>+]?)(?P<name>\w+)(:(?P<type>[\w]+)(?P<register>[!=]?)(\*(?P<length>\w+))?)?(?P<optional>\??)$"
 )
+_ADDRESS = re.compile(r"\s*(?P<name>\w+)(@(?P<space>\w+(::\w+)?)(:(?P<type>\w+))?)?\s*$")
 _KINDS = {"imm": "immediate", "label": "label", "symbol": "symbol", "any": "any"}
 
 
@@ -79,8 +84,10 @@ def parse_operand(text: str) -> OperandSpec:
         if "," in inner:
             base = inner.split(",")[0].strip()
             return OperandSpec(base, "tensor_address", optional=optional)
-        name, _, space = inner.partition("@")
-        return OperandSpec(name.strip(), "address", space=space, optional=optional)
+        place = _ADDRESS.match(inner)
+        if place is None:
+            raise ValueError(f"address pattern {text!r} cannot be read")
+        return OperandSpec(place["name"], "address", place["type"] or "", space=place["space"] or "", optional=optional)
     if "|" in text:
         first, second = text.split("|")
         left = parse_operand(first)
@@ -99,6 +106,7 @@ def parse_operand(text: str) -> OperandSpec:
         access={">": "write", "+": "modify", "": "read"}[found["access"]],
         length=length,
         optional=bool(found["optional"]),
+        exact=found["register"] == "=",
     )
 
 
@@ -141,14 +149,15 @@ class Form:
         slots: the choices of each named slot, blank-separated, or "re:…".
         arch: first target that has it ("sm_80", or "sm_90a" for one that needs the arch-specific target).
         ptx: first PTX version that has it.
-        needs: for single modifier choices that came later, (arch, ptx) by choice.
+        needs: for single modifier choices that came later, (arch, ptx) by choice; `-slot`: for leaving a slot out.
         check: given the modifiers, a sentence that says what is wrong with the combination, or None.
         lengths: how many operands a named length means, from the modifiers.
         section: PTX ISA section.
         example: one whole instruction that ptxas accepts, for the rows whose example cannot be generated.
         effects: what it does beyond its registers; () for register arithmetic.
         converged: which threads must execute it together: "warp", "warpgroup", or "members:<operand with the mask>".
-        unit: the matrix unit that it uses, "mma" or "wgmma".
+        ranges: for single constant operands, (the values ptxas or the ISA allows, the same in words).
+        unit: the matrix unit that it uses: "mma" (of a warp), or its family's name.
         noun: what it starts, in a sentence: "TMA load".
         counts: the counters of a run that each execution by a warp raises by one.
     """
@@ -166,6 +175,7 @@ class Form:
     example: str = ""
     effects: tuple[Effect, ...] = ()
     converged: str = ""
+    ranges: Mapping[str, tuple[Container[int], str]] = field(default_factory=dict)
     unit: str = ""
     noun: str = ""
     counts: tuple[str, ...] = ()
@@ -189,6 +199,15 @@ class Form:
             words = () if regex else tuple((choices or name).split())
             slots.append(Slot(name, words, bool(found["open"]), regex))
         return tuple(slots)
+
+    def requirements(self, modifiers: Modifiers) -> list[tuple[str, str, tuple[int, int]]]:
+        """What the choices of these modifiers need beyond the row: (the modifier as it is written, arch, ptx)."""
+        found = []
+        for slot, chosen in modifiers.items():
+            word = f"-{slot}" if chosen is None else chosen if chosen in self.needs else slot
+            if word in self.needs:
+                found.append((f".{chosen}" if chosen else "", *self.needs[word]))
+        return found
 
     @cached_property
     def fixed_words(self) -> frozenset[str]:

@@ -21,9 +21,11 @@ from . import (
     compare,
     control,
     convert,
+    convert_narrow,
     fences,
     floating,
     integer,
+    launch_control,
     logic,
     matrix,
     mbarrier,
@@ -31,7 +33,11 @@ from . import (
     misc,
     mma,
     move,
+    multimem,
     packed,
+    tcgen05,
+    tcgen05_mma,
+    tensor_modes,
     video,
     warp,
     wgmma,
@@ -40,10 +46,10 @@ from . import (
 from .schema import Form, Match
 
 FAMILIES = (
-    integer, floating, packed, video, logic, compare, convert, move,
-    memory, atomics, warp, control, misc,
-    barriers, mbarrier, async_copy, bulk_copy, fences, cluster,
-    matrix, mma, wmma, wgmma,
+    integer, floating, packed, video, logic, compare, convert, convert_narrow, move,
+    memory, multimem, atomics, warp, control, misc,
+    barriers, mbarrier, async_copy, bulk_copy, tensor_modes, fences, cluster,
+    matrix, mma, wmma, wgmma, tcgen05, tcgen05_mma, launch_control,
 )  # fmt: skip
 """The modules that hold rows, in the order of the ISA's chapters."""
 
@@ -56,6 +62,8 @@ GROUP_FAMILIES = tuple(
 """The families whose operations are committed and waited for in groups."""
 
 _MOST_SPELLINGS = 2000
+_MOST_COMPARED = 400
+"""Of each row, in the search for the spelling nearest to an unknown one."""
 
 
 @cache
@@ -81,7 +89,7 @@ def match(opcode: str) -> tuple[Match, ...]:
 
 SUBOPERATIONS = {"mbarrier": 1, "wgmma": 1, "wmma": 2, "cp": 8, "tensormap": 8, "tcgen05": 8, "multimem": 1,
                  "clusterlaunchcontrol": 1, "griddepcontrol": 1, "createpolicy": 1}  # fmt: skip
-"""How many words behind the base name the operation and keep their place; of all others every modifier may move."""
+"""How many words after the base name the operation and keep their place; of all others every modifier may move."""
 BEFORE_THE_TYPE = {
     "mul": ("lo", "hi", "wide"),
     "mad": ("lo", "hi", "wide"),
@@ -117,7 +125,7 @@ def canonical(opcode: str) -> str:
 
 
 def _ordered(form: Form, words: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The words behind `before` in the order of a row's slots; None if it does not take them all."""
+    """The words after `before` in the order of a row's slots; None if it does not take them all."""
     slots = form.modifier_slots
 
     def place(at: int, left: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -154,6 +162,7 @@ def spellings(form: Form, most: int = _MOST_SPELLINGS) -> list[str]:
     return [form.base + "".join(words) for words in combinations]
 
 
+@cache
 def suggest(opcode: str) -> str:
     """The known spelling nearest to an unknown opcode, or "" where nothing is near; for error messages."""
     base = opcode.split(".")[0]
@@ -164,13 +173,18 @@ def suggest(opcode: str) -> str:
             return ""
         base = near[0]
     wanted = opcode.split(".")[1:]
-    best, best_score = "", -1.0
+    best, best_score, least = "", -1.0, -1.0
+    whole = difflib.SequenceMatcher(None, "", ".".join(wanted))  # it remembers the second text
     for form in rows_of(base):
-        for spelling in spellings(form):
+        for spelling in spellings(form, _MOST_COMPARED):
             words = spelling.split(".")[1:]
             # Whole modifiers count first: `add.rz.f32` is nearer to `add.rzz.f32` than any integer add is.
             score = 2 * len(set(words) & set(wanted)) - len(words) / 16
-            score += difflib.SequenceMatcher(None, ".".join(words), ".".join(wanted)).ratio()
+            least = max(least, score)
+            if score < least - 1:  # the likeness of letters adds at most 1
+                continue
+            whole.set_seq1(".".join(words))
+            score += whole.ratio()
             if score > best_score:
                 best, best_score = spelling, score
     return best

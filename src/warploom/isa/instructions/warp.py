@@ -32,7 +32,7 @@ FORMS: tuple[Form, ...] = (
     Form("redux.bits", "redux.sync.op.b32", ">d:b32, a:b32, membermask:b32", {"op": "and or xor"}, arch="sm_80",
          ptx=(7, 0), section="9.7.13.12", **_TOGETHER),
     Form("redux.float", "redux.sync.op{.abs}{.NaN}.f32", ">d:f32, a:f32, membermask:b32", {"op": "min max"},
-         arch="sm_100a", ptx=(8, 6), section="9.7.13.12", **_TOGETHER),
+         arch="sm_100f", ptx=(8, 6), section="9.7.13.12", **_TOGETHER),
     Form("elect.sync", "elect.sync", ">d:b32|p:pred, membermask:b32", arch="sm_90", ptx=(8, 0),
          section="9.7.13.14", **_TOGETHER),
     Form("activemask", "activemask.b32", ">d:b32", ptx=(6, 2), section="9.7.13.11"),

@@ -1,6 +1,6 @@
 """Rows of Hopper's warpgroup multiply-accumulate `wgmma`. PTX ISA 9.7.15.5 and 9.7.15.7.
 
-For each input type there is a row with A behind a descriptor (`_desc`) and one with A in registers (`_regs`).
+For each input type there is a row with A by a descriptor (`_desc`) and one with A in registers (`_regs`).
 The accumulator is one operand that is read and written, n/2 32-bit registers of each thread (n/4 for f16).
 """
 

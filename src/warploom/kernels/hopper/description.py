@@ -10,12 +10,13 @@ All three are frozen and hashable: together they are the key of a built kernel. 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ...collective.epilogue.spec import ACTIVATIONS, SCALES, TILE_K_BYTES, Fusion, Product
 from ...collective.tile.sizes import cluster_tile, fits
 from ...errors import ArgumentError
 from ...isa.instructions.wgmma import FLOAT_N
-from .fields import check_fields
+from .fields import check_fields, name_of
 
 SHARED_BYTES = 232448
 """Shared memory a CTA of sm_90 may have (227 KiB)."""
@@ -66,6 +67,7 @@ class Config:
             the kernel before this one ends. For one CTA, with pdl.
     """
 
+    family: ClassVar[str] = "hopper_large"
     kernel_schedule: str = "cooperative"
     tile_m: int = 128
     tile_n: int = 256
@@ -100,15 +102,12 @@ class Config:
         return cluster_tile((self.tile_m, self.tile_n), self.ctas, self.multicast)
 
     def name(self) -> str:
-        """Short name, as tables show it: "ping_pong_128x192x5_2b_g8"."""
-        tail = "_tail" if self.split_tail else ""
-        cluster = f"_{self.ctas}{self.multicast}" if self.ctas > 1 else ""
-        promise = "_cw" if self.constant_weights else ""
-        return f"{self.kernel_schedule}_{self.tile_m}x{self.tile_n}x{self.stages}{cluster}_g{self.group}{tail}{promise}"
+        """As tables show it: "hopper_large:tile_n=192,stages=5"; fields at their defaults are left out."""
+        return name_of(self)
 
     def shared_bytes(self, product: Product, fusion: Fusion = _PLAIN) -> int:
         """Bytes of shared memory: the ring and its barriers (rounded up), the store boxes, a second array's boxes where
-        a gate and C come beside the result, and the barriers behind them."""
+        a gate and C come with the result, and their barriers."""
         ring = self.stages * (self.tile_m + self.tile_n) * TILE_K_BYTES
         beside = fusion.gate + fusion.addend
         count = self.consumers * self.epi_stages
@@ -149,7 +148,7 @@ class Config:
         if self.kernel_schedule == "staggered" and self.rows != 128:
             return "a staggered consumer has two blocks of rows", "128 rows for each consumer", self.rows
         if not product.a.is_float and self.tile_n > 32 and self.tile_n % 16:
-            return "a wgmma of integers has not so many columns", "8, 16, 24, or a multiple of 16", self.tile_n
+            return "a wgmma of integers does not have that many columns", "8, 16, 24, or a multiple of 16", self.tile_n
         if self.constant_weights and (self.ctas > 1 or not self.pdl):
             return "constant weights are loaded ahead by a CTA without a partner, in a dependent launch", (
                 "ctas 1 and pdl"), (self.ctas, self.pdl)  # fmt: skip

@@ -23,7 +23,7 @@ def check_fields(
     for name, least in numbers.items():
         value = getattr(config, name)
         if type(value) is not int or not least <= value <= MOST:
-            raise ArgumentError(f"this {kind} cannot be built: `{name}` is no number for it",
+            raise ArgumentError(f"this {kind} cannot be built: `{name}` is out of range",
                                 expected=f"a whole number from {least} on", got=repr(value))  # fmt: skip
     for name in flags:
         value = getattr(config, name)
@@ -38,6 +38,12 @@ def check_fields(
 
 
 # -- as text -------------------------------------------------------------------------------------------------------
+
+
+def name_of(config: Any) -> str:
+    """A configuration as tables show it and `config=` takes it: "small_m:tokens=16,stages=5"."""
+    return f"{config.family}:{to_words(config)}"
+
 
 _FLAGS = {"0": False, "1": True, "false": False, "true": True}
 

@@ -3,7 +3,7 @@
 Idea       At 1 to 512 rows a product is over in one wave, or it should be: the tile is chosen so that its CTAs are as
            many as the multiprocessors. Either operand may be on wgmma's M axis, in blocks of 64 rows; the other one is
            on its N axis, in any multiple of 8. The last tile is moved back inside the tensor, and a tensor that is
-           smaller than a tile has a box as small as itself: rows of a TMA box that lie outside cost five times as much
+           smaller than a tile has a box as small as itself: rows of a TMA box that are outside cost five times as much
            as rows inside.
 Roles      producer   the last warp, one thread: TMA loads of its tiles' stages
            consumer   1 to 4 warpgroups, each its rows of the M axis: wgmma, exchange of sums, store
@@ -17,8 +17,8 @@ Barriers   full[s]    1 arrival + bytes of the stage         producer -> consume
            empty[s]   1 arrival for each consumer            consumers -> producer
            bar 0      all threads: the barriers are there
            bar 1..4   128 threads of a consumer: its stores are staged
-           bar 8      all consumers: rows behind a small tensor are zeros; the ring is read and may be overwritten
-           cluster    split: arrived at behind bar 0, waited for before the first sums are sent
+           bar 8      all consumers: rows past a small tensor are zeros; the ring is read and may be overwritten
+           cluster    split: arrived at after bar 0, waited for before the first sums are sent
            received   split, 1 arrival + bytes, for each consumer: sums of the other parts of K
 Buffers    ring: both operands' tiles, of k_tiles x 128 bytes of k, for each stage
            sums (split): what the other parts push; staged (persistent): of its own, else over the ring
@@ -83,11 +83,12 @@ def build(
         ptx.bar.sync(0)
         if config.split > 1:
             ptx.cluster.arrive(relaxed=True)
-        with producer_warp(warpgroup, config.consumers):
+        given_away, taken = config.role_registers
+        with producer_warp(warpgroup, config.consumers, given_away):
             with ptx.if_(first):
                 load(parts)
             parts.exchange.ready()
-        for me in each_consumer(warpgroup, config.consumers, first=0):
+        for me in each_consumer(warpgroup, config.consumers, taken, first=0):
             multiply(parts, me)
 
     positional = inspect.Parameter.POSITIONAL_ONLY
@@ -101,6 +102,7 @@ def build(
         block=config.threads,
         cluster=(config.ctas, 1, 1),
         arch="sm_90a",
+        registers=config.launch_registers,
         pdl=config.pdl,
         name="free_tile",
     )(free_tile)
@@ -181,11 +183,6 @@ class Parts:
         return self.given["W"]
 
     @property
-    def D(self) -> ArrayHandle:  # noqa: N802
-        """The result (M, N)."""
-        return self.given["D"]
-
-    @property
     def names(self) -> tuple[str, str]:
         """Of the ring's tiles: the tokens', the weights'."""
         return ("b", "a") if self.config.swapped else ("a", "b")
@@ -208,7 +205,7 @@ class Parts:
 
     def place(self, tile: Register) -> Here:
         """Of tile number `tile`; a last tile begins so that it ends with the tensor. Each role calculates it for
-        itself, a consumer behind its products: registers are scarce."""
+        itself, a consumer after its products: registers are scarce."""
         config, across = self.config, self.across()
         own_token, own_weight = tile % across * config.tokens, tile // across * config.weights
         return Here(
@@ -284,7 +281,7 @@ def go_ahead(
     parts: Parts, here: Here, state: State, ahead: Register, bytes_of_stage: Register, policy: Register | None
 ) -> None:
     """Of the first tile: with the promise, the weights of all stages are loaded before the kernel in front has ended,
-    and the tokens behind it (`ahead` stages are then under way); without it, weights come to L2."""
+    and the tokens after it (`ahead` stages are then under way); without it, weights come to L2."""
     ring, config = parts.ring, parts.config
     if not config.constant_weights:
         if config.prefetch and config.pdl:
@@ -334,7 +331,7 @@ def multiply(parts: Parts, me: int) -> None:
 
 
 def clear_outside(parts: Parts) -> None:
-    """Rows of a tile behind a tensor that is smaller become zeros, once: no box ever writes them."""
+    """Rows of a tile past a tensor that is smaller become zeros, once: no box ever writes them."""
     config, ring = parts.config, parts.ring
     tokens, weights = parts.names
     threads = 128 * config.consumers
@@ -361,7 +358,7 @@ class Stores:
         config = parts.config
         self.parts, self.me, self.config = parts, me, config
         columns = config.pass_columns
-        self.staged = StagedStore(parts.D, config.swapped, staged_pitch(columns, config.swapped), config.whole)
+        self.staged = StagedStore(parts.given["D"], config.swapped, staged_pitch(columns, config.swapped), config.whole)
         self.block_bytes = staged_block(columns, config.swapped)
 
     def block(self, acc: RegisterArray, index: int, complete: range, here: Here) -> None:
@@ -369,7 +366,9 @@ class Stores:
         config, step = self.config, self.config.pass_columns // 2
         block = self.me * config.blocks + index
         on_m, on_n = (here.weight, here.token) if config.swapped else (here.token, here.weight)
-        end = End(self.parts.D, self.parts.given, self.parts.fusion, config.swapped, on_m + block * BLOCK, on_n)
+        end = End(
+            self.parts.given["D"], self.parts.given, self.parts.fusion, config.swapped, on_m + block * BLOCK, on_n
+        )
         memory = self.parts.staged + (self.me if config.persistent else block) * self.block_bytes
         for first in range(complete.start, complete.stop, step):
             values = acc[first : min(first + step, complete.stop)]

@@ -15,16 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from .decode_config import DecodeConfig
 from .description import TILE_K_BYTES, Product
-from .free_tile_config import BLOCK, MOST_ACCUMULATORS, FreeTileConfig
+from .free_tile_config import BLOCK, MOST_ACCUMULATORS, MOST_MOVED, FreeTileConfig
+from .small_m_config import SmallMConfig
 
 SMS = 132
 CLUSTERS = {1: 132, 2: 66, 3: 39, 4: 30}
-"""How many clusters of so many CTAs an H200 holds at one time, with one CTA on each multiprocessor."""
-MOST_ROWS = 512
+"""How many clusters of that many CTAs an H200 holds at one time, with one CTA on each multiprocessor."""
+MOST_ROWS = 32768
 """Rows of A for which this family is thought."""
 FEW = 64
 READ_ONCE = 128
@@ -114,7 +115,7 @@ class Terms(NamedTuple):
 
 
 def clusters_at_once(ctas: int, sms: int) -> int:
-    """Clusters of so many CTAs that a GPU holds at one time; an H200's share of them on a GPU with other `sms`."""
+    """Clusters of that many CTAs that a GPU holds at one time; an H200's share of them on a GPU with other `sms`."""
     return CLUSTERS.get(ctas, sms // ctas) * sms // SMS
 
 
@@ -159,7 +160,7 @@ def _outside(config: FreeTileConfig, m: int, n: int) -> int:
     return rows * TILE_K_BYTES * config.k_tiles * config.stages
 
 
-def of_decode(config: DecodeConfig) -> FreeTileConfig:
+def of_decode(config: SmallMConfig) -> FreeTileConfig:
     """The free tile that does as much as a small-M configuration whose parts of K, if any, are a cluster's."""
     return FreeTileConfig(
         swapped=True, tile_m=config.rows, tile_n=config.tokens, consumers=config.groups, k_tiles=config.k_tiles,
@@ -195,62 +196,86 @@ def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS
     """Every free tile that makes sense for a product: none much larger than the tensor, in as few waves as it may."""
     whole = n * product.out.bytes % 16 == 0
     depth = -(-k * product.a.bytes // TILE_K_BYTES)
+    together = {each: clusters_at_once(each, sms) for each in CLUSTERS}
     for swapped in (False, True):
         on_m, on_n = (n, m) if swapped else (m, n)
         for rows in (64, 128, 192, 256):
             if rows > BLOCK and rows - BLOCK >= on_m:
                 continue
+            down = -(-on_m // rows)
             for columns in range(8, min(256, -(-on_n // 8) * 8) + 1, 8):
-                consumers = fewest_consumers(rows, columns)
-                one = FreeTileConfig(
-                    swapped=swapped, tile_m=rows, tile_n=columns, consumers=consumers, whole=whole,
-                    evict_first=m <= READ_ONCE,
-                    k_tiles=2 if rows + columns < _SHORT_STAGE and depth > 1 else 1,
-                )  # fmt: skip
-                tiles = -(-on_m // rows) * -(-on_n // columns)
-                if columns < on_n and columns < 256 and tiles > sms and _narrower_is_no_worse(columns, on_n):
-                    continue
-                yield from _forms(one, tiles, depth, -(-m // one.tokens), sms)
+                over = -(-on_n // columns)
+                tiles, across = down * over, over if swapped else down
+                if (
+                    columns < on_n
+                    and columns < 256
+                    and tiles > sms
+                    and columns > 8
+                    and -(-on_n // (columns - 8)) == over
+                ):
+                    continue  # a tile 8 columns narrower needs no more tiles
+                forms = forms_of(swapped, rows, columns, whole, m <= READ_ONCE, depth > 1)
+                if tiles <= 2 * sms:
+                    yield from forms.alone
+                    for each in forms.neighbours:
+                        if across % each.neighbours == 0 and tiles <= together[each.neighbours] * each.neighbours:
+                            yield each
+                    for each in forms.split:
+                        if tiles <= together[each.split] and depth >= 8 * each.split:
+                            yield each
+                if tiles > sms:
+                    yield from forms.persistent
 
 
-def fewest_consumers(rows: int, columns: int) -> int:
-    """Warpgroups that share the rows: as few as their registers allow, for fewer wait for each other less."""
+def warpgroups(rows: int, columns: int) -> tuple[int, bool]:
+    """Warpgroups that share the rows, and whether they take registers from the producer: as few as their registers
+    allow, for fewer wait for each other less."""
     blocks = rows // BLOCK
     for consumers in range(1, 5):
         if blocks % consumers == 0 and blocks // consumers * columns // 2 <= MOST_ACCUMULATORS[consumers][1]:
-            return consumers
-    return blocks
+            return consumers, False
+    for consumers, most in MOST_MOVED.items():
+        if blocks % consumers == 0 and blocks // consumers * columns // 2 <= most:
+            return consumers, True
+    return blocks, False
 
 
-def _narrower_is_no_worse(columns: int, extent: int) -> bool:
-    """Whether a tile 8 columns narrower needs no more tiles."""
-    return columns > 8 and -(-extent // (columns - 8)) == -(-extent // columns)
+class Forms(NamedTuple):
+    """A tile in one wave, alone, with its neighbours along the tokens, or split in K; and persistent."""
+
+    alone: tuple[FreeTileConfig, ...]
+    neighbours: tuple[FreeTileConfig, ...]
+    split: tuple[FreeTileConfig, ...]
+    persistent: tuple[FreeTileConfig, ...]
 
 
-def _forms(config: FreeTileConfig, tiles: int, depth: int, across: int, sms: int) -> Iterator[FreeTileConfig]:
-    """A tile in one wave, alone, with its neighbours along the tokens or split in K where that leaves room; or
-    persistent."""
-    alone, several = MOST_ACCUMULATORS[config.consumers]
-    if tiles <= 2 * sms:
-        if config.accumulators <= alone:
-            yield from _filled(config)
-            for together in (2, 3):
-                if across % together == 0 and tiles <= clusters_at_once(together, sms) * together:
-                    yield from _filled(replace(config, neighbours=together))
-        shared = replace(config, consumers=config.tile_m // BLOCK)
-        for parts in (2, 3, 4):
-            fits = tiles <= clusters_at_once(parts, sms) and parts <= config.tile_n // 8 and depth >= 8 * parts
-            if fits and shared.accumulators <= MOST_ACCUMULATORS[shared.consumers][1]:
-                yield from _filled(replace(shared, split=parts))
-    if tiles > sms and config.accumulators <= several:
-        yield from _filled(replace(config, persistent=True))
+@lru_cache(maxsize=4096)
+def forms_of(swapped: bool, rows: int, columns: int, whole: bool, read_once: bool, deep: bool) -> Forms:
+    """The forms of a tile that fit registers and shared memory, each with all stages that fit.
+
+    deep: K has more than one k-tile, so that two can share a barrier.
+    """
+    consumers, moved = warpgroups(rows, columns)
+    tile = FreeTileConfig(
+        swapped=swapped, tile_m=rows, tile_n=columns, consumers=consumers, whole=whole, moved=moved,
+        evict_first=read_once, k_tiles=2 if rows + columns < _SHORT_STAGE and deep else 1,
+    )  # fmt: skip
+    one = replace(tile, moved=moved and tile.accumulators > MOST_ACCUMULATORS[consumers][0])
+    shared = replace(tile, consumers=rows // BLOCK, moved=False)
+    return Forms(
+        _filled(one), tuple(found for each in (2, 3) for found in _filled(replace(one, neighbours=each))),
+        tuple(found for each in (2, 3, 4) if each <= columns // 8 for found in _filled(replace(shared, split=each))),
+        _filled(replace(tile, persistent=True)),
+    )  # fmt: skip
 
 
-def _filled(config: FreeTileConfig) -> Iterator[FreeTileConfig]:
-    """With all stages that fit, if they are enough."""
+def _filled(config: FreeTileConfig) -> tuple[FreeTileConfig, ...]:
+    """With all stages that fit, if they are enough, and so are the registers."""
+    most = MOST_ACCUMULATORS[config.consumers][1] if config.split > 1 else config.most_accumulators
+    if config.accumulators > most:
+        return ()
     full = config.filled()
-    if full.stages >= _LEAST_STAGES:
-        yield full
+    return (full,) if full.stages >= _LEAST_STAGES else ()
 
 
 def ranked(
@@ -258,6 +283,8 @@ def ranked(
     rates: Rates = H200_RATES,
 ) -> list[tuple[FreeTileConfig, float]]:  # fmt: skip
     """Every fitting tile and the microseconds that the model expects, the fastest first."""
-    found = [replace(one, constant_weights=constant_weights) for one in fitting(m, n, k, product, sms)]
+    found = list(fitting(m, n, k, product, sms))
+    if constant_weights:
+        found = [replace(one, constant_weights=True) for one in found]
     timed = [(one, terms(one, m, n, k, product, sms, rates).total) for one in found]
     return sorted(timed, key=lambda each: each[1])

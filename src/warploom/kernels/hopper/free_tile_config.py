@@ -8,14 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ...collective.tile.sizes import exchange_width, owned
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, e5m2, f16
 from ...isa.instructions.wgmma import FLOAT_N
 from .description import ACTIVATIONS, SHARED_BYTES, TILE_K_BYTES, Fusion, Product
-from .fields import check_fields
+from .fields import check_fields, name_of
 
 OPERANDS: tuple[DType, ...] = (bf16, f16, e4m3, e5m2)
 OUTPUTS: tuple[DType, ...] = (bf16, f16)
@@ -26,8 +26,14 @@ RESERVED = 1 << 10
 """Shared memory of a multiprocessor of sm_90, and what each CTA on it takes for itself."""
 MOST_STAGES = 24
 MOST_ACCUMULATORS = {1: (160, 128), 2: (100, 96), 3: (72, 64), 4: (48, 48)}
-"""Of a thread, by consumers, without and with several tiles: what ptxas 13.0 fits into the registers that so many
+"""Of a thread, by consumers, without and with several tiles: what ptxas 13.0 fits into the registers that that many
 threads leave each other without a spill."""
+MOST_MOVED = {2: 144, 3: 96}
+"""The same where registers move to the consumers from a producer's warpgroup (setmaxnreg)."""
+MOVED_REGISTERS = {2: (24, 240), 3: (32, 160)}
+"""Registers of a producer's and of a consumer's thread then."""
+LAUNCH_REGISTERS = {2: 168, 3: 128}
+"""Of every thread at launch."""
 ROOM_OF_END = {1: 32, 2: 32, 3: 24, 4: 12}
 ROOM_OF_MORE = 8
 """Accumulators fewer, by consumers, for a vector along the columns or an activation; and for each further one. Tried
@@ -43,7 +49,7 @@ _NUMBERS = {
 NAME = re.compile(
     r"(?P<side>[su])(?P<tile_m>\d{1,6})x(?P<tile_n>\d{1,6})(?:w(?P<consumers>\d{1,6}))?(?:k(?P<k_tiles>\d{1,6}))?_(?P<stages>\d{1,6})"
     r"(?:_S(?P<split>\d{1,6}))?(?P<persistent>_p)?(?:_n(?P<neighbours>\d{1,6}))?(?:_o(?P<ctas_per_sm>\d{1,6}))?"
-    r"(?P<evict_first>_e)?(?P<elements>_1)?(?:_f(?P<prefetch>\d{1,6})|(?P<constant_weights>_cw))(?P<without>_np)?(?P<cleared>_z)?"
+    r"(?P<moved>_r)?(?P<evict_first>_e)?(?P<elements>_1)?(?:_f(?P<prefetch>\d{1,6})|(?P<constant_weights>_cw))(?P<without>_np)?(?P<cleared>_z)?"
 )
 
 
@@ -70,11 +76,14 @@ class FreeTileConfig:
         constant_weights: the caller's promise that no kernel still running writes the weights; they are loaded before
             the kernel in front has ended, instead of prefetched.
         pdl: programmatic dependent launch. Without it nothing goes ahead of the kernel in front.
-        cleared: rows of the ring behind a tensor that is smaller than a tile are zeros. Without that they are whatever
+        cleared: rows of the ring past a tensor that is smaller than a tile are zeros. Without that they are whatever
             shared memory had; they only reach accumulators that nobody stores. It costs microseconds, and lets the
             emulator see that nothing else is read that nobody wrote.
+        moved: the producer has a warpgroup, which gives its registers to two or three consumers (setmaxnreg): their
+            parts of a tile may then be twice as large.
     """
 
+    family: ClassVar[str] = "free_tile"
     swapped: bool = False
     tile_m: int = 128
     tile_n: int = 96
@@ -91,6 +100,7 @@ class FreeTileConfig:
     constant_weights: bool = False
     pdl: bool = True
     cleared: bool = False
+    moved: bool = False
 
     @property
     def blocks(self) -> int:
@@ -104,8 +114,25 @@ class FreeTileConfig:
 
     @property
     def threads(self) -> int:
-        """The consumers' warpgroups and the producer's warp."""
-        return 128 * self.consumers + 32
+        """The consumers' warpgroups and the producer's warp or warpgroup."""
+        return 128 * self.consumers + (128 if self.moved else 32)
+
+    @property
+    def launch_registers(self) -> int | None:
+        """What the text says of the registers at launch; None if ptxas finds the number by itself."""
+        return LAUNCH_REGISTERS[self.consumers] if self.moved else None
+
+    @property
+    def role_registers(self) -> tuple[int | None, int | None]:
+        """Of a producer's and of a consumer's thread, where registers move."""
+        return MOVED_REGISTERS[self.consumers] if self.moved else (None, None)
+
+    @property
+    def most_accumulators(self) -> int:
+        """Registers of a thread for accumulators that ptxas is known to spill nothing of."""
+        if self.moved:
+            return MOST_MOVED.get(self.consumers, 0)
+        return MOST_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
 
     @property
     def tokens(self) -> int:
@@ -162,19 +189,12 @@ class FreeTileConfig:
         return replace(self, stages=max(2, min(MOST_STAGES, free // self.stage_bytes)))
 
     def name(self) -> str:
-        """Short name, as tables show it: "s128x80w2k1..."; `named` reads it."""
-        parts = [f"{'s' if self.swapped else 'u'}{self.tile_m}x{self.tile_n}"]
-        parts += [f"w{self.consumers}" if self.consumers > 1 else "", f"k{self.k_tiles}" if self.k_tiles > 1 else ""]
-        parts += [f"_{self.stages}", f"_S{self.split}" if self.split > 1 else "", "_p" if self.persistent else ""]
-        parts += [f"_n{self.neighbours}" if self.neighbours > 1 else ""]
-        parts += [f"_o{self.ctas_per_sm}" if self.ctas_per_sm > 1 else "", "_e" if self.evict_first else ""]
-        parts += ["" if self.whole else "_1", "_cw" if self.constant_weights else f"_f{self.prefetch}"]
-        parts += ["" if self.pdl else "_np", "_z" if self.cleared else ""]
-        return "".join(parts)
+        """As tables show it: "free_tile:tile_n=80,stages=12"; fields at their defaults are left out."""
+        return name_of(self)
 
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError where no kernel can be built from this."""
-        flags = ("swapped", "persistent", "evict_first", "whole", "constant_weights", "pdl", "cleared")
+        flags = ("swapped", "persistent", "evict_first", "whole", "constant_weights", "pdl", "cleared", "moved")
         check_fields(self, _NUMBERS, flags, {})
         problem = self._problem(product, fusion)
         if problem is not None:
@@ -184,16 +204,17 @@ class FreeTileConfig:
 
     def fits_registers(self, product: Product, fusion: Fusion = _PLAIN) -> bool:
         """Whether ptxas is known to spill nothing of this with such an end."""
-        most = MOST_ACCUMULATORS[self.consumers][self.persistent]
+        most = self.most_accumulators
         heavy = (fusion.scales == "row") + (fusion.bias is not None) + (fusion.activation is not None)
         if heavy:
             most -= ROOM_OF_END[self.consumers] + ROOM_OF_MORE * (heavy - 1)
         return self.accumulators <= most
 
     def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
-        most = MOST_ACCUMULATORS.get(self.consumers, (0, 0))[self.persistent]
+        most = self.most_accumulators
         checks: list[tuple[bool, str, str, object]] = [
-            (self.consumers in MOST_ACCUMULATORS, "its consumers", "1 to 4", self.consumers),
+            (self.consumers in (MOST_MOVED if self.moved else MOST_ACCUMULATORS), "its consumers",
+             "2 or 3 where registers move" if self.moved else "1 to 4", self.consumers),
             (self.tile_m % (BLOCK * self.consumers) == 0 and self.tile_m <= 256, "its rows",
              f"a multiple of {BLOCK * self.consumers} to 256", self.tile_m),
             (self.tile_n in FLOAT_N, "its columns", "a multiple of 8 to 256", self.tile_n),
@@ -231,7 +252,7 @@ def end_fits(fusion: Fusion) -> bool:
 
 
 def room(ctas_per_sm: int) -> int:
-    """Bytes of shared memory of each of so many CTAs on a multiprocessor."""
+    """Bytes of shared memory of each of that many CTAs on a multiprocessor."""
     return min(SHARED_BYTES, SHARED_OF_SM // ctas_per_sm - RESERVED)
 
 
@@ -246,13 +267,14 @@ def staged_pitch(columns: int, swapped: bool) -> int:
 
 
 def named(text: str) -> FreeTileConfig:
-    """The configuration of a `name()`. Raises ArgumentError for other texts."""
+    """The configuration of a short name, as evidence before `name()` has it. Raises ArgumentError for other texts."""
     found = NAME.fullmatch(text)
     if found is None:
         raise ArgumentError("there is no such free-tile configuration", expected="a name such as u128x96w2_9_f3",
                             got=text)  # fmt: skip
     numbers = {key: int(value) for key, value in found.groupdict().items() if key in _NUMBERS and value is not None}
-    flags = {key: found[key] is not None for key in ("persistent", "evict_first", "constant_weights", "cleared")}
+    named = ("persistent", "evict_first", "constant_weights", "cleared", "moved")
+    flags = {key: found[key] is not None for key in named}
     fields: dict[str, Any] = {"consumers": 1, **numbers, **flags}
     return FreeTileConfig(**fields, swapped=found["side"] == "s", whole=found["elements"] is None,
                           pdl=found["without"] is None)  # fmt: skip

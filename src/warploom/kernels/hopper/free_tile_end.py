@@ -23,7 +23,7 @@ _GROUP = 8
 
 
 def arguments(fusion: Fusion, product: Product) -> dict[str, Tile]:
-    """The arrays that a call takes behind A and W."""
+    """The arrays that a call takes after A and W."""
     names: dict[str, Tile] = {}
     if fusion.scales is not None:
         row = fusion.scales == "row"

@@ -1,13 +1,14 @@
-"""Configurations by the names that tables show: `Config.name` and `DecodeConfig.name` read backwards.
+"""Configurations by their names: "hopper_large:kernel_schedule=ping_pong,tile_n=192,stages=5", or the fields alone.
+
+Evidence files of earlier versions have shorter names, which are read too:
 
     ping_pong_128x192x5_2b_g8        kernel schedule, tile and stages; 2 CTAs share B; raster bands of 8 tiles
     ..._tail, ..._cw                 the last wave split in K; constant weights are loaded ahead
     n16_w64k2s5_S2c_o2_start_p6      16 rows of A, 64 of B, 2 pieces of k in each of 5 stages; K in 2 parts of a
                                      cluster, 2 CTAs on a multiprocessor, trigger at the start, 6 stages into L2
-
     s64x80_12_S2_f3                  a free tile: 64 rows of B by 80 of A, 12 stages, K in 2 parts, 3 stages into L2
 
-What a name leaves open can follow it: "cooperative_256x192x3_2a_g8,epi_stages=3,pdl=0".
+What such a name leaves open can follow it: "cooperative_256x192x3_2a_g8,epi_stages=3,pdl=0".
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ import re
 from typing import Any
 
 from ...errors import ArgumentError
-from .decode_config import SPLITS, TRIGGERS, DecodeConfig
 from .description import BOX, SHARED_BYTES, Config, Product
 from .fields import from_words
 from .free_tile_config import NAME, FreeTileConfig, named
+from .small_m_config import SPLITS, TRIGGERS, SmallMConfig
 
 _N = r"(\d{1,6})"  # longer numbers are not sizes
 _LARGE = re.compile(rf"(cooperative|ping_pong|staggered)_{_N}x{_N}x{_N}(?:_(\d)([ab]))?_g{_N}(_tail)?(_cw)?", re.ASCII)
@@ -28,22 +29,30 @@ _SMALL = re.compile(
     rf"n{_N}_w{_N}k{_N}s{_N}(?:_(stream)|_S{_N}([cl]))?(?:_o(\d))?(?:_(end|start|loads))?(_cw)?(?:_p{_N})?(_wide)?",
     re.ASCII,
 )
+KINDS: dict[str, Any] = {
+    Config.family: Config,
+    SmallMConfig.family: SmallMConfig,
+    FreeTileConfig.family: FreeTileConfig,
+}
 WIDE_PING_PONG = 160
 """Columns above which a second store box of each consumer costs a stage."""
 
 
-def any_config(text: str) -> Config | DecodeConfig | FreeTileConfig:
+def any_config(text: str) -> Config | SmallMConfig | FreeTileConfig:
     """The configuration of a name, of any kind. Raises ArgumentError for what is none."""
+    family, colon, words = text.strip().partition(":")
+    if colon and family in KINDS:
+        return KINDS[family](**from_words(KINDS[family], words))
     if NAME.fullmatch(text.strip()):
         return named(text.strip())
     found = _SMALL.fullmatch(text.strip())
     return small_config(found) if found else large_config(text)
 
 
-def small_config(found: re.Match[str]) -> DecodeConfig:
+def small_config(found: re.Match[str]) -> SmallMConfig:
     """A small-M kernel's."""
     tokens, rows, k_tiles, stages, stream, split, by, per_sm, trigger, promise, prefetch, wide = found.groups()
-    return DecodeConfig(
+    return SmallMConfig(
         tokens=int(tokens), rows=int(rows), k_tiles=int(k_tiles), stages=int(stages), split=int(split or 1),
         split_by="stream" if stream else next(name for name in SPLITS if name[0] == (by or "c")),
         ctas_per_sm=int(per_sm or 1), trigger=trigger or TRIGGERS[0], constant_weights=bool(promise),
@@ -53,7 +62,7 @@ def small_config(found: re.Match[str]) -> DecodeConfig:
 
 def large_config(text: str) -> Config:
     """A large-product kernel's. Raises ArgumentError for what is none."""
-    first, _, rest = text.partition(",")
+    first, _, rest = text.strip().removeprefix(f"{Config.family}:").partition(",")
     values: dict[str, Any] = {}
     if found := _LARGE.fullmatch(first.strip()):
         form, m, n, stages, ctas, shared, group, tail, promise = found.groups()
@@ -65,7 +74,7 @@ def large_config(text: str) -> Config:
         if form != "ping_pong" and int(m) % 128:
             values["consumers"] = int(m) // 64
     else:
-        rest = text
+        rest = text.strip().removeprefix(f"{Config.family}:")
     try:
         values |= from_words(Config, rest)
     except ArgumentError as error:
@@ -81,8 +90,8 @@ def large_config(text: str) -> Config:
 def _unknown(text: str) -> ArgumentError:
     fields = ", ".join(field.name for field in dataclasses.fields(Config))
     return ArgumentError(
-        "this is no configuration of the Hopper GEMM",
-        expected=f"a name as in ping_pong_128x192x5_2b_g8, then FIELD=VALUE of {fields}", got=text[:200] or repr(text),
+        "this is not a configuration of the Hopper GEMM",
+        expected=f"FIELD=VALUE of {fields}, as in kernel_schedule=ping_pong,stages=5", got=text[:200] or repr(text),
     )  # fmt: skip
 
 

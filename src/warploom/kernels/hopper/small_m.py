@@ -47,23 +47,23 @@ from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop, k_tiles
-from .decode_config import GROUP_ROWS, DecodeConfig, DecodeGrid, choose
 from .description import Fusion, Product
+from .small_m_config import GROUP_ROWS, SmallMConfig, SmallMGrid, choose
 from .small_m_epilogue import SmallMEpilogue
 
-__all__ = ["DecodeConfig", "arguments", "build", "choose"]
+__all__ = ["SmallMConfig", "arguments", "build", "choose"]
 
 
 @lru_cache(maxsize=256)
 def build(
     product: Product = Product(),  # noqa: B008 - frozen
-    config: DecodeConfig = DecodeConfig(),  # noqa: B008
+    config: SmallMConfig = SmallMConfig(),  # noqa: B008
     fusion: Fusion = Fusion(),  # noqa: B008
 ) -> Kernel:
     """D (M, N) = A (M, K) Wᵀ with W (N, K), then what `fusion` says.
 
     Called as kernel(a, w, *arrays, *numbers, out=d) with those `arguments` names, in that order. A split "last" takes
-    `workspace` and `counters` (`DecodeConfig.workspace`), which calls that may overlap must not share.
+    `workspace` and `counters` (`SmallMConfig.workspace`), which calls that may overlap must not share.
     Raises ArgumentError if no such kernel can be built.
     """
     config.check(product)
@@ -76,7 +76,7 @@ def build(
     @kernel(
         in_specs=arguments(product, config, fusion),
         out_specs={"D": Tile("M", "N", product.out, multiple=(1, 8) if config.wide else ())},
-        grid=DecodeGrid(product, config),
+        grid=SmallMGrid(product, config),
         block=config.threads,
         cluster=(config.split if config.clustered else 1, 1, 1),
         arch="sm_90a",
@@ -105,7 +105,7 @@ def build(
 # -- arguments -----------------------------------------------------------------------------------------------------
 
 
-def arguments(product: Product, config: DecodeConfig, fusion: Fusion) -> Mapping[str, Tile | Scalar]:
+def arguments(product: Product, config: SmallMConfig, fusion: Fusion) -> Mapping[str, Tile | Scalar]:
     """What a call takes, without D: arrays, then numbers."""
     tile_k = config.k_tiles * product.tile_k
     names: dict[str, Tile | Scalar] = {
@@ -127,7 +127,7 @@ def arguments(product: Product, config: DecodeConfig, fusion: Fusion) -> Mapping
 class Cta:
     """What the roles share: the arrays, the ring, which stages are this CTA's, and how sums are exchanged."""
 
-    config: DecodeConfig
+    config: SmallMConfig
     A: ArrayHandle
     W: ArrayHandle
     ring: TmaPipeline
@@ -137,7 +137,7 @@ class Cta:
 
     @staticmethod
     def make(
-        A: ArrayHandle, W: ArrayHandle, D: ArrayHandle, args: Mapping[str, Any], product: Product, config: DecodeConfig
+        A: ArrayHandle, W: ArrayHandle, D: ArrayHandle, args: Mapping[str, Any], product: Product, config: SmallMConfig
     ) -> Cta:
         """Allocate and compute."""
         tile_k = config.k_tiles * product.tile_k

@@ -22,7 +22,7 @@ def operands_by_threads() -> tuple[Tile, Tile]:
 
 
 def operands(rows_a: int, rows_b: int, tile_k: int) -> tuple[Tile, Tile]:
-    """A (M, K) and B (N, K), read by TMA in boxes of so many rows and tile_k columns, with ragged edges."""
+    """A (M, K) and B (N, K), read by TMA in boxes of that many rows and tile_k columns, with ragged edges."""
     return (
         Tile.wgmma_a("M", "K", bf16, tile_m=rows_a, tile_k=tile_k, ragged=True),
         Tile.wgmma_b("N", "K", bf16, major="K", tile_n=rows_b, tile_k=tile_k, ragged=True),

@@ -4,7 +4,7 @@ Idea       For each k-tile the rungs before let 256 threads arrive on full[s] an
            is needed: that the bytes are there is all a consumer waits for. And of the second one for each warpgroup
            is enough: wgmmas belong to the warpgroup, so when one thread has waited for them, their reads are over.
            Same kernel, same waits, 512 arrivals less for each k-tile: `TmaPipeline` without `every_thread`.
-Reuses     CONSUMERS of rung 12, BAND, Config, declare, produce and consume of rung 13
+Reuses     CONSUMERS and Config of rung 12, BAND, declare, produce and consume of rung 13
 Barriers   full[s]    1 arrival + bytes                    producer -> both consumers
            empty[s]   2 arrivals, one of each consumer     consumers -> producer
 Roles, Buffers, Timeline as on rung 13
@@ -18,8 +18,8 @@ from ...collective.tile.raster import grouped
 from ...isa.dtypes import bf16
 from ...lang import Kernel, smem
 from ..gemm_mainloop import k_tiles
-from .r12_two_consumers import CONSUMERS
-from .r13_persistent import BAND, Config, consume, declare, produce
+from .r12_two_consumers import CONSUMERS, Config
+from .r13_persistent import BAND, consume, declare, produce
 
 
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen

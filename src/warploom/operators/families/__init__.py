@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -10,14 +11,16 @@ from ...kernels.hopper.fields import from_words, to_words
 from ...kernels.hopper.names import any_config
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
+from .ampere import Ampere
 from .block_scaled import BlockScaled
+from .correction import corrected, measured
 from .estimate import Estimate
 from .family import KernelFamily
-from .free_tile import FreeTile
+from .free_tile import FreeTile, computes
 from .hopper_large import HopperLarge
 from .small_m import SmallM
 
-FAMILIES: tuple[KernelFamily, ...] = (SmallM(), HopperLarge(), BlockScaled(), FreeTile())
+FAMILIES: tuple[KernelFamily, ...] = (SmallM(), HopperLarge(), BlockScaled(), FreeTile(), Ampere())
 
 
 def candidates(problem: Problem, gpu: Gpu, *, every: bool = False) -> list[Any]:
@@ -64,9 +67,14 @@ def estimate(config: Any, problem: Problem, gpu: Gpu) -> Estimate:
 def ranked(configs: list[Any], problem: Problem, gpu: Gpu) -> list[tuple[Any, Estimate]]:
     """Configurations with their estimates, the fastest first; equals by name, so that the order is always the same.
 
-    What readings put first comes before the rest.
+    Where there are free tiles, the estimates are corrected by what a sweep of all families showed (`correction`);
+    elsewhere what readings put first comes before the rest.
     """
     timed = [(config, family_of(config, problem), estimate(config, problem, gpu)) for config in configs]
+    if computes(problem) and measured(configs):
+        times = corrected(configs, [guess.time_us / problem.count for _, _, guess in timed], problem, gpu)
+        order = sorted(zip(times, timed, strict=True), key=lambda row: (row[0], row[1][0].name()))
+        return [(config, replace(guess, time_us=time * problem.count)) for time, (config, _, guess) in order]
     timed.sort(key=lambda row: (not row[1].goes_first(row[0], problem, gpu), row[2].time_us, row[0].name()))
     return [(config, guess) for config, _, guess in timed]
 
@@ -90,7 +98,7 @@ def to_text(config: Any) -> str:
 
 @lru_cache(maxsize=1024)
 def from_text(text: str) -> Any:
-    """The configuration of such a text, or of a short name as `warploom explain` and evidence files show it.
+    """The configuration of such a text, or of a short name as earlier evidence files have it.
 
     Raises ArgumentError for another text.
     """

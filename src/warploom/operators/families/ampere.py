@@ -1,113 +1,138 @@
-"""GPUs of sm_80 to sm_89: the ladder's Ampere kernel multiplies bf16; array operations do the rest after it.
-
-Slower than what Hopper gets: nothing is fused, operands that are not contiguous along k are copied first.
-"""
+"""GPUs of sm_80 to sm_89: the kernel of rung 6 multiplies bf16, and array operations do the rest (`bind_ampere`)."""
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ArgumentTypeError, CopyWarning
+from ...errors import ArgumentError
+from ...isa import arch as arches
 from ...isa.dtypes import bf16, f32
-from ...runtime.arrays import ArrayView, view
-from .. import reference
-from ..binding import Binding
-from ..request import Request
-from ..spec.activations import ACTIVATIONS
-from ..views import copy_into, item, new_array, round_up, to_array
+from ...kernels.hopper.fields import check_fields, to_words
+from ..spec.gpu import HOPPER, Gpu
+from ..spec.problem import Problem
+from .estimate import Estimate
 
-PIECE = 8
-"""Elements that a cp.async brings and a store of two pairs writes: K and N are multiples of it."""
-
-
-class Binder:
-    """Binds the products of a call to the kernel of rung 6. Raises ArgumentTypeError for types other than bf16."""
-
-    copied = True
-    """A launch alone does not repeat the call."""
-
-    def __init__(self, request: Request) -> None:
-        from ...kernels.ladder.r06_ampere_multistage import Config, build
-
-        product = request.problem.product
-        if product.a is not bf16 or product.out not in (bf16, f32):
-            raise ArgumentTypeError(
-                "on GPUs before Hopper (sm_90) matmul multiplies bf16 only",
-                expected="bf16 x bf16 -> bf16 or f32",
-                got=f"{product.a} x {product.b} -> {product.out}",
-            )
-        self.request, self.plain = request, request.problem.fusion.empty
-        self.program = build(Config(out=product.out if self.plain else f32)).program()
-
-    def bind(self, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...]) -> Binding:
-        """One product. a: (M, K), b: (N, K), out: (M, N), each where it is; index: of the leading dimensions."""
-        left, right = (_contiguous(each, name, self.request) for each, name in ((a, "a"), (b, "b")))
-        names = "a", "b", "out"
-        if self.plain and out.contiguous and out.shape[1] % PIECE == 0:
-            return Binding((left, right, out), names, {})
-        dtype = self.program.arrays[-1].dtype
-        room = replace(view(new_array(out, (out.shape[0], right.shape[0]), dtype), "room"), writable=True)
-        return Binding((left, right, room), names, {}, partial(_finish, self.request, room, out, index))
+TILES = ((128, 128), (128, 64), (64, 128), (64, 64), (32, 64))
+TILE_K = 64
+PART = 16
+"""A warp's part of a tile is a multiple of PART x PART."""
+MACS, MHZ, FILL_BYTES, MEMORY = 1024, 1410.0, 47.0, 2.0e6
+"""An A100 by its data sheet and white paper: multiply-adds of a multiprocessor in a cycle, its clock, bytes per cycle
+from L2 to one multiprocessor (5120 for 108 of them), bytes per microsecond from memory."""
+START_US = 3.0
+ASSUMED = "an A100's data sheet; no kernel was timed on such a GPU"
+REGISTERS = 100
+"""About what a thread needs besides its accumulators (ptxas: 84 to 126)."""
 
 
-def _contiguous(operand: Any, name: str, request: Request) -> Any:
-    """(rows, K) with rows and K as the kernel wants them; rows and columns of zeros are added where they miss."""
-    rows, k = operand.shape
-    wanted = (round_up(rows, PIECE) if name == "b" else rows, round_up(k, PIECE))
-    if operand.contiguous and operand.shape == wanted and operand.pointer % 16 == 0:
-        return operand
-    warnings.warn(
-        f"{request.called} copies `{request.said(name)}` on this GPU: its kernel reads contiguous rows of multiples of "
-        f"{PIECE} elements",
-        CopyWarning,
-        stacklevel=2,
-    )
-    copy = replace(view(new_array(operand, wanted, operand.dtype), name), writable=True)
-    host = copy.host
-    (host if host is not None else to_array(copy))[...] = 0
-    inner = replace(copy, shape=operand.shape, host=None if host is None else host[:rows, :k])
-    copy_into(inner, operand)
-    return copy
+@dataclass(frozen=True)
+class AmpereConfig:
+    """Tile in elements, stages of TILE_K, and warps along both sides of the tile."""
+
+    tile_m: int = 128
+    tile_n: int = 128
+    stages: int = 3
+    warps_m: int = 2
+    warps_n: int = 2
+
+    @property
+    def threads(self) -> int:
+        """32 for each warp."""
+        return self.warps_m * self.warps_n * 32
+
+    def shared_bytes(self, *of: Any) -> int:
+        """Bytes of shared memory, whatever the product."""
+        return self.stages * (self.tile_m + self.tile_n) * TILE_K * bf16.bytes
+
+    def name(self) -> str:
+        """As tables show it."""
+        return f"{Ampere.name}:{to_words(self)}"
+
+    def check(self, *of: Any) -> None:
+        """Raise ArgumentError where no kernel can be built from this, whatever the product."""
+        check_fields(self, {"tile_m": PART, "tile_n": PART, "stages": 2, "warps_m": 1, "warps_n": 1}, (), {})
+        limit = arches.get(Ampere.arch).shared_per_cta
+        if self.tile_m % (PART * self.warps_m) or self.tile_n % (PART * self.warps_n):
+            raise ArgumentError("the warps do not divide the tile", got=self.name(),
+                                expected=f"parts of a multiple of {PART} x {PART} for each warp")  # fmt: skip
+        if self.shared_bytes() > limit or self.threads > 1024:
+            raise ArgumentError("the stages or threads are more than a CTA may have", got=self.name(),
+                                expected=f"{limit} bytes of shared memory and 1024 threads")  # fmt: skip
 
 
-def _finish(request: Request, room: Any, place: Any, index: tuple[int, ...]) -> None:
-    """The end of the product, by array operations."""
-    import numpy as np
+class Ampere:
+    """`kernels.ladder.r06_ampere_multistage`."""
 
-    fusion = request.problem.fusion
-    n = place.shape[1]
-    if room.host is not None:
-        end = {name: _part(request, name, index) for name in ("bias", "c", "gate")}
-        if fusion.bias == "row":
-            end["bias"] = end["bias"][:, None]
-        x = reference.finish(
-            room.host[:, :n].astype(np.float64) * request.alpha, activation=fusion.activation, beta=request.beta, **end
-        )
-        place.host[...] = x.astype(place.host.dtype)
-        return
-    import torch
+    name, arch, config = "ampere", "sm_80", AmpereConfig
 
-    x = to_array(room)[:, :n].float() * request.alpha
-    if request.bias is not None:
-        bias = to_array(request.bias).float()
-        x = x + (bias[:, None] if fusion.bias == "row" else bias)
-    if fusion.activation is not None:
-        x = ACTIVATIONS[fusion.activation].forward(x, torch)
-    if request.gate is not None:
-        x = x * to_array(item(request.gate, index)).float()
-    if request.c is not None:
-        x = x + request.beta * to_array(item(request.c, index)).float()
-    to_array(place).copy_(x)
+    def takes(self, problem: Problem) -> bool:
+        """Products of bf16 with a result of bf16 or f32, whatever is done to it afterwards, but for array scales."""
+        product = problem.product
+        return product.a is product.b is bf16 and product.out in (bf16, f32) and not problem.fusion.scales
 
+    def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[AmpereConfig]:
+        """Each tile whose stages fit the GPU; none for Hopper, which has kernels of its own."""
+        if gpu.number >= HOPPER:
+            return []
+        limit = arches.get(gpu.arch).shared_per_cta
+        return [each for tile in TILES if (each := AmpereConfig(*tile)).shared_bytes() <= limit]
 
-def _part(request: Request, name: str, index: tuple[int, ...]) -> Any:
-    import numpy as np
+    def goes_first(self, config: AmpereConfig, problem: Problem, gpu: Gpu) -> bool:
+        """The rung's own tile, the one that was timed (on an H200), where every multiprocessor gets one."""
+        tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
+        return config == AmpereConfig() and tiles >= gpu.sms
 
-    array = getattr(request, name)
-    if array is None:
+    def fits(self, config: AmpereConfig, problem: Problem) -> bool:
+        """Whether a kernel can be built for a problem."""
+        try:
+            config.check()
+        except ArgumentError:
+            return False
+        return True
+
+    def check(self, config: AmpereConfig, problem: Problem) -> None:
+        """Raise ArgumentError where a pinned configuration cannot be built."""
+        config.check()
+
+    def estimate(self, config: AmpereConfig, problem: Problem, gpu: Gpu) -> Estimate:
+        """The longer of multiplying and filling on the busiest multiprocessor, or memory's time."""
+        tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
+        accumulators = config.tile_m * config.tile_n // config.threads
+        resident = max(1, min(
+            arches.get(self.arch).shared_per_sm // config.shared_bytes(),
+            65536 // (config.threads * (accumulators + REGISTERS)),
+        ))  # fmt: skip
+        tensor = config.tile_m * config.tile_n * problem.k / MACS
+        bytes_ = (config.tile_m + config.tile_n) * problem.k * bf16.bytes
+        fill = bytes_ / FILL_BYTES
+        rounds = -(-tiles // gpu.sms)
+        busy, memory = rounds * max(tensor, fill) / MHZ, problem.bytes / problem.count / MEMORY
+        time = max(busy, memory) + START_US
+        useful = problem.m * problem.n * problem.k / MACS / gpu.sms / MHZ
+        bound = "memory" if memory > busy else "fill" if fill > tensor else "tensor cores"
+        return Estimate(
+            time, float(-(-tiles // (gpu.sms * resident))), tiles / (rounds * gpu.sms), useful / time,
+            rounds * bytes_ / (time * MHZ), 0.0, MHZ, bound, ASSUMED,
+        )  # fmt: skip
+
+    def promised(self, config: AmpereConfig) -> AmpereConfig:
+        """The same: the promise of constant weights is of no use here."""
+        return config
+
+    def tile(self, config: AmpereConfig) -> tuple[Any, ...] | None:
+        """None: `tune` times each."""
         return None
-    host = (array if name == "bias" else item(array, index)).host
-    return None if host is None else host.astype(np.float64)
+
+    def build(self, problem: Problem, config: AmpereConfig, overhang: bool) -> Any:
+        """The kernel; its rows of D are of its own memory where they are not whole 16 bytes."""
+        from ...kernels.ladder import r06_ampere_multistage as rung
+
+        out = problem.product.out if problem.fusion.empty else f32
+        warps = config.warps_m, config.warps_n
+        return rung.build(rung.Config(config.tile_m, config.tile_n, TILE_K, config.stages, warps, out))
+
+    def describe(self, config: AmpereConfig) -> str:
+        """In words."""
+        return (f"Ampere: tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages, "
+                f"{config.warps_m} x {config.warps_n} warps; nothing is fused")  # fmt: skip

@@ -18,7 +18,7 @@ TENSOR_TILE = 32
 FILL_BYTES = 58.0
 """Bytes per cycle that L2 gives one multiprocessor when all ask."""
 SMEM_BYTES = 128
-"""Bytes per cycle that wgmma reads from shared memory."""
+"""Bytes per cycle that the matrix unit reads from shared memory."""
 MOST_MHZ = 1760.0
 """The clock inside a kernel without the power limit."""
 MEMORY = 4.35e6
@@ -38,6 +38,7 @@ class Estimate:
         exposed: share of the time that ends of tiles take.
         clock_mhz: assumed.
         bound: "tensor cores", "fill" or "memory".
+        assumed: what the figures rest on, where that is not what was read of an H200.
     """
 
     time_us: float
@@ -48,12 +49,13 @@ class Estimate:
     exposed: float
     clock_mhz: float
     bound: str
+    assumed: str = ""
 
     def times(self, count: int) -> Estimate:
-        """The estimate of so many launches."""
+        """The estimate of that many launches."""
         return replace(self, time_us=self.time_us * count)
 
 
 def narrowness(tile_n: int) -> float:
-    """How much longer a wgmma takes than its products: it reads 64 rows of A however few columns it has."""
+    """How much longer an MMA takes than its products: it reads 64 rows of A however few columns it has."""
     return max(1.0, (64 + tile_n) * 32 / SMEM_BYTES / (tile_n / 2))

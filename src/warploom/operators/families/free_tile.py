@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from ...errors import ArgumentError
-from ...kernels.hopper.decode_config import DecodeConfig
 from ...kernels.hopper.free_tile_choice import FEW, MOST_ROWS, of_decode, ranked, terms, waves_of
 from ...kernels.hopper.free_tile_config import FreeTileConfig
+from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .estimate import MOST_MHZ, Estimate
 
-USUALLY, TO_BE_TIMED = 2, 6
-"""How many are candidates."""
+FIRST, MOST, WITHIN = 6, 32, 1.6
+"""Candidates: so many that the model expects to be fastest; the first of each form, up to so many in all; none that it
+expects to take so many times as long as its first."""
+TWICE = (65, 512)
+"""Rows between which the first candidates are also such that mark the weights as read once."""
+FEW_TILES = 512
+"""Rows above which large tiles, whose ends are hidden, are left alone with an activation, and with an odd number of
+columns: free tiles store these by elements."""
 
 
 def computes(problem: Problem) -> bool:
     """Whether free tiles can do all that is asked."""
     plain = FreeTileConfig(whole=problem.n % 8 == 0)
-    return not problem.promoted and problem.m <= MOST_ROWS and _fits(plain, problem)
+    hidden = problem.fusion.bias is None and problem.fusion.activation is None
+    rows = MOST_ROWS if plain.whole and hidden else FEW_TILES
+    return not problem.promoted and problem.m <= rows and _fits(plain, problem)
 
 
-def like_a_tile(config: DecodeConfig, problem: Problem) -> bool:
+def like_a_tile(config: SmallMConfig, problem: Problem) -> bool:
     """Whether a small-M configuration is one that the free tiles' model tells of: the sweep timed such ones."""
     return problem.m <= FEW and problem.fusion.empty and not config.shared_workspace
 
 
-def estimate(config: FreeTileConfig | DecodeConfig, problem: Problem, gpu: Gpu) -> Estimate:
+def estimate(config: FreeTileConfig | SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
     """Of one product; of a small-M configuration as of the tile that is like it."""
-    tile = of_decode(config) if isinstance(config, DecodeConfig) else config
+    tile = of_decode(config) if isinstance(config, SmallMConfig) else config
     found = terms(tile, problem.m, problem.n, problem.k, problem.product, gpu.sms)
     waves = waves_of(tile, problem.m, problem.n, gpu.sms)
     places = waves * gpu.sms * tile.ctas_per_sm / tile.split * tile.tile_m * tile.tile_n
@@ -64,8 +71,20 @@ class FreeTile:
         if not computes(problem):
             return []
         order = ranked(problem.m, problem.n, problem.k, problem.product, gpu.sms)
-        fitting = (config for config, _ in order if _fits(config, problem))
-        return list(islice(fitting, TO_BE_TIMED if every else USUALLY))
+        if not order:
+            return []
+        chosen: dict[FreeTileConfig, None] = {}
+        forms: set[tuple[object, ...]] = set()
+        for config, time in order:
+            if len(chosen) == MOST or time > WITHIN * order[0][1]:
+                break
+            form = config.swapped, config.tile_m, config.split, config.persistent, config.neighbours, config.moved
+            if (len(chosen) < FIRST or form not in forms) and _fits(config, problem):
+                forms.add(form)
+                chosen[config] = None
+        if TWICE[0] <= problem.m <= TWICE[1]:
+            chosen |= {replace(config, evict_first=not config.evict_first): None for config in list(chosen)[:FIRST]}
+        return list(chosen)
 
     def goes_first(self, config: FreeTileConfig, problem: Problem, gpu: Gpu) -> bool:
         """Always: at up to 512 rows they were faster than large tiles in nearly every product of the sweep, also in
@@ -94,8 +113,8 @@ class FreeTile:
         return replace(config, constant_weights=config.pdl)
 
     def tile(self, config: FreeTileConfig) -> tuple[Any, ...] | None:
-        """None: `tune` times all of them."""
-        return None
+        """Each is one of its own."""
+        return (config,)
 
     def build(self, problem: Problem, config: FreeTileConfig, overhang: bool) -> Any:
         """The kernel; it stores nothing past the end of a row, so `overhang` does not matter."""
@@ -108,5 +127,5 @@ class FreeTile:
         split = f", K in {config.split} parts" if config.split > 1 else ""
         waves = ", several waves" if config.persistent else ""
         axis = "B" if config.swapped else "A"
-        return (f"free tile: {config.tokens} rows of A by {config.weights} of B, {axis} on wgmma's M axis, "
+        return (f"free tile: {config.tokens} rows of A by {config.weights} of B, {axis} on the MMA's M axis, "
                 f"{config.stages} stages{split}{waves}")  # fmt: skip

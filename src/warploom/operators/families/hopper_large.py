@@ -13,6 +13,7 @@ from typing import Any
 
 from ...collective.epilogue.spec import Fusion
 from ...kernels.hopper.description import SHARED_BYTES, TILE_K_BYTES, Config, Product
+from ...kernels.hopper.free_tile_choice import FEW
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from ..views import round_up
@@ -139,6 +140,7 @@ def round_log2(value: float) -> int:
     return power
 
 
+@lru_cache(maxsize=4096)
 def with_stages(config: Config, product: Product, fusion: Fusion = _PLAIN) -> Config | None:
     """The configuration with as many stages as shared memory holds, or None without room for what its form
     needs. Fewer store boxes are taken where the stages would be too few."""
@@ -268,6 +270,18 @@ def _clock(activity: float, bytes_per_cycle: float, ctas: int) -> float:
     return min(MOST_MHZ, BASE_MHZ * (BASE_ACTIVITY / (max(activity, 0.05) * energy)) ** CLOCK_POWER)
 
 
+MOST_BESIDE = 8
+"""Tiles that are candidates where there are free tiles too."""
+
+
+def _best(problem: Problem, gpu: Gpu) -> list[Config]:
+    """The first by the model, one of a tile."""
+    found: dict[tuple[object, ...], Config] = {}
+    for config in sorted(hopper(problem, gpu), key=lambda each: estimate(each, problem, gpu).time_us):
+        found.setdefault((config.kernel_schedule, config.tile_m, config.tile_n), config)
+    return list(found.values())[:MOST_BESIDE]
+
+
 class HopperLarge:
     """Tiles, clusters and rings of `kernels.hopper.gemm`."""
 
@@ -279,6 +293,8 @@ class HopperLarge:
 
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:
         """All that fit."""
+        if computes(problem) and not every:
+            return _best(problem, gpu) if problem.m > FEW else []
         usual = list(hopper(problem, gpu))
         return [*usual, *(each for each in whole_waves(problem, gpu) if each not in usual)]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import ArgumentError
-from ...kernels.hopper.decode_config import GROUP_ROWS, MOST_IN_CLUSTER, DecodeConfig, choose
 from ...kernels.hopper.description import TILE_K_BYTES
 from ...kernels.hopper.free_tile_choice import FEW
+from ...kernels.hopper.small_m_config import GROUP_ROWS, MOST_IN_CLUSTER, SmallMConfig, choose
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from ..views import round_up
@@ -21,6 +21,9 @@ MOST_ROWS = 256
 """Rows of A up to which these kernels are candidates."""
 FIRST_ROWS = 128
 """Rows of A up to which they go first."""
+LONG = 2.5
+"""K in parts of N from which tiles of all of A whose CTAs share K as one line of work are candidates: in the sweep they
+were fastest from 2.7 on, and nowhere below."""
 AHEAD = 3
 """Stages of weights that come to L2 before the kernel in front has ended; more did not pay."""
 RAMP_US = 2.2
@@ -35,37 +38,50 @@ SM_MEMORY = 0.052e6
 class SmallM:
     """`kernels.hopper.decode`."""
 
-    name, arch, config = "small_m", "sm_90a", DecodeConfig
+    name, arch, config = "small_m", "sm_90a", SmallMConfig
 
     def takes(self, problem: Problem) -> bool:
         """Everything but sums that are promoted."""
         return not problem.promoted
 
-    def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[DecodeConfig]:
+    def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[SmallMConfig]:
         """The configuration of the kernel's own rule; `every`: also its neighbours, to be timed."""
         fusion = problem.fusion
         if problem.m > MOST_ROWS or fusion.scale_out or fusion.amax or fusion.scales == "block128":
             return []
         found = self._variants(problem, gpu)
         waves = [each for each in self._waves(problem, gpu) if each not in found]
+        if computes(problem):
+            waves += [each for each in self._streamed(problem) if each not in found]
         return [*(found if every else found[:1]), *waves]
 
-    def _waves(self, problem: Problem, gpu: Gpu) -> Iterator[DecodeConfig]:
+    def _waves(self, problem: Problem, gpu: Gpu) -> Iterator[SmallMConfig]:
         """Tiles of 64 rows of B and all of A, split in K so that one wave is as full as it gets, by clusters of up to
         four: with one CTA on each multiprocessor, and with two."""
         if problem.m > FEW or not problem.fusion.empty or problem.product.out.bits != 16:
             return
         tiles, tokens = -(-problem.n // GROUP_ROWS), round_up(problem.m, 8)
         for per_sm in (1, 2):
-            config = DecodeConfig(
+            config = SmallMConfig(
                 tokens=tokens, split=max(1, min(MOST_IN_CLUSTER, gpu.sms * per_sm // tiles)), ctas_per_sm=per_sm,
                 prefetch=AHEAD, wide=tokens > 16 and problem.n % 8 == 0,
             ).filled()  # fmt: skip
             if config.split > 1 and self.fits(config, problem):
                 yield config
 
-    def _variants(self, problem: Problem, gpu: Gpu) -> list[DecodeConfig]:
-        found: list[DecodeConfig] = []
+    def _streamed(self, problem: Problem) -> Iterator[SmallMConfig]:
+        """Tiles of all of A whose CTAs go through K as one line of work."""
+        if problem.m <= FEW or problem.k < LONG * problem.n:
+            return
+        tokens = round_up(problem.m, 8)
+        for rows in (GROUP_ROWS, 2 * GROUP_ROWS):
+            wide = problem.m > 16 and problem.n % 8 == 0 and problem.product.out.bits == 16
+            config = SmallMConfig(tokens=tokens, rows=rows, k_tiles=1, split_by="stream", prefetch=AHEAD, wide=wide)
+            if self.fits(config.filled(), problem):
+                yield config.filled()
+
+    def _variants(self, problem: Problem, gpu: Gpu) -> list[SmallMConfig]:
+        found: list[SmallMConfig] = []
         chosen = choose(
             problem.m, problem.n, problem.k, gpu.sms, problem.product, constant_weights=problem.constant_weights
         )
@@ -82,16 +98,16 @@ class SmallM:
                 found.append(config)
         return found
 
-    def goes_first(self, config: DecodeConfig, problem: Problem, gpu: Gpu) -> bool:
+    def goes_first(self, config: SmallMConfig, problem: Problem, gpu: Gpu) -> bool:
         """What was made for few rows, whatever the estimates of the rest; where free tiles do the same work, what their
         model tells of."""
         return like_a_tile(config, problem) if computes(problem) else problem.m <= FIRST_ROWS
 
-    def fits(self, config: DecodeConfig, problem: Problem) -> bool:
+    def fits(self, config: SmallMConfig, problem: Problem) -> bool:
         """Whether a kernel can be built."""
         return config._problem(problem.product, problem.fusion) is None
 
-    def check(self, config: DecodeConfig, problem: Problem) -> None:
+    def check(self, config: SmallMConfig, problem: Problem) -> None:
         """Raise ArgumentError where a pinned configuration cannot be built for a problem."""
         config.check(problem.product, problem.fusion)
         if config.wide and problem.n % 8:
@@ -100,7 +116,7 @@ class SmallM:
                 got=f"N = {problem.n}",
             )  # fmt: skip
 
-    def estimate(self, config: DecodeConfig, problem: Problem, gpu: Gpu) -> Estimate:
+    def estimate(self, config: SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
         """Memory's time, what the multiprocessors that have a tile can take, and the hand-over."""
         if computes(problem) and like_a_tile(config, problem):
             return free_tile_estimate(config, problem, gpu)
@@ -126,21 +142,21 @@ class SmallM:
             0.0, MOST_MHZ, bound,
         )  # fmt: skip
 
-    def promised(self, config: DecodeConfig) -> DecodeConfig:
+    def promised(self, config: SmallMConfig) -> SmallMConfig:
         """The configuration with the promise of constant weights, where it is of use."""
         return replace(config, constant_weights=config.pdl)
 
-    def tile(self, config: DecodeConfig) -> tuple[Any, ...] | None:
+    def tile(self, config: SmallMConfig) -> tuple[Any, ...] | None:
         """None: `tune` times all of them."""
         return None
 
-    def build(self, problem: Problem, config: DecodeConfig, overhang: bool) -> Any:
+    def build(self, problem: Problem, config: SmallMConfig, overhang: bool) -> Any:
         """The kernel; it stores by elements, so `overhang` does not matter."""
         from ...kernels.hopper import small_m
 
         return small_m.build(problem.product, config, problem.fusion)
 
-    def describe(self, config: DecodeConfig) -> str:
+    def describe(self, config: SmallMConfig) -> str:
         """In words."""
         split = f", K in {config.split} parts" if config.split > 1 else ""
         return f"small M: {config.tokens} rows of A by {config.rows} of B, {config.stages} stages{split}"

@@ -44,7 +44,7 @@ class Gpu:
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
 
 
-def check_gpu(gpu: Gpu, called: str, oldest: int = HOPPER) -> None:
+def check_gpu(gpu: Gpu, called: str, oldest: int = AMPERE) -> None:
     """Raise ArgumentError where the library has no kernel for a GPU.
 
     called: what the user called; oldest: the first compute capability, times ten, that it runs on.

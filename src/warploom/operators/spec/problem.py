@@ -65,7 +65,7 @@ class Problem:
         """
         for name, size in (("m", m), ("n", n), ("k", k)):
             if not isinstance(size, int) or size < 1:
-                raise ArgumentError(f"{name} is no size", expected="a whole number of at least 1", got=repr(size))
+                raise ArgumentError(f"{name} is not a size", expected="a whole number of at least 1", got=repr(size))
         if layout not in LAYOUTS:
             raise ArgumentError("there is no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
         a = dtypes.of(dtype)

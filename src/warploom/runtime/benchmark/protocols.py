@@ -57,7 +57,7 @@ class Timer(Protocol):
     """What the protocols need of a machine."""
 
     def timed(self, call: Call, launches: int) -> float:
-        """Seconds of device time per launch, over so many launches."""
+        """Seconds of device time per launch, over that many launches."""
 
     def now(self) -> float:
         """Seconds on a clock of the host."""

@@ -1,4 +1,4 @@
-"""`Kernel.time`: how long a kernel takes on the GPU, by a named protocol, beside callables of the user's own."""
+"""`Kernel.time`: how long a kernel takes on the GPU, by a named protocol, next to callables of the user's own."""
 
 from __future__ import annotations
 

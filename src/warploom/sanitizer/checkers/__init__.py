@@ -14,11 +14,13 @@ from .mbarriers import MBarriers
 from .performance import Performance
 from .register_pool import RegisterPool
 from .shared_memory import SharedMemory
+from .tensor_cells import TensorCells
 from .tensor_maps import TensorMaps
+from .tensor_units import TensorUnits
 from .text import Text
 
 CHECKERS = (
     Text, Clusters, MBarriers, GridOrder, TensorMaps, InsideWarp, SharedMemory, Layouts, GlobalMemory, MatrixRegisters,
-    Groups, Exits, RegisterPool, Performance,
+    TensorCells, TensorUnits, Groups, Exits, RegisterPool, Performance,
 )  # fmt: skip
 """Causes before consequences; `InsideWarp` before the checker that owns the shadows, `Layouts` after it."""

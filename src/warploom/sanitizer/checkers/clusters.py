@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
+from ...emulator.machine.tensor_memory import Cells, Columns, peer_of
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
 from ..report.words import actor
@@ -69,11 +70,18 @@ class Clusters(Observer):
             state.notes(Touches).by_warps[operation.rank, clock.me] = (clock.epoch - 1, code)
             self._check_started(state, clock, cta, cta.cluster.ctas[operation.rank], code)
         for flight in flights_of(operation):
-            for target in operation.targets:
-                owner = state.owners.get(getattr(target, "region", None))  # type: ignore[arg-type]
+            for place in (*operation.targets, *operation.sources):
+                owner = place.cta if isinstance(place, Cells) else state.owners.get(getattr(place, "region", None))  # type: ignore[arg-type]
                 if owner is not None and owner is not cta:
                     state.notes(Touches).by_operations.append((owner.rank, flight))
                     self._check_started(state, state.clocks[flight.me], cta, owner, code)
+
+    def made(self, kind: str, what: object, by: Issuer) -> None:
+        """Columns of a pair are allocated by both of its CTAs."""
+        if isinstance(what, Columns) and what.group == 2:
+            state, peer = self.context.state(what.cta), peer_of(what.cta)
+            if peer is not None:
+                self._check_started(state, state.clock_of(what.by), what.cta, peer, what.by.operation)
 
     def _check_started(self, state: ClusterState, clock: WarpClock, cta: Cta, target: Cta, code: Operation) -> None:
         """By the cluster's barrier, or anything else that somebody in that CTA did first."""

@@ -27,7 +27,7 @@ from ..context import narrowest_access
 from ..happens_before.access import Flight, flights_of
 from ..happens_before.clocks import WarpClock
 from ..happens_before.flags import knows
-from ..happens_before.scopes import LEVELS, Place, needed
+from ..happens_before.scopes import LEVELS, needed
 from ..happens_before.state import ClusterState
 from ..report.findings import at
 from ..report.words import actor
@@ -156,8 +156,8 @@ class GlobalMemory(Observer):
             return ""
         if deed.level and level:
             cluster, me = divmod(deed.actor - 1, state.count)
-            theirs = Place(cluster, me // state.per_cta)
-            mine = Place(state.number, clock.me // state.per_cta)
+            theirs = self.context.where(cluster, me // state.per_cta)
+            mine = self.context.where(state.number, clock.me // state.per_cta)
             return "" if min(deed.level, level) >= needed(theirs, mine) else "scope"
         return NO_ORDER
 
@@ -294,7 +294,7 @@ class GlobalMemory(Observer):
         return inside // 8 * shadow.granule
 
     def _region_of(self, state: ClusterState, place: object) -> Region | None:
-        """The global buffer a copy's source or destination lies in."""
+        """The global buffer a copy's source or destination is in."""
         if isinstance(place, Bytes):
             return None if place.region in state.shadows else place.region
         if isinstance(place, Box):
@@ -333,7 +333,9 @@ class GlobalMemory(Observer):
         rank, warp = divmod(me, state.per_cta)
         role = self.context.machine.code.role(warp)
         x, y, z = self.context.indices[cluster][rank]
-        return (f"{role}, " if role else "") + f"warp {warp} of CTA ({x}, {y}, {z})"
+        several = len(self.context.machine.devices) > 1
+        gpu = f" of GPU {self.context.devices[cluster]}" if several else ""
+        return (f"{role}, " if role else "") + f"warp {warp} of CTA ({x}, {y}, {z}){gpu}"
 
     def _verdict(
         self, state: ClusterState, earlier: Deed, cta: Cta, missing: str, writes: bool
@@ -359,8 +361,7 @@ class GlobalMemory(Observer):
                 "global-proxy-fence",
                 None,
                 "the two are ordered, but by nothing that includes a fence.proxy.async for global memory, and a copy "
-                "goes "
-                "through the async proxy",
+                "goes through the async proxy",
             )
         if missing == NOT_COMPLETE:
             own = cluster == state.number
@@ -372,12 +373,14 @@ class GlobalMemory(Observer):
                 + " has not waited until it is complete (cp.async.bulk.wait_group without .read) and then told this "
                 "one",
             )
-        hint = self.context.flags.hints.get((Place(state.number, cta.rank), earlier.actor))
+        hint = self.context.flags.hints.get((self.context.where(state.number, cta.rank), earlier.actor))
         if hint is not None and hint.epoch >= earlier.epoch:
             return "global-hand-off", None, f"the two meet at a flag, which does not order them: {hint.reason}"
         who = (
             "no barrier"
             if cluster == state.number
             else "CTAs of different clusters meet only by flags in global memory"
+            if self.context.devices[cluster] == cta.device.index
+            else "GPUs meet only by flags of .sys scope"
         )
         return "global-data-race", None, f"nothing orders the two: {who}, and no release that the other side acquires"

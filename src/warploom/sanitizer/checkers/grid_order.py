@@ -60,7 +60,7 @@ class GridOrder(Observer):
                     self._check(state, state.clocks[flight.me], flight.cta, flight.code, name)
 
     def _global_name(self, state: ClusterState, place: object) -> str:
-        """The global buffer in which a copy's source or target lies; "" for shared memory."""
+        """The global buffer in which a copy's source or target is; "" for shared memory."""
         memory = self.context.machine.memory
         if isinstance(place, Bytes):
             return "" if place.region in state.shadows else place.region.name

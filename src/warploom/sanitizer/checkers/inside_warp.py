@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.machine.events import Lanes, Meeting, Observer, Waited
+from ...emulator.machine.events import Meeting, Observer, Waited
 from ...emulator.machine.mbarrier import Event, MBarrier
+from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import GENERIC
 from ..happens_before.clocks import FULL, WarpClock
@@ -23,12 +24,12 @@ from ..happens_before.journal import WARP, Entry, Journals, Passed
 from ..happens_before.state import ClusterState
 from ..report.findings import at
 from ..report.words import actor
-from ..rules import ERROR
+from ..rules import WARNING
 from ..shadow.shadow import Shadow, distinct
 
 if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
-    from ...emulator.program.code import Operation
+    from ...emulator.machine.operation import Operation
     from ..context import Context
 
 FEW = 4
@@ -180,6 +181,7 @@ class InsideWarp(Observer):
             frame, frame.first_warp + int(which[one]) // WARP, (frame.operation,),
             f"stores different values to one address from lanes {int(which[one]) % WARP} and "
             f"{int(which[one + 1]) % WARP} with {at(frame.operation)}; nothing says whose value stays",
+            None if self.context.strict else WARNING,
         )  # fmt: skip
 
     # -- reports ---------------------------------------------------------------------------------------------------
@@ -201,8 +203,9 @@ class InsideWarp(Observer):
             "that both passed stands in between",
         )  # fmt: skip
 
-    def _add(self, frame: Frame, warp: int, codes: tuple[Operation, ...], what: str) -> None:
-        severity = ERROR if self.context.strict else None
+    def _add(
+        self, frame: Frame, warp: int, codes: tuple[Operation, ...], what: str, severity: str | None = None
+    ) -> None:
         self.context.findings.add("lane-race", f"{actor(frame.cta, warp)} {what}", codes, frame.cta, warp, severity)
 
 

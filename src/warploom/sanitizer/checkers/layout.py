@@ -1,4 +1,4 @@
-"""Whether wgmma reads a tile in the layout in which TMA or cp.async wrote it.
+"""Whether the matrix unit reads a tile in the layout in which TMA or cp.async wrote it.
 
 Every 16-byte chunk that a tensor copy writes is tagged with its place in the box, (row, chunk of the row). An operand
 that reads the tile in the same layout sees chunks whose box row depends on the operand's row alone and whose place in
@@ -19,9 +19,10 @@ from ...emulator.engines.boxes import SharedBox
 from ...emulator.engines.bulk import Scattered
 from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine.events import Observer
+from ...isa.swizzle import CHUNK_BYTES as CHUNK
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
-from ..shadow.shadow import CHUNK, Shadow
+from ..shadow.shadow import Shadow
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
@@ -145,7 +146,7 @@ class Layouts(Observer):
 
     @staticmethod
     def _of_first_box(pattern: np.ndarray) -> np.ndarray:
-        """The part of an operand, whole rows and columns, that lies in the box of its first chunk."""
+        """The part of an operand, whole rows and columns, that is in the box of its first chunk."""
         same = pattern != OTHER_BOX
         if same.all():
             return pattern
@@ -211,12 +212,12 @@ def _uneven_columns(origins: np.ndarray) -> Where:
 
 
 def _uneven_rows(origins: np.ndarray) -> Where:
-    """Whether rows that lie nearer to each other than a swizzle is wide follow in uneven steps."""
+    """Whether rows that are nearer to each other than a swizzle is wide follow in uneven steps."""
     known = np.flatnonzero(origins[:, 0])
     steps = np.diff(origins[known, 0])
     near = (steps != 0) & (np.abs(steps) < WIDEST)
     if not near.any() or (steps == steps[0]).all():
         return None
     row = int(known[np.flatnonzero(near)[0]])
-    words = f"rows {row} and {row + 1} lie {int(steps[near][0])} bytes apart in global memory, and others do not"
+    words = f"rows {row} and {row + 1} are {int(steps[near][0])} bytes apart in global memory, and others do not"
     return (row, 0), words

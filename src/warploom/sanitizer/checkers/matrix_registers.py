@@ -1,4 +1,4 @@
-"""The registers that an asynchronous matrix operation owns while it is in flight. PTX ISA 9.7.15.7.
+"""The registers that a wgmma or a load of tensor memory owns while it is in flight. PTX ISA 9.7.15.7, 9.7.16.8.
 
 Registers belong to each warp: between the issue and that warp's own wait nothing but another operation of the family
 may touch them, and after a touch the family's fence comes first. Which instructions touch such registers is known
@@ -59,7 +59,9 @@ class WarpRegisters:
 class MatrixRegisters(Observer):
     """See the module's docstring."""
 
-    rules = ("wgmma-register-in-flight", "missing-wgmma-fence", "uninitialised-accumulator")
+    rules = (
+        "wgmma-register-in-flight", "tensor-load-not-waited", "missing-wgmma-fence", "uninitialised-accumulator",
+    )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -116,6 +118,9 @@ class MatrixRegisters(Observer):
 
     def _touched_early(self, frame: Frame, code: Operation, warp: int, flight: Flight) -> None:
         codes = (code, flight.code)
+        if flight.starts.parts == "warp":
+            self._loaded_early(frame, codes, warp)
+            return
         if self.findings.seen("wgmma-register-in-flight", codes):
             return
         why = "no wgmma.wait_group of this warp covers it yet"
@@ -130,6 +135,17 @@ class MatrixRegisters(Observer):
             warp,
         )
 
+    def _loaded_early(self, frame: Frame, codes: tuple[Operation, Operation], warp: int) -> None:
+        if not self.findings.seen("tensor-load-not-waited", codes):
+            self.findings.add(
+                "tensor-load-not-waited",
+                f"{actor(frame.cta, warp)} touches with {at(codes[0])} a register that {at(codes[1])} loads, and no "
+                "tcgen05.wait::ld of this warp stands between them",
+                codes,
+                frame.cta,
+                warp,
+            )
+
     # -- events ----------------------------------------------------------------------------------------------------
 
     def issued(self, operation: AsyncOperation) -> None:
@@ -138,6 +154,13 @@ class MatrixRegisters(Observer):
             return
         (flight,) = flights_of(operation)
         frame, every = operation.issuer.frame, self._owners[operation.issuer.operation.pc]
+        if flight.starts.parts == "warp":
+            mine = self._of(frame.cta, flight.warp)
+            for owned, flights in mine.owned.items():
+                if not owned.isdisjoint(every):
+                    self._touched_early(frame, flight.code, flight.warp, flights[-1])
+            mine.owned.setdefault(every, []).append(flight)
+            return
         adds = any(isinstance(source, Rows) and source.rows is targets for source in operation.sources)
         accumulator, shape = operation.pipeline
         for number, mine in enumerate(self._of_frame(frame)):

@@ -73,7 +73,7 @@ class Performance(Observer):
                 f"{extra:.1f} each",
                 (code,),
             )
-        fewest = -(-site.bytes // 32)
+        fewest = max(-(-site.bytes // 32), site.requests)  # a request of one lane touches a sector too
         if site.sectors > SECTORS * fewest:
             self.context.findings.add(
                 "uncoalesced-access",

@@ -7,6 +7,7 @@ judged it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,8 +19,18 @@ from ...emulator.machine.events import Observer
 from ...emulator.machine.mbarrier import MBarrier
 from ...emulator.machine.places import Lanes
 from ...isa import effects
-from ..happens_before.access import ASYNC, BARRIER, COPY, GENERIC, Access, Flight, flights_of
-from ..happens_before.clocks import View
+from ..happens_before.access import (
+    ASYNC,
+    BARRIER,
+    GENERIC,
+    Access,
+    Flight,
+    by_rows,
+    flights_of,
+    in_order,
+    writing_proxy,
+)  # fmt: skip
+from ..happens_before.clocks import View, WarpClock
 from ..happens_before.gaps import PENDING, WEAK, epoch_gap, gap
 from ..happens_before.journal import Journals
 from ..happens_before.state import ClusterState, record_of
@@ -249,7 +260,8 @@ class SharedMemory(Observer):
             for source in operation.sources:
                 shadow = state.shadows.get(getattr(source, "region", None))  # type: ignore[arg-type]
                 if shadow is not None:
-                    self._async_read(state, shadow, self._granules_of(shadow, source, flight), flight, view)
+                    rows = state.of_frame(operation.issuer.frame) if together and by_rows(source) else []
+                    self._async_read(state, shadow, source, flight, view, rows)
             for target in operation.targets:
                 shadow = state.shadows.get(getattr(target, "region", None))  # type: ignore[arg-type]
                 if shadow is not None:
@@ -283,10 +295,19 @@ class SharedMemory(Observer):
         shadow.last[granules] = number
         self._clear(shadow, granules)
 
-    def _async_read(self, state: ClusterState, shadow: Shadow, granules: Granules, flight: Flight, view: View) -> None:
-        """An operation is going to read."""
+    def _async_read(
+        self, state: ClusterState, shadow: Shadow, source: object, flight: Flight, view: View, rows: list[WarpClock]
+    ) -> None:
+        """An operation is going to read. `rows`: the warps among which the operand's rows are divided."""
         number = state.of_flight(flight, False, ASYNC)
-        self._check_async(state, shadow, granules, state.accesses[number], view)
+        granules, now = self._granules_of(shadow, source, flight), state.accesses[number]
+        if not rows:
+            self._check_async(state, shadow, granules, now, view)
+        elif self._async_suspect(state, shadow, granules, now, view):
+            for at, clock in enumerate(rows):
+                mine = replace(now, warp=now.warp + at)
+                part = shadow.of_chunks(np.array_split(source.map.chunks, len(rows))[at])  # type: ignore[attr-defined]
+                self._check_async(state, shadow, part, mine, View.of(clock))
         shadow.read_async = True
         before = shadow.readers[granules]
         numbers = distinct(before)
@@ -307,11 +328,16 @@ class SharedMemory(Observer):
         assert new is not None
         if new.family and new.starts.parts != "warp":
             members = state.readers.sets[old]
-            others = tuple(access for access in members if not _in_order(state.accesses[access].flight, new))
+            others = tuple(access for access in members if not in_order(state.accesses[access].flight, new))
             old = state.readers.number(others)
         return state.readers.add(old, number)
 
     def _check_async(self, state: ClusterState, shadow: Shadow, granules: Granules, now: Access, view: View) -> None:
+        if self._async_suspect(state, shadow, granules, now, view):
+            self._check(state, shadow, granules, now, view)
+
+    def _async_suspect(self, state: ClusterState, shadow: Shadow, granules: Granules, now: Access, view: View) -> bool:
+        """Whether what was done to these granules before may be a problem for an operation."""
         by_async = now.proxy == ASYNC
         for number in distinct(shadow.last[granules]):
             if number == 0:
@@ -320,10 +346,8 @@ class SharedMemory(Observer):
                 earlier = state.accesses[number]
                 suspect = earlier.proxy == BARRIER or bool(gap(earlier, view, by_async))
             if suspect:
-                self._check(state, shadow, granules, now, view)
-                return
-        if now.writes and self._readers_suspect(state, shadow, granules, view, by_async):
-            self._check(state, shadow, granules, now, view)
+                return True
+        return now.writes and self._readers_suspect(state, shadow, granules, view, by_async)
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
@@ -372,16 +396,3 @@ class SharedMemory(Observer):
         self.context.findings.add(
             rule, message, codes, now.cta, now.warp, severity, sides, address, clause, history_of(conflict)
         )
-
-
-def _in_order(earlier: Flight | None, later: Flight) -> bool:
-    """Whether a wait that proves the later operation done proves the earlier one done."""
-    if earlier is None or earlier.me != later.me or earlier.family != later.family:
-        return False
-    return earlier.operation.issuer.lane == later.operation.issuer.lane
-
-
-def writing_proxy(flight: Flight) -> str:
-    """By which proxy an operation writes, as its row says."""
-    writes = (one for one in effects.accesses(flight.code.effects, effects.RUN) if one.how != effects.READS)
-    return ASYNC if any(one.proxy == effects.ASYNC for one in writes) else COPY

@@ -44,7 +44,7 @@ class DeviceMap:
 
     Attributes:
         written: who wrote it last, at which instruction.
-        published: release fences behind that; acquired: acquire fences that knew of one.
+        published: release fences after that; acquired: acquire fences that knew of one.
         uses: copies that read it: (warp of the grid, number of the operation, instruction).
     """
 
@@ -160,7 +160,7 @@ class TensorMaps(Observer):
             )
 
     def _check_overhang(self, box: Box, flight: Flight, code: Operation) -> None:
-        """A store writes behind its rows: an error where that is somebody else's memory."""
+        """A store writes past its rows: an error where that is somebody else's memory."""
         spec = box.spec
         found = self.context.machine.memory.find(box.bound.address)
         if found is None or found.overhang or self.findings.seen("tensor-store-overhang", (code,)):
@@ -173,7 +173,7 @@ class TensorMaps(Observer):
         else:
             rest = found.end + found.room - box.bound.address
             foreign = rest > row
-            why = f"it lies in a buffer that goes on for {rest} bytes from its first"
+            why = f"it is in a buffer that goes on for {rest} bytes from its first"
         elements = f"element {extent}" if end == extent + 1 else f"elements {extent} to {end - 1}"
         whose = (
             f"{why}, so that memory is somebody else's"

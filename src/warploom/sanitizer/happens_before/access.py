@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...emulator.engines.matrix_operands import OperandPlace
 from ...isa import effects
 
 if TYPE_CHECKING:
@@ -55,6 +56,12 @@ class Flight:
         return self.operation.issuer.operation
 
     @property
+    def committed_in(self) -> str:
+        """The family whose commit covers it, by a group or by an arrival; "" where there is none."""
+        tracked = (how for how in self.starts.tracked if isinstance(how, (effects.Group, effects.Signalled)))
+        return next((how.family for how in tracked), "")
+
+    @property
     def family(self) -> str:
         """The family of groups in which it is waited for; "" where bytes on a barrier tell that it is done."""
         return next((how.family for how in self.starts.tracked if isinstance(how, effects.Group)), "")
@@ -87,3 +94,24 @@ class Access:
     bit: int = 0
     flight: Flight | None = None
     lane: int | None = None
+
+
+def by_rows(source: object) -> bool:
+    """Whether each warp of a warpgroup reads a quarter of a wgmma's operand for itself: of A, its own 16 rows.
+
+    The ISA does not say so (9.7.15.4); FlashAttention-3 relies on it, which hands P over inside a warp.
+    """
+    return isinstance(source, OperandPlace) and source.name == "a"
+
+
+def in_order(earlier: Flight | None, later: Flight) -> bool:
+    """Whether a wait that proves the later operation done proves the earlier one done."""
+    if earlier is None or earlier.me != later.me or earlier.family != later.family:
+        return False
+    return earlier.operation.issuer.lane == later.operation.issuer.lane
+
+
+def writing_proxy(flight: Flight) -> str:
+    """By which proxy an operation writes, as its row says."""
+    writes = (one for one in effects.accesses(flight.code.effects, effects.RUN) if one.how != effects.READS)
+    return ASYNC if any(one.proxy == effects.ASYNC for one in writes) else COPY

@@ -44,6 +44,12 @@ class Reach:
     q: Front
     known: int
 
+    @classmethod
+    def everything(cls, warps: int) -> Reach:
+        """All that a cluster ever did."""
+        latest = np.full(warps, np.iinfo(np.int32).max, np.int32)
+        return cls(latest, latest, -1)
+
     def join(self, other: Reach) -> Reach:
         return Reach(np.maximum(self.c, other.c), np.maximum(self.q, other.q), self.known | other.known)
 
@@ -210,7 +216,7 @@ class WarpClock(HasFronts):
         self.fresh = False
         self.version = 0
         self.published: Released | None = None
-        """What the last release fence covered: relaxed stores and atomics behind it publish that."""
+        """What the last release fence covered: relaxed stores and atomics after it publish that."""
         self.published_scope = ""
         self.pending: Released | None = None
         """What relaxed loads and atomics have seen: an acquire fence makes it known."""
@@ -278,7 +284,7 @@ class WarpClock(HasFronts):
             self.pending.add(released)
 
     def fence(self, lanes: int, scope: str = "") -> None:
-        """fence.acq_rel or stronger: relaxed accesses before it acquire, those behind it release."""
+        """fence.acq_rel or stronger: relaxed accesses before it acquire, those after it release."""
         if self.pending is not None:
             if scope in ("cta", "cluster"):
                 self.pending.far = NOBODY

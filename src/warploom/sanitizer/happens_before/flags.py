@@ -76,7 +76,7 @@ class Flags:
         code = frame.operation
         sem = code.order.sem
         level = LEVELS[code.order.scope]
-        me = Place(state.number, frame.cta.rank)
+        me = Place(state.number, frame.cta.rank, frame.cta.device.index)
         for at, clock in enumerate(state.of_frame(frame)):
             here = lanes >> 5 == at
             mine = set(offsets[here].tolist())

@@ -56,10 +56,10 @@ class Entry(Observer):
         if starts.parts == "warp":
             warps = state.active(issuer.frame)
             operation.mark = tuple(self._flight(state, operation, clock.me, starts) for clock, _ in warps)
-            for flight in operation.mark:
-                state.issued[flight.me] = state.issued.get(flight.me, 0) | flight.all
         else:
             operation.mark = (self._flight(state, operation, state.clock_of(issuer).me, starts),)
+        for flight in operation.mark:
+            state.note_issued(flight)
 
     @staticmethod
     def _flight(state: ClusterState, operation: AsyncOperation, me: int, starts: effects.Starts) -> Flight:
@@ -74,12 +74,17 @@ class Entry(Observer):
     def _carried(state: ClusterState, operation: AsyncOperation) -> Released:
         """What an arrival that takes its time carries: what its thread did before, or the operations that it covers."""
         issuer = operation.issuer
-        if any(isinstance(effect, effects.Commits) for effect in issuer.operation.effects):
+        commit = next((one for one in issuer.operation.effects if isinstance(one, effects.Commits)), None)
+        if commit is not None and issuer.lane is None:
             released = Released.nothing(state.count)
             for clock in state.of_frame(issuer.frame):
-                released.known |= state.issued.get(clock.me, 0)
+                released.known |= state.issued.get((commit.family, clock.me, None), 0)
             return released
         ((clock, mask),) = state.clocks_of(issuer)
+        if commit is not None:  # of one thread: what its operations came after is over when they are
+            released = clock.snapshot(mask)
+            released.known |= state.issued.get((commit.family, clock.me, issuer.lane), 0)
+            return released
         return clock.release(mask)
 
     def made(self, kind: str, what: object, by: Issuer) -> None:

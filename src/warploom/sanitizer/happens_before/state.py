@@ -104,7 +104,7 @@ class ClusterState:
         unfenced: barriers a warp has initialised since its last fence.mbarrier_init.
         places: what was released at an address of shared memory.
         waited_for_grid: warps that passed griddepcontrol.wait -> their epoch after it.
-        issued: warp -> the bits of all its operations whose arrival covers whatever it has issued.
+        issued: (family, warp, lane or None) -> the bits of all its operations that a commit of the family covers.
     """
 
     def __init__(self, cluster: Cluster, granule: int, number: int = 0) -> None:
@@ -118,7 +118,7 @@ class ClusterState:
         self.shadows: dict[Region, Shadow] = {cta.shared: Shadow(cta.shared, granule) for cta in cluster.ctas}
         self.owners: dict[Region, Cta] = {cta.shared: cta for cta in cluster.ctas}
         self.flights: list[Flight] = []
-        self.issued: dict[int, int] = {}
+        self.issued: dict[tuple[str, int, int | None], int] = {}
         self.waits: dict[tuple[Cta, int, int], Waited] = {}
         self.glances: dict[int, Operation] = {}
         self.exits: dict[int, Released] = {}
@@ -204,6 +204,13 @@ class ClusterState:
         self._bits += 2
         self.flights.append(flight)
         return flight
+
+    def note_issued(self, flight: Flight) -> None:
+        """A commit by its thread (or, of an operation of a whole warp, by its warp) will cover the operation."""
+        if flight.committed_in:
+            lane = flight.operation.issuer.lane if flight.starts.parts == "lane" else None
+            key = (flight.committed_in, flight.me, lane)
+            self.issued[key] = self.issued.get(key, 0) | flight.all
 
     def of_flight(self, flight: Flight, writes: bool, proxy: str) -> int:
         """The number of an operation's reads or writes."""

@@ -6,7 +6,7 @@
     31 |     acc.multiply(tile.a[stage], tile.b[stage])
        |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
        |     issued by consumer 0, warp 4 of CTA (0, 0, 0): reads ring.a[0], row 0, chunk 0
-       |     wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%f1, …, %f32}, %rd1, %rd2, 1, 1, 1, 0, 0;
+       |     ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, %r4}, [%r5];
        = missing  …
        = fix      …
 
@@ -16,11 +16,13 @@ A line is a list of (text, style) pieces; `as_text` joins them. Styles are the s
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from ...asm.demangle import readable
 from ...emulator.machine.finding import Finding, Side
 from ...errors import SourceLocation
 from ..rules import RULES
@@ -30,6 +32,8 @@ Line: TypeAlias = "list[Piece]"
 _PACKAGE_PARENT = Path(__file__).resolve().parents[3]
 _MARK = 80
 """Longest underline."""
+WIDTH = 200
+"""Characters of the longest line of a report."""
 
 
 @dataclass
@@ -38,7 +42,7 @@ class Sources:
 
     Attributes:
         folders: looked through for a location's file, after the present one and before the package's own.
-        texts: by the file's name in locations, for texts that lie in no file of that name.
+        texts: by the file's name in locations, for texts that are in no file of that name.
     """
 
     folders: Sequence[Path] = ()
@@ -89,7 +93,24 @@ def render(finding: Finding, sources: Sources | None = None) -> list[Line]:
         first, *rest = text.splitlines() or [""]
         lines.append([(f" {'':{width}} = ", "frame"), (f"{name:{label}}  ", "bold"), (first, "")])
         lines += [[(f" {'':{width}}   {'':{label}}  {line.strip()}", "")] for line in rest]
-    return lines
+    return [fitting for line in lines for fitting in _fitted(line)]
+
+
+def _fitted(line: Line) -> Iterator[Line]:
+    """A line with C++ names as a person calls them, in lines that are not too wide: words go on, code is cut."""
+    *before, (text, style) = line
+    if style != "source":
+        before, text = [(readable(part), how) for part, how in before], readable(text)
+    start = sum(len(part) for part, _ in before)
+    if start + len(text) <= WIDTH:
+        yield [*before, (text, "" if style == "source" else style)]
+    elif style == "":
+        first, *rest = textwrap.wrap(text, WIDTH - start, break_long_words=True) or [""]
+        yield [*before, (first, style)]
+        for more in rest:
+            yield [(" " * start + more, style)]
+    else:
+        yield [*before, (text[: WIDTH - start - 1] + "…", "" if style == "source" else style)]
 
 
 def as_text(lines: Iterable[Line]) -> str:
@@ -114,7 +135,7 @@ def _side(
             lines.append([(f" {'':{width}}{arrow} ", "frame"), (str(side.location), "place")])
             if source:
                 lines.append([(bar[0].rstrip(), "frame")])
-                lines.append([(f" {side.location.line:{width}} | ", "frame"), (source, "")])
+                lines.append([(f" {side.location.line:{width}} | ", "frame"), (source, "source")])
     if length and side.location != before:
         lines.append([bar, (" " * indent + ("^" if number == 0 else "-") * length, style)])
     words = ": ".join(part for part in (side.who, side.what) if part).splitlines()

@@ -122,9 +122,8 @@ RULES = (
         "CTAs run in any order, and one may see the writes of another late, in part, or never. Within a CTA a barrier "
         "orders threads; between CTAs only a release that the other side acquires does.",
         "8.7.1, 8.9.5",
-        "give each thread bytes of its own, or put a barrier (in a CTA) or a released and acquired flag (between "
-        "CTAs) in "
-        "between",
+        "give each thread bytes of its own, or put a barrier (in a CTA) or a released and acquired flag (between CTAs) "
+        "in between",
         Example(
             _MINE + "st.global.u32 [%d2], %tid;\nxor.b32 %r0, %r0, 256;\ncvt.u64.u32 %d2, %r0;\n"
             "add.u64 %d2, %d2, %data;\nld.global.u32 %r3, [%d2];"
@@ -140,8 +139,7 @@ RULES = (
         WARNING,
         "Two threads write the same value to the same bytes, and nothing orders them",
         "It is a data race, and whichever comes last leaves the same bytes. Compilers write so where several warps "
-        "hold the "
-        "same values. It costs the stores, and becomes wrong as soon as the values differ.",
+        "hold the same values. It costs the stores, and becomes wrong as soon as the values differ.",
         "8.7.1",
         "let one thread write",
         Example("st.shared.u32 [tile], 7;"),
@@ -152,13 +150,12 @@ RULES = (
         "R17, R18",
         ERROR,
         "A flag in global memory hands over data, but does not order it",
-        "A flag orders the data behind it only if it is written with .release (or after a fence), read with .acquire "
-        "(or "
-        "before a fence), and the scopes of both reach the other thread: .gpu between CTAs of different clusters. A "
-        "relaxed "
-        "atomic moves its own word and nothing else.",
+        "A flag orders the data after it only if it is written with .release (or after a fence), read with .acquire "
+        "(or before a fence), and the scopes of both reach the other thread: .gpu between CTAs of different clusters, "
+        ".sys between GPUs. A relaxed atomic moves its own word and nothing else.",
         "8.5, 8.9.4",
-        "st.release.gpu (or fence.acq_rel.gpu, then a relaxed store) in the writer, ld.acquire.gpu in the reader",
+        "st.release.gpu (or fence.acq_rel.gpu, then a relaxed store) in the writer, ld.acquire.gpu in the reader; .sys "
+        "in place of .gpu where they are on different GPUs",
         Example(_flag(_RAISE.replace(".release.gpu", ".release.cta"), _LOOK), grid=2),
         Example(_flag(_RAISE, _LOOK), grid=2),
     ),
@@ -168,8 +165,7 @@ RULES = (
         ERROR,
         "A copy touches global memory that threads have written, without a proxy fence",
         "TMA and bulk copies go to global memory through the async proxy, st and atom through the generic one. A "
-        "barrier or "
-        "a flag orders threads, not proxies.",
+        "barrier or a flag orders threads, not proxies.",
         "9.7.9.25.2, 8.9.5",
         "let every thread that wrote execute fence.proxy.async (or fence.proxy.async.global) before the barrier or "
         "flag",
@@ -181,13 +177,11 @@ RULES = (
         "R14",
         ERROR,
         "A copy uses a tensor map that the kernel has written, without the fences of the tensormap proxy",
-        "TMA reads maps through a proxy of its own. The writer publishes the map, the user acquires it by its "
-        "address, and a "
-        "barrier or a flag stands between the two if they are not one thread.",
+        "TMA reads maps through a proxy of its own. The writer publishes the map, the user acquires it by its address, "
+        "and a barrier or a flag stands between the two if they are not one thread.",
         "9.7.13.4, 9.7.13.16",
-        "fence.proxy.tensormap::generic.release.gpu behind the write, fence.proxy.tensormap::generic.acquire.gpu "
-        "[map], 128 "
-        "in front of the copy",
+        "fence.proxy.tensormap::generic.release.gpu after the write, fence.proxy.tensormap::generic.acquire.gpu "
+        "[map], 128 in front of the copy",
         Example(_MAP.replace("FENCES", "")),
         Example(_MAP.replace("FENCES", _MAP_FENCES)),
     ),
@@ -206,13 +200,13 @@ RULES = (
         "tensor-store-overhang",
         "L5",
         ERROR,
-        "A tensor store writes behind the innermost extent",
-        "Tensor stores and reductions write rows in whole 16-byte pieces. Where the innermost extent is no multiple of "
-        "16 bytes, the elements behind it, up to the next multiple, are written too, with what the box holds there. "
+        "A tensor store writes past the innermost extent",
+        "Tensor stores and reductions write rows in whole 16-byte pieces. If the innermost extent is not a multiple of "
+        "16 bytes, the elements after it, up to the next multiple, are written too, with what the box holds there. "
         "Loads and the other dimensions are exact. Measured on an H200; the PTX ISA and the driver's API do not say "
         "it. It is a warning where that memory is only what fills the rows up to 16 bytes.",
         "9.7.9.27.1.2",
-        "an innermost extent of whole 16 bytes, or memory behind it that nobody else uses "
+        "an innermost extent of whole 16 bytes, or memory after it that nobody else uses "
         "(Tile(..., overhang=True) says so)",
         Example(_overhanging(13)),
         Example(_overhanging(12)),
@@ -223,12 +217,10 @@ RULES = (
         WARNING,
         "Global memory is touched before griddepcontrol.wait",
         "With dependent launch the grid in front may still be running: what it writes is not there yet, and what it "
-        "reads "
-        "must not be overwritten. What it does not touch (weights, say) may be read before the wait, so it is a "
+        "reads must not be overwritten. What it does not touch (weights, say) may be read before the wait, so it is a "
         "warning.",
         "9.7.13.13",
-        "griddepcontrol.wait in front of the access, in this thread or in one that it synchronises with behind the "
-        "wait",
+        "griddepcontrol.wait in front of the access, in this thread or in one that it synchronises with after the wait",
         Example(_MINE + "ld.global.u32 %r3, [%d2];\ngriddepcontrol.wait;"),
         Example(_MINE + "griddepcontrol.wait;\nld.global.u32 %r3, [%d2];"),
     ),
@@ -238,9 +230,8 @@ RULES = (
         ERROR,
         "Global memory is touched that a bulk store may still be writing",
         "cp.async.bulk.wait_group.read waits until the source has been read, not until the destination is written. "
-        "Whoever "
-        "reads the result needs the wait without .read, in the thread that issued the store, and then a barrier or "
-        "flag.",
+        "Whoever reads the result needs the wait without .read, in the thread that issued the store, and then a "
+        "barrier or flag.",
         "9.7.9.27.2.2",
         "cp.async.bulk.wait_group without .read in the issuing thread, then a barrier (or a released flag), then read",
         Example(_stored("@%first cp.async.bulk.wait_group.read 0;\n")),

@@ -21,8 +21,7 @@ RULES = (
         ERROR,
         "A barrier is used by threads that may not have seen its initialisation",
         "mbarrier.init writes memory as st does. Whoever uses the barrier synchronises with the thread that "
-        "initialised "
-        "it: by bar.sync in a CTA, by the cluster's barrier across CTAs.",
+        "initialised it: by bar.sync in a CTA, by the cluster's barrier across CTAs.",
         "9.7.13.15.9",
         "bar.sync (in a cluster: fence.mbarrier_init.release.cluster and the cluster's barrier) after mbarrier.init",
         Example(
@@ -53,7 +52,7 @@ RULES = (
         "An mbarrier is used after mbarrier.inval",
         "Its bytes are plain memory again and mean nothing to mbarrier instructions.",
         "9.7.13.15.10",
-        "mbarrier.inval only behind the last use, or mbarrier.init again",
+        "mbarrier.inval only after the last use, or mbarrier.init again",
         Example(
             INIT + "@%first mbarrier.inval.shared::cta.b64 [bar];\n@%first mbarrier.arrive.shared::cta.b64 _, [bar];"
         ),
@@ -131,8 +130,7 @@ RULES = (
         ERROR,
         "A CTA reaches into another that may not have started",
         "The shared memory of another CTA of the cluster is there once that CTA has started. The cluster's barrier at "
-        "the "
-        "kernel's start tells; its arrivals may be relaxed for that.",
+        "the kernel's start tells; its arrivals may be relaxed for that.",
         "9.7.13.3, 5.1.6",
         "barrier.cluster.arrive and wait before the first access to another CTA",
         Example(
@@ -151,9 +149,8 @@ RULES = (
         "M13",
         ERROR,
         "A CTA reaches into another that may have exited",
-        "Shared memory of another CTA of the cluster is there only while that CTA runs. It must wait for "
-        "what others do "
-        "to it: by the cluster's barrier at its end, or by the barrier that the last arrival completes.",
+        "Shared memory of another CTA of the cluster is there only while that CTA runs. It must wait for what others "
+        "do to it: by the cluster's barrier at its end, or by the barrier that the last arrival completes.",
         "9.7.13.3, 5.1.6",
         "end the kernel with barrier.cluster.arrive and wait, or let each CTA wait for all arrivals on its barriers",
         Example(
@@ -178,7 +175,7 @@ RULES = (
         ERROR,
         "A CTA exits while asynchronous operations still use its shared memory",
         "The shared memory of a CTA that has exited belongs to the next. A bulk store must have read its source "
-        "(wait_group.read at least), a load must have arrived, a wgmma must have been waited for.",
+        "(wait_group.read at least), a load must have arrived, an MMA that reads it must have been waited for.",
         "9.7.9.25.1, 9.7.15.7.3",
         "wait for every operation before the exit",
         Example(FILL + "fence.proxy.async;\nbar.sync 0;" + STORE),

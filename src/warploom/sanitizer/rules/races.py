@@ -7,14 +7,15 @@ from .schema import (
     COMMIT,
     DESCRIPTORS,
     ERROR,
-    FENCE_WGMMA,
+    FENCE_MMA,
     FILL,
     INIT,
+    MMA,
     PEER,
     READ,
     STORE,
     STORED,
-    WAIT_WGMMA,
+    WAIT_MMA,
     WARNING,
     ZERO,
     Example,
@@ -98,7 +99,7 @@ RULES = (
         "A bulk store reads what threads have written, without a proxy fence",
         "st, stmatrix and their kin write through the generic proxy, copies read through the async proxy. A barrier "
         "orders threads, not proxies: each thread that wrote executes fence.proxy.async before the barrier, or the "
-        "thread that issues the copy does so behind it.",
+        "thread that issues the copy does so after it.",
         "9.7.9.25.2, 8.9.5",
         "let every thread that wrote execute fence.proxy.async before the barrier in front of the copy",
         Example(FILL + "bar.sync 0;" + STORE + STORED),
@@ -118,10 +119,7 @@ RULES = (
             + "".join(f"st.shared.u32 [%r1+{512 * i}], %tid;\n" for i in range(1, 8))
             + "bar.sync 0;"
             + DESCRIPTORS
-            + FENCE_WGMMA
-            + multiply()
-            + COMMIT
-            + WAIT_WGMMA
+            + MMA
         ),
         Example(
             ZERO
@@ -130,10 +128,7 @@ RULES = (
             + _FENCE
             + "bar.sync 0;"
             + DESCRIPTORS
-            + FENCE_WGMMA
-            + multiply()
-            + COMMIT
-            + WAIT_WGMMA
+            + MMA
         ),
     ),
     Rule(
@@ -141,40 +136,19 @@ RULES = (
         "R2",
         WARNING,
         "A wgmma or a bulk store reads what cp.async has written, without a proxy fence",
-        "cp.async (not bulk) writes through the generic proxy. Compilers are known to leave the fence out "
-        "here, so it is "
-        "a warning.",
+        "cp.async (not bulk) writes through the generic proxy. Compilers are known to leave the fence out here, so it "
+        "is a warning.",
         "9.7.9.25.2",
         "execute fence.proxy.async after cp.async.wait_group, before the barrier",
-        Example(
-            ZERO
-            + _CP_ASYNC
-            + "cp.async.wait_group 0;\nbar.sync 0;"
-            + DESCRIPTORS
-            + FENCE_WGMMA
-            + multiply()
-            + COMMIT
-            + WAIT_WGMMA
-        ),
-        Example(
-            ZERO
-            + _CP_ASYNC
-            + "cp.async.wait_group 0;\n"
-            + _FENCE
-            + "bar.sync 0;"
-            + DESCRIPTORS
-            + FENCE_WGMMA
-            + multiply()
-            + COMMIT
-            + WAIT_WGMMA
-        ),
+        Example(ZERO + _CP_ASYNC + "cp.async.wait_group 0;\nbar.sync 0;" + DESCRIPTORS + MMA),
+        Example(ZERO + _CP_ASYNC + "cp.async.wait_group 0;\n" + _FENCE + "bar.sync 0;" + DESCRIPTORS + MMA),
     ),
     Rule(
         "generic-access-before-async-write",
         "R3",
         WARNING,
         "A copy overwrites what threads have read or written, without a proxy fence",
-        "The barrier orders the copy's issue behind the threads' accesses, but the accesses go through another proxy. "
+        "The barrier orders the copy's issue after the threads' accesses, but the accesses go through another proxy. "
         "Much code leaves the fence out after reads, and corruption by it has been seen, so it is a warning.",
         "8.9.5",
         "let the threads that read execute fence.proxy.async before they release the buffer",
@@ -186,9 +160,8 @@ RULES = (
         "R5",
         ERROR,
         "The destination of a copy is touched before the copy is complete",
-        "A bulk copy writes when it likes until its bytes have arrived at its mbarrier; only a wait that "
-        "sees the phase "
-        "complete makes them visible.",
+        "A bulk copy writes when it likes until its bytes have arrived at its mbarrier; only a wait that sees the "
+        "phase complete makes them visible.",
         "9.7.9.25.1",
         "wait for the mbarrier's phase (mbarrier.try_wait in a loop) in every thread that reads the data",
         Example(INIT + load(512) + READ + wait()),
@@ -199,9 +172,8 @@ RULES = (
         "M9",
         ERROR,
         "A wait passes because it names the parity of an older phase",
-        "A parity wait passes when the phase of that parity is complete, also if that is the one before. A "
-        "fresh barrier "
-        "passes a wait for parity 1 at once. So who waits with the wrong parity does not wait.",
+        "A parity wait passes when the phase of that parity is complete, also if that is the one before. A fresh "
+        "barrier passes a wait for parity 1 at once. So who waits with the wrong parity does not wait.",
         "9.7.13.15",
         "start at phase 0 when waiting for data, at phase 1 when waiting for room, and flip it at each turn "
         "of the ring",
@@ -213,7 +185,7 @@ RULES = (
         "R6, R7",
         ERROR,
         "Shared memory is overwritten while a wgmma may still read it",
-        "A wgmma reads its operands when it executes, not when it is issued. The stage may be given back only behind a "
+        "A wgmma reads its operands when it executes, not when it is issued. The stage may be given back only after a "
         "wgmma.wait_group that covers it.",
         "9.7.15.7.3",
         "arrive on the barrier that frees the stage after wgmma.wait_group, not before",
@@ -221,26 +193,15 @@ RULES = (
             ZERO
             + _LOADED
             + DESCRIPTORS
-            + FENCE_WGMMA
+            + FENCE_MMA
             + multiply()
             + COMMIT
             + "bar.sync 0;"
             + load(512)
-            + WAIT_WGMMA
+            + WAIT_MMA
             + wait(1, "1")
         ),
-        Example(
-            ZERO
-            + _LOADED
-            + DESCRIPTORS
-            + FENCE_WGMMA
-            + multiply()
-            + COMMIT
-            + WAIT_WGMMA
-            + "bar.sync 0;"
-            + load(512)
-            + wait(1, "1")
-        ),
+        Example(ZERO + _LOADED + DESCRIPTORS + MMA + "bar.sync 0;" + load(512) + wait(1, "1")),
     ),
     Rule(
         "store-source-overwritten",
@@ -298,7 +259,7 @@ RULES = (
         ERROR,
         "Data of a cp.async is used before it is there for this thread",
         "cp.async.wait_group makes the copies of the executing thread visible to that thread. Others need a barrier "
-        "behind the wait.",
+        "after the wait.",
         "9.7.9.25.3.3",
         "cp.async.wait_group first, then bar.sync (or cp.async.mbarrier.arrive and a wait), then read",
         Example(_CP_ASYNC + "bar.sync 0;\ncp.async.wait_group 0;" + READ),
@@ -322,9 +283,8 @@ RULES = (
         "R17",
         WARNING,
         "An arrival on another CTA's barrier releases nothing there",
-        "It is enough where it only says that a finished asynchronous operation no longer reads (a wgmma "
-        "that was waited "
-        "for), and faster. It hands over no data.",
+        "It is enough where it only says that a finished asynchronous operation no longer reads (a wgmma that was "
+        "waited for), and faster. It hands over no data.",
         "9.7.13.15",
         "nothing, if only asynchronous reads are meant; else .release.cluster, with .acquire.cluster at the wait",
         Example(
@@ -349,10 +309,11 @@ RULES = (
     Rule(
         "lane-race",
         "R19",
-        WARNING,
+        ERROR,
         "Two lanes of a warp touch the same bytes, and have not met",
         "Lanes are threads of their own: they may run apart, and a shuffle or a vote orders no memory. GPUs of today "
-        "mostly keep the lanes of straight code together, so it seldom shows.",
+        "mostly keep the lanes of straight code together, so it seldom shows. Different values that lanes store to one "
+        "address with one instruction are a warning: one of them stays.",
         "8.9.4, 9.7.13.2",
         "bar.warp.sync between the two accesses",
         Example(FILL + _NEXT_LANE),
@@ -363,7 +324,7 @@ RULES = (
         "R19",
         WARNING,
         "One thread speaks for its warp, whose threads have not met",
-        "Threads of a warp may run apart. A release by one of them covers what the others did only behind a "
+        "Threads of a warp may run apart. A release by one of them covers what the others did only after a "
         "bar.warp.sync or another barrier of theirs.",
         "8.9.4, 9.7.13.2",
         "bar.warp.sync (or a CTA barrier) before the one thread arrives",

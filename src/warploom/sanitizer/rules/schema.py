@@ -14,7 +14,7 @@ class Example:
     """The body of a small kernel; `grid` in CTAs, 0 for one cluster.
 
     As it begins, %data holds the address of a buffer of DATA_BYTES bytes, %tid holds %tid.x, %first is true in thread
-    0, %rank is the CTA's rank in its cluster, and `tile` (4 KiB) and `bar` (two mbarriers) lie in shared memory.
+    0, %rank is the CTA's rank in its cluster, and `tile` (4 KiB) and `bar` (two mbarriers) are in shared memory.
     """
 
     body: str
@@ -22,11 +22,12 @@ class Example:
     cluster: int = 1
     grid: int = 0
     directives: str = ""
+    target: str = "sm_90a"
 
     def text(self) -> str:
         """The whole PTX text; its kernel is `k`."""
         lines = "\n".join(f"    {line.strip()}" for line in self.body.strip().splitlines())
-        return _FRAME.replace("BODY", lines).replace("DIRECTIVES", self.directives)
+        return _FRAME.replace("BODY", lines).replace("DIRECTIVES", self.directives).replace("TARGET", self.target)
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Rule:
 
 _FRAME = """\
 .version 8.7
-.target sm_90a
+.target TARGET
 .address_size 64
 .visible .entry k(.param .u64 data) DIRECTIVES
 {
@@ -130,14 +131,14 @@ cvt.u64.u32 %d0, %r3;
 or.b64 %d0, %d0, 0x0000001000080000;
 add.u64 %d1, %d0, 128;
 """
-"""Descriptors without swizzle: A, 64 x 16 bf16, at the tile's start, B, 8 x 16, 2 KiB behind; %d0 and %d1."""
-FENCE_WGMMA = """
+"""Descriptors without swizzle: A, 64 x 16 bf16, at the tile's start, B, 8 x 16, 2 KiB after; %d0 and %d1."""
+FENCE_MMA = """
 wgmma.fence.sync.aligned;
 """
 COMMIT = """
 wgmma.commit_group.sync.aligned;
 """
-WAIT_WGMMA = """
+WAIT_MMA = """
 wgmma.wait_group.sync.aligned 0;
 """
 ZERO = """
@@ -157,6 +158,8 @@ wgmma.mma_async.sync.aligned.m64n{n}k16.f32.bf16.bf16 {{{registers}}}, %d0, %d1,
 """
 
 
+MMA = FENCE_MMA + multiply() + COMMIT + WAIT_MMA
+"""A whole MMA, from the fence of its registers to the wait for it."""
 CLUSTER_SYNC = """
 barrier.cluster.arrive.aligned;
 barrier.cluster.wait.aligned;

@@ -6,10 +6,11 @@ from .schema import (
     COMMIT,
     DESCRIPTORS,
     ERROR,
-    FENCE_WGMMA,
+    FENCE_MMA,
     INIT,
+    MMA,
     PERFORMANCE,
-    WAIT_WGMMA,
+    WAIT_MMA,
     WARNING,
     ZERO,
     Example,
@@ -59,7 +60,6 @@ loaded:
     + DESCRIPTORS
 )
 """Two tiles of 64 rows of 16 bf16, written by TMA with the 32-byte swizzle; descriptors without a swizzle."""
-_MULTIPLIED = FENCE_WGMMA + multiply() + COMMIT + WAIT_WGMMA
 
 RULES = (
     Rule(
@@ -67,13 +67,12 @@ RULES = (
         "R8, R10",
         ERROR,
         "A register of a wgmma in flight is touched",
-        "The accumulator, and A where it is in registers, belong to the operation until the warp has waited "
-        "for it. The "
-        "wait covers only groups that were committed.",
+        "The accumulator, and A where it is in registers, belong to the operation until the warp has waited for it. "
+        "The wait covers only groups that were committed.",
         "9.7.15.7.3",
         "wgmma.commit_group, then wgmma.wait_group that covers the group, then use the registers",
-        Example(_READY + FENCE_WGMMA + multiply() + WAIT_WGMMA + _USE + COMMIT + WAIT_WGMMA),
-        Example(_READY + FENCE_WGMMA + multiply() + COMMIT + WAIT_WGMMA + _USE),
+        Example(_READY + FENCE_MMA + multiply() + WAIT_MMA + _USE + COMMIT + WAIT_MMA),
+        Example(_READY + MMA + _USE),
     ),
     Rule(
         "missing-wgmma-fence",
@@ -84,8 +83,8 @@ RULES = (
         "one was touched or its accumulator's shape changes.",
         "9.7.15.7.1",
         "wgmma.fence.sync.aligned in front of the wgmma",
-        Example(_READY + multiply() + COMMIT + WAIT_WGMMA),
-        Example(_READY + FENCE_WGMMA + multiply() + COMMIT + WAIT_WGMMA),
+        Example(_READY + multiply() + COMMIT + WAIT_MMA),
+        Example(_READY + MMA),
     ),
     Rule(
         "uninitialised-register",
@@ -93,8 +92,7 @@ RULES = (
         WARNING,
         "A register is read that nothing has written",
         "Registers hold anything at the start. This one is written nowhere in front of the read, whichever way the "
-        "kernel "
-        "takes. Compilers do so for values that do not matter, so it is a warning.",
+        "kernel takes. Compilers do so for values that do not matter, so it is a warning.",
         "5.2.1",
         "write the register first, or correct its name",
         Example("add.u32 %r2, %r3, %tid;"),
@@ -108,8 +106,8 @@ RULES = (
         "With scale-d true the accumulator is read. Registers hold anything at the start.",
         "9.7.15.5",
         "set the accumulator to zero, or pass scale-d false to the first wgmma",
-        Example(INIT + load(4096) + wait() + DESCRIPTORS + FENCE_WGMMA + multiply(1) + COMMIT + WAIT_WGMMA),
-        Example(INIT + load(4096) + wait() + DESCRIPTORS + FENCE_WGMMA + multiply(0) + COMMIT + WAIT_WGMMA),
+        Example(INIT + load(4096) + wait() + DESCRIPTORS + FENCE_MMA + multiply(1) + COMMIT + WAIT_MMA),
+        Example(INIT + load(4096) + wait() + DESCRIPTORS + FENCE_MMA + multiply(0) + COMMIT + WAIT_MMA),
     ),
     Rule(
         "uninitialised-operand",
@@ -118,22 +116,21 @@ RULES = (
         "A wgmma reads shared memory that nothing has written",
         "Part of the operand was never filled: a tile smaller than the descriptor says, or a wrong start.",
         "9.7.15.5.1.2",
-        "fill the whole tile (a copy fills what lies outside its tensor with zeros), or correct the descriptor",
-        Example(ZERO + INIT + load(2048) + wait() + DESCRIPTORS + FENCE_WGMMA + multiply() + COMMIT + WAIT_WGMMA),
-        Example(_READY + FENCE_WGMMA + multiply() + COMMIT + WAIT_WGMMA),
+        "fill the whole tile (a copy fills what is outside its tensor with zeros), or correct the descriptor",
+        Example(ZERO + INIT + load(2048) + wait() + DESCRIPTORS + MMA),
+        Example(_READY + MMA),
     ),
     Rule(
         "layout-mismatch",
         "L4",
         ERROR,
         "A wgmma reads a tile in another layout than the one TMA wrote",
-        "The swizzle of the tensor map and that of the descriptor must agree, and leading and stride offsets "
-        "must be those "
-        "of the layout.",
+        "The swizzle of the tensor map and that of the descriptor must agree, and leading and stride offsets must be "
+        "those of the layout.",
         "5.5.7, 9.7.15.5.1.2",
         "make box, swizzle and descriptor from one layout (isa.shared_layout)",
-        Example(_SWIZZLED + _MULTIPLIED),
-        Example(_SWIZZLED + "or.b64 %d0, %d0, 0xC000000000000000;\nadd.u64 %d1, %d0, 128;\n" + _MULTIPLIED),
+        Example(_SWIZZLED + MMA),
+        Example(_SWIZZLED + "or.b64 %d0, %d0, 0xC000000000000000;\nadd.u64 %d1, %d0, 128;\n" + MMA),
     ),
     Rule(
         "setmaxnreg-without-cap",
@@ -147,7 +144,7 @@ RULES = (
         "registers at launch), for 256 threads m64n208. Clusters, the other registers, and where the wgmma stands "
         "change nothing (tests/emulator/test_register_budget.py).",
         "9.7.19.5",
-        "say .maxnreg, or .minnctapersm beside the block size",
+        "say .maxnreg, or .minnctapersm with the block size",
         Example("setmaxnreg.dec.sync.aligned.u32 40;"),
         Example("setmaxnreg.dec.sync.aligned.u32 40;", directives=".maxnreg 168"),
     ),
@@ -157,8 +154,7 @@ RULES = (
         ERROR,
         "setmaxnreg asks for more registers than the CTA has",
         "A CTA has what it was launched with: threads times registers. An increase takes from what decreases gave "
-        "back, and "
-        "blocks until there is enough.",
+        "back, and blocks until there is enough.",
         "9.7.19.5",
         "let the sum over all warps stay within threads times registers at launch: 384 x 168 = 128 x (40 + 2 x 232)",
         Example("setmaxnreg.inc.sync.aligned.u32 232;", directives=".maxnreg 168"),

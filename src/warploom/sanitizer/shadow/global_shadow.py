@@ -2,7 +2,7 @@
 
 An access is one 64-bit number: the warp of the grid that made it, its epoch (or the number of its asynchronous
 operation), the instruction, and how strong it is. Buffers are large and clusters come and go, so nothing else is kept
-of an access. Of many readers the last is kept, and the last of another cluster. 0 is no access.
+of an access. Of many readers the last is kept, and the last of another cluster. 0 means no access.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What an instruction does to memory, to other threads and to the units that work beside them, as data.
+"""What an instruction does to memory, to other threads and to the units that work alongside them, as data.
 
 A row of the instruction table (`instructions.schema.Form`) carries a tuple of effects. The emulator, the sanitizer, the
 exhaustive search and the author's protocol table all read them, so that no second list of instructions can go stale.
@@ -34,6 +34,13 @@ FOOTPRINTS: Mapping[str, str] = {
     "fragment": "the fragment of wmma.load or wmma.store",
     "register": "the registers that the operand names",
     "accumulator": "the cells of an accumulator in tensor memory",
+    "matrix_cells": "the cells of matrix A in tensor memory",
+    "scale_cells": "the cells of the scale factors of A or B in tensor memory",
+    "metadata_cells": "the cells of a sparse matrix's metadata in tensor memory",
+    "fragment_cells": "the cells that a warp's registers name, in its quarter of tensor memory",
+    "copied_cells": "the cells that tcgen05.cp fills",
+    "shifted_cells": "the rows that tcgen05.shift moves",
+    "response": "the 16 bytes that answer an asynchronous request",
 }
 """Which bytes an access touches: names of functions, for the places depend on operands."""
 
@@ -118,7 +125,8 @@ class Access(Effect):
         proxy: by which the access is made.
         footprint: a name in FOOTPRINTS.
         at: ISSUE, or RUN for an access by the operation that the row starts.
-        rank: whose shared memory: "own", "any" CTA of the cluster (the address says), or "mask:<operand>".
+        rank: whose shared or tensor memory: "own", "any" CTA of the cluster (the address says), "pair" (the same place
+            in both CTAs of the pair), "mask:<operand>" or "all" CTAs of the cluster.
         lanes: "each" lane makes its own part, or "any": the warp makes it as one.
         returns: whether the thread gets what was there; a reduction that does not can acquire nothing.
     """
@@ -140,9 +148,13 @@ class Access(Effect):
 
 @dataclass(frozen=True)
 class Bytes:
-    """An operation is known to be done by the bytes that it completes on an mbarrier."""
+    """An operation is known to be done by the bytes that it completes on an mbarrier.
+
+    `rank`: of which CTA: the "receiver" of the data, or one of its "pair" (the address says which).
+    """
 
     barrier: str
+    rank: Value = "receiver"
 
 
 @dataclass(frozen=True)
@@ -154,11 +166,25 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Signalled:
+    """An operation is known to be done by the arrival that a commit of its `family` makes on an mbarrier."""
+
+    family: str
+
+
+@dataclass(frozen=True)
+class Drained:
+    """An operation is known to be done by a wait for all operations of its `family` that the thread has started."""
+
+    family: str
+
+
+@dataclass(frozen=True)
 class Starts(Effect):
     """An operation begins that runs on after the instruction.
 
     Attributes:
-        engine: the unit that runs it: "tma", "cp_async", "wgmma", "remote"…
+        engine: the unit that runs it: "tma", "cp_async", "remote"…
         tracked: how anybody learns that it is done.
         parts: one operation for each "lane", "warp" or "warpgroup" that executes the row.
         forks: the point of program order that it follows: its "issue", or "fence" for the family's last fence.
@@ -166,7 +192,7 @@ class Starts(Effect):
     """
 
     engine: str
-    tracked: tuple[Bytes | Group, ...] = ()
+    tracked: tuple[Bytes | Group | Signalled | Drained, ...] = ()
     parts: str = "lane"
     forks: str = ISSUE
     pipeline: str = ""
@@ -190,7 +216,8 @@ class Waits(Effect):
     """A thread waits.
 
     Attributes:
-        on: "group:<family>", "phase" of an mbarrier, or "grid" (the grid before this one).
+        on: "group:<family>", "drained:<family>" (all that the thread has started), "phase" of an mbarrier, or "grid"
+            (the grid before this one).
         operand: the barrier.
         newest: how many of the newest groups may still be pending.
         proves: what holds afterwards: the operations are "done", or have read their sources ("reads").
@@ -212,7 +239,7 @@ class Arrives(Effect):
 
     Attributes:
         count: arrivals; expects: bytes announced with them; drops: the next phases expect fewer.
-        rank: "own", or "any" CTA of the cluster.
+        rank: "own", "any" CTA of the cluster, or "mask:<operand>": the same place in each of those CTAs.
         engine: "remote" where the arrival takes its time.
     """
 
@@ -221,7 +248,7 @@ class Arrives(Effect):
     expects: Value = 0
     drops: bool = False
     order: Order = Order("release", "cta")
-    rank: str = "own"
+    rank: Value = "own"
     engine: str = ""
 
 
@@ -241,7 +268,7 @@ class Meets(Effect):
     """Threads meet.
 
     Attributes:
-        kind: who: "lanes" of a warp, "cta" or "cluster".
+        kind: who: "lanes" of a warp, "cta", "cluster", or "pair": a warp of each CTA of the pair.
         key: the operand that names the barrier; count: the threads that take part; members: the operand with a mask.
         part: "arrive", "wait" or "both".
         orders: whether memory accesses before the meeting happen before those after it.
@@ -261,7 +288,8 @@ class Fences(Effect):
     """A fence.
 
     Attributes:
-        kind: "memory", "proxy:async", "proxy:tensormap", "proxy:alias", "mbarrier_init" or "registers:<family>".
+        kind: "memory", "proxy:async", "proxy:tensormap", "proxy:alias", "mbarrier_init", "registers:<family>", or
+            "thread_sync:<family>": orders the family's operations with the thread's synchronisation.
         spaces: "all", "shared" or "global".
         direction: of a proxy fence: "both", "release" or "acquire".
         object: the operand with the address of the one object that is fenced.
@@ -269,7 +297,7 @@ class Fences(Effect):
 
     kind: str
     spaces: Value = "all"
-    direction: str = "both"
+    direction: Value = "both"
     order: Order = WEAK
     object: str = ""
 
@@ -301,10 +329,11 @@ class Changes(Effect):
 
 @dataclass(frozen=True)
 class Takes(Effect):
-    """A thread takes from a pool, and waits until there is enough."""
+    """A thread takes from a pool, and waits until there is enough; or goes without, where it does not block."""
 
     pool: str
     amount: Value
+    blocks: bool = True
 
 
 @dataclass(frozen=True)
@@ -351,49 +380,3 @@ def _filled(value: Any, modifiers: Mapping[str, str | None]) -> Any:
         if after is not before:
             changed[one.name] = after
     return replace(value, **changed) if changed else value  # type: ignore[type-var]
-
-
-# -- what follows from effects -----------------------------------------------------------------------------------
-
-
-def is_scheduling_point(effects: Iterable[Effect]) -> bool:
-    """Whether other threads can tell when an instruction runs, so that the order of threads is a choice there.
-
-    Fences, groups and the start of an operation are none: they act on their own thread, and the landing of an
-    operation is a choice of its own. Plain loads and stores are none either: the sanitizer reports where they race,
-    whatever the order.
-    """
-    for effect in effects:
-        if isinstance(effect, (Arrives, Announces, Waits, Takes, Gives, Unmakes)):
-            return True
-        if isinstance(effect, Meets) and effect.kind != "lanes":
-            return True
-        if isinstance(effect, Access) and effect.at == ISSUE and effect.order.strong:
-            return True
-    return False
-
-
-def accesses(effects: Iterable[Effect], at: str = "") -> tuple[Access, ...]:
-    """The accesses among effects: those with the instruction (ISSUE), by the operation it starts (RUN), or ("") all."""
-    return tuple(effect for effect in effects if isinstance(effect, Access) and at in ("", effect.at))
-
-
-def started(effects: Iterable[Effect]) -> Starts | None:
-    """The asynchronous operation that an instruction starts."""
-    return next((effect for effect in effects if isinstance(effect, Starts)), None)
-
-
-def may_block(effects: Iterable[Effect]) -> bool:
-    """Whether a thread may have to stand still at an instruction with these effects."""
-    return any(isinstance(effect, (Waits, Meets, Takes)) for effect in effects)
-
-
-def own_order(effects: Iterable[Effect]) -> Order:
-    """The memory semantics and scope of an instruction: those of its first effect that has any; else weak."""
-    for effect in effects:
-        order = getattr(effect, "order", WEAK)
-        if isinstance(effect, Commits) and effect.signals is not None:
-            order = effect.signals.order
-        if order.strong:
-            return order
-    return WEAK

@@ -1,0 +1,214 @@
+"""A whole language model of `transformers`, with random weights, beside the same model by `warploom.torch.convert`.
+
+    python benchmarks/language_model.py --model Llama-3-8B --layers 32 --prefill 1x8192,16x1024 --decode 1,16,64,256
+        [--contenders eager,graph,compiled] [--context 128] [--seconds 100] [--out FILE.json]
+
+Prefill is one call of all tokens without a cache, of which the last token's logits are wanted; decode is one more token
+for each sequence with a static cache of --context places. `eager` calls the model; `graph` replays a CUDA graph of it;
+`compiled` is torch.compile(mode="max-autotune") of the plain model, and "warploom-compiled" that of the converted one.
+Contenders take turns in a random order, medians of all rounds; the logits of the two models are compared first. What
+was measured is written after each phase; after --seconds no further one is begun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import warploom.torch
+from warploom.cli.warm import asked
+from warploom.lab import catalogue, evidence
+from warploom.operators.spec.gpu import gpu_of
+from warploom.operators.warm import warm
+from warploom.runtime.benchmark.power import driver_version
+
+SUITE = "language-model"
+ROUNDS, SLICE_S = 7, 0.25
+CLASSES = {"Llama": "Llama", "Qwen3": "Qwen3", "Qwen2.5": "Qwen2", "Mistral": "Mistral"}
+"""What the classes of a family in the catalogue begin with in `transformers`."""
+
+
+def build(name: str, layers: int, device: str, positions: int = 16384) -> Any:
+    """The model, its weights random. Raises ArgumentError for one that the catalogue does not have."""
+    import transformers
+
+    facts = next(each.facts for each in catalogue.load() if each.name == name)
+    family = next(each for each in CLASSES if name.startswith(each))
+    made, kind = (getattr(transformers, CLASSES[family] + each) for each in ("Config", "ForCausalLM"))
+    config = made(
+        hidden_size=facts["hidden"], intermediate_size=facts["intermediate"], num_hidden_layers=layers,
+        num_attention_heads=facts["heads"], num_key_value_heads=facts["kv_heads"], head_dim=facts["head_dim"],
+        vocab_size=facts["vocab"], max_position_embeddings=positions, attn_implementation="sdpa",
+        tie_word_embeddings=False,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device(device):
+            model = kind(config)
+    finally:
+        torch.set_default_dtype(before)
+    return model.eval().requires_grad_(False)
+
+
+def prefill(model: Any, tokens: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """A call of all tokens."""
+    return lambda: model(input_ids=tokens, use_cache=False, logits_to_keep=1).logits
+
+
+def decode(model: Any, tokens: torch.Tensor, context: int) -> Callable[[], torch.Tensor]:
+    """A call of one more token behind `context` - 1 others, whose keys and values are random. The cache is at the same
+    place before every call."""
+    from transformers import StaticCache
+
+    cache = StaticCache(config=model.config, max_cache_len=context)
+    length = context - 1
+    positions = torch.full(tokens.shape, length, device=tokens.device)
+    model(input_ids=tokens, past_key_values=cache, position_ids=positions, logits_to_keep=1)  # makes the arrays
+    lengths = [layer.cumulative_length for layer in cache.layers if hasattr(layer, "cumulative_length")]
+    lengths = [each for each in lengths if isinstance(each, torch.Tensor)]
+    for each in lengths:
+        each.fill_(length)
+    more = {} if lengths else {"cache_position": torch.tensor([length], device=tokens.device)}
+    for layer in cache.layers:
+        layer.keys.normal_(std=0.5)
+        layer.values.normal_(std=0.5)
+
+    def call() -> torch.Tensor:
+        found = model(input_ids=tokens, past_key_values=cache, position_ids=positions, logits_to_keep=1, **more).logits
+        if lengths:
+            torch._foreach_sub_(lengths, 1)
+        return found
+
+    return call
+
+
+def captured(call: Callable[[], torch.Tensor]) -> Callable[[], None]:
+    """The call as a CUDA graph."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+def milliseconds(calls: dict[str, Callable[[], object]], rounds: int = ROUNDS) -> dict[str, dict[str, float]]:
+    """Of one call of each, medians of slices in random order."""
+    draw, times = random.Random(0), {name: [] for name in calls}
+    repeats: dict[str, int] = {}
+    for round_ in range(rounds + 1):
+        for name in draw.sample(list(calls), len(calls)):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            count = repeats.get(name, 2)
+            begin.record()
+            for _ in range(count):
+                calls[name]()
+            end.record()
+            end.synchronize()
+            each = begin.elapsed_time(end) / count
+            if round_ == 0:
+                repeats[name] = max(2, min(50, int(SLICE_S * 1e3 / each)))
+            else:
+                times[name].append(each)
+    return {name: {"median": round(statistics.median(each), 4), "min": round(min(each), 4), "max": round(max(each), 4)}
+            for name, each in times.items()}  # fmt: skip
+
+
+@torch.no_grad()
+def phase(
+    plain: Any, ours: Any, what: str, rows: int, length: int, contenders: Sequence[str], compiled: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """One row of the evidence: times of each contender, and how far the logits differ."""
+    device = plain.device
+    tokens = torch.randint(0, plain.config.vocab_size, (rows, length if what == "prefill" else 1), device=device)
+    make = (
+        (lambda model: prefill(model, tokens)) if what == "prefill" else (lambda model: decode(model, tokens, length))
+    )
+    calls: dict[str, Callable[[], object]] = {}
+    failed: dict[str, str] = {}
+    results = {}
+    for name, model in (("torch", plain), ("warploom", ours)):
+        torch.manual_seed(1)
+        call = make(model)
+        results[name] = call().float()
+        if "eager" in contenders:
+            calls[f"{name} eager"] = call
+        if "graph" in contenders:
+            try:
+                calls[f"{name} graph"] = captured(call)
+            except Exception as error:  # noqa: BLE001 - a model that cannot be captured
+                torch.cuda.synchronize()
+                failed[f"{name} graph"] = f"{type(error).__name__}: {str(error)[:200]}"
+        if "compiled" in contenders:
+            try:
+                if name not in compiled:
+                    compiled[name] = torch.compile(model, mode="max-autotune-no-cudagraphs", dynamic=False)
+                call = make(compiled[name])
+                for _ in range(2):
+                    call()
+                calls[f"{name} compiled"] = call
+                if "graph" in contenders:
+                    calls[f"{name} compiled graph"] = captured(call)
+            except Exception as error:  # noqa: BLE001
+                torch.cuda.synchronize()
+                failed[f"{name} compiled"] = f"{type(error).__name__}: {str(error)[:200]}"
+    difference = (results["torch"] - results["warploom"]).abs().max() / results["torch"].abs().max()
+    return {"phase": what, "rows": rows, "tokens": length, "difference": float(difference), "failed": failed,
+            "ms": milliseconds(calls)}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="Llama-3-8B")
+    parser.add_argument("--layers", type=int, default=32)
+    parser.add_argument("--prefill", default="1x8192,16x1024")
+    parser.add_argument("--decode", default="1,16,64,256")
+    parser.add_argument("--context", type=int, default=128)
+    parser.add_argument("--contenders", default="eager,graph")
+    parser.add_argument("--seconds", type=float, default=100.0)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    begun = time.monotonic()
+    phases = [("decode", int(each), options.context) for each in options.decode.split(",") if each]
+    phases += [("prefill", *map(int, each.split("x"))) for each in options.prefill.split(",") if each]
+    rows = sorted({count * (length if what == "prefill" else 1) for what, count, length in phases})
+    found = warm(asked(options.model, ",".join(map(str, rows)), "bf16", "", 1, True), gpu_of(0), progress=False)
+    print(f"{found.kernels} kernels built, {time.monotonic() - begun:.0f} s", flush=True)
+    plain = build(options.model, options.layers, "cuda")
+    ours = warploom.torch.convert(copy.deepcopy(plain))
+    print(f"models made, {time.monotonic() - begun:.0f} s", flush=True)
+    head = {**evidence.header(SUITE, gpu=torch.cuda.get_device_name(), driver=driver_version()),
+            "protocol": "interleaved", "model": options.model, "layers": options.layers, "weights": "random, bf16",
+            "transformers": __import__("transformers").__version__, "fused": warploom.torch.fused(ours)}  # fmt: skip
+    head["fused"] = {name: list(what) for name, what in head["fused"].items() if ".1." in name or "." not in name}
+    told: list[dict[str, Any]] = []
+    compiled: dict[str, Any] = {}
+    for what, count, length in phases:
+        if time.monotonic() - begun > options.seconds:
+            print(f"the time is over before {what} {count}x{length}")
+            break
+        row = phase(plain, ours, what, count, length, options.contenders.split(","), compiled)
+        told.append(row)
+        print(f"{what} {count}x{length}: " + ", ".join(f"{n} {t['median']:.3f} ms" for n, t in row["ms"].items())
+              + f", difference {row['difference']:.4f} {row['failed'] or ''}", flush=True)  # fmt: skip
+        if options.out is not None:
+            evidence.write(options.out, head, told)
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Programs in this package's language for the latencies, rates and energies of a GPU: constants of `timing`."""

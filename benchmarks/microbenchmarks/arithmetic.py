@@ -1,0 +1,154 @@
+"""Pipes of ordinary instructions: what a dependent one waits for, and how many start in a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from warploom.isa.dtypes import b32, bf16x2, f32, u32
+from warploom.lang import ptx, reg
+
+from .harness import Measurement, loop
+
+UNROLLED, REPETITIONS = 32, 256
+CHAINS = 8
+
+Instruction = Callable[[object, object, object], object]
+
+
+def _float(opcode: str) -> Instruction:
+    return lambda x, y, z: ptx.inst(opcode, x, x, y, z)
+
+
+def _unary(opcode: str) -> Instruction:
+    return lambda x, y, z: ptx.inst(opcode, x, x)
+
+
+def _alternating(first: str, second: str) -> Instruction:
+    """Two dependent instructions that ptxas cannot make one of."""
+
+    def emit(x, y, z):
+        ptx.inst(first, x, x, *([] if first.startswith("rcp") else [y]))
+        ptx.inst(second, x, x, z)
+
+    return emit
+
+
+def _select(x, y, z):
+    flag = reg.predicate()
+    ptx.inst("setp.lt.u32", flag, x, y)
+    ptx.inst("selp.b32", x, y, z, flag)
+    ptx.inst("add.u32", x, x, z)
+
+
+def _shuffle(x, y, z):
+    ptx.inst("shfl.sync.bfly.b32", x, x, 1, 31, -1)
+
+
+INSTRUCTIONS: dict[str, tuple[object, int, Instruction]] = {
+    "ffma": (f32, 1, _float("fma.rn.f32")),
+    "fadd": (f32, 1, lambda x, y, z: ptx.inst("add.rn.f32", x, x, y)),
+    "fmul": (f32, 1, lambda x, y, z: ptx.inst("mul.rn.f32", x, x, y)),
+    "hfma2": (bf16x2, 1, lambda x, y, z: ptx.inst("fma.rn.bf16x2", x, x, y, z)),
+    "imad": (u32, 1, _float("mad.lo.u32")),
+    "alu": (u32, 2, _alternating("add.u32", "xor.b32")),
+    "shift": (u32, 2, _alternating("shl.b32", "xor.b32")),
+    "select": (u32, 3, _select),
+    "fmax": (f32, 2, _alternating("max.f32", "add.rn.f32")),
+    "mufu": (f32, 1, _unary("ex2.approx.ftz.f32")),
+    "rcp": (f32, 2, _alternating("rcp.approx.ftz.f32", "add.rn.f32")),
+    "shuffle": (b32, 1, _shuffle),
+    "popc": (u32, 1, lambda x, y, z: ptx.inst("popc.b32", x, x)),
+    "convert": (f32, 2, lambda x, y, z: (ptx.inst("cvt.rni.s32.f32", whole := reg.scalar(u32).view(b32), x),
+                                        ptx.inst("cvt.rn.f32.s32", x, whole))),
+}  # fmt: skip
+"""Name: type, how many instructions one emits, how."""
+
+
+def values(dtype, count):
+    lane = ptx.special.tid.x()
+    if dtype is f32:
+        return [(lane + i).to(f32) for i in range(count)]
+    return [
+        (lane + i).copy() if dtype is u32 else (lane + i).view(b32 if dtype is not bf16x2 else dtype)
+        for i in range(count)
+    ]
+
+
+def _measurement(name: str, warps: int, chains: int) -> Measurement:
+    dtype, each, emit = INSTRUCTIONS[name]
+    count = UNROLLED // each * each
+
+    def prepare(data):
+        return values(dtype, chains), values(dtype, 2)
+
+    def body(state):
+        values, (y, z) = state
+        for i in range(count // each):
+            emit(values[i % chains], y, z)
+
+    kind = "latency" if chains == 1 else f"rate.{warps}"
+    full = f"{kind.split('.')[0]}.{name}" + (f".w{warps}" if chains > 1 else "")
+    return Measurement(
+        full, lambda: loop(full, body, repetitions=REPETITIONS, warps=warps, prepare=prepare, finish=lambda s: s[0]),
+        operations=count, repetitions=REPETITIONS, of=f"{name}, one warp's, {chains} chains, {warps} warps per CTA",
+        facts={"warps": warps, "chains": chains},
+    )  # fmt: skip
+
+
+def _outer_product(side: int, warps: int, across: int = 8) -> Measurement:
+    """c[i][j] += a[i] * b[j]: FFMA with the operands that a register-tiled product has."""
+    repetitions = 256
+
+    def prepare(data):
+        return values(f32, side), values(f32, across), values(f32, side * across)
+
+    def body(state):
+        a, b, c = state
+        for i in range(side):
+            for j in range(across):
+                ptx.inst.fma.rn.f32(c[i * across + j], a[i], b[j], c[i * across + j])
+        a[0].set(b[0])
+
+    name = f"rate.ffma_outer{side}.w{warps}"
+    return Measurement(
+        name, lambda: loop(name, body, repetitions=repetitions, warps=warps, prepare=prepare, finish=lambda s: s[2]),
+        operations=side * across, repetitions=repetitions, of=f"ffma of an outer product, {side} a side",
+        facts={"warps": warps},
+    )  # fmt: skip
+
+
+def _mma(name: str, warps: int, chains: int) -> Measurement:
+    """mma.sync m16n8k16 of bf16."""
+    repetitions, count = 256, 16
+
+    def prepare(data):
+        return [reg.array(f32, 4, init=0.0) for _ in range(chains)], [
+            [(ptx.special.tid.x() * 3 + i).view(b32) for i in range(n)] for n in (4, 2)
+        ]
+
+    def body(state):
+        acc, (a, b) = state
+        for i in range(count):
+            d = acc[i % chains]
+            ptx.inst("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", d, a, b, d)
+
+    return Measurement(
+        name,
+        lambda: loop(name, body, repetitions=repetitions, warps=warps, prepare=prepare,
+                     finish=lambda s: [x for d in s[0] for x in d]),
+        operations=count, repetitions=repetitions, of=f"mma.sync m16n8k16 bf16, {chains} chains",
+        facts={"warps": warps},
+    )  # fmt: skip
+
+
+def measurements() -> Iterator[Measurement]:
+    for name in INSTRUCTIONS:
+        yield _measurement(name, 1, 1)
+        yield _measurement(name, 4, CHAINS)
+        yield _measurement(name, 16, CHAINS)
+    yield _outer_product(8, 4)
+    yield _outer_product(8, 8)
+    yield _outer_product(16, 8)
+    yield _mma("latency.mma_sync", 1, 1)
+    for warps in (4, 8):
+        yield _mma(f"rate.mma_sync.w{warps}", warps, 8)

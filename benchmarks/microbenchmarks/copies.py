@@ -1,0 +1,278 @@
+"""TMA, L2 and DRAM: what a copy waits for, and how many bytes an SM and the whole chip receive in a nanosecond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from warploom.collective import TmaPipeline
+from warploom.isa.dtypes import bf16, u32, u64
+from warploom.lang import Tile, ptx, reg, smem
+
+from .harness import Measurement, loop
+
+WIDTH = 64
+"""Elements of a box's row: 128 bytes."""
+L2_ROWS = 1 << 16
+"""Rows of an array that stays in L2: 8 MiB."""
+DRAM_ROWS = 1 << 23
+"""Rows of an array that does not: 1 GiB."""
+
+
+def tma_loads(
+    name: str, rows: int, stages: int, *, ctas: int = 1, same: bool = False, dram: bool = False, outside: int = 0,
+    repetitions: int = 200, data: str = "zeros",
+) -> Measurement:  # fmt: skip
+    """One thread keeps `stages` boxes of `rows` x 128 bytes in flight.
+
+    same: all CTAs read the same boxes, in step. dram: every box is read for the first time. outside: of its rows,
+    how many are outside of the array.
+    """
+    total = DRAM_ROWS if dram else L2_ROWS
+    mine = total // ctas // rows * rows if dram else 0
+
+    def prepare(array):
+        ring = smem.wgmma_tile(bf16, (rows, WIDTH), stages=stages, name="ring")
+        full = smem.mbarrier(stages)
+        row, phase = reg.scalar(u32, init=0), reg.scalar(u32, init=0)
+        cta = ptx.special.ctaid.x()
+        if dram:
+            row.set(cta * mine)
+        elif not same:
+            row.set((cta * (L2_ROWS // 256)) & (L2_ROWS - 1))
+        first = ptx.special.tid.x() == 0
+        with ptx.if_(first):
+            for stage in range(stages):
+                ptx.mbarrier.init(full[stage], 1)
+            ptx.fence.mbarrier_init()
+        ptx.bar.sync(0)
+        state = array, ring, full, row, phase, first
+        with ptx.if_(first):
+            for stage in range(stages):
+                issue(state, stage)
+        return state
+
+    def issue(state, stage):
+        array, ring, full, row, _, _ = state
+        ptx.mbarrier.arrive_expect_tx(full[stage], ring.bytes)
+        at = reg.scalar(u32, init=total - rows + outside) if outside else row
+        ptx.cp.async_.bulk.tensor_2d(ring[stage], array.tma_desc(), (0, at), full[stage])
+        row += rows
+        if not dram:
+            ptx.inst.and_.b32(row, row, L2_ROWS - 1)
+
+    def body(state):
+        _, _, full, _, phase, first = state
+        with ptx.if_(first):
+            for stage in range(stages):
+                ptx.mbarrier.wait(full[stage], phase)
+                issue(state, stage)
+        phase ^= 1
+
+    def finish(state):
+        _, _, full, _, phase, first = state
+        with ptx.if_(first):
+            for stage in range(stages):
+                ptx.mbarrier.wait(full[stage], phase)
+        return []
+
+    return Measurement(
+        name,
+        lambda: loop(name, body, repetitions=repetitions, ctas=ctas, prepare=prepare, finish=finish,
+                     array=Tile(total, WIDTH, bf16, box=(WIDTH, rows), swizzle="128B")),
+        operations=stages, repetitions=repetitions, of=f"TMA load of {rows} rows of 128 bytes, {stages} in flight",
+        bytes=stages * rows * 128, ctas=ctas, elements=(total, WIDTH), data=data,
+        facts={"rows": rows, "stages": stages, "source": "dram" if dram else "l2", "same": same, "outside": outside},
+    )  # fmt: skip
+
+
+def multicast(name: str, rows: int, stages: int, ctas: int, together: int) -> Measurement:
+    """Each CTA of a cluster loads its part of every box, for all of them; one consumer warpgroup lets stages go."""
+    repetitions = 200 * stages
+    part = rows // together
+
+    def prepare(data):
+        tile = smem.wgmma_tile(bf16, (rows, WIDTH), stages=stages, name="ring")
+        ring = TmaPipeline(stages=stages, consumers=1, ctas=together, tile=tile)
+        ring.initialise()
+        rank = ptx.special.cluster_ctarank()
+        thread = ptx.special.tid.x()
+        return data, ring, rank, thread, ring.producer_state(), ring.consumer_state(), reg.scalar(u32, init=0)
+
+    def body(state):
+        data, ring, rank, thread, producer, consumer, row = state
+        with ptx.if_(thread == 128):
+            with ring.produce(producer) as stage:
+                first = rank * part
+                ptx.cp.async_.bulk.tensor_2d(
+                    stage.tile.rows(first, part),
+                    data.tma_desc(),
+                    (0, row + first),
+                    stage.full,
+                    multicast=(1 << together) - 1,
+                )
+            row += rows
+            ptx.inst.and_.b32(row, row, L2_ROWS - 1)
+        with ptx.if_(thread < 128):
+            ring.consumer_wait(consumer)
+            ring.consumer_release(consumer)
+            ring.advance(consumer)
+
+    return Measurement(
+        name,
+        lambda: loop(name, body, repetitions=repetitions, ctas=ctas, warps=5, cluster=together, prepare=prepare,
+                     array=Tile(L2_ROWS, WIDTH, bf16, box=(WIDTH, part), swizzle="128B")),
+        operations=1, repetitions=repetitions, of=f"box of {rows} rows, multicast to {together} CTAs", bytes=rows * 128,
+        ctas=ctas, elements=(L2_ROWS, WIDTH), data="zeros", facts={"rows": rows, "stages": stages, "cluster": together},
+    )  # fmt: skip
+
+
+def tma_stores(name: str, rows: int, *, ctas: int, read_only: bool = False, in_flight: int = 0) -> Measurement:
+    """One thread stores boxes; it waits until all but `in_flight` of them are done (or have been read)."""
+    repetitions = 256
+    total = 1 << 18
+
+    def prepare(data):
+        tile = smem.wgmma_tile(bf16, (rows, WIDTH), stages=1, name="tile")
+        row = ((ptx.special.ctaid.x() * (total // 256)) & (total - 1)).copy()
+        return data, tile, row, ptx.special.tid.x() == 0
+
+    def body(state):
+        data, tile, row, first = state
+        with ptx.if_(first):
+            ptx.tma.store(data.tma_desc(), tile[0], (0, row))
+            ptx.cp.async_.bulk.commit_group()
+            (ptx.cp.async_.bulk.wait_group_read if read_only else ptx.cp.async_.bulk.wait_group)(in_flight)
+        row += rows
+        ptx.inst.and_.b32(row, row, total - 1)
+
+    def finish(state):
+        ptx.cp.async_.bulk.wait_group(0)
+        return []
+
+    return Measurement(
+        name,
+        lambda: loop(name, body, repetitions=repetitions, ctas=ctas, prepare=prepare, finish=finish,
+                     array=Tile(total, WIDTH, bf16, box=(WIDTH, rows), swizzle="128B", inout=True)),
+        operations=1, repetitions=repetitions, of=f"TMA store of {rows} rows of 128 bytes", bytes=rows * 128, ctas=ctas,
+        elements=(total, WIDTH), data="zeros",
+        facts={"rows": rows, "waits_for": "read" if read_only else "done", "in_flight": in_flight},
+    )  # fmt: skip
+
+
+def chase(name: str, elements: int, apart: int) -> Measurement:
+    """One thread follows pointers, `apart` bytes from each other."""
+    repetitions, count = 64, 16
+
+    def prepare(data):
+        (pointer,) = ptx.global_ptrs(data)
+        return (pointer.copy(),)
+
+    def body(state):
+        for _ in range(count):
+            ptx.inst("ld.global.cg.u64", state[0], ptx.addr(state[0]))
+
+    def finish(state):
+        return [state[0].to(u32)]
+
+    return Measurement(
+        name, lambda: loop(name, body, repetitions=repetitions, prepare=prepare, finish=finish, array=Tile("N", u64)),
+        operations=count, repetitions=repetitions, of=f"dependent load, {apart} bytes apart", elements=(elements,),
+        data=f"chain:{apart}",
+    )  # fmt: skip
+
+
+def streamed(name: str, what: str, warps: int, per_sm: int, vectors: int, *, mib: int = 1024) -> Measurement:
+    """Each thread of all CTAs reads (or writes, or copies) 16 bytes at a time, each byte once."""
+    ctas = 132 * per_sm
+    span = warps * 32 * 16 * vectors
+    repetitions = (mib << 20) // (2 if what == "copy" else 1) // (ctas * span)
+
+    def prepare(data):
+        (pointer,) = ptx.global_ptrs(data)
+        thread = ptx.special.tid.x()
+        address = (pointer + (ptx.special.ctaid.x() * span + thread * 16).to(u64)).copy()
+        return address, [(thread + i).copy() for i in range(4)]
+
+    def body(state):
+        address, kept = state
+        fresh = [[reg.scalar(u32) for _ in range(4)] for _ in range(vectors)]
+        for i in range(vectors):
+            place = ptx.addr(address, i * warps * 512)
+            if what != "write":
+                ptx.inst("ld.global.L1::no_allocate.v4.u32", fresh[i], place)
+        for i in range(vectors):
+            if what == "read":
+                for target, value in zip(kept, fresh[i], strict=True):
+                    ptx.inst.xor.b32(target, target, value)
+            else:
+                there = address if what == "write" else address + (mib << 19)
+                ptx.inst("st.global.v4.u32", ptx.addr(there, i * warps * 512), kept if what == "write" else fresh[i])
+        address += ctas * span
+
+    moved = span * (2 if what == "copy" else 1)
+    return Measurement(
+        name, lambda: loop(name, body, repetitions=repetitions, ctas=ctas, warps=warps, prepare=prepare,
+                           finish=lambda s: s[1], array=Tile("N", bf16, inout=what != "read")),
+        operations=1, repetitions=repetitions, of=f"{what}, 16 bytes a thread, {vectors} in flight", bytes=moved,
+        ctas=ctas, elements=(mib << 19,), data="zeros", facts={"warps": warps, "ctas_per_sm": per_sm},
+    )  # fmt: skip
+
+
+def scattered_stores(name: str, lane_bytes: int, row_bytes: int, ctas: int) -> Measurement:
+    """st.global of fragments: four lanes to a row of `lane_bytes` each, eight rows."""
+    repetitions, count = 64, 8
+
+    def prepare(data):
+        (pointer,) = ptx.global_ptrs(data)
+        thread, lane = ptx.special.tid.x(), ptx.special.tid.x() & 31
+        rows = (lane >> 2) + (thread >> 5) * 8 + ptx.special.ctaid.x() * 64
+        place = pointer + (rows * row_bytes + (lane & 3) * lane_bytes).to(u64)
+        return place.copy(), [(thread + i).copy() for i in range(lane_bytes // 4)]
+
+    def body(state):
+        place, values = state
+        for i in range(count):
+            word = f"st.global{f'.v{len(values)}' if len(values) > 1 else ''}.u32"
+            ptx.inst(word, ptx.addr(place, i * 4 * lane_bytes), values if len(values) > 1 else values[0])
+
+    return Measurement(
+        name, lambda: loop(name, body, repetitions=repetitions, ctas=ctas, warps=8, prepare=prepare,
+                           array=Tile("N", bf16, inout=True)),
+        operations=count * 8, repetitions=repetitions, of=f"st.global, eight rows of {4 * lane_bytes} bytes", ctas=ctas,
+        bytes=count * 8 * 32 * lane_bytes, elements=(row_bytes // 2 * 64 * 132 + 65536,), data="zeros",
+    )  # fmt: skip
+
+
+def measurements() -> Iterator[Measurement]:
+    for rows in (8, 64, 256):
+        yield tma_loads(f"latency.tma.l2.rows{rows}", rows, 1)
+    yield tma_loads("latency.tma.dram.rows8", 8, 1, dram=True)
+    yield tma_loads("latency.tma.dram.rows64", 64, 1, dram=True)
+    for ctas in (1, 8, 33, 66, 99, 132):
+        yield tma_loads(f"rate.tma.l2.rows128.ctas{ctas}", 128, 8, ctas=ctas)
+    for rows, stages in ((8, 16), (16, 12), (32, 12), (64, 12), (256, 6)):
+        yield tma_loads(f"rate.tma.l2.rows{rows}.ctas1", rows, stages)
+        yield tma_loads(f"rate.tma.l2.rows{rows}.ctas132", rows, stages, ctas=132)
+    yield tma_loads("rate.tma.l2.same.ctas132", 128, 8, ctas=132, same=True)
+    yield tma_loads("rate.tma.l2.outside.ctas1", 128, 8, outside=64)
+    for stages in (1, 2, 4):
+        yield tma_loads(f"rate.tma.l2.rows128.stages{stages}.ctas132", 128, stages, ctas=132)
+    for ctas in (8, 33, 66, 132):
+        yield tma_loads(f"rate.tma.dram.ctas{ctas}", 128, 8, ctas=ctas, dram=True, repetitions=40)
+    yield multicast("rate.tma.multicast2.rows128.ctas132", 128, 8, 132, 2)
+    yield multicast("rate.tma.multicast2.rows256.ctas132", 256, 6, 132, 2)
+    yield multicast("rate.tma.multicast1.rows128.ctas132", 128, 8, 132, 1)
+    for rows in (64, 128):
+        yield tma_stores(f"latency.tma_store.read.rows{rows}", rows, ctas=1, read_only=True)
+        yield tma_stores(f"latency.tma_store.done.rows{rows}", rows, ctas=1)
+    yield tma_stores("rate.tma_store.rows64.ctas132", 64, ctas=132, in_flight=8)
+    yield tma_stores("rate.tma_store.rows64.ctas1", 64, ctas=1, in_flight=8)
+    yield chase("latency.ldg.l2", 1 << 18, 512)
+    yield chase("latency.ldg.dram", 1 << 27, 256 * 1024 + 512)
+    yield streamed("rate.dram.read", "read", 8, 4, 4)
+    yield streamed("rate.dram.read.one_cta", "read", 8, 1, 4)
+    yield streamed("rate.dram.write", "write", 8, 4, 4)
+    yield streamed("rate.dram.copy", "copy", 8, 4, 4)
+    yield scattered_stores("rate.stg32.ctas132", 4, 16384, 132)
+    yield scattered_stores("rate.stg128.ctas132", 16, 16384, 132)
+    yield scattered_stores("rate.stg32.ctas1", 4, 16384, 1)

@@ -1,0 +1,125 @@
+"""Power: what a unit draws while it runs for a second, alone, and the clock that the GPU then gives it.
+
+A row has watts (NVML), the clock that the kernel counted, and how many operations and bytes it did in a second: the
+energy of each follows from the difference between rows, at the clock of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from warploom.isa.dtypes import b32, bf16, e4m3, f32, u32
+from warploom.lang import Kernel, Tile, ptx, reg
+
+from . import arithmetic, copies, product, shared
+from .harness import Measurement, loop
+from .tensor import wgmma_loop
+
+SMS = 132
+
+
+@dataclass(frozen=True)
+class Load:
+    """A kernel that keeps something busy. flop, bytes: of one repetition of one CTA, by kind of memory."""
+
+    measurement: Measurement
+    flop: float = 0.0
+    moved: str = ""
+
+
+def _wgmma(name: str, n: int, ctas: int = SMS, data: str = "normal", dtype=bf16, in_registers: bool = False) -> Load:
+    repetitions = 3000 if n == 256 else 6000
+    depth = 128 // dtype.bytes
+    kernel = lambda: wgmma_loop(  # noqa: E731
+        name, n, dtype=dtype, in_registers=in_registers, groups=2, ctas=ctas, stages=3, filled=True,
+        repetitions=repetitions,
+    )  # fmt: skip
+    measured = Measurement(
+        name, kernel, operations=12, repetitions=repetitions, of=f"wgmma m64n{n} {dtype}, two warpgroups, {data}",
+        ctas=ctas, elements=(1024, depth), data=f"{data}:{dtype}", facts={"n": n, "ctas": ctas, "data": data},
+    )  # fmt: skip
+    return Load(measured, flop=2 * 12 * 2 * 64 * n * (32 // dtype.bytes))
+
+
+def _mma_sync(name: str) -> Load:
+    repetitions, count = 20000, 16
+
+    def prepare(data):
+        (pointer,) = ptx.global_ptrs(data)
+        base = (pointer + ptx.special.tid.x().to(pointer.dtype) * 4).copy()
+        words = [ptx.load(u32, ptx.addr(base, i * 1024)).view(b32) for i in range(24)]
+        return [reg.array(f32, 4, init=0.0) for _ in range(8)], words
+
+    def body(state):
+        acc, words = state
+        for i in range(count):
+            d, a, b = acc[i % 8], words[4 * (i % 4) : 4 * (i % 4) + 4], words[16 + 2 * (i % 4) : 18 + 2 * (i % 4)]
+            ptx.inst("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", d, a, b, d)
+
+    measured = Measurement(
+        name,
+        lambda: loop(name, body, repetitions=repetitions, warps=8, ctas=SMS, prepare=prepare,
+                     finish=lambda s: [x for d in s[0] for x in d], array=Tile("N", bf16)),
+        operations=count, repetitions=repetitions, of="mma.sync m16n8k16 bf16", ctas=SMS, elements=(1 << 16,),
+    )  # fmt: skip
+    return Load(measured, flop=count * 8 * 2 * 16 * 8 * 16)
+
+
+def _longer(measurement: Measurement, name: str, build: Callable[[], Kernel], repetitions: int) -> Measurement:
+    return Measurement(
+        name, build, measurement.operations, repetitions, measurement.of, ctas=SMS, bytes=measurement.bytes,
+        data="normal", elements=measurement.elements, facts=measurement.facts,
+    )  # fmt: skip
+
+
+def _instruction(name: str, instruction: str) -> Load:
+    dtype, each, emit = arithmetic.INSTRUCTIONS[instruction]
+    repetitions, count = 8000, 32 // each
+
+    def prepare(data):
+        return arithmetic.values(dtype, 8), arithmetic.values(dtype, 2)
+
+    def body(state):
+        registers, (y, z) = state
+        for i in range(count):
+            emit(registers[i % 8], y, z)
+
+    measured = Measurement(
+        name, lambda: loop(name, body, repetitions=repetitions, warps=16, ctas=SMS, prepare=prepare,
+                           finish=lambda s: s[0]),
+        operations=count * each * 16, repetitions=repetitions, of=f"{instruction}, 16 warps", ctas=SMS,
+    )  # fmt: skip
+    return Load(measured)
+
+
+def _shared_loads(name: str) -> Load:
+    measured = shared.loads(name, 4, 4, 8, repetitions=20000, ctas=SMS)
+    return Load(measured, moved="shared")
+
+
+def _tma(name: str, data: str = "normal", **options) -> Load:
+    measured = copies.tma_loads(name, 128, 8, ctas=SMS, data=data, **options)
+    return Load(measured, moved="dram" if options.get("dram") else "l2")
+
+
+def loads() -> Iterator[Load]:
+    yield _instruction("power.alu", "alu")
+    yield _instruction("power.ffma", "ffma")
+    for ctas in (33, 66, 99, SMS):
+        yield _wgmma(f"power.wgmma.n256.ctas{ctas}", 256, ctas)
+    yield _wgmma("power.wgmma.n256.zeros", 256, data="zeros")
+    yield _wgmma("power.wgmma.n128", 128)
+    yield _wgmma("power.wgmma.n64", 64)
+    yield _wgmma("power.wgmma.n256.rs", 256, in_registers=True)
+    yield _wgmma("power.wgmma.e4m3.n256", 256, dtype=e4m3)
+    yield _mma_sync("power.mma_sync")
+    yield _shared_loads("power.lds128")
+    yield _tma("power.tma.l2", repetitions=4000)
+    yield _tma("power.tma.l2.zeros", data="zeros", repetitions=4000)
+    yield _tma("power.tma.l2.same", same=True, repetitions=4000)
+    yield _tma("power.dram.read", dram=True, repetitions=60)
+    yield Load(product.wave("power.product", 8, repetitions=4000), moved="l2")
+    yield Load(product.wave("power.product.own", 8, depth=1024, sharing=False, repetitions=4000), moved="l2")
+    yield Load(product.wave("power.product.zeros", 8, data="zeros", repetitions=4000), moved="l2")
+    yield Load(copies.streamed("power.dram.copy", "copy", 8, 4, 4), moved="dram")

@@ -1,0 +1,101 @@
+"""The tensor core by wgmma: clocks of each shape, type and source of A, and what one waits for its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from warploom.isa.dtypes import bf16, e4m3, f32, u32
+from warploom.isa.shared_layout import SharedLayout  # noqa: F401 - the layouts of the tiles below
+from warploom.lang import Kernel, Tile, ptx, reg, smem
+from warploom.lang.wgmma import accumulators
+
+from .harness import Measurement, loop
+
+REPETITIONS = 64
+STAGES = 2
+M = 64
+
+
+def wgmma_loop(
+    name: str, n: int, *, dtype=bf16, in_registers: bool = False, groups: int = 1, single: bool = False,
+    repetitions: int = REPETITIONS, ctas: int = 1, stages: int = STAGES, filled: bool = False,
+) -> Kernel:  # fmt: skip
+    """`groups` warpgroups, each 64 x n: all slices of all stages in one group, then a wait.
+
+    single: one instruction and a wait for it. filled: the tiles come from the input by TMA.
+    """
+    depth = 128 // dtype.bytes
+
+    def prepare(data):
+        a = smem.wgmma_tile(dtype, (M * groups, depth), stages=stages, name="a")
+        b = smem.wgmma_tile(dtype, (n, depth), stages=stages, name="b")
+        if filled:
+            full = smem.mbarrier(1)
+            with ptx.if_(ptx.special.tid.x() == 0):
+                ptx.mbarrier.init(full[0], 1)
+                ptx.fence.mbarrier_init()
+                ptx.mbarrier.arrive_expect_tx(full[0], (a.bytes + b.bytes) * stages)
+                for stage in range(stages):
+                    for tile, at in ((a[stage], 0), (b[stage], 64)):
+                        for row in range(0, tile.rows_count, 8):
+                            ptx.cp.async_.bulk.tensor_2d(
+                                tile.rows(row, 8), data.tma_desc(), (0, (at + stage * 512 + row) % 1024), full[0]
+                            )
+            ptx.bar.sync(0)
+            ptx.mbarrier.wait(full[0], 0)
+        acc = reg.array(f32, accumulators(n, f32), init=0.0)
+        group = ptx.special.tid.x() >> 7
+        ptx.inst.shfl.sync.idx.b32(group, group, 0, 31, -1)
+        left = [a[stage].rows((group << 6).copy(), M) for stage in range(stages)]
+        fragment = reg.array(u32, 4)
+        for at in range(4):
+            fragment[at] = ptx.special.tid.x() * 0x01230123 + at
+        return acc, left, [b[stage] for stage in range(stages)], fragment
+
+    def body(state):
+        acc, left, right, fragment = state
+        ptx.wgmma.fence()
+        for stage in range(stages):
+            for k in range(left[stage].k_slices):
+                if single and (stage or k):
+                    continue
+                ptx.wgmma.mma_async(
+                    shape=(M, n, 32 // dtype.bytes), dtype_d=f32, dtype_a=dtype, dtype_b=dtype, d=acc,
+                    a=fragment if in_registers else left[stage].k(k), b=right[stage].k(k),
+                )  # fmt: skip
+        ptx.wgmma.commit_group()
+        ptx.wgmma.wait_group(0)
+
+    return loop(
+        name, body, repetitions=repetitions, warps=4 * groups, ctas=ctas, prepare=prepare, finish=lambda s: list(s[0]),
+        array=Tile(1024, depth, dtype, box=(depth, 8), swizzle="128B"),
+    )  # fmt: skip
+
+
+def _measurement(name: str, n: int, stages: int = STAGES, **options) -> Measurement:
+    single = options.get("single", False)
+    dtype = options.get("dtype", bf16)
+    groups = options.get("groups", 1)
+    return Measurement(
+        name, lambda: wgmma_loop(name, n, stages=stages, **options), operations=1 if single else 4 * stages,
+        repetitions=REPETITIONS,
+        of=f"wgmma m64n{n} of a warpgroup, {dtype}" + (", A in registers" if options.get("in_registers") else "")
+        + (", each waited for" if single else f", {4 * stages} in a group"),
+        elements=(1024, 128 // dtype.bytes), data=f"normal:{dtype}",
+        facts={"n": n, "groups": groups, "in_group": 1 if single else 4 * stages},
+    )  # fmt: skip
+
+
+def measurements() -> Iterator[Measurement]:
+    for n in (8, 16, 32, 64, 128, 192, 256):
+        yield _measurement(f"rate.wgmma.bf16.n{n}.ss", n, stages=4)
+        yield _measurement(f"rate.wgmma.bf16.n{n}.rs", n, stages=4, in_registers=True)
+    for n in (64, 128, 256):
+        yield _measurement(f"rate.wgmma.e4m3.n{n}.ss", n, dtype=e4m3)
+    for n in (8, 64, 256):
+        yield _measurement(f"latency.wgmma.bf16.n{n}.ss", n, single=True)
+        yield _measurement(f"latency.wgmma.bf16.n{n}.rs", n, single=True, in_registers=True)
+    yield _measurement("latency.wgmma.group4.n256.ss", 256, stages=1)
+    yield _measurement("rate.wgmma.bf16.n64.ss.g2", 64, groups=2)
+    yield _measurement("rate.wgmma.bf16.n256.ss.g2", 256, groups=2)
+    yield _measurement("rate.wgmma.bf16.n128.ss.g2", 128, groups=2)

@@ -1,0 +1,82 @@
+"""Planted changes that leave a text as right as before, and the edge that makes them so.
+
+A change counts as harmless only where `check` finds no error and it stands here.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+
+from ..zoo.mutate import Mutant
+
+LAST = "the last access to the pipeline's state: nothing behind it depends on its order"
+ONE_WARP = "only the threads of one warp get there, and one of them acts for all"
+ONE_THREAD = "each word is changed by one thread alone"
+OWN = "the thread that reads is the one that wrote"
+GUARDED = "the lock and its fences, or the counter and its fences, order these accesses: they need not be strong"
+IN_CTA = "only threads of the CTA use the barriers before they meet again: bar.sync orders their initialisation"
+READ = "the exit needs the sources to have been read, and nobody in the kernel reads the result"
+NEVER_AGAIN = "nobody writes the array again after it has been read"
+ONCE_MORE = "the sort goes over bits that no key has once more, which changes nothing"
+ALONE = "all threads that use the barrier use it by this instruction: it has another number, and that is all"
+
+SAME_WAIT = "the wait behind it covers the group that the last copy now belongs to as well"
+TWICE = "the head of the loop repeats the wait and the barrier that stand in front of the loop and at its end"
+BEHIND = "behind the loop nobody touches shared memory again, and every copy has been waited for in it"
+ELECTED = "the thread that announces the bytes starts the copies too: nothing passes between threads there"
+NO_COPY = "no bulk copy is in flight there: tensormap.cp_fenceproxy, behind which it stands, is not asynchronous"
+SAME_CTA = "all who reach it are threads of one CTA"
+TIES = "a comparison of the sort: exchanging equal keys changes nothing"
+UNUSED = "the barrier guards a broadcast of the atomic's result, which nobody uses"
+ONE_UNIT = "a wgmma is one operation of its four warps: each has waited for it before it overwrites the operand"
+ONE_TILE = "a CTA has one tile: the staging buffer is not written again"
+LATER_FENCE = (
+    "the same thread fences again behind the initialisation of the other pipelines, which covers these barriers"
+)
+FIRST_ROUND = "the stage has not been used before, so the wait passes at once"
+
+HARMLESS: tuple[tuple[str, str, str, str], ...] = (
+    ("barriers_*", "drop-fence", "fence.sc.cta#0", LAST),
+    ("barriers_*", "relaxed-flag", "atom.add.acquire.cta.u32#0", LAST),
+    ("barriers_*.roles", "atomic-in-two-steps", "atom.add.relaxed.cta.u32#0", ONE_WARP),
+    ("barriers_*.roles", "drop-barrier", "barrier.sync#1", OWN),
+    ("cluster_*.histogram", "atomic-in-two-steps", "atom.global.add.u32#0", ONE_THREAD),
+    ("grid_*.chained", "drop-barrier", "bar.sync#0", OWN),
+    ("grid_*", "plain-flag", "*.volatile.global.f*", GUARDED),
+    ("hopper_gemm_*", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("hopper_gemm_*", "wait-for-reads-only", "cp.async.bulk.wait_group#0", READ),
+    ("hopper_gemm_*", "wrong-barrier", "bar.sync#1", ALONE),
+    ("library_*.block_wide", "off-by-one", "setp.lt.u32#0", ONCE_MORE),
+    ("rows_*.softmax", "drop-barrier", "bar.sync#[13]", NEVER_AGAIN),
+    ("attention_sm80", "commit-too-early", "cp.async.commit_group#2", SAME_WAIT),
+    ("causal_attention_sm90", "commit-too-early", "cp.async.commit_group#2", SAME_WAIT),
+    ("product_sm80", "commit-too-early", "cp.async.commit_group#0", SAME_WAIT),
+    ("product_sm80", "drop-barrier", "bar.sync#1", TWICE),
+    ("product_sm80", "wait-for-less", "cp.async.wait_group#1", TWICE),
+    ("*attention_sm90", "drop-barrier", "bar.sync#2", BEHIND),
+    ("*attention_sm90", "wait-for-less", "cp.async.wait_group#1", BEHIND),
+    ("fp8_product_sm90", "drop-barrier", "bar.sync#0", ONE_UNIT),
+    ("ragged_product_sm90", "drop-barrier", "bar.sync#0", ONE_UNIT),
+    ("device_descriptors_sm90", "drop-barrier", "bar.sync#11", ELECTED),
+    ("host_descriptors_sm90", "drop-barrier", "bar.sync#3", ELECTED),
+    ("device_descriptors_sm90", "drop-store-wait", "cp.async.bulk.wait_group.read#1", NO_COPY),
+    ("device_descriptors_sm90", "wait-for-less", "cp.async.bulk.wait_group.read#1", NO_COPY),
+    ("device_descriptors_sm90", "narrow-flag", "fence.proxy.tensormap::generic.acquire.gpu#*", SAME_CTA),
+    ("*_descriptors_sm90", "wait-for-reads-only", "cp.async.bulk.wait_group#0", READ),
+    ("scans_*", "narrow-flag", "atom.*", SAME_CTA),
+    ("scans_*", "relaxed-flag", "atom.global.gpu.acq_rel.add.u32#0", LAST),
+    ("scans_*", "off-by-one", "setp.gt.s32#48", TIES),
+    ("scans_sm90", "drop-barrier", "bar.sync#17", UNUSED),
+    ("biasrelu", "drop-barrier", "bar.sync#3", ONE_TILE),
+    ("biasrelu", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", LATER_FENCE),
+    ("biasrelu", "drop-wait-loop", "mbarrier.try_wait.parity.shared::cta.b64#16", FIRST_ROUND),
+)
+"""Text, kind and site as patterns, and the reason."""
+
+
+def reason(text: str, mutant: Mutant) -> str:
+    """Why a change of a text is harmless; "" where that is not known."""
+    for of_text, kind, site, why in HARMLESS:
+        if fnmatch(text, of_text) and fnmatch(mutant.kind, kind) and fnmatch(mutant.site, site):
+            return why
+    return ""

@@ -1,0 +1,180 @@
+"""Plant bugs by rule into texts of nvcc, Triton and others, and count how many `warploom check` calls errors.
+
+    python benchmarks/planted_bugs.py [--each 2] [--texts FOLDER …] [--json FILE] [--only PATTERN]
+
+Of each text and rule up to `--each` places are drawn with a fixed seed. What becomes of a bug:
+
+    error         `warploom check`, called as by default, reports an error
+    explored      it does not, and one of the other schedules of `--schedule explore` does
+    not executed  the run does not come to the changed instruction: no bug was planted
+    harmless      `planted/harmless.py` says why the text is as right as before
+    missed        none of these
+
+`--texts` takes folders of texts with launch descriptions next to them; their `[[expect]]` says what is right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.planted.harmless import reason  # noqa: E402 - the root has to be on the path
+from benchmarks.planted.rules import RULES, trapped, trapped_at_bound  # noqa: E402
+from benchmarks.planted.texts import Text, texts  # noqa: E402
+from benchmarks.zoo.mutate import Mutant, mutants  # noqa: E402
+from benchmarks.zoo.mutations import Mutation  # noqa: E402
+from warploom.errors import WarploomError  # noqa: E402
+
+SEED = 0
+STEPS = 4
+"""How many times the warp instructions of the text itself a run may take."""
+TRAP = Mutation("trap", lambda instruction: True, trapped)
+AT_BOUND = Mutation("trap", lambda instruction: instruction.opcode.startswith("setp"), trapped_at_bound)
+OUTCOMES = ("error", "explored", "missed", "harmless", "not executed")
+
+
+@dataclass(frozen=True)
+class Bug:
+    """What became of a planted bug; `found`: rules and codes of the errors."""
+
+    text: str
+    kind: str
+    site: str
+    variant: int
+    line: int
+    what: str
+    outcome: str
+    found: tuple[str, ...] = ()
+    schedule: str = "lazy 0"
+    reason: str = ""
+
+
+def chosen(text: Text, each: int) -> Iterator[Mutant]:
+    """Up to `each` mutants of each kind."""
+    by_kind: dict[str, list[Mutant]] = {}
+    for mutant in mutants(text.module, mutations=RULES):
+        by_kind.setdefault(mutant.kind, []).append(mutant)
+    for kind, some in sorted(by_kind.items()):
+        yield from random.Random(f"{SEED} {text.name} {kind}").sample(some, min(each, len(some)))
+
+
+def judge(text: Text, mutant: Mutant, folder: Path) -> Bug | None:
+    """None for what is not a PTX text any more."""
+    head = (f"{text.source}/{text.name}", mutant.kind, mutant.site, mutant.variant, mutant.instruction.ptx_line,
+            mutant.what)  # fmt: skip
+    try:
+        found = errors(text, mutant, folder)
+        if found:
+            return Bug(*head, "error", found)
+        if not executed(text, mutant, folder):
+            return Bug(*head, "not executed")
+        if why := reason(text.name, mutant):
+            return Bug(*head, "harmless", reason=why)
+        found = errors(text, mutant, folder, schedule="explore")
+    except WarploomError as error:
+        print(f"    {text.name} {mutant}: {error}", file=sys.stderr)
+        return None
+    if found:
+        return Bug(*head, "explored", found, schedule="explore")
+    return Bug(*head, "missed")
+
+
+def errors(text: Text, mutant: Mutant, folder: Path, **options: Any) -> tuple[str, ...]:
+    """The rules and codes of all errors that `check` reports."""
+    checked = text.check(folder, mutant.module, max_steps=STEPS * steps(text), **options)
+    return tuple(sorted({finding.rule for finding in checked.errors}))
+
+
+@cache
+def steps(text: Text) -> int:
+    """Warp instructions of the text itself, which must be clean."""
+    with tempfile.TemporaryDirectory() as folder:
+        checked = text.check(Path(folder), text.module)
+    if checked.errors or not checked.counters:
+        raise SystemExit(f"{text.name} is not clean before anything is planted: {checked.summary()}")
+    return max(5000, int(checked.counters["instructions"]))
+
+
+def executed(text: Text, mutant: Mutant, folder: Path) -> bool:
+    """Whether the run comes to the changed instruction, and a bound to its edge: it stops if there is a trap."""
+    trap = AT_BOUND if mutant.kind == "off-by-one" else TRAP
+    same = (one for one in mutants(text.module, ("trap",), (trap,)) if one.site == mutant.site)
+    return bool(errors(text, next(same), folder))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--each", type=int, default=2, help="most bugs of one rule in one text")
+    parser.add_argument("--texts", type=Path, nargs="*", default=[], help="folders with more texts")
+    parser.add_argument("--only", default="*", help="texts whose name fits the pattern")
+    parser.add_argument("--json", type=Path, help="write the evidence there")
+    options = parser.parse_args()
+    bugs: list[Bug] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for text in texts(options.texts):
+            if not fnmatch(text.name, options.only):
+                continue
+            started, before = time.perf_counter(), len(bugs)
+            bugs += filter(None, (judge(text, mutant, Path(folder)) for mutant in chosen(text, options.each)))
+            counts = Counter(bug.outcome for bug in bugs[before:])
+            print(f"{text.source}/{text.name}: {dict(counts)}, {time.perf_counter() - started:.0f} s", flush=True)
+            if options.json:
+                write(options.json, bugs[before:], options.each)
+            for bug in bugs[before:]:
+                if bug.outcome in ("explored", "missed"):
+                    print(f"    {bug.outcome}: {bug.kind} at {bug.site} (line {bug.line}): {bug.what} {bug.found}")
+    table = totals(bugs)
+    print(table)
+    return 1 if table["missed"] else 0
+
+
+def totals(bugs: list[Bug]) -> dict[str, int]:
+    """How many bugs became what; `bugs` are those that are some: executed, and not harmless."""
+    counts = Counter(bug.outcome for bug in bugs)
+    planted = sum(counts[outcome] for outcome in ("error", "explored", "missed"))
+    return {"bugs": planted, **{outcome: counts[outcome] for outcome in OUTCOMES}}
+
+
+def write(path: Path, bugs: list[Bug], each: int) -> None:
+    """The evidence: totals, a row for each text, and every bug that is not an error by default.
+
+    Rows of other texts that the file has stay.
+    """
+    from warploom.lab import evidence
+
+    before = json.loads(path.read_text())["rows"] if path.exists() else []
+    rows = [row for row in before if row["text"] not in {bug.text for bug in bugs}]
+    for name in dict.fromkeys(bug.text for bug in bugs):
+        mine = [bug for bug in bugs if bug.text == name]
+        kinds: dict[str, Counter[str]] = {}
+        for bug in mine:
+            kinds.setdefault(bug.kind, Counter())[bug.outcome] += 1
+        rows.append({
+            "text": name, **totals(mine), "kinds": {kind: dict(count) for kind, count in kinds.items()},
+            "rules": dict(Counter(rule for bug in mine if bug.outcome == "error" for rule in bug.found).most_common()),
+            "others": [
+                {key: value for key, value in asdict(bug).items() if value and key != "text"}
+                for bug in mine if bug.outcome not in ("error", "not executed")
+            ],
+        })  # fmt: skip
+    head = evidence.header("planted-bugs", command=f"python benchmarks/planted_bugs.py --each {each}")
+    total = {name: sum(row[name] for row in rows) for name in ("bugs", *OUTCOMES)}
+    evidence.write(path, {**head, "seed": SEED, "total": total}, rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,280 @@
+"""Predict kernels that were measured, and say how far off the predictions are.
+
+    python benchmarks/predict.py [--sets SET …] [--recordings FOLDER] [--most N]
+                                 [--out benchmarks/results/emulator/predicted.json]
+
+A row a point: `predicted_us` beside `measured_us`, the kernel, the shape, what it is bound by. The measured times come
+from `benchmarks/results`; nothing is fitted to them. Sets are scored apart, each against a trivial rule: one rate for
+all large products of a type, bytes over the bandwidth plus a start for few rows. `skill` is 1 - error / its error.
+Recording is most of the work, and does not depend on the model: --recordings keeps them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import pickle
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from warploom.isa.dtypes import ALL
+from warploom.kernels.ladder import find
+from warploom.lab import evidence
+from warploom.lab.recipe import rebuild
+from warploom.runtime.on_clock import record
+from warploom.timing import H200, Launch, Prediction, predict
+from warploom.timing.recording import Recording
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks/results/nvidia-h200"
+OUT = ROOT / "benchmarks/results/emulator/predicted.json"
+TRIVIAL_TFLOPS = {"bf16": 680.0, "f16": 680.0, "e4m3": 1330.0, "f32": 40.0}
+TRIVIAL_TBYTES, TRIVIAL_START_US = 4.71, 2.2
+FEW_ROWS = 512
+"""Up to this many, the trivial rule counts bytes."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kernel on a shape that was measured.
+
+    Attributes:
+        part: the set it belongs to; kernel, shape, dtype: names for people.
+        measured_us, measured_mhz: the latter 0 where the kernel did not count its clock.
+        record: makes the recording.
+        protocol: of the measurement; zeros: its data.
+    """
+
+    part: str
+    kernel: str
+    shape: tuple[int, int, int]
+    dtype: str
+    measured_us: float
+    record: Callable[[], tuple[Recording, Launch]] = field(repr=False)
+    measured_mhz: float = 0.0
+    protocol: str = "alone"
+    zeros: bool = False
+    sha: str = ""
+
+    def trivial_us(self) -> float:
+        m, n, k = self.shape
+        if min(m, n) > FEW_ROWS:
+            return 2 * m * n * k / TRIVIAL_TFLOPS[self.dtype] / 1e6
+        size = ALL[self.dtype].bytes
+        return (size * (m * k + n * k) + 2 * m * n) / TRIVIAL_TBYTES / 1e6 + TRIVIAL_START_US
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    return list(json.loads((RESULTS / f"{name}.json").read_text())["rows"])
+
+
+def zeros_for(kernel: Any, sizes: dict[str, int]) -> list[np.ndarray]:
+    """The kernel's inputs, of zeros; a size that nobody names is 1."""
+    specs = list(kernel.in_specs.values()) if isinstance(kernel.in_specs, dict) else list(kernel.in_specs)
+    made = []
+    for spec in specs:
+        if not hasattr(spec, "shape"):
+            continue
+        shape = tuple(sizes.get(one, 1) if isinstance(one, str) else one for one in spec.shape)
+        made.append(np.zeros(shape, spec.dtype.numpy))
+    return made
+
+
+def outputs_for(kernel: Any, sizes: dict[str, int]) -> tuple[np.ndarray, ...]:
+    specs = list(kernel.out_specs.values()) if isinstance(kernel.out_specs, dict) else list(kernel.out_specs)
+    shapes = [tuple(sizes.get(one, 1) if isinstance(one, str) else one for one in spec.shape) for spec in specs]
+    return tuple(np.zeros(shape, spec.dtype.numpy) for shape, spec in zip(shapes, specs, strict=True))
+
+
+# -- sets ----------------------------------------------------------------------------------------------------------
+
+
+def ladder(name: str, part: str, zeros: bool = False) -> Iterator[Point]:
+    """Rungs, under the protocol alone."""
+    for row in rows_of(name):
+        if row.get("provider") == "cublas" or row["protocol"] != "alone":
+            continue
+        m, n, k = row["m"], row["n"], row["k"]
+
+        def recorded(row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
+            rung = find(row["rung"])
+            b = (n, k) if rung.layout == "TN" else (k, n)
+            arrays = [np.zeros(shape, rung.dtype.numpy) for shape in ((m, k), b)]
+            return record(rung.build(), *arrays, registers=row["registers"])
+
+        yield Point(part, row["kernel"], (m, n, k), row["dtype"], row["us"]["median"], recorded,
+                    row.get("kernel_clock_mhz", 0.0), zeros=zeros, sha=row["ptx_sha256"])  # fmt: skip
+
+
+def built(name: str, part: str, protocol: str, wanted: Callable[[dict[str, Any]], bool] = lambda row: True,
+          most: int = 0) -> Iterator[Point]:  # fmt: skip
+    """Rows with a recipe."""
+    rows = [
+        row for row in rows_of(name)
+        if row.get("provider", "") == "warploom" and row.get("protocol") == protocol and "build" in row and wanted(row)
+    ]  # fmt: skip
+    if most and len(rows) > most:
+        rows = [rows[at * len(rows) // most] for at in range(most)]
+    for row in rows:
+        m, n, k = row["m"], row["n"], row["k"]
+
+        def recorded(row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
+            kernel = rebuild(row["build"])
+            sizes = {"M": m, "N": n, "K": k, "Blocks": -(-k // 128), "ColumnBlocks": -(-n // 128)}
+            if isinstance(row.get("rows"), list):
+                groups = len(row["rows"])
+                sizes |= {"Rows": m, "AllN": n * groups, "Groups": groups}
+            arrays = zeros_for(kernel, sizes)
+            if isinstance(row.get("rows"), list):
+                arrays[2][:] = np.cumsum(row["rows"])
+            return record(kernel, *arrays, out=outputs_for(kernel, sizes), registers=row["registers"])
+
+        yield Point(part, f"{row['kernel']} {row.get('config', '')}".strip(), (m, n, k), row["dtype"],
+                    row["us"]["median"], recorded, row.get("kernel_clock_mhz", 0.0), protocol,
+                    sha=row.get("ptx_sha256", ""))  # fmt: skip
+
+
+def texts() -> Iterator[Point]:
+    """The hand-written texts."""
+    import reference_texts as duels
+
+    for row in rows_of("reference-texts"):
+        if row["provider"] != "reference" or row["protocol"] != "alone":
+            continue
+        m, n, k = row["m"], row["n"], row["k"]
+
+        def recorded(row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
+            import torch
+
+            duel = next(one for one in duels.DUELS if one.text == row["text"])
+            contender, problem = duels.Reference(duel.kernel), duel.problem((m, n, k))
+            program = contender.program(problem, H200.sms)
+            dtype = getattr(torch, "bfloat16" if row["dtype"] == "bf16" else "float8_e4m3fn")
+            a, b = (torch.zeros(shape, dtype=torch.bfloat16).to(dtype) for shape in ((m, k), (n, k)))
+            blocks = (m, -(-k // 128)), (-(-n // 128), -(-k // 128))
+            scales = [torch.ones(shape) for shape in (blocks if problem.scales.startswith("block") else ((1,), (1,)))]
+            operands = duels.Operands(a, b, torch.zeros(m, n, dtype=torch.bfloat16), *scales)
+            return record(program, *contender.arguments(problem, operands), registers=row.get("registers", 168))
+
+        yield Point("reference texts", row["text"], (m, n, k), row["dtype"], row["us"]["median"], recorded,
+                    sha=row.get("text_sha256", ""))  # fmt: skip
+
+
+def points(most: int) -> dict[str, Callable[[], Iterator[Point]]]:
+    """The sets by name. most: points of a long one."""
+    return {
+        "ladder 8192": lambda: ladder("ladder", "ladder 8192"),
+        "ladder 4096": lambda: ladder("ladder-4096", "ladder 4096"),
+        "zeros": lambda: ladder("ladder-zeros", "zeros", zeros=True),
+        "small M": lambda: built("decode", "small M", "interleaved", most=most),
+        "few rows": lambda: built("few-rows", "few rows", "interleaved", most=most),
+        "fp8": lambda: built("fp8", "fp8", "alone", lambda row: "block" not in row.get("scales", ""), most=most),
+        "block scaled": lambda: built("fp8", "block scaled", "alone", lambda row: "block" in row.get("scales", "")),
+        "grouped": lambda: built("grouped", "grouped", "interleaved"),
+        "square": lambda: built("square-bf16", "square", "alone", most=most),
+        "llm": lambda: built("llm-bf16", "llm", "alone", most=most),
+        "small K": lambda: built("small-k-bf16", "small K", "alone", most=most),
+        "reference texts": texts,
+    }
+
+
+# -- predictions -----------------------------------------------------------------------------------------------------
+
+
+def recorded(point: Point, folder: Path | None) -> tuple[Recording, Launch]:
+    """The recording of a point, from the folder if it is there."""
+    if folder is None:
+        return point.record()
+    name = hashlib.sha256(repr((point.kernel, point.shape, point.sha, point.dtype)).encode()).hexdigest()[:24]
+    path = folder / f"{name}.pickle"
+    if path.exists():
+        return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]
+    made = point.record()
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps(made))
+    return made
+
+
+def row_of(point: Point, prediction: Prediction, seconds: float) -> dict[str, Any]:
+    m, n, k = point.shape
+    row = {
+        "set": point.part, "kernel": point.kernel, "m": m, "n": n, "k": k, "dtype": point.dtype,
+        "protocol": point.protocol, "measured_us": point.measured_us, "predicted_us": round(prediction.us, 2),
+        "error": round(prediction.us / point.measured_us - 1, 4),
+        "trivial_us": round(point.trivial_us(), 2), "bound": prediction.bound,
+        "predicted_mhz": round(prediction.clock_mhz, 1), "predicted_watts": round(prediction.watts, 1),
+        "seconds": round(seconds, 1),
+    }  # fmt: skip
+    if point.measured_mhz:
+        row["measured_mhz"] = point.measured_mhz
+        row["clock_error"] = round(prediction.clock_mhz / point.measured_mhz - 1, 4)
+        row["clocks_error"] = round(prediction.clocks / (point.measured_us * point.measured_mhz) - 1, 4)
+    return row
+
+
+def score(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of one set: mean and worst error, the trivial rule's, the skill; clocks and clock apart."""
+    errors = [abs(row["error"]) for row in rows]
+    trivial = [abs(row["trivial_us"] / row["measured_us"] - 1) for row in rows]
+    found = {
+        "points": len(rows), "mean": round(statistics.mean(errors), 4), "worst": round(max(errors), 4),
+        "trivial_mean": round(statistics.mean(trivial), 4),
+        "skill": round(1 - statistics.mean(errors) / statistics.mean(trivial), 3),
+    }  # fmt: skip
+    for name in ("clock_error", "clocks_error"):
+        told = [abs(row[name]) for row in rows if name in row]
+        if told:
+            found[f"{name}_mean"] = round(statistics.mean(told), 4)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sets", nargs="*", default=[], help="names; all by default")
+    parser.add_argument("--recordings", type=Path, help="a folder that keeps what was recorded")
+    parser.add_argument("--append", action="store_true", help="keep the rows that --out has of other sets")
+    parser.add_argument("--most", type=int, default=12, help="points of a long set")
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    skipped: list[dict[str, str]] = []
+    wanted = options.sets or list(points(options.most))
+    if options.append and options.out.exists():
+        before = evidence.read(options.out)
+        rows = [row for row in before["rows"] if row["set"] not in wanted]
+        skipped = [one for one in before["skipped"] if one["set"] not in wanted]
+    for name, made in points(options.most).items():
+        if name not in wanted:
+            continue
+        for point in made():
+            started = time.perf_counter()
+            try:
+                recording, launch = recorded(point, options.recordings)
+                prediction = predict(recording, H200, replace(launch, zeros=point.zeros))
+            except Exception as error:  # one that cannot be predicted is named, and costs no other
+                skipped.append(
+                    {"set": name, "kernel": point.kernel, "reason": f"{type(error).__name__}: {error}"[:200]}
+                )
+                print("skipped", skipped[-1], flush=True)
+                continue
+            rows.append(row_of(point, prediction, time.perf_counter() - started))
+            shown = {key: rows[-1][key] for key in ("measured_us", "predicted_us", "error", "bound", "seconds")}
+            print(name, point.kernel, point.shape, shown, rows[-1].get("clock_error", ""), flush=True)
+        mine = [row for row in rows if row["set"] == name]
+        if mine:
+            print(name, score(mine), flush=True)
+    head = evidence.header("predicted", gpu="emulator")
+    sets = dict.fromkeys(row["set"] for row in rows)
+    head |= {"scores": {name: score([row for row in rows if row["set"] == name]) for name in sets}, "skipped": skipped}
+    evidence.write(options.out, head, rows)
+
+
+if __name__ == "__main__":
+    main()

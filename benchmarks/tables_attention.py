@@ -1,0 +1,43 @@
+"""The table of attention beside cuDNN, from the rows of attention.json."""
+
+from __future__ import annotations
+
+from benchmarks.tables_rows import Result, mark
+
+
+def table(result: Result) -> list[str]:
+    """One line for each case: ours and cuDNN's TFLOP/s alone, the ratio alone and interleaved, errors."""
+    lines = [
+        "| head_dim, length | TFLOP/s | cuDNN | times as fast, alone | interleaved | error | cuDNN's |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case in dict.fromkeys(row["case"] for row in result["rows"]):
+        rows = {(row["provider"], row["protocol"]): row for row in result["rows"] if row["case"] == case}
+        alone, sliced = rows.get(("warploom", "alone")), rows.get(("warploom", "interleaved"))
+        if alone is None:
+            continue
+        theirs = [row for (provider, protocol), row in rows.items() if "cudnn" in provider and protocol == "alone"]
+        best = max(theirs, key=lambda row: row["tflops"]["median"], default=None)
+        cells = [
+            case + mark([alone]), alone["tflops"]["median"], best["tflops"]["median"] if best else "",
+            *(f"{row['ratio_to']['cudnn']:.2f}" if row and row["ratio_to"] else "" for row in (alone, sliced)),
+            f"{alone['relative_error']:.1e}", f"{best['relative_error']:.1e}" if best else "",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
+def backward(result: Result) -> list[str]:
+    """The gradients: ours and cuDNN's TFLOP/s alone, and errors."""
+    lines = ["| head_dim, length | TFLOP/s | cuDNN | times as fast | error | cuDNN's |", "|---|---|---|---|---|---|"]
+    for case in dict.fromkeys(row["case"] for row in result["rows"]):
+        ours, theirs = (
+            next(row for row in result["rows"] if (row["case"], row["provider"]) == (case, provider))
+            for provider in ("warploom", "cudnn")
+        )
+        cells = [
+            case + mark([ours]), ours["tflops"]["median"], theirs["tflops"]["median"],
+            f"{ours['ratio_to']['cudnn']:.2f}", f"{ours['relative_error']:.1e}", f"{theirs['relative_error']:.1e}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines

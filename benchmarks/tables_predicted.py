@@ -1,0 +1,21 @@
+"""The table of the clock's predictions: each set by itself, beside the trivial rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def scores(evidence: Mapping[str, Any]) -> list[str]:
+    """A row a set: points, mean and worst error, the trivial rule's, the skill; the clock's error where it is known."""
+    lines = [
+        "| set | points | mean error | worst | trivial rule | skill | clock |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, found in evidence["scores"].items():
+        clock = f"{found['clock_error_mean']:.1%}" if "clock_error_mean" in found else ""
+        lines.append(
+            f"| {name} | {found['points']} | {found['mean']:.1%} | {found['worst']:.1%} | {found['trivial_mean']:.1%} "
+            f"| {found['skill']:.2f} | {clock} |"
+        )
+    return lines

@@ -1,0 +1,76 @@
+"""C++ names as a person calls them: `cutlass::device_kernel<…>` for `_ZN7cutlass13device_kernelIN…`.
+
+The names of the Itanium ABI begin with the nested names, each behind its length; template arguments and parameters
+follow and are left out here. https://itanium-cxx-abi.github.io/cxx-abi/abi.html#mangling
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_LENGTH = re.compile(r"(\d+)")
+_MANGLED = re.compile(r"(?<![\w$.])_Z[NZL\d][\w$]*")
+_PARAMETER = re.compile(r"_param_\d+$")
+_INTERNAL = re.compile(r"_INTERNAL_|_GLOBAL__N_")
+
+
+def readable(text: str) -> str:
+    """A text with the C++ names in it cut to what identifies them."""
+    return _MANGLED.sub(lambda found: short(found[0]), text) if "_Z" in text else text
+
+
+@lru_cache(maxsize=4096)
+def short(name: str) -> str:
+    """A mangled name without its template arguments and parameters; another name, and one that is not understood, as
+    it is."""
+    if not name.startswith("_Z"):
+        return name
+    parameter = _PARAMETER.search(name)
+    parts, at = _encoding(name, 2)
+    if not parts:
+        return name
+    return "::".join(parts) + (f" parameter {parameter[0][7:]}" if parameter else "")
+
+
+def _encoding(name: str, at: int) -> tuple[list[str], int]:
+    """The parts of a name, and where what was understood ends. A variable in a function is called `function::it`."""
+    if name[at : at + 1] == "Z":
+        function, at = _encoding(name, at + 1)
+        end = _end_of_function(name, at)
+        if end < 0:
+            return [], at
+        inner, after = _encoding(name, end)
+        return [*function[-1:], *inner], after
+    if name[at : at + 1] in "NL":
+        at += 1
+    parts: list[str] = []
+    while at < len(name):
+        while name[at : at + 1] in ("K", "V", "r", "L"):
+            at += 1
+        found = _LENGTH.match(name, at)
+        if found is None:
+            break
+        end = found.end() + int(found[1])
+        if end > len(name):
+            return [], at
+        part = name[found.end() : end]
+        parts.append("(anonymous)" if _INTERNAL.search(part) else part)
+        at = end
+        if name[at : at + 1] == "I":
+            parts[-1] += "<…>"
+            break
+    return parts, at
+
+
+def _end_of_function(name: str, at: int) -> int:
+    """Behind the E that ends a function's encoding, in front of the name of its variable; -1 where there is none."""
+    for found in reversed(list(re.finditer(r"E(?=\d+[A-Za-z_])", name[at:]))):
+        begin = at + found.end()
+        length = _LENGTH.match(name, begin)
+        assert length is not None
+        end = length.end() + int(length[1])
+        rest = name[end:]
+        if end <= len(name) and re.fullmatch(r"(_\d+|_param_\d+|E)*", rest):
+            return begin
+    return -1

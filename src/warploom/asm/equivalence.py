@@ -1,0 +1,183 @@
+"""Whether two texts say the same of a kernel: the same instructions in the same order, whatever things are called.
+
+`normal_form` numbers registers, variables and parameters in the order in which they appear, follows labels to the
+instruction after them, and leaves out what does nothing: declarations, comments, `.loc`, braces, the hint `.uni`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ..isa import dtypes
+from ..isa.special_registers import SPECIAL_REGISTERS
+from .lowering import lowered
+from .nodes import (
+    Address,
+    Block,
+    Directive,
+    Float,
+    Function,
+    Group,
+    Instruction,
+    Integer,
+    Label,
+    Module,
+    Operand,
+    Pair,
+    Register,
+    RegisterDeclaration,
+    Statement,
+    Symbol,
+    TensorAddress,
+    Variable,
+    Vector,
+)
+
+Line: TypeAlias = tuple[Any, ...]
+
+
+def normal_form(module: Module, entry: str) -> list[Line]:
+    """What a kernel of a module says, as one line for each instruction, in front of them those of its head."""
+    module = lowered(module)
+    function = next(each for each in module.entries if each.name == entry)
+    return _Normal(module, function).lines()
+
+
+@dataclass
+class _Scope:
+    parent: _Scope | None
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def find(self, name: str) -> Any:
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.parent
+        return None
+
+
+@dataclass(eq=False)
+class _Thing:
+    """What a name stands for: `says` is what its declaration says of it, but for the name."""
+
+    kind: str
+    says: Any = ()
+
+
+class _Normal:
+    def __init__(self, module: Module, function: Function) -> None:
+        self.module, self.function = module, function
+        self.flat: list[tuple[Instruction | Directive, _Scope]] = []
+        self.places: dict[int, int] = {}  # a label -> the instruction after it
+        self.numbers: dict[int, tuple[Any, ...]] = {}  # a thing -> how it is written
+        self.counts: dict[str, int] = {}
+
+    def lines(self) -> list[Line]:
+        """The head, then the body."""
+        outside = _Scope(None)
+        for item in self.module.items:
+            if isinstance(item, Variable):
+                outside.names.setdefault(item.name, _variable(item))
+            elif isinstance(item, Function):
+                outside.names.setdefault(item.name, _Thing("function", item.name))
+        scope = _Scope(outside)
+        parameters = []
+        for number, parameter in enumerate(self.function.parameters):
+            thing = _Thing("parameter", number)
+            scope.names[parameter.name] = thing
+            parameters.append((parameter.type, parameter.dims, parameter.align))
+        self._flatten(self.function.body or (), scope)
+        directives = sorted((each.name, each.text.replace(" ", "")) for each in self.function.directives)
+        head: list[Line] = [("target", self.module.arch), ("parameters", *parameters), ("directives", *directives)]
+        return [*head, *filter(None, (self._line(item, scope) for item, scope in self.flat))]
+
+    def _flatten(self, statements: tuple[Statement, ...], scope: _Scope) -> None:
+        for each in statements:
+            if isinstance(each, RegisterDeclaration):
+                for name in _names(each):
+                    scope.names[name] = _Thing("register", dtypes.ALL[each.type].register_bits)
+            elif isinstance(each, Variable):
+                scope.names[each.name] = _variable(each)
+            elif isinstance(each, Label):
+                scope.names[each.name] = _Thing("label")
+        for each in statements:
+            if isinstance(each, Block):
+                self._flatten(each.statements, _Scope(scope))
+            elif isinstance(each, Label):
+                self.places[id(scope.names[each.name])] = len(self.flat)
+            elif isinstance(each, Instruction) or (isinstance(each, Directive) and each.name != "file"):
+                self.flat.append((each, scope))
+
+    # -- one line ------------------------------------------------------------------------------------------------
+
+    def _line(self, item: Instruction | Directive, scope: _Scope) -> Line:
+        if isinstance(item, Directive):
+            words = item.text.replace(",", " ").split() if item.name == "branchtargets" else [item.text]
+            return (f".{item.name}", *(self._name(word, scope) for word in words))
+        opcode = "bra" if item.opcode == "bra.uni" else item.opcode
+        guard: Line = ()
+        if item.guard is not None:
+            guard = (item.guard.negated, self._name(item.guard.register, scope))
+        return (opcode, guard, *(self._operand(each, scope) for each in item.operands))
+
+    def _operand(self, operand: Operand, scope: _Scope) -> Any:
+        if isinstance(operand, Register):
+            return (self._name(operand.name, scope), operand.negated)
+        if isinstance(operand, Symbol):
+            return (self._name(operand.name, scope), False, operand.offset)
+        if isinstance(operand, Integer):
+            return operand.value
+        if isinstance(operand, Float):
+            return _bits(operand)
+        if isinstance(operand, Address):
+            base = operand.base
+            shown = base.value if isinstance(base, Integer) else self._name(base.name, scope)
+            return ("[]", shown, operand.offset)
+        if isinstance(operand, TensorAddress):
+            inside = [self._operand(each, scope) for each in operand.coordinates]
+            return ("[{}]", self._operand(operand.base, scope), *inside)
+        if isinstance(operand, (Vector, Group)):
+            inside = [self._operand(each, scope) for each in operand.elements]
+            return ("{}" if isinstance(operand, Vector) else "()", *inside)
+        if isinstance(operand, Pair):
+            return ("|", self._operand(operand.first, scope), self._operand(operand.second, scope))
+        return repr(operand)
+
+    def _name(self, name: str, scope: _Scope) -> Any:
+        """How a name is written: by kind and number; a label by where it leads."""
+        thing = scope.find(name)
+        if thing is None:
+            return name if name in SPECIAL_REGISTERS else ("?", name)
+        if thing.kind == "label":
+            return ("to", self.places[id(thing)])
+        if thing.kind in ("parameter", "function"):
+            return (thing.kind, thing.says)
+        if id(thing) not in self.numbers:
+            number = self.counts[thing.kind] = self.counts.get(thing.kind, 0) + 1
+            self.numbers[id(thing)] = (thing.kind, number, thing.says)
+        return self.numbers[id(thing)]
+
+
+def _variable(node: Variable) -> _Thing:
+    align = node.align or (dtypes.ALL[node.type].bytes if node.type in dtypes.ALL else 1)
+    linkage = node.linkage == "extern"
+    return _Thing("variable", (node.space, node.type, node.dims, align, linkage, "".join(node.initializer.split())))
+
+
+def _names(declaration: RegisterDeclaration) -> Iterator[str]:
+    if declaration.count is None:
+        yield from declaration.names
+    else:
+        yield from (f"{declaration.names[0]}{number}" for number in range(declaration.count))
+
+
+def _bits(constant: Float) -> Any:
+    """A number by its value, so that 1.0 and 0f3F800000 are one; NaN by its bits."""
+    if constant.bits == 64:
+        return ("number", constant.raw)
+    value = struct.unpack("<f", struct.pack("<I", constant.raw))[0]
+    return ("number", struct.unpack("<Q", struct.pack("<d", value))[0]) if value == value else ("nan", constant.raw)

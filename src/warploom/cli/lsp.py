@@ -1,0 +1,23 @@
+"""`lsp`: the language server of PTX, for an editor to start."""
+
+from __future__ import annotations
+
+from ..errors import ArgumentError
+
+
+def lsp() -> None:
+    """Serve PTX to an editor over stdin and stdout (Language Server Protocol).
+
+    Needs pygls: pip install 'warploom[lsp]'
+
+    Example: warploom lsp
+    """
+    try:
+        from ..editor import server
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] not in ("pygls", "lsprotocol"):
+            raise
+        raise ArgumentError(
+            "the language server needs pygls, which is not installed", hint="pip install 'warploom[lsp]'"
+        ) from None
+    server.serve()

@@ -1,0 +1,110 @@
+"""`warm`: build ahead the kernels of a model's products, by all cores."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import ArgumentError, NoGpuError
+from .output import say, say_json
+from .product import DTYPES
+
+if TYPE_CHECKING:
+    from ..collective.epilogue.spec import Fusion
+    from ..operators.spec.problem import Problem
+
+ROWS = "1,16,64,256,1024,8192"
+
+
+def warm(
+    what: Annotated[str, typer.Argument(help="A model of the catalogue (Llama-3-8B), or sizes: MxNxK,MxNxK.")],
+    rows: Annotated[str, typer.Option(help="Of a model: rows of A, comma-separated.")] = ROWS,
+    dtype: Annotated[str, typer.Option(help=f"{DTYPES}.")] = "bf16",
+    scales: Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")] = "",
+    shards: Annotated[int, typer.Option(help="Of a model: over how many GPUs its layers are sharded.")] = 1,
+    fused: Annotated[
+        bool, typer.Option(help="Of a model: also what `warploom.torch.convert` fuses into the layers.")
+    ] = True,
+    workers: Annotated[int, typer.Option(help="Processes; 0: as many as there are cores.")] = 0,
+    device: Annotated[int, typer.Option(help="Number of the GPU; without one, kernels are built for an H200.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Build the kernels that matmul will run, so that no first call waits for ptxas. They stay in the cache.
+
+    Example: warploom warm Llama-3-8B --rows 1,16,8192
+
+    Example: warploom warm 256x6144x4096,8192x4096x4096
+    """
+    from ..operators.spec.gpu import EMULATED, gpu_of
+    from ..operators.warm import warm as build
+
+    try:
+        gpu = gpu_of(device)
+    except NoGpuError:
+        gpu = EMULATED
+    if workers < 0:
+        raise ArgumentError("nobody would build", expected="--workers of at least 0", got=workers)
+    found = build(asked(what, rows, dtype, scales, shards, fused), gpu, workers=workers or None)
+    if as_json:
+        say_json({"gpu": asdict(gpu), **asdict(found)})
+    else:
+        built = f"{found.kernels} kernels, {found.built} built now, in {found.folder}"
+        say(f"{found.products} products on {gpu.name}: {built}")
+        for problem, reason in found.failed.items():
+            say(f"  {problem} failed: {reason}")
+    if found.failed:
+        raise typer.Exit(1)
+
+
+def asked(what: str, rows: str, dtype: str, scales: str, shards: int, fused: bool) -> list[Problem]:
+    """The products of a model or a list of sizes. Raises ArgumentError for what is neither."""
+    from dataclasses import replace
+
+    from ..collective.epilogue.spec import Fusion
+    from ..lab import catalogue
+    from ..lab.problem import Problem as Sizes
+    from ..lab.problem import parse_shapes
+    from ..operators.spec.problem import Problem
+    from ..operators.spec.validation import check_together
+
+    fusion = Fusion(scales=scales or None)
+    if what[:1].isdigit():
+        sizes = [(each.m, each.n, each.k, fusion) for each in parse_shapes(what, Sizes(1, 1, 1))]
+    else:
+        sizes = [
+            (m, layer.n, layer.k, each)
+            for m in _rows(rows) for layer in catalogue.layers_of(what, shards)
+            for each in _ends(layer.name, fusion, fused)
+        ]  # fmt: skip
+    found = [replace(Problem.of(m, n, k, dtype), fusion=each) for m, n, k, each in sizes]
+    for problem in found:
+        check_together(problem)
+    return found
+
+
+def _rows(text: str) -> list[int]:
+    try:
+        found = [int(each) for each in text.split(",")]
+    except ValueError:
+        found = []
+    if not found or min(found) < 1:
+        raise ArgumentError("--rows is not a list of rows", expected="whole numbers from 1 on, such as 1,16,8192",
+                            got=repr(text))  # fmt: skip
+    return found
+
+
+def _ends(layer: str, fusion: Fusion, fused: bool) -> list[Fusion]:
+    """What a layer's product is fused with in a converted model, and the plain product."""
+    from dataclasses import replace
+
+    more: dict[str, dict[str, Any]] = {
+        "output": {"addend": True},
+        "down": {"addend": True},
+        "gate": {"activation": "silu", "gate": True},
+    }
+    ends = [fusion]
+    if fused and layer in more:
+        ends.append(replace(fusion, **more[layer]))
+    return ends

@@ -1,0 +1,39 @@
+"""Roles of single warps next to a warpgroup that stores: the shape of a Blackwell kernel.
+
+warp 0      load        one thread: TMA
+warp 1      multiply    one thread: tcgen05.mma
+warp 2      schedule    one thread: cluster launch control, where there is any
+warps 4-7   epilogue    128 threads: tensor memory to global memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ...lang import ptx
+from ...lang.protocol import Role
+from ...lang.trace import Trace
+from .roles import WARP, WARPGROUP
+
+LOAD, MULTIPLY, SCHEDULE = 0, 1, 2
+THREADS = 2 * WARPGROUP
+REGISTERS = 128
+"""Of a thread; one CTA on each multiprocessor could have 255."""
+
+
+@contextmanager
+def one_thread(name: str, warp: int) -> Iterator[None]:
+    """The first thread of a warp runs the block; its warp meets first, so that it speaks for what the others did."""
+    Trace.current().protocol.roles.append(Role(name, f"warp {warp}, its first thread", None, (warp, warp)))
+    ptx.inst.bar.warp.sync(-1)
+    with ptx.if_(ptx.special.tid.x() == warp * WARP):
+        yield
+
+
+@contextmanager
+def epilogue() -> Iterator[None]:
+    """The second warpgroup runs the block."""
+    Trace.current().protocol.roles.append(Role("epilogue", "warpgroup 1", None, (4, 7), 4))
+    with ptx.if_(ptx.special.tid.x() >= WARPGROUP):
+        yield

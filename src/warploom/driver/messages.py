@@ -1,0 +1,54 @@
+"""What ptxas says of a text, line by line, with nothing built from it that is kept."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import toolchain
+from .compile import target_of
+
+_MESSAGE = re.compile(
+    r"^ptxas\s+(?:(?P<file>\S.*?),?\s+line\s+(?P<line>\d+);?\s+)?(?P<level>error|fatal|warning|info)\s*:\s*(?P<text>.*)$"
+)
+_LINE = re.compile(r" on line (\d+)")
+_CODE = re.compile(r"\((C\d{4})\)\s*")
+_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message. level: "error", "fatal", "warning" or "info"; line: 0 where none is named; code: "C7510" or ""."""
+
+    line: int
+    level: str
+    text: str
+    code: str = ""
+
+
+def of(text: str, arch: str | None = None) -> list[Message]:
+    """What ptxas says of a text for a target, the one it names by default; [] where there is no ptxas.
+
+    Functions that are defined elsewhere are not errors. Raises ToolchainError where ptxas does not run or end.
+    """
+    tool = toolchain.ptxas()
+    if tool is None:
+        return []
+    with tempfile.TemporaryDirectory(prefix="warploom-") as folder:
+        Path(folder, "kernel.ptx").write_text(text)
+        chosen = arch or target_of(text)
+        done = tool.run("-c", f"-arch={chosen}", "-o", "kernel.cubin", "kernel.ptx", cwd=Path(folder),
+                        timeout_s=_TIMEOUT_S)  # fmt: skip
+    found = []
+    for said_line in (done.stdout + done.stderr).splitlines():
+        if read := _MESSAGE.match(said_line):
+            said = read["text"]
+            code = _CODE.search(said)
+            if said.startswith("Ptx assembly aborted"):
+                continue
+            shown = _CODE.sub("", said).strip()
+            line = read["line"] or (elsewhere[1] if (elsewhere := _LINE.search(said)) else 0)
+            found.append(Message(int(line), read["level"], shown, code[1] if code else ""))
+    return found

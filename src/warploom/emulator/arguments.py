@@ -1,0 +1,137 @@
+"""Arguments of a kernel as bytes of its parameters: buffers get addresses, maps and structures their contents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, Union
+
+import numpy as np
+
+from ..asm.nodes import Function
+from ..errors import ArgumentError, ArgumentTypeError
+from .engines.tma import TensorMapArgument, bind_tensor_map
+from .machine.memory import Allocation, GlobalMemory, Region, byte_view
+from .machine.scopes import DeclaredVariable
+from .program.code import Code
+
+Argument: TypeAlias = Union[np.ndarray, np.generic, TensorMapArgument, "StructArgument"]
+
+
+@dataclass(frozen=True, eq=False)
+class StructArgument:
+    """A structure as a kernel's argument: by value, or, where the parameter is a pointer, in memory of its own.
+
+    at: what stands at a byte offset: an array's address, a tensor map, a number, the address of another structure.
+    names: of what stands there, by offset, for messages.
+    """
+
+    data: bytes
+    at: Mapping[int, Argument]
+    names: Mapping[int, str] = field(default_factory=dict)
+
+
+class Binder:
+    """Writes arguments to parameters, and gives each array an address, once however often it is passed.
+
+    Attributes:
+        arrays: those that were passed, device by device, in order; maps: the tensor maps.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        function: Function,
+        memory: GlobalMemory,
+        names: Mapping[str, str],
+        owners: Mapping[int, int],
+        several: bool,
+    ) -> None:
+        self.code, self.function, self.memory, self.several = code, function, memory, several
+        self.names, self.owners = names, owners
+        self.arrays: list[np.ndarray] = []
+        self.maps: list[object] = []
+        self._placed: list[tuple[int, int, Allocation]] = []
+        self._structures: list[np.ndarray] = []
+
+    def place_own(self, arguments: Sequence[Argument], device: int) -> None:
+        """Place the arrays that this device holds, so that messages call them by what it calls them."""
+        for parameter, argument in zip(self.code.parameters, arguments, strict=False):
+            array = argument.array if isinstance(argument, TensorMapArgument) else argument
+            if isinstance(array, np.ndarray) and self.owners.get(id(array)) == device:
+                self._place(array, self._name(parameter), device)
+
+    def _name(self, parameter: DeclaredVariable) -> str:
+        return self.names.get(parameter.node.name, parameter.node.name)
+
+    def bind(self, arguments: Sequence[Argument], device: int) -> Region:
+        """The parameter bytes of one device."""
+        code, function = self.code, self.function
+        parameters = Region(np.zeros(max(code.parameter_bytes, 1), np.uint8), "the parameters")
+        if len(arguments) != len(code.parameters):
+            wanted = ", ".join(parameter.node.name for parameter in code.parameters)
+            raise ArgumentError(
+                f"{function.name} takes {len(code.parameters)} arguments ({wanted})", got=f"{len(arguments)} arguments"
+            )
+        for parameter, argument in zip(code.parameters, arguments, strict=True):
+            name = self._name(parameter)
+            raw = self._bytes(argument, name, device, by_value=bool(parameter.node.dims))
+            if raw.size != parameter.size:
+                raise ArgumentTypeError(
+                    f"argument {name} of {function.name} has the wrong size",
+                    expected=f"{parameter.size} bytes ({parameter.node.type} in the text)",
+                    got=f"{raw.size} bytes",
+                )
+            parameters.data[parameter.offset : parameter.offset + parameter.size] = raw
+        return parameters
+
+    def _bytes(self, argument: Argument, name: str, device: int, by_value: bool = False) -> np.ndarray:
+        """What stands in the parameter for an argument. by_value: a structure stands there, not its address."""
+        if isinstance(argument, TensorMapArgument):
+            placed, address = self._place(argument.array, name, device)
+            self.arrays.append(argument.array)
+            placed.overhang |= argument.overhang
+            return bind_tensor_map(argument, address, self.maps)
+        if isinstance(argument, StructArgument):
+            raw = self._structure(argument, name, device)
+            if by_value:
+                return raw
+            self._structures.append(raw)  # its memory has to stay
+            return _pointer(self._place(raw, name, device)[1])
+        if isinstance(argument, np.ndarray) and argument.ndim > 0:
+            self.arrays.append(argument)
+            return _pointer(self._place(argument, name, device)[1])
+        if isinstance(argument, (np.generic, np.ndarray)):
+            return np.frombuffer(np.asarray(argument).tobytes(), np.uint8)
+        raise ArgumentTypeError(
+            f"argument {name} of {self.function.name} is a {type(argument).__name__}",
+            expected="a NumPy array (a buffer), a NumPy scalar (by value), a tensor map or a structure",
+            hint=f"np.uint32({argument!r})" if isinstance(argument, int) else None,
+        )
+
+    def _structure(self, argument: StructArgument, name: str, device: int) -> np.ndarray:
+        raw = np.frombuffer(argument.data, np.uint8).copy()
+        for offset, part in argument.at.items():
+            inside = self._bytes(part, argument.names.get(offset) or f"{name}+{offset}", device)
+            raw[offset : offset + inside.size] = inside
+        return raw
+
+    def _place(self, array: np.ndarray, name: str, device: int) -> tuple[Allocation, int]:
+        """Where an array stands, and its address: a view into an array that was placed before shares its memory."""
+        device = self.owners.get(id(array), device)
+        span = byte_view(array)
+        low = int(span.__array_interface__["data"][0])
+        high = low + span.size
+        for start, end, placed in self._placed:
+            if start <= low and high <= end and placed.device == device:
+                placed.writable |= array.flags.writeable
+                return placed, placed.base + low - start
+        name = f"{name} of GPU {device}" if self.several else name
+        placed = self.memory.allocate(array, name, array.flags.writeable)
+        placed.device = device
+        self._placed.append((low, high, placed))
+        return placed, placed.base
+
+
+def _pointer(address: int) -> np.ndarray:
+    return np.array([address], np.uint64).view(np.uint8)

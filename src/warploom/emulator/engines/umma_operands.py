@@ -1,0 +1,86 @@
+"""A, B and the scale factors of one tcgen05.mma as matrices of element codes.
+
+Shared memory of A and B is read through descriptors, of a pair half the rows from each CTA; A may stand in tensor
+memory, as scale factors always do. PTX ISA 9.7.16.10.3 to .7.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...isa import dtypes
+from ...isa.dtypes import DType
+from ...isa.instruction_descriptor import InstructionDescriptor
+from .matrix_operands import SharedOperand, of_tcgen05
+
+ROW_BYTES = 32
+"""Bytes of each row of A and B that one instruction multiplies."""
+_BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e2m1": 4, "e2m3": 6, "e3m2": 6}
+_UNITS: dict[int, DType] = {16: dtypes.b16, 32: dtypes.b32}
+MISSING = {"ue8m0": 0xFF, "ue4m3": 0x7F}
+"""The code that stands for no number."""
+
+
+def bits_of(kind: str) -> int:
+    """Bits of an element type."""
+    return _BITS.get(kind, 8)
+
+
+def dense(descriptor: InstructionDescriptor) -> bool:
+    """Whether elements of 4 bits are packed two to a byte; the other kinds pad 4 and 6 bits to a byte each."""
+    return descriptor.kind in ("mxf4", "mxf4nvf4")
+
+
+def shared_operand(kind: str, rows: int, mn_major: bool) -> SharedOperand:
+    """Where the `rows` rows of an operand in the shared memory of one CTA are."""
+    bits = max(bits_of(kind), 8)
+    unit = _UNITS.get(bits, dtypes.b8)
+    return SharedOperand(bits, rows, ROW_BYTES * 8 // bits, "MN" if mn_major else "K", unit, of_tcgen05)
+
+
+def codes(raw: np.ndarray, kind: str, packed: bool) -> np.ndarray:
+    """Elements, one to each item, of an operand that was read from shared memory as bytes or larger units."""
+    bits = bits_of(kind)
+    if bits >= 8:
+        return raw
+    if packed:
+        return _nibbles(raw)
+    groups = raw.reshape(len(raw), -1, 16)  # 16 elements in 8 or 12 of 16 bytes
+    if bits == 4:
+        return _nibbles(groups[:, :, :8]).reshape(len(raw), -1)
+    single = np.unpackbits(np.ascontiguousarray(groups[:, :, :12]), axis=2, bitorder="little")
+    return (single.reshape(*groups.shape[:2], 16, 6) @ (1 << np.arange(6, dtype=np.uint8))).reshape(len(raw), -1)
+
+
+def codes_from_cells(cells: np.ndarray, kind: str, packed: bool) -> np.ndarray:
+    """Elements of A from tensor memory: (rows, 8) cells."""
+    bits = bits_of(kind)
+    raw = np.ascontiguousarray(cells)
+    if bits >= 8:
+        return raw.view(f"u{bits // 8}")
+    held = raw.view(np.uint8)
+    if packed:
+        return _nibbles(held)
+    return held >> 2 & 15 if bits == 4 else held >> 1 & 63
+
+
+def negated(elements: np.ndarray, kind: str) -> np.ndarray:
+    """The elements with their signs flipped."""
+    return elements ^ elements.dtype.type(1 << (bits_of(kind) - 1))
+
+
+def factors(cells: np.ndarray, rows: int, first: int, count: int, kind: str) -> np.ndarray:
+    """Scale factors, (rows, count), from the 128 lanes of their columns: row r in lane r % 32, column r // 32.
+
+    Each quarter of the lanes must hold the same; where they differ there is no number.
+    """
+    bytes_ = np.ascontiguousarray(cells).view(np.uint8).reshape(4, 32, cells.shape[1], 4)[..., first : first + count]
+    same = (bytes_ == bytes_[0]).all(0)
+    found = np.where(same, bytes_[0], np.uint8(MISSING[kind]))  # (32, columns, count)
+    return found.transpose(1, 0, 2).reshape(-1, count)[:rows]
+
+
+def _nibbles(raw: np.ndarray) -> np.ndarray:
+    """Two elements of each byte, the low one first."""
+    both = np.stack([raw & np.uint8(15), raw >> np.uint8(4)], axis=-1)
+    return both.reshape(*raw.shape[:-1], -1)

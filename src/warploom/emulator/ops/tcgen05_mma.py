@@ -1,0 +1,368 @@
+"""tcgen05.mma: one thread's asynchronous multiply-accumulate, of its CTA or of the pair. PTX ISA 9.7.16.10.
+
+Descriptors and addresses are read when the instruction is issued, operands when the operation runs. The accumulator's
+cells hold poison until the last product of a chain is done. Of a pair each CTA gives half the rows of A and of B, from
+the same places of its shared and tensor memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ...errors import InvalidOperandError, UnsupportedInstructionError
+from ...isa import dtypes, instruction_descriptor
+from ...isa.instruction_descriptor import KINDS, InstructionDescriptor
+from ...isa.instructions.tcgen05_mma import kind_of
+from ...isa.tensor_cells import Block, accumulator, factor_cells, matrix_a
+from ...isa.tensor_memory import LANE_SHIFT
+from ..engines import umma
+from ..engines.matrix_operands import OperandPlace, SharedOperand
+from ..engines.umma_operands import bits_of, codes, codes_from_cells, dense, factors, negated, shared_operand
+from ..machine.address import AddressOperand
+from ..machine.async_operation import AsyncOperation
+from ..machine.frame import Frame, Issuer
+from ..machine.machine import Cta
+from ..machine.register_list import RegisterList, lane_value
+from ..machine.tensor_memory import COLUMN_MASK, POISON, Cells, tensor_memory_of
+from ..machine.units import UMMA
+from ..numerics.block_scaled import Scaling, multiply_scaled
+from ..numerics.tensor_core import Product, multiply_accumulate, values
+from ..program.decode import Decode
+from ..program.handlers import Handlers, Step
+from .tcgen05_memory import check_columns, check_peer, group_of
+
+HANDLERS = Handlers()
+_BLOCK = {"scale_vec::1X": 32, "scale_vec::2X": 32, "scale_vec::4X": 16, "block16": 16, "block32": 32}
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What follows from the instruction descriptor alone.
+
+    Attributes:
+        ctas: how many take part; rows, columns: of A and B that each gives.
+        a, b: how they are read from shared memory; a_blocks: A in tensor memory.
+        d: where D is; packed: whether elements of 4 bits are packed.
+    """
+
+    of: InstructionDescriptor
+    ctas: int
+    rows: int
+    columns: int
+    a: SharedOperand
+    b: SharedOperand
+    a_blocks: tuple[Block, ...]
+    d: tuple[Block, ...]
+    packed: bool
+
+    @property
+    def width(self) -> int:
+        """Columns of tensor memory that D takes."""
+        return max(block.cells.stop for block in self.d)
+
+
+@lru_cache(maxsize=512)
+def plan(kind: str, bits: int, group: int, sparse: bool, stationary: bool) -> Plan:
+    """The plan of an instruction descriptor. Raises InvalidOperandError for what the kind does not have."""
+    found = instruction_descriptor.decode(kind, bits)
+    if found.sparse != sparse:
+        raise InvalidOperandError(
+            f"the instruction descriptor {bits:#010x} {'has' if found.sparse else 'lacks'} the sparsity bit",
+            expected=f"bit 2 to be {int(sparse)}, as the instruction is {'' if sparse else 'not '}.sp",
+        )
+    if found.wide_k:
+        raise UnsupportedInstructionError("the emulator does not know products with K = 96 (sm_103a)")
+    wrong = instruction_descriptor.wrong_shape(found, group, stationary)
+    if wrong is not None:
+        raise InvalidOperandError(
+            f"the instruction descriptor {bits:#010x} has the wrong {wrong[0]}", expected=wrong[1], got=wrong[2]
+        )
+    if (found.mn_major_a or found.mn_major_b) and min(bits_of(found.a), bits_of(found.b)) < 8:
+        raise InvalidOperandError("operands of 4 and 6 bits are K-major", got="a transposed operand")
+    rows, columns = found.m // group, found.n // group
+    return Plan(
+        found, group, rows, columns,
+        shared_operand(found.a, rows, found.mn_major_a), shared_operand(found.b, columns, found.mn_major_b),
+        matrix_a(found.m, group), accumulator(found.m, found.n, group, sparse, stationary), dense(found),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Multiply:
+    """One tcgen05.mma, decoded: its operands as slots; -1 and None for those that it does not have."""
+
+    kind: str
+    group: int
+    stationary: bool
+    d: AddressOperand
+    a_slot: int
+    a_cells: AddressOperand | None
+    b_slot: int
+    idesc: int
+    scales: tuple[AddressOperand, AddressOperand] | None
+    block: int
+    mask: RegisterList | None
+    accumulate: Callable[[Frame], np.ndarray]
+    shift: int
+    moves_a: bool
+
+    def step(self, frame: Frame) -> None:
+        check_peer(frame, self.group)
+        flags = np.broadcast_to(self.accumulate(frame), (frame.lanes,))
+        for lane in frame.active_lanes.tolist():
+            self._issue(frame, lane, bool(flags[lane]))
+
+    def _issue(self, frame: Frame, lane: int, adds: bool) -> None:
+        bits = lane_value(frame, self.idesc, lane)
+        try:
+            what = plan(self.kind, bits, self.group, False, self.stationary)
+        except (InvalidOperandError, UnsupportedInstructionError) as error:
+            frame.error(type(error), error.what, lane, expected=error.expected, got=error.got)
+        cta = frame.cta
+        ctas = [cta] if self.group == 1 else [cta.cluster.ctas[cta.rank & ~1], cta.cluster.ctas[cta.rank | 1]]
+        column, base = _address(frame, self.d, lane)
+        targets = [self._cells(frame, ctas, block, column, base, "D", lane) for block in what.d]
+        sources: list[object] = []
+        a_cells, a_bits = [], 0
+        if self.a_cells is not None:
+            at, low = _address(frame, self.a_cells, lane)
+            a_cells = [self._cells(frame, ctas, block, at, low, "A", lane) for block in what.a_blocks]
+            sources += a_cells
+        else:
+            a_bits = self._descriptor(frame, ctas, lane, self.a_slot, what.a, "a", sources)
+        b_bits = self._descriptor(frame, ctas, lane, self.b_slot, what.b, "b", sources)
+        scales = self._factor_cells(frame, ctas, what, lane)
+        sources += [cells for side in scales for cells in side]
+        unit, key = umma.unit_of(ctas[0]), (column, base, what.of.m, what.of.n)
+        kept = self._kept_rows(frame, lane, what)
+        chain = unit.accumulators.get(key)
+        if chain is None:
+            before = _gather(what, targets) if adds or kept is not None else None
+            chain = unit.accumulators[key] = umma.Accumulator(before)
+            for block, cells in zip(what.d, targets, strict=True):
+                cells.put(POISON if kept is None else np.where(kept[block.rows, None], cells.view, POISON))
+        chain.users += 1
+        held: list[np.ndarray] = []
+
+        def read(part: int, parts: int) -> None:
+            if part:
+                return
+            held[:] = [
+                _from_cells(what, a_cells) if a_cells else _rows(ctas, what.a, a_bits, what.of.a, what.packed),
+                _rows(ctas, what.b, b_bits, what.of.b, what.packed),
+                *self._factors(what, scales),
+            ]
+            if self.moves_a:
+                for cells in a_cells:
+                    _move_up(cells)
+
+        def write(part: int, parts: int) -> None:
+            if part == 0:
+                self._execute(frame, what, chain, held, adds, kept)
+                if chain.users == 0:
+                    unit.accumulators.pop(key, None)
+                    _scatter(what, targets, chain.matrix)
+
+        flops = 2 * what.of.m * what.of.n * what.of.k
+        if adds:
+            sources += targets
+        name = f"{frame.instruction.opcode} M {what.of.m} N {what.of.n} into column {column}"
+        operation = AsyncOperation(
+            UMMA, Issuer.of(frame, lane), name, read, write, flops=flops, sources=tuple(sources),
+            targets=tuple(targets), pipeline=(key,),
+        )  # fmt: skip
+        counters = frame.machine.counters
+        counters.tcgen05_mma += 1
+        counters.tensor_flops += flops
+        counters.matrix_operand_bytes += (what.of.n + (0 if a_cells else what.of.m)) * 32
+        unit.start(umma.MMA, frame.thread(lane), operation, key)
+
+    # -- operands ------------------------------------------------------------------------------------------------
+
+    def _cells(
+        self, frame: Frame, ctas: list[Cta], block: Block, column: int, base: int, name: str, lane: int
+    ) -> Cells:
+        """A block's cells, of columns that its CTA has allocated."""
+        owner, what = ctas[block.who], f"matrix {name} of {frame.instruction.opcode}"
+        columns = slice(column + block.cells.start, column + block.cells.stop)
+        check_columns(frame, owner, columns.start, columns.stop, what, lane)
+        lanes = block.lanes
+        if base:
+            top = lanes.stop - 1 if isinstance(lanes, slice) else int(lanes.max())
+            if base != 16 or top + base > 127:
+                frame.error(
+                    InvalidOperandError, f"{what} starts at lane {base}", lane,
+                    expected="lane 0" + (" or 16" if not isinstance(lanes, slice) else ""),
+                )  # fmt: skip
+            lanes = slice(lanes.start + base, lanes.stop + base) if isinstance(lanes, slice) else lanes + base
+        return Cells(owner, tensor_memory_of(owner).region, lanes, columns)
+
+    def _descriptor(
+        self, frame: Frame, ctas: list[Cta], lane: int, slot: int, operand: SharedOperand, name: str,
+        sources: list[object],
+    ) -> int:  # fmt: skip
+        """A matrix descriptor, checked: it can be read, and reaches what is shared memory in each CTA."""
+        bits = lane_value(frame, slot, lane)
+        try:
+            found = operand.at(bits)
+        except InvalidOperandError as error:
+            frame.error(
+                InvalidOperandError, f"{error.what} (operand {name})", lane, expected=error.expected, got=error.got,
+                hint=error.hint,
+            )  # fmt: skip
+        for cta in ctas:
+            if found.low < cta.shared_start or found.high > cta.shared.size:
+                frame.error(
+                    InvalidOperandError,
+                    f"the descriptor of {name} reaches outside the CTA's shared memory",
+                    lane,
+                    expected=f"bytes {cta.shared_start} to {cta.shared.size}",
+                    got=f"bytes {found.low} to {found.high}: {operand.rows} x {operand.k} {operand.major}-major from "
+                    f"{frame.machine.code.name_shared((bits & 0x3FFF) << 4)}",
+                    hint="check the offsets against the layout that wrote the tile",
+                )
+            sources.append(OperandPlace(name, cta.shared, operand, found))
+        return bits
+
+    def _factor_cells(self, frame: Frame, ctas: list[Cta], what: Plan, lane: int) -> tuple[list[Cells], list[Cells]]:
+        """The cells of the scale factors of A and of B, in each CTA."""
+        if self.scales is None:
+            return [], []
+        halves = 2 if self.group == 2 and what.of.m == 128 else 1
+        sides: list[list[Cells]] = []
+        for name, address, rows in (("A", self.scales[0], what.rows), ("B", self.scales[1], what.of.n // halves)):
+            column, _ = _address(frame, address, lane)
+            column &= 0x3FFFFFFF
+            block = Block(0, slice(0, 128), slice(0, factor_cells(rows)), slice(0), slice(0))
+            sides.append([
+                self._cells(frame, [cta], block, column, 0, f"{name}'s scale factors", lane) for cta in ctas
+            ])  # fmt: skip
+        return sides[0], sides[1]
+
+    def _factors(self, what: Plan, scales: tuple[list[Cells], list[Cells]]) -> list[np.ndarray]:
+        """The scale factors of A, (m, blocks), and of B, (n, blocks)."""
+        if self.scales is None:
+            return []
+        of, count = what.of, what.of.k // self.block
+        of_a = [factors(cells.view, what.rows, of.scale_a_id, count, of.scale) for cells in scales[0]]
+        whole = scales[1][0].view
+        if self.group == 2 and of.m == 128:  # each half of N in its own half of the lanes
+            parts = [np.concatenate([whole[low : low + 64]] * 2) for low in (0, 64)]
+            of_b = np.concatenate([factors(part, of.n // 2, of.scale_b_id, count, of.scale) for part in parts])
+        else:
+            of_b = factors(whole, of.n, of.scale_b_id, count, of.scale)
+        return [np.concatenate(of_a), of_b]
+
+    def _kept_rows(self, frame: Frame, lane: int, what: Plan) -> np.ndarray | None:
+        """The rows of D that the lane mask keeps as they are, (m,) bool."""
+        if self.mask is None:
+            return None
+        words = self.mask.read(frame)[:, lane].astype(np.uint32)
+        kept = np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_)
+        return kept[: what.of.m] if kept.any() else None
+
+    # -- arithmetic ----------------------------------------------------------------------------------------------
+
+    def _execute(
+        self, frame: Frame, what: Plan, chain: umma.Accumulator, held: list[np.ndarray], adds: bool,
+        kept: np.ndarray | None,
+    ) -> None:  # fmt: skip
+        of, before = what.of, chain.matrix if adds else None
+        left = negated(held[0], of.a) if of.negate_a else held[0]
+        right = negated(held[1], of.b) if of.negate_b else held[1]
+        if before is not None and self.shift:
+            scaled = np.ldexp(values(before, of.d), -self.shift)
+            before = scaled.astype(np.float32 if of.d == "f32" else np.float16).view(before.dtype)
+        kind, mode = Product(of.a, of.b, of.d, "tcgen05", of.saturate), frame.machine.numerics
+        if self.scales is None:
+            result = multiply_accumulate(left, right, before, kind, mode)
+        else:
+            scaling = Scaling(of.scale, self.block)
+            result = multiply_scaled(left, right, before, kind, scaling, held[2], held[3], mode)
+        if kept is not None and chain.matrix is not None:
+            result[kept] = chain.matrix[kept]
+        chain.matrix = result
+        chain.users -= 1
+
+
+def _address(frame: Frame, operand: AddressOperand, lane: int) -> tuple[int, int]:
+    """Column and lane of an address in tensor memory."""
+    value = int(operand.compute(frame)[lane]) & 0xFFFFFFFF
+    return value & COLUMN_MASK, value >> LANE_SHIFT & 0x3FFF
+
+
+def _rows(ctas: list[Cta], operand: SharedOperand, bits: int, kind: str, packed: bool) -> np.ndarray:
+    """An operand from the shared memory of all CTAs that take part, (rows, k) codes."""
+    parts = [codes(operand.read(cta.shared, bits), kind, packed) for cta in ctas]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _from_cells(what: Plan, cells: list[Cells]) -> np.ndarray:
+    return np.concatenate([codes_from_cells(one.view, what.of.a, what.packed) for one in cells])
+
+
+def _gather(what: Plan, cells: list[Cells]) -> np.ndarray:
+    """D from tensor memory, (m, n) raw bits."""
+    matrix = np.empty((what.of.m, what.of.n), np.uint16 if what.of.d == "f16" else np.uint32)
+    for block, one in zip(what.d, cells, strict=True):
+        matrix[block.rows, block.columns] = one.view
+    return matrix
+
+
+def _scatter(what: Plan, cells: list[Cells], matrix: np.ndarray | None) -> None:
+    """D into tensor memory, an element to a cell."""
+    assert matrix is not None
+    for block, one in zip(what.d, cells, strict=True):
+        one.put(matrix[block.rows, block.columns])
+
+
+def _move_up(cells: Cells) -> None:
+    """.ashift: in each quarter row r takes row r + 1, the last keeps what it has."""
+    rows = cells.view.copy()
+    for low in range(0, len(rows), 32):
+        rows[low : low + 31] = rows[low + 1 : low + 32]
+    cells.put(rows)
+
+
+_SUFFIXES = [
+    f"{place}{mask}{scale}" for place in ("desc", "tmem") for mask in ("", "_mask") for scale in ("", "_scale")
+]
+
+
+@HANDLERS.add(
+    *(f"tcgen05.mma_{suffix}" for suffix in _SUFFIXES),
+    *(f"tcgen05.mma_{family}_{place}" for family in ("block", "ws") for place in ("desc", "tmem")),
+)
+def mma(d: Decode) -> Step:
+    key, kind = d.match.form.key, kind_of(d.modifiers)
+    stationary = "_ws" in key
+    if stationary and d.has("zeros"):
+        d.error(UnsupportedInstructionError, "the emulator does not know the zero-column mask of tcgen05.mma.ws")
+    in_cells = key.split("_")[1] == "tmem" or key.endswith("_tmem")
+    scaled = KINDS[kind].scaled
+    vector = d.modifier("vector", "block32")
+    return Multiply(
+        kind=kind,
+        group=group_of(d),
+        stationary=stationary,
+        d=d.address("d", "tensor"),
+        a_slot=-1 if in_cells else d.source("a", dtypes.b64),
+        a_cells=d.address("a", "tensor") if in_cells else None,
+        b_slot=d.source("b", dtypes.b64),
+        idesc=d.source("idesc", dtypes.b32),
+        scales=(d.address("sfa", "tensor"), d.address("sfb", "tensor")) if scaled else None,
+        block=_BLOCK[vector],
+        mask=d.registers("mask", dtypes.b32) if "mask" in d.operands else None,
+        accumulate=_flag(d),
+        shift=d.constant("scale") if "scale" in d.operands else 0,
+        moves_a=bool(d.modifiers.get("ashift")),
+    ).step
+
+
+def _flag(d: Decode) -> Callable[[Frame], np.ndarray]:
+    """enable-input-d, a predicate or a constant."""
+    return d.predicate("accumulate")

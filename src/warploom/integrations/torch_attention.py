@@ -1,0 +1,210 @@
+"""PyTorch: attention with gradients, under `torch.compile` and autocast, and in the place of torch's own.
+
+    y = warploom.attention(q, k, v, causal=True)                                     # tensors that want gradients, too
+    y = warploom.torch.scaled_dot_product_attention(q, k, v, is_causal=True)         # torch's signature
+
+An eager call without a gradient goes straight to `warploom.operators`. Any other is the operator `warploom::attention`,
+which has a fake implementation and a gradient, so that nothing breaks the graph. `out=`, `lse=` and `config=` are for
+calls without gradients. A softcap has no gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from ..errors import ArgumentError
+from ..operators import attention_calls, attention_gradients
+from ..operators.attention_request import LAYOUTS
+from .torch_arguments import plain, untraced
+
+__all__ = ["attend", "flex_attention", "scaled_dot_product_attention"]
+
+UNLIMITED = -1
+SCHEMA = (
+    "(Tensor q, Tensor k, Tensor v, Tensor? sinks, str causal, float? scale, int left, int right, float? softcap, "
+    "str layout) -> (Tensor, Tensor)"
+)
+BACKWARD_SCHEMA = (
+    "(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor out, Tensor lse, Tensor grad, str causal, float? scale, "
+    "int left, int right, str layout) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None, window: Any = None,
+    softcap: float | None = None, sinks: Tensor | None = None, layout: str = "bhsd", return_lse: bool = False,
+    out: Any = None, lse: Any = None, config: Any = None,
+) -> Any:  # fmt: skip
+    """`warploom.attention` of tensors that want a gradient, autocast or a tracer. Raises ArgumentError as it does."""
+    if out is not None or lse is not None or config is not None:
+        raise ArgumentError(
+            "attention with a gradient, or in a graph, makes its own results", expected="no out=, lse= and config=",
+            hint="call it under torch.no_grad()",
+        )  # fmt: skip
+    kind = q.device.type
+    if kind in ("cuda", "cpu") and torch.is_autocast_enabled(kind):
+        wanted = torch.get_autocast_dtype(kind)
+        q, k, v = (x.to(wanted) if x.dtype is torch.float32 else x for x in (q, k, v))
+    left, right = _window(window, bool(causal))
+    named = {False: "", True: "bottom-right"}.get(causal, causal) if isinstance(causal, bool) else causal
+    result, sums = torch.ops.warploom.attention(
+        plain(q), plain(k), plain(v), plain(sinks), named, scale, left, right, softcap, layout
+    )
+    return (result, sums) if return_lse else result
+
+
+def _window(window: Any, causal: bool) -> tuple[int, int]:
+    if window is None:
+        return UNLIMITED, UNLIMITED
+    pair = (window, 0 if causal else window) if isinstance(window, int) else window
+    left, right = (UNLIMITED if each is None else int(each) for each in pair)
+    return left, right
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """torch's `scaled_dot_product_attention`, by this library where it has a kernel, else by torch itself.
+
+    Torch computes calls with a mask or dropout, of other types or ranks than (B, H, S, D), of head dimensions that are
+    no multiples of 8 up to 256, and on devices other than the CPU's emulator and Hopper.
+    """
+    dims = (query.ndim, key.ndim, value.ndim) == (4, 4, 4) and all(
+        width % 8 == 0 and 0 < width <= 256 for width in (query.shape[-1], value.shape[-1])
+    )
+    own = (
+        attn_mask is None and dropout_p == 0.0 and dims and query.dtype in (torch.bfloat16, torch.float16)
+        and query.is_cuda and torch.cuda.get_device_capability(query.device)[0] == 9
+        and (scale is None or scale > 0) and (enable_gqa or query.shape[1] == key.shape[1])
+    )  # fmt: skip
+    if not own:
+        return functional.scaled_dot_product_attention(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+    found: Tensor = attention_calls.attention(query, key, value, causal="top-left" if is_causal else False, scale=scale)
+    return found
+
+
+def flex_attention(
+    query: Tensor, key: Tensor, value: Tensor, score_mod: Any = None, block_mask: Any = None,
+    scale: float | None = None, enable_gqa: bool = False, return_lse: bool = False, kernel_options: Any = None,
+) -> Any:  # fmt: skip
+    """torch's `flex_attention`, in one kernel of this library and without torch.compile.
+
+    Args:
+        query, key, value: (B, H, S, D), (B, G, T, D), (B, G, T, E).
+        score_mod: (score, batch, head, query, key) -> score; see `warploom.attention`.
+        block_mask: of torch's `create_block_mask`, whose `mask_mod` is applied to every score, or the function itself.
+            Blocks that it leaves out are computed and masked.
+        scale, enable_gqa, return_lse: as torch's. kernel_options: for torch's own kernels; looked at by nobody here.
+
+    Raises ArgumentError and ArgumentTypeError as `warploom.attention`, and for tensors that want gradients.
+    """
+    if not enable_gqa and query.shape[1] != key.shape[1]:
+        raise ArgumentError(
+            "query and key have other numbers of heads", expected=f"{query.shape[1]} key heads, or enable_gqa=True",
+            got=key.shape[1],
+        )  # fmt: skip
+    mask_mod = getattr(block_mask, "mask_mod", block_mask)
+    return attention_calls.attention(
+        query, key, value, score_mod=score_mod, mask_mod=mask_mod, scale=scale, return_lse=return_lse
+    )
+
+
+# -- the operator ------------------------------------------------------------------------------------------------------
+
+
+def _options(causal: str, scale: float | None, left: int, right: int, layout: str) -> dict[str, Any]:
+    window = None if left == right == UNLIMITED else (left, right)
+    return {"causal": causal or False, "scale": scale, "window": window, "layout": layout}
+
+
+def _run(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: str, scale: float | None, left: int, right: int,
+    softcap: float | None, layout: str,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
+        found: tuple[Tensor, Tensor] = attention_calls.attention(
+            q, k, v, sinks=sinks, softcap=softcap, return_lse=True, **_options(causal, scale, left, right, layout)
+        )
+    return found
+
+
+def _fake(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, causal: str, scale: float | None, left: int, right: int,
+    softcap: float | None, layout: str,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    if layout not in LAYOUTS or q.ndim != 4 or v.ndim != 4:
+        raise ArgumentError("attention takes four dimensions", expected=", ".join(LAYOUTS), got=f"{layout}, {q.shape}")
+    at = LAYOUTS[layout]
+    lengths = q.new_empty((q.shape[0], q.shape[at[2]], q.shape[at[1]]), dtype=torch.float32)
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), lengths
+
+
+def _run_backward(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, out: Tensor, lse: Tensor, grad: Tensor, causal: str,
+    scale: float | None, left: int, right: int, layout: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    tensors = {"q": q, "k": k, "v": v}
+    if 0 in grad.stride():  # of a sum, say: one number everywhere
+        grad = grad.contiguous()
+    with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
+        found = attention_gradients.gradients(tensors, out, lse, grad, **_options(causal, scale, left, right, layout))
+        sunk = q.new_zeros(0, dtype=torch.float32)
+        if sinks is not None:
+            sunk = torch.zeros_like(sinks)
+            if found.delta is not None:  # a sink has no value: its score is pushed down by what the others give
+                delta = torch.as_tensor(found.delta, device=q.device)[..., : lse.shape[-1]]
+                weight = torch.exp(sinks.float()[None, :, None] - lse).nan_to_num(0.0)
+                sunk = -(weight * delta).sum((0, 2)).to(sinks.dtype)
+    return found.dq, found.dk, found.dv, sunk
+
+
+def _fake_backward(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, *_: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    sunk = q.new_empty(0, dtype=torch.float32) if sinks is None else torch.empty_like(sinks)
+    return tuple(x.new_empty(x.shape) for x in (q, k, v)) + (sunk,)  # type: ignore[return-value]
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, sinks, causal, scale, left, right, softcap, layout = inputs
+    if softcap is not None:
+        raise ArgumentError(
+            "attention with a softcap has no gradient", expected="tensors without requires_grad",
+            hint="call it under torch.no_grad()",
+        )  # fmt: skip
+    out, lse = output
+    ctx.save_for_backward(q, k, v, sinks, out, lse)
+    ctx.options = causal, scale, left, right, layout
+    ctx.mark_non_differentiable(lse)
+
+
+def _backward(ctx: Any, grad: Tensor, _: Any) -> Any:
+    q, k, v, sinks, out, lse = ctx.saved_tensors
+    dq, dk, dv, sunk = torch.ops.warploom.attention_backward(q, k, v, sinks, out, lse, grad, *ctx.options)
+    return dq, dk, dv, None if sinks is None else sunk, *(None,) * 6
+
+
+def _register() -> Any:
+    """Define the operators; the library object must stay."""
+    library = torch.library.Library("warploom", "FRAGMENT")
+    for name, schema, run, fake in (
+        ("attention", SCHEMA, _run, _fake), ("attention_backward", BACKWARD_SCHEMA, _run_backward, _fake_backward),
+    ):  # fmt: skip
+        library.define(name + schema)
+        for key in ("CPU", "CUDA"):
+            library.impl(name, run, key)
+        torch.library.register_fake(f"warploom::{name}", fake, lib=library)
+    torch.library.register_autograd("warploom::attention", _backward, setup_context=_setup, lib=library)
+    return library
+
+
+_LIBRARY = _register()
+attention_calls.attention._torchdynamo_inline = attend  # type: ignore[attr-defined]
+untraced(attention_calls.attention)

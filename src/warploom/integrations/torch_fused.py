@@ -1,0 +1,175 @@
+"""What a rewritten `forward` calls (`torch_forward`): products together, gated, with a residual, and the norm.
+
+Each looks at the layers and tensors of the call. Where they are this library's, of 16 bits, without hooks, and no
+gradient is wanted, one kernel does it; everywhere else exactly what the text of the model said is done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..operators.norm import MOST_COLUMNS, rms_norm
+from ..operators.spec.activations import ACTIVATIONS
+from .torch import linear
+
+SIXTEEN = (torch.bfloat16, torch.float16)
+
+
+def together(x: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:
+    """The results of several linear layers of one input: one product where their weights follow each other in memory
+    (`pack`), whose results are columns of one array."""
+    if not torch.compiler.is_compiling() and all(usable(layer, x) for layer in layers):
+        weight = joined([layer.weight for layer in layers])  # type: ignore[misc]
+        biases = [layer.bias for layer in layers]
+        bias = joined(biases) if all(each is not None for each in biases) else None  # type: ignore[arg-type]
+        if weight is not None and (bias is not None or all(each is None for each in biases)):
+            whole = linear(x, weight, bias)
+            return whole.split([layer.weight.shape[0] for layer in layers], dim=-1)  # type: ignore[union-attr,misc]
+    return tuple(layer(x) for layer in layers)
+
+
+def gated(activation: nn.Module, gate: nn.Module, up: nn.Module | None, x: Tensor) -> Tensor:
+    """activation(gate(x)) * up(x); without `up`, the halves of gate(x)."""
+    name = name_of(activation)
+    if name is not None and usable(gate, x) and (up is None or usable(up, x)):
+        if up is not None:
+            return linear(x, gate.weight, gate.bias, activation=name, gate=linear(x, up.weight, up.bias))
+        middle = gate.weight.shape[0] // 2  # type: ignore[union-attr,operator]
+        if gate.bias is None:
+            other = linear(x, gate.weight[middle:])  # type: ignore[index]
+            return linear(x, gate.weight[:middle], activation=name, gate=other)  # type: ignore[index]
+    if up is not None:
+        return activation(gate(x)) * up(x)  # type: ignore[no-any-return]
+    first, second = gate(x).chunk(2, dim=-1)
+    return second * activation(first)  # type: ignore[no-any-return]
+
+
+def project(layer: nn.Module, x: Tensor, residual: Tensor | None) -> Tensor:
+    """layer(x), and a residual added."""
+    if residual is None:
+        return layer(x)  # type: ignore[no-any-return]
+    if usable(layer, x) and residual.dtype is x.dtype and residual.shape == (*x.shape[:-1], layer.weight.shape[0]):  # type: ignore[union-attr,misc]
+        return linear(x, layer.weight, layer.bias, residual=residual)
+    return residual + layer(x)  # type: ignore[no-any-return]
+
+
+def onto(residual: Tensor, part: nn.Module, *given: Any, **named: Any) -> Any:
+    """part(...), and a residual added to its result or to the first of them; by the part itself where it can."""
+    if getattr(part, "_warploom_takes_residual", False) and not hooked(part):
+        return part(*given, residual_=residual, **named)
+    result = part(*given, **named)
+    if isinstance(result, tuple):
+        return residual + result[0], *result[1:]
+    return residual + result
+
+
+def onto_through(residual: Tensor, between: nn.Module, part: nn.Module, *given: Any, **named: Any) -> Any:
+    """The same, where the result goes through a dropout before it is added."""
+    if type(between) is nn.Dropout and not hooked(between) and (between.p == 0 or not between.training):
+        return onto(residual, part, *given, **named)
+    result = part(*given, **named)
+    if isinstance(result, tuple):
+        return residual + between(result[0]), *result[1:]
+    return residual + between(result)
+
+
+def norm(self: Any, x: Tensor) -> Tensor:
+    """The `forward` of a norm whose text is one of `torch_layers.NORMS`."""
+    weight, eps = self.weight, self._warploom_eps
+    if x.dtype in SIXTEEN and weight.dtype is x.dtype and not torch.compiler.is_compiling() and not wanted(x, weight):
+        if x.shape[-1] % 8 == 0 and 0 < x.shape[-1] <= MOST_COLUMNS and x.is_contiguous() and x.device == weight.device:
+            return rms_norm(x, weight, getattr(self, eps), round_first=True)  # type: ignore[no-any-return]
+    return super(type(self), self).forward(x)  # type: ignore[no-any-return]
+
+
+# -- what can be fused ---------------------------------------------------------------------------------------------
+
+
+def usable(layer: nn.Module, x: Tensor) -> bool:
+    """Whether a layer is a `Linear` of this library that nobody watches or differentiates, of the input's 16 bits."""
+    from .torch_layers import Linear
+
+    if type(layer) is not Linear or hooked(layer):
+        return False
+    weight = layer.weight
+    if x.dtype not in SIXTEEN or weight.dtype is not x.dtype or torch.is_autocast_enabled(x.device.type):
+        return False
+    return not wanted(x, weight)
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether something is to be called before, after or in place of a module's forward."""
+    return bool(module._forward_hooks or module._forward_pre_hooks) or "forward" in module.__dict__
+
+
+def wanted(*tensors: Tensor) -> bool:
+    """Whether a gradient is."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def joined(parts: list[Tensor]) -> Tensor | None:
+    """One tensor over several that follow each other in memory; None where they do not."""
+    first, rows = parts[0], 0
+    start, step = first.data_ptr(), first.stride(0) * first.element_size()
+    for part in parts:
+        if part.data_ptr() != start + rows * step or part.shape[1:] != first.shape[1:] or not part.is_contiguous():
+            return None
+        if part.dtype is not first.dtype:
+            return None
+        rows += part.shape[0]
+    storage = first.untyped_storage()
+    if storage.data_ptr() + storage.nbytes() < start + rows * step:
+        return None  # they only happen to follow each other
+    return first.detach().as_strided((rows, *first.shape[1:]), first.stride())
+
+
+def pack(layers: list[nn.Module]) -> bool:
+    """Let the weights, and the biases, of linear layers follow each other in memory. The parameters stay."""
+    done = False
+    for name in ("weight", "bias"):
+        parts = [getattr(layer, name) for layer in layers]
+        if any(part is None for part in parts) or joined(parts) is not None:
+            continue
+        alike = {(part.dtype, part.device, part.shape[1:], part.requires_grad) for part in parts}
+        if len(alike) > 1 or any(part.is_meta or not part.is_contiguous() for part in parts):
+            continue
+        if len({part.untyped_storage().data_ptr() for part in parts}) < len(parts):
+            continue  # tied to something
+        whole = torch.cat([part.detach() for part in parts])
+        for part, piece in zip(parts, whole.split([part.shape[0] for part in parts]), strict=True):
+            part.data = piece
+        done = True
+    return done
+
+
+def name_of(activation: Any) -> str | None:
+    """Which of the library's activations a module is, as `convert` found by its values; None for others."""
+    if not isinstance(activation, nn.Module) or hooked(activation):
+        return None
+    return getattr(activation, "_warploom_activation", None)
+
+
+def recognised(activation: nn.Module) -> str | None:
+    """Which of the library's activations a module computes, tried on numbers; None where it is none of them."""
+    if list(activation.parameters()) or list(activation.buffers()) or activation.training and _random(activation):
+        return None
+    x = torch.cat([torch.linspace(-9, 9, 181), torch.tensor([0.0, -30.0, 30.0])]).double()
+    try:
+        with torch.no_grad():
+            found = activation(x)
+    except Exception:  # noqa: BLE001 - somebody's module
+        return None
+    if not isinstance(found, Tensor) or found.shape != x.shape:
+        return None
+    for name, each in ACTIVATIONS.items():
+        if torch.allclose(found.double(), each.forward(x, torch), rtol=1e-6, atol=1e-7):
+            return name
+    return None
+
+
+def _random(activation: nn.Module) -> bool:
+    return any(isinstance(each, nn.modules.dropout._DropoutNd) or "RReLU" in type(each).__name__
+               for each in activation.modules())  # fmt: skip

@@ -1,0 +1,141 @@
+"""Classes of a model whose forward is rewritten: the same modules, parameters and state dict, fewer kernels.
+
+A module of a class whose text has something to fuse (`torch_forward`) becomes one of a subclass made for it, whose name
+is the same; one that is a norm of a known text, too. What a forward does when a kernel cannot do it is the old text.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from functools import lru_cache
+from typing import Any
+
+from torch import nn
+
+from . import torch_fused
+from .torch_forward import HELPERS, Rewritten, parsed, rewrite
+
+NORMS = (
+    "v0 = v1.dtype; v1 = v1.to(torch.float32); v2 = v1.pow(2).mean(-1, keepdim=True); "
+    "v1 = v1 * torch.rsqrt(v2 + self.EPS); return self.weight * v1.to(v0)",
+)
+"""Texts of norms that round the quotient before they multiply it by the weight; EPS is any name."""
+
+
+class Fused:
+    """What is added to a fused class."""
+
+    _warploom_fused = torch_fused
+    _warploom_base: type[nn.Module]
+    _warploom_linears: frozenset[str] = frozenset()
+    _warploom_found: Rewritten | None = None
+    _warploom_takes_residual = False
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """By the class it was made from: another process makes the subclass anew."""
+        return _made, (self._warploom_base, self._warploom_linears), self.__dict__
+
+
+assert HELPERS == "_warploom_fused"
+
+
+def _made(base: Any, linears: frozenset[str]) -> nn.Module:
+    kind: Any = fused_class(base, linears) or base
+    made: nn.Module = kind.__new__(kind)
+    return made
+
+
+@lru_cache(maxsize=1024)
+def fused_class(base: Any, linears: frozenset[str]) -> type[nn.Module] | None:
+    """The subclass of a class of modules, whose attributes `linears` are linear layers; None where nothing is fused."""
+    eps = eps_of_norm(base)
+    members: dict[str, Any]
+    made: Any
+    if eps is not None:
+        members = {"forward": torch_fused.norm, "_warploom_eps": eps}
+    else:
+        found = rewrite(getattr(base.forward, "__wrapped__", base.forward), linears)
+        if found is None:
+            return None
+        members = {
+            "forward": found.forward, "_warploom_found": found, "_warploom_takes_residual": found.takes_residual,
+        }  # fmt: skip
+    members |= {"__module__": base.__module__, "__qualname__": base.__qualname__, "__doc__": base.__doc__}
+    members |= {"_warploom_base": base, "_warploom_linears": linears}
+    made = type(base.__name__, (Fused, base), members)
+    return made if _wrapped_alike(made.forward, base.forward, members["forward"]) else None
+
+
+def _wrapped_alike(made: Any, old: Any, inner: Any) -> bool:
+    """Whether a class puts the same around the forward of its subclasses, if it has put something around its own."""
+    if not hasattr(old, "__wrapped__"):
+        return made is inner
+    return getattr(made, "__code__", None) is old.__code__ and made.__wrapped__ is inner
+
+
+def eps_of_norm(base: type[nn.Module]) -> str | None:
+    """The attribute with the epsilon of a norm whose text is known; None for other classes."""
+    tree = parsed(base.forward)
+    if tree is None:
+        return None
+    function = tree.body[0]
+    assert isinstance(function, ast.FunctionDef)
+    if len(function.args.args) != 2 or function.args.vararg or function.args.kwarg or function.args.kwonlyargs:
+        return None
+    body = function.body
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        body = body[1:]
+    numbered: dict[str, str] = {}
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and node.id not in ("self", "torch"):
+                node.id = numbered.setdefault(node.id, f"v{len(numbered)}")
+    text = "; ".join(map(ast.unparse, body)).replace(".float()", ".to(torch.float32)")
+    for known in NORMS:
+        found = re.fullmatch(re.escape(known).replace("EPS", r"(\w+)"), text)
+        if found:
+            return found[1]
+    return None
+
+
+def fuse(model: nn.Module) -> None:
+    """Make every module of a model that has something to fuse one of a fused class, in place."""
+    from .torch_layers import Linear
+
+    for module in list(model.modules()):
+        if isinstance(module, (Fused, Linear)) or "forward" in module.__dict__ or _compiled(module):
+            continue
+        linears = frozenset(name for name, child in module.named_children() if type(child) is Linear)
+        of: Any = type(module)
+        kind: Any = fused_class(of, linears)
+        if kind is None or (kind._warploom_found is None and not hasattr(module, kind._warploom_eps)):
+            continue
+        module.__class__ = kind
+        found: Rewritten | None = kind._warploom_found
+        for names in found.together if found is not None else ():
+            torch_fused.pack([getattr(module, name) for name in names])
+        for child in module.children() if found is not None and found.gated else ():
+            if not isinstance(child, Linear) and (name := torch_fused.recognised(child)) is not None:
+                child._warploom_activation = name  # type: ignore[assignment]
+
+
+def _compiled(module: nn.Module) -> bool:
+    script = sys.modules.get("torch.jit")
+    return script is not None and isinstance(module, script.ScriptModule)
+
+
+def fused(model: nn.Module) -> dict[str, tuple[str, ...]]:
+    """What is fused in which module of a converted model, by its name: "together q_proj, k_proj, v_proj", "gate",
+    "residual", "adds a residual to its result", "norm"."""
+    return {name: _said(module) for name, module in model.named_modules() if isinstance(module, Fused)}
+
+
+def _said(module: Fused) -> tuple[str, ...]:
+    found = module._warploom_found
+    if found is None:
+        return ("norm",)
+    said = [f"together {', '.join(names)}" for names in found.together]
+    said += ["gate"] * bool(found.gated) + ["residual"] * bool(found.added)
+    return (*said, *(["adds a residual to its result"] if found.takes_residual else []))

@@ -1,0 +1,92 @@
+"""PyTorch: `warploom::matmul` of DTensors, so that layers split over several GPUs stay this library's.
+
+    model = warploom.torch.convert(model)
+    parallelize_module(model, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+
+For D = activation(alpha A B + bias) * gate + beta C on one dimension of a mesh:
+
+    A           B           D
+    replicated  replicated  replicated
+    rows        replicated  rows            a vector or addend by rows, likewise
+    replicated  columns     columns         likewise by columns
+    K           K           partial sums    only of a plain product: what follows a sum must see all of it
+
+The gradient's products are the same operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def sharded(*tensors: Tensor | None) -> bool:
+    """Whether one of them is a DTensor; their sharding rules are registered when the first one comes."""
+    if "torch.distributed.tensor" not in {type(tensor).__module__ for tensor in tensors}:
+        return False
+    _register()
+    return True
+
+
+def sums_apart(a: Any, b: Any, options: Mapping[str, Any]) -> bool:
+    """Whether each GPU has a part of K and what follows the sum is a bias alone, which is then added after it.
+
+    In one kernel with the product it would be added once for each GPU.
+    """
+    from torch.distributed.tensor import DTensor, Shard
+
+    later = ("c", "gate", "activation", "scale_a", "scale_b", "out")
+    if any(options.get(name) is not None for name in later):
+        return False
+    split = [
+        isinstance(each, DTensor) and any(isinstance(how, Shard) and how.dim == axis for how in each.placements)
+        for each, axis in ((a, a.ndim - 1), (b, b.ndim - 2))
+    ]
+    return any(split)
+
+
+@cache
+def _register() -> None:
+    """Tell DTensor how the operator is split. Once in a process, as torch keeps it."""
+    from torch.distributed.tensor import Partial, Replicate, Shard
+    from torch.distributed.tensor.experimental import register_sharding
+
+    @register_sharding(torch.ops.warploom.matmul.default)  # type: ignore[untyped-decorator]
+    def matmul(a: Any, b: Any, *rest: Any, **options: Any) -> list[tuple[list[Any], list[Any]]]:
+        rank = max(len(a.shape), len(b.shape))
+        rows, columns = len(a.shape) - 2, len(b.shape) - 1
+
+        def beside(split: str, each: Any) -> Any:
+            """How an operand other than A and B is split; None where it is not given."""
+            if each is None or not hasattr(each, "shape"):
+                return None
+            at = {"rows": len(each.shape) - 2, "columns": len(each.shape) - 1}.get(split, -1)
+            whole = at < 0 or each.shape[at] == 1
+            return Replicate() if whole else Shard(at)
+
+        def others(split: str) -> list[Any]:
+            return [*(beside(split, each) for each in rest), *(None for _ in options)]
+
+        found = [
+            ([Replicate()], [Replicate(), Replicate(), *others("")]),
+            ([Shard(rank - 1)], [Replicate(), Shard(columns), *others("columns")]),
+        ]
+        if len(b.shape) == 2 or len(a.shape) == len(b.shape):
+            found.append(([Shard(rank - 2)], [Shard(rows), Replicate(), *others("rows")]))
+        for axis in range(rank - 2):  # a batch: of A alone where B is one matrix, else of both
+            if len(a.shape) == rank and len(b.shape) in (2, rank):
+                b_split = Shard(axis) if len(b.shape) == rank else Replicate()
+                along = [
+                    None if each is None or not hasattr(each, "shape")
+                    else Shard(axis) if len(each.shape) == rank else Replicate()
+                    for each in rest
+                ]  # fmt: skip
+                found.append(([Shard(axis)], [Shard(axis), b_split, *along, *(None for _ in options)]))
+        plain = options.get("activation") is None and all(each is None for each in rest)
+        if plain:
+            found.append(([Partial()], [Shard(len(a.shape) - 1), Shard(len(b.shape) - 2), *others("")]))
+        return found

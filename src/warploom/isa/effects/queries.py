@@ -1,0 +1,67 @@
+"""What follows from the effects of an instruction: scheduling points, waits, orders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from .vocabulary import (
+    ISSUE,
+    WEAK,
+    Access,
+    Announces,
+    Arrives,
+    Commits,
+    Effect,
+    Gives,
+    Meets,
+    Order,
+    Starts,
+    Takes,
+    Unmakes,
+    Waits,
+)
+
+
+def is_scheduling_point(effects: Iterable[Effect]) -> bool:
+    """Whether other threads can tell when an instruction runs, so that the order of threads is a choice there.
+
+    Fences, groups and the start of an operation are none: they act on their own thread, and the landing of an
+    operation is a choice of its own. Plain loads and stores are none either: the sanitizer reports where they race,
+    whatever the order.
+    """
+    for effect in effects:
+        if isinstance(effect, (Arrives, Announces, Waits, Takes, Gives, Unmakes)):
+            return True
+        if isinstance(effect, Meets) and effect.kind != "lanes":
+            return True
+        if isinstance(effect, Access) and effect.at == ISSUE and effect.order.strong:
+            return True
+    return False
+
+
+def accesses(effects: Iterable[Effect], at: str = "") -> tuple[Access, ...]:
+    """The accesses among effects: those with the instruction (ISSUE), by the operation it starts (RUN), or ("") all."""
+    return tuple(effect for effect in effects if isinstance(effect, Access) and at in ("", effect.at))
+
+
+def started(effects: Iterable[Effect]) -> Starts | None:
+    """The asynchronous operation that an instruction starts."""
+    return next((effect for effect in effects if isinstance(effect, Starts)), None)
+
+
+def may_block(effects: Iterable[Effect]) -> bool:
+    """Whether a thread may have to stand still at an instruction with these effects."""
+    return any(
+        isinstance(effect, (Waits, Meets)) or (isinstance(effect, Takes) and effect.blocks) for effect in effects
+    )
+
+
+def own_order(effects: Iterable[Effect]) -> Order:
+    """The memory semantics and scope of an instruction: those of its first effect that has any; else weak."""
+    for effect in effects:
+        order = getattr(effect, "order", WEAK)
+        if isinstance(effect, Commits) and effect.signals is not None:
+            order = effect.signals.order
+        if order.strong:
+            return order
+    return WEAK

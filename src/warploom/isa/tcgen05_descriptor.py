@@ -1,0 +1,147 @@
+"""The shared-memory matrix descriptor of tcgen05 (sm_100): wgmma's fields, a version, and other swizzle codes.
+
+PTX ISA 9.7.16.4.1, table 40; the addresses are the canonical layouts of 9.7.16.10.6, the same as wgmma's
+(`isa.descriptors`), and one more: rows of 128 bytes whose chunks of 32 bytes move, for MN-major operands of 32 bits.
+Not run on hardware; the constants in the tests are those of Triton's kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import ArgumentError, InvalidOperandError
+from . import descriptors
+from .descriptors import ADDRESS_MASK
+from .dtypes import DType
+from .swizzle import Swizzle
+
+VERSION = 1
+"""Bits 46 to 48. A wgmma descriptor has 0 there."""
+_FIELD = 0x3FFF
+_SWIZZLES = {swizzle.tcgen05_code: swizzle for swizzle in Swizzle if swizzle.tcgen05_code is not None}
+_RESERVED = (3 << 14) | (3 << 30) | (0xFF << 53)
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A tcgen05 matrix descriptor, fields in bytes.
+
+    Attributes:
+        start: byte address of the operand in the CTA's shared memory, a multiple of 16 below 2^18.
+        leading_offset: as of a wgmma descriptor; where it is `absolute`, an address instead of a distance.
+        stride_offset: likewise.
+        swizzle: NONE, 32B, 64B, 128B or 128B_ATOM_32B.
+        base_offset: 0..7, for a pattern that does not start at a multiple of its repeat.
+        absolute: whether `leading_offset` is an address; sm_103a only.
+    """
+
+    start: int
+    leading_offset: int
+    stride_offset: int
+    swizzle: Swizzle
+    base_offset: int = 0
+    absolute: bool = False
+
+    def encode(self) -> int:
+        """The 64 bits. Raises ArgumentError for a field that does not fit."""
+        for name in ("start", "leading_offset", "stride_offset"):
+            value = getattr(self, name)
+            if value % 16 or not 0 <= value <= ADDRESS_MASK:
+                raise ArgumentError(
+                    f"a matrix descriptor cannot hold this {name}",
+                    expected="a multiple of 16 bytes below 2^18",
+                    got=value,
+                )
+        code = self.swizzle.tcgen05_code
+        if code is None:
+            known = ", ".join(swizzle.value for swizzle in _SWIZZLES.values())
+            raise ArgumentError(f"tcgen05 descriptors have no swizzle {self.swizzle.value}", expected=known)
+        if not 0 <= self.base_offset <= 7:
+            raise ArgumentError("a descriptor's base offset has 3 bits", expected="0 to 7", got=self.base_offset)
+        return (
+            self.start >> 4
+            | self.leading_offset >> 4 << 16
+            | self.stride_offset >> 4 << 32
+            | VERSION << 46
+            | self.base_offset << 49
+            | int(self.absolute) << 52
+            | code << 61
+        )
+
+    def at(self, start: int) -> Descriptor:
+        """The same layout at another address."""
+        return replace(self, start=start)
+
+
+def decode(bits: int) -> Descriptor:
+    """The fields of a 64-bit descriptor.
+
+    Raises InvalidOperandError for another version, for reserved bits and for codes of no swizzle.
+    """
+    bits = int(bits)
+    version, code = bits >> 46 & 7, bits >> 61 & 7
+    if version != VERSION:
+        raise InvalidOperandError(
+            "a tcgen05 matrix descriptor has the wrong version",
+            expected="0b001 in bits 46-48",
+            got=f"{bits:#018x} (version {version:#05b})",
+            hint="a descriptor of wgmma (sm_90) has 0 there: its swizzle codes differ too" if version == 0 else None,
+        )
+    if bits & _RESERVED or code not in _SWIZZLES:
+        raise InvalidOperandError(
+            "a tcgen05 matrix descriptor has reserved bits set"
+            if bits & _RESERVED
+            else f"a tcgen05 matrix descriptor has the swizzle code {code}, which means nothing",
+            expected="zero in bits 14-15, 30-31 and 53-60, and 0, 1, 2, 4 or 6 in bits 61-63",
+            got=f"{bits:#018x}",
+            hint="a field was shifted in without its mask, or the descriptor was made for another generation",
+        )
+    return Descriptor(
+        start=(bits & _FIELD) << 4,
+        leading_offset=(bits >> 16 & _FIELD) << 4,
+        stride_offset=(bits >> 32 & _FIELD) << 4,
+        swizzle=_SWIZZLES[code],
+        base_offset=bits >> 49 & 7,
+        absolute=bool(bits >> 52 & 1),
+    )
+
+
+def operand_addresses(descriptor: Descriptor, dtype: DType, rows: int, k: int, major: str) -> np.ndarray:
+    """Byte address in shared memory of every element of an operand: (rows, k) int64, wrapped at 18 bits.
+
+    Args:
+        descriptor: where the operand is.
+        dtype: element type, of 8, 16 or 32 bits. Operands of 4 bits are addressed as half as many bytes.
+        rows: extent in m (A) or n (B) in this CTA.
+        k: extent in k, that of one instruction: 32 bytes' worth of elements.
+        major: "K" or "MN".
+
+    The formulas are those of `descriptors.unwrapped_addresses`, and for 128B_ATOM_32B, which is for MN-major elements
+    of 32 bits:
+
+        u = start + (r%32)*4 + (r/32)*leading + (k%4)*128 + (k/4)*stride
+    """
+    if descriptor.swizzle is Swizzle.B128_ATOM_32B:
+        if major != "MN" or dtype.bytes != 4:
+            raise InvalidOperandError(
+                "swizzle 128B_ATOM_32B is for MN-major operands of 32-bit elements",
+                expected="another swizzle",
+                got=f"{major}-major, {dtype}",
+            )
+        row = np.arange(rows, dtype=np.int64)[:, None]
+        column = np.arange(k, dtype=np.int64)[None, :]
+        unswizzled = (
+            descriptor.start
+            + row % 32 * 4
+            + row // 32 * descriptor.leading_offset
+            + column % 4 * 128
+            + column // 4 * descriptor.stride_offset
+        )
+        return np.asarray(descriptor.swizzle.apply(unswizzled, descriptor.base_offset)) & ADDRESS_MASK
+    leading = descriptor.leading_offset - (descriptor.start if descriptor.absolute else 0)
+    same = descriptors.Descriptor(
+        descriptor.start, leading, descriptor.stride_offset, descriptor.swizzle, descriptor.base_offset
+    )
+    return descriptors.operand_addresses(same, dtype, rows, k, major)

@@ -1,0 +1,117 @@
+"""Tensor memory (sm_100): addresses, allocations, and the data paths that a product's accumulator takes.
+
+An SM has 128 lanes of 512 columns of 32 bits. An address is `lane << 16 | column` (PTX ISA 9.7.16.1.1). A warp reaches
+the 32 lanes of its quarter: warp w of a warpgroup has lanes 32w to 32w + 31 (9.7.16.8.1).
+
+The rows and columns of D are in tensor memory by one of seven layouts, A to G (9.7.16.10.5), whose names are the ISA's.
+Not run on hardware: A, B, D and F are those by which kernels of Triton and CUTLASS come out right; C, E and G have one
+source each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ArgumentError
+
+LANES = 128
+COLUMNS = 512
+"""Of an SM."""
+QUARTER = 32
+"""Lanes that one warp reaches."""
+LANE_SHIFT = 16
+SIZES = (32, 64, 128, 256, 512)
+"""How many columns an allocation may have."""
+
+
+def address(lane: int, column: int) -> int:
+    """The 32 bits that name a cell."""
+    return lane << LANE_SHIFT | column
+
+
+def split(bits: int) -> tuple[int, int]:
+    """(lane, column) of an address."""
+    return bits >> LANE_SHIFT, bits & (1 << LANE_SHIFT) - 1
+
+
+def allocation_size(columns: int) -> int:
+    """The smallest allocation that has that many columns. Raises ArgumentError beyond 512."""
+    for size in SIZES:
+        if columns <= size:
+            return size
+    raise ArgumentError(
+        "tensor memory does not have that many columns",
+        expected=f"at most {COLUMNS}",
+        got=columns,
+        consequence="tcgen05.alloc would wait for ever",
+        hint="use a smaller tile or fewer buffers",
+    )
+
+
+@dataclass(frozen=True)
+class DataPath:
+    """How the M x N accumulator of one product is laid out in tensor memory.
+
+    Attributes:
+        name: of the ISA's layout, "A" to "G".
+        m: extent of the product in m; of the whole pair for group 2.
+        group: how many CTAs share the product.
+        rows: rows of D that a CTA holds.
+        parts: into how many parts the columns of D are cut; part p of a row is in other lanes than part 0.
+        spread: whether the rows stand in the first 16 lanes of each quarter, or the second 16.
+    """
+
+    name: str
+    m: int
+    group: int
+    rows: int
+    parts: int = 1
+    spread: bool = False
+
+    def columns(self, n: int) -> int:
+        """Columns of tensor memory that N columns of D take."""
+        return n // self.parts
+
+    def lane(self, row: int, part: int = 0) -> int:
+        """The lane of a row of the CTA's rows."""
+        return row % 16 + row // 16 * QUARTER if self.spread else row + part * self.rows
+
+    def place(self, row: int, column: int, n: int) -> tuple[int, int, int]:
+        """(CTA of the pair, lane, column of tensor memory) of element (row, column) of an M x n accumulator."""
+        part, inside = divmod(column, self.columns(n))
+        return row // self.rows, self.lane(row % self.rows, part), inside
+
+
+DATA_PATHS: tuple[DataPath, ...] = (
+    DataPath("A", 256, 2, 128),
+    DataPath("B", 128, 2, 64, parts=2),
+    DataPath("C", 128, 2, 64, spread=True),
+    DataPath("D", 128, 1, 128),
+    DataPath("E", 64, 1, 64, parts=2),
+    DataPath("F", 64, 1, 64, spread=True),
+    DataPath("G", 32, 1, 32, parts=4),
+)
+"""Every layout of an accumulator."""
+
+
+def data_path(m: int, group: int = 1, *, sparse: bool = False, ws: bool = False) -> DataPath:
+    """The layout of a product's accumulator.
+
+    Args:
+        m: extent in m, of the whole pair for group 2.
+        group: 1, or 2 for a pair of CTAs.
+        sparse: whether A is.
+        ws: whether the instruction is `.ws`.
+
+    Raises ArgumentError for an extent that no product has.
+    """
+    name = {(256, 2): "A", (128, 2): "C" if sparse else "B", (128, 1): "D", (64, 1): "E" if ws else "F"}.get((m, group))
+    if (m, group, ws) == (32, 1, True):
+        name = "G"
+    for path in DATA_PATHS:
+        if path.name == name:
+            return path
+    expected = "128 or 256" if group == 2 else "32, 64 or 128" if ws else "64 or 128"
+    raise ArgumentError(
+        f"no product of {'a pair of CTAs' if group == 2 else 'one CTA'} has {m} rows", expected=expected, got=m
+    )

@@ -1,0 +1,149 @@
+"""Attention forward: O = softmax(scale Q Kᵀ + mask) V in one kernel, S and P in registers only.
+
+Idea       S of the next tile is multiplied before O of this one: the exponentials of a consumer run while its own
+           P V and the products of the other consumer do. P never leaves the registers: an accumulator of S is an A
+           operand of P V as it is. The softmax (`attention_softmax`) needs no maxima after a row's first tile.
+Roles      producer    warpgroup 0, one thread   takes a block's number from the queue; TMA of Q, then K, V, K, V ...
+           consumer    warpgroups 1, 2 (3)       64 queries each
+Barriers   q.full, q.empty    a block of queries; O leaves through the same memory
+           k.full, k.empty    a tile of keys
+           v.full, v.empty    a tile of values, which is let go a tile later
+           queue              numbers of blocks, longest first
+Timeline   of a consumer, from the second tile of a block on
+
+           S_j = Q K_j | wait | exponentials of S_j ............ | wait | rescale O if needed
+                   O += P_j-1 V_j-1 ............................. |
+
+           and of two blocks, with `query_slots` 2: the next block's first S after this one's last P V, under its end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...collective import TileQueue, TmaPipeline, each_consumer, producer, warpgroup_index
+from ...collective.tile.sizes import OnAll
+from ...isa.dtypes import f32, s32, u32
+from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
+from ...lang.values import Register
+from .attention_config import PANEL, QUERY_ROWS, REGISTERS, Attention, Config, OnePerSm, default
+from .attention_consumer import Arguments, Consumer, Shared
+from .attention_tiles import Blocks
+
+ARCH = "sm_90a"
+
+
+def build(of: Attention, config: Config | None = None) -> Kernel:
+    """The kernel: O (B, S, H, value_dim) and LSE (B, H, S) of Q (B, S, H, D), K and V (B, T, G, ...), H divisible by G.
+
+    Any strides but the innermost; any lengths. Numbers, where `of` has them: `scale` is log2(e) times the scale of the
+    scores (with a softcap: log2(e) cap, and `inner` = scale / cap); `last`, `first`: query i sees keys i + first to
+    i + last.
+    """
+    config = config or default(of)
+    given, columns = of, of.query_columns
+    few, many, at_launch = REGISTERS[config.consumers]
+    stored = (PANEL, 1, QUERY_ROWS, 1)
+
+    def attention(**arguments: Any) -> None:
+        functions = {name: arguments.pop(name) for name in function_arrays(of)}
+        call = Arguments(**arguments, functions=functions)
+        tiles = Shared(
+            queries=TmaPipeline(
+                stages=config.query_slots, consumers=config.consumers, name="q",
+                q=smem.wgmma_tile(of.dtype, (config.rows, columns), stages=config.query_slots, name="Q"),
+            ),
+            keys=TmaPipeline(
+                stages=config.key_stages, consumers=config.consumers, name="k",
+                k=smem.wgmma_tile(of.dtype, (config.keys, of.key_columns), stages=config.key_stages, name="K"),
+            ),
+            values=TmaPipeline(
+                stages=config.value_stages, consumers=config.consumers, name="v",
+                v=smem.wgmma_tile(
+                    of.dtype, (config.keys, of.value_columns), major="MN", stages=config.value_stages, name="V"
+                ),
+            ),
+        )  # fmt: skip
+        ends = None if call.q_ends is None or call.k_ends is None else (call.q_ends, call.k_ends)
+        blocks = Blocks(of, config, call.Q, call.K, call.section, call.last, call.first, ends)
+        queue = TileQueue(call.counter, call.section, config.consumers)
+        blocks.initialise()
+        tiles.queries.initialise(tiles.keys, tiles.values, queue)
+        blocks.begin()
+        queue.tiles = blocks.count
+        warpgroup = warpgroup_index()
+        with producer(warpgroup, few):
+            load(config, call, tiles, blocks, queue)
+        for me in each_consumer(warpgroup, config.consumers, many):
+            Consumer(given, config, call, tiles, blocks, queue, me).run()
+
+    return kernel(
+        in_specs={
+            "Q": Tile.operand("B", "S", "H", of.head_dim, of.dtype, along=1, tile=(config.rows, columns)),
+            "K": Tile.operand("B", "T", "G", of.head_dim, of.dtype, along=1, tile=(config.keys, of.key_columns)),
+            "V": Tile.operand(
+                "B", "T", "G", of.value_dim, of.dtype, along=1, tile=(config.keys, of.value_columns), major="MN"
+            ),
+            **({"sinks": Tile("H", f32)} if of.sinks else {}),
+            **({"q_ends": Tile("N", s32), "k_ends": Tile("N", s32)} if of.varlen else {}),
+            **function_arrays(of),
+            "counter": Tile(1, u32, workspace=True),
+            "scale": Scalar(f32),
+            "section": Scalar(u32),
+            **({"inner": Scalar(f32)} if of.softcap or of.score_mod is not None else {}),
+            **({"last": Scalar(s32)} if of.above else {}),
+            **({"first": Scalar(s32)} if of.below else {}),
+        },
+        out_specs={
+            "O": Tile("B", "S", "H", of.value_dim, of.dtype, box=stored, swizzle="128B", order="rows"),
+            "LSE": Tile("B", "H", "S", f32),
+        },
+        grid=OnAll() if of.varlen else OnePerSm(config.rows), block=128 * (1 + config.consumers), arch=ARCH,
+        registers=at_launch, name="attention",
+    )(attention)  # fmt: skip
+
+
+def function_arrays(of: Attention) -> dict[str, Tile]:
+    """What the functions of scores and masks capture, by name."""
+    found: dict[str, Tile] = {}
+    for name, function in (("score", of.score_mod), ("mask", of.mask_mod)):
+        for number, (size, dtype) in enumerate(function.sizes() if function is not None else ()):
+            found[f"{name}_{number}"] = Tile(size, dtype)
+    return found
+
+
+def load(config: Config, call: Arguments, tiles: Shared, blocks: Blocks, queue: TileQueue) -> None:
+    """The producer: keys are one tile ahead of the values, as their products are."""
+    at_q, at_k, at_v = (ring.producer_state() for ring in (tiles.queries, tiles.keys, tiles.values))
+    at_queue = queue.producer_state()
+
+    def load_keys(start: Register, head: Register, batch: Register) -> None:
+        with tiles.keys.produce(at_k) as stage:
+            ptx.tma.load(stage.k, call.K.tma_desc(), (0, head, start, batch), stage.full)
+
+    def load_values(start: Register, head: Register, batch: Register) -> None:
+        with tiles.values.produce(at_v) as stage:
+            ptx.tma.load(stage.v, call.V.tma_desc(), (0, head, start, batch), stage.full)
+
+    def load_queries(row: Register, head: Register, batch: Register) -> None:
+        with tiles.queries.produce(at_q) as stage:
+            ptx.tma.load(stage.q, call.Q.tma_desc(), (0, head, row, batch), stage.full)
+
+    number = queue.fetch(at_queue).copy()
+    with ptx.if_(number < queue.tiles):
+        with ptx.do_while(lambda: number < queue.tiles):
+            block = blocks.place(number)
+            start, of_keys = block.start + block.key_begin, (block.kv_head, block.batch)
+            load_keys(start, *of_keys)
+            load_queries(block.row + block.query_begin, block.head, block.batch)
+            for _ in ptx.range(block.after_first):
+                values = start.copy()
+                start -= config.keys
+                load_keys(start, *of_keys)
+                load_values(values, *of_keys)
+            load_values(start, *of_keys)
+            number.set(queue.fetch(at_queue))
+        if config.query_slots > 1:  # consumers multiply a block more than there is, rather than branch around it
+            batch, zero = blocks.outside()
+            load_keys(zero, zero, batch)
+            load_queries(zero, zero, batch)

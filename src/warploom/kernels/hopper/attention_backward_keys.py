@@ -1,0 +1,230 @@
+"""dK and dV: a block of keys and values stays in shared memory; tiles of queries and dO pass by, of all query heads.
+
+Roles      producer    warpgroup 0, one thread
+           consumer    warpgroups 1, 2              64 keys each
+Timeline   of a consumer, while the other one multiplies
+
+           Sᵀ = K Qᵀ | dPᵀ = V dOᵀ | Pᵀ, dSᵀ in registers | dV += Pᵀ dO | dK += dSᵀ Q
+
+Q and dO are loaded once and read twice: as n x k, and as k x n (`OperandTile.transposed`). lse2 and delta belong to the
+columns of Sᵀ; they come with the tile, and are read from shared memory where they are needed. Query heads that share
+a key head pass by one after the other, so that their sums have an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ...collective import TmaPipeline, each_consumer, producer, warpgroup_index, wgmma_accumulators
+from ...collective.epilogue.whole_store import WholeStore
+from ...collective.mma.fragment import ACC_REGS, Fragment
+from ...collective.mma.wgmma import wgmma_block
+from ...collective.pipeline.tma import State
+from ...collective.tile.roles import WARPGROUP
+from ...collective.tile.sizes import ACC_ATOM_N
+from ...isa.dtypes import f32, s32, u32, u64
+from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
+from ...lang.smem import SharedArray
+from ...lang.values import Register
+from .attention_backward import BackwardConfig, BlocksOf, keys_config, weight
+from .attention_config import PANEL, QUERY_ROWS, REGISTERS, Attention
+
+
+def build(of: Attention, config: BackwardConfig | None = None, parts: str = "both") -> Kernel:
+    """dK (B, T, G, D) and dV (B, T, G, E) of Q, K, V, dO and of lse2 and delta (B, H, P); as the kernel for dQ.
+
+    parts: "both", "dK" or "dV": where a thread's registers do not hold both, each has a kernel.
+    """
+    config = config or keys_config(of)
+    chosen = config
+    few, many, at_launch = REGISTERS[config.consumers]
+
+    def attention_keys(**call: Any) -> None:
+        fixed = TmaPipeline(
+            stages=1, consumers=chosen.consumers, name="k",
+            k=smem.wgmma_tile(of.dtype, (chosen.rows, of.key_columns), name="K"),
+            v=smem.wgmma_tile(of.dtype, (chosen.rows, of.value_columns), name="V"),
+        )  # fmt: skip
+        ring = TmaPipeline(
+            stages=chosen.stages, consumers=chosen.consumers, name="q", more_bytes=2 * chosen.tile * f32.bytes,
+            q=smem.wgmma_tile(of.dtype, (chosen.tile, of.key_columns), stages=chosen.stages, name="Q"),
+            o=smem.wgmma_tile(of.dtype, (chosen.tile, of.value_columns), stages=chosen.stages, name="dO"),
+        )  # fmt: skip
+        vectors = {name: smem.array(f32, (chosen.stages, chosen.tile), name=name) for name in ("lse2", "delta")}
+        fixed.initialise(ring)
+        place = Place.here(of, chosen, call)
+        warpgroup = warpgroup_index()
+        with producer(warpgroup, few):
+            load(chosen, call, fixed, ring, vectors, place)
+        for me in each_consumer(warpgroup, chosen.consumers, many):
+            consume(of, chosen, call, fixed, ring, vectors, place, me, parts)
+
+    def operand(length: str, heads: str, width: int, tile: tuple[int, int]) -> Tile:
+        return Tile.operand("B", length, heads, width, of.dtype, along=1, tile=tile)
+
+    def stored(width: int) -> Tile:
+        return Tile("B", "T", "G", width, of.dtype, box=(PANEL, 1, QUERY_ROWS, 1), swizzle="128B", order="rows")
+
+    return kernel(
+        in_specs={
+            "Q": operand("S", "H", of.head_dim, (config.tile, of.key_columns)),
+            "K": operand("T", "G", of.head_dim, (config.rows, of.key_columns)),
+            "V": operand("T", "G", of.value_dim, (config.rows, of.value_columns)),
+            "dO": operand("S", "H", of.value_dim, (config.tile, of.value_columns)),
+            "lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32),
+            "scale": Scalar(f32), "factor": Scalar(f32),
+            **({"last": Scalar(s32)} if of.above else {}), **({"first": Scalar(s32)} if of.below else {}),
+        },
+        out_specs={
+            **({"dK": stored(of.head_dim)} if parts != "dV" else {}),
+            **({"dV": stored(of.value_dim)} if parts != "dK" else {}),
+        },
+        grid=BlocksOf("T", "G", config.rows), block=128 * (1 + config.consumers), arch="sm_90a", registers=at_launch,
+        name="attention_keys",
+    )(attention_keys)  # fmt: skip
+
+
+@dataclass
+class Place:
+    """A block of keys, and which tiles of queries see it: masked ones up to `clear`, whole ones up to `low`, masked
+    ones up to `end`. Numbers of tiles, s32."""
+
+    row: Register
+    kv_head: Register
+    batch: Register
+    group: Register
+    begin: Register
+    clear: Register
+    low: Register
+    end: Register
+
+    @classmethod
+    def here(cls, of: Attention, config: BackwardConfig, call: dict[str, Any]) -> Place:
+        """This CTA's."""
+        rows, tile = config.rows, config.tile
+        _, queries, heads, _ = call["Q"].shape
+        group = heads // call["K"].shape[2]
+        row = (ptx.special.ctaid.x() * rows).view(s32)
+        total = ((queries + (tile - 1)) // tile).view(s32)
+        begin = clear = ptx.math.min(total, 0)
+        end = low = total
+        if of.above:  # query i sees keys up to i + last
+            begin = ptx.math.min(total, _tiles(row - call["last"], tile))
+            clear = ptx.math.min(total, _tiles(row - call["last"] + (rows - 1 + tile - 1), tile))
+        if of.below:  # and from i + first on
+            end = ptx.math.min(total, _tiles(row - call["first"] + (rows - 1 + tile), tile))
+            end = ptx.math.max(end, begin)
+            clear = ptx.math.min(clear, end)
+            low = ptx.math.min(ptx.math.max(_tiles(row - call["first"] + 1, tile), clear), end)
+        return cls(row, ptx.special.ctaid.y(), ptx.special.ctaid.z(), group, begin, clear, low, end)
+
+
+def _tiles(query: Register, size: int) -> Register:
+    """Whole tiles before a query, at least 0."""
+    return (ptx.math.max(query, 0).view(u32) // size).view(s32)
+
+
+def load(
+    config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline,
+    vectors: dict[str, SharedArray], place: Place,
+) -> None:  # fmt: skip
+    """The producer."""
+    with fixed.produce(fixed.producer_state()) as stage:
+        for name in ("k", "v"):
+            at = (0, place.kv_head, place.row, place.batch)
+            ptx.tma.load(stage.tiles[name], call[name.upper()].tma_desc(), at, stage.full)
+    state, heads = ring.producer_state(), call["Q"].shape[2]
+    for member in ptx.range(place.group):
+        head = place.kv_head * place.group + member
+        line = (place.batch * heads + head).to(u64) * call["delta"].shape[2]
+        for number in ptx.range(place.begin, place.end):
+            query = number * config.tile
+            with ring.produce(state) as stage:
+                for name, array in (("q", "Q"), ("o", "dO")):
+                    ptx.tma.load(stage.tiles[name], call[array].tma_desc(), (0, head, query, place.batch), stage.full)
+                for name, vector in vectors.items():
+                    source = ptx.addr(call[name].pointer() + (line + query.view(u32)) * f32.bytes)
+                    ptx.cp.async_.bulk.load(vector[state.index, 0], source, config.tile * f32.bytes, stage.full)
+
+
+def by_column(vector: SharedArray, state: State, fragment: Fragment) -> Iterator[tuple[int, Register]]:
+    """Each register of a fragment, and the element of a stage's vector that belongs to its column."""
+    begin = (vector[state.index, 0] + fragment.column_of(0) * f32.bytes).register()
+    for atom in range(0, len(fragment.registers), ACC_REGS):
+        place = ptx.addr(begin, atom // ACC_REGS * ACC_ATOM_N * f32.bytes)
+        pair = ptx.load(f32, place, space="shared", vector=2)
+        for index in range(ACC_REGS):
+            yield atom + index, pair[index % 2]
+
+
+def consume(
+    of: Attention, config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline,
+    vectors: dict[str, SharedArray], place: Place, me: int, parts: str,
+) -> None:  # fmt: skip
+    """A consumer."""
+    with_dk, with_dv = parts != "dV", parts != "dK"
+    leader, state = ring.leader(), ring.consumer_state()
+    (scores,) = wgmma_accumulators(QUERY_ROWS, config.tile)
+    (gradients,) = wgmma_accumulators(QUERY_ROWS, config.tile)
+    (dv,) = wgmma_accumulators(QUERY_ROWS, of.columns, zero=True)
+    (dk,) = wgmma_accumulators(QUERY_ROWS, of.depth, zero=True)
+    s, ds = Fragment(scores), Fragment(gradients)
+    turned = {name: ring.tiles[name].transposed() for name in ("q", "o")}
+    held = fixed.consumer_wait(fixed.consumer_state())
+    k, v = (held.tiles[name].rows(QUERY_ROWS * me, QUERY_ROWS) for name in ("k", "v"))
+    key = place.row + QUERY_ROWS * me
+    keys = [row.view(s32) + key for row in s.rows]
+
+    def step(query: Register, masked: bool) -> None:
+        stage = ring.consumer_wait(state)
+        ptx.wgmma.fence()
+        wgmma_block(scores, k.first_k(of.depth), stage.q.first_k(of.depth), accumulate=False)
+        ptx.wgmma.commit_group()
+        if with_dk:
+            wgmma_block(gradients, v.first_k(of.columns), stage.o.first_k(of.columns), accumulate=False)
+            ptx.wgmma.commit_group()
+        ptx.wgmma.wait_group(1 if with_dk else 0)
+        if masked:  # rows are keys here: query i sees key j where i >= j - last, and i <= j - first
+            stop = [reg.scalar(s32, init=config.tile)] * 2
+            if of.below:
+                stop = [row - call["first"] + 1 - query for row in keys]
+            s.keep_columns(stop, [row - call["last"] - query for row in keys] if of.above else None)
+        for at, lse2 in by_column(vectors["lse2"], state, s):
+            scores[at].set(weight(scores[at], call["scale"], lse2))
+        p = s.as_a(of.dtype) if with_dv else []
+        ptx.wgmma.wait_group(0)
+        if with_dv:
+            ptx.wgmma.fence()
+            wgmma_block(dv, p, turned["o"][state.index].rows(0, of.columns))
+            ptx.wgmma.commit_group()
+        if with_dk:
+            for at, delta in by_column(vectors["delta"], state, ds):
+                gradients[at].set(scores[at] * (gradients[at] - delta))
+            weights = ds.as_a(of.dtype)
+            ptx.wgmma.fence()
+            wgmma_block(dk, weights, turned["q"][state.index].rows(0, of.depth))
+            ptx.wgmma.commit_group()
+        ptx.wgmma.wait_group(0)
+        ptx.fence.proxy_async_shared_cta()  # lse2 and delta were read by every thread; one of them tells the producer
+        ptx.bar.sync(1 + me, WARPGROUP)
+        ring.consumer_release(state, leader=leader)
+        ring.advance(state, branch=False)
+
+    phases = [(place.clear, place.low, False)]
+    if of.above:
+        phases.insert(0, (place.begin, place.clear, True))
+    if of.below:
+        phases.append((place.low, place.end, True))
+    for _ in ptx.range(place.group):
+        for begin, end, masked in phases:
+            for number in ptx.range(begin, end):
+                step(number * config.tile, masked)
+    if with_dk:
+        Fragment(dk).scale_rows([call["factor"]] * 2)
+    for name, acc, memory, wanted in (("dV", dv, v, with_dv), ("dK", dk, k, with_dk)):
+        if wanted:
+            store = WholeStore(call[name], 1 + me)
+            store.store(acc, memory, lambda column: (column, place.kv_head, key, place.batch))
+            store.finish()

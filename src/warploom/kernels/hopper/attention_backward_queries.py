@@ -1,0 +1,156 @@
+"""dQ: a block of queries and their dO stay in shared memory; tiles of keys and values pass by.
+
+Roles      producer    warpgroup 0, one thread
+           consumer    warpgroups 1, 2              64 queries each
+Timeline   of a consumer, while the other one multiplies
+
+           S = Q Kᵀ | dP = dO Vᵀ | P, dS in registers | dQ += dS K, under the next S
+
+K is loaded once and read twice: as n x k for S, and as k x n for dQ (`OperandTile.transposed`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...collective import TmaPipeline, each_consumer, producer, warpgroup_index, wgmma_accumulators
+from ...collective.epilogue.whole_store import WholeStore
+from ...collective.mma.fragment import Fragment
+from ...collective.mma.wgmma import wgmma_block
+from ...isa.dtypes import f32, s32, u32, u64
+from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
+from ...lang.values import Register
+from .attention_backward import BackwardConfig, BlocksOf, queries_config, weight
+from .attention_config import PANEL, QUERY_ROWS, REGISTERS, Attention, Config
+from .attention_tiles import Block, Blocks
+
+
+def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
+    """dQ (B, S, H, D) of Q, K, V, dO and of lse2 and delta (B, H, P).
+
+    `scale` is log2(e) times that of the scores, `factor` that of the scores; else as the forward kernel.
+    """
+    config = config or queries_config(of)
+    chosen = config
+    few, many, at_launch = REGISTERS[config.consumers]
+
+    def attention_queries(**call: Any) -> None:
+        fixed = TmaPipeline(
+            stages=1, consumers=chosen.consumers, name="q",
+            q=smem.wgmma_tile(of.dtype, (chosen.rows, of.key_columns), name="Q"),
+            o=smem.wgmma_tile(of.dtype, (chosen.rows, of.value_columns), name="dO"),
+        )  # fmt: skip
+        ring = TmaPipeline(
+            stages=chosen.stages, consumers=chosen.consumers, name="k",
+            k=smem.wgmma_tile(of.dtype, (chosen.tile, of.key_columns), stages=chosen.stages, name="K"),
+            v=smem.wgmma_tile(of.dtype, (chosen.tile, of.value_columns), stages=chosen.stages, name="V"),
+        )  # fmt: skip
+        fixed.initialise(ring)
+        tiled = Config(keys=chosen.tile, consumers=chosen.consumers)
+        blocks = Blocks(of, tiled, call["Q"], call["K"], None, call.get("last"), call.get("first"))
+        block = blocks.block(
+            (blocks.per_head - 1) - ptx.special.ctaid.x(), ptx.special.ctaid.y(), ptx.special.ctaid.z()
+        )
+        warpgroup = warpgroup_index()
+        with producer(warpgroup, few):
+            load(chosen, call, fixed, ring, block)
+        for me in each_consumer(warpgroup, chosen.consumers, many):
+            consume(of, chosen, call, fixed, ring, block, me)
+
+    def operand(length: str, heads: str, width: int, tile: tuple[int, int]) -> Tile:
+        return Tile.operand("B", length, heads, width, of.dtype, along=1, tile=tile)
+
+    return kernel(
+        in_specs={
+            "Q": operand("S", "H", of.head_dim, (config.rows, of.key_columns)),
+            "K": operand("T", "G", of.head_dim, (config.tile, of.key_columns)),
+            "V": operand("T", "G", of.value_dim, (config.tile, of.value_columns)),
+            "dO": operand("S", "H", of.value_dim, (config.rows, of.value_columns)),
+            "lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32),
+            "scale": Scalar(f32), "factor": Scalar(f32),
+            **({"last": Scalar(s32)} if of.above else {}), **({"first": Scalar(s32)} if of.below else {}),
+        },
+        out_specs={
+            "dQ": Tile(
+                "B", "S", "H", of.head_dim, of.dtype, box=(PANEL, 1, QUERY_ROWS, 1), swizzle="128B", order="rows"
+            )
+        },
+        grid=BlocksOf("S", "H", config.rows), block=128 * (1 + config.consumers), arch="sm_90a", registers=at_launch,
+        name="attention_queries",
+    )(attention_queries)  # fmt: skip
+
+
+def load(config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline, block: Block) -> None:
+    """The producer."""
+    with fixed.produce(fixed.producer_state()) as stage:
+        for name, array in (("q", "Q"), ("o", "dO")):
+            at = (0, block.head, block.row, block.batch)
+            ptx.tma.load(stage.tiles[name], call[array].tma_desc(), at, stage.full)
+    state, start = ring.producer_state(), block.start.copy()
+    for _ in ptx.range(block.after_first + 1):
+        with ring.produce(state) as stage:
+            for name in ("k", "v"):
+                at = (0, block.kv_head, start, block.batch)
+                ptx.tma.load(stage.tiles[name], call[name.upper()].tma_desc(), at, stage.full)
+        start -= config.tile
+
+
+def consume(
+    of: Attention, config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline, block: Block,
+    me: int,
+) -> None:  # fmt: skip
+    """A consumer."""
+    leader, state = ring.leader(), ring.consumer_state()
+    (scores,), (gradients,) = (wgmma_accumulators(QUERY_ROWS, config.tile) for _ in range(2))
+    (out,) = wgmma_accumulators(QUERY_ROWS, of.depth)
+    s, result, store = Fragment(scores), Fragment(out), WholeStore(call["dQ"], 1 + me)
+    turned = ring.tiles["k"].transposed()
+    first = block.row + QUERY_ROWS * me
+    rows = [row.view(s32) + first for row in s.rows]
+    line = (block.batch * call["Q"].shape[2] + block.head).to(u64) * call["delta"].shape[2]
+    lse2, delta = (
+        [ptx.load(f32, ptx.addr(call[name].pointer() + (line + row.view(u32)) * 4)) for row in rows]
+        for name in ("lse2", "delta")
+    )
+    accumulate = reg.predicate(False)
+    held = fixed.consumer_wait(fixed.consumer_state())
+    q, o = (held.tiles[name].rows(QUERY_ROWS * me, QUERY_ROWS) for name in ("q", "o"))
+
+    def step(start: Register, masked: bool) -> None:
+        stage = ring.consumer_wait(state)
+        ptx.wgmma.fence()
+        wgmma_block(scores, q.first_k(of.depth), stage.k.first_k(of.depth), accumulate=False)
+        ptx.wgmma.commit_group()
+        wgmma_block(gradients, o.first_k(of.columns), stage.v.first_k(of.columns), accumulate=False)
+        ptx.wgmma.commit_group()
+        ptx.wgmma.wait_group(1)
+        if masked:
+            stop = [block.keys] * 2
+            if block.last is not None:
+                stop = [ptx.math.min(block.keys, row + block.last + 1) for row in rows]
+            begin = None if block.first is None else [row + block.first - start for row in rows]
+            s.keep_columns([bound - start for bound in stop], begin)
+        for index, score in enumerate(scores):
+            score.set(weight(score, call["scale"], lse2[index // 2 % 2]))
+        ptx.wgmma.wait_group(0)
+        for index, (score, gradient) in enumerate(zip(scores, gradients, strict=True)):
+            score.set(score * (gradient - delta[index // 2 % 2]))
+        weights = s.as_a(of.dtype)
+        ptx.wgmma.fence()
+        wgmma_block(out, weights, turned[state.index].rows(0, of.depth), accumulate=accumulate)
+        ptx.wgmma.commit_group()
+        ptx.wgmma.wait_group(0)
+        ring.consumer_release(state, leader=leader)
+        ring.advance(state, branch=False)
+        accumulate.set(True)
+
+    start = block.start.copy()
+    for count, masked in ((block.above + 1, True), (block.full, False), (block.low, True)):
+        if count is block.low and not of.below:
+            continue
+        for _ in ptx.range(count):
+            step(start, masked)
+            start -= config.tile
+    result.scale_rows([call["factor"]] * 2)
+    store.store(out, q, lambda column: (column, block.head, first, block.batch))
+    store.finish()

@@ -1,0 +1,174 @@
+"""What an attention kernel is for (`Attention`) and how it is tiled (`Config`), by arithmetic alone.
+
+A consumer warpgroup holds, of 64 queries: S in keys / 2 registers of a thread, O in value_dim / 2, P twice in keys / 4.
+Shared memory holds the queries (`query_slots` blocks, in which O leaves again), and rings of keys and of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...isa.dtypes import DType, bf16
+
+QUERY_ROWS = 64
+"""Queries of a consumer warpgroup."""
+PANEL = 64
+"""16-bit elements of a panel in shared memory, 128 bytes: tiles are padded to whole ones, with zeros by TMA."""
+DEPTH = 16
+"""16-bit elements of k of one wgmma: to which the products are padded."""
+REGISTERS = {1: (24, 240, 240), 2: (24, 240, 168), 3: (32, 160, 128)}
+"""Registers of a thread by number of consumers: of the producer, of a consumer, at launch."""
+L2_BYTES = 32 << 20
+"""Keys and values that a section of heads may have, so that they stay in the L2 cache of an H100 or H200."""
+
+
+MOST_SEQUENCES = 512
+"""Sequences of one launch that have different lengths: their blocks are added up in shared memory."""
+SHARED_BYTES = 232448
+"""Shared memory of a CTA."""
+RESERVE_BYTES = 2200
+"""Of it what is left for barriers and for the alignment of tiles."""
+
+
+def _up(value: int, to: int) -> int:
+    return -(-value // to) * to
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What is in the text of a kernel; lengths, strides and numbers are not.
+
+    Attributes:
+        dtype: of Q, K, V, P and O: bf16 or f16.
+        head_dim: of Q and K.
+        value_dim: of V and O.
+        above: keys are masked from a diagonal on: causal, or a window with a right edge.
+        below: keys are masked before a diagonal: a window with a left edge.
+        softcap: scores s become cap tanh(s / cap).
+        sinks: a score of each head that takes part in every row's sum and has no value.
+        varlen: sequences of different lengths, one after the other in arrays of one batch.
+        score_mod, mask_mod: functions of scores and of masks (`attention_functions.Function`).
+    """
+
+    dtype: DType = bf16
+    head_dim: int = 128
+    value_dim: int = 128
+    above: bool = False
+    below: bool = False
+    softcap: bool = False
+    sinks: bool = False
+    varlen: bool = False
+    score_mod: Any = None
+    mask_mod: Any = None
+
+    @property
+    def depth(self) -> int:
+        """k of Q Kᵀ."""
+        return _up(self.head_dim, DEPTH)
+
+    @property
+    def columns(self) -> int:
+        """n of P V."""
+        return _up(self.value_dim, DEPTH)
+
+    @property
+    def key_columns(self) -> int:
+        """Columns of a tile of keys in shared memory."""
+        return _up(self.head_dim, PANEL)
+
+    @property
+    def value_columns(self) -> int:
+        """Columns of a tile of values in shared memory."""
+        return _up(self.value_dim, PANEL)
+
+    @property
+    def query_columns(self) -> int:
+        """Columns of a block of queries in shared memory, where O fits, too."""
+        return max(self.key_columns, self.value_columns)
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a kernel is tiled.
+
+    Attributes:
+        keys: of a tile.
+        consumers: warpgroups, with 64 queries each.
+        key_stages, value_stages: of the two rings.
+        query_slots: 2 to begin the next block of queries under the end of the last one.
+        guarded: the softmax that keeps a row's first maximum; else the exact one.
+        ordered: consumers take turns in issuing products.
+    """
+
+    keys: int = 128
+    consumers: int = 2
+    key_stages: int = 3
+    value_stages: int = 2
+    query_slots: int = 2
+    guarded: bool = True
+    ordered: bool = True
+
+    @property
+    def rows(self) -> int:
+        """Queries of a CTA."""
+        return QUERY_ROWS * self.consumers
+
+    def shared_bytes(self, of: Attention) -> int:
+        """Shared memory of the tiles."""
+        queries = self.query_slots * self.rows * of.query_columns
+        rings = self.key_stages * of.key_columns + self.value_stages * of.value_columns
+        counted = 4 * (MOST_SEQUENCES + 1) if of.varlen else 0
+        return (queries + self.keys * rings) * of.dtype.bytes + counted
+
+    def accumulators(self, of: Attention) -> int:
+        """Registers of a thread for S, O and two P."""
+        return self.keys + of.columns // 2
+
+
+@dataclass(frozen=True)
+class OnePerSm:
+    """The grid rule: a CTA on each multiprocessor, or fewer where there are fewer blocks of `rows` queries."""
+
+    rows: int
+
+    def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
+        """CTAs along x, y, z."""
+        blocks = -(-dims["S"] // self.rows) * dims["B"] * dims["H"]
+        return (max(1, min(blocks, machine.sms)), 1, 1)
+
+
+def default(of: Attention) -> Config:
+    """The configuration for a head dimension, with as many stages as fit."""
+    chosen = _widest(of)
+    while chosen.shared_bytes(of) > SHARED_BYTES - RESERVE_BYTES:
+        stages = chosen.key_stages - 1
+        chosen = replace(chosen, key_stages=stages, value_stages=min(chosen.value_stages, stages))
+    return chosen
+
+
+def _widest(of: Attention) -> Config:
+    if max(of.depth, of.columns) <= 64 and not of.above:
+        return Config(keys=96, consumers=3, key_stages=4, value_stages=4)
+    if max(of.depth, of.columns) <= 64:
+        return Config(keys=128, key_stages=4, value_stages=4)
+    if max(of.depth, of.columns) <= 128:
+        return Config()
+    if of.columns <= 128 and of.depth <= 192:
+        return Config(keys=128, key_stages=2, query_slots=1)
+    if max(of.depth, of.columns) <= 192:
+        return Config(keys=96, key_stages=2, query_slots=1)
+    return Config(keys=64, key_stages=2, query_slots=1)
+
+
+def section(of: Attention, causal: bool, length: int, heads: int, kv_heads: int) -> int:
+    """Heads whose blocks are computed next to each other, the longest first.
+
+    Where all blocks are equally long one head after the other is best; else as many as have their keys and values in
+    the L2 cache together.
+    """
+    if not causal:
+        return 1
+    one = max(1, length * (of.head_dim + of.value_dim) * of.dtype.bytes)
+    return max(1, L2_BYTES // one) * max(1, heads // kv_heads)

@@ -1,0 +1,281 @@
+"""A consumer of the attention kernel: S, its softmax and O of 64 queries, one tile of keys after the other.
+
+In flight at one time are S of a tile and the P V of the tile before. What keeps ptxas from moving the exponentials
+behind a wait stands where it does: the guard's vote, and the loop that waits for the next values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...collective import OrderedBarrier, TileQueue, TmaPipeline, wgmma_accumulators
+from ...collective.epilogue.whole_store import WholeStore
+from ...collective.mma.fragment import Fragment, pack
+from ...collective.mma.wgmma import wgmma_block
+from ...collective.pipeline.tma import State
+from ...collective.tile.roles import WARPGROUP
+from ...isa.dtypes import b32, f32, s32, u32, u64
+from ...lang import ptx, reg
+from ...lang.arrays import RegisterArray
+from ...lang.predicate import Predicate
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from .attention_config import QUERY_ROWS, Attention, Config
+from .attention_softmax import Softmax
+from .attention_tiles import Block, Blocks
+
+
+@dataclass
+class Arguments:
+    """The kernel's arguments."""
+
+    Q: ArrayHandle
+    K: ArrayHandle
+    V: ArrayHandle
+    counter: ArrayHandle
+    scale: Register
+    section: Register
+    O: ArrayHandle  # noqa: E741 - the field's name
+    LSE: ArrayHandle
+    sinks: ArrayHandle | None = None
+    q_ends: ArrayHandle | None = None
+    k_ends: ArrayHandle | None = None
+    inner: Register | None = None
+    last: Register | None = None
+    first: Register | None = None
+    functions: dict[str, ArrayHandle] = field(default_factory=dict)
+
+
+@dataclass
+class Shared:
+    """The rings."""
+
+    queries: TmaPipeline
+    keys: TmaPipeline
+    values: TmaPipeline
+
+
+class Consumer:
+    """One consumer warpgroup: 64 queries of each block."""
+
+    def __init__(
+        self, of: Attention, config: Config, call: Arguments, tiles: Shared, blocks: Blocks, queue: TileQueue, me: int
+    ) -> None:
+        self.of, self.config, self.call, self.blocks, self.queue, self.me = of, config, call, blocks, queue, me
+        self.queries, self.keys, self.values = tiles.queries, tiles.keys, tiles.values
+        self.at_q, self.at_k, self.at_v = (
+            ring.consumer_state() for ring in (tiles.queries, tiles.keys, tiles.values)
+        )  # fmt: skip
+        self.leader = self.keys.leader()
+        (self.scores,) = wgmma_accumulators(QUERY_ROWS, config.keys)
+        (self.out,) = wgmma_accumulators(QUERY_ROWS, of.columns)
+        self.out_rows = Fragment(self.out)
+        self.p = [reg.array(b32, config.keys // 4) for _ in range(2)]
+        self.softmax = Softmax(self.scores, call.scale, of.dtype, guarded=config.guarded)
+        self.accumulate = reg.predicate()
+        self.store = WholeStore(call.O, 1 + me)
+        self.turns = None
+        if config.ordered and config.consumers > 1:
+            self.turns = OrderedBarrier(1 + config.consumers, config.consumers)
+
+    def run(self) -> None:
+        """All blocks that the queue gives to this CTA."""
+        state, early = self.queue.consumer_state(), self.config.query_slots > 1
+        if self.turns:
+            self.turns.begin(self.me)
+        number = self.queue.next(state).copy()
+        with ptx.if_(number < self.queue.tiles):
+            if early:
+                self.begin()
+            with ptx.do_while(lambda: number < self.queue.tiles):
+                if not early:
+                    self.begin()
+                block = self.blocks.place(number)
+                self.all_but_last_values(block)
+                number.set(self.queue.next(state))
+                slot = State(self.at_q.index.copy(), self.at_q.phase)
+                self.add_values(self.p[0])
+                if early:
+                    self.queries.advance(self.at_q, branch=False)
+                    self.begin()
+                ptx.wgmma.wait_group(1 if early else 0)
+                self.let_go(self.values, self.at_v)
+                self.finish(block, slot)
+                if not early:
+                    self.queries.advance(self.at_q, branch=False)
+            if early:
+                ptx.wgmma.wait_group(0)
+        self.store.finish()
+
+    # -- products ----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Wait for the queries and the first keys of a block, and begin their product."""
+        self.queries.wait(self.at_q)
+        self.keys.wait(self.at_k)
+        self.multiply_keys()
+
+    def multiply_keys(self) -> None:
+        """S = Q Kᵀ of the tile of keys that has arrived; a group of wgmmas."""
+        query = self.queries.stage(self.at_q).q.rows(QUERY_ROWS * self.me, QUERY_ROWS)
+        ptx.wgmma.fence()
+        keys = self.keys.stage(self.at_k).k
+        wgmma_block(self.scores, query.first_k(self.of.depth), keys.first_k(self.of.depth), accumulate=False)
+        ptx.wgmma.commit_group()
+
+    def add_values(self, p: RegisterArray) -> None:
+        """O += P V of the tile of values that has arrived; a group of wgmmas."""
+        ptx.wgmma.fence()
+        parts = [p[4 * step : 4 * step + 4] for step in range(len(p) // 4)]
+        values = self.values.stage(self.at_v).v.rows(0, self.of.columns)
+        wgmma_block(self.out, parts, values, accumulate=self.accumulate)
+        ptx.wgmma.commit_group()
+
+    def let_go(self, ring: TmaPipeline, state: State) -> None:
+        ring.consumer_release(state, leader=self.leader)
+        ring.advance(state, branch=False)
+
+    # -- a block -----------------------------------------------------------------------------------------------------
+
+    def all_but_last_values(self, block: Block) -> None:
+        """All tiles of a block; P of the last one is left in `p[0]`, its values are waited for."""
+        ptx.wgmma.wait_group(0)
+        self.let_go(self.keys, self.at_k)
+        start = block.start.copy()
+        self.modify(block, start, masked=True)
+        self.softmax.start(self.p[0])
+        self.accumulate.set(False)
+        self.values.wait(self.at_v)
+        if self.of.above:
+            for _ in ptx.range(block.above):
+                start -= self.config.keys
+                self.single(block, start, masked=True)
+        with ptx.if_((block.full & 1) != 0):
+            start -= self.config.keys
+            self.single(block, start)
+        for _ in ptx.range(block.full.view(u32) >> 1):
+            start -= self.config.keys
+            self.step(block, start, self.p[0], self.p[1])
+            start -= self.config.keys
+            self.step(block, start, self.p[1], self.p[0])
+        if self.of.below:
+            for _ in ptx.range(block.low):
+                start -= self.config.keys
+                self.single(block, start, masked=True)
+
+    def single(self, block: Block, start: Register, *, masked: bool = False) -> None:
+        """A step whose P is in `p[0]` before and after."""
+        self.step(block, start, self.p[0], self.p[1], masked=masked)
+        for to, came in zip(self.p[0], self.p[1], strict=True):
+            to.set(came)
+
+    def step(
+        self, block: Block, start: Register, p: RegisterArray, following: RegisterArray, *, masked: bool = False
+    ) -> None:
+        """S of the tile at `start`, and the product of the P before; P of this one is left in `following`."""
+        some = masked or self.of.mask_mod is not None  # some scores may be -inf
+        if self.turns:
+            self.turns.wait(self.me)
+        self.keys.wait(self.at_k)
+        self.multiply_keys()
+        self.add_values(p)
+        if self.turns:
+            self.turns.pass_on(self.me)
+        ptx.wgmma.wait_group(1)
+        self.let_go(self.keys, self.at_k)
+        self.modify(block, start, masked=masked)
+        self.softmax.update(following, masked=some)
+        read = self.at_v.index.copy()
+        self.values.advance(self.at_v, branch=False)
+        self.values.wait(self.at_v)  # a loop, across which ptxas does not sink the exponentials
+        ptx.wgmma.wait_group(0)
+        self.values.consumer_release(read, leader=self.leader)
+        self.softmax.rescale(self.out_rows)
+        self.accumulate.set(True)
+
+    def modify(self, block: Block, start: Register, *, masked: bool) -> None:
+        """Scores as they go into the softmax: capped, and -inf where a query does not see a key."""
+        if self.of.score_mod is not None or self.of.mask_mod is not None:
+            self.apply_functions(block, start)
+        elif self.call.inner is not None:
+            for score in self.scores:
+                ptx.inst("tanh.approx.f32", score, score * self.call.inner)
+        if not masked:
+            return
+        rows = [row.view(s32) + (block.row + QUERY_ROWS * self.me) for row in self.out_rows.rows]
+        stop = [block.keys] * 2
+        if block.last is not None:
+            stop = [ptx.math.min(block.keys, row + block.last + 1) for row in rows]
+        from_ = None
+        if block.first is not None:
+            from_ = [row + block.first - start for row in rows]
+        self.softmax.scores.keep_columns([bound - start for bound in stop], from_)
+
+    def apply_functions(self, block: Block, start: Register) -> None:
+        """The caller's functions of each score and its place; places outside of the arrays are moved to their edges."""
+        score_mod, mask_mod = self.of.score_mod, self.of.mask_mod
+        handles = self.call.functions
+        of_score = [handle for name, handle in handles.items() if name.startswith("score")]
+        of_mask = [handle for name, handle in handles.items() if name.startswith("mask")]
+        batch, head = block.batch.view(s32), block.head.view(s32)
+        first = block.row + QUERY_ROWS * self.me
+        rows = [ptx.math.min(row.view(s32) + first, block.queries - 1) for row in self.out_rows.rows]
+        for index, score in enumerate(self.scores):
+            row = rows[index // 2 % 2]
+            key = ptx.math.min(self.softmax.scores.column_of(index).view(s32) + start, block.keys - 1)
+            if score_mod is not None:
+                assert self.call.inner is not None
+                score.set(score_mod.apply(of_score, score * self.call.inner, batch, head, row, key).floating())
+            if mask_mod is not None:
+                seen = mask_mod.apply(of_mask, batch, head, row, key).truth()
+                score.set(ptx.select(seen, score, float("-inf")))
+
+    def finish(self, block: Block, slot: State) -> None:
+        """O over the sums of P, and the logarithms of the sums, to memory; the queries' slot is free then."""
+        sink = None
+        if self.call.sinks is not None:
+            place = self.call.sinks.pointer() + block.head.to(u64) * 4
+            sink = ptx.load(f32, ptx.addr(place))
+        factors, logarithms = self.softmax.finish(sink)
+        self.out_rows.scale_rows(factors)
+        first = block.row + QUERY_ROWS * self.me
+        self.store_logarithms(block, first, logarithms)
+        memory = self.queries.stage(slot).q.rows(QUERY_ROWS * self.me, QUERY_ROWS)
+        row = first + block.query_begin
+
+        def whole() -> None:
+            self.store.store(self.out, memory, lambda column: (column, block.head, row, block.batch))
+            self.store.wait_read()
+
+        if not self.of.varlen:
+            whole()
+        else:  # rows after the end of a sequence are the next one's
+            with ptx.if_(first + QUERY_ROWS <= block.queries):
+                whole()
+            with ptx.else_():
+                self.store_some(block, first)
+        self.queries.consumer_release(slot, leader=self.leader)
+
+    def store_logarithms(self, block: Block, first: Register, logarithms: list[Register]) -> None:
+        """By the first lane of each quad, for rows that exist."""
+        one: Predicate = (ptx.special.tid.x() & 3) == 0
+        line = (block.batch * self.blocks.heads + block.head).to(u64) * self.blocks.queries
+        for row, value in zip(self.out_rows.rows, logarithms, strict=True):
+            here = row.view(s32) + first
+            place = self.call.LSE.pointer() + (line + (here + block.query_begin).view(u32)) * 4
+            ptx.store(ptx.addr(place), value, pred=one & (here < block.queries))
+
+    def store_some(self, block: Block, first: Register) -> None:
+        """The rows of O that are the sequence's own, two columns at a time."""
+        width, step = self.of.value_dim, self.of.dtype.bytes
+        for half, row in enumerate(self.out_rows.rows):
+            here = row.view(s32) + first
+            line = (here + block.query_begin).view(u32) * self.blocks.heads + block.head
+            place = self.call.O.pointer() + (line.to(u64) * width + self.out_rows.column_of(0)) * step
+            exists = here < block.queries
+            for index in range(2 * half, len(self.out), 4):
+                column = 2 * (index - 2 * half)
+                if column < width:
+                    word = pack(self.out[index : index + 2], self.of.dtype)
+                    ptx.store(ptx.addr(place, column * step), word, pred=exists)
+        ptx.bar.sync(self.store.barrier, WARPGROUP)

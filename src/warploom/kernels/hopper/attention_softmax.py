@@ -1,0 +1,206 @@
+"""The softmax of a consumer's 64 rows, one tile of scores after the other: exact, or guarded.
+
+exact      m = the largest score so far;  P = 2^(s - m);  l, O = 2^(m_before - m) l, O  where m grew by more than 2^8
+           (FlashAttention-2's recurrence; the threshold is FlashAttention-4's)
+
+guarded    m = the largest score of the row's FIRST tile, and P = 2^(s - m - head) from then on: no maxima, so that the
+           exponentials begin with the first score, and O is left alone.
+           guard      a thread's sum of P of a tile is at most 2^limit: one vote of the warp for each tile.
+           recompute  if it is not (or is NaN), the warp does the tile again, exactly: S is still in its registers.
+           careful    a warp that had to twice looks at the maxima first, in all tiles that are left.
+
+Both give the same rows: P has the exponents of f32 in bf16, from 2^-126 to 2^127, so a reference may be far from the
+maximum. f16 has only 30 of them, so there the guard fires earlier (`head`, `limit`).
+
+A factor 2^(m_before - m) may be below the smallest f32 where factor times l is not, so its root is multiplied twice.
+A row that has seen no key has m = -inf: 0 is subtracted instead while it is computed exactly; the guard's reference is
++inf for it, so that its first key ends in `recompute`. In the end it is zeros, and -inf as logarithm of its sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...collective.mma.fragment import Fragment, across_quad, pack
+from ...isa.dtypes import DType, f16, f32, u32
+from ...lang import ptx, reg
+from ...lang.arrays import RegisterArray
+from ...lang.predicate import Predicate
+from ...lang.values import Register
+
+LOG2_E = math.log2(math.e)
+GROWTH = 8.0
+"""log2 of how much a maximum may grow before l and O are scaled down to the new one."""
+RECOMPUTED = 2
+"""Tiles that a warp recomputes before it becomes careful."""
+_LARGEST = 3e38
+
+
+def head(dtype: DType, guarded: bool) -> float:
+    """log2 of how far below 1 the reference puts a row's first maximum: as much more room above it."""
+    return 60.0 if guarded and dtype is not f16 else 0.0
+
+
+def limit(dtype: DType) -> float:
+    """The largest sum of a thread's P in one tile that the guard lets pass."""
+    return 2.0 ** (15 if dtype is f16 else 80)
+
+
+class Softmax:
+    """See the module's docstring.
+
+    Args:
+        scores: a thread's f32 accumulators of S; overwritten by nothing here but `ptx.wgmma` and masks.
+        scale: f32, positive: log2(e) times what the scores are multiplied by.
+        dtype: of P, f16 or bf16.
+        guarded: which of the two.
+
+    Attributes:
+        largest: of each of the thread's two rows, in units of the scores.
+        total: the sums of this thread's columns.
+        roots, needed: what O is to be multiplied by, twice, once it is complete, and whether any row of the warp is.
+    """
+
+    def __init__(self, scores: RegisterArray, scale: Register, dtype: DType, *, guarded: bool) -> None:
+        self.scores, self.scale, self.dtype, self.guarded = Fragment(scores), scale, dtype, guarded
+        self.head = head(dtype, guarded)
+        self.largest, self.total = _two(), _two()
+        self.offset, self.roots = _two(), _two()
+        self.needed = reg.predicate()
+        self.recomputed = reg.scalar(u32)
+
+    # -- a tile of scores --------------------------------------------------------------------------------------------
+
+    def start(self, into: RegisterArray) -> None:
+        """The first tile of a block of rows: P is written to `into`, as an A operand."""
+        self.recomputed.set(0)
+        for largest, found in zip(self.largest, self.scores.row_max(), strict=True):
+            largest.set(found)
+        self._refer()
+        for total, part in zip(self.total, self._exponentials(into, self._finite_offset()), strict=True):
+            total.set(part)
+
+    def update(self, into: RegisterArray, *, masked: bool = False) -> None:
+        """One tile more. `masked`: some scores are -inf, perhaps a row's first ones, so it is computed exactly."""
+        if masked or not self.guarded:
+            self._exactly(into)
+        else:
+            self._guarded(into)
+
+    def _exactly(self, into: RegisterArray) -> None:
+        grown = self._renew()
+        parts = self._exponentials(into, self._finite_offset())
+        # the sums take part in the vote, so that ptxas cannot sink the exponentials after the branch on it
+        complete = (parts[0] <= _LARGEST) & (parts[1] <= _LARGEST)
+        self.needed.set(ptx.warp.any(grown | ~complete))
+        self._add(parts)
+
+    def _guarded(self, into: RegisterArray) -> None:
+        self.needed.set(False)
+        careful = ptx.warp.any(self.recomputed >= RECOMPUTED)
+        with ptx.if_(careful):
+            self.needed.set(ptx.warp.any(self._renew()))
+        parts = _two()
+        for part, found in zip(parts, self._exponentials(into, self.offset), strict=True):
+            part.set(found)
+        bound = limit(self.dtype)
+        passes = ptx.warp.all((parts[0] <= bound) & (parts[1] <= bound))  # not so for NaN
+        with ptx.if_(~(passes | careful)):
+            self.recomputed += 1
+            self.needed.set(ptx.warp.any(self._renew()))
+            for part, found in zip(parts, self._exponentials(into, self._finite_offset()), strict=True):
+                part.set(found)
+        self._add(parts)
+
+    def _renew(self) -> Predicate:
+        """Take the maxima of this tile where they grew enough, and scale l down to them; whether they did."""
+        grown = []
+        newest = self.scores.row_max(self.largest)
+        for half in range(2):
+            largest, total, root = self.largest[half], self.total[half], self.roots[half]
+            grew = (newest[half] - _finite(largest)) * self.scale > GROWTH
+            grew = grew | ((largest == -math.inf) & (newest[half] > -math.inf))
+            before = largest.copy()
+            largest.set(ptx.select(grew, newest[half], largest))
+            root.set(ptx.math.ex2((before - _finite(largest)) * self.scale * 0.5))
+            total *= root
+            total *= root
+            grown.append(grew)
+        self._refer()
+        return grown[0] | grown[1]
+
+    def _refer(self) -> None:
+        """What is added to every score of a row, after the scale; +inf for a row that has seen no key."""
+        for offset, largest in zip(self.offset, self.largest, strict=True):
+            offset.set(-(largest * self.scale) - self.head if self.head else -(largest * self.scale))
+
+    def _finite_offset(self) -> list[Register]:
+        """The same, and finite for a row that has seen no key, all of whose scores are -inf."""
+        return [ptx.select(offset == math.inf, 0.0, offset) for offset in self.offset]
+
+    def _exponentials(self, into: RegisterArray, offset: Sequence[Register]) -> list[Register]:
+        """P = 2^(S scale + offset), rounded; S stays. Gives the sums of this thread's columns, before rounding."""
+        sums: list[list[Register]] = [[], []]
+        scores = self.scores.registers
+        for word, rounded in enumerate(into):
+            half = word % 2
+            pair = [ptx.math.ex2(ptx.math.fma(s, self.scale, offset[half])) for s in scores[2 * word : 2 * word + 2]]
+            pack(pair, self.dtype, rounded)
+            sums[half] = [a + b for a, b in zip(sums[half], pair, strict=True)] if sums[half] else pair
+        return [even + odd for even, odd in sums]
+
+    def _add(self, parts: Sequence[Register]) -> None:
+        for total, part in zip(self.total, parts, strict=True):
+            total += part
+
+    # -- O -----------------------------------------------------------------------------------------------------------
+
+    def rescale(self, out: Fragment) -> None:
+        """Scale O to the maxima that have grown; after the products into it are complete."""
+        with ptx.if_(self.needed):
+            out.scale_rows(self.roots)
+            out.scale_rows(self.roots)
+
+    def finish(self, sink: Register | None = None) -> tuple[list[Register], list[Register]]:
+        """For each of the two rows: what O is multiplied by, and the logarithm of the sum of exp(score).
+
+        sink: one score more, f32, not scaled, that takes part in the sums and has no value.
+        """
+        factors, logarithms = [], []
+        for largest, part in zip(self.largest, self.total, strict=True):
+            total, root = across_quad(ptx.math.add, part), None
+            if sink is not None:
+                largest, total, root = self._with(sink, largest, total)
+            factor = ptx.select(total == 0.0, 0.0, ptx.math.rcp(total))
+            factors.append(factor if root is None else factor * root * root)
+            logarithms.append(ptx.math.fma(largest, self.scale, self._log2(total)) * (1 / LOG2_E))
+        return factors, logarithms
+
+    def _with(self, sink: Register, largest: Register, total: Register) -> tuple[Register, Register, Register]:
+        """Maximum and sum of a row with one score more, and the root of the factor by which the sum was scaled."""
+        sink = sink * LOG2_E / self.scale
+        newest = ptx.math.max(largest, sink)
+        root = ptx.math.ex2((largest - _finite(newest)) * self.scale * 0.5)
+        own = ptx.math.ex2((sink - _finite(newest)) * self.scale - self.head)
+        return newest, ptx.math.fma(total * root, root, own), root
+
+    def _log2(self, total: Register) -> Register:
+        """log2(total) + head. lg2.approx is as exact as its result is small, so 2^head is taken into its argument."""
+        if not self.head:
+            return ptx.math.lg2(total)
+        small = total < 1.0
+        return ptx.math.lg2(total * _either(small, 2.0**self.head, 1.0)) + _either(small, 0.0, self.head)
+
+
+def _two() -> list[Register]:
+    """A value of each of the thread's two rows."""
+    return [reg.scalar(f32) for _ in range(2)]
+
+
+def _either(condition: Predicate, a: float, b: float) -> Register:
+    return ptx.select(condition, reg.scalar(f32, init=a), b)
+
+
+def _finite(largest: Register) -> Register:
+    return ptx.select(largest == -math.inf, 0.0, largest)

@@ -1,0 +1,203 @@
+"""Which block of queries a number stands for, and which tiles of keys it has to look at.
+
+    keys    0 ........ begin | low ... | full ......... | above ... first |  ......... T
+                               window's                   diagonal's
+                               edge                       edge, or the end of the keys
+
+Tiles are read from the last to the first. A tile crossed by an edge is masked; `full` ones are not. Of blocks of
+different lengths the longest come first, so that the last ones to run are short.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...collective.tile.groups import Groups, Limits, Offsets
+from ...isa.dtypes import s32, u32
+from ...lang import ptx, reg, smem
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from .attention_config import MOST_SEQUENCES, Attention, Config
+
+
+@dataclass
+class Block:
+    """A block of queries. Numbers are s32 where they count rows, keys and tiles, u32 where they name something.
+
+    Attributes:
+        row: its first query in its sequence.
+        head, kv_head, batch: whose.
+        queries, keys: lengths of the sequence.
+        query_begin, key_begin: where the sequence begins in its arrays; 0 where each has its own batch.
+        last, first: its query i sees keys i + first to i + last; None where there is no such edge.
+        start: the first key of its first tile. The following are before it.
+        above: masked tiles after the first.
+        full: tiles that need no mask, after those.
+        low: masked tiles after those.
+    """
+
+    row: Register
+    head: Register
+    kv_head: Register
+    batch: Register
+    queries: Register
+    keys: Register
+    query_begin: Register | int
+    key_begin: Register | int
+    last: Register | None
+    first: Register | None
+    start: Register
+    above: Register
+    full: Register
+    low: Register
+
+    @property
+    def after_first(self) -> Register:
+        """Tiles after the first one."""
+        return self.above + self.full + self.low
+
+
+class Blocks:
+    """All blocks of a launch.
+
+    Args:
+        of, config: the kernel.
+        queries, keys: Q (B, S, H, D), K (B, T, G, D).
+        section: heads whose blocks are computed next to each other; needed by `place`.
+        last, first: s32: query i sees keys i + first to i + last; None where `of` has no such edge. Of sequences of
+            different lengths both count from T - S of each.
+        ends: of such sequences, where each ends in Q and in K, s32.
+    """
+
+    def __init__(
+        self, of: Attention, config: Config, queries: ArrayHandle, keys: ArrayHandle, section: Register | None,
+        last: Register | None, first: Register | None, ends: tuple[ArrayHandle, ArrayHandle] | None = None,
+    ) -> None:  # fmt: skip
+        self.of, self.config, self.section, self.last, self.first = of, config, section, last, first
+        batches, self.queries, self.heads, _ = queries.shape
+        _, self.keys, kv_heads, _ = keys.shape
+        self.all_heads = batches * self.heads
+        self.group = self.heads // kv_heads
+        self.sequences: Sequences | None = None
+        if ends is None:
+            self._set((self.queries + (config.rows - 1)) // config.rows)
+        else:
+            self.sequences = Sequences(Offsets(ends[0]), Offsets(ends[1]), self.queries, self.keys, config.rows)
+
+    def _set(self, per_head: Register) -> None:
+        self.per_head, self.count = per_head, per_head * self.all_heads
+
+    def initialise(self) -> None:
+        """By all threads, before the CTA meets: count the blocks of all sequences."""
+        if self.sequences is not None:
+            self.sequences.initialise()
+
+    def begin(self) -> None:
+        """By all threads, after the CTA has met; `count` is there then."""
+        if self.sequences is not None:
+            self._set(self.sequences.total())
+
+    def place(self, number: Register) -> Block:
+        """The block of a number, in the order in which blocks should begin."""
+        assert self.section is not None
+        before = number // (self.per_head * self.section) * self.section
+        rest = number - before * self.per_head
+        width = ptx.math.min(self.section, self.all_heads - before)
+        block = (self.per_head - 1) - rest // width
+        both = before + rest % width
+        if self.sequences is None:
+            return self.block(block, both % self.heads, both // self.heads)
+        sequence = self.sequences.find(block)
+        queries, keys = sequence.query_end - sequence.query_begin, sequence.key_end - sequence.key_begin
+        offset = keys - queries
+        last, first = (None if edge is None else edge + offset for edge in (self.last, self.first))
+        begins = sequence.query_begin, sequence.key_begin
+        return self._block(sequence.row, both, reg.scalar(u32, init=0), (queries, keys), begins, last, first)
+
+    def block(self, index: Register, head: Register, batch: Register) -> Block:
+        """Block `index` of a head, of sequences of one length."""
+        row = (index * self.config.rows).view(s32)
+        lengths = self.queries.view(s32), self.keys.view(s32)
+        return self._block(row, head, batch, lengths, (0, 0), self.last, self.first)
+
+    def _block(
+        self, row: Register, head: Register, batch: Register, lengths: tuple[Register, Register],
+        begins: tuple[Register | int, Register | int], last: Register | None, first: Register | None,
+    ) -> Block:  # fmt: skip
+        """Count its tiles; at least one, even if it is all masked."""
+        size, rows = self.config.keys, self.config.rows
+        queries, keys = lengths
+        stop = keys if last is None else ptx.math.min(keys, row + rows + last)
+        if last is not None or self.sequences is not None:
+            stop = ptx.math.max(stop, 1)
+        newest = _tile(stop - 1, size)
+        # every row has a key in the tiles from here on, or none at all before them
+        boundary = newest
+        if last is not None:
+            boundary = ptx.math.min(newest, _tile(ptx.math.max(row + last, 0), size))
+        begin = reg.scalar(s32, init=0)
+        low = reg.scalar(s32, init=0)
+        if first is not None:
+            begin = ptx.math.min(newest, _tile(ptx.math.max(row + first, 0), size))
+            boundary = ptx.math.max(boundary, begin)
+            clear = _tile(ptx.math.max(row + (rows - 1 + size - 1) + first, 0), size)
+            low = ptx.math.min(ptx.math.max(clear - begin, 0), boundary - begin)
+        return Block(
+            row, head, head // self.group, batch, queries, keys, *begins, last, first,
+            newest * size, newest - boundary, boundary - begin - low, low,
+        )  # fmt: skip
+
+    def outside(self) -> tuple[Register, Register]:
+        """A batch and a head that do not exist: TMA fills what is loaded from there with zeros."""
+        return self.all_heads // self.heads, reg.scalar(u32, init=0)
+
+
+def _tile(key: Register, size: int) -> Register:
+    """The number of the tile that a key is in, s32."""
+    return (key.view(u32) // size).view(s32)
+
+
+@dataclass
+class Sequence:
+    """Where a block's sequence is in its arrays, and the block's first row in it; s32."""
+
+    row: Register
+    query_begin: Register
+    query_end: Register
+    key_begin: Register
+    key_end: Register
+
+
+class Sequences(Groups):
+    """Sequences one after the other in one array: as groups of rows, in blocks of `rows`.
+
+    Args:
+        queries, keys: which rows are whose, in Q and in K.
+        query_rows, key_rows: of all sequences together.
+        rows: of a block.
+    """
+
+    def __init__(self, queries: Limits, keys: Limits, query_rows: Register, key_rows: Register, rows: int) -> None:
+        self.limits, self.tile, self.height = queries, (rows, 1), query_rows.view(s32)
+        self.count = queries.count
+        self.before = smem.array(u32, MOST_SEQUENCES + 1, name="blocks_before")
+        self._keys, self._key_rows = keys, key_rows.view(s32)
+
+    def total(self) -> Register:
+        """Blocks of a head of all sequences."""
+        return ptx.load(u32, self.before[self.count])
+
+    def find(self, block: Register) -> Sequence:
+        """Where block number `block` of a head is: halves the sequences that may have it, until one is left."""
+        low, high = reg.scalar(u32, init=0), self.count.copy()
+        with ptx.while_(lambda: high - low > 1):
+            middle = (low + high) >> 1
+            beyond = ptx.load(u32, self.before[middle]) > block
+            high.set(ptx.select(beyond, middle, high))
+            low.set(ptx.select(beyond, low, middle))
+        row = (block - ptx.load(u32, self.before[low])) * self.tile[0]
+        query_begin, query_end = self._bounds(low)
+        key_begin, key_end = self._keys.of(low)
+        key_begin = ptx.math.min(ptx.math.max(key_begin, 0), self._key_rows)
+        key_end = ptx.math.max(ptx.math.min(key_end, self._key_rows), key_begin)
+        return Sequence(row.view(s32), query_begin, query_end, key_begin, key_end)

@@ -1,0 +1,235 @@
+"""D = A B with the rows of A on several GPUs: an all-gather and a product in one launch.
+
+Every GPU has rows of A, (M / ranks, K), and its own B, (N, K). Each pushes its rows to all others while it multiplies
+them itself; tiles of others' rows wait until the rows are there.
+
+Roles      loader     warpgroup 0, thread 0: TMA loads; waits for rows that have to come
+           pusher     warpgroup 0, warps 1 to 3: this GPU's rows to the others, 16 bytes from each lane
+           consumer   every other warpgroup: wgmma for its rows of a tile, TMA store
+
+               loader     [own rows ...............][rows of rank + 1, as they come ][rows of rank + 2 ...
+               pusher     [to rank - 1 ...][to rank - 2 ...][to rank - 3 ...] |
+               consumer   [multiply, store ........................................................]
+
+Order      one's own rows first, then those of rank + 1 and so on; rank - 1 needs this GPU's rows first, and gets them
+           first, from the top.
+Signals    counter r                       GPU r has read what was pushed to it       1 of GPU r for each launch
+           counter ranks + r x down + t    rows of tile t of GPU r have come          1 of each warp for each slice
+           They only grow (`collective.tile.rounds`).
+Barriers   full[s], empty[s]               the ring's
+           bar 1..                         128 threads of a consumer: its store boxes
+           bar 8                           all of the CTA: it is done
+Memory     gathered: on each GPU ranks x its rows x K, of A's type, written by the others
+Limits     rows of A contiguous, K a multiple of 16 bytes' worth; both operands K-major; every GPU has as many CTAs
+           resident as the grid, or a wait would not end
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ...collective.epilogue.tma_store import TmaStore
+from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
+from ...collective.pipeline.tma import Stage, TmaPipeline
+from ...collective.tile.ranked import RankedTile, RankedTiles
+from ...collective.tile.raster import grouped
+from ...collective.tile.roles import WARP, each_consumer, producer_warpgroup, warpgroup_index
+from ...collective.tile.rounds import STATE_WORDS, Rounds
+from ...collective.tile.sizes import OnAll
+from ...errors import ArgumentError
+from ...isa.dtypes import b32, u32, u64
+from ...lang import Kernel, Tile, kernel, ptx
+from ...lang.peers import PeerArrays
+from ...lang.pointers import TensorMap
+from ...lang.tile import ArrayHandle, Scalar
+from ...lang.values import Register
+from ..gemm_mainloop import ConsumerLoop
+from . import gemm
+from .description import Config, Product
+
+__all__ = ["CONFIG", "build", "counters"]
+
+CONFIG = Config(ctas=1, pdl=False)
+"""A tile of 128 x 256 for two consumers."""
+WHOLE_CTA = 8
+"""Its named barrier."""
+PUSHERS = 3
+"""Warps of a CTA that push."""
+SLICES = 16
+"""Pieces of a tile's rows, each pushed by one CTA: few rows are enough to keep the pushing CTAs at it."""
+PUSHING_EIGHTHS = 3
+"""Of the CTAs, how many push: enough to keep up with the products, few enough to leave them the memory."""
+_BYTES = 16
+_UNROLL = 4
+"""Vectors of a lane that are on their way at a time."""
+
+
+def counters(rows: int, ranks: int, config: Config = CONFIG) -> int:
+    """How many counters each GPU needs; `rows`: of A on each."""
+    return ranks + ranks * -(-rows // config.tile_m)
+
+
+@lru_cache(maxsize=64)
+def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> Kernel:  # noqa: B008 - frozen
+    """The kernel for a group of `ranks` GPUs; called as kernel(a, b, gathered, counters, state, rank, out=d).
+
+    a (1, M / ranks, K), contiguous; b (N, K); gathered: of each GPU (ranks, M / ranks, K); counters: of each GPU
+    `counters(...)` words of u32, zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise;
+    d (ranks, M / ranks, N).
+    Raises ArgumentError where the configuration does not fit.
+    """
+    config.check(product)
+    check(product, config, ranks)
+    tile = (config.tile_m, config.tile_n)
+    vector = _BYTES // product.a.bytes
+    of_a = Tile.operand("One", "R", "K", product.a, along=1, tile=(config.tile_m, product.tile_k))
+
+    @kernel(
+        in_specs={
+            "A": of_a,
+            "B": gemm.operand_b(product, config),
+            "gathered": Tile(ranks, "R", "K", product.a, multiple=(1, 1, vector), box=of_a.box, swizzle=of_a.swizzle,
+                             layout=of_a.layout, peers=ranks),
+            "signals": Tile("Signals", u32, peers=ranks),
+            "state": Tile(STATE_WORDS, u32, inout=True),
+            "rank": Scalar(u32),
+        },
+        out_specs={"D": result(product, ranks)},
+        grid=OnAll(),
+        block=config.threads,
+        arch="sm_90a",
+        registers=gemm.launch_registers(config),
+        name="gemm_all_gather",
+    )  # fmt: skip
+    def gemm_all_gather(A, B, gathered, signals, state, rank, D):
+        ring = TmaPipeline(
+            stages=config.stages,
+            consumers=config.consumers,
+            a=gemm.ring_tile(product.a, product.a_major, config.tile_m, product.tile_k, config.stages, "ring.a"),
+            b=gemm.ring_tile(product.b, product.b_major, config.tile_n, product.tile_k, config.stages, "ring.b"),
+        )
+        out = TmaStore(D, config.consumers, epi_stages=config.epi_stages)
+        ring.initialise()
+        rounds = Rounds(signals, rank, state)
+        rows, depth, columns = A.shape[1], A.shape[2], D.shape[2]
+        schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group), own_first=True)
+        num_k_tiles, warpgroup = (depth + (product.tile_k - 1)) // product.tile_k, warpgroup_index()
+        producer_regs, consumer_regs = gemm.role_registers(config)
+        with producer_warpgroup(warpgroup, producer_regs):
+            with ptx.if_(ptx.special.tid.x() == 0):
+                produce = ring.producer_state()
+                for here in schedule.tiles():
+                    source, part = rows_of(A, gathered, rank, here, rounds, schedule.down)
+                    for k_tile in ptx.range(num_k_tiles):
+                        with ring.produce(produce) as stage:
+                            k = k_tile * product.tile_k
+                            load_rows(stage, source, (k, here.row, part))
+                            ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
+            with ptx.if_(ptx.special.tid.x() >= WARP):
+                push(A, gathered, rank, rounds, config.tile_m, schedule.down)
+            ptx.bar.sync(WHOLE_CTA, config.threads)
+            with ptx.if_(ptx.special.tid.x() == 0):
+                rounds.finish()
+        for me in each_consumer(warpgroup, config.consumers, consumer_regs):
+            state_of_ring, first = ring.consumer_state(), me * config.rows
+            acc = wgmma_accumulators(config.rows, config.tile_n, dtype=product.accumulator)
+            loop = ConsumerLoop(ring, state_of_ring)
+            for here in schedule.tiles():
+                for stage, accumulate in loop.stages(num_k_tiles):
+                    wgmma_stage(acc, stage.a.rows(first, config.rows), stage.b, accumulate=accumulate)
+                loop.drain()
+                owner = here.owner
+                out.store(acc, me, here.row + first, here.column, at=lambda row, column: (column, row, owner))  # noqa: B023
+            out.finish()
+            ptx.bar.sync(WHOLE_CTA, config.threads)
+
+    return gemm_all_gather
+
+
+def result(product: Product, ranks: int) -> Tile:
+    """D (ranks, M / ranks, N), stored in boxes that end with a GPU's rows."""
+    flat = gemm.result(product)
+    return Tile(
+        ranks, "R", "N", product.out, multiple=(1, 1, _BYTES // product.out.bytes), box=(*(flat.box or ()), 1),
+        swizzle=flat.swizzle,
+    )  # fmt: skip
+
+
+def check(product: Product, config: Config, ranks: int) -> None:
+    """Raise ArgumentError if no such kernel can be built."""
+    fits = config.kernel_schedule == "cooperative" and (config.ctas, config.pdl, config.split_tail) == (1, False, False)
+    if not fits or "MN" in (product.a_major, product.b_major) or ranks < 2:
+        raise ArgumentError(
+            f"the product with an all-gather cannot be built as {config.name()} for {ranks} GPUs",
+            expected="a cooperative form of one CTA, both operands contiguous in k, 2 GPUs or more",
+            got=f"{product}, {config}",
+        )
+
+
+# -- the loader ----------------------------------------------------------------------------------------------------
+
+
+def rows_of(
+    A: ArrayHandle, gathered: PeerArrays, rank: Register, here: RankedTile, rounds: Rounds, down: Register
+) -> tuple[TensorMap, Register]:
+    """The tensor that holds a tile's rows, and which of its parts they are: one's own, or what others have pushed, as
+    soon as it is there."""
+    own, came = A.tma_desc(), gathered.tma_desc(rank)
+    others = here.owner != rank
+    with ptx.if_(others):
+        rounds.wait(here.owner * down + here.down + len(gathered), PUSHERS * SLICES)
+        ptx.fence.proxy_async()  # the others wrote through the generic proxy
+    source = TensorMap(ptx.select(others, came.register, own.register), came.array, came.box)
+    source.origin = own.origin | came.origin
+    return source, ptx.select(others, here.owner, 0)
+
+
+def load_rows(stage: Stage, source: TensorMap, place: tuple[Register, Register, Register]) -> None:
+    """A tile of A; `place` is (k, row, part)."""
+    ptx.tma.load(stage.a, source, place, stage.full)
+
+
+# -- the pusher ----------------------------------------------------------------------------------------------------
+
+
+def push(A: ArrayHandle, gathered: PeerArrays, rank: Register, rounds: Rounds, tile_m: int, down: Register) -> None:
+    """This GPU's rows to all others, tile by tile, each slice of a tile by the three warps of one CTA."""
+    ranks, rows, depth = len(gathered), A.shape[1], A.shape[2]
+    thread = ptx.special.tid.x() - WARP
+    row_bytes = depth * A.dtype.bytes
+    first_lane = (ptx.special.tid.x() & (WARP - 1)) == 0
+    slice_rows, slices = tile_m // SLICES, down * SLICES
+    pushing = (ptx.special.nctaid.x() * PUSHING_EIGHTHS + 7) // 8
+    cta = ptx.special.ctaid.x()
+    start_at = ptx.select(cta < pushing, cta, slices * (ranks - 1))
+    for number in ptx.range(start_at, slices * (ranks - 1), pushing, unroll=False):
+        turn, piece = number // slices, number % slices
+        far = rank + (ranks - 1 - turn)
+        owner = ptx.select(far >= ranks, far - ranks, far)
+        with ptx.if_(first_lane):
+            rounds.wait_for_launch(owner)
+        ptx.warp.sync()
+        first = piece * slice_rows
+        start = first.to(u64) * row_bytes
+        left = ptx.select(first < rows, rows - first, 0)
+        count = ptx.select(left < slice_rows, left, slice_rows) * (row_bytes // _BYTES)
+        source = A.pointer() + start
+        target = gathered.pointer(owner) + rank.to(u64) * (rows * row_bytes.to(u64)) + start
+        copy(source, target, thread, count, WARP * PUSHERS)
+        ptx.warp.sync()
+        with ptx.if_(first_lane):
+            rounds.add(owner, rank * down + piece // SLICES + ranks)
+
+
+def copy(source: Register, target: Register, thread: Register, count: Register, threads: int) -> None:
+    """`count` vectors of 16 bytes by `threads` threads, several loads of each in front of their stores."""
+    whole = count // (threads * _UNROLL) * (threads * _UNROLL)
+    for at in ptx.range(thread, whole, threads * _UNROLL, unroll=False):
+        here = at.to(u64) * _BYTES
+        steps = [step * threads * _BYTES for step in range(_UNROLL)]
+        values = [ptx.load(b32, ptx.addr(source + here, step), vector=4) for step in steps]
+        for step, value in zip(steps, values, strict=True):
+            ptx.store(ptx.addr(target + here, step), value)
+    for at in ptx.range(whole + thread, count, threads, unroll=False):
+        here = at.to(u64) * _BYTES
+        ptx.store(ptx.addr(target + here), ptx.load(b32, ptx.addr(source + here), vector=4))

@@ -1,0 +1,116 @@
+"""Rows divided by their root mean square: y = x / sqrt(mean(x²) + eps) * weight.
+
+Idea       A row is read once and stays in registers: each thread has `chunks` pieces of 16 bytes of it. Squares are
+           added by shuffles, and across the warps of a row through shared memory.
+Roles      all warps alike: 1 warp for a short row (8 rows in a CTA), 8 warps for a long one
+Rounding   sums, mean and quotient in f32. `rounded`: the quotient is rounded to x's type before it is multiplied by the
+           weight, as the language models of Hugging Face do; else once, at the end.
+Barriers   bar 0      8 warps: their sums are written
+Buffers    sums       f32, one of each warp
+Limits     rows of whole 16-byte pieces, at most `MOST_CHUNKS` x 256 x 8 elements
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from ..collective.mma.fragment import pack, unpack
+from ..isa.dtypes import DType, b32, bf16, f32, u64
+from ..lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem, tiles
+from ..lang.arrays import RegisterArray
+from ..lang.predicate import Predicate
+from ..lang.values import Register
+
+WARP, WARPS = 32, 8
+PIECE = 8
+"""Elements of 16 bytes."""
+MOST_CHUNKS = 8
+EVERY_LANE = 0xFFFFFFFF
+
+
+def shape_of(columns: int) -> tuple[int, int]:
+    """(warps of a row, chunks of a thread) for rows of that many elements; more than `MOST_CHUNKS` where none fits."""
+    for warps in (1, WARPS):
+        chunks = -(-columns // (warps * WARP * PIECE))
+        if chunks <= 2 or warps == WARPS:
+            return warps, chunks
+    raise AssertionError
+
+
+@lru_cache(maxsize=64)
+def build(dtype: DType = bf16, warps: int = 8, chunks: int = 2, rounded: bool = True) -> Kernel:
+    """Y (R, C) from X (R, C), W (C) and the number EPS; 16-bit floats. See the module for the arguments."""
+    rows_of_cta, lanes = WARPS // warps, warps * WARP
+
+    @kernel(
+        in_specs=(Tile("R", "C", dtype, multiple=(1, PIECE), order="rows"), Tile("C", dtype), Scalar(f32)),
+        out_specs=(Tile("R", "C", dtype, multiple=(1, PIECE), order="rows"),),
+        grid=(tiles("R", rows_of_cta),),
+        block=WARPS * WARP,
+        arch="sm_80",
+        name="rms_norm",
+    )
+    def rms_norm(X, W, EPS, Y):
+        rows, columns = X.shape
+        thread = ptx.special.tid.x()
+        lane = thread & (lanes - 1)
+        row = ptx.special.ctaid.x() * rows_of_cta + thread // lanes
+        here = row < rows
+        pieces = [lane + chunk * lanes for chunk in range(chunks)]
+        inside = [here & (piece * PIECE < columns) for piece in pieces]
+        source = X.pointer() + row.to(u64) * X.row_stride() * dtype.bytes
+        target = Y.pointer() + row.to(u64) * Y.row_stride() * dtype.bytes
+        values = [words(source, piece, there) for piece, there in zip(pieces, inside, strict=True)]
+        total = reg.scalar(f32, init=0.0)
+        for word in (word for found in values for word in found):
+            for value in unpack(word, dtype):
+                ptx.inst.fma.rn.f32(total, value, value, total)
+        over_the_warp(total, ptx.inst.add.rn.f32)
+        if warps > 1:
+            total = over_the_warps(total, warps)
+        mean = total / columns.to(f32) + EPS
+        scale = reg.scalar(f32)
+        ptx.inst.rsqrt.approx.f32(scale, mean)
+        for found, piece, there in zip(values, pieces, inside, strict=True):
+            weights = words(W.pointer(), piece, there)
+            made = [finished(word, weight, scale, dtype, rounded) for word, weight in zip(found, weights, strict=True)]
+            ptx.store(ptx.addr(target + piece.to(u64) * 16), RegisterArray(made), pred=there)
+
+    return rms_norm
+
+
+def words(start: Register, piece: Register, there: Predicate) -> list[Register]:
+    """A thread's 16 bytes of a row that begins at `start`, as four words; zeros outside."""
+    place = start + piece.to(u64) * 16
+    found = [reg.scalar(b32, init=0) for _ in range(4)]
+    ptx.inst("ld.global.v4.b32", found, ptx.addr(place), pred=there)
+    return found
+
+
+def finished(word: Register, weight: Register, scale: Register, dtype: DType, rounded: bool) -> Register:
+    """Two elements of the result."""
+    pair = [value * scale for value in unpack(word, dtype)]
+    if rounded:
+        pair = list(unpack(pack(pair, dtype), dtype))
+    return pack([value * factor for value, factor in zip(pair, unpack(weight, dtype), strict=True)], dtype)
+
+
+def over_the_warp(value: Register, combine: Callable[..., object]) -> None:
+    """Combine a register with that of every other lane, in place: five butterfly shuffles."""
+    for distance in (16, 8, 4, 2, 1):
+        other = reg.scalar(f32)
+        ptx.inst.shfl.sync.bfly.b32(other, value, distance, WARP - 1, EVERY_LANE)
+        combine(value, value, other)
+
+
+def over_the_warps(value: Register, warps: int) -> Register:
+    """The sum over all warps of the CTA."""
+    sums = smem.array(f32, warps, name="sums")
+    thread = ptx.special.tid.x()
+    ptx.store(sums[thread >> 5], value, pred=thread & (WARP - 1) == 0)
+    ptx.bar.sync(0)
+    whole = reg.scalar(f32, init=0.0)
+    for warp in range(warps):
+        whole = whole + ptx.load(f32, sums[warp])
+    return whole

@@ -1,0 +1,73 @@
+"""A PTX text as a kernel in Python: `to_python(text)`.
+
+    naming      registers, variables, labels under names of Python, each once
+    structure   loops and branches out of labels and jumps
+    writing     operands, instructions, blocks as lines of Python
+
+What is written is traced again and compared with the text before anybody sees it (`asm.equivalence`).
+"""
+
+from __future__ import annotations
+
+from ... import asm
+from ...asm.equivalence import normal_form
+from ...asm.lowering import lowered
+from ...errors import ArgumentError, VerificationError
+from .naming import named
+from .structure import structured
+from .writing import Writer
+
+__all__ = ["to_python"]
+
+
+def to_python(text: str, entry: str | None = None, source: str = "") -> str:
+    """The kernels of a PTX text as a file of Python, whose PTX says the same.
+
+    Args:
+        text: PTX.
+        entry: one kernel of several; None: all of them.
+        source: what the file says it comes from.
+
+    Raises PtxSyntaxError and VerificationError for a text that is wrong, ArgumentError where there is no such kernel,
+    VerificationError with code "no-python-form" for what this cannot write: textures, calls through pointers.
+    """
+    module = asm.parse(text, name=SOURCE)
+    asm.check(module)
+    known = [each.name for each in module.entries]
+    if not known or (entry is not None and entry not in known):
+        raise ArgumentError(
+            f"the text has no kernel {entry}" if entry else "the text has no kernel",
+            expected=", ".join(known) or "a function with .entry and a body",
+            code="not-this-text",
+        )
+    writer = Writer(module, source)
+    chosen = [each for each in lowered(module).entries if entry in (None, each.name)]
+    for function in chosen:
+        found = named(lowered(module), function)
+        writer.kernel(function, found, *structured(found.items))
+    written = writer.text()
+    for function in chosen:
+        _compare(module, written, function.name, writer.python_names[function.name])
+    return written
+
+
+SOURCE = "<ptx>"
+"""What locations name where the text has no `.loc`."""
+
+
+def _compare(module: asm.nodes.Module, written: str, entry: str, name: str) -> None:
+    """Trace what was written, and raise if it does not say what the text says."""
+    namespace: dict[str, object] = {"__name__": "written"}
+    exec(compile(written, f"<{entry}>", "exec"), namespace)
+    made = asm.parse(namespace[name].ptx())  # type: ignore[attr-defined]
+    wanted, got = normal_form(module, entry), normal_form(made, entry)
+    if wanted == got:
+        return
+    first = next((pair for pair in zip(wanted, got, strict=False) if pair[0] != pair[1]), (len(wanted), len(got)))
+    raise VerificationError(
+        f"the Python of {entry} would not say the same as its text",
+        expected=str(first[0])[:300],
+        got=str(first[1])[:300],
+        hint="this is a fault of warploom: please report it with the text",
+        code="no-python-form",
+    )

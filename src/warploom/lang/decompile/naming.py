@@ -1,0 +1,234 @@
+"""The names of a kernel's text as names of Python: blocks taken apart, each register, variable and label under one name
+of its own.
+
+    %r5 of `.reg .b32 %r<16>`     r[5]          tmp of `.reg .b32 tmp`     tmp
+    $L__BB0_2                     L__BB0_2      smem                       smem
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from ...asm.nodes import (
+    Address,
+    Block,
+    Directive,
+    Function,
+    Group,
+    Guard,
+    Instruction,
+    Integer,
+    Label,
+    Module,
+    Operand,
+    Pair,
+    Register,
+    RegisterDeclaration,
+    Statement,
+    Symbol,
+    TensorAddress,
+    Variable,
+    Vector,
+)
+from ...isa import dtypes
+from .structure import Item
+
+TAKEN = {"ptx", "ptx_kernel", "reg", "Param", "pred", *dtypes.ALL, *keyword.kwlist, *keyword.softkwlist}
+"""Names that the written file uses itself."""
+
+
+@dataclass
+class Registers:
+    """One declaration: name in Python, type; used: the numbers that the kernel uses, empty for a single register."""
+
+    name: str
+    type: str
+    single: bool
+    used: set[int] = field(default_factory=set)
+
+
+@dataclass
+class _Scope:
+    parent: _Scope | None
+    registers: dict[str, Registers] = field(default_factory=dict)
+    numbered: dict[str, tuple[Registers, int]] = field(default_factory=dict)  # stem -> registers and their count
+    others: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Named:
+    """A kernel under names of Python.
+
+    Attributes:
+        items: instructions, labels and directives in order, their names those of Python.
+        registers: declarations in order.
+        types: Python name of a register -> its declared type.
+        variables: Python name -> declaration, of those that are used.
+        parameters: Python names, in order.
+        functions: names of functions that are called.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    registers: list[Registers] = field(default_factory=list)
+    types: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    parameters: list[str] = field(default_factory=list)
+    functions: set[str] = field(default_factory=set)
+
+
+def named(module: Module, entry: Function) -> Named:
+    """A kernel of a module under names of Python."""
+    return _Naming(module, entry).run()
+
+
+class _Naming:
+    def __init__(self, module: Module, entry: Function) -> None:
+        self.module, self.entry = module, entry
+        self.found = Named()
+        self.taken = set(TAKEN)
+        self.declared: dict[str, Variable] = {}
+        self.functions = {each.name for each in module.functions}
+
+    def run(self) -> Named:
+        self.taken.add(_python(self.entry.name))
+        outside = _Scope(None)
+        for item in self.module.items:
+            if isinstance(item, Variable) and item.name not in outside.others:
+                self._variable(outside, item)
+        scope = _Scope(outside)
+        for parameter in self.entry.parameters:
+            name = scope.others[parameter.name] = self._fresh(parameter.name)
+            self.found.parameters.append(name)
+        self._block(self.entry.body or (), scope)
+        return self.found
+
+    def _fresh(self, name: str) -> str:
+        stem = _python(name)
+        made, number = stem, 2
+        while made in self.taken:
+            made, number = f"{stem}_{number}", number + 1
+        self.taken.add(made)
+        return made
+
+    def _variable(self, scope: _Scope, node: Variable) -> None:
+        name = scope.others[node.name] = self._fresh(node.name)
+        self.declared[name] = node
+
+    def _block(self, statements: tuple[Statement, ...], scope: _Scope) -> None:
+        for each in statements:
+            if isinstance(each, RegisterDeclaration):
+                self._registers(scope, each)
+            elif isinstance(each, Variable):
+                self._variable(scope, each)
+            elif isinstance(each, Label):
+                scope.others[each.name] = self._fresh(each.name)
+        for each in statements:
+            if isinstance(each, Block):
+                self._block(each.statements, _Scope(scope))
+            elif isinstance(each, Label):
+                self.found.items.append(Label(scope.others[each.name]))
+            elif isinstance(each, Instruction):
+                self.found.items.append(self._instruction(each, scope))
+            elif isinstance(each, Directive):
+                self.found.items.append(self._directive(each, scope))
+
+    def _registers(self, scope: _Scope, node: RegisterDeclaration) -> None:
+        for name in node.names:
+            made = Registers(self._fresh(name), node.type, node.count is None)
+            self.found.registers.append(made)
+            if node.count is None:
+                scope.registers[name] = made
+            else:
+                scope.numbered[name] = made, node.count
+
+    def _directive(self, node: Directive, scope: _Scope) -> Directive:
+        if node.name != "branchtargets":
+            return node
+        names = [self._name(name, scope) for name in node.text.replace(",", " ").split()]
+        return Directive(node.name, ", ".join(names))
+
+    # -- uses ----------------------------------------------------------------------------------------------------
+
+    def _instruction(self, node: Instruction, scope: _Scope) -> Instruction:
+        guard = node.guard and Guard(self._name(node.guard.register, scope), node.guard.negated)
+        operands = tuple(self._operand(each, scope) for each in node.operands)
+        return replace(node, guard=guard, operands=operands)
+
+    def _operand(self, node: Operand, scope: _Scope) -> Operand:
+        if isinstance(node, (Register, Symbol)):
+            return replace(node, name=self._name(node.name, scope))
+        if isinstance(node, Address):
+            base = (
+                node.base
+                if isinstance(node.base, Integer)
+                else replace(node.base, name=self._name(node.base.name, scope))
+            )
+            return replace(node, base=base)
+        if isinstance(node, TensorAddress):
+            coordinates = self._all(node.coordinates, scope)
+            address = self._operand(node.base, scope)
+            assert isinstance(address, Address)
+            return TensorAddress(address, coordinates)
+        if isinstance(node, (Vector, Group)):
+            return replace(node, elements=self._all(node.elements, scope))
+        if isinstance(node, Pair):
+            return Pair(self._operand(node.first, scope), self._operand(node.second, scope))
+        return node
+
+    def _all(self, nodes: Iterable[Operand], scope: _Scope) -> tuple[Operand, ...]:
+        return tuple(self._operand(each, scope) for each in nodes)
+
+    def _name(self, name: str, scope: _Scope | None) -> str:
+        """A name in Python; special registers and functions keep theirs."""
+        known = name
+        numbered = list(_splits(name))
+        while scope is not None:
+            if known in scope.others:
+                found = scope.others[known]
+                if found in self.declared:
+                    self._use(found)
+                return found
+            if known in scope.registers:
+                made = scope.registers[known]
+                self.found.types[made.name] = made.type
+                made.used.add(0)
+                return made.name
+            for stem, number in numbered:
+                if stem in scope.numbered and number < scope.numbered[stem][1]:
+                    made = scope.numbered[stem][0]
+                    made.used.add(number)
+                    self.found.types[f"{made.name}[{number}]"] = made.type
+                    return f"{made.name}[{number}]"
+            scope = scope.parent
+        if name in self.functions:
+            self.found.functions.add(name)
+        return name
+
+    def _use(self, name: str) -> None:
+        """A variable is used, and so is what its initialiser names."""
+        if name in self.found.variables:
+            return
+        node = self.declared[name]
+        for word in re.findall(r"[A-Za-z_$%][\w$]*", node.initializer):
+            other = next((each for each, declared in self.declared.items() if declared.name == word), None)
+            if other is not None and other != name:
+                self._use(other)
+        self.found.variables[name] = node
+
+
+def _splits(name: str) -> Iterator[tuple[str, int]]:
+    """The ways in which a name is a stem and a number: `%r12` is %r and 12, or %r1 and 2."""
+    for cut in range(len(name) - 1, 0, -1):
+        digits = name[cut:]
+        if not digits.isdigit():
+            return
+        if digits == str(int(digits)):
+            yield name[:cut], int(digits)
+
+
+def _python(name: str) -> str:
+    made = re.sub(r"\W", "_", name.lstrip("%$"))
+    return made if made and not made[0].isdigit() else f"_{made}"

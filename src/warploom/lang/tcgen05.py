@@ -1,0 +1,211 @@
+"""`ptx.tcgen05`: Blackwell's matrix unit and tensor memory (PTX ISA 9.7.16), what one instruction each does.
+
+Operands are tiles of `smem.umma_tile` and of a `tmem` allocation, from which shapes, types and descriptors follow; what
+the author says besides is checked against them (`umma_operands`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..isa import dtypes
+from ..isa.dtypes import DType
+from . import tcgen05_copies
+from .accumulator import AccumulatorBuffer
+from .arrays import RegisterArray
+from .copies import multicast_mask
+from .emit import Operand, issue
+from .operand_tile import OperandTile, TileSlice
+from .predicate import Predicate
+from .shared import SharedAddress
+from .tensor_address import TensorAddress
+from .trace import Trace
+from .umma_operands import Scales, describe, shared_descriptor
+from .values import Register
+
+_COLLECTORS = ("fill", "use", "lastuse", "discard")
+
+
+class Tcgen05:
+    """`ptx.tcgen05`."""
+
+    # -- allocation ------------------------------------------------------------------------------------------------
+
+    def alloc(self, slot: SharedAddress, columns: int | Register, *, group: int = 1) -> None:
+        """tcgen05.alloc, by one warp: waits for columns and writes their address (u32) to shared memory."""
+        issue(f"tcgen05.alloc.{_group(group)}.sync.aligned.shared::cta.b32", slot, columns)
+
+    def dealloc(self, address: Any, columns: int | Register, *, group: int = 1) -> None:
+        """tcgen05.dealloc, by one warp: gives columns back."""
+        issue(f"tcgen05.dealloc.{_group(group)}.sync.aligned.b32", address, columns)
+
+    def relinquish_alloc_permit(self, *, group: int = 1) -> None:
+        """tcgen05.relinquish_alloc_permit, by one warp: the CTA allocates no more."""
+        issue(f"tcgen05.relinquish_alloc_permit.{_group(group)}.sync.aligned")
+
+    # -- registers ---------------------------------------------------------------------------------------------------
+
+    def ld(
+        self, address: TensorAddress, count: int, *, shape: str = "32x32b", dtype: DType = dtypes.b32,
+        pack: bool = False, split: int | None = None,
+    ) -> RegisterArray:  # fmt: skip
+        """tcgen05.ld.sync.aligned.<shape>: `count` fresh registers of each thread of a warp, from its quarter of lanes.
+
+        Args:
+            address: of the quarter's first lane (`acc[0].load()` computes it), the same in all threads.
+            count: registers; one instruction for each power of two to 128.
+            shape: "32x32b", "16x64b", "16x128b", "16x256b".
+            pack: .pack::16b: two cells of 16 bits in each register.
+            split: .16x32bx2 instead: the upper 16 threads read from that many columns further.
+
+        Asynchronous: `wait_ld` before others may overwrite the cells.
+        """
+        return tcgen05_copies.load(address, count, dtypes.of(dtype), shape=shape, packed=pack, split=split)
+
+    def st(
+        self, address: TensorAddress, values: RegisterArray | Sequence[Register], *, shape: str = "32x32b",
+        unpack: bool = False, split: int | None = None,
+    ) -> None:  # fmt: skip
+        """tcgen05.st.sync.aligned.<shape>: the inverse of `ld`; `wait_st` before others may read the cells."""
+        tcgen05_copies.store(address, values, shape=shape, packed=unpack, split=split)
+
+    def wait_ld(self) -> None:
+        """tcgen05.wait::ld.sync.aligned: until this thread's loads are done."""
+        issue("tcgen05.wait::ld.sync.aligned")
+
+    def wait_st(self) -> None:
+        """tcgen05.wait::st.sync.aligned: until this thread's stores are done."""
+        issue("tcgen05.wait::st.sync.aligned")
+
+    # -- products ----------------------------------------------------------------------------------------------------
+
+    def mma(
+        self, d: AccumulatorBuffer, a: Any, b: Any, *, accumulate: bool | Predicate = True, kind: str = "",
+        scales: Scales | None = None, collector: str = "", lanes: Sequence[Register] | None = None,
+        scale_d: int = 0, ws: bool = False, metadata: TensorAddress | None = None,
+        negate: tuple[bool, bool] = (False, False), idesc: int | Register | None = None, pred: Predicate | None = None,
+    ) -> None:  # fmt: skip
+        """tcgen05.mma: d = a @ b + (d if accumulate else 0), one instruction deep, ordered by one thread.
+
+        Args:
+            d: a buffer of `memory.accumulator(m, n)`; its group says whether a pair of CTAs multiplies.
+            a: a slice of `smem.umma_tile` with this CTA's rows, one instruction deep (`tile[stage].k(i)`), or a place
+                in tensor memory.
+            b: a slice of `smem.umma_tile` with this CTA's columns: n, or n / 2 of a pair.
+            accumulate: a Python bool or a predicate.
+            kind: "f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4"; it follows from the types of a and b
+                and from whether there are `scales`.
+            scales: the factors of a and b, `tcgen05.Scales`.
+            collector: what becomes of A in the unit: "fill", "use", "lastuse", "discard"; with `ws` of B, "b0::fill" …
+            lanes: registers of 32 bits each that switch lanes of D off, 4 (8 of a pair).
+            scale_d: d is divided by two to that power before it is added to.
+            ws: .ws: M of 32 and columns taken as zero.
+            metadata: of a sparse A.
+            negate: whether a and b change their signs.
+            idesc: the instruction descriptor, instead of the one that follows from all this.
+
+        Asynchronous: `commit` before anybody reads d or overwrites a and b. PTX ISA 9.7.16.10.9.
+        """
+        trace = Trace.current()
+        found = describe(
+            trace, d, a, b, kind=kind, scales=scales, ws=ws, sparse=metadata is not None, negate=negate, given=idesc
+        )
+        words = f"tcgen05.mma{'.ws' * ws}{'.sp' * (metadata is not None)}.{_group(d.of.memory.group)}"
+        words += f".kind::{found.kind}"
+        if scales is not None:
+            words += f".block_scale.{scales.vector}"
+        words += _collector(trace, collector, ws)
+        operands: list[Any] = [d, found.a, found.b, *([metadata] if metadata is not None else []), found.idesc]
+        if scales is not None:
+            operands += [scales.a, scales.b]
+        if lanes is not None:
+            operands.append(list(lanes))
+        operands.append(accumulate if isinstance(accumulate, Predicate) else int(bool(accumulate)))
+        if scale_d:
+            operands.append(scale_d)
+        issue(words, *operands, pred=pred, trace=trace)
+
+    def multiply(
+        self, d: AccumulatorBuffer, a: Any, b: TileSlice, *, accumulate: bool | Predicate = True, **more: Any
+    ) -> None:
+        """`mma` for each slice of k of whole tiles `a` and `b`; only the first one may not accumulate.
+
+        `a` may be in tensor memory: 8 columns for each slice. Options as of `mma`.
+        """
+        for step in range(b.k_slices):
+            part = a + 8 * step if isinstance(a, TensorAddress) else a.k(step)
+            self.mma(d, part, b.k(step), accumulate=accumulate if step == 0 else True, **more)
+
+    # -- copies into tensor memory -----------------------------------------------------------------------------------
+
+    def cp(
+        self, to: TensorAddress, source: Any, *, shape: str = "32x128b", multicast: str = "", formats: str = "",
+        group: int = 1,
+    ) -> None:  # fmt: skip
+        """tcgen05.cp: rows from shared memory into lanes, by one thread; a later `mma` of that thread finds them.
+
+        Args:
+            to: the first column.
+            source: a slice of `smem.umma_tile` or a matrix descriptor (b64).
+            shape: "128x256b", "128x128b", "64x128b", "32x128b", "4x256b".
+            multicast: "warpx4" for 32x128b (its default), "warpx2::02_13" or "warpx2::01_23" for 64x128b.
+            formats: "b8x16.b6x16_p32" or "b8x16.b4x16_p64": elements are spread to bytes.
+        """
+        multicast = multicast or ("warpx4" if shape == "32x128b" else "")
+        words = ".".join(word for word in (f"tcgen05.cp.{_group(group)}.{shape}", multicast, formats) if word)
+        issue(words, to, shared_descriptor(Trace.current(), "the source", source))
+
+    def shift(self, address: TensorAddress, *, group: int = 1) -> None:
+        """tcgen05.shift.down: rows of 32 bytes move down by one lane."""
+        issue(f"tcgen05.shift.{_group(group)}.down", address)
+
+    # -- completion and order ----------------------------------------------------------------------------------------
+
+    def commit(self, bar: Any, *, group: int = 1, multicast: Any = None, pred: Predicate | None = None) -> None:
+        """tcgen05.commit: an arrival on `bar` when all products and copies of this thread so far are done.
+
+        `multicast`: a mask of CTAs of the cluster; the barrier at the same place in each of them gets an arrival.
+        """
+        trace = Trace.current()
+        words = f"tcgen05.commit.{_group(group)}.mbarrier::arrive::one.shared::cluster"
+        if not isinstance(bar, Operand):
+            raise trace.error("an mbarrier is an address in shared memory", got=repr(bar), hint="index it: bars[0]")
+        if multicast is None:
+            issue(f"{words}.b64", bar, pred=pred, trace=trace)
+        else:
+            mask = multicast_mask(trace, multicast)
+            issue(f"{words}.multicast::cluster.b64", bar, mask, pred=pred, trace=trace)
+
+    def fence_before_thread_sync(self) -> None:
+        """tcgen05.fence::before_thread_sync: before this thread arrives somewhere."""
+        issue("tcgen05.fence::before_thread_sync")
+
+    def fence_after_thread_sync(self) -> None:
+        """tcgen05.fence::after_thread_sync: after this thread has waited for others."""
+        issue("tcgen05.fence::after_thread_sync")
+
+    Scales = Scales
+    """The scale factors of a product."""
+
+
+def _group(group: int) -> str:
+    if group not in (1, 2):
+        raise Trace.current().error("an operation is of one CTA or of a pair", expected="group=1 or 2", got=group)
+    return f"cta_group::{group}"
+
+
+def _collector(trace: Trace, collector: str, ws: bool) -> str:
+    if not collector:
+        return ""
+    which, _, use = collector.rpartition("::")
+    buffers = ("b0", "b1", "b2", "b3") if ws else ("a", "")
+    if use not in _COLLECTORS or which not in buffers:
+        expected = ", ".join(f"{buffers[0]}::{use}" if ws else use for use in _COLLECTORS)
+        raise trace.error("there is no such use of the collector", expected=expected, got=collector)
+    return f".collector::{which or 'a'}::{use}"
+
+
+tcgen05 = Tcgen05()
+
+__all__ = ["OperandTile", "Scales", "Tcgen05", "tcgen05"]

@@ -1,0 +1,84 @@
+"""Places in tensor memory as operands: a register plus a number of columns, and tiles of several columns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..asm import nodes
+from ..isa import dtypes
+from ..isa.dtypes import DType
+from .emit import Operand, issue
+from .shared import unsigned
+from .trace import Trace
+from .values import Register
+
+if TYPE_CHECKING:
+    from .tensor_memory import TensorMemory
+
+
+class TensorAddress(Operand):
+    """A place in tensor memory: a register plus a constant number of columns; `[%r1+32]` in an instruction.
+
+    `address + n` is n columns further, n an int or a register. `dtype`: of the elements there, where that is known.
+    """
+
+    def __init__(self, base: Register, column: int = 0, dtype: DType | None = None) -> None:
+        self.trace, self.base, self.column, self.dtype = base.trace, base, column, dtype
+        self.code: Any = ("[", base.code)
+
+    def operand(self, trace: Trace, kind: str) -> nodes.Operand:
+        if kind != "address":
+            return self.register().node
+        return nodes.Address(self.base.node, self.column)
+
+    def register(self) -> Register:
+        """The address as a b32 register (add.u32 where there is a constant part)."""
+        return moved(self.base, self.column) if self.column else self.base
+
+    def shift(self, columns: int | Register) -> TensorAddress:
+        """This place, that many columns further."""
+        if isinstance(columns, Register):
+            return TensorAddress(moved(self.register(), unsigned(columns)), 0, self.dtype)
+        return TensorAddress(self.base, self.column + columns, self.dtype)
+
+    __add__ = shift
+
+    def __repr__(self) -> str:
+        return f"TensorAddress({self.base.name}+{self.column})"
+
+
+def moved(base: Register, amount: int | Register) -> Register:
+    """base + amount as an address in tensor memory (add.u32)."""
+    result = Register(base.trace, dtypes.b32)
+    issue("add.u32", result, base, amount, trace=base.trace)
+    return result
+
+
+class TensorTile:
+    """A number of columns, several times over; `tile[i]` is the address of one, `i` an int or a register.
+
+    Attributes:
+        memory: the allocation; start: its first column there.
+        columns: of each.
+        buffers: how many.
+        dtype: of what stands in it, where that is known.
+    """
+
+    def __init__(
+        self, memory: TensorMemory, start: int, columns: int, buffers: int, dtype: DType | None = None
+    ) -> None:
+        self.memory, self.start, self.columns, self.buffers, self.dtype = memory, start, columns, buffers, dtype
+
+    def __len__(self) -> int:
+        return self.buffers
+
+    def __getitem__(self, index: int | Register) -> TensorAddress:
+        """Where buffer `index` begins (mad.lo.u32 for a register)."""
+        trace, base = self.memory.trace, self.memory.base
+        if isinstance(index, Register):
+            result = Register(trace, dtypes.b32)
+            issue("mad.lo.u32", result, unsigned(index), self.columns, base, trace=trace)
+            return TensorAddress(result, self.start, self.dtype)
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < self.buffers:
+            raise trace.error("no such buffer", expected=f"0 to {self.buffers - 1}", got=repr(index))
+        return TensorAddress(base, self.start + index * self.columns, self.dtype)

@@ -1,0 +1,212 @@
+"""Tensor memory (sm_100): an allocation, and the tiles in its columns; nobody computes an address by hand.
+
+    memory = tmem.alloc(512)                        one warp allocates, every thread reads where
+    acc = memory.accumulator(128, 256, buffers=2)   columns 0 to 511, a product's D twice
+    ptx.tcgen05.mma(acc[0], a, b)                   by one thread
+    values = acc[0].load()                          by the four warps of a warpgroup: a row of D for each thread
+    ptx.tcgen05.wait_ld()
+    memory.dealloc()
+
+Columns are given out while the kernel is traced, one tile after the other; `kernel.protocol()` lists them.
+"""
+
+from __future__ import annotations
+
+from ..errors import ArgumentError
+from ..isa import dtypes
+from ..isa.dtypes import DType
+from ..isa.tensor_memory import COLUMNS, QUARTER, SIZES, data_path
+from . import barriers
+from .accumulator import Accumulator
+from .control import if_
+from .emit import issue
+from .protocol import Columns
+from .shared import SharedArray, array, assigned_to
+from .special import special
+from .tensor_address import TensorTile
+from .trace import Trace
+from .values import Register
+
+
+class TensorMemory:
+    """One allocation; made by `tmem.alloc` or `tmem.reserve`.
+
+    Attributes:
+        columns: how many it has.
+        group: 2 where the CTAs of a pair allocate and multiply together.
+    """
+
+    def __init__(self, trace: Trace, columns: int, group: int, slot: SharedArray, name: str) -> None:
+        self.trace, self.columns, self.group, self.slot, self.name = trace, columns, group, slot, name
+        self.used = 0
+        self._base: Register | None = None
+
+    # -- the life of an allocation -------------------------------------------------------------------------------
+
+    def alloc(self, *, relinquish: bool = True) -> None:
+        """tcgen05.alloc by one warp: waits until the SM has the columns, and writes their address to shared memory.
+
+        With `relinquish` the CTA promises to allocate no more, so that the next one on the SM may.
+        """
+        words = f"cta_group::{self.group}.sync.aligned"
+        issue(f"tcgen05.alloc.{words}.shared::cta.b32", self.slot[0], self.columns, trace=self.trace)
+        if relinquish:
+            issue(f"tcgen05.relinquish_alloc_permit.{words}", trace=self.trace)
+
+    def open(self) -> None:
+        """Read the address (ld.shared.b32) in every thread, after a barrier after `alloc`; tiles can be used then."""
+        base = Register(self.trace, dtypes.b32)
+        issue("ld.shared.b32", base, self.slot[0], trace=self.trace)
+        self._base = base
+
+    def dealloc(self, *, warp: int | None = 0) -> None:
+        """Give the columns back, when all threads of the CTA have come here (the pair's, for group 2).
+
+        bar.sync 0 or a cluster barrier, then tcgen05.dealloc by warp number `warp`. None: the caller has met the others
+        and is one warp.
+        """
+        if warp is None:
+            words = f"tcgen05.dealloc.cta_group::{self.group}.sync.aligned.b32"
+            issue(words, self.base, self.columns, trace=self.trace)
+            return
+        _meet(self.group)
+        with if_(special.tid.x() >> 5 == warp):
+            self.dealloc(warp=None)
+
+    @property
+    def base(self) -> Register:
+        """The address of column 0."""
+        if self._base is None:
+            raise self.trace.error(
+                f"the address of {self.name} has not been read",
+                hint="call open() in every thread, after the barrier after alloc()",
+                consequence="no instruction could name its cells",
+            )
+        return self._base
+
+    # -- tiles -----------------------------------------------------------------------------------------------------
+
+    def accumulator(
+        self, m: int, n: int, dtype: DType = dtypes.f32, *, buffers: int = 1, ws: bool = False, sparse: bool = False,
+        name: str = "",
+    ) -> Accumulator:  # fmt: skip
+        """Columns for the D of products of `m` x `n`.
+
+        Args:
+            m: rows, of the whole pair for group 2: 64, 128 or 256 (32 with `ws`).
+            n: columns of D.
+            dtype: f32, f16 (in the low half of a cell) or s32.
+            buffers: how many, one after the other: `acc[i]`.
+            ws, sparse: of the products, for the layout depends on it.
+        """
+        try:
+            path = data_path(m, self.group, sparse=sparse, ws=ws)
+        except ArgumentError as error:
+            raise self.trace.error(error.what, expected=error.expected, got=error.got, code="matrix-shape") from None
+        if n % (8 * path.parts) or not 0 < n <= 256:
+            raise self.trace.error(
+                "the n of an accumulator",
+                expected=f"a multiple of {8 * path.parts} up to 256",
+                got=n,
+                code="matrix-shape",
+            )
+        detail = f"{dtype} {m} x {n}, layout {path.name}"
+        start = self._take(path.columns(n), buffers, name or "accumulator", detail)
+        return Accumulator(self, start, path, n, dtypes.of(dtype), buffers)
+
+    def tile(self, columns: int, *, buffers: int = 1, name: str = "", detail: str = "") -> TensorTile:
+        """`columns` columns of all lanes, for whatever stands in them: A, scale factors, metadata."""
+        return TensorTile(self, self._take(columns, buffers, name or "tile", detail or "cells"), columns, buffers)
+
+    def matrix_a(self, k: int, dtype: DType, *, buffers: int = 1, name: str = "") -> TensorTile:
+        """Columns for an A that is `k` deep, K-major: row m in lane m, the elements of a row one after the other."""
+        dtype = dtypes.of(dtype)
+        columns = -(-k * dtype.bits // 32)
+        start = self._take(columns, buffers, name or "A", f"{dtype} {k} deep, K-major")
+        return TensorTile(self, start, columns, buffers, dtype)
+
+    def scales(self, rows: int, *, blocks: int = 1, buffers: int = 1, name: str = "") -> TensorTile:
+        """Columns for the scale factors of `rows` rows of A or B, `blocks` times four factors each.
+
+        Four factors of 32 rows fill a column, in all four quarters of the lanes (PTX ISA 9.7.16.10.7).
+        """
+        columns = -(-rows // QUARTER) * blocks
+        start = self._take(columns, buffers, name or "scales", f"factors of {rows} rows, {4 * blocks} each")
+        return TensorTile(self, start, columns, buffers)
+
+    def _take(self, columns: int, buffers: int, default: str, detail: str) -> int:
+        trace = self.trace
+        for value in (columns, buffers):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise trace.error("tensor memory is given out in whole columns", got=repr(value))
+        start, wanted = self.used, columns * buffers
+        if start + wanted > self.columns:
+            raise trace.error(
+                f"{self.name} has no room for these columns",
+                expected=f"at most {self.columns - start} of its {self.columns}, after the {start} already taken",
+                got=f"{buffers} x {columns} = {wanted}",
+                hint="allocate more, use fewer buffers or a smaller tile"
+                if self.columns < COLUMNS
+                else "an SM has 512 columns: use fewer buffers or a smaller tile",
+                code="tensor-memory-full",
+            )
+        self.used += wanted
+        trace.protocol.columns.append(Columns(assigned_to(trace) or default, start, columns, detail, buffers))
+        return start
+
+
+def _meet(group: int) -> None:
+    """All threads of the CTA, or of the pair's cluster."""
+    if group == 2:
+        barriers.cluster.sync()
+    else:
+        barriers.bar.sync()
+
+
+def reserve(columns: int, *, group: int = 1, name: str = "") -> TensorMemory:
+    """An allocation of `columns` columns (32, 64, 128, 256 or 512) that nobody has made yet.
+
+    Emits nothing; takes 4 bytes of shared memory for the address. Then: `alloc()` in one warp, a barrier, `open()` in
+    every thread. `tmem.alloc` does all that.
+    """
+    trace = Trace.current()
+    if columns not in SIZES:
+        raise trace.error(
+            "tensor memory is allocated in powers of two",
+            expected="32, 64, 128, 256 or 512 columns",
+            got=columns,
+            code="tensor-memory-full",
+        )
+    if group not in (1, 2):
+        raise trace.error("tensor memory belongs to one CTA or to a pair", expected="group=1 or 2", got=group)
+    size = trace.protocol.cluster[0] * trace.protocol.cluster[1] * trace.protocol.cluster[2]
+    if group == 2 and size % 2:
+        raise trace.error(
+            "a pair of CTAs needs a cluster of an even size",
+            expected="cluster=(2, 1, 1), or another even number",
+            got=f"cluster={trace.protocol.cluster}",
+            consequence="one CTA would wait for a peer that does not exist",
+        )
+    name = name or assigned_to(trace) or "memory"
+    trace.protocol.allocated += columns
+    slot = array(dtypes.u32, 1, align=4, name=f"{name}_address")
+    return TensorMemory(trace, columns, group, slot, name)
+
+
+def alloc(columns: int, *, group: int = 1, warp: int = 0, relinquish: bool = True, name: str = "") -> TensorMemory:
+    """Allocate `columns` columns; every thread of the CTA comes here, warp number `warp` allocates.
+
+    Emits, for group 1: tcgen05.alloc and relinquish_alloc_permit in that warp, tcgen05.fence::before_thread_sync,
+    bar.sync 0, tcgen05.fence::after_thread_sync, ld.shared.b32. For a pair the barrier is the cluster's, and there is
+    one before the allocation too: the peer has to be running.
+    """
+    memory = reserve(columns, group=group, name=name)
+    if group == 2:
+        barriers.cluster.sync()
+    with if_(special.tid.x() >> 5 == warp):
+        memory.alloc(relinquish=relinquish)
+    issue("tcgen05.fence::before_thread_sync")
+    _meet(group)
+    issue("tcgen05.fence::after_thread_sync")
+    memory.open()
+    return memory

@@ -1,0 +1,301 @@
+"""`attention`: softmax(scale Q Kᵀ + mask) V in one kernel. What it means is `reference.attention`."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
+from ..isa.dtypes import f32, s32, u32
+from ..kernels.hopper.attention_config import Attention, Config, default
+from ..runtime import on_gpu
+from ..runtime.arrays import ArrayView, view
+from ..runtime.estimate import spoken
+from ..runtime.launch_cache import LaunchCache
+from ..runtime.launch_template import Launched
+from ..runtime.machine import H200
+from ..runtime.program import Program
+from ..settings import config as settings
+from .attention_request import Request, read
+from .bind import outside, warned
+from .binding import Binding
+from .dispatch_hook import plugin_for
+from .execute import EMULATED_FLOPS, launch
+from .kernel_cache import kept
+from .spec.gpu import EMULATED, check_gpu, gpu_of
+from .spec.problem import TMA_BYTES
+from .views import copy_into, new_array, restrided
+from .workspace import Workspaces, fill, workspaces
+
+CACHE = LaunchCache(differentiable=True)
+"""The launches of `attention`."""
+ARGUMENT_OF = {
+    "Q": "q", "K": "k", "V": "v", "O": "out", "LSE": "lse", "q_ends": "cu_seqlens_q", "k_ends": "cu_seqlens_k",
+}  # fmt: skip
+"""The call's argument for the kernel's, where it has another name."""
+EMULATED_SMS = 4
+"""Multiprocessors that the emulator is given: fewer CTAs begin fewer times."""
+
+
+def attention(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool | str = False,
+    scale: float | None = None,
+    window: Any = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    score_mod: Any = None,
+    mask_mod: Any = None,
+    layout: str = "bhsd",
+    return_lse: bool = False,
+    out: Any = None,
+    lse: Any = None,
+    config: Config | None = None,
+) -> Any:
+    """softmax(scale Q Kᵀ + mask) V, in one kernel that keeps no scores in memory.
+
+    CUDA arrays run on their GPU, on the caller's stream, without waiting; NumPy arrays and CPU tensors in the emulator.
+
+    Args:
+        q: (B, H, S, D): B sequences of S queries, H heads. bf16 or f16; D a multiple of 8 up to 256.
+        k: (B, G, T, D): T keys, G heads; H is a multiple of G, and each key head serves H / G query heads.
+        v: (B, G, T, E); E as D, and may differ from it.
+        causal: True or "bottom-right": the last query sees all keys, the one before it one less, as in flash-attn.
+            "top-left": query i sees keys 0 to i, as in torch's scaled_dot_product_attention. The same where S = T.
+        scale: of the scores, positive; 1 / sqrt(D) by default.
+        window: (left, right): a query sees as many keys before and after its own, which for query i is i + T - S; None
+            or -1: no limit. A number w: (w, w), with `causal` (w, 0).
+        softcap: scores s become softcap * tanh(s / softcap) before they are masked (tanh.approx, 2^-11).
+        sinks: (H,), f32, bf16 or f16: a score of each head that takes part in every sum and has no value.
+        score_mod: a function of Python, (score, batch, head, query, key) -> score, as FlexAttention's, which becomes a
+            part of the kernel; `score` is scaled. It may use torch.where, torch.exp and the like, numbers, and arrays
+            that it captures: `lambda s, b, h, i, j: s - slope[h] * (i - j)`. No gradient.
+        mask_mod: a function (batch, head, query, key) -> bool: whether a query sees a key. Every tile is computed that
+            `causal` and `window` leave; use them where they say the same.
+        layout: of q, k, v and the result: "bhsd", torch's, or "bshd", flash-attn's (B, S, H, D).
+        return_lse: also give the logarithms of the sums of exp(score), (B, H, S) f32.
+        out, lse: where the result and the logarithms go.
+        config: a configuration instead of the chosen one.
+
+    A query that sees no key gets zeros, and -inf as its logarithm. P is rounded to the inputs' type; sums are f32.
+    NaN and inf in q and k spread to the rows that see them, as in torch. torch tensors that want gradients get a result
+    with one, in the same order of sums in every run; not with a softcap.
+
+    Raises ArgumentError and ArgumentTypeError for what does not fit (nothing was launched then), CostLimitError for an
+    emulation that would take too long, DriverError, CompilationError.
+    """
+    tensors = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks})
+    options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "layout": layout}
+    attend = getattr(plugin_for(tuple(tensors.values())), "attend", None)
+    if attend is not None and score_mod is None and mask_mod is None:  # a gradient, autocast or a tracer
+        return attend(**tensors, **options, return_lse=return_lse, out=out, lse=lse, config=config)
+    if score_mod is not None or mask_mod is not None:
+        options |= {"score_mod": score_mod, "mask_mod": mask_mod}
+        return compute(tensors, partial(read, **options), None, out, lse, return_lse, config)
+    static = ("attention", causal, scale, hashed(window), softcap, layout, config, sinks is not None)
+    reading = partial(read, **options)
+    return compute(tensors, reading, static, out, lse, return_lse, config)
+
+
+def compute(
+    tensors: dict[str, Any], reading: Callable[[dict[str, Any]], Request], static: Any, out: Any, lse: Any,
+    return_lse: bool, config: Any,
+) -> Any:  # fmt: skip
+    """A call that may have come before; else it is read, checked and launched.
+
+    static: all of it but the tensors; None for a call that is not remembered.
+    """
+    if (out is None) != (lse is None) and out is None:
+        raise ArgumentError("`lse` comes with `out`", expected="both, out alone, or none of them")
+    outs = () if out is None or lse is None else (out, lse)
+    if static is not None and (outs or out is None):
+        try:
+            made = CACHE.again(static, tuple(tensors.values()), outs)
+        except TypeError:  # an argument without a hash: the checks will say what is wrong with it
+            made = None
+        if made is not None:
+            return _given(made[0], made[1], return_lse)
+    if config is not None and not isinstance(config, Config):
+        raise ArgumentTypeError(
+            "config= is not a configuration of attention", expected="kernels.hopper.attention_config.Config", got=config
+        )
+    _no_gradient(tensors)
+    request = reading(tensors)
+    model = request.views["q"]
+    result = new_array(model, request.shape, request.of.dtype) if out is None else out
+    logarithms = new_array(model, request.lse_shape, f32) if lse is None else lse
+    target, sums = _outputs(request, result, logarithms)
+    launched = run(request, target, sums, config)
+    if launched is not None and static is not None:
+        CACHE.remember(static, tensors, {"out": result, "lse": logarithms}, [launched])
+    return _given(result, logarithms, return_lse)
+
+
+def hashed(window: Any) -> Any:
+    return tuple(window) if isinstance(window, list) else window
+
+
+def _given(out: Any, lse: Any, return_lse: bool) -> Any:
+    return (out, lse) if return_lse else out
+
+
+def _no_gradient(tensors: dict[str, Any]) -> None:
+    """Raise where autograd waits for a gradient, which it would silently not get."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return
+    for name, value in tensors.items():
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            raise ArgumentError(
+                f"`{name}` requires a gradient, which this call does not have",
+                expected="tensors without requires_grad",
+                hint="call it under torch.no_grad()",
+            )  # fmt: skip
+
+
+def _outputs(request: Request, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
+    """The result as the kernel sees it, and the logarithms."""
+    given = replace(view(out, "out"), writable=True)
+    if given.shape != request.shape or given.dtype is not request.of.dtype:
+        raise ArgumentError(
+            "`out` has the wrong shape or type", expected=f"{request.shape} {request.of.dtype}", got=given.describe()
+        )
+    sums = replace(view(lse, "lse"), writable=True)
+    if sums.shape != request.lse_shape or sums.dtype is not f32 or not sums.contiguous:
+        raise ArgumentError(
+            "`lse` has the wrong shape or type", expected=f"{request.lse_shape} f32, contiguous", got=sums.describe()
+        )
+    target = plain(request.seen(given))
+    if target.size and not addressable(target):
+        raise ArgumentError(
+            "TMA cannot store to `out`", expected="a contiguous head dimension, other strides multiples of 16 bytes",
+            got=f"strides {given.strides} bytes",
+        )  # fmt: skip
+    return target, sums
+
+
+# -- one launch ------------------------------------------------------------------------------------------------------
+
+
+def run(request: Request, target: ArrayView, sums: ArrayView, config: Config | None = None) -> Launched | None:
+    """Compute; what is needed to repeat the launch, on a GPU and where nothing was copied."""
+    q = request.views["q"]
+    on_cpu = q.device == "cpu"
+    if 0 in (target.size, request.keys):
+        _without_keys(request, target, sums)
+        return None
+    gpu = EMULATED if on_cpu else gpu_of(q.index)
+    if on_cpu:
+        refuse_long_emulation(request)
+    check_gpu(gpu, "attention")
+    config = config or default(request.of)
+    program = _program(request.of, config, None if on_cpu else settings.cache_dir)
+    arrays = {name: readable(array, name) for name, array in request.views.items()}
+    arrays |= {"counter": _counter(q), "out": target, "lse": sums}
+    names = tuple(ARGUMENT_OF.get(spec.name, spec.name) for spec in program.arrays)
+    bound = Binding(
+        tuple(arrays[name] for name in names),
+        tuple(None if name == "counter" else name for name in names),
+        request.numbers,
+    )
+    launched = launch(program, bound, machine=H200(sms=EMULATED_SMS) if on_cpu else None)
+    copied = any(arrays[name].pointer != given.pointer for name, given in request.views.items())
+    return None if copied else launched
+
+
+@lru_cache(maxsize=64)
+def _program(of: Attention, config: Config, folder: Path | None) -> Program:
+    """The kernel's program; with a folder, from the disk or put there."""
+
+    def trace() -> Program:
+        from ..kernels.hopper import attention
+
+        return attention.build(of, config).program()
+
+    return trace() if folder is None else kept(f"attention {of!r} {config!r}", trace, folder)
+
+
+def _counter(model: ArrayView) -> ArrayView:
+    """The queue's counter, 0 between launches: one for each stream."""
+    if model.device == "cpu":  # an emulation may end half-way: nothing is shared
+        return Workspaces().get("attention", (1,), u32, model)
+    handle = on_gpu.current_stream([model], model.index)
+    return workspaces().get(("attention", model.framework, model.index, handle), (1,), u32, model)
+
+
+def _without_keys(request: Request, target: ArrayView, sums: ArrayView) -> None:
+    """Rows that see no key: zeros, and as logarithm -inf or the sink."""
+    fill(target, number=0.0)
+    fill(sums, number=float("-inf"))
+    if "sinks" in request.views and sums.size:
+        sinks = readable(request.views["sinks"], "sinks")
+        copy_into(sums, restrided(sinks, sums.shape, (0, sinks.strides[0], 0)))
+
+
+def refuse_long_emulation(request: Request) -> None:
+    seconds, limit = request.flops / EMULATED_FLOPS, settings.emulator.limit_s
+    if seconds > limit:
+        raise CostLimitError(
+            f"emulating attention would take about {spoken(seconds)}",
+            expected=f"at most {spoken(limit)} (config.emulator.limit_s)",
+            got=f"q {request.views['q'].shape}, {request.keys} keys",
+            hint='use smaller arrays or a GPU, or allow it: with warploom.config.override(emulator={"limit_s": '
+            f"{int(seconds * 2) + 1}" + "}): …",
+        )
+
+
+# -- arrays that TMA can address ---------------------------------------------------------------------------------------
+
+
+VECTORS = {"sinks": f32, "cu_seqlens_q": s32, "cu_seqlens_k": s32}
+"""Arguments that the kernel reads element by element, and their types."""
+
+
+def plain(array: ArrayView) -> ArrayView:
+    """Strides of dimensions with one element made what TMA takes."""
+    width = array.dtype.bytes
+    strides = list(array.strides)
+    for axis in range(len(strides) - 1):
+        if array.shape[axis] == 1:
+            strides[axis] = -(-array.shape[-1] * width // TMA_BYTES) * TMA_BYTES
+    if array.shape[-1] == 1:
+        strides[-1] = width
+    return array if tuple(strides) == array.strides else restrided(array, array.shape, strides)
+
+
+def addressable(array: ArrayView) -> bool:
+    """Whether TMA reads or writes it where it is (PTX ISA 5.5.2)."""
+    outer = all(step > 0 and step % TMA_BYTES == 0 for step in array.strides[:-1])
+    return outer and array.strides[-1] == array.dtype.bytes and array.pointer % TMA_BYTES == 0
+
+
+def readable(array: ArrayView, name: str) -> ArrayView:
+    """An operand as the kernel reads it, copied where it cannot."""
+    wanted = VECTORS.get(name, array.dtype)
+    if name in VECTORS:
+        if array.dtype is wanted and array.contiguous:
+            return array
+    elif name.startswith(("score_", "mask_")):
+        return array
+    else:
+        array = plain(array)
+        if addressable(array):
+            return array
+        if warned().first(("attention", name, array.strides)):
+            warnings.warn(
+                f"attention copies `{name}`: its rows are not at distances that TMA takes; got {array.describe()}, "
+                f"strides {array.strides} bytes. Strides that are multiples of 16 bytes avoid it.",
+                CopyWarning,
+                stacklevel=outside(),
+            )
+    copy = replace(view(new_array(array, array.shape, wanted), name), writable=True)
+    copy_into(copy, array)
+    return copy

@@ -1,0 +1,172 @@
+"""Gradients of `attention`: three launches, or four, on the arrays of a call that came before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..isa.dtypes import DType, f32
+from ..kernels.hopper.attention_backward import LOG2_E, PADDED, keys_parts
+from ..kernels.hopper.attention_config import Attention
+from ..runtime.arrays import ArrayView, view
+from ..runtime.machine import H200
+from ..runtime.program import Program
+from ..settings import config as settings
+from .attention_calls import EMULATED_SMS, plain, readable, refuse_long_emulation
+from .attention_request import Request, read
+from .binding import Binding
+from .execute import launch
+from .kernel_cache import kept
+from .spec.gpu import EMULATED, check_gpu, gpu_of
+from .views import copy_into, new_array, restrided
+from .workspace import fill
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """What comes back; arrays in the caller's framework and layout. `delta`: (B, H, P), sums of dO O."""
+
+    dq: Any
+    dk: Any
+    dv: Any
+    delta: Any
+
+
+def attention_backward(
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    grad: Any,
+    *,
+    causal: bool | str = False,
+    scale: float | None = None,
+    window: Any = None,
+    sinks: Any = None,
+    layout: str = "bhsd",
+) -> tuple[Any, Any, Any]:
+    """The gradients of q, k and v of `attention`; the same in every run, for every sum has one order.
+
+    Args:
+        q, k, v, causal, scale, window, sinks, layout: as they were given to `attention`.
+        out, lse: what it gave with return_lse=True.
+        grad: of `out`, shaped and typed as it.
+
+    Raises as `attention` does.
+    """
+    found = gradients(
+        {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}), out, lse, grad,
+        causal=causal, scale=scale, window=window, layout=layout,
+    )  # fmt: skip
+    return found.dq, found.dk, found.dv
+
+
+def gradients(tensors: dict[str, Any], out: Any, lse: Any, grad: Any, **options: Any) -> Gradients:
+    """Check and launch."""
+    request = read(tensors, softcap=None, **options)
+    of = replace(request.of, sinks=False)  # they are in lse already
+    result, wanted, sums = view(out, "out"), view(grad, "grad"), view(lse, "lse")
+    for name, array in (("out", result), ("grad", wanted)):
+        if array.shape != request.shape:
+            raise ArgumentError(f"`{name}` has the wrong shape", expected=request.shape, got=array.describe())
+        if array.dtype is not of.dtype:
+            raise ArgumentTypeError(f"`{name}` has the wrong type", expected=of.dtype, got=array.describe())
+    if sums.shape != request.lse_shape or sums.dtype is not f32:
+        raise ArgumentError("`lse` has the wrong shape or type", expected=f"{request.lse_shape} f32",
+                            got=sums.describe())  # fmt: skip
+    if len({(each.device, each.index) for each in (request.views["q"], result, wanted, sums)}) > 1:
+        raise ArgumentError("the arguments of attention's gradient are on different devices", expected="one device")
+    model = request.views["q"]
+    made = {name: new_array(model, view(tensors[name], name).shape, of.dtype) for name in ("q", "k", "v")}
+    seen = {name: plain(request.seen(_writable(array, name))) for name, array in made.items()}
+    if 0 in (result.size, request.keys):
+        for array in seen.values():
+            fill(array, number=0.0)
+        return Gradients(made["q"], made["k"], made["v"], None)
+    on_cpu = model.device == "cpu"
+    check_gpu(EMULATED if on_cpu else gpu_of(model.index), "attention")
+    if on_cpu:
+        refuse_long_emulation(request)
+    lse2, delta = _rows(request, of.dtype, result, wanted, sums)
+    operands = {name: readable(request.views[name], name) for name in ("q", "k", "v")}
+    arrays = {
+        "Q": operands["q"], "K": operands["k"], "V": operands["v"], "dO": readable(request.seen(wanted), "grad"),
+        "lse2": lse2, "delta": delta, "dQ": seen["q"], "dK": seen["k"], "dV": seen["v"],
+    }  # fmt: skip
+    numbers = {name: value for name, value in request.numbers.items() if name != "section"}
+    numbers["factor"] = request.numbers["scale"] / LOG2_E
+    for which in ("queries", *keys_parts(of)):
+        _launch(_program(of, which, None if on_cpu else settings.cache_dir), arrays, numbers)
+    owner = delta.owner if delta.host is None else delta.host
+    return Gradients(made["q"], made["k"], made["v"], owner)
+
+
+def _rows(
+    request: Request, dtype: DType, out: ArrayView, grad: ArrayView, sums: ArrayView
+) -> tuple[ArrayView, ArrayView]:
+    """lse2 and delta."""
+    batch, heads, queries = request.lse_shape
+    padded = -(-queries // PADDED) * PADDED
+    made = [_writable(new_array(out, (batch, heads, padded), f32), name) for name in ("lse2", "delta")]
+    heads_first = request.layout == "bhsd"
+    program = _rows_program(dtype, out.shape[-1], heads_first, None if out.device == "cpu" else settings.cache_dir)
+    names = tuple(spec.name for spec in program.arrays)
+    given = {"O": _contiguous(out), "dO": _contiguous(grad), "LSE": _contiguous(sums), "lse2": made[0],
+             "delta": made[1]}  # fmt: skip
+    _launch(program, {name: given[name] for name in names}, {})
+    return made[0], made[1]
+
+
+def _launch(program: Program, arrays: dict[str, ArrayView], numbers: dict[str, float]) -> None:
+    names = tuple(spec.name for spec in program.arrays)
+    wanted = {parameter.source for parameter in program.scalars}
+    bound = Binding(
+        tuple(arrays[name] for name in names), names, {k: v for k, v in numbers.items() if k in wanted}
+    )  # fmt: skip
+    on_cpu = bound.arrays[0].device == "cpu"
+    launch(program, bound, machine=H200(sms=EMULATED_SMS) if on_cpu else None)
+
+
+@lru_cache(maxsize=64)
+def _program(of: Attention, which: str, folder: Path | None) -> Program:
+    """The program of dQ ("queries"), or of dK and dV ("both", "dK", "dV")."""
+
+    def trace() -> Program:
+        from ..kernels.hopper import attention_backward_keys, attention_backward_queries
+
+        if which == "queries":
+            return attention_backward_queries.build(of).program()
+        return attention_backward_keys.build(of, parts=which).program()
+
+    return trace() if folder is None else kept(f"attention backward {of!r} {which}", trace, folder)
+
+
+@lru_cache(maxsize=16)
+def _rows_program(dtype: DType, value_dim: int, heads_first: bool, folder: Path | None) -> Program:
+    def trace() -> Program:
+        from ..kernels.hopper.attention_backward import build_rows
+
+        return build_rows(dtype, value_dim, heads_first).program()
+
+    return trace() if folder is None else kept(f"attention rows {dtype} {value_dim} {heads_first}", trace, folder)
+
+
+def _writable(array: Any, name: str) -> ArrayView:
+    return replace(view(array, name), writable=True)
+
+
+def _contiguous(array: ArrayView) -> ArrayView:
+    """The array, or a copy in the order of its indices."""
+    if array.contiguous:
+        width, strides = array.dtype.bytes, []
+        for length in reversed(array.shape):
+            strides.append(width)
+            width *= length
+        return restrided(array, array.shape, strides[::-1])
+    copy = _writable(new_array(array, array.shape, array.dtype), "copy")
+    copy_into(copy, array)
+    return copy

@@ -1,0 +1,305 @@
+"""What `attention` was asked for: its arguments, checked, and as the kernel takes them.
+
+The kernel sees arrays as (batch, length, head, dimension), whatever the caller's layout is: exchanging two dimensions
+is arithmetic on strides.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..isa.dtypes import bf16, f16, f32, s32, s64
+from ..kernels.hopper.attention_config import MOST_SEQUENCES, Attention, section
+from ..runtime.arrays import ArrayView, view
+from .attention_captured import captured
+from .spec.problem import TMA_BYTES
+from .views import restrided
+
+LAYOUTS = {"bhsd": (0, 2, 1, 3), "bshd": (0, 1, 2, 3)}
+"""Where (batch, length, head, dimension) are in a caller's array."""
+MOST_DIM = 256
+LOG2_E = math.log2(math.e)
+CAUSAL = ("bottom-right", "top-left")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked call.
+
+    Attributes:
+        of: what is in the kernel's text.
+        views: "q", "k", "v" and perhaps "sinks", as the kernel sees them; some may have to be copied.
+        numbers: the kernel's scalars.
+        layout: the caller's; "thd" where sequences of different lengths follow each other.
+        shape: of the result, in the caller's layout.
+        lse_shape: (B, H, S).
+    """
+
+    of: Attention
+    views: dict[str, ArrayView]
+    numbers: dict[str, float]
+    layout: str
+    shape: tuple[int, ...]
+    lse_shape: tuple[int, ...]
+
+    def seen(self, array: ArrayView) -> ArrayView:
+        """An array of the result's shape as the kernel sees it."""
+        return one_batch(array) if self.layout == "thd" else permuted(array, self.layout)
+
+    @property
+    def keys(self) -> int:
+        """Keys of each sequence."""
+        return self.views["k"].shape[1]
+
+    @property
+    def flops(self) -> int:
+        """Of both products, masked scores included."""
+        batch, queries, heads, _ = self.views["q"].shape
+        return 2 * batch * heads * queries * self.keys * (self.of.head_dim + self.of.value_dim)
+
+
+def read(
+    tensors: dict[str, Any], *, layout: str, causal: bool | str, scale: float | None, window: Any,
+    softcap: float | None, score_mod: Any = None, mask_mod: Any = None,
+) -> Request:  # fmt: skip
+    """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
+    if layout not in LAYOUTS:
+        raise ArgumentError("attention knows no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
+    seen = {name: _array(value, name, 1 if name == "sinks" else 4) for name, value in tensors.items()}
+    given = {name: seen[name].shape for name in ("q", "k", "v")}
+    views = {name: permuted(seen[name], layout) for name in ("q", "k", "v")}
+    _check_types(seen)
+    _check_sizes(views, given, layout)
+    batch, queries, heads, head_dim = views["q"].shape
+    value_dim, keys = views["v"].shape[3], views["k"].shape[1]
+    _check_sinks(seen, heads)
+    if "sinks" in seen:
+        views["sinks"] = seen["sinks"]
+    edges = _edges(causal, window, queries, keys)
+    of = _subject(views, edges, softcap)
+    numbers = _numbers(of, edges, scale, softcap) | {"section": section(of, of.above, keys, heads, views["k"].shape[2])}
+    if score_mod is not None or mask_mod is not None:
+        if softcap is not None and score_mod is not None:
+            raise ArgumentError("a softcap is a function of scores", expected="softcap= or score_mod=", got="both")
+        of, numbers = _with_functions(of, numbers, views, score_mod, mask_mod)
+    shape = tuple(_exchanged((batch, queries, heads, value_dim), layout))
+    return Request(of, views, numbers, layout, shape, (batch, heads, queries))
+
+
+def read_varlen(
+    tensors: dict[str, Any], *, longest: int | None, causal: bool | str, scale: float | None, window: Any,
+    softcap: float | None,
+) -> Request:  # fmt: skip
+    """As `read`, of sequences one after the other: q (rows, H, D), k and v (rows, G, D), and where each begins.
+
+    longest: keys of a sequence, as far as the caller knows.
+    """
+    seen = {name: _array(value, name, 3 if name in ("q", "k", "v") else 1) for name, value in tensors.items()}
+    views = {name: one_batch(seen[name]) for name in ("q", "k", "v")}
+    _check_types(seen)
+    _check_sizes(views, {name: seen[name].shape for name in ("q", "k", "v")}, "thd")
+    if causal == "top-left":
+        raise ArgumentError("sequences of different lengths are masked from their ends", got="causal='top-left'")
+    _, rows, heads, head_dim = views["q"].shape
+    _check_sinks(seen, heads)
+    if "sinks" in seen:
+        views["sinks"] = seen["sinks"]
+    views |= _sequences(seen, rows, views["k"].shape[1])
+    edges = _edges(causal, window, 0, 0)
+    of = replace(_subject(views, edges, softcap), varlen=True)
+    count = views["cu_seqlens_q"].shape[0]
+    length = longest or max(1, views["k"].shape[1] // max(1, count))
+    numbers = _numbers(of, edges, scale, softcap) | {"section": section(of, True, length, heads, views["k"].shape[2])}
+    return Request(of, views, numbers, "thd", (rows, heads, of.value_dim), (1, heads, rows))
+
+
+def one_batch(array: ArrayView) -> ArrayView:
+    """(rows, heads, dimension) as an array of one batch."""
+    return restrided(array, (1, *array.shape), (max(1, array.shape[0]) * array.strides[0], *array.strides))
+
+
+def _sequences(seen: dict[str, ArrayView], queries: int, keys: int) -> dict[str, ArrayView]:
+    """Where each sequence ends. Raises ArgumentError; lengths on a GPU are not looked at, for nobody waits for it."""
+    found, counts = {}, set()
+    for name, rows in (("cu_seqlens_q", queries), ("cu_seqlens_k", keys)):
+        marks = seen[name]
+        if marks.dtype not in (s32, s64):
+            raise ArgumentTypeError(f"`{name}` has the wrong type", expected="s32", got=marks.describe())
+        if marks.shape[0] < 1:
+            raise ArgumentError(f"`{name}` is empty", expected="0 and where each sequence ends", got=marks.shape)
+        counts.add(marks.shape[0])
+        if marks.host is not None:
+            given = marks.host
+            if given[0] != 0 or np.any(np.diff(given) < 0) or given[-1] > rows:
+                raise ArgumentError(
+                    f"`{name}` does not say where sequences begin and end",
+                    expected=f"0, then where each ends, ascending, at most {rows}", got=given.tolist()[:20],
+                )  # fmt: skip
+        (step,) = marks.strides
+        host = None if marks.host is None else marks.host[1:]
+        found[name] = replace(marks, pointer=marks.pointer + step, shape=(marks.shape[0] - 1,), host=host)
+    if len(counts) > 1:
+        raise ArgumentError(
+            "`cu_seqlens_q` and `cu_seqlens_k` are of different numbers of sequences", expected="one length",
+            got=", ".join(str(array.shape[0]) for array in found.values()),
+        )  # fmt: skip
+    if found["cu_seqlens_q"].shape[0] > MOST_SEQUENCES:
+        raise ArgumentError(
+            "there are too many sequences for one launch", expected=f"at most {MOST_SEQUENCES}",
+            got=found["cu_seqlens_q"].shape[0], hint="call it for some of them after each other",
+        )  # fmt: skip
+    return found
+
+
+def _subject(views: dict[str, ArrayView], edges: tuple[int | None, int | None], softcap: float | None) -> Attention:
+    q, v = views["q"], views["v"]
+    return Attention(
+        q.dtype, q.shape[3], v.shape[3], above=edges[1] is not None, below=edges[0] is not None,
+        softcap=softcap is not None, sinks="sinks" in views,
+    )  # fmt: skip
+
+
+def _numbers(
+    of: Attention, edges: tuple[int | None, int | None], scale: float | None, softcap: float | None
+) -> dict[str, float]:
+    scale = 1 / math.sqrt(of.head_dim) if scale is None else _positive(scale, "scale")
+    numbers: dict[str, float] = {"scale": scale * LOG2_E}
+    if softcap is not None:
+        cap = _positive(softcap, "softcap")
+        numbers |= {"scale": cap * LOG2_E, "inner": scale / cap}
+    return numbers | {name: edge for name, edge in zip(("first", "last"), edges, strict=True) if edge is not None}
+
+
+def _with_functions(
+    of: Attention, numbers: dict[str, float], views: dict[str, ArrayView], score_mod: Any, mask_mod: Any
+) -> tuple[Attention, dict[str, float]]:
+    """The kernel's subject and numbers with functions of scores and masks; what they capture goes to `views`."""
+    for name, function in (("score", score_mod), ("mask", mask_mod)):
+        if function is None:
+            continue
+        found = captured(function, f"{name}_mod")
+        of = replace(of, score_mod=found.function) if name == "score" else replace(of, mask_mod=found.function)
+        for number, array in enumerate(found.arrays):
+            if (array.device, array.index) != (views["q"].device, views["q"].index):
+                raise ArgumentError(
+                    f"`{name}_mod` captures an array on another device", expected=views["q"].place, got=array.place
+                )
+            views[f"{name}_{number}"] = restrided(array, (max(1, array.size),), (array.dtype.bytes,))
+    if score_mod is not None:
+        numbers = numbers | {"scale": LOG2_E, "inner": numbers["scale"] / LOG2_E}
+    return of, numbers
+
+
+def _check_sinks(seen: dict[str, ArrayView], heads: int) -> None:
+    if "sinks" in seen and seen["sinks"].shape != (heads,):
+        raise ArgumentError(
+            "`sinks` has one score for each query head", expected=f"({heads},)", got=seen["sinks"].shape
+        )
+
+
+def permuted(array: ArrayView, layout: str) -> ArrayView:
+    """As (batch, length, head, dimension); and back, since the layouts are their own inverses."""
+    return restrided(array, _exchanged(array.shape, layout), _exchanged(array.strides, layout))
+
+
+def _exchanged(values: tuple[int, ...], layout: str) -> tuple[int, ...]:
+    return tuple(values[at] for at in LAYOUTS[layout])
+
+
+def _array(value: Any, name: str, rank: int) -> ArrayView:
+    found = view(value, name)
+    if len(found.shape) != rank:
+        raise ArgumentError(
+            f"`{name}` has {len(found.shape)} dimensions", expected=f"{rank}", got=found.describe(),
+            hint="attention_varlen takes sequences one after the other" if (rank, len(found.shape)) == (4, 3) else None,
+        )  # fmt: skip
+    return found
+
+
+def _check_types(seen: dict[str, ArrayView]) -> None:
+    q = seen["q"]
+    for name in ("q", "k", "v"):
+        if seen[name].dtype not in (bf16, f16) or seen[name].dtype is not q.dtype:
+            raise ArgumentTypeError(
+                "attention takes q, k and v of one type", expected="bf16 or f16",
+                got=", ".join(f"{each} {seen[each].dtype}" for each in ("q", "k", "v")),
+                hint="convert with .to(torch.bfloat16)",
+            )  # fmt: skip
+    if "sinks" in seen and seen["sinks"].dtype not in (f32, bf16, f16):
+        raise ArgumentTypeError("`sinks` has the wrong type", expected="f32, bf16 or f16", got=seen["sinks"].dtype)
+    if len({(each.device, each.index) for each in seen.values()}) > 1:
+        raise ArgumentError(
+            "the arguments of attention are on different devices", expected="all on one GPU, or all on the CPU",
+            got=", ".join(f"`{name}` on {each.place}" for name, each in seen.items()),
+        )  # fmt: skip
+
+
+def _check_sizes(views: dict[str, ArrayView], given: dict[str, tuple[int, ...]], layout: str) -> None:
+    q, k, v = (views[name].shape for name in ("q", "k", "v"))
+    agreeing = q[0] == k[0] == v[0] and k[1:3] == v[1:3] and q[3] == k[3]
+    if not agreeing:
+        raise ArgumentError(
+            "q, k and v do not go together" + (f" in the layout {layout!r}" if layout in LAYOUTS else ""),
+            expected="one batch; k and v of one length and one number of heads; q and k of one head dimension",
+            got=", ".join(f"{name} {shape}" for name, shape in given.items()),
+            hint={"bhsd": 'the other layout is layout="bshd"', "bshd": 'the other layout is layout="bhsd"'}.get(layout),
+        )
+    if k[2] == 0 or q[2] % k[2]:
+        if q[2]:
+            raise ArgumentError(
+                "query heads are shared out evenly among key heads", expected="a multiple of the key heads",
+                got=f"{q[2]} query heads, {k[2]} key heads",
+            )  # fmt: skip
+    for name, dim in (("q and k", q[3]), ("v", v[3])):
+        if not 0 < dim <= MOST_DIM or dim * views["q"].dtype.bytes % TMA_BYTES:
+            raise ArgumentError(
+                f"attention has no kernel for the head dimension of {name}",
+                expected=f"a multiple of {TMA_BYTES // views['q'].dtype.bytes} up to {MOST_DIM}", got=dim,
+                hint="pad it with zeros, which change nothing, and pass scale= of the unpadded one",
+            )  # fmt: skip
+    for name in ("q", "k", "v"):
+        array = views[name]
+        if array.shape[3] > 1 and array.strides[3] != array.dtype.bytes and array.size:
+            raise ArgumentError(
+                f"the head dimension of `{name}` is not contiguous", expected=f"a stride of {array.dtype.bytes} bytes",
+                got=f"{array.strides[3]} bytes", hint="call .contiguous()",
+            )  # fmt: skip
+
+
+def _edges(causal: bool | str, window: Any, queries: int, keys: int) -> tuple[int | None, int | None]:
+    """(first, last): query i sees keys i + first to i + last; None where there is no such edge."""
+    if causal not in (False, True, *CAUSAL):
+        raise ArgumentError("`causal` is unknown", expected=f"True, False, {', '.join(CAUSAL)}", got=repr(causal))
+    offset = 0 if causal == "top-left" else keys - queries
+    left, right = _window(window, bool(causal))
+    if causal:
+        right = 0 if right is None else min(right, 0)
+    return (None if left is None else offset - left), (None if right is None else offset + right)
+
+
+def _window(window: Any, causal: bool) -> tuple[int | None, int | None]:
+    if window is None:
+        return None, None
+    pair = (window, 0 if causal else window) if isinstance(window, int) else window
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(_edge(each) for each in pair):
+        raise ArgumentError(
+            "`window` is how many keys before and after its own a query sees",
+            expected="a number, or (left, right), where None or -1 means no limit", got=repr(window),
+        )  # fmt: skip
+    left, right = (None if each in (None, -1) else int(each) for each in pair)
+    return left, right
+
+
+def _edge(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and -1 <= value < 1 << 30)
+
+
+def _positive(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise ArgumentError(f"`{name}` is a positive number", got=repr(value))
+    return float(value)

@@ -1,0 +1,52 @@
+"""`attention_varlen`: sequences of different lengths one after the other, without padding."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ..kernels.hopper.attention_config import Config
+from .attention_calls import compute, hashed
+from .attention_request import read_varlen
+
+
+def attention_varlen(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: Any = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    return_lse: bool = False,
+    out: Any = None,
+    lse: Any = None,
+    config: Config | None = None,
+) -> Any:
+    """`attention` of sequences one after the other, in one launch; arguments in the order of flash-attn's.
+
+    Args:
+        q: (rows of all sequences, H, D), bf16 or f16.
+        k, v: (rows of all sequences, G, D) and (…, G, E).
+        cu_seqlens_q, cu_seqlens_k: (sequences + 1,), s32: 0, and where each sequence ends; ascending. They stay on the
+            GPU: nobody waits for them. At most 512 sequences; any of them may be empty.
+        max_seqlen_q, max_seqlen_k: of the longest sequence; only a hint for the order of the work.
+        causal, window, softcap, sinks, scale, config: as `attention`'s; a sequence's last query sees its last key.
+        return_lse: also give the logarithms of the sums of exp(score), (1, H, rows) f32.
+        out, lse: where the result, (rows, H, E), and the logarithms go.
+
+    Rows behind the last sequence are not written. Raises as `attention` does.
+    """
+    tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    tensors |= {} if sinks is None else {"sinks": sinks}
+    static = ("varlen", max_seqlen_k, causal, scale, hashed(window), softcap, config, sinks is not None)
+    reading = partial(
+        read_varlen, longest=max_seqlen_k, causal=causal, scale=scale, window=window, softcap=softcap
+    )  # fmt: skip
+    return compute(tensors, reading, static, out, lse, return_lse, config)

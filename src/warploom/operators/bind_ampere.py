@@ -1,0 +1,104 @@
+"""The arrays of a checked call as the Ampere kernel takes them; array operations do the rest after it.
+
+Slower than what Hopper gets: nothing is fused, operands that are not contiguous along k are copied first.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ..errors import CopyWarning
+from ..runtime.arrays import ArrayView, view
+from ..runtime.program import Program
+from . import reference
+from .binding import Binding
+from .request import Request
+from .spec.activations import ACTIVATIONS
+from .spec.gpu import Gpu
+from .views import copy_into, item, new_array, round_up, to_array
+
+PIECE = 8
+"""Elements that a cp.async brings and a store of two pairs writes: K and N are multiples of it."""
+
+
+class AmpereBinder:
+    """Binds the products of a call to an Ampere program. The arguments are those of `bind.Binder`."""
+
+    copied = True
+    """A launch alone does not repeat the call."""
+
+    def __init__(self, request: Request, program: Program, config: Any, gpu: Gpu, stream: Any) -> None:
+        self.request, self.program, self.plain = request, program, request.problem.fusion.empty
+
+    def bind(self, a: ArrayView, b: ArrayView, out: ArrayView, index: tuple[int, ...]) -> Binding:
+        """One product. a: (M, K), b: (N, K), out: (M, N), each where it is; index: of the leading dimensions."""
+        left, right = (_contiguous(each, name, self.request) for each, name in ((a, "a"), (b, "b")))
+        names = "a", "b", "out"
+        if self.plain and out.contiguous and out.shape[1] % PIECE == 0:
+            return Binding((left, right, out), names, {})
+        dtype = self.program.arrays[-1].dtype
+        room = replace(view(new_array(out, (out.shape[0], right.shape[0]), dtype), "room"), writable=True)
+        return Binding((left, right, room), names, {}, partial(_finish, self.request, room, out, index))
+
+
+def _contiguous(operand: Any, name: str, request: Request) -> Any:
+    """(rows, K) with rows and K as the kernel wants them; rows and columns of zeros are added where they miss."""
+    rows, k = operand.shape
+    wanted = (round_up(rows, PIECE) if name == "b" else rows, round_up(k, PIECE))
+    if operand.contiguous and operand.shape == wanted and operand.pointer % 16 == 0:
+        return operand
+    warnings.warn(
+        f"{request.called} copies `{request.said(name)}` on this GPU: its kernel reads contiguous rows of multiples of "
+        f"{PIECE} elements",
+        CopyWarning,
+        stacklevel=2,
+    )
+    copy = replace(view(new_array(operand, wanted, operand.dtype), name), writable=True)
+    host = copy.host
+    (host if host is not None else to_array(copy))[...] = 0
+    inner = replace(copy, shape=operand.shape, host=None if host is None else host[:rows, :k])
+    copy_into(inner, operand)
+    return copy
+
+
+def _finish(request: Request, room: Any, place: Any, index: tuple[int, ...]) -> None:
+    """The end of the product, by array operations."""
+    import numpy as np
+
+    fusion = request.problem.fusion
+    n = place.shape[1]
+    if room.host is not None:
+        end = {name: _part(request, name, index) for name in ("bias", "c", "gate")}
+        if fusion.bias == "row":
+            end["bias"] = end["bias"][:, None]
+        x = reference.finish(
+            room.host[:, :n].astype(np.float64) * request.alpha, activation=fusion.activation, beta=request.beta, **end
+        )
+        place.host[...] = x.astype(place.host.dtype)
+        return
+    import torch
+
+    x = to_array(room)[:, :n].float() * request.alpha
+    if request.bias is not None:
+        bias = to_array(request.bias).float()
+        x = x + (bias[:, None] if fusion.bias == "row" else bias)
+    if fusion.activation is not None:
+        x = ACTIVATIONS[fusion.activation].forward(x, torch)
+    if request.gate is not None:
+        x = x * to_array(item(request.gate, index)).float()
+    if request.c is not None:
+        x = x + request.beta * to_array(item(request.c, index)).float()
+    to_array(place).copy_(x)
+
+
+def _part(request: Request, name: str, index: tuple[int, ...]) -> Any:
+    import numpy as np
+
+    array = getattr(request, name)
+    if array is None:
+        return None
+    host = (array if name == "bias" else item(array, index)).host
+    return None if host is None else host.astype(np.float64)

@@ -1,0 +1,142 @@
+"""How far the arithmetic of the families is off for a kind of configuration, as a sweep of all of them showed.
+
+    expected time = the family's estimate x exp(yᵀ Q y)
+
+y are the `FEATURES` of a configuration and a product: what kind it is, how its tiles cover the product, which shares of
+the time the estimate gives to what, and the sizes. Q was fitted by `benchmarks/fit_choice.py` to
+benchmarks/results/nvidia-h200/sweep-free-tile.json, to choose well within each product, and is judged there on layers
+that were left out of the fit. It ships as tables/choice-nvidia-h200.json; other GPUs of sm_90 use it too, until
+`warploom tune --fit` has made their own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import ArgumentError
+from ...kernels.hopper.description import Config
+from ...kernels.hopper.free_tile_choice import expected, features, of_decode, waves_of
+from ...kernels.hopper.free_tile_config import FreeTileConfig
+from ...kernels.hopper.small_m_config import SmallMConfig
+from ..spec.gpu import Gpu
+from ..spec.problem import Problem
+
+FILE = Path(__file__).parent.parent / "tables" / "choice-nvidia-h200.json"
+FEATURES = (
+    "one", "rows", "columns", "depth",
+    # free tiles, and small-M configurations as the tiles that they are like
+    "free", "swapped", "tile_m 128", "tile_m 192", "tile_m 256", "consumers 2", "consumers 3", "consumers 4", "moved",
+    "persistent", "split 2", "split more", "neighbours", "two k-tiles", "evict first", "two CTAs", "two blocks",
+    "small M", "streamed", "element stores", "tile_n", "area", "idle", "waves", "stages", "in flight", "mma", "tma",
+    "hbm", "l2", "end", "tiles of tokens", "k-tiles of a part", "rows outside", "columns outside",
+    # large tiles
+    "large", "ping-pong", "staggered", "pairs", "split tail", "three consumers", "64 rows", "256 rows", "large tile_n",
+    "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages",
+)  # fmt: skip
+_PLACE = {name: index for index, name in enumerate(FEATURES)}
+NEAR = 0.1
+"""The fit only tells configurations of one product apart: those within about this share of the fastest keep the mean of
+their estimates."""
+MOST = 0.5
+"""The logarithm of a correction is cut here: beyond it, nothing was measured."""
+
+
+def numbers(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple[float, np.ndarray]:
+    """Microseconds by arithmetic, and y."""
+    y = np.zeros(len(FEATURES))
+    m, n, k = problem.m, problem.n, problem.k * problem.product.a.bytes / 2
+    found = {"one": 1.0, "rows": math.log2(m) - 7, "columns": math.log2(n) - 13, "depth": math.log2(k) - 12}
+    if isinstance(config, Config):
+        time = estimated_us
+        found |= _large(config, problem, gpu)
+    else:
+        time, more = _tile(config, problem, gpu, estimated_us)
+        found |= more
+    for name, value in found.items():
+        y[_PLACE[name]] = value
+    return time, y
+
+
+def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple[float, dict[str, float]]:
+    small = isinstance(config, SmallMConfig)
+    streamed = small and config.shared_workspace
+    tile: FreeTileConfig = of_decode(config) if isinstance(config, SmallMConfig) else config
+    m, n = problem.m, problem.n
+    known = features(tile, m, n, problem.k, problem.product, gpu.sms)
+    terms = expected(known)
+    total = estimated_us if streamed else terms.total
+    across, down = -(-m // tile.tokens), -(-n // tile.weights)
+    waves, ctas = waves_of(tile, m, n, gpu.sms), across * down * tile.split
+    idle = 0.0 if streamed else max(0.0, waves * gpu.sms * tile.ctas_per_sm / ctas - 1)
+    depth = -(-problem.k // problem.product.tile_k)
+    found = {
+        "free": not small, "swapped": tile.swapped, "tile_m 128": tile.tile_m == 128, "tile_m 192": tile.tile_m == 192,
+        "tile_m 256": tile.tile_m == 256, "consumers 2": tile.consumers == 2, "consumers 3": tile.consumers == 3,
+        "consumers 4": tile.consumers == 4, "moved": tile.moved, "persistent": tile.persistent,
+        "split 2": tile.split == 2, "split more": tile.split > 2, "neighbours": tile.neighbours > 1,
+        "two k-tiles": tile.k_tiles == 2, "evict first": tile.evict_first, "two CTAs": tile.ctas_per_sm > 1,
+        "two blocks": tile.blocks > 1, "small M": small and not streamed, "streamed": streamed,
+        "element stores": not tile.whole, "tile_n": math.log2(tile.tile_n) - 6,
+        "area": math.log2(tile.tile_m * tile.tile_n) - 13, "idle": idle, "waves": math.log2(max(waves, 1)),
+        "stages": math.log2(tile.stages) - 3, "in flight": math.log2(known.flying / 26e6), "mma": terms.mma / total,
+        "tma": terms.tma / total, "hbm": terms.hbm / total, "l2": terms.l2 / total, "end": terms.end / total,
+        "tiles of tokens": math.log2(1 + across), "k-tiles of a part": math.log2(depth / tile.split) - 5,
+        "rows outside": math.log2(across * tile.tokens / m), "columns outside": math.log2(down * tile.weights / n),
+    }  # fmt: skip
+    return total, {name: float(value) for name, value in found.items()}
+
+
+def _large(config: Config, problem: Problem, gpu: Gpu) -> dict[str, float]:
+    from .hopper_large import estimate
+
+    known = estimate(config, problem, gpu)
+    found = {
+        "large": 1, "ping-pong": config.kernel_schedule == "ping_pong", "pairs": config.ctas == 2,
+        "staggered": config.kernel_schedule == "staggered", "split tail": config.split_tail,
+        "three consumers": config.consumers == 3, "64 rows": config.tile_m == 64, "256 rows": config.tile_m == 256,
+        "large tile_n": math.log2(config.tile_n) - 7, "large area": math.log2(config.tile_m * config.tile_n) - 15,
+        "large idle": 1 - known.wave_efficiency, "large waves": math.log2(max(known.waves, 0.5)),
+        "activity": known.activity, "exposed": known.exposed, "large stages": math.log2(config.stages) - 2,
+        "large rows outside": -(-problem.m // config.tile_m) * config.tile_m / problem.m - 1,
+    }  # fmt: skip
+    return {name: float(value) for name, value in found.items()}
+
+
+@lru_cache(maxsize=8)
+def quadratic(path: Path = FILE) -> np.ndarray:
+    """Q, upper triangular. Raises ArgumentError for a file that is not one of this version."""
+    try:
+        found = json.loads(path.read_text())
+        rows = [(_PLACE[one], _PLACE[other], float(weight)) for one, other, weight in found["weights"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArgumentError(f"the model of the choice cannot be read: {type(error).__name__} {error}",
+                            got=path.name, hint="`warploom tune --fit` makes it anew") from None  # fmt: skip
+    made = np.zeros((len(FEATURES),) * 2)
+    for one, other, weight in rows:
+        made[one, other] = weight
+    return made
+
+
+def measured(configs: Sequence[Any]) -> bool:
+    """Whether the sweep has timed configurations of these families."""
+    return all(isinstance(config, (Config, FreeTileConfig, SmallMConfig)) for config in configs)
+
+
+def corrected(configs: Sequence[Any], estimated_us: Sequence[float], problem: Problem, gpu: Gpu) -> list[float]:
+    """Microseconds of each configuration, as the corrected model expects them."""
+    if not configs:
+        return []
+    times, ys = zip(*(numbers(config, problem, gpu, us) for config, us in zip(configs, estimated_us, strict=True)),
+                    strict=True)  # fmt: skip
+    y = np.stack(ys)
+    logarithm = np.clip(((y @ quadratic()) * y).sum(1), -MOST, MOST)
+    made = np.array(times) * np.exp(logarithm)
+    near = np.exp((1 - made / made.min()) / NEAR)
+    return [float(time) for time in made * math.exp(-float((near * logarithm).sum() / near.sum()))]

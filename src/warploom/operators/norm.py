@@ -1,0 +1,64 @@
+"""`rms_norm`: rows divided by their root mean square, for 16-bit floats. The kernel is `kernels.rms_norm`."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..isa.dtypes import DType, bf16, f16
+from ..kernels.rms_norm import MOST_CHUNKS, PIECE, WARP, WARPS, build, shape_of
+from ..runtime.arrays import view
+from ..runtime.caller import Caller
+
+MOST_COLUMNS = MOST_CHUNKS * WARPS * WARP * PIECE
+
+
+def rms_norm(x: Any, weight: Any, eps: float = 1e-6, *, out: Any = None, round_first: bool = False) -> Any:
+    """x / sqrt(mean(x²) + eps) * weight, over the last dimension, in one kernel.
+
+    Args:
+        x: (…, C), bf16 or f16, contiguous; C a multiple of 8, at most 16384.
+        weight: (C,), x's type.
+        eps: a number that is added to the mean of the squares.
+        out: (…, C), x's type and shape.
+        round_first: the quotient is rounded to x's type before it is multiplied by the weight, as in the language
+            models of Hugging Face; else the result is rounded once, as in `torch.nn.functional.rms_norm`.
+
+    CUDA arrays run on their GPU, on the caller's stream; NumPy arrays and CPU tensors in the emulator. No gradient.
+    Raises ArgumentError for sizes, ArgumentTypeError for types.
+    """
+    shape = tuple(x.shape)
+    if unfit := why_not(x, weight):
+        raise unfit
+    flat = x.reshape(-1, shape[-1])
+    if out is not None and tuple(out.shape) != shape:
+        raise ArgumentError("`out` has the wrong shape", expected=shape, got=tuple(out.shape))
+    if 0 in shape:
+        return x.copy() if out is None and hasattr(x, "copy") else x if out is None else out
+    warps, chunks = shape_of(shape[-1])
+    call = _caller(view(x, "x").dtype, warps, chunks, bool(round_first))
+    if out is None:
+        return call(flat, weight, float(eps)).reshape(shape)
+    call(flat, weight, float(eps), out=out.reshape(flat.shape))
+    return out
+
+
+def why_not(x: Any, weight: Any) -> ArgumentError | ArgumentTypeError | None:
+    """What speaks against the kernel for these arrays, as the error that `rms_norm` raises."""
+    seen, factors = view(x, "x"), view(weight, "weight")
+    if seen.dtype not in (bf16, f16) or factors.dtype is not seen.dtype:
+        return ArgumentTypeError("rms_norm takes 16-bit floats of one type", expected="bf16 or f16, twice",
+                                 got=f"{seen.describe()} and {factors.describe()}")  # fmt: skip
+    columns = seen.shape[-1] if seen.shape else 0
+    if factors.shape != (columns,):
+        return ArgumentError("`weight` has the wrong shape", expected=(columns,), got=factors.shape)
+    if columns % PIECE or not 0 < columns <= MOST_COLUMNS:
+        return ArgumentError("rows of `x` have a length that rms_norm has no kernel for",
+                             expected=f"a multiple of {PIECE} to {MOST_COLUMNS}", got=columns)  # fmt: skip
+    return None
+
+
+@lru_cache(maxsize=64)
+def _caller(dtype: DType, warps: int, chunks: int, rounded: bool) -> Caller:
+    return Caller(build(dtype, warps, chunks, rounded))

@@ -1,0 +1,197 @@
+"""Values of a launch description: arrays, tensor maps, scalars, structures, made of the tables that describe them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import index
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..isa import dtypes
+from ..isa.dtypes import DType, Kind
+from .program import Parameter
+from .struct import Struct
+from .tensor_map import TensorMap
+
+misdescribed = partial(ArgumentError, code="launch-description")
+
+FILLS = ("zeros", "ones", "normal", "uniform", "arange", "nan")
+MAP_KEYS = ("box", "swizzle", "element_strides", "interleave", "oob_fill", "l2_promotion")
+MOST_BYTES = 1 << 34
+"""Bytes of the largest array that is made: a stride that is a byte count by mistake must not take all memory."""
+
+
+class Values:
+    """Makes the values of one launch.
+
+    Attributes:
+        folder: where `file` is looked for.
+        arrays: the arrays made so far, by name.
+        given: arrays to be taken in place of new ones, by name.
+    """
+
+    def __init__(self, folder: Path, given: Mapping[str, np.ndarray] | None = None) -> None:
+        self.folder = folder
+        self.arrays: dict[str, np.ndarray] = {}
+        self.given = given or {}
+
+    def argument(self, parameter: Parameter, described: Mapping[str, Any]) -> Any:
+        """The value of a parameter. Raises ArgumentError, TypeError, ValueError or OSError."""
+        usual = "tensor_map" if parameter.kind == "tensor_map" else "buffer"
+        if described.get("kind", usual) == "scalar":
+            return _scalar(described, parameter.dtype)
+        return self._value({"kind": usual, **described}, parameter.name, parameter.size)
+
+    def _value(self, described: Mapping[str, Any], name: str, size: int) -> Any:
+        kind = described.get("kind", "buffer")
+        if kind == "scalar":
+            return _scalar(described, None)
+        if kind == "bytes":
+            return self._bytes(described, name, size)
+        array = self.arrays[name] = self._array(described, name)
+        if kind == "buffer":
+            return array
+        options = {key: described[key] for key in MAP_KEYS if key in described}
+        if "box" not in options:
+            raise misdescribed("a tensor map needs a box", expected="box = [innermost, …]")
+        return TensorMap.tiled(array, **options)
+
+    def _bytes(self, described: Mapping[str, Any], name: str, size: int) -> Any:
+        data = bytes.fromhex(described.get("hex", ""))
+        size = int(described.get("size", max(len(data), size)))
+        if "at" not in described:
+            return np.frombuffer(data.ljust(size, b"\0"), np.uint8).copy()
+        parts, names = {}, {}
+        for key, part in described["at"].items():
+            offset = _offset(key)
+            names[offset] = part.get("name", f"{name}+{offset}")
+            parts[offset] = self._value(part, names[offset], 0)
+        return Struct(size, parts, data, names)
+
+    def _array(self, described: Mapping[str, Any], name: str) -> np.ndarray:
+        if name in self.given:
+            return self.given[name]
+        if "same_as" in described:
+            other = described["same_as"]
+            if other not in self.arrays:
+                raise misdescribed(
+                    "`same_as` names no earlier array", expected=", ".join(self.arrays) or "none yet", got=other
+                )
+            return _viewed(self.arrays[other], described)
+        if "file" in described:
+            loaded = np.load(self.folder / described["file"], allow_pickle=False)
+            if "dtype" in described:
+                # .npy has no word for bf16 and fp8: their bytes are stored as integers or voids.
+                loaded = loaded.view(dtypes.of(described["dtype"]).numpy)
+            return _strided(np.ascontiguousarray(loaded), described)
+        if "values" in described and "dtype" in described:
+            return _listed(described["values"], dtypes.of(described["dtype"]), described.get("shape"))
+        if "dtype" not in described or "shape" not in described:
+            raise misdescribed("an array needs a dtype and a shape", expected='dtype = "f32", shape = [128, 64]')
+        dtype = dtypes.of(described["dtype"])
+        shape = tuple(index(size) for size in described["shape"])
+        # Without a seed each parameter still gets numbers of its own.
+        seed = described.get("seed", sum(name.encode()))
+        return _strided(filled(shape, dtype, described.get("fill", "zeros"), int(seed)), described)
+
+
+def _offset(key: str) -> int:
+    try:
+        return int(key, 0)
+    except ValueError:
+        raise misdescribed("`at` goes by offsets in bytes", expected="[parameter.at.64]", got=key) from None
+
+
+def _viewed(array: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
+    """An array that is shared: itself, or its memory from an element on in another shape, type and strides."""
+    if not {"shape", "strides", "dtype", "offset"} & set(described):
+        return array
+    first = index(described.get("offset", 0))
+    if first and not (array.flags.c_contiguous and 0 < first < array.size):
+        raise misdescribed("an offset is into a dense array", expected=f"1 to {array.size - 1}", got=first)
+    if first:
+        array = array.reshape(-1)[first:]
+    dtype = dtypes.of(described["dtype"]).numpy if "dtype" in described else array.dtype
+    shape = tuple(index(size) for size in described.get("shape", array.shape))
+    steps = [index(stride) * dtype.itemsize for stride in described.get("strides", ())]
+    try:
+        return np.ndarray(shape, dtype, array if array.flags.c_contiguous else array.base, 0, steps or None)
+    except (TypeError, ValueError) as error:
+        raise misdescribed(
+            f"the shared array cannot be seen so: {error}", expected=f"inside {array.nbytes} bytes",
+            got=f"shape {shape} of {np.dtype(dtype)}",
+        ) from None  # fmt: skip
+
+
+def _strided(array: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
+    """The array's elements at the strides that are described, in elements, zeros in the gaps."""
+    if "strides" not in described:
+        return array
+    strides = tuple(index(stride) for stride in described["strides"])
+    if len(strides) != array.ndim or any(stride < 0 for stride in strides):
+        raise misdescribed(
+            "strides are elements from one index to the next, one for each dimension",
+            expected=f"{array.ndim} numbers that are not negative", got=list(strides),
+        )  # fmt: skip
+    span = 1 + sum((size - 1) * stride for size, stride in zip(array.shape, strides, strict=True))
+    if span * array.itemsize > MOST_BYTES:
+        raise misdescribed("these strides need too much memory", got=f"{span * array.itemsize} bytes")
+    room = np.zeros(span, array.dtype)
+    view: np.ndarray = np.ndarray(array.shape, array.dtype, room, 0, [stride * array.itemsize for stride in strides])
+    view[...] = array
+    return view
+
+
+def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int) -> np.ndarray:
+    """A new array. "normal" and "uniform" are small whole numbers for integer types. Raises ArgumentError."""
+    if any(size < 0 for size in shape):
+        raise misdescribed("a shape has no negative sizes", got=shape)
+    random = np.random.default_rng(seed)
+    if isinstance(fill, (int, float)) and not isinstance(fill, bool):
+        values = np.full(shape, fill)
+    elif fill not in FILLS:
+        raise ArgumentError("unknown fill", expected=f"{', '.join(FILLS)} or a number", got=fill, code="unknown-name")
+    elif fill == "nan":
+        if not dtype.is_float:
+            raise misdescribed("integers have no NaN", expected=", ".join(FILLS[:-1]), got=f"{fill} for {dtype}")
+        values = np.full(shape, np.nan)
+    elif fill == "arange":
+        values = np.arange(int(np.prod(shape))).reshape(shape)
+    elif fill in ("zeros", "ones"):
+        values = np.full(shape, 0 if fill == "zeros" else 1)
+    elif dtype.is_float:
+        values = random.standard_normal(shape) if fill == "normal" else random.uniform(-1, 1, shape)
+    else:
+        values = random.integers(-8 if dtype.kind is Kind.SIGNED else 0, 8, shape)
+    return np.ascontiguousarray(values.astype(dtype.numpy))
+
+
+def _listed(values: object, dtype: DType, shape: Sequence[int] | None) -> np.ndarray:
+    """A new array of listed elements. Raises ArgumentError for a number its type does not hold."""
+    try:
+        given = np.array(values, np.float64 if dtype.is_float else None)
+        array = given.astype(dtype.numpy)
+        if not dtype.is_float and (given != array).any():
+            raise ValueError(f"{given[given != array].flat[0]} does not fit {dtype}")
+        return array if shape is None else array.reshape([int(size) for size in shape])
+    except (TypeError, ValueError) as error:
+        raise misdescribed(
+            f"these are not values of an array: {error}", expected="values = [1, 2, 3]", got=values
+        ) from None
+
+
+def _scalar(described: Mapping[str, Any], usual: DType | None) -> np.generic:
+    dtype = dtypes.of(described["dtype"]) if "dtype" in described else usual or dtypes.u64
+    if "value" not in described:
+        raise misdescribed("a scalar needs a value", expected="value = 1")
+    value = described["value"]
+    if not isinstance(value, (int, float)) or isinstance(value, float) and not dtype.is_float:
+        raise misdescribed(f"this is not a {dtype}", got=repr(value))
+    try:
+        return dtype.numpy.type(value)
+    except OverflowError:
+        raise misdescribed(f"the value does not fit {dtype}", got=value) from None

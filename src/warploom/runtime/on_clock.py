@@ -1,0 +1,128 @@
+"""How long a launch would take on the GPU, told by the CPU machine: `warploom.predict(program, *args) -> Prediction`.
+
+The first cluster of the grid is emulated without arithmetic, recorded, and replayed against the clock (`timing`). So
+arrays need no values, and a product of 8192 x 8192 x 8192 takes half a minute, not days.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ArgumentError, WarploomError
+from .bind import Shape, bind
+from .dispatch import complete, look, sort_out
+from .machine import for_arch
+from .on_cpu import _values, parsed
+from .program import HasProgram, Program, program_of
+
+if TYPE_CHECKING:
+    from ..timing import Launch, Prediction
+    from ..timing.recording import Recording
+
+MOST_STEPS = 1_000_000_000
+EVENTS = 1_000_000
+"""Events of a timeline at most."""
+
+
+def predict(
+    program: Program | HasProgram | str | Path,
+    *args: Any,
+    out: Any = None,
+    grid: Any = None,
+    block: Any = None,
+    cluster: Any = None,
+    entry: str | None = None,
+    dynamic_smem: int | None = None,
+    clusters: int = 1,
+    zeros: bool = False,
+    cap_watts: float = 0.0,
+    clock_mhz: float = 0.0,
+    registers: int | None = None,
+    timeline: bool = False,
+    **scalars: Any,
+) -> Prediction:
+    """Predict the time of one launch among many, its clock and its power, on an H200.
+
+    Args:
+        args, out, grid, block, cluster, entry, dynamic_smem: as for `warploom.emulate`.
+        clusters: how many of the grid's first clusters are recorded; they stand for all others in turn.
+        zeros: predict for data that are all zeros, which cost less power; otherwise for random data.
+        cap_watts: of the GPU's power; by default what an H200 holds.
+        clock_mhz: predict at this SM clock instead of the one that power allows.
+        registers: of a thread, for the occupancy; by default what ptxas says, or no limit where it is missing.
+        timeline: keep the replayed events: `prediction.timeline`.
+
+    The model knows the H200; kernels for other targets are predicted as if it ran them. Raises ArgumentError and
+    ArgumentTypeError for a wrong call, EmulationError for what the program does wrong.
+    """
+    from ..timing import H200, Trace
+    from ..timing import predict as predicted
+
+    recording, launch = record(
+        program, *args, out=out, grid=grid, block=block, cluster=cluster, entry=entry, dynamic_smem=dynamic_smem,
+        clusters=clusters, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz, registers=registers, **scalars,
+    )  # fmt: skip
+    return predicted(recording, H200, launch, Trace(recording, EVENTS) if timeline else None)
+
+
+def record(
+    program: Program | HasProgram | str | Path,
+    *args: Any,
+    out: Any = None,
+    grid: Any = None,
+    block: Any = None,
+    cluster: Any = None,
+    entry: str | None = None,
+    dynamic_smem: int | None = None,
+    clusters: int = 1,
+    zeros: bool = False,
+    cap_watts: float = 0.0,
+    clock_mhz: float = 0.0,
+    registers: int | None = None,
+    **scalars: Any,
+) -> tuple[Recording, Launch]:
+    """What `predict` replays, and what it knows of the launch besides; arguments as there."""
+    from ..emulator import api
+    from ..emulator.machine.model import Model
+    from ..emulator.numerics.tensor_core import NO_NUMERICS
+    from ..timing import Launch, recording_of
+
+    if clusters < 1:
+        raise ArgumentError("no cluster would be recorded", expected="clusters >= 1", got=clusters)
+    chosen = program_of(program, entry=entry)
+    call = sort_out(chosen, args, out, scalars)
+    arguments, _ = complete(call, look(call))
+    target = for_arch(chosen.arch)
+    bound = bind(chosen, arguments, target, Shape(grid, block, cluster, dynamic_smem))
+    made: list[Any] = []
+    api.run(
+        parsed(chosen.text, chosen.title, chosen.entry), chosen.entry, _values(bound, False, {})[0], grid=bound.grid,
+        block=bound.block, cluster=bound.cluster, dynamic_smem=bound.dynamic_smem, numerics=NO_NUMERICS,
+        max_clusters=clusters, max_steps=MOST_STEPS, model=Model(name=target.name, sms=target.sms),
+        shared_parts=chosen.shared_parts, roles=chosen.roles, dependent=chosen.pdl, watch=[recording_of(made)],
+        names={parameter.name: parameter.source for parameter in chosen.parameters},
+    )  # fmt: skip
+    given = zip(bound.views, _roles(chosen, bound), strict=True)
+    read = sum(math.prod(array.shape) * array.dtype.bytes for array, role in given if role != "out")
+    return made[0].finish(), Launch(
+        registers=_registers(chosen) if registers is None else registers, input_bytes=read, zeros=zeros,
+        cap_watts=cap_watts, clock_mhz=clock_mhz,
+    )  # fmt: skip
+
+
+def _roles(program: Program, bound: Any) -> list[str]:
+    if program.arrays:
+        return [spec.role for spec in program.arrays]
+    return ["in"] * len(bound.views)
+
+
+def _registers(program: Program) -> int:
+    """Registers of a thread, from ptxas; 0 where there is none, or where it refuses the text."""
+    from .on_gpu import build
+
+    try:
+        return int(build(program).resources[program.entry].registers)
+    except (WarploomError, KeyError):
+        return 0

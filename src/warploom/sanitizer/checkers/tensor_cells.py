@@ -1,0 +1,291 @@
+"""Races in tensor memory: who may read and write which cells when. PTX ISA 9.7.16.6.
+
+Every access is made by an asynchronous operation, so one of two things must hold between two accesses to a cell: the
+later one's thread knows that the earlier operation is done (its own wait, or a commit that was waited for), or the two
+are in order by themselves (`PIPELINED`), and then the thread must know that the earlier one was issued.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...emulator.machine.events import Observer, Waited
+from ...emulator.machine.tensor_memory import Cells, Columns
+from ...isa import effects
+from ...isa.tensor_memory import COLUMNS, LANES
+from ..happens_before.access import ASYNC, Access, Flight, flights_of
+from ..happens_before.clocks import View
+from ..report.findings import at
+from ..report.words import actor, deed, side
+from ..rules import ERROR, WARNING
+from ..shadow.shadow import distinct
+
+if TYPE_CHECKING:
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame, Issuer
+    from ...emulator.machine.machine import Cta
+    from ..context import Context
+    from ..happens_before.state import ClusterState
+
+MMA, COPY, SHIFT, LOAD, STORE = "mma", "cp", "shift", "ld", "st"
+DONE, ISSUED, UNLISTED, UNORDERED = "done", "issued", "unlisted", "unordered"
+"""How an earlier access and a later one are ordered; UNLISTED: as on today's chips, not by the ISA's list."""
+
+
+@dataclass(eq=False)
+class Shadow:
+    """Of the tensor memory of one CTA: the last write of each cell, and the set of its readers since, as numbers."""
+
+    last: np.ndarray = field(default_factory=lambda: np.zeros((LANES, COLUMNS), np.int32))
+    readers: np.ndarray = field(default_factory=lambda: np.zeros((LANES, COLUMNS), np.int32))
+
+
+@dataclass(eq=False)
+class Notes:
+    """What is kept of a cluster.
+
+    Attributes:
+        shadows: by the CTA's rank.
+        issued: flight -> the epoch in which its warp issued it.
+        let_go: flights whose warp has executed fence::before_thread_sync since.
+        taken_up: warps that have executed fence::after_thread_sync since their last wait.
+    """
+
+    shadows: dict[int, Shadow] = field(default_factory=dict)
+    issued: dict[Flight, int] = field(default_factory=dict)
+    let_go: set[Flight] = field(default_factory=set)
+    taken_up: set[int] = field(default_factory=set)
+
+    def of(self, cta: Cta) -> Shadow:
+        return self.shadows.setdefault(cta.rank, Shadow())
+
+
+def kind_of(flight: Flight) -> str:
+    """MMA, COPY, SHIFT, LOAD or STORE."""
+    return flight.code.bound.match.form.key.split(".")[1].split("_")[0]  # type: ignore[union-attr]
+
+
+class TensorCells(Observer):
+    """See the module's docstring."""
+
+    rules = (
+        "tensor-memory-race", "tensor-memory-overwritten", "tensor-memory-uninitialised", "tensor-memory-order",
+        "missing-tensor-fence", "freed-columns-in-use",
+    )  # fmt: skip
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    # -- operations ------------------------------------------------------------------------------------------------
+
+    def issued(self, operation: AsyncOperation) -> None:
+        if not any(isinstance(one, Cells) for one in (*operation.sources, *operation.targets)):
+            return
+        for flight in flights_of(operation):
+            state = self.context.state(flight.cta)
+            clock, notes = state.clocks[flight.me], state.notes(Notes)
+            view = View.of(clock)
+            notes.issued[flight] = clock.epoch
+            read = state.of_flight(flight, False, ASYNC)
+            write = state.of_flight(flight, True, ASYNC)
+            for source in operation.sources:
+                if isinstance(source, Cells):
+                    self._read(state, notes.of(source.cta), source, read, view)
+            for target in operation.targets:
+                if isinstance(target, Cells):
+                    self._write(state, notes.of(target.cta), target, write, view)
+
+    def _read(self, state: ClusterState, shadow: Shadow, cells: Cells, number: int, view: View) -> None:
+        now = state.accesses[number]
+        last = shadow.last[cells.lanes, cells.columns]
+        for earlier in distinct(last):
+            if earlier == 0:
+                self._uninitialised(cells, last, now)
+            else:
+                self._judge(state, cells, last == earlier, state.accesses[earlier], now, view)
+        before = shadow.readers[cells.lanes, cells.columns]
+        numbers = distinct(before)
+        table = np.zeros(max(numbers) + 1, np.int32)
+        for old in numbers:
+            table[old] = state.readers.add(self._without(state, old, now), number)
+        shadow.readers[cells.lanes, cells.columns] = table[before]
+
+    @staticmethod
+    def _without(state: ClusterState, old: int, now: Access) -> int:
+        """A set of readers less those that are over whenever the new one is: earlier ones of its own chain."""
+        new = now.flight
+        assert new is not None
+        kept = []
+        for number in state.readers.sets[old]:
+            other = state.accesses[number].flight
+            assert other is not None
+            same = other.me == new.me and other.operation.issuer.lane == new.operation.issuer.lane
+            if not (same and kind_of(other) == kind_of(new) and other.operation.pipeline == new.operation.pipeline):
+                kept.append(number)
+        return state.readers.number(tuple(kept))
+
+    def _write(self, state: ClusterState, shadow: Shadow, cells: Cells, number: int, view: View) -> None:
+        now = state.accesses[number]
+        last = shadow.last[cells.lanes, cells.columns]
+        for earlier in distinct(last):
+            if earlier and state.accesses[earlier].flight is not now.flight:
+                self._judge(state, cells, last == earlier, state.accesses[earlier], now, view)
+        readers = shadow.readers[cells.lanes, cells.columns]
+        for group in distinct(readers):
+            for reader in state.readers.sets[group]:
+                if state.accesses[reader].flight is not now.flight:
+                    self._judge(state, cells, readers == group, state.accesses[reader], now, view)
+        shadow.last[cells.lanes, cells.columns] = number
+        shadow.readers[cells.lanes, cells.columns] = 0
+
+    # -- order -----------------------------------------------------------------------------------------------------
+
+    def _order(self, state: ClusterState, earlier: Access, now: Access, view: View) -> str:
+        """How two accesses to a cell, one of them a write, are ordered."""
+        if earlier.bit & view.known:
+            return DONE
+        first, second = earlier.flight, now.flight
+        assert first is not None and second is not None
+        by, then = first.operation.issuer, second.operation.issuer
+        same = first.me == second.me and by.lane == then.lane
+        if not same and view.c[first.me] < state.notes(Notes).issued[first]:
+            return UNORDERED
+        pair = (kind_of(first), kind_of(second))
+        one_chain = first.operation.pipeline == second.operation.pipeline and earlier.writes == now.writes
+        if pair == (MMA, MMA):
+            updates = first.operation.pipeline == second.operation.pipeline
+            if one_chain or updates:
+                return ISSUED
+            return UNLISTED if earlier.writes and now.writes else UNORDERED
+        if pair in ((COPY, MMA), (SHIFT, MMA), (MMA, SHIFT), (SHIFT, SHIFT)):
+            return ISSUED
+        if pair == (SHIFT, COPY) and second.code.bound.match.modifiers["shape"] == "4x256b":  # type: ignore[union-attr]
+            return ISSUED
+        if pair == (MMA, COPY) and not earlier.writes:
+            return UNLISTED if same else UNORDERED
+        return UNORDERED
+
+    def _judge(
+        self, state: ClusterState, cells: Cells, hits: np.ndarray, earlier: Access, now: Access, view: View
+    ) -> None:
+        how = self._order(state, earlier, now, view)
+        if how == ISSUED:
+            return
+        if how == DONE:
+            if self.context.strict and earlier.me != now.me:
+                self._check_fences(state, earlier, now)
+            return
+        rule = "tensor-memory-overwritten" if now.writes and not earlier.writes else "tensor-memory-race"
+        if how == UNLISTED:
+            rule = "tensor-memory-order"
+        codes = (now.code, earlier.code)
+        if self.context.findings.seen(rule, codes):
+            return
+        assert earlier.flight is not None
+        place = _place(cells, hits)
+        missing = _missing(earlier.flight)
+        if how == UNLISTED:
+            missing = "the ISA does not list the two as ordered; today's chips keep the order"
+        self.context.findings.add(
+            rule, f"{deed(now)} {place}, and {deed(earlier)} the same cells before; {missing}", codes, now.cta,
+            now.warp,
+            WARNING if how == UNLISTED else ERROR, (side(now, place), side(earlier, place, before=True)), place,
+            missing,
+        )  # fmt: skip
+
+    def _uninitialised(self, cells: Cells, last: np.ndarray, now: Access) -> None:
+        if self.context.findings.seen("tensor-memory-uninitialised", (now.code,)):
+            return
+        place = _place(cells, last == 0)
+        self.context.findings.add(
+            "tensor-memory-uninitialised", f"{deed(now)} {place}, which nothing has written since the allocation",
+            (now.code,), now.cta, now.warp, sides=(side(now, place),), address=place,
+        )  # fmt: skip
+
+    # -- fences ----------------------------------------------------------------------------------------------------
+
+    def fenced(self, frame: Frame, places: object) -> None:
+        for fence in frame.operation.effects:
+            if not isinstance(fence, effects.Fences) or not fence.kind.startswith("thread_sync:"):
+                continue
+            state = self.context.state(frame.cta)
+            notes = state.notes(Notes)
+            for clock in state.of_frame(frame):
+                if fence.direction == "acquire":
+                    notes.taken_up.add(clock.me)
+                else:
+                    notes.let_go.update(flight for flight in notes.issued if flight.me == clock.me)
+
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        if wait.what is not None:
+            state = self.context.state(frame.cta)
+            state.notes(Notes).taken_up.difference_update(clock.me for clock in state.of_frame(frame))
+
+    def _check_fences(self, state: ClusterState, earlier: Access, now: Access) -> None:
+        """By the text each side of a hand-over between threads needs a fence of tcgen05 besides the synchronisation."""
+        notes, first = state.notes(Notes), earlier.flight
+        assert first is not None
+        lacks = []
+        if kind_of(first) in (LOAD, STORE) and first not in notes.let_go:
+            lacks.append(f"fence::before_thread_sync by {actor(earlier.cta, earlier.warp)}")
+        if now.me not in notes.taken_up:
+            lacks.append(f"fence::after_thread_sync by {actor(now.cta, now.warp)}")
+        codes = (now.code, earlier.code)
+        if lacks and not self.context.findings.seen("missing-tensor-fence", codes):
+            self.context.findings.add(
+                "missing-tensor-fence",
+                f"{at(now.code)} follows {at(earlier.code)} of another warp without tcgen05.{' and '.join(lacks)}",
+                codes, now.cta, now.warp, ERROR,
+            )  # fmt: skip
+
+    # -- columns ---------------------------------------------------------------------------------------------------
+
+    def made(self, kind: str, what: object, by: Issuer) -> None:
+        if isinstance(what, Columns):
+            shadow = self.context.state(what.cta).notes(Notes).of(what.cta)
+            shadow.last[:, what.start : what.end] = 0
+            shadow.readers[:, what.start : what.end] = 0
+
+    def unmade(self, kind: str, what: object, by: Issuer) -> None:
+        """Columns are given back: nothing may still use them."""
+        if not isinstance(what, Columns):
+            return
+        state = self.context.state(what.cta)
+        shadow = state.notes(Notes).of(what.cta)
+        clock = state.clock_of(by)
+        warp = clock.me % state.per_cta
+        columns = slice(what.start, what.end)
+        numbers = [one for one in distinct(shadow.last[:, columns]) if one]
+        for group in distinct(shadow.readers[:, columns]):
+            numbers += state.readers.sets[group]
+        for number in numbers:
+            access = state.accesses[number]
+            codes = (by.operation, access.code)
+            if access.bit & clock.known or self.context.findings.seen("freed-columns-in-use", codes):
+                continue
+            assert access.flight is not None
+            self.context.findings.add(
+                "freed-columns-in-use",
+                f"{actor(what.cta, warp)} frees {what.count} columns from {what.start} with "
+                f" {at(by.operation)}, and {deed(access)} some of them; {_missing(access.flight)}",
+                codes, what.cta, warp,
+            )  # fmt: skip
+
+
+def _place(cells: Cells, hits: np.ndarray) -> str:
+    """The first cell that was hit, and whose tensor memory it is in."""
+    lane, column = (int(at[0]) for at in np.nonzero(hits))
+    lanes = np.arange(LANES)[cells.lanes]
+    rank = f" of cluster rank {cells.cta.rank}" if cells.cta.cluster.size > 1 else ""
+    return f"lane {int(lanes[lane])}, column {cells.columns.start + column} of tensor memory{rank}"
+
+
+def _missing(flight: Flight) -> str:
+    """Why nobody knows that an operation is over."""
+    kind = kind_of(flight)
+    if kind in (LOAD, STORE):
+        return f"nothing that this warp waited for says that it is done (tcgen05.wait::{kind}, then a barrier)"
+    return "nothing that this warp waited for says that it is done (tcgen05.commit, and a wait for its mbarrier)"

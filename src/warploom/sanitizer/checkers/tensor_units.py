@@ -1,0 +1,149 @@
+"""How tcgen05 is used, besides its races: allocations that come and go, commits that cover something, one thread.
+
+PTX ISA 9.7.16.7, 9.7.16.10, 9.7.16.12.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...emulator.machine.events import Observer
+from ...emulator.machine.tensor_memory import Columns, peer_of, tensor_memory_of
+from ...isa import effects
+from ..happens_before.access import Flight, flights_of
+from ..report.findings import at
+from ..report.words import actor
+
+if TYPE_CHECKING:
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Issuer
+    from ...emulator.machine.machine import Cta, Warp
+    from ..context import Context
+    from ..happens_before.state import ClusterState
+
+
+@dataclass(eq=False)
+class Notes:
+    """What is kept of a cluster.
+
+    Attributes:
+        threads: (CTA's rank, thread) -> its latest operation that a commit covers.
+        allocated: columns -> the component of the warp that allocated them, and its epoch then.
+        last: CTA's rank -> its latest allocation.
+    """
+
+    threads: dict[tuple[int, int], Flight] = field(default_factory=dict)
+    allocated: dict[Columns, tuple[int, int]] = field(default_factory=dict)
+    last: dict[int, Columns] = field(default_factory=dict)
+
+
+class TensorUnits(Observer):
+    """See the module's docstring."""
+
+    rules = (
+        "commit-by-another-thread", "product-by-several-lanes", "columns-not-freed", "growing-allocation",
+        "pair-frees-before-peer-has-columns",
+    )  # fmt: skip
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    # -- commits and products ----------------------------------------------------------------------------------------
+
+    def issued(self, operation: AsyncOperation) -> None:
+        issuer = operation.issuer
+        state, code = self.context.state(issuer.frame.cta), issuer.operation
+        notes = state.notes(Notes)
+        commit = next((one for one in code.effects if isinstance(one, effects.Commits)), None)
+        if commit is not None and commit.signals is not None and issuer.lane is not None:
+            self._commits(state, notes, issuer)
+        for flight in flights_of(operation):
+            if any(isinstance(how, effects.Signalled) for how in flight.starts.tracked):
+                if issuer.frame.active_lanes.size > 1:
+                    self._several(issuer, flight)
+                notes.threads[flight.cta.rank, issuer.thread] = flight
+
+    def _commits(self, state: ClusterState, notes: Notes, issuer: Issuer) -> None:
+        """A commit tells of its own thread's operations, and of nothing where that has none."""
+        cta = issuer.frame.cta
+        if (cta.rank, issuer.thread) in notes.threads:
+            return
+        others = [(thread, flight) for (rank, thread), flight in notes.threads.items() if rank == cta.rank]
+        open_ones = [(thread, flight) for thread, flight in others if not flight.done & state.clock_of(issuer).known]
+        if not open_ones:
+            return
+        thread, flight = open_ones[-1]
+        codes = (issuer.operation, flight.code)
+        if not self.context.findings.seen("commit-by-another-thread", codes):
+            self.context.findings.add(
+                "commit-by-another-thread",
+                f"{issuer.who()} of {cta.describe()} commits with {at(issuer.operation)} and has issued nothing: the "
+                f"barrier is told at once. {at(flight.code)} was issued by thread {thread}",
+                codes, cta, issuer.thread // 32,
+            )  # fmt: skip
+
+    def _several(self, issuer: Issuer, flight: Flight) -> None:
+        if not self.context.findings.seen("product-by-several-lanes", (flight.code,)):
+            self.context.findings.add(
+                "product-by-several-lanes",
+                f"{issuer.frame.active_lanes.size} lanes of {actor(flight.cta, flight.warp)} execute "
+                f"{at(flight.code)}, and each starts an operation of its own",
+                (flight.code,), flight.cta, flight.warp,
+            )  # fmt: skip
+
+    # -- columns -----------------------------------------------------------------------------------------------------
+
+    def made(self, kind: str, what: object, by: Issuer) -> None:
+        if not isinstance(what, Columns):
+            return
+        state = self.context.state(what.cta)
+        notes, clock = state.notes(Notes), state.clock_of(what.by)
+        clock.begin_epoch()
+        notes.allocated[what] = (clock.me, clock.epoch)
+        before = notes.last.get(what.cta.rank)
+        notes.last[what.cta.rank] = what
+        codes = (what.by.operation,)
+        if before is None or before.count >= what.count or self.context.findings.seen("growing-allocation", codes):
+            return
+        self.context.findings.add(
+            "growing-allocation",
+            f"{what.cta.describe()} allocates {what.count} columns with {at(what.by.operation)} after {before.count}",
+            codes, what.cta,
+        )  # fmt: skip
+
+    def unmade(self, kind: str, what: object, by: Issuer) -> None:
+        """Of a pair, who frees must know that the other has got its columns."""
+        if not isinstance(what, Columns) or what.group == 1:
+            return
+        state, peer = self.context.state(what.cta), peer_of(what.cta)
+        notes, clock = state.notes(Notes), state.clock_of(by)
+        mine = next((one for one in tensor_memory_of(peer).of(peer) if one.start == what.start), None) if peer else None
+        if mine is None or mine not in notes.allocated:
+            return
+        me, epoch = notes.allocated[mine]
+        codes = (by.operation, mine.by.operation)
+        if clock.c[me] >= epoch or self.context.findings.seen("pair-frees-before-peer-has-columns", codes):
+            return
+        self.context.findings.add(
+            "pair-frees-before-peer-has-columns",
+            f"{what.cta.describe()} frees columns of the pair with {at(by.operation)}, and nothing that it waited for "
+            f"says that CTA rank {mine.cta.rank} has come out of {at(mine.by.operation)}",
+            codes, what.cta,
+        )  # fmt: skip
+
+    def exited(self, warp: Warp) -> None:
+        cta = warp.cta
+        if cta.exited:
+            self._left(cta)
+
+    def _left(self, cta: Cta) -> None:
+        for held in tensor_memory_of(cta).of(cta):
+            codes = (held.by.operation,)
+            if not self.context.findings.seen("columns-not-freed", codes):
+                self.context.findings.add(
+                    "columns-not-freed",
+                    f"{cta.describe()} exits and has not freed the {held.count} columns from {held.start} that "
+                    f"{at(held.by.operation)} allocated",
+                    codes, cta,
+                )  # fmt: skip

@@ -1,0 +1,131 @@
+"""The H200's constants, each with the measurement it comes from.
+
+A source is an expression over `m(name, field)`, a row of benchmarks/results/nvidia-h200/microbenchmarks.json; the test
+computes it again. What no microbenchmark gives is "published" or "fitted", and a test keeps the fitted ones few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .constants import Constant, Hardware
+
+
+def _c(value: float, source: str) -> Constant:
+    return Constant(value, source)
+
+
+def _clocks(value: float, name: str, then: str = "") -> Constant:
+    return Constant(value, f'm("{name}", "clocks"){then}')
+
+
+LATENCY: Mapping[str, Constant] = {
+    "none": _c(0, "published: register moves and constants are folded into other instructions"),
+    "ffma": _clocks(4.23, "latency.ffma"),
+    "hfma2": _clocks(8.17, "latency.hfma2"),
+    "alu": _clocks(5.2, "latency.alu"),
+    "imad": _clocks(4.23, "latency.imad"),
+    "mufu": _clocks(17.0, "latency.mufu"),
+    "convert": _clocks(11.7, "latency.convert"),
+    "shuffle": _clocks(24.0, "latency.shuffle"),
+    "lds": _clocks(23.1, "latency.lds"),
+    "ldmatrix": _clocks(29.2, "latency.ldmatrix", ' - m("latency.alu", "clocks")'),
+    "ldg": _clocks(282, "latency.ldg.l2"),
+    "mma_sync": _clocks(24.0, "latency.mma_sync"),
+}
+"""Clocks until a dependent instruction may start."""
+
+RATE: Mapping[str, Constant] = {
+    "fma": _clocks(1.098, "rate.ffma.w16", " / 4"),
+    "alu": _clocks(2.07, "rate.shift.w16", " / 4"),
+    "imad": _clocks(2.0, "rate.imad.w16", " / 4"),
+    "half": _clocks(1.13, "rate.hfma2.w16", " / 4"),
+    "mufu": _clocks(8.0, "rate.mufu.w16", " / 4"),
+    "fp64": _c(2.0, "published: 64 FP64 lanes an SM, H100 whitepaper"),
+    "tensor": _clocks(6.0, "rate.mma_sync.w8", " / 2"),
+    "control": _c(1.0, "published: a branch a clock, CUDA programming guide"),
+}
+"""Clocks of a quarter's pipe for one warp instruction."""
+
+MEMORY: Mapping[str, Constant] = {
+    "shared_load_clocks": _c(1.2, "fitted: loads alone reach rate.lds32.w8 / 8, kernels that use their values do not"),
+    "issue_clocks": _c(1.22, "fitted: a slot of the scheduler where instructions of all pipes mix"),
+    "shared_store_clocks": _clocks(1.01, "rate.sts32.w8", " / 8"),
+    "global_load_clocks": _clocks(1.03, "rate.ldg32.w16", " / 16"),
+    "global_store_clocks": _clocks(1.99, "rate.stg32.ctas1", " / 8"),
+    "shuffle_clocks": _clocks(1.0, "rate.shuffle.w16", " / 16"),
+    "cp_async_clocks": _clocks(0.69, "rate.cp_async.flight2.ctas1", " / 4"),
+    "l1_latency": _c(34.0, "published: 33 to 38 clocks, arXiv 2402.13499"),
+    "dram_latency": _clocks(675.7, "latency.ldg.dram"),
+    "fill_bytes_per_ns": _c(164.6, 'm("rate.product.stages8.ctas12", "bytes_per_ns")'),
+    "l2_bytes_per_ns": _c(9158.0, 'm("power.product.own", "tb_per_s") * 1000'),
+    "dram_bytes_per_ns": _c(4635.0, 'm("power.dram.read", "tb_per_s") * 1000'),
+    "tma_latency_ns": _c(225.2, 'm("latency.tma.l2.rows8", "ns") - m("latency.mbarrier.ping_pong", "ns") / 4'),
+    "tma_dram_ns": _c(216.8, 'm("latency.tma.dram.rows8", "ns") - m("latency.tma.l2.rows8", "ns")'),
+    "tma_row_clocks": _clocks(1.25, "rate.tma.l2.rows64.ctas1", " / 64"),
+    "tma_outside_row_clocks": _c(6.25, 'm("rate.tma.l2.rows64.ctas1", "clocks") / 64 * 5'),
+    "store_bytes_per_clock": _c(31.7, 'm("rate.tma_store.rows64.ctas1", "bytes_per_clock")'),
+    "store_bytes_per_ns": _c(4849.0, 'm("rate.tma_store.rows64.ctas132", "bytes_per_ns_all")'),
+    "store_read_latency": _c(149.0, 'm("latency.tma_store.read.rows64", "clocks") '
+                                    '- m("rate.tma_store.rows64.ctas1", "clocks")'),
+    "store_latency": _c(150.0, 'm("latency.tma_store.done.rows64", "clocks") '
+                               '- m("rate.tma_store.rows64.ctas1", "clocks")'),
+    "store_queue_bytes": _c(16384.0, "published: none; the stores of a warp that wait in the memory pipe"),
+}  # fmt: skip
+"""Memory: clocks of the SM's pipe for a wavefront (of loads and stores), latencies, rates."""
+
+TENSOR: Mapping[str, Constant] = {
+    "wgmma_clocks_per_column": _clocks(0.5, "rate.wgmma.bf16.n256.ss.g2", " / 512"),
+    "wgmma_shared_bytes_per_clock": _c(127.0, '2 * (64 + 64) * 32 / m("rate.wgmma.bf16.n64.ss.g2", "clocks")'),
+    "wgmma_least_clocks": _clocks(11.9, "rate.wgmma.bf16.n8.rs", " - 4"),
+    "wgmma_start": _c(31.9, '(m("latency.wgmma.group4.n256.ss", "clocks") * 4 - 512) / 2'),
+    "wgmma_drain": _c(31.9, '(m("latency.wgmma.group4.n256.ss", "clocks") * 4 - 512) / 2'),
+}
+
+SYNCHRONISATION: Mapping[str, Constant] = {
+    "mbarrier_arrive": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
+    "mbarrier_wait": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
+    "remote_arrive": _c(94.4, 'm("latency.mbarrier.remote_relaxed", "clocks") / 2 '
+                              '- m("latency.mbarrier.ping_pong", "clocks") / 4'),
+    "bar": _clocks(16.5, "latency.bar_sync.w1"),
+    "bar_warp": _c(2.0, '(m("latency.bar_sync.w32", "clocks") - m("latency.bar_sync.w1", "clocks")) / 31'),
+    "cluster_bar": _clocks(338, "latency.cluster_barrier"),
+    "fence_proxy": _clocks(16.36, "latency.fence.proxy_async"),
+    "fence_proxy_all": _clocks(148, "latency.fence.proxy_async_all"),
+    "fence_gpu": _clocks(275, "latency.fence.gpu"),
+    "fence_cta": _clocks(13.0, "latency.fence.cta"),
+    "cta_start": _c(451.8, '(m("launch.waves8", "us") - m("launch.one_wave", "us")) / 7 * 1980'),
+    "launch_us": _c(0.9155, 'm("launch.spin", "us") - 5000 / 1980'),
+    "launch_pdl_us": _c(0.5886, 'm("launch.pdl.late", "us") - 5000 / 1980'),
+}  # fmt: skip
+
+FOUR_ROWS = "fitted: base + energy x (clock / 1.8)^exponent to the rows power.wgmma.n256.ctas33, 66, 99 and 132"
+
+POWER: Mapping[str, Constant] = {
+    "cap_watts": _c(700.0, "published: H200 SXM data sheet"),
+    "base_watts": _c(119.7, FOUR_ROWS),
+    "wgmma_pj_per_flop": _c(0.842, FOUR_ROWS),
+    "wgmma_zeros_pj_per_flop": _c(0.1742, '(m("power.wgmma.n256.zeros", "watts") - 119.7) '
+                                         '/ m("power.wgmma.n256.zeros", "tflops") * (1.8 / 1.755) ** 1.9'),
+    "narrow_energy_ratio": _c(0.5378, '(m("power.wgmma.e4m3.n256", "watts") - 119.7) '
+                              '/ m("power.wgmma.e4m3.n256", "tflops")'
+                              ' / 0.842 * (1.8 / m("power.wgmma.e4m3.n256", "clock_mhz") * 1000) ** 1.9'),
+    "mma_sync_pj_per_flop": _c(0.9877, '(m("power.mma_sync", "watts") - 119.7) / m("power.mma_sync", "tflops") '
+                                      '* (1800 / m("power.mma_sync", "clock_mhz")) ** 1.9'),
+    "instruction_nj": _c(0.2165, '(m("power.alu", "watts") - 119.7) * m("power.alu", "clocks") '
+                                '/ (132 * m("power.alu", "clock_mhz") / 1000) * (1.8 / 1.98) ** 1.9'),
+    "shared_watts_per_tb": _c(1.685, '(m("power.lds128", "watts") - 119.7) / m("power.lds128", "tb_per_s") '
+                                    '* (1.8 / 1.98) ** 1.9'),
+    "fill_watts_per_tb": _c(30.1, '(m("power.product.own", "watts") - 119.7) / m("power.product.own", "tb_per_s")'),
+    "dram_watts_per_tb": _c(60.08, '(m("power.dram.read", "watts") - 119.7) / m("power.dram.read", "tb_per_s") '
+                                  '- (m("power.product.own", "watts") - 119.7) / m("power.product.own", "tb_per_s")'),
+    "voltage_exponent": _c(1.9, FOUR_ROWS),
+    "tensor_ghz": _c(1.8, 'm("power.wgmma.n256.ctas33", "clock_mhz") / 1000'),
+    "tensor_full_ghz": _c(1.755, 'm("power.wgmma.n256.zeros", "clock_mhz") / 1000'),
+    "nominal_ghz": _c(1.98, 'm("power.ffma", "clock_mhz") / 1000'),
+}  # fmt: skip
+
+H200 = Hardware(
+    "H200", sms=132, shared_per_sm=233472, registers_per_sm=65536, warps_per_sm=64, ctas_per_sm=32,
+    latency=LATENCY, rate=RATE, values={**MEMORY, **TENSOR, **SYNCHRONISATION, **POWER},
+)  # fmt: skip

@@ -1,0 +1,177 @@
+"""What the model has to know of each instruction: its pipe, how many it becomes, its latency, its registers.
+
+PTX is not machine code: a 64-bit addition is two instructions, a mov between registers is usually none. The weights
+here are those that ptxas 13 shows for such instructions alone; what it reorders, hoists or unrolls is not modelled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..asm.nodes import Address, Operand, Pair, Register, TensorAddress, Vector
+from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH, WARPGROUP, Operation
+from ..emulator.machine.scopes import DeclaredRegister
+from ..isa.effects import Access, Starts
+
+FMA, ALU, HALF, MUFU, LSU, TENSOR, FP64, CONTROL, NONE = (
+    "fma", "alu", "half", "mufu", "lsu", "tensor", "fp64", "control", "none",
+)  # fmt: skip
+"""Pipes of a quarter of an SM; the LSU serves all four."""
+_FREE = {"mov", "cvta", "nop", "pragma"}
+_TRANSCENDENTAL = {"ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div", "popc", "clz", "bfind", "brev"}
+_LOGIC = {
+    "and", "or", "xor", "not", "lop3", "shl", "shr", "shf", "prmt", "setp", "set", "selp", "slct", "min", "max", "abs",
+    "neg", "vote", "bfe", "bfi", "isspacep", "mapa", "elect", "activemask", "redux", "dp4a", "dp2a", "copysign", "fns",
+}  # fmt: skip
+_MEMORY = {"ld", "st", "ldu", "ldmatrix", "stmatrix", "movmatrix", "atom", "red", "shfl", "prefetch", "prefetchu"}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One instruction of the kernel.
+
+    Attributes:
+        pipe: which it uses; count: machine instructions that it becomes.
+        latency: name of the constant that says how long its result takes: "ffma", "alu", "lds"…
+        reads, writes: registers, by numbers of their own.
+        collective: by a whole warpgroup; backward: a branch to before it; starts: an operation of an engine.
+        flops: of a warp's matrix product.
+    """
+
+    pc: int
+    opcode: str
+    pipe: str
+    count: float
+    latency: str
+    reads: frozenset[int]
+    writes: frozenset[int]
+    collective: bool = False
+    backward: bool = False
+    starts: str = ""
+    flops: int = 0
+    file: str = ""
+    line: int = 0
+
+
+def facts_of(operation: Operation) -> Facts:
+    """What is known of an instruction before it runs."""
+    instruction = operation.instruction
+    words = instruction.opcode.split(".")
+    reads, writes = _registers(operation)
+    backward = operation.kind == BRANCH and bool(operation.targets) and operation.targets[0] <= operation.pc
+    engine = next((effect.engine for effect in operation.effects if isinstance(effect, Starts)), "")
+    pipe, count, latency = _cost(operation, words)
+    place = instruction.location
+    return Facts(
+        operation.pc, instruction.opcode, pipe, count, latency, reads, writes, operation.by == WARPGROUP, backward,
+        engine, _flops(operation, words), str(place.file) if place else "", place.line if place else 0,
+    )  # fmt: skip
+
+
+def _cost(operation: Operation, words: list[str]) -> tuple[str, float, str]:
+    """Pipe, count and latency."""
+    base, last = words[0], words[-1]
+    wide = last in ("u64", "s64", "b64")
+    if operation.kind in (BRANCH, EXIT, INDEXED_BRANCH):
+        return CONTROL, 1.0, "alu"
+    if base in _FREE or (base == "ld" and len(words) > 1 and words[1].startswith("param")):
+        return NONE, 0.0, "none"
+    if base in ("mma", "wmma"):
+        return TENSOR, 1.0, "mma_sync"
+    if base in _MEMORY:
+        return LSU, 1.0, _memory_latency(operation, base)
+    if base in _TRANSCENDENTAL:
+        return MUFU, 1.0, "mufu"
+    if base == "cvt":
+        return _conversion(words)
+    if base in ("fma", "add", "sub", "mul", "mad"):
+        if last == "f64":
+            return FP64, 1.0, "ffma"
+        if last in ("f32", "f32x2"):
+            return FMA, 1.0, "ffma"
+        if last in ("f16", "f16x2", "bf16", "bf16x2"):
+            return HALF, 1.0, "hfma2"
+        if base in ("mul", "mad"):
+            return FMA, 2.0 if wide and "wide" not in words else 1.0, "imad"
+        return ALU, 2.0 if wide else 1.0, "alu"
+    if base in _LOGIC:
+        return ALU, 2.0 if wide else 1.0, "alu"
+    return CONTROL, 1.0, "alu"
+
+
+def _conversion(words: list[str]) -> tuple[str, float, str]:
+    """cvt: between integers and floats in the slow pipe; between integers, or to a pair of halves, in the fast one."""
+    floats = [word for word in words[1:] if word[0] in "fbte" and word not in ("ftz",)]
+    integers = [word for word in words[1:] if word in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")]
+    if floats and integers:
+        return MUFU, 1.0, "convert"
+    if integers and not floats:
+        return ALU, 0.5, "alu"
+    return ALU, 1.0, "alu"
+
+
+def _memory_latency(operation: Operation, base: str) -> str:
+    if base == "shfl":
+        return "shuffle"
+    if base in ("ldmatrix", "movmatrix"):
+        return "ldmatrix"
+    spaces = {effect.space for effect in operation.effects if isinstance(effect, Access)}
+    return "lds" if any(str(space).startswith("shared") for space in spaces) else "ldg"
+
+
+def _flops(operation: Operation, words: list[str]) -> int:
+    shape = next((word for word in words if word[0] == "m" and "n" in word and "k" in word and word[1].isdigit()), "")
+    if not shape or words[0] not in ("mma", "wmma"):
+        return 0
+    m, _, rest = shape[1:].partition("n")
+    n, _, k = rest.partition("k")
+    return 2 * int(m) * int(n) * int(k)
+
+
+# -- registers -----------------------------------------------------------------------------------------------------
+
+
+def _registers(operation: Operation) -> tuple[frozenset[int], frozenset[int]]:
+    """The registers that an instruction reads and writes, each by a number of its own."""
+    reads: set[int] = set()
+    writes: set[int] = set()
+    guard = operation.instruction.guard
+    if guard is not None:
+        reads |= _numbers(operation, [guard.register])
+    if operation.bound is None:
+        return frozenset(reads), frozenset()
+    specs = {}
+    for spec in operation.bound.match.form.operands:
+        specs[spec.name] = spec
+        if spec.second is not None:
+            specs[spec.second.name] = spec.second
+    for name, operand in operation.bound.operands.items():
+        access = specs[name].access if name in specs else "read"
+        found = _numbers(operation, _names(operand))
+        if access == "read" or isinstance(operand, (Address, TensorAddress)):
+            reads |= found
+        else:
+            writes |= found
+            if access == "modify":
+                reads |= found
+    return frozenset(reads), frozenset(writes)
+
+
+def _numbers(operation: Operation, names: list[str]) -> set[int]:
+    """Registers by the place of their row; what is not a register of the kernel's own (%tid) has none."""
+    found = (operation.scope.find(name) for name in names)
+    return {hash(one.row) for one in found if isinstance(one, DeclaredRegister)}
+
+
+def _names(operand: Operand) -> list[str]:
+    if isinstance(operand, Register):
+        return [operand.name]
+    if isinstance(operand, Vector):
+        return [name for element in operand.elements for name in _names(element)]
+    if isinstance(operand, Pair):
+        return [*_names(operand.first), *_names(operand.second)]
+    if isinstance(operand, Address):
+        return _names(operand.base) if isinstance(operand.base, Register) else []
+    if isinstance(operand, TensorAddress):
+        return [*_names(operand.base), *(name for one in operand.coordinates for name in _names(one))]
+    return []

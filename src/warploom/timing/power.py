@@ -1,0 +1,80 @@
+"""The clock that power allows: the SM slows down until what its units draw fits under the cap.
+
+Power is a base and the energy of what is done, over the time it takes. What runs on the SM's voltage costs less energy
+at a lower clock, by an exponent; L2 and DRAM have a clock of their own. Two ceilings hold without the cap: the nominal
+clock, and a lower one as soon as the tensor core works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .constants import Hardware
+
+LOWEST_GHZ = 0.7
+STEPS = 24
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a launch does, all SMs together.
+
+    Attributes:
+        wgmma_flops, narrow_flops: of warpgroups, in 16-bit and wider types, and in 8-bit ones; mma_flops: of warps.
+        instructions: of warps; shared: bytes that loads and stores move in shared memory; filled: bytes that SMs
+            receive; dram: bytes from and to DRAM.
+        zeros: operands are zeros, so that nothing toggles.
+    """
+
+    wgmma_flops: float = 0.0
+    narrow_flops: float = 0.0
+    mma_flops: float = 0.0
+    instructions: float = 0.0
+    shared: float = 0.0
+    filled: float = 0.0
+    dram: float = 0.0
+    zeros: bool = False
+
+
+def joules(work: Work, hardware: Hardware, ghz: float) -> float:
+    """Energy of the work at a clock, without the base."""
+    scale = (ghz / hardware["tensor_ghz"]) ** hardware["voltage_exponent"]
+    toggles = hardware["wgmma_zeros_pj_per_flop"] if work.zeros else hardware["wgmma_pj_per_flop"]
+    tensor = toggles * (work.wgmma_flops + hardware["narrow_energy_ratio"] * work.narrow_flops)
+    tensor += hardware["mma_sync_pj_per_flop"] * work.mma_flops
+    issued = hardware["instruction_nj"] * work.instructions * 1e-9 * scale
+    issued += hardware["shared_watts_per_tb"] * work.shared * 1e-12 * scale
+    moved = hardware["fill_watts_per_tb"] * work.filled + hardware["dram_watts_per_tb"] * work.dram
+    return tensor * 1e-12 * scale + issued + moved * 1e-12 * (0.5 if work.zeros else 1.0)
+
+
+def watts(work: Work, hardware: Hardware, ghz: float, seconds: float) -> float:
+    """Power while the work takes that long."""
+    return hardware["base_watts"] + joules(work, hardware, ghz) / seconds
+
+
+def ceiling(work: Work, hardware: Hardware, activity: float) -> float:
+    """The highest clock without the cap; activity: share of the time that the tensor cores of the chip work."""
+    if not work.wgmma_flops + work.narrow_flops + work.mma_flops:
+        return hardware["nominal_ghz"]
+    full = hardware["tensor_full_ghz"]
+    return full + (hardware["tensor_ghz"] - full) * (1.0 - min(1.0, activity))
+
+
+def settle(
+    work: Work, hardware: Hardware, seconds: Callable[[float], float], activity: float = 0.0, cap: float = 0.0
+) -> tuple[float, float]:
+    """(clock in GHz, watts): the highest clock whose power fits under the cap. seconds: of the work, by clock."""
+    most = cap or hardware["cap_watts"]
+    high = ceiling(work, hardware, activity)
+    if watts(work, hardware, high, seconds(high)) <= most:
+        return high, watts(work, hardware, high, seconds(high))
+    low = LOWEST_GHZ
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        if watts(work, hardware, middle, seconds(middle)) > most:
+            high = middle
+        else:
+            low = middle
+    return low, watts(work, hardware, low, seconds(low))

@@ -1,0 +1,261 @@
+"""How long a launch takes: its clusters replayed on one SM (or one cluster's SMs), the clock from power, the roofs.
+
+Recorded clusters stand for all of the grid. A place (the SMs of one cluster) runs its share of them one after the
+other, as many at a time as registers and shared memory allow; where that is a long row, the replay runs the first and
+goes on at their pace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .constants import Hardware
+from .occupancy import Occupancy, occupancy
+from .power import Work, settle
+from .recording import Recording
+from .replay import Replay
+from .timeline import Timeline
+from .trace import Trace
+from .units import Chip
+
+STEP_BUDGET = 300_000
+"""Steps of one replay, about; a long row of clusters is replayed in part."""
+L2_BYTES = 30e6
+"""What of L2 serves as a cache for all SMs: each of its two partitions keeps what its SMs read."""
+CLOCKS_GHZ = (1.2, 1.8)
+"""Clocks at which a launch is replayed; in between its time is a line over 1 / clock."""
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a prediction needs besides the recording.
+
+    Attributes:
+        registers: of a thread, from ptxas; 0 where not known.
+        input_bytes: of the arrays that it reads.
+        mma_flops: of all recorded clusters' products of single warps.
+        zeros: its data are zeros.
+        cap_watts: of power; 0: the hardware's.
+        clock_mhz: a clock that is given, instead of the one that power allows; 0: power's.
+    """
+
+    registers: int = 0
+    input_bytes: float = 0.0
+    zeros: bool = False
+    cap_watts: float = 0.0
+    clock_mhz: float = 0.0
+
+
+@dataclass
+class Prediction:
+    """What `predict` gives back.
+
+    Attributes:
+        kernel; us: of one launch among many, microseconds; clocks: of the SM; clock_mhz; watts; tflops.
+        bound: the roof that is nearest, or "latency" where none is near.
+        roofs: share of the time that each unit is busy: "tensor", "issue", "memory pipe", "L2", "DRAM", "power" (by how
+            much the cap slows it down).
+        waits: by role, share of its time that a warp waits, by what for.
+        residents: CTAs of an SM at a time; turns: clusters that a place runs.
+        timeline: the replayed events, where they were asked for.
+    """
+
+    kernel: str
+    us: float
+    clocks: float
+    clock_mhz: float
+    watts: float
+    tflops: float
+    bound: str
+    roofs: dict[str, float]
+    waits: dict[str, dict[str, float]]
+    residents: int
+    turns: int
+    l2_bytes: float = 0.0
+    dram_bytes: float = 0.0
+    instructions: float = 0.0
+    timeline: Timeline | None = field(default=None, repr=False)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, without the timeline."""
+        return {
+            "kernel": self.kernel, "us": round(self.us, 3), "clocks": round(self.clocks),
+            "clock_mhz": round(self.clock_mhz, 1), "watts": round(self.watts, 1), "tflops": round(self.tflops, 2),
+            "bound": self.bound, "roofs": {name: round(share, 3) for name, share in self.roofs.items()},
+            "waits": {
+                role: {what: round(share, 3) for what, share in found.items()} for role, found in self.waits.items()
+            },
+            "residents": self.residents, "turns": self.turns,
+            "l2_bytes": round(self.l2_bytes), "dram_bytes": round(self.dram_bytes),
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.kernel}: {self.us:.1f} us predicted, {self.tflops:.1f} TFLOP/s at {self.clock_mhz:.0f} MHz and "
+            f"{self.watts:.0f} W; bound by {self.bound}",
+            "  busy    " + ", ".join(f"{name} {share:.0%}" for name, share in _largest(self.roofs)),
+        ]
+        for role, found in self.waits.items():
+            shown = ", ".join(f"{what} {share:.0%}" for what, share in _largest(found) if share >= 0.005)
+            if shown:
+                lines.append(f"  waits   {role}: {shown}")
+        return "\n".join(lines)
+
+
+def _largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
+    return sorted(shares.items(), key=lambda item: -item[1])
+
+
+class Predictor:
+    """One launch on one GPU: the recording, and what follows from it."""
+
+    def __init__(self, recording: Recording, hardware: Hardware, launch: Launch) -> None:
+        self.recording, self.hardware, self.launch = recording, hardware, launch
+        grid, block = recording.grid, recording.block
+        self.ctas = grid[0] * grid[1] * grid[2]
+        self.cluster = recording.cluster[0] * recording.cluster[1] * recording.cluster[2]
+        self.room: Occupancy = occupancy(
+            hardware, threads=block[0] * block[1] * block[2], registers=launch.registers,
+            shared=recording.shared_bytes, ctas=self.ctas, cluster=self.cluster,
+        )  # fmt: skip
+        self.scale = self.ctas / max(1, recording.ctas)
+        turns = max(1, self.room.turns)
+        in_one_wave = turns <= self.room.residents
+        self.active = min(hardware.sms, -(-self.ctas // turns) if in_one_wave else self.ctas)
+        """SMs among which L2 and DRAM are shared; in a single wave, by what the fullest of them gets."""
+        self.l2_bytes = recording.fetched * self.scale
+        self.stored = recording.stored * self.scale
+        self.dram_bytes = self._dram()
+        self._replays: dict[float, tuple[float, Replay]] = {}
+
+    def _dram(self) -> float:
+        """Bytes read from DRAM.
+
+        All that is read comes once. Where it does not fit into L2, the CTAs that run at a time share what they read:
+        those of a product form a square at best, in which each byte serves as many as its side.
+        """
+        once = min(self.launch.input_bytes or self.recording.distant * self.scale, self.l2_bytes)
+        if once <= L2_BYTES:
+            return once
+        together = min(self.ctas, self.hardware.sms * self.room.residents)
+        return min(self.l2_bytes, max(once, self.l2_bytes / together**0.5))
+
+    def chip(self, ghz: float, active: int = 0) -> Chip:
+        """What an SM sees of L2 and DRAM; active: SMs that work at a time, by default all that the grid fills."""
+        share = self.dram_bytes / self.l2_bytes if self.l2_bytes else 0.0
+        return Chip(self.hardware, ghz, active or self.active, share)
+
+    def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
+        """(clocks of the whole launch on the SMs of one place, the replay)."""
+        found = self._replays.get(ghz)
+        if found is not None and trace is None:
+            return found
+        steps = sum(len(steps) for steps in self.recording.steps.values()) / len(self.recording.clusters)
+        residents, turns = self.room.residents, self.room.turns
+        most = max(2 * residents + 1, int(STEP_BUDGET / max(steps, 1.0)))
+        left = self.room.clusters % self.room.places
+        if residents == 1 and 1 < turns <= most and left:  # the last few have L2 and DRAM for themselves
+            clocks, replay = self._replay(ghz, turns - 1, trace)
+            last, _ = self._replay(ghz, 1, None, self.chip(ghz, left * self.cluster))
+            clocks += last
+        elif turns <= most:
+            clocks, replay = self._replay(ghz, turns, trace)
+        else:
+            first = max(residents, most // 2 // residents * residents)
+            last = max(first + residents, most // residents * residents)
+            earlier, _ = self._replay(ghz, first, None)
+            later, replay = self._replay(ghz, last, trace)
+            clocks = later + (turns - last) * (later - earlier) / (last - first)
+        self._replays[ghz] = clocks, replay
+        return clocks, replay
+
+    def _replay(
+        self, ghz: float, instances: int, trace: Trace | None, chip: Chip | None = None
+    ) -> tuple[float, Replay]:
+        replay = Replay(
+            self.recording, self.hardware, chip or self.chip(ghz), residents=self.room.residents, instances=instances,
+            trace=trace,
+        )  # fmt: skip
+        return replay.run(), replay
+
+    def seconds(self, ghz: float) -> float:
+        """Of one launch among many, at a clock: a line over 1 / clock through two replays."""
+        low, high = CLOCKS_GHZ
+        slow, fast = (self._seconds(one) for one in (low, high))
+        slope = (slow - fast) / (1 / low - 1 / high)
+        return fast + slope * (1 / ghz - 1 / high)
+
+    def _seconds(self, ghz: float) -> float:
+        clocks, _ = self.replayed(ghz)
+        gap = self.hardware["launch_pdl_us" if self.recording.pdl else "launch_us"] * 1e-6
+        if self.recording.pdl:  # it begins while the launch in front ends: its start and first latency are hidden
+            clocks -= min(clocks / 2, self.hardware["cta_start"] + self.chip(ghz).latency)
+        work = clocks / ghz * 1e-9
+        floor = (self.dram_bytes + self.stored) / (self.hardware["dram_bytes_per_ns"] * 1e9)
+        return max(work, floor) + gap
+
+    def work(self, replay: Replay) -> Work:
+        """What the launch does, for its power."""
+        per_cta = replay.instructions / max(1, replay.started * self.cluster)
+        wide = sum(one.flops for one in self.recording.operations if one.flops and one.dtype not in NARROW)
+        narrow = sum(one.flops for one in self.recording.operations if one.flops and one.dtype in NARROW)
+        return Work(
+            wgmma_flops=wide * self.scale, narrow_flops=narrow * self.scale,
+            mma_flops=replay.flops / max(1, replay.started * self.cluster) * self.ctas,
+            instructions=per_cta * self.ctas,
+            shared=replay.wavefronts / max(1, replay.started * self.cluster) * self.ctas * WAVEFRONT,
+            filled=self.recording.received * self.scale, dram=self.dram_bytes + self.stored, zeros=self.launch.zeros,
+        )  # fmt: skip
+
+
+WAVEFRONT = 128
+"""Bytes of one pass through shared memory."""
+NARROW = ("e4m3", "e5m2", "s8", "u8")
+
+
+def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Trace | None = None) -> Prediction:
+    """The time, the clock and the power of a launch, and what bounds it."""
+    one = Predictor(recording, hardware, launch)
+    clocks, replay = one.replayed(CLOCKS_GHZ[1])
+    work = one.work(replay)
+    flops = work.wgmma_flops + work.narrow_flops + work.mma_flops
+    busy = replay.tensor_busy / max(1.0, replay.end)
+    if launch.clock_mhz:
+        ghz, power = launch.clock_mhz / 1e3, 0.0
+    else:
+        ghz, power = settle(work, hardware, one.seconds, busy * one.active / hardware.sms, launch.cap_watts)
+    seconds = one.seconds(ghz)
+    if trace is not None:
+        clocks, replay = one.replayed(ghz, trace)
+    roofs = {
+        "tensor": busy,
+        "issue": replay.issue_busy / max(1.0, replay.end),
+        "memory pipe": replay.lsu_busy / max(1.0, replay.end),
+        "L2": work.filled / one.active / (one.chip(ghz).fill * ghz * 1e9) / seconds,
+        "DRAM": work.dram / (hardware["dram_bytes_per_ns"] * 1e9) / seconds,
+    }
+    bound, share = _largest(roofs)[0]
+    prediction = Prediction(
+        recording.kernel, seconds * 1e6, seconds * ghz * 1e9, ghz * 1e3, power, flops / seconds / 1e12,
+        bound if share >= 0.6 else "latency", roofs, _waits(replay), one.room.residents, one.room.turns,
+        one.l2_bytes, work.dram, work.instructions,
+    )  # fmt: skip
+    if power >= (launch.cap_watts or hardware["cap_watts"]) - 1.0:
+        prediction.bound = f"power, then {prediction.bound}"
+    if trace is not None:
+        prediction.timeline = Timeline(
+            recording.kernel, ghz * 1e3, trace.finish(), recording.grid, recording.block, recording.cluster,
+            {event.cta: event.cta % one.cluster for event in trace.events}, not trace.left_out,
+        )  # fmt: skip
+    return prediction
+
+
+def _waits(replay: Replay) -> dict[str, dict[str, float]]:
+    """By role, the share of a warp's time that it waits, by what for."""
+    found: dict[str, dict[str, float]] = {}
+    for (role, what), clocks in replay.stalls.items():
+        whole = replay.lives.get(role, 0.0)
+        if whole:
+            found.setdefault(role, {})[what] = clocks / whole
+    return found

@@ -1,0 +1,374 @@
+"""The observer that writes a `Recording`: it hears the machine's events and keeps each warp's steps in program order.
+
+Any schedule of the machine gives the same record, as long as what a warp does does not depend on who came first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..emulator.engines.boxes import Box
+from ..emulator.machine.counters import bank_conflicts, global_sectors
+from ..emulator.machine.events import Observer, Waited
+from ..emulator.machine.places import Lanes, Rows
+from . import recording as kinds
+from .caches import Cache
+from .instructions import Facts, facts_of
+from .recording import Access, Meeting, Operation, Phase, Recording, Run
+
+if TYPE_CHECKING:
+    from ..emulator.machine.async_operation import AsyncOperation
+    from ..emulator.machine.frame import Frame
+    from ..emulator.machine.machine import Cta, Machine
+    from ..emulator.machine.mbarrier import Event, MBarrier
+
+LONGEST_RUN = 48
+"""Instructions after which a run ends at the next backward branch, so that a loop's turns become the same run."""
+ROW_BYTES = 128
+
+
+class Recorder(Observer):
+    """Hears one machine; `recording` is complete when the run is over (`finish`)."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.recording = Recording(
+            machine.code.entry.name, machine.grid, machine.block, machine.cluster_shape, machine.code.shared_size,
+            machine.dependent,
+        )  # fmt: skip
+        self.pcs: list[Facts | None] = [None] * len(machine.code.operations)
+        self._open: dict[tuple[int, int], list[Any]] = {}
+        self._of_frame: dict[Frame, list[list[Any]]] = {}
+        self._runs: dict[tuple[Any, ...], int] = {}
+        self._access_ids: dict[tuple[Any, ...], int] = {}
+        self._accesses: list[Access] = []
+        self._patterns: dict[Any, tuple[float, float]] = {}
+        self._operations: dict[AsyncOperation, int] = {}
+        self._phases: dict[tuple[int, int], int] = {}
+        self._meetings: dict[Any, int] = {}
+        self._kept: list[Any] = []
+        """Objects known by their identity, which must not be used again meanwhile."""
+        self._caches: dict[int, Cache] = {}
+        self._touched: set[Any] = set()
+        self._regions: dict[Any, int] = {}
+        self._box: Box | None = None
+
+    # -- warps ---------------------------------------------------------------------------------------------------------
+
+    def _number(self, cta: Cta) -> int:
+        (x, y, z), (nx, ny, _) = cta.index, self.machine.grid
+        return int(x + nx * (y + ny * z))
+
+    def _warp(self, cta: Cta, warp: int) -> list[Any]:
+        key = self._number(cta), warp
+        found = self._open.get(key)
+        if found is None:
+            found = self._open[key] = []
+            self.recording.steps[key] = []
+            self.recording.roles.setdefault(warp, self.machine.code.role(warp))
+            rank = id(cta.cluster)
+            self._kept.append(cta.cluster)
+            members = self.recording.clusters.setdefault(rank, [])
+            if key[0] not in members:
+                members.append(key[0])
+        return found
+
+    def executed(self, frame: Frame) -> None:
+        pc = frame.operation.pc
+        facts = self.pcs[pc]
+        if facts is None:
+            facts = self.pcs[pc] = facts_of(frame.operation)
+        if facts.collective:  # heard of once for each warp that comes; its own event tells when it happens
+            return
+        lists = self._of_frame.get(frame)
+        if lists is None:
+            lists = [self._warp(frame.cta, frame.first_warp + at) for at in range(frame.warps)]
+            self._of_frame[frame] = lists
+        for each in lists:
+            each.append(pc)
+        if facts.backward and len(lists[0]) > LONGEST_RUN:
+            for at in range(frame.warps):
+                self._close(frame.cta, frame.first_warp + at)
+
+    def _close(self, cta: Cta, warp: int) -> list[kinds.Step]:
+        """End the run of a warp; its steps."""
+        open_run = self._warp(cta, warp)
+        steps = self.recording.steps[self._number(cta), warp]
+        if open_run:
+            key = tuple(open_run)
+            index = self._runs.get(key)
+            if index is None:
+                index = self._runs[key] = len(self.recording.runs)
+                self.recording.runs.append(self._run(key))
+            steps.append((kinds.RUN, self.recording.runs[index].pcs[-1], index))
+            open_run.clear()
+        return steps
+
+    def _run(self, key: tuple[Any, ...]) -> Run:
+        """Program counters, and below 0 the access (-1 - index) of the one in front."""
+        pcs: list[int] = []
+        accesses: list[Access | None] = []
+        for item in key:
+            if item >= 0:
+                pcs.append(item)
+                accesses.append(None)
+            else:
+                access = self._accesses[-1 - item]
+                accesses[-1] = access if accesses[-1] is None else _both(accesses[-1], access)
+        return Run(tuple(pcs), tuple(accesses))
+
+    def _step(self, frame: Frame, lane: int | None, kind: int, payload: Any, pc: int | None = None) -> None:
+        """A step of a frame's warps, or of the one that a lane belongs to."""
+        at = frame.operation.pc if pc is None else pc
+        warps = range(frame.warps) if lane is None else (lane // 32,)
+        for warp in warps:
+            self._close(frame.cta, frame.first_warp + warp).append((kind, at, payload))
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        if not place.lanes.size:
+            return
+        size = place.size * place.count
+        address = place.index.astype(np.int64) * place.size
+        space = "shared" if place.space.startswith("shared") else place.space
+        if space == "param":
+            return
+        warps = np.unique(place.lanes >> 5)
+        if space == "shared":
+            wavefronts, sectors, missed, distant = self._wavefronts(place.lanes, address, size), 0.0, 0.0, 0.0
+        else:
+            wavefronts, sectors = self._requests(place.lanes, address, size)
+            missed, distant = self._missed(frame.cta, place, address, size, how)
+        share = len(warps)
+        key = (space, how != "reads", wavefronts / share, sectors / share, round(missed / share, 1),
+               round(distant / share, 1))  # fmt: skip
+        index = self._access_ids.get(key)
+        if index is None:
+            index = self._access_ids[key] = len(self._accesses)
+            self._accesses.append(Access(*key))
+        for warp in warps.tolist():
+            self._warp(frame.cta, frame.first_warp + warp).append(-1 - index)
+
+    def _wavefronts(self, lanes: np.ndarray, address: np.ndarray, size: int) -> float:
+        """Passes of a shared-memory request: as many as its bytes need, and those that conflicts add."""
+        key = (size, (address - (int(address[0]) & -128)).tobytes(), lanes.tobytes())
+        found = self._patterns.get(key)
+        if found is None:
+            words = np.unique((lanes >> 5) << 40 | address >> 2).size * max(size // 4, 1)
+            least = -(-min(words, lanes.size * max(size // 4, 1)) // 32)
+            found = self._patterns[key] = float(least + bank_conflicts(lanes, address, size)), 0.0
+        return found[0]
+
+    def _requests(self, lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[float, float]:
+        """(lines of 128 bytes that the warps' requests touch, sectors)."""
+        key = ("g", size, (address - (int(address[0]) & -128)).tobytes(), lanes.tobytes())
+        found = self._patterns.get(key)
+        if found is None:
+            _, sectors = global_sectors(lanes, address, size)
+            lines = np.unique((lanes >> 5) << 40 | (address - (int(address[0]) & -128)) >> 7).size
+            found = self._patterns[key] = float(lines), float(sectors)
+        return found
+
+    def _missed(self, cta: Cta, place: Lanes, address: np.ndarray, size: int, how: str) -> tuple[float, float]:
+        """Sectors that are not in the first-level cache, and those that the cluster touches for the first time."""
+        number = self._regions.setdefault(place.region, len(self._regions))
+        sectors = set((np.unique(address >> 5) + (number << 40)).tolist())
+        if size > 32:
+            sectors |= {one + 1 for one in sectors}
+        new = sectors - self._touched
+        self._touched |= new
+        distant = float(len(new)) if how == "reads" else 0.0
+        self.recording.distant += 32 * distant
+        if how != "reads":
+            self.recording.stored += 32 * len(sectors)
+            return float(len(sectors)), 0.0
+        cache = self._caches.get(id(cta))
+        if cache is None:
+            cache = self._caches[id(cta)] = Cache(self._cache_sectors())
+        missed = cache.missed(sectors)
+        self.recording.fetched += 32 * missed
+        self.recording.received += 32 * missed
+        return float(missed), distant
+
+    def _cache_sectors(self) -> int:
+        """Sectors of the first-level cache that a CTA has: what shared memory leaves, divided among residents."""
+        shared = self.machine.code.shared_size
+        warps = -(-self.machine.threads // 32)
+        residents = max(1, min(self.machine.model.warps_per_sm // warps, (224 << 10) // max(shared, 1)))
+        return max(1, ((256 << 10) - residents * shared) // residents // 32)
+
+    # -- operations -----------------------------------------------------------------------------------------------
+
+    def issued(self, operation: AsyncOperation) -> None:
+        by, recording = operation.issuer, self.recording
+        frame, bound = by.frame, by.operation.bound
+        facts = self.pcs[by.operation.pc] or facts_of(by.operation)
+        self.pcs[by.operation.pc] = facts
+        made = Operation(
+            facts.starts or operation.unit.engine, by.operation.pc, self._number(frame.cta),
+            frame.first_warp + (by.lane or 0) // 32, text=facts.opcode,
+        )  # fmt: skip
+        made.bytes, made.flops = operation.bytes, operation.flops
+        made.after = tuple(self._operations[one] for one in operation.after if one in self._operations)
+        made.stores = any(isinstance(place, Box) for place in operation.targets) or "global" in _target(facts.opcode)
+        if operation.flops:
+            self._matrix(made, operation, bound)
+        else:
+            self._copy(made, operation)
+        index = len(recording.operations)
+        recording.operations.append(made)
+        self._operations[operation] = index
+        lane = by.lane
+        if lane is None and made.engine not in ("wgmma", "umma"):
+            made.issuers = frame.warps
+        elif lane is None:
+            made.issuers = frame.warps
+        self._step(frame, lane, kinds.ISSUE, index, by.operation.pc)
+
+    def _matrix(self, made: Operation, operation: AsyncOperation, bound: Any) -> None:
+        modifiers = bound.match.modifiers if bound is not None else {}
+        words = [str(word) for word in modifiers.values() if word]
+        shape = next((word for word in words if word[0] == "m" and "n" in word and "k" in word), "")
+        if shape:
+            made.n, made.k = (int(word) for word in shape.partition("n")[2].split("k"))
+        made.source = "registers" if any(isinstance(place, Rows) for place in operation.sources[:1]) else "shared"
+        made.dtype = str(modifiers.get("atype") or ("f16" if ".f16.f16" in made.text else "bf16"))
+        self.recording.flops += operation.flops
+
+    def _copy(self, made: Operation, operation: AsyncOperation) -> None:
+        recording = self.recording
+        box = next((place for place in (*operation.sources, *operation.targets) if isinstance(place, Box)), None)
+        if box is not None:
+            spec = box.spec
+            made.rows = -(-operation.bytes // max(1, min(ROW_BYTES, spec.counts[0] * spec.dtype.bytes)))
+            valid = box.valid()
+            inside = 0 if valid is None else int(np.prod([part.stop - part.start for part in valid]))
+            whole = int(np.prod(spec.counts))
+            made.outside = made.rows * (whole - inside) // max(whole, 1)
+            made.fetched = 0 if box is self._box else operation.bytes * inside // max(whole, 1)
+            key = (box.bound.address, box.coordinates, spec.counts)
+            if made.fetched and not made.stores and key not in self._touched:
+                self._touched.add(key)
+                made.distant = made.fetched
+            self._box = box
+        elif made.engine == "cp_async":
+            made.fetched = made.distant = operation.bytes
+        elif operation.bytes:
+            made.fetched = made.distant = operation.bytes
+        if made.stores:
+            recording.stored += made.fetched
+        elif made.engine != "remote":
+            recording.fetched += made.fetched
+            recording.received += made.bytes
+            recording.distant += made.distant
+
+    # -- order ----------------------------------------------------------------------------------------------------
+
+    def _phase(self, barrier: MBarrier, number: int) -> int:
+        key = id(barrier), number
+        found = self._phases.get(key)
+        if found is None:
+            found = self._phases[key] = len(self.recording.phases)
+            self._kept.append(barrier)
+            name, stage = _ring(barrier.name)
+            self.recording.phases.append(Phase(name, number, self._number(barrier.cta), stage))
+        return found
+
+    def _meeting(self, what: Any) -> int:
+        found = self._meetings.get(id(what))
+        if found is None:
+            found = self._meetings[id(what)] = len(self.recording.meetings)
+            self._kept.append(what)
+            name = "cluster" if what.kind == "cluster" else f"bar {what.number}"
+            self.recording.meetings.append(Meeting(what.kind, name))
+        return found
+
+    def arrived(self, on: Any, event: Event) -> None:
+        if hasattr(on, "kind"):
+            meeting = self._meeting(on)
+            by = event.by
+            if by.lane is None or by.lane % 32 == 0:
+                self.recording.meetings[meeting].warps += by.frame.warps
+                self._step(by.frame, None, kinds.MEET, meeting, by.operation.pc)
+            return
+        if event.what == "expect":
+            return
+        phase = self._phase(on, on.phase)
+        record = self.recording.phases[phase]
+        if event.operation is not None:
+            record.contributions += 1
+            self.recording.operations[self._operations[event.operation]].phases.append(phase)
+            return
+        by = event.by
+        warps = by.frame.warps if by.lane is None else 1
+        record.contributions += warps
+        self._step(by.frame, by.lane, kinds.ARRIVE, phase, by.operation.pc)
+
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        lane = None if frame.warps > 1 else 0
+        if wait.on == "phase":
+            barrier: Any = wait.what
+            if barrier.phase > 0:
+                self._step(frame, lane, kinds.WAIT, self._phase(barrier, barrier.phase - 1))
+        elif wait.on in ("cta", "cluster"):
+            self._step(frame, lane, kinds.PASS, self._meeting(wait.what))
+        elif wait.on == "grid":
+            self._step(frame, lane, kinds.GRID, None)
+        else:
+            indices = tuple(self._operations[one] for one, _ in wait.operations if one in self._operations)
+            self._step(frame, lane, kinds.GROUP, (indices, wait.reads_only))
+
+    def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
+        opcode = frame.operation.instruction.opcode
+        if not opcode.startswith("wgmma"):
+            self._step(frame, None, kinds.FENCE, opcode)
+
+    def permitted(self, frame: Frame, what: str) -> None:
+        self._step(frame, None, kinds.RELEASE, None)
+
+    def finish(self) -> Recording:
+        """The recording, with the last runs closed."""
+        for cta, warp in self._open:
+            open_run = self._open[cta, warp]
+            if open_run:
+                run = self._run(tuple(open_run))
+                self.recording.steps[cta, warp].append((kinds.RUN, run.pcs[-1], len(self.recording.runs)))
+                self.recording.runs.append(run)
+                open_run.clear()
+        operations = self.machine.code.operations
+        self.recording.pcs = [facts or facts_of(one) for facts, one in zip(self.pcs, operations, strict=True)]
+        return self.recording
+
+
+def recording_of(made: list[Recorder]) -> Callable[[Machine], Recorder]:
+    """What `emulator.api.run` takes to watch a machine; the recorder is put into `made`."""
+
+    def make(machine: Machine) -> Recorder:
+        made.append(Recorder(machine))
+        return made[-1]
+
+    return make
+
+
+def _both(one: Access | None, other: Access) -> Access:
+    assert one is not None
+    return Access(
+        one.space, one.writes or other.writes, one.wavefronts + other.wavefronts, one.sectors + other.sectors,
+        one.missed + other.missed, one.distant + other.distant,
+    )  # fmt: skip
+
+
+def _ring(name: str) -> tuple[str, int]:
+    """An author's "ring.full[2]" as name and stage."""
+    stem, bracket, rest = name.partition("[")
+    number = rest.partition("]")[0]
+    return (stem, int(number)) if bracket and number.isdigit() else (name, -1)
+
+
+def _target(opcode: str) -> str:
+    """Which state space a bulk copy writes: the first that its opcode names."""
+    return next((word for word in opcode.split(".") if word.startswith(("global", "shared"))), "")

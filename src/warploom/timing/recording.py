@@ -1,0 +1,151 @@
+"""What the warps of a few clusters did, as a replay needs it: steps in program order, operations, phases, meetings.
+
+A warp's steps are tuples, `(kind, pc, payload)`:
+
+    RUN          instructions between two other steps; payload: index into `runs`
+    ISSUE        an asynchronous operation begins; payload: index into `operations`
+    ARRIVE       the warp takes part in the completion of a phase; payload: index into `phases`
+    WAIT         for a phase
+    GROUP        for operations; payload: (their indices, whether until their sources are read only)
+    MEET, PASS   the arrival at a meeting and the wait for it; payload: index into `meetings`
+    FENCE        a fence; payload: its kind
+    GRID         griddepcontrol.wait; RELEASE: griddepcontrol.launch_dependents
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+RUN, ISSUE, ARRIVE, WAIT, GROUP, MEET, PASS, FENCE, GRID, RELEASE = range(10)
+Step = tuple[int, int, Any]
+
+
+@dataclass(slots=True)
+class Access:
+    """What one instruction of one warp asks of the memory pipe.
+
+    Attributes:
+        space: "shared", "global" or "local"; writes: whether it stores (an update does both).
+        wavefronts: passes through the pipe.
+        sectors: 32-byte sectors of global memory that it touches; missed: those not in the first-level cache.
+        distant: sectors that this cluster touches for the first time.
+    """
+
+    space: str
+    writes: bool
+    wavefronts: float
+    sectors: float = 0.0
+    missed: float = 0.0
+    distant: float = 0.0
+
+
+@dataclass(slots=True)
+class Run:
+    """Instructions that a warp issues one after the other: program counters, and the accesses of some of them."""
+
+    pcs: tuple[int, ...]
+    accesses: tuple[Access | None, ...]
+
+
+@dataclass(slots=True)
+class Operation:
+    """An asynchronous operation.
+
+    Attributes:
+        engine: "wgmma", "tma", "cp_async", "remote", "umma"…; stores: whether it writes global memory.
+        issuers: warps that issue it together.
+        bytes: that arrive; fetched: that are asked of L2 for it (a multicast asks once); rows: of its box, of at most
+            128 bytes each; outside: those of them that are outside of the array.
+        flops; n, k: of a matrix product; source: where A comes from, "shared", "registers" or "tensor"; dtype: of A.
+        after: operations that are carried out before it, in order.
+        phases: to whose completion it contributes.
+        distant: bytes that this cluster fetches for the first time.
+        target: what it fills, for people.
+    """
+
+    engine: str
+    pc: int
+    cta: int
+    warp: int
+    stores: bool = False
+    issuers: int = 1
+    bytes: int = 0
+    fetched: int = 0
+    rows: int = 0
+    outside: int = 0
+    flops: int = 0
+    n: int = 0
+    k: int = 0
+    source: str = "shared"
+    dtype: str = ""
+    after: tuple[int, ...] = ()
+    phases: list[int] = field(default_factory=list)
+    distant: int = 0
+    target: str = ""
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Phase:
+    """A phase of an mbarrier: it is complete when `contributions` (arrivals and copies) have been made."""
+
+    name: str
+    number: int
+    cta: int
+    stage: int = -1
+    contributions: int = 0
+
+
+@dataclass(slots=True)
+class Meeting:
+    """One use of a named barrier or of a cluster's barrier by `warps` warps."""
+
+    kind: str
+    name: str
+    warps: int = 0
+
+
+@dataclass
+class Recording:
+    """See the module's docstring.
+
+    Attributes:
+        steps: by (CTA in the grid, warp).
+        ranks: of each recorded CTA, its cluster.
+        roles: by warp.
+        pcs: what is known of each instruction, by program counter (`instructions.Facts`).
+        flops, fetched, received, stored: sums over the recorded CTAs: of matrix products; bytes asked of L2, received
+            by SMs, written to global memory.
+    """
+
+    kernel: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    shared_bytes: int = 0
+    pdl: bool = False
+    steps: dict[tuple[int, int], list[Step]] = field(default_factory=dict)
+    clusters: dict[int, list[int]] = field(default_factory=dict)
+    roles: dict[int, str] = field(default_factory=dict)
+    runs: list[Run] = field(default_factory=list)
+    operations: list[Operation] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
+    meetings: list[Meeting] = field(default_factory=list)
+    pcs: list[Any] = field(default_factory=list)
+    flops: float = 0.0
+    fetched: float = 0.0
+    received: float = 0.0
+    stored: float = 0.0
+    distant: float = 0.0
+
+    @property
+    def ctas(self) -> int:
+        """How many CTAs were recorded."""
+        return sum(len(ctas) for ctas in self.clusters.values())
+
+    @property
+    def warps(self) -> int:
+        """Warps of a CTA."""
+        x, y, z = self.block
+        return -(-x * y * z // 32)

@@ -1,0 +1,331 @@
+"""A discrete-event replay: the recorded warps run again, each step at its time, on units that serve who comes first.
+
+The warp with the least time goes next. A step that has to wait for something whose time is not known yet parks its
+warp there; the machine has run these steps in some order, so the replay never stands still.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import recording as kinds
+from .constants import Hardware
+from .recording import Recording
+from .runs import Cost, cost_of
+from .trace import Trace
+from .units import Chip, Sm
+
+
+class Awaited:
+    """A time that may not be known yet, and the warps that wait for it. `cause` is the event that made it."""
+
+    __slots__ = ("cause", "left", "parked", "time")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.time = 0.0
+        self.cause = -1
+        self.parked: list[Actor] = []
+
+    def contribute(self, time: float, cause: int = -1) -> bool:
+        """One of the things that it waits for has its time. Whether it was the last."""
+        self.left -= 1
+        if time >= self.time:
+            self.time, self.cause = time, cause
+        return self.left <= 0
+
+
+@dataclass(eq=False)
+class Actor:
+    """A warp in the replay: where it stands, and when registers that loads write will be there."""
+
+    instance: Instance
+    cta: int
+    warp: int
+    steps: list[kinds.Step]
+    sm: Sm
+    at: int = 0
+    time: float = 0.0
+    late: dict[int, float] = field(default_factory=dict)
+    since: float = 0.0
+    stalled: float = 0.0
+
+
+class Instance:
+    """One cluster in the replay: a copy of a recorded one, with its own phases, meetings and operations."""
+
+    def __init__(self, recording: Recording, members: list[int], sms: list[Sm], number: int, start: float) -> None:
+        self.recording, self.number, self.start, self.end = recording, number, start, start
+        self.phases: dict[int, Awaited] = {}
+        self.meetings: dict[int, Awaited] = {}
+        self.operations: dict[int, Flying] = {}
+        self.sms = dict(zip(members, sms, strict=True))
+        self.actors = [
+            Actor(self, cta, warp, steps, self.sms[cta], time=start)
+            for (cta, warp), steps in recording.steps.items()
+            if cta in self.sms
+        ]
+        self.running = len(self.actors)
+
+    def phase(self, index: int) -> Awaited:
+        found = self.phases.get(index)
+        if found is None:
+            found = self.phases[index] = Awaited(self.recording.phases[index].contributions)
+        return found
+
+    def meeting(self, index: int) -> Awaited:
+        found = self.meetings.get(index)
+        if found is None:
+            found = self.meetings[index] = Awaited(self.recording.meetings[index].warps)
+        return found
+
+    def operation(self, index: int) -> Flying:
+        found = self.operations.get(index)
+        if found is None:
+            found = self.operations[index] = Flying(self.recording.operations[index].issuers)
+        return found
+
+
+class Flying:
+    """An operation in the replay: who has still to issue it, and when its sources are read and it is done."""
+
+    __slots__ = ("done", "event", "issued", "issuers", "read")
+
+    def __init__(self, issuers: int) -> None:
+        self.issuers = issuers
+        self.issued = 0.0
+        self.read = Awaited(1)
+        self.done = Awaited(1)
+        self.event = -1
+
+
+class Replay:
+    """Runs `instances` copies of the recorded clusters, as many at a time as `residents` allow.
+
+    ghz: clock of the SMs; what L2 and DRAM do is in nanoseconds, and so takes fewer clocks where it is low.
+    """
+
+    def __init__(
+        self, recording: Recording, hardware: Hardware, chip: Chip, *, residents: int = 1, instances: int = 1,
+        trace: Trace | None = None,
+    ) -> None:  # fmt: skip
+        self.recording, self.hardware, self.chip, self.trace = recording, hardware, chip, trace
+        self.residents, self.instances = residents, instances
+        self.costs: list[Cost | None] = [None] * len(recording.runs)
+        self.heap: list[tuple[float, int, Actor]] = []
+        self.sequence = self.started = 0
+        self.ends: list[float] = []
+        self.stalls: dict[tuple[str, str], float] = {}
+        self.sms: list[Sm] = []
+        self.instructions = self.flops = self.wavefronts = 0.0
+        self.lives: dict[str, float] = {}
+
+    # -- clusters --------------------------------------------------------------------------------------------------
+
+    def run(self) -> float:
+        """Clocks until the last cluster has ended."""
+        groups = list(self.recording.clusters.values())
+        size = max(len(group) for group in groups)
+        self.sms = [Sm(self.hardware) for _ in range(size)]
+        for at in range(min(self.residents, self.instances)):
+            self._start(groups[at % len(groups)], 0.0)
+        heap = self.heap
+        while heap:
+            time, _, actor = heapq.heappop(heap)
+            actor.time = time
+            self._advance(actor)
+        return self.end
+
+    @property
+    def end(self) -> float:
+        """Clocks until the last cluster has ended."""
+        return max(self.ends, default=0.0)
+
+    @property
+    def tensor_busy(self) -> float:
+        """Clocks of an SM's tensor core, of warpgroups' products or of warps'."""
+        single = max(pipes.get("tensor", 0.0) for sm in self.sms for pipes in sm.used)
+        return max(max(sm.tensor_busy for sm in self.sms), single)
+
+    @property
+    def issue_busy(self) -> float:
+        return max(max(sm.issued) for sm in self.sms)
+
+    @property
+    def lsu_busy(self) -> float:
+        return max(sm.lsu_used for sm in self.sms)
+
+    def _start(self, members: list[int], time: float) -> None:
+        instance = Instance(self.recording, members, self.sms[: len(members)], self.started, time)
+        self.started += 1
+        for actor in instance.actors:
+            quarter = actor.warp % 4
+            actor.sm.warps[quarter] += 1
+            self._push(actor, time + self.hardware["cta_start"])
+
+    def _exit(self, actor: Actor) -> None:
+        instance, role = actor.instance, self._role(actor)
+        self.lives[role] = self.lives.get(role, 0.0) + actor.time - instance.start
+        instance.running -= 1
+        instance.end = max(instance.end, actor.time)
+        if instance.running == 0:
+            self.ends.append(instance.end)
+            if self.started < self.instances:
+                groups = list(self.recording.clusters.values())
+                self._start(groups[self.started % len(groups)], instance.end)
+
+    def _push(self, actor: Actor, time: float) -> None:
+        self.sequence += 1
+        heapq.heappush(self.heap, (time, self.sequence, actor))
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _advance(self, actor: Actor) -> None:
+        """Run steps of a warp until one takes time or has to wait."""
+        steps = actor.steps
+        while actor.at < len(steps):
+            kind, pc, payload = steps[actor.at]
+            if kind == kinds.RUN:
+                actor.at += 1
+                self._push(actor, self._run(actor, payload, pc))
+                return
+            if kind in (kinds.WAIT, kinds.PASS, kinds.GROUP):
+                if not self._wait(actor, kind, pc, payload):
+                    return
+                continue
+            actor.at += 1
+            if kind == kinds.ISSUE:
+                self._issue(actor, payload)
+            elif kind == kinds.ARRIVE:
+                self._arrive(actor, pc, payload)
+            elif kind == kinds.MEET:
+                meeting = actor.instance.meeting(payload)
+                if meeting.contribute(actor.time):
+                    self._wake(meeting)
+            elif kind == kinds.FENCE:
+                self._push(actor, actor.time + self._fence(str(self.recording.pcs[pc].opcode)))
+                return
+        self._exit(actor)
+
+    def _run(self, actor: Actor, index: int, pc: int) -> float:
+        cost = self.costs[index]
+        if cost is None:
+            cost = self.costs[index] = cost_of(self.recording.runs[index], self.recording.pcs, self.hardware)
+        start = actor.time
+        if actor.late:
+            for register in cost.needs & actor.late.keys():
+                start = max(start, actor.late.pop(register))
+        if start > actor.time:
+            self._stalled(actor, "load", actor.time, start, pc, -1)
+        end = actor.sm.execute(actor.warp % 4, start, cost, self.chip)
+        for register, clocks in cost.late:
+            actor.late[register] = max(start + clocks, actor.sm.loaded)
+        self.instructions += cost.instructions
+        self.flops += cost.flops
+        self.wavefronts += cost.wavefronts
+        if self.trace is not None:
+            self.trace.run(actor, start, end, pc, cost)
+        return end
+
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
+    def _wait(self, actor: Actor, kind: int, pc: int, payload: Any) -> bool:
+        """Whether the warp goes on now; otherwise it is parked or has been given a later time."""
+        instance, hardware = actor.instance, self.hardware
+        if kind == kinds.WAIT:
+            awaited, takes = [instance.phase(payload)], hardware["mbarrier_wait"]
+        elif kind == kinds.PASS:
+            awaited, meeting = [instance.meeting(payload)], self.recording.meetings[payload]
+            takes = hardware["bar"] + hardware["bar_warp"] * meeting.warps
+            if meeting.kind == "cluster":
+                takes = hardware["cluster_bar"]
+        else:
+            indices, reads_only = payload
+            flying = [instance.operation(index) for index in indices]
+            awaited, takes = [one.read if reads_only else one.done for one in flying], 0.0
+        for one in awaited:
+            if one.left > 0:
+                one.parked.append(actor)
+                return False
+        newest = max(awaited, key=lambda one: one.time, default=None)
+        until = max(actor.time, newest.time) if newest is not None else actor.time
+        actor.at += 1
+        if until > actor.time:
+            assert newest is not None
+            self._stalled(actor, self._what(kind, payload), actor.time, until, pc, newest.cause, kind, payload)
+        self._push(actor, until + takes)
+        return False
+
+    def _what(self, kind: int, payload: Any) -> str:
+        recording = self.recording
+        if kind == kinds.WAIT:
+            return recording.phases[payload].name
+        if kind == kinds.PASS:
+            return recording.meetings[payload].name
+        return recording.operations[payload[0][0]].engine + (" reads" if payload[1] else "")
+
+    def _stalled(
+        self,
+        actor: Actor,
+        what: str,
+        start: float,
+        end: float,
+        pc: int,
+        cause: int,
+        kind: int = -1,
+        payload: Any = None,
+    ) -> None:
+        role = self._role(actor)
+        self.stalls[role, what] = self.stalls.get((role, what), 0.0) + end - start
+        if self.trace is not None:
+            self.trace.wait(actor, what, start, end, pc, cause, kind, payload)
+
+    def _role(self, actor: Actor) -> str:
+        return self.recording.roles.get(actor.warp) or f"warp {actor.warp}"
+
+    def _wake(self, awaited: Awaited) -> None:
+        for actor in awaited.parked:
+            self._push(actor, actor.time)
+        awaited.parked.clear()
+
+    # -- effects -------------------------------------------------------------------------------------------------------
+
+    def _arrive(self, actor: Actor, pc: int, payload: int) -> None:
+        time = actor.time + self.hardware["mbarrier_arrive"]
+        cause = self.trace.arrive(actor, time, pc, payload) if self.trace is not None else -1
+        self._contribute(actor.instance, payload, time, cause)
+
+    def _contribute(self, instance: Instance, phase: int, time: float, cause: int) -> None:
+        awaited = instance.phase(phase)
+        if awaited.contribute(time, cause):
+            if self.trace is not None:
+                self.trace.completed(instance, phase, awaited.time, awaited.cause)
+            self._wake(awaited)
+
+    def _fence(self, opcode: str) -> float:
+        if "proxy" in opcode:
+            return self.hardware["fence_proxy" if "shared" in opcode else "fence_proxy_all"]
+        wide = any(word in opcode for word in (".gpu", ".sys", ".gl", ".cluster"))
+        return self.hardware["fence_gpu" if wide and "init" not in opcode else "fence_cta"]
+
+    def _issue(self, actor: Actor, index: int) -> None:
+        """One warp comes to an operation; with the last of them it begins, and its times are known."""
+        instance, operation = actor.instance, self.recording.operations[index]
+        flying = instance.operation(index)
+        flying.issued = max(flying.issued, actor.time)
+        flying.issuers -= 1
+        if flying.issuers > 0:
+            return
+        start = flying.issued
+        for before in operation.after:
+            start = max(start, instance.operation(before).read.time) if operation.engine != "wgmma" else start
+        begin, read, done = actor.sm.begin(operation, start, self.chip, instance.sms.get(operation.cta))
+        if self.trace is not None:
+            flying.event = self.trace.operation(actor, index, start, begin, read, done)
+        for awaited, time in ((flying.read, read), (flying.done, done)):
+            awaited.contribute(time, flying.event)
+            self._wake(awaited)
+        for phase in operation.phases:
+            self._contribute(instance, phase, done, flying.event)

@@ -1,0 +1,101 @@
+"""What a run of instructions costs a warp: issue slots, time in each pipe, and how long its longest chain takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .constants import Hardware
+from .instructions import LSU, NONE, Facts
+from .recording import Access, Run
+
+
+@dataclass(slots=True)
+class Cost:
+    """Of one run by one warp, in clocks.
+
+    Attributes:
+        issue: slots of its scheduler; pipes: by pipe of the quarter; lsu: of the SM's memory pipe.
+        chain: from its first issue to its last result that it waits for itself.
+        missed, distant, stored: bytes that its loads ask of L2, of which from DRAM for the first time; that it stores.
+        late: registers that loads write and nobody here reads yet: (register, clocks after the start, bytes missed).
+        needs: registers that it reads before it writes them.
+        instructions, flops, wavefronts: how many it issues; of its matrix products; in shared memory.
+    """
+
+    issue: float
+    pipes: tuple[tuple[str, float], ...]
+    lsu: float
+    chain: float
+    missed: float
+    distant: float
+    stored: float
+    late: tuple[tuple[int, float], ...]
+    needs: frozenset[int]
+    instructions: float
+    flops: float
+    wavefronts: float
+
+
+def cost_of(run: Run, pcs: list[Facts], hardware: Hardware) -> Cost:
+    """The longest chain is that of the data: ptxas reorders inside a run so that little else stands in its way."""
+    latency = {name: constant.value for name, constant in hardware.latency.items()}
+    rate = {name: constant.value for name, constant in hardware.rate.items()}
+    ready: dict[int, float] = {}
+    loaded: dict[int, float] = {}
+    needs: set[int] = set()
+    written: set[int] = set()
+    pipes: dict[str, float] = {}
+    issue = lsu = chain = missed = distant = stored = count = flops = shared = 0.0
+    for pc, access in zip(run.pcs, run.accesses, strict=True):
+        facts = pcs[pc]
+        needs |= facts.reads - written
+        start = max((ready.get(register, 0.0) for register in facts.reads), default=0.0)
+        for register in facts.reads:
+            loaded.pop(register, None)
+        takes = latency.get(facts.latency, 0.0)
+        if facts.pipe == NONE:
+            takes = 0.0
+        count += facts.count
+        issue += facts.count
+        flops += facts.flops
+        if facts.pipe == LSU:
+            wavefronts = max(1.0, access.wavefronts) if access is not None else 1.0
+            lsu += wavefronts * hardware[_pass(facts, access)]
+            if access is not None and access.space == "shared":
+                shared += wavefronts
+            if access is not None and access.space != "shared":
+                if access.writes:
+                    stored += 32.0 * access.sectors
+                else:
+                    missed += 32.0 * access.missed
+                    distant += 32.0 * access.distant
+                takes = latency["ldg"] if access.missed else hardware["l1_latency"]
+                if access.distant:
+                    takes += (hardware["dram_latency"] - latency["ldg"]) * access.distant / max(access.sectors, 1.0)
+            takes += wavefronts - 1.0
+        elif facts.pipe in rate:
+            each = rate["imad"] if facts.latency == "imad" else rate[facts.pipe]
+            pipes[facts.pipe] = pipes.get(facts.pipe, 0.0) + facts.count * each
+        end = start + takes
+        for register in facts.writes:
+            ready[register] = end
+            if facts.pipe == LSU:
+                loaded[register] = end
+        written |= facts.writes
+        if facts.pipe != LSU:
+            chain = max(chain, end)
+        else:
+            chain = max(chain, start)
+    return Cost(
+        issue, tuple(pipes.items()), lsu, chain, missed, distant, stored, tuple(loaded.items()), frozenset(needs),
+        count, flops, shared,
+    )  # fmt: skip
+
+
+def _pass(facts: Facts, access: Access | None) -> str:
+    """The constant with the clocks of one pass through the memory pipe."""
+    if access is None:
+        return "shuffle_clocks"
+    if access.space == "shared":
+        return "shared_store_clocks" if access.writes else "shared_load_clocks"
+    return "global_store_clocks" if access.writes else "global_load_clocks"

@@ -1,0 +1,122 @@
+"""The units of an SM and of the chip: each is busy until some time, and serves who comes first.
+
+Times are clocks of the SM. L2, its network and DRAM keep a clock of their own, so their rates are bytes in a nanosecond
+and are divided by the SM's clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .constants import Hardware
+from .recording import Operation
+from .runs import Cost
+from .tensor import wgmma_clocks
+
+
+@dataclass
+class Chip:
+    """What all SMs share, as one of them sees it.
+
+    Attributes:
+        ghz: clock of the SMs.
+        active: SMs that work at the same time.
+        dram_share: of the bytes that an SM asks of L2, how many come from DRAM.
+    """
+
+    hardware: Hardware
+    ghz: float
+    active: int
+    dram_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        hardware, clock = self.hardware, self.ghz
+        per_sm = min(hardware["fill_bytes_per_ns"], hardware["l2_bytes_per_ns"] / self.active)
+        self.fill = per_sm / clock
+        """Bytes in a clock that an SM receives."""
+        share = hardware["dram_bytes_per_ns"] / self.active / clock
+        self.fetch = self.fill if not self.dram_share else min(self.fill, share / self.dram_share)
+        """Bytes in a clock that it gets of what it asks for."""
+        self.out = min(hardware["store_bytes_per_clock"], hardware["store_bytes_per_ns"] / self.active / clock)
+        """Bytes in a clock that it may store."""
+        self.latency = (hardware["tma_latency_ns"] + hardware["tma_dram_ns"] * min(1.0, self.dram_share)) * clock
+        """Clocks from a TMA copy's issue to its first bytes."""
+
+
+class Sm:
+    """One multiprocessor: four quarters with a scheduler and pipes each, a memory pipe, a tensor core, a TMA unit."""
+
+    def __init__(self, hardware: Hardware) -> None:
+        self.hardware = hardware
+        self.warps = [0, 0, 0, 0]
+        self.issue = [0.0, 0.0, 0.0, 0.0]
+        self.pipes: list[dict[str, float]] = [{}, {}, {}, {}]
+        self.lsu = self.tensor = self.tma = self.fill = self.store = 0.0
+        self.loaded = 0.0
+        """When the bytes of the latest loads are there."""
+        self.tensor_busy = self.lsu_used = 0.0
+        self.issued = [0.0, 0.0, 0.0, 0.0]
+        self.used: list[dict[str, float]] = [{}, {}, {}, {}]
+
+    # -- instructions ------------------------------------------------------------------------------------------------
+
+    def execute(self, quarter: int, start: float, cost: Cost, chip: Chip) -> float:
+        """When a run that may start at `start` has been issued and its own chain is through."""
+        slots = cost.issue * self.hardware["issue_clocks"]
+        issued = self.issue[quarter] = max(self.issue[quarter], start) + slots
+        self.issued[quarter] += slots
+        self.lsu_used += cost.lsu
+        end = max(issued, start + cost.chain)
+        pipes, used = self.pipes[quarter], self.used[quarter]
+        for pipe, clocks in cost.pipes:
+            busy = pipes[pipe] = max(pipes.get(pipe, 0.0), start) + clocks
+            used[pipe] = used.get(pipe, 0.0) + clocks
+            if busy > end:
+                end = busy
+        if cost.lsu:
+            self.lsu = max(self.lsu, start) + cost.lsu
+            end = max(end, self.lsu)
+        if cost.missed:
+            self.fill = max(self.fill, start) + cost.missed / chip.fetch
+            self.loaded = self.fill
+        else:
+            self.loaded = start
+        if cost.stored:
+            self.store = max(self.store, start) + cost.stored / chip.out
+            end = max(end, self.store - self.hardware["store_queue_bytes"] / chip.out)
+        return end
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+
+    def begin(self, operation: Operation, start: float, chip: Chip, home: Sm | None) -> tuple[float, float, float]:
+        """When an operation is carried out from, has read its sources, and is done."""
+        hardware, engine = self.hardware, operation.engine
+        if engine in ("wgmma", "umma"):
+            clocks = wgmma_clocks(operation, hardware)
+            begin = max(start + hardware["wgmma_start"], self.tensor)
+            self.tensor = begin + clocks
+            self.tensor_busy += clocks
+            return begin, self.tensor, self.tensor + hardware["wgmma_drain"]
+        if engine == "remote":
+            return start, start, start + hardware["remote_arrive"]
+        if operation.stores:
+            begin = max(start, self.store)
+            self.store = begin + operation.bytes / chip.out
+            return begin, self.store + hardware["store_read_latency"], self.store + hardware["store_latency"]
+        if engine == "cp_async":
+            self.lsu = max(self.lsu, start) + operation.bytes / 128 * hardware["cp_async_clocks"]
+            begin = self.lsu
+            self.fill = max(self.fill, begin) + operation.fetched / chip.fetch
+            return begin, self.fill, self.fill + hardware.latency["ldg"].value
+        return self._load(operation, start, chip)
+
+    def _load(self, operation: Operation, start: float, chip: Chip) -> tuple[float, float, float]:
+        hardware = self.hardware
+        begin = max(start, self.tma)
+        inside = operation.rows - operation.outside
+        if operation.fetched or operation.outside:
+            rows = inside * hardware["tma_row_clocks"] + operation.outside * hardware["tma_outside_row_clocks"]
+            self.tma = begin + rows
+        received = max(self.fill, begin) + max(operation.bytes / chip.fill, operation.fetched / chip.fetch)
+        self.fill = received
+        return begin, received, max(received, self.tma) + chip.latency

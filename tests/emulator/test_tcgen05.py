@@ -1,0 +1,321 @@
+"""What tcgen05 computes, by NumPy: kinds, layouts of the accumulator, where A and B stand, masks and fragments.
+
+Each case is a kernel of one tile, written with `tmem` and `ptx.tcgen05`; the emulator's maps of tensor memory and those
+of `isa.tensor_memory`, which the kernels store by, were made independently. Nothing was run on hardware.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from warploom import Tile, asm, kernel, ptx, smem, tmem
+from warploom.emulator import api
+from warploom.emulator.numerics.block_scaled import Scaling, multiply_scaled
+from warploom.emulator.numerics.tensor_core import Product, multiply_accumulate, values
+from warploom.errors import DeadlockError, InvalidOperandError
+from warploom.isa.tensor_cells import accumulator
+from warploom.isa.tensor_memory import DATA_PATHS, data_path
+from warploom.types import bf16, e4m3, e5m2, f16, f32, s8, s32, u8
+
+NUMPY: dict[str, Any] = {
+    "bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "e4m3": ml_dtypes.float8_e4m3fn,
+    "e5m2": ml_dtypes.float8_e5m2, "s8": np.int8, "u8": np.uint8,
+}  # fmt: skip
+
+
+def product_kernel(
+    m: int, n: int, dtype: Any, out: Any = f32, *, group: int = 1, major_a: str = "K", major_b: str = "K",
+    a_in_cells: bool = False, before: bool = False, **options: Any,
+) -> Any:  # fmt: skip
+    """C = A @ Bᵀ of one instruction's rows and columns and 64 bytes or more of k; `before`: what C holds is added."""
+    k = 128 // dtype.bytes
+    rows, columns = m // group, n // group
+    ws = options.get("ws", False)
+    shape_a = ("M", "K") if major_a == "K" else ("K", "M")
+    shape_b = ("N", "K") if major_b == "K" else ("K", "N")
+
+    @kernel(
+        in_specs=(
+            Tile.umma_a(*shape_a, dtype, tile_m=rows, tile_k=k, major=major_a),
+            Tile.umma_b(*shape_b, dtype, tile_n=columns, tile_k=k, major=major_b),
+        ),
+        out_specs=(Tile("M", "N", out, inout=False),),
+        grid=(group, 1, 1), block=128, cluster=(group, 1, 1), arch="sm_100a",
+    )  # fmt: skip
+    def product(A, B, C):
+        a = smem.umma_tile(dtype, (rows, k) if major_a == "K" else (k, rows), major_a)
+        b = smem.umma_tile(dtype, (columns, k) if major_b == "K" else (k, columns), major_b)
+        full, done = smem.mbarrier(1), smem.mbarrier(1)
+        first = ptx.special.tid.x() == 0
+        rank = ptx.special.cluster_ctarank()
+        with ptx.if_(first):
+            ptx.mbarrier.init(full[0], 1)
+            ptx.mbarrier.init(done[0], 1)
+            ptx.fence.mbarrier_init()
+        memory = tmem.alloc(512, group=group)
+        acc = memory.accumulator(m, n, out if out is not bf16 else f32, ws=ws)
+        with ptx.if_(first):
+            ptx.mbarrier.arrive_expect_tx(full[0], a.bytes + b.bytes)
+            at_a = (0, rank * rows) if major_a == "K" else (rank * rows, 0)
+            at_b = (0, rank * columns) if major_b == "K" else (rank * columns, 0)
+            ptx.tma.load(a[0], A.tma_desc(), at_a, full[0])
+            ptx.tma.load(b[0], B.tma_desc(), at_b, full[0])
+        ptx.mbarrier.wait(full[0], 0)
+        left: Any = a[0]
+        if group == 2:
+            ptx.cluster.sync()
+        with ptx.if_(first & (rank == 0)):
+            ptx.tcgen05.multiply(acc[0], left, b[0], accumulate=False, **options)
+            ptx.tcgen05.commit(done[0], group=group, multicast=3 if group == 2 else None)
+        ptx.mbarrier.wait(done[0], 0)
+        ptx.tcgen05.fence_after_thread_sync()
+        fragment = acc[0].load()
+        ptx.tcgen05.wait_ld()
+        start = C.pointer() + (fragment.row.to(ptx_u64()) * n + fragment.column) * out.bytes
+        for index, value in enumerate(fragment.registers):
+            ptx.store(ptx.addr(start, index * 4), value)
+        memory.dealloc()
+
+    return product
+
+
+def ptx_u64() -> Any:
+    from warploom.types import u64
+
+    return u64
+
+
+def matrix(dtype: Any, rows: int, columns: int, seed: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    if dtype.name in ("s8", "u8"):
+        return random.integers(-100 if dtype is s8 else 0, 100, (rows, columns)).astype(NUMPY[dtype.name])
+    return random.standard_normal((rows, columns)).astype(NUMPY[dtype.name])
+
+
+CASES = {
+    "bf16 D": (128, 64, bf16, f32, {}),
+    "f16 F": (64, 32, f16, f32, {}),
+    "f16 accumulators": (128, 32, f16, f16, {}),
+    "tf32": (128, 32, f32, f32, {}),
+    "e5m2": (128, 32, e5m2, f32, {}),
+    "e4m3 F": (64, 48, e4m3, f32, {}),
+    "s8": (128, 64, s8, s32, {}),
+    "u8 F": (64, 32, u8, s32, {}),
+    "pair A": (256, 64, bf16, f32, {"group": 2}),
+    "pair B": (128, 64, bf16, f32, {"group": 2}),
+    "pair s8": (256, 64, s8, s32, {"group": 2}),
+    "stationary E": (64, 64, bf16, f32, {"ws": True}),
+    "stationary G": (32, 128, bf16, f32, {"ws": True}),
+    "MN-major": (128, 64, bf16, f32, {"major_a": "MN", "major_b": "MN"}),
+    "MN-major B of 8 bits": (128, 128, e4m3, f32, {"major_b": "MN"}),
+    "negated": (128, 32, bf16, f32, {"negate": (True, False)}),
+}
+
+
+@pytest.mark.sample(9)
+@pytest.mark.parametrize("name", CASES)
+def test_a_product_is_numpys(name: str):
+    m, n, dtype, out, options = CASES[name]
+    k = 128 // dtype.bytes
+    a, b = matrix(dtype, m, k, 1), matrix(dtype, n, k, 2)
+    expected = a.astype(float) @ b.astype(float).T
+    if dtype is f32:
+        cut = [(one.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(float) for one in (a, b)]
+        expected = cut[0] @ cut[1].T
+    if "negate" in options:
+        expected = -expected
+    stored = [
+        np.ascontiguousarray(one.T) if options.get(major) == "MN" else one
+        for one, major in ((a, "major_a"), (b, "major_b"))
+    ]
+    report = product_kernel(m, n, dtype, out, **options).emulate(*stored)
+    assert [finding for finding in report.findings if finding.severity == "error"] == []
+    got = report.outputs[-1].astype(float)
+    if out is s32:
+        np.testing.assert_array_equal(got, expected)
+    else:
+        tolerance = 2e-2 if out is f16 else 1e-5
+        np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("path", DATA_PATHS, ids=lambda path: path.name)
+def test_the_two_maps_of_the_accumulator_agree(path: Any):
+    n, sparse, ws = 64, path.name == "C", path.name in "EG"
+    assert data_path(path.m, path.group, sparse=sparse, ws=ws) == path
+    seen = {}
+    for block in accumulator(path.m, n, path.group, sparse, ws):
+        lanes, cells = np.arange(128)[block.lanes], np.arange(512)[block.cells]
+        for row, lane in zip(range(path.m)[block.rows], lanes, strict=True):
+            for column, cell in zip(range(n)[block.columns], cells, strict=True):
+                seen[row, column] = (block.who, int(lane), int(cell))
+    assert seen == {(row, column): path.place(row, column, n) for row in range(path.m) for column in range(n)}
+
+
+# -- registers and cells ---------------------------------------------------------------------------------------------
+
+FRAME = """\
+.version 8.8
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u64 data)
+.reqntid 128
+{{
+    .reg .pred %p<4>;
+    .reg .b32 %r<64>;
+    .reg .b64 %d<4>;
+    .shared .align 8 .b32 slot[2];
+    ld.param.u64 %d0, [data];
+    mov.u32 %r0, %tid.x;
+    setp.lt.u32 %p0, %r0, 32;
+    @%p0 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 64;
+    bar.sync 0;
+    ld.shared.u32 %r1, [slot];
+{body}
+    bar.sync 0;
+    @%p0 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 64;
+    ret;
+}}
+"""
+
+
+def moved(load: str, count: int) -> np.ndarray:
+    """What `load` gives each of 128 threads, (count, 128), where register r of thread t was stored as 256 t + r."""
+    put = [f"shl.b32 %r2, %r0, 8;\nadd.u32 %r{10 + r}, %r2, {r};" for r in range(8)]
+    listed = ", ".join(f"%r{10 + r}" for r in range(8))
+    out = [f"st.global.u32 [%d1+{512 * r}], %r{10 + r};" for r in range(count)]
+    body = [
+        *put, f"tcgen05.st.sync.aligned.32x32b.x8.b32 [%r1], {{{listed}}};", "tcgen05.wait::st.sync.aligned;",
+        load.replace("REGISTERS", ", ".join(f"%r{10 + r}" for r in range(count))), "tcgen05.wait::ld.sync.aligned;",
+        "mul.wide.u32 %d1, %r0, 4;", "add.u64 %d1, %d1, %d0;", *out,
+    ]  # fmt: skip
+    data = np.zeros((count, 128), np.uint32)
+    api.run(asm.parse(FRAME.format(body="\n".join(body))), "k", [data], grid=(1, 1, 1), block=(128, 1, 1))
+    return data
+
+
+def test_a_thread_loads_the_row_that_it_stored():
+    got = moved("tcgen05.ld.sync.aligned.32x32b.x8.b32 {REGISTERS}, [%r1];", 8)
+    np.testing.assert_array_equal(got, np.arange(128)[None] * 256 + np.arange(8)[:, None])
+
+
+@pytest.mark.parametrize(
+    ("shape", "number", "place"),
+    [
+        ("16x64b", "x4", lambda t, r: (8 * (t % 2) + t // 4, t // 2 % 2 + 2 * r)),
+        ("16x128b", "x2", lambda t, r: (t // 4 + 8 * (r % 2), t % 4 + 4 * (r // 2))),
+        ("16x256b", "x1", lambda t, r: (t // 4 + 8 * (r // 2), 2 * (t % 4) + r % 2)),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("half", [0, 16])
+def test_shapes_of_16_lanes_read_the_cells_of_their_layout(shape: str, number: str, place: Any, half: int):
+    """Layouts as CUTLASS has them: 16x256b is the accumulator of mma.m16n8."""
+    address = f"add.u32 %r3, %r1, {half << 16};\n"
+    got = moved(f"{address}tcgen05.ld.sync.aligned.{shape}.{number}.b32 {{REGISTERS}}, [%r3];", 4)
+    for warp in range(4):
+        for t in range(32):
+            for r in range(4):
+                lane, column = place(t, r)
+                assert got[r, 32 * warp + t] == (32 * warp + half + lane) * 256 + column
+
+
+def test_packed_loads_join_the_low_halves_of_two_columns():
+    got = moved("tcgen05.ld.sync.aligned.32x32b.x4.pack::16b.b32 {REGISTERS}, [%r1];", 4)
+    threads = np.arange(128)
+    for r in range(4):
+        low, high = (threads * 256 + 2 * r) & 0xFFFF, (threads * 256 + 2 * r + 1) & 0xFFFF
+        np.testing.assert_array_equal(got[r], low | high << 16)
+
+
+# -- allocation ------------------------------------------------------------------------------------------------------
+
+
+def allocating(body: str, ctas: int = 1, model: Any = None) -> Any:
+    data = np.zeros(64, np.uint32)
+    return api.run(
+        asm.parse(FRAME.format(body=body)), "k", [data], grid=(ctas, 1, 1), block=(128, 1, 1), model=model,
+        schedule="eager",
+    )  # fmt: skip
+
+
+def test_an_allocation_waits_for_another_cta_of_the_multiprocessor():
+    from warploom.emulator.machine.model import Model
+
+    text = FRAME.format(body="").replace(", 64;", ", 512;")
+    one = Model(name="B200", sms=1)
+    report = api.run(
+        asm.parse(text), "k", [np.zeros(4, np.uint32)], grid=(5, 1, 1), block=(128, 1, 1), model=one, schedule="eager"
+    )
+    assert report.counters.ctas == 5
+    holds = text.replace("@%p0 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 512;", "")
+    with pytest.raises(DeadlockError) as caught:
+        api.run(
+            asm.parse(holds), "k", [np.zeros(4, np.uint32)], grid=(2, 1, 1), block=(128, 1, 1), model=one,
+            schedule="eager",
+        )  # fmt: skip
+    assert "no room on its SM" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r5}, [%r1+64];",
+        "@%p0 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 32;",
+        "@%p0 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n"
+        "@%p0 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot+4], 32;",
+        "and.b32 %r5, %r0, 1;\nadd.u32 %r5, %r5, %r1;\ntcgen05.ld.sync.aligned.32x32b.x1.b32 {%r6}, [%r5];",
+    ],
+    ids=["columns of nobody", "another size", "after relinquish", "an address for each lane"],
+)
+def test_what_the_machine_refuses(body: str):
+    with pytest.raises(InvalidOperandError):
+        allocating(body)
+
+
+# -- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def test_the_published_model_keeps_25_bits_of_a_sum_of_fp8_where_hopper_keeps_13():
+    a = np.full((1, 32), 0x38, np.uint8)  # ones of e4m3
+    b = np.full((1, 32), 0x38, np.uint8)
+    b[0, 1:] = 0x01  # 2^-9
+    exact = 1 + 31 * 2.0**-9
+    for unit, kept in (("tcgen05", exact), ("wgmma", 1 + 31 * 2.0**-9)):
+        got = multiply_accumulate(a, b, None, Product("e4m3", "e4m3", "f32", unit), "hardware").view(np.float32)
+        assert got[0, 0] == kept
+    c = np.array([[2.0**13]], np.float32).view(np.uint32)
+    fine = multiply_accumulate(a, b, c, Product("e4m3", "e4m3", "f32", "tcgen05"), "hardware").view(np.float32)
+    coarse = multiply_accumulate(a, b, c, Product("e4m3", "e4m3", "f32", "wgmma"), "hardware").view(np.float32)
+    assert fine[0, 0] == 2.0**13 + exact - exact % 2.0**-10 and coarse[0, 0] == 2.0**13 + 1
+
+
+@pytest.mark.parametrize("mode", ["exact", "hardware"])
+@pytest.mark.parametrize(("element", "factor", "block", "k"), [("e4m3", "ue8m0", 32, 32), ("e2m1", "ue8m0", 32, 64),
+                                                                ("e2m1", "ue4m3", 16, 64)])  # fmt: skip
+def test_scaled_products_are_those_of_scaled_operands(mode: str, element: str, factor: str, block: int, k: int):
+    random = np.random.default_rng(0)
+    top = 16 if element == "e2m1" else 0x78
+    a, b = (random.integers(0, top, (8, k)).astype(np.uint8) for _ in range(2))
+    low, high = (120, 134) if factor == "ue8m0" else (0x30, 0x48)
+    of_a, of_b = (random.integers(low, high, (8, k // block)).astype(np.uint8) for _ in range(2))
+    got = multiply_scaled(
+        a, b, None, Product(element, element, "f32", "tcgen05"), Scaling(factor, block), of_a, of_b, mode
+    ).view(np.float32)
+    left, right = (
+        values(one, element) * np.repeat(values(scales, factor), block, 1) for one, scales in ((a, of_a), (b, of_b))
+    )
+    expected = left @ right.T
+    np.testing.assert_allclose(
+        got, expected, rtol=1e-6 if mode == "exact" else 1e-5, atol=1e-6 * np.abs(expected).max()
+    )
+
+
+def test_a_factor_that_is_no_number_makes_the_sum_none():
+    ones = np.full((1, 32), 0x38, np.uint8)
+    bad, good = np.array([[0xFF]], np.uint8), np.array([[127]], np.uint8)
+    kind, scaling = Product("e4m3", "e4m3", "f32", "tcgen05"), Scaling("ue8m0", 32)
+    for mode in ("exact", "hardware"):
+        assert multiply_scaled(ones, ones, None, kind, scaling, bad, good, mode)[0, 0] == 0x7FFFFFFF

@@ -1,0 +1,24 @@
+"""Bugs planted by rule into texts of nvcc and Triton: `check`, called as by default, calls them errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.planted.texts import Text, texts
+from benchmarks.planted_bugs import chosen, judge
+
+KNOWN = {("grid_sm90a.locked", "drop-fence"), ("product_sm90", "drop-proxy-fence")}
+"""No errors, and why, says docs/sanitizer-coverage.md."""
+QUICK = ("grid_", "barriers_", "rows_", "row_softmax", "cluster_", "layer_norm")
+TEXTS = [text for text in texts() if text.name.startswith(QUICK)]
+
+
+@pytest.mark.sample(2, full=5)
+@pytest.mark.parametrize("text", TEXTS, ids=[text.name for text in TEXTS])
+def test_a_planted_bug_is_an_error(text: Text, tmp_path: Path) -> None:
+    bugs = [bug for mutant in chosen(text, 1) if (bug := judge(text, mutant, tmp_path)) is not None]
+    assert any(bug.outcome == "error" for bug in bugs)
+    missed = [bug for bug in bugs if bug.outcome in ("missed", "explored")]
+    assert [bug for bug in missed if (text.name, bug.kind) not in KNOWN] == []

@@ -1,0 +1,140 @@
+"""Attention in PyTorch: gradients, torch.compile, autocast, torch's own signature."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import warploom  # noqa: E402
+import warploom.torch as wt  # noqa: E402
+from warploom.errors import ArgumentError  # noqa: E402
+
+pytestmark = pytest.mark.full
+
+
+def given(grad: bool = True) -> list:
+    """q, k, v and sinks."""
+    torch.manual_seed(0)
+    tensors = [torch.randn(1, heads, 40, 64).bfloat16() for heads in (2, 1, 1)] + [torch.randn(2)]
+    return [tensor.requires_grad_(grad) for tensor in tensors]
+
+
+def attend(q, k, v, sinks):
+    return warploom.attention(q, k, v, causal=True, sinks=sinks)
+
+
+def exact(q, k, v, sinks):
+    scores = (q @ k.repeat_interleave(2, 1).mT) * 64**-0.5
+    scores = scores.masked_fill(torch.ones(40, 40, dtype=torch.bool).triu(1), -torch.inf)
+    scores = torch.cat([scores, sinks[None, :, None, None].expand(1, 2, 40, 1)], -1)
+    return torch.softmax(scores, -1)[..., :-1] @ v.repeat_interleave(2, 1)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_gradients_reach_queries_keys_values_and_sinks(compiled: bool):
+    ours, theirs = given(), [tensor.detach().double().requires_grad_() for tensor in given()]
+    call = torch.compile(attend, backend="aot_eager", fullgraph=True) if compiled else attend
+    out, wanted = call(*ours), exact(*theirs)
+    grad = torch.randn(out.shape)
+    out.backward(grad.to(out.dtype))
+    wanted.backward(grad.to(out.dtype).double())
+    torch.testing.assert_close(out.double(), wanted, atol=0.02, rtol=0)
+    for mine, other in zip(ours, theirs, strict=True):
+        assert (mine.grad.double() - other.grad).norm() <= 0.015 * other.grad.norm()
+
+
+def test_the_operator_keeps_torchs_rules():
+    tensors = [x.detach() for x in given()]
+    torch.library.opcheck(
+        torch.ops.warploom.attention.default, (*tensors, "bottom-right", None, -1, -1, None, "bhsd"),
+        test_utils=("test_schema", "test_faketensor"),
+    )  # fmt: skip
+
+
+def test_autocast_makes_sixteen_bits_of_f32():
+    q, k, v, _ = (x.detach().float() for x in given())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert warploom.attention(q, k, v).dtype is torch.bfloat16
+
+
+def test_what_has_no_gradient_is_refused():
+    q, k, v, _ = given()
+    with pytest.raises(ArgumentError):
+        warploom.attention(q, k, v, softcap=2.0)
+    with pytest.raises(ArgumentError):
+        warploom.attention(q, k, v, out=torch.empty_like(q))
+
+
+def test_torchs_signature_gives_torchs_numbers():
+    q, k, v, _ = (x.detach() for x in given())
+    mask = torch.ones(40, 40, dtype=torch.bool).tril()
+    causal = wt.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    masked = wt.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+    torch.testing.assert_close(causal, masked)
+
+
+SLOPES, DOCUMENTS = torch.tensor([0.1, 0.3]), torch.arange(90) // 40
+
+
+def alibi(s, b, h, i, j):
+    return s - SLOPES[h] * (i - j)
+
+
+def other_for_odd_rows(s, b, h, i, j):
+    return torch.where(i % 2 == 0, torch.tanh(s / 3) * 3, torch.abs(s) + 0.5 * h)
+
+
+def near(b, h, i, j):
+    return (j <= i + 5) & (i - j < 40)
+
+
+def both(*functions):
+    def mask(b, h, i, j):
+        return functions[0](b, h, i, j) & functions[1](b, h, i, j)
+
+    return mask
+
+
+def of_one_document(b, h, i, j):
+    return DOCUMENTS[i] == DOCUMENTS[j]
+
+
+@pytest.mark.parametrize(
+    "score_mod, mask_mod",
+    [(alibi, None), (other_for_odd_rows, None), (None, near), (alibi, both(near, of_one_document)),
+     (lambda s, b, h, i, j: s * 2 + 1, lambda b, h, i, j: j % 3 != 1)],
+)  # fmt: skip
+def test_functions_of_scores_and_masks_become_part_of_the_kernel(score_mod, mask_mod):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, heads, 90, 64).bfloat16() for heads in (2, 1, 1))
+    found = wt.flex_attention(q, k, v, score_mod, mask_mod, enable_gqa=True)
+    scores = q.double() @ k.double().repeat_interleave(2, 1).mT / 8
+    places = torch.meshgrid(*(torch.arange(n) for n in scores.shape), indexing="ij")
+    if score_mod is not None:
+        scores = score_mod(scores, *places)
+    if mask_mod is not None:
+        scores = scores.masked_fill(~mask_mod(*places), -torch.inf)
+    wanted = torch.softmax(scores, -1) @ v.double().repeat_interleave(2, 1)
+    torch.testing.assert_close(found.double(), wanted, atol=0.02, rtol=0)
+
+
+def test_a_function_that_is_made_anew_with_other_numbers_is_another():
+    q, k, v, _ = (x.detach() for x in given())
+
+    def call(shift: float):
+        return warploom.attention(q, k, v, score_mod=lambda s, b, h, i, j: s * shift)
+
+    assert not torch.equal(call(1.0), call(3.0))
+    torch.testing.assert_close(call(1.0), warploom.attention(q, k, v))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"score_mod": 3}, {"score_mod": lambda s, b, h, i, j: "x"}, {"mask_mod": lambda b, h, i, j: i if j > 3 else j},
+     {"score_mod": alibi, "softcap": 2.0}, {"score_mod": lambda s, b, h, i, j: torch.fft.fft(s)}],
+)  # fmt: skip
+def test_functions_that_cannot_become_part_of_a_kernel_are_refused(options):
+    q, k, v, _ = (x.detach() for x in given())
+    with pytest.raises(warploom.errors.WarploomError):
+        warploom.attention(q, k, v, **options)

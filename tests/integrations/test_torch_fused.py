@@ -1,0 +1,292 @@
+"""A converted model: what its forward says is read in its text, computed by fewer kernels, and left alone elsewhere"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+import warploom.torch  # noqa: E402
+from warploom.integrations import torch_fused  # noqa: E402
+from warploom.integrations.torch_models import eps_of_norm  # noqa: E402
+from warploom.operators.norm import rms_norm  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+HIDDEN = 32
+
+
+class Norm(nn.Module):
+    """As the language models of Hugging Face write it."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(size) + 0.5)
+        self.epsilon = 1e-5
+
+    def forward(self, states):
+        kind = states.dtype
+        states = states.to(torch.float32)
+        square = states.pow(2).mean(-1, keepdim=True)
+        states = states * torch.rsqrt(square + self.epsilon)
+        return self.weight * states.to(kind)
+
+
+class Mixer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.three = (nn.Linear(HIDDEN, size) for size in (32, 16, 24))
+        self.last = nn.Linear(72, HIDDEN)
+
+    def forward(self, x, scale=1.0):
+        a = self.one(x)
+        b = self.two(x)
+        c = self.three(x) * scale
+        out = torch.cat([a, b, c], dim=-1)
+        out = self.last(out)
+        return out, a
+
+
+class Gated(nn.Module):
+    def __init__(self, activation=None):
+        super().__init__()
+        self.g, self.u, self.d = nn.Linear(HIDDEN, 48), nn.Linear(HIDDEN, 48), nn.Linear(48, HIDDEN)
+        self.act = activation or nn.SiLU()
+
+    def forward(self, x):
+        return self.d(self.u(x) * self.act(self.g(x)))
+
+
+class Block(nn.Module):
+    def __init__(self, activation=None):
+        super().__init__()
+        self.norm, self.mixer, self.gated = Norm(HIDDEN), Mixer(), Gated(activation)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x):
+        kept = x
+        x = self.norm(x)
+        x, _ = self.mixer(x, scale=0.5)
+        x = kept + x
+        kept = x
+        x = self.gated(x)
+        x = kept + self.dropout(x)
+        return x
+
+
+def made(*arguments):
+    torch.manual_seed(0)
+    model = Block(*arguments).bfloat16().eval()
+    with torch.no_grad():
+        return model, warploom.torch.convert(copy.deepcopy(model))
+
+
+def far(one, other) -> float:
+    return ((one - other).abs().max() / other.abs().max()).item()
+
+
+X = torch.manual_seed(3) and torch.randn(2, 5, HIDDEN).bfloat16()
+
+
+def test_a_forward_says_itself_what_can_be_fused():
+    _, ours = made()
+    assert warploom.torch.fused(ours) == {
+        "": ("residual",), "norm": ("norm",), "mixer": ("together one, two, three", "adds a residual to its result"),
+        "gated": ("gate", "adds a residual to its result"),
+    }  # fmt: skip
+
+
+@torch.no_grad()
+def test_a_fused_model_agrees_with_one_of_f32_better_than_bf16_rounds():
+    model, ours = made()
+    exact = copy.deepcopy(model).float()(X.float())
+    assert far(ours(X).float(), exact) < 2**-7
+    assert far(ours(X).float(), exact) <= 1.5 * far(model(X).float(), exact)
+
+
+@torch.no_grad()
+def test_layers_of_one_input_are_one_product_and_keep_their_parameters(monkeypatch):
+    model, ours = made()
+    seen = []
+    original = torch_fused.linear
+    monkeypatch.setattr(
+        torch_fused, "linear", lambda x, w, *a, **k: seen.append(tuple(w.shape)) or original(x, w, *a, **k)
+    )
+    ours(X)
+    assert (72, HIDDEN) in seen and len(seen) == 5
+    assert list(ours.state_dict()) == list(model.state_dict())
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, ours.state_dict()[name])
+    ours.mixer.two.weight.data = ours.mixer.two.weight.data.clone()  # no longer behind the first one's
+    seen.clear()
+    ours(X)
+    assert (72, HIDDEN) not in seen
+
+
+@pytest.mark.sample(2, full=4)
+@pytest.mark.parametrize("change", ["hook", "other layer", "training dropout", "f32"])
+def test_where_a_kernel_cannot_do_it_the_text_is_done(change):
+    model, ours = made()
+    x = X
+    calls = []
+    if change == "hook":
+        ours.gated.g.register_forward_hook(lambda module, given, result: calls.append(result) or result * 2)
+        model.gated.g.register_forward_hook(lambda module, given, result: result * 2)
+    elif change == "other layer":
+        for each in (model, ours):
+            torch.manual_seed(5)
+            each.mixer.two = nn.Sequential(nn.Linear(HIDDEN, 16).bfloat16(), nn.Tanh())
+    elif change == "training dropout":
+        model.train(), ours.train()
+    else:
+        model, ours, x = model.float(), ours.float(), X.float()
+    with torch.no_grad():
+        torch.manual_seed(7)
+        expected = model(x)
+        torch.manual_seed(7)
+        found = ours(x)
+    assert far(found.float(), expected.float()) < 2**-6
+    assert (change == "hook") == bool(calls)
+
+
+@pytest.mark.full
+def test_gradients_are_those_of_the_text():
+    model, ours = made()
+    for each in (model, ours):
+        each(X.clone()).float().square().sum().backward()
+    for (name, one), (_, other) in zip(model.named_parameters(), ours.named_parameters(), strict=True):
+        assert far(other.grad.float(), one.grad.float()) < 2**-5, name
+
+
+@pytest.mark.sample(3, full=7)
+@pytest.mark.parametrize("activation, name", [(nn.SiLU(), "silu"), (nn.GELU(), "gelu"), (nn.ReLU(), "relu"),
+                                              (nn.GELU(approximate="tanh"), "gelu_tanh"), (nn.Tanh(), None),
+                                              (nn.PReLU(), None), (nn.Hardswish(), None)], ids=str)  # fmt: skip
+def test_an_activation_is_known_by_its_values(activation, name):
+    assert torch_fused.recognised(activation) == name
+    model, ours = made(activation)
+    with torch.no_grad():
+        assert far(ours(X).float(), model(X).float()) < 2**-6
+
+
+def test_a_converted_model_is_copied_and_pickled_and_keeps_its_classes():
+    _, ours = made()
+    assert isinstance(ours, Block) and type(ours.mixer).__name__ == "Mixer"
+    again = pickle.loads(pickle.dumps(ours))
+    with torch.no_grad():
+        expected = ours(X)
+        for each in (again, copy.deepcopy(ours)):
+            assert torch.equal(each(X), expected)
+    assert warploom.torch.fused(again) == warploom.torch.fused(ours)
+    assert warploom.torch.fused(warploom.torch.convert(again)) == warploom.torch.fused(ours)
+
+
+def test_fuse_false_only_replaces_layers():
+    with torch.no_grad():
+        ours = warploom.torch.convert(Block().bfloat16(), fuse=False)
+    assert not warploom.torch.fused(ours) and len(warploom.torch.converted(ours)) == 7
+
+
+class Reassigned(nn.Module):
+    """The second layer has another input of the same name, the third is behind a branch."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.three = (nn.Linear(HIDDEN, HIDDEN) for _ in range(3))
+
+    def forward(self, x):
+        a = self.one(x)
+        x = x * 2
+        b = self.two(x)
+        if a.sum() > 1e9:
+            b = self.three(x)
+        return a + b
+
+
+class Late(nn.Module):
+    """What is returned is no longer what the layer gave."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(HIDDEN, HIDDEN)
+
+    def forward(self, x):
+        y = self.layer(x)
+        y.mul_(2)
+        return y
+
+
+@pytest.mark.parametrize("kind", [Reassigned, Late])
+@torch.no_grad()
+def test_a_text_that_means_something_else_is_left_alone(kind):
+    model = kind().bfloat16()
+    ours = warploom.torch.convert(copy.deepcopy(model))
+    assert not warploom.torch.fused(ours)
+    assert far(ours(X).float(), model(X).float()) < 2**-6
+
+
+def test_a_norm_of_another_text_is_not_taken_for_one():
+    class Centred(Norm):
+        def forward(self, states):
+            kind = states.dtype
+            states = states.to(torch.float32)
+            square = (states - states.mean(-1, keepdim=True)).pow(2).mean(-1, keepdim=True)
+            states = states * torch.rsqrt(square + self.epsilon)
+            return self.weight * states.to(kind)
+
+    assert eps_of_norm(Norm) == "epsilon" and eps_of_norm(Centred) is None
+
+
+# -- the norm --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.sample(4, full=8)
+@pytest.mark.parametrize("round_first", [True, False])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("shape", [(1, 8), (9, 520), (2, 3, 4096), (1, 16384)], ids=str)
+def test_a_norm_is_exact_to_the_rounding_and_clean(shape, kind, round_first):
+    torch.manual_seed(0)
+    x, weight = torch.randn(shape).to(kind), torch.randn(shape[-1]).to(kind)
+    with warploom.config.override(emulator={"check": True}):
+        found = rms_norm(x, weight, 1e-5, round_first=round_first)
+    wide = x.double() / (x.double().square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    expected = weight.double() * (wide.to(kind).double() if round_first else wide)
+    step = torch.finfo(kind).eps * expected.abs().clamp(min=torch.finfo(kind).tiny)
+    assert ((found.double() - expected).abs() <= step * (1.1 if round_first else 0.51)).all()
+
+
+@pytest.mark.parametrize("x, weight", [(torch.ones(2, 12), torch.ones(12)),
+                                       (torch.ones(2, 12).half(), torch.ones(12).half()),
+                                       (torch.ones(2, 16).half(), torch.ones(8).half()),
+                                       (torch.ones(2, 16392).half(), torch.ones(16392).half())])  # fmt: skip
+def test_a_norm_that_has_no_kernel_is_refused(x, weight):
+    with pytest.raises((warploom.errors.ArgumentError, warploom.errors.ArgumentTypeError)):
+        rms_norm(x, weight)
+
+
+# -- transformers ----------------------------------------------------------------------------------------------------
+
+SIZES = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2,
+             vocab_size=64, max_position_embeddings=64, pad_token_id=0, eos_token_id=1, bos_token_id=2)  # fmt: skip
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("family, together", [("Llama", True), ("Qwen2", True), ("Qwen3", True), ("Mistral", True),
+                                              ("Phi3", False)])  # fmt: skip
+@torch.no_grad()
+def test_the_decoders_of_transformers_are_fused(family, together):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**SIZES)
+    model = getattr(transformers, f"{family}ForCausalLM")(config).bfloat16().eval()
+    ours = warploom.torch.convert(copy.deepcopy(model))
+    told = warploom.torch.fused(ours)
+    assert told["model.layers.0"] == ("residual",) and told["model.norm"] == ("norm",)
+    assert told["model.layers.0.mlp"] == ("gate", "adds a residual to its result")
+    assert ("together q_proj, k_proj, v_proj" in told["model.layers.0.self_attn"]) == together
+    tokens = torch.randint(1, 64, (2, 5))
+    exact = copy.deepcopy(model).float()(tokens).logits
+    assert far(ours(tokens).logits.float(), exact) <= max(1.5 * far(model(tokens).logits.float(), exact), 2**-8)

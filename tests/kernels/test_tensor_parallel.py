@@ -1,0 +1,179 @@
+"""Products with their communication, on several emulated GPUs: right, clean, and each planted fault is found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from warploom import H200
+from warploom.collective.tile.rounds import STATE_WORDS
+from warploom.errors import ArgumentError, EmulationError
+from warploom.isa.dtypes import bf16, f32
+from warploom.kernels.hopper import gemm_all_gather, gemm_reduce_scatter
+from warploom.kernels.hopper.description import Config, Product
+
+CONFIG = Config(ctas=1, pdl=False, tile_m=128, tile_n=64, stages=3)
+MACHINE = H200(sms=2)
+SCHEDULES = ("lazy", "eager", "random", "starve", "pct")
+ROUNDING = 2**-8
+MODULES = {"all-gather": gemm_all_gather, "reduce-scatter": gemm_reduce_scatter}
+
+
+@dataclass
+class Problem:
+    """The arrays of every GPU, and what they must compute."""
+
+    arguments: list
+    expected: list[np.ndarray]
+
+    def worst(self, outputs) -> float:
+        """Largest error, in units of the largest element."""
+        return max(
+            float(np.abs(found.astype(np.float32).reshape(right.shape) - right).max() / np.abs(right).max())
+            for found, right in zip(outputs, self.expected, strict=True)
+        )
+
+
+def problem(kind: str, ranks: int, rows: int, n: int, k: int) -> Problem:
+    """`rows`: of each GPU."""
+    draw = np.random.default_rng(ranks * 1000 + rows)
+
+    def normal(*shape: int) -> np.ndarray:
+        return draw.standard_normal(shape).astype(ml_dtypes.bfloat16)
+
+    def each(make):
+        return [make() for _ in range(ranks)]
+
+    state = each(lambda: np.zeros(STATE_WORDS, np.uint32))
+    if kind == "all-gather":
+        a, b = each(lambda: normal(1, rows, k)), each(lambda: normal(n, k))
+        whole = np.concatenate([one[0] for one in a]).astype(np.float32)
+        expected = [whole @ one.astype(np.float32).T for one in b]
+        data, count = (
+            each(lambda: np.full((ranks, rows, k), np.nan, a[0].dtype)),
+            gemm_all_gather.counters(rows, ranks, CONFIG),
+        )
+    else:
+        a, b = each(lambda: normal(ranks * rows, k)), each(lambda: normal(n, k))
+        parts = [(x.astype(np.float32) @ y.astype(np.float32).T) for x, y in zip(a, b, strict=True)]
+        total = sum(part.astype(ml_dtypes.bfloat16).astype(np.float32) for part in parts)
+        expected = [total[rank * rows : (rank + 1) * rows] for rank in range(ranks)]
+        data, count = (
+            each(lambda: np.full((ranks, rows, n), np.nan, a[0].dtype)),
+            gemm_reduce_scatter.counters(rows, n, ranks, CONFIG),
+        )
+    counters = each(lambda: np.zeros(count, np.uint32))
+    return Problem([a, b, data, counters, state, range(ranks)], expected)
+
+
+@lru_cache
+def built(kind: str, ranks: int):
+    return MODULES[kind].build(ranks, config=CONFIG)
+
+
+def run(kind: str, ranks: int = 2, rows: int = 144, n: int = 96, k: int = 72, text: str | None = None, **options):
+    posed = problem(kind, ranks, rows, n, k)
+    kernel = built(kind, ranks)
+    report = kernel.emulate(*posed.arguments, devices=ranks, machine=MACHINE, ptx=text, **options)
+    return posed, report
+
+
+@pytest.mark.sample(4, full=6)
+@pytest.mark.parametrize("kind", MODULES)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_two_launches_are_right_and_clean_under_every_schedule(kind, schedule):
+    posed, report = run(kind, schedule=schedule, calls=2)
+    assert not report.findings
+    assert posed.worst(report.outputs[0]) < ROUNDING
+
+
+@pytest.mark.sample(2, full=6)
+@pytest.mark.parametrize("kind", MODULES)
+@pytest.mark.parametrize(
+    ("ranks", "rows", "n", "k"), [(3, 16, 8, 8), (2, 1, 72, 200), (4, 130, 64, 64), (2, 128, 64, 128)]
+)
+def test_odd_sizes_and_numbers_of_gpus(kind, ranks, rows, n, k):
+    posed, report = run(kind, ranks, rows, n, k)
+    assert not report.findings
+    assert posed.worst(report.outputs[0]) < ROUNDING
+
+
+@pytest.mark.full
+def test_slots_are_added_in_the_order_of_the_ranks_whoever_comes_first():
+    bits = {
+        run("reduce-scatter", 3, rows=16, schedule=schedule, seed=seed)[1].outputs[0][0].tobytes()
+        for schedule, seed in (("lazy", 0), ("random", 1), ("starve", 2), ("pct", 3))
+    }
+    assert len(bits) == 1
+
+
+MUTANTS = [
+    ("all-gather", "red.release.sys", "red.release.gpu"),
+    ("all-gather", "red.release.sys", "red.relaxed.sys"),
+    ("all-gather", "ld.acquire.sys", "ld.acquire.gpu"),
+    ("all-gather", "ld.acquire.sys", "ld.relaxed.sys"),
+    ("all-gather", "fence.proxy.async;", ""),
+    ("reduce-scatter", "red.release.sys", "red.release.gpu"),
+    ("reduce-scatter", "red.release.sys", "red.relaxed.sys"),
+    ("reduce-scatter", "ld.acquire.sys", "ld.acquire.gpu"),
+    ("reduce-scatter", "ld.acquire.sys", "ld.relaxed.sys"),
+    ("reduce-scatter", "cp.async.bulk.wait_group 0;", "cp.async.bulk.wait_group.read 0;"),
+    ("reduce-scatter", "atom.acq_rel.gpu.global.inc", "atom.relaxed.gpu.global.inc"),
+]
+
+
+TRIED = (("lazy", 0), ("starve", 0), ("starve", 1), ("pct", 0))
+"""Schedules and seeds; with `starve`, one GPU is behind the other."""
+
+
+def is_found(kind: str, text: str, schedule: str = "lazy", seed: int = 0) -> bool:
+    """Whether launches of a small product fail, or the sanitizer calls it an error."""
+    try:
+        _, report = run(kind, rows=80, n=128, k=64, text=text, calls=3, schedule=schedule, seed=seed)
+    except EmulationError:
+        return True
+    return any(finding.severity == "error" for finding in report.findings)
+
+
+@pytest.mark.sample(4, full=11)
+@pytest.mark.parametrize(("kind", "right", "wrong"), MUTANTS)
+def test_a_signal_that_is_weakened_is_an_error(kind, right, wrong):
+    text = built(kind, 2).ptx()
+    assert right in text
+    assert is_found(kind, text.replace(right, wrong))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", MODULES)
+def test_waiting_for_the_launch_before_this_one_cannot_be_left_out(kind):
+    """Without it a GPU that is ahead writes over what a slow one still reads; any wait for a flag, left out alike."""
+    text = built(kind, 2).ptx()
+    lines = text.splitlines()
+    polls = [at for at, line in enumerate(lines) if "ld.acquire.sys" in line]
+    found = []
+    for poll in polls:
+        branch = next(at for at in range(poll, len(lines)) if lines[at].strip().startswith("@") and "bra" in lines[at])
+        mutant = "\n".join([*lines[:branch], *lines[branch + 1 :]])
+        found.append(any(is_found(kind, mutant, *tried) for tried in TRIED))
+    assert all(found)
+
+
+@pytest.mark.parametrize("kind", MODULES)
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_the_measured_configuration_builds_without_spills(kind, ranks):
+    assert MODULES[kind].build(ranks).resources().spill_stores == 0
+
+
+@pytest.mark.parametrize("kind", MODULES)
+def test_configurations_that_do_not_fit_are_refused(kind):
+    for product, config, ranks in (
+        (Product(bf16, bf16, f32, a_major="MN"), CONFIG, 2),
+        (Product(), Config(), 2),
+        (Product(), CONFIG, 1),
+    ):
+        with pytest.raises(ArgumentError):
+            MODULES[kind].build(ranks, product, config)

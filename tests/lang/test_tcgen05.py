@@ -1,0 +1,360 @@
+"""What an author writes for Blackwell: tensor memory, products, commits; and what is refused, at the author's line.
+
+The kernels are assembled for sm_100a. They have not run on hardware.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from warploom import Tile, kernel, ptx, reg, smem, tmem
+from warploom.errors import ArgumentError, TraceError, VerificationError, WarploomError
+from warploom.isa import arch, instruction_descriptor, tensor_memory
+from warploom.lang.emit import ptx_version
+from warploom.types import b128, bf16, e4m3, f16, f32, s8, s32, u32
+
+BLOCK_K = 64
+
+
+def traced(body, *, target="sm_100a", cluster=(1, 1, 1), block=128):
+    """The kernel whose body is a function without arguments."""
+
+    @kernel(out_specs=(Tile(1, u32),), grid=(1, 1, 1), block=block, cluster=cluster, arch=target)
+    def some(out):
+        (target_pointer,) = ptx.global_ptrs(out)
+        body()
+        ptx.store(ptx.addr(target_pointer), reg.scalar(u32, init=0))
+
+    return some
+
+
+def lines(body, word: str, **options) -> list[str]:
+    return [line.strip() for line in traced(body, **options).ptx().splitlines() if line.strip().startswith(word)]
+
+
+def operands(m: int, n: int, dtype=bf16, *, group: int = 1, k: int = BLOCK_K):
+    return smem.umma_tile(dtype, (m // group, k)), smem.umma_tile(dtype, (n // group, k))
+
+
+def product(m=128, n=128, dtype=bf16, out=f32, *, group=1, columns=512, **options):
+    """A body with one tile's products."""
+
+    def body():
+        a, b = operands(m, n, dtype, group=group)
+        memory = tmem.alloc(columns, group=group)
+        acc = memory.accumulator(m, n, out)
+        with ptx.if_(ptx.special.tid.x() == 0):
+            ptx.tcgen05.multiply(acc[0], a[0], b[0], accumulate=False, **options)
+        memory.dealloc()
+
+    return body
+
+
+# -- what is emitted -----------------------------------------------------------------------------------------------
+
+
+def test_one_product_for_each_slice_of_k_and_only_the_first_one_overwrites():
+    found = lines(product(), "tcgen05.mma")
+    assert len(found) == BLOCK_K // 16
+    assert [line.rstrip(";").split(", ")[-1] for line in found] == ["0", "1", "1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "dtype", "out", "group", "kind"),
+    [
+        (128, 256, bf16, f32, 1, "f16"), (64, 64, f16, f16, 1, "f16"), (256, 128, bf16, f32, 2, "f16"),
+        (128, 96, e4m3, f32, 1, "f8f6f4"), (128, 64, s8, s32, 1, "i8"), (128, 64, f32, f32, 1, "tf32"),
+    ],
+)  # fmt: skip
+def test_the_instruction_descriptor_follows_from_the_tiles(m, n, dtype, out, group, kind):
+    cluster = (group, 1, 1)
+    made = traced(product(m, n, dtype, out, group=group), cluster=cluster)
+    (first, *_) = re.findall(r"tcgen05\.mma\.cta_group::(\d)\.kind::(\w+) .*?(\d{6,})", made.ptx())
+    descriptor = instruction_descriptor.decode(kind, int(first[2]))
+    assert (int(first[0]), first[1]) == (group, kind)
+    assert (descriptor.m, descriptor.n, descriptor.d) == (m, n, out.name)
+    assert made.resources().spill_stores == 0
+
+
+def test_allocation_waits_for_nobody_else_and_gives_everything_back():
+    found = lines(product(columns=128), "tcgen05.")
+    words = [re.match(r"tcgen05\.(\w+)", line)[1] for line in found]
+    assert [word for word in words if word != "mma"] == [
+        "alloc",
+        "relinquish_alloc_permit",
+        "fence",
+        "fence",
+        "dealloc",
+    ]
+    assert found[0].endswith(", 128;") and found[-1].endswith(", 128;")
+
+
+def test_a_pair_meets_before_it_allocates_and_before_it_gives_back():
+    text = traced(product(256, 128, group=2), cluster=(2, 1, 1)).ptx()
+    order = re.findall(r"tcgen05\.alloc|tcgen05\.dealloc|barrier\.cluster\.wait", text)
+    assert order == [
+        "barrier.cluster.wait", "tcgen05.alloc", "barrier.cluster.wait", "barrier.cluster.wait", "tcgen05.dealloc",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("count", [1, 2, 48, 96, 128, 200, 256])
+def test_any_number_of_columns_is_loaded_in_powers_of_two_side_by_side(count):
+    def body():
+        acc = tmem.alloc(256).accumulator(128, 256)
+        acc[0].load(0, count)
+
+    found = [re.search(r"x(\d+)\.b32 \{(.*)\}, \[%r\d+\+?(\d*)\]", line) for line in lines(body, "tcgen05.ld")]
+    pieces = [(int(each[3] or 0), int(each[1])) for each in found]
+    assert sum(size for _, size in pieces) == count
+    assert pieces == [(sum(size for _, size in pieces[:at]), size) for at, (_, size) in enumerate(pieces)]
+    assert all(size & size - 1 == 0 and size <= 128 for _, size in pieces)
+    registers = [name for each in found for name in each[2].split(", ")]
+    assert len(set(registers)) == count
+
+
+def test_two_columns_of_an_f16_accumulator_share_a_register():
+    def body():
+        acc = tmem.alloc(64).accumulator(128, 64, f16)
+        fragment = acc[0].load()
+        assert len(fragment) == 32
+        acc[0].store(fragment.registers)
+
+    (load,), (store,) = lines(body, "tcgen05.ld"), lines(body, "tcgen05.st")
+    assert ".x32.pack::16b.b32" in load and ".x32.unpack::16b.b32" in store
+
+
+@pytest.mark.parametrize(
+    ("m", "group", "ws", "layout", "width", "shape"),
+    [
+        (128, 1, False, "D", 64, "32x32b"), (64, 1, False, "F", 32, "16x32bx2"), (256, 2, False, "A", 64, "32x32b"),
+        (128, 2, False, "B", 32, "32x32b"), (64, 1, True, "E", 32, "32x32b"), (32, 1, True, "G", 16, "32x32b"),
+    ],
+)  # fmt: skip
+def test_a_thread_s_columns_follow_from_the_layout(m, group, ws, layout, width, shape):
+    def body():
+        acc = tmem.alloc(64, group=group).accumulator(m, 64, ws=ws)
+        assert acc.path.name == layout and acc[0].width == width
+        assert len(acc[0].load()) == width
+
+    assert [line.split(".")[4] for line in lines(body, "tcgen05.ld", cluster=(group, 1, 1))] == [shape]
+
+
+def test_a_buffer_in_a_register_is_computed_from_the_allocation_s_address():
+    def body():
+        acc = tmem.alloc(512).accumulator(128, 256, buffers=2)
+        turn = reg.scalar(u32, init=1)
+        ptx.tcgen05.multiply(acc[turn], *(tile[0] for tile in operands(128, 256)), accumulate=False)
+
+    assert any("mad.lo.u32" in line and ", 256, " in line for line in lines(body, "mad.lo"))
+
+
+def test_a_commit_may_signal_several_ctas():
+    def body():
+        bars = smem.mbarrier(2)
+        ptx.tcgen05.commit(bars[0])
+        ptx.tcgen05.commit(bars[1], group=1, multicast=3)
+
+    single, several = lines(body, "tcgen05.commit", cluster=(2, 1, 1))
+    assert ".multicast::cluster" in several and several.count(",") == 1
+    assert ".multicast::cluster" not in single
+
+
+def test_cluster_launch_control_reads_an_answer_of_16_bytes():
+    def body():
+        answer, bars = smem.array(b128, 1), smem.mbarrier(1)
+        ptx.clusterlaunchcontrol.try_cancel(answer[0], bars[0])
+        response = ptx.clusterlaunchcontrol.response(answer[0])
+        with ptx.if_(ptx.clusterlaunchcontrol.is_canceled(response)):
+            x, y, z = ptx.clusterlaunchcontrol.first_ctaid(response)
+
+    made = traced(body)
+    assert len(re.findall(r"clusterlaunchcontrol\.query_cancel", made.ptx())) == 4
+    assert made.resources().spill_stores == 0
+
+
+def test_the_protocol_lists_the_columns_and_who_completes_a_barrier():
+    def body():
+        memory = tmem.alloc(512)
+        acc = memory.accumulator(128, 128, buffers=2)
+        factors = memory.scales(128, blocks=2)
+        bars = smem.mbarrier(1)
+        ptx.tcgen05.commit(bars[0])
+        assert (acc.start, factors.start) == (0, 256)
+
+    protocol = traced(body).built().protocol
+    found = [(item.name, item.start, item.columns, item.buffers) for item in protocol.columns]
+    assert found == [("acc", 0, 128, 2), ("factors", 256, 8, 1)]
+    assert protocol.allocated == 512
+    assert {"tcgen05 commit"} == set.union(*(barrier.completed_by for barrier in protocol.barriers.values()))
+    assert "layout D, 2 buffers of 128" in protocol.to_text()
+
+
+def test_texts_for_blackwell_name_a_version_that_has_it():
+    assert ptx_version(arch.get("sm_90a")) == (8, 7)
+    assert ptx_version(arch.get("sm_100a")) == (8, 8)
+    assert ptx_version(arch.get("sm_110a")) == (9, 0)
+
+
+def test_mn_major_tiles_may_have_elements_of_8_bits():
+    def body():
+        a, b = smem.umma_tile(e4m3, (BLOCK_K, 128), "MN"), smem.umma_tile(e4m3, (BLOCK_K, 128), "MN")
+        acc = tmem.alloc(128).accumulator(128, 128)
+        ptx.tcgen05.multiply(acc[0], a[0], b[0], accumulate=False)
+
+    (first, _) = lines(body, "tcgen05.mma")
+    descriptor = instruction_descriptor.decode("f8f6f4", int(re.search(r"(\d{6,})", first)[1]))
+    assert descriptor.mn_major_a and descriptor.mn_major_b
+
+
+def test_a_may_stand_in_tensor_memory_eight_columns_for_each_slice():
+    def body():
+        memory = tmem.alloc(256)
+        acc, left = memory.accumulator(128, 64), memory.matrix_a(BLOCK_K, bf16)
+        _, b = operands(128, 64)
+        ptx.tcgen05.multiply(acc[0], left[0], b[0], accumulate=False)
+
+    found = [int(re.findall(r"\[%r\d+\+?(\d*)\]", line)[1] or 0) for line in lines(body, "tcgen05.mma")]
+    assert found == [64, 72, 80, 88]
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+def refusal(body, kind=TraceError, **options) -> WarploomError:
+    with pytest.raises(kind) as caught:
+        traced(body, **options).ptx()
+    assert caught.value.where.file.endswith("test_tcgen05.py")
+    return caught.value
+
+
+def test_a_target_without_tensor_memory_is_told_the_row_and_the_target():
+    for target in ("sm_90a", "sm_100", "sm_120a"):
+        error = refusal(lambda: tmem.alloc(32), VerificationError, target=target)
+        assert "tcgen05.alloc" in error.what and target in error.what
+
+
+def test_int8_is_not_for_blackwell_ultra():
+    error = refusal(product(128, 64, s8, s32), VerificationError, target="sm_103a")
+    assert "kind::i8" in error.what and "sm_103a" in error.what
+
+
+@pytest.mark.parametrize("columns", [0, 16, 96, 1024])
+def test_an_allocation_that_no_sm_makes_is_refused(columns):
+    error = refusal(lambda: tmem.alloc(columns))
+    assert (error.got, error.code) == (columns, "tensor-memory-full")
+
+
+def test_columns_beyond_the_allocation_are_refused_with_what_is_left():
+    def body():
+        memory = tmem.alloc(512)
+        memory.accumulator(128, 256)
+        memory.accumulator(128, 256, buffers=2)
+
+    error = refusal(body)
+    assert error.code == "tensor-memory-full"
+    assert "256" in str(error.expected) and "512" in str(error.got)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "dtype", "out", "group"),
+    [(256, 48, s8, s32, 2), (64, 64, bf16, f32, 2), (256, 64, bf16, f32, 1), (128, 40, s8, s32, 1)],
+    ids=["n of a pair", "m of a pair", "m of one CTA", "n of int8"],
+)
+def test_a_shape_that_the_kind_does_not_have_is_refused(m, n, dtype, out, group):
+    assert refusal(product(m, n, dtype, out, group=group), cluster=(group, 1, 1)).code == "matrix-shape"
+
+
+@pytest.mark.parametrize(("dtype", "out"), [(bf16, f16), (s8, f32), (e4m3, s32)])
+def test_a_type_of_d_that_the_kind_does_not_have_is_refused(dtype, out):
+    assert refusal(product(128, 64, dtype, out)).code == "matrix-shape"
+
+
+def test_an_odd_cluster_has_no_pairs():
+    error = refusal(product(256, 64, group=2), cluster=(3, 1, 1))
+    assert "even" in str(error.expected)
+
+
+def test_a_tile_of_hopper_is_not_an_operand_of_blackwell_and_the_other_way_round():
+    def newer():
+        acc = tmem.alloc(64).accumulator(128, 64)
+        ptx.tcgen05.mma(acc[0], smem.wgmma_tile(bf16, (128, 16))[0], smem.wgmma_tile(bf16, (64, 16))[0])
+
+    def older():
+        tile = smem.umma_tile(bf16, (64, 16))
+        ptx.wgmma.mma_async(
+            shape=(64, 64, 16), dtype_d=f32, dtype_a=bf16, dtype_b=bf16, d=reg.array(f32, 32), a=tile[0], b=tile[0]
+        )
+
+    assert "umma_tile" in str(refusal(newer).expected)
+    assert "wgmma_tile" in str(refusal(older, target="sm_90a").expected)
+
+
+def test_operands_of_another_extent_are_refused():
+    def body():
+        acc = tmem.alloc(64).accumulator(128, 64)
+        a, b = operands(128, 64)
+        ptx.tcgen05.mma(acc[0], a[0], b[0])  # four instructions deep
+
+    assert refusal(body).expected == "128 x 16"
+
+
+def test_scale_factors_belong_to_the_kinds_that_have_them():
+    def without():
+        memory = tmem.alloc(64)
+        factors = memory.scales(128)
+        a, b = operands(128, 32)
+        scales = ptx.tcgen05.Scales(factors[0], factors[0])
+        ptx.tcgen05.mma(memory.accumulator(128, 32)[0], a[0].k(0), b[0].k(0), kind="f16", scales=scales)
+
+    def missing():
+        a, b = operands(128, 64, e4m3)
+        ptx.tcgen05.mma(tmem.alloc(64).accumulator(128, 64)[0], a[0].k(0), b[0].k(0), kind="mxf8f6f4")
+
+    refusal(without)
+    assert "scales" in str(refusal(missing).expected)
+
+
+def test_an_accumulator_is_indexed_and_its_memory_opened():
+    def whole():
+        a, b = operands(128, 64)
+        ptx.tcgen05.mma(tmem.alloc(64).accumulator(128, 64), a[0].k(0), b[0].k(0))
+
+    def closed():
+        memory = tmem.reserve(64)
+        memory.accumulator(128, 64)[0].load()
+
+    assert "acc[0]" in str(refusal(whole).hint)
+    assert "open()" in str(refusal(closed).hint)
+
+
+def test_columns_that_a_thread_does_not_have_are_refused():
+    refusal(lambda: tmem.alloc(64).accumulator(128, 64)[0].load(32, 64))
+    refusal(lambda: tmem.alloc(64).accumulator(64, 64)[0].load(0, 64))
+
+
+# -- the map after it -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", tensor_memory.DATA_PATHS, ids=lambda path: path.name)
+def test_every_element_of_an_accumulator_has_a_cell_of_its_own(path):
+    n = 64
+    cells = {path.place(row, column, n) for row in range(path.m) for column in range(n)}
+    assert len(cells) == path.m * n
+    assert {cta for cta, _, _ in cells} == set(range(path.group))
+    assert max(lane for _, lane, _ in cells) < tensor_memory.LANES
+    assert {column for _, _, column in cells} == set(range(path.columns(n)))
+
+
+def test_layouts_follow_from_rows_group_and_variant():
+    for (m, group, options), name in {
+        (256, 2, ()): "A", (128, 2, ()): "B", (128, 2, ("sparse",)): "C", (128, 1, ()): "D", (128, 1, ("ws",)): "D",
+        (64, 1, ("ws",)): "E", (64, 1, ()): "F", (32, 1, ("ws",)): "G",
+    }.items():  # fmt: skip
+        assert tensor_memory.data_path(m, group, **dict.fromkeys(options, True)).name == name
+    with pytest.raises(ArgumentError):
+        tensor_memory.data_path(32)
+    with pytest.raises(ArgumentError):
+        tensor_memory.allocation_size(513)
+    assert [tensor_memory.allocation_size(columns) for columns in (1, 33, 300)] == [32, 64, 512]

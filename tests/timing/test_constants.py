@@ -1,0 +1,40 @@
+"""Where the constants of the clock come from."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from warploom.kernels.ladder import RUNGS
+from warploom.timing import H200
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = json.loads((ROOT / "benchmarks/results/nvidia-h200/microbenchmarks.json").read_text())["rows"]
+MEASURED = {row["name"]: row for row in ROWS}
+MOST_FITTED = 6
+
+
+def _measured(name: str, field: str) -> float:
+    return MEASURED[name][field]
+
+
+CONSTANTS = H200.constants()
+COMPUTED = {name: one for name, one in CONSTANTS.items() if one.source.split(":")[0] not in ("published", "fitted")}
+
+
+@pytest.mark.parametrize("name", COMPUTED)
+def test_a_constant_is_what_its_measurement_says(name):
+    value = eval(COMPUTED[name].source, {"m": _measured})
+    assert COMPUTED[name].value == pytest.approx(value, rel=0.02)
+
+
+def test_few_constants_are_fitted():
+    assert sum(one.source.startswith("fitted") for one in CONSTANTS.values()) <= MOST_FITTED
+
+
+def test_the_model_names_no_kernel_rung_or_configuration():
+    text = "\n".join(path.read_text() for path in (ROOT / "src/warploom/timing").glob("*.py"))
+    assert not [rung.module for rung in RUNGS if rung.module in text]
+    assert not re.search(r"\b[a-z]*\d{2,3}x\d{2,3}\b|\brung\b|warploom\.kernels|\b(8192|4096)\b", text)
+    assert not re.search(r"recording\.kernel\s*(==|in\b|\.startswith)", text)
