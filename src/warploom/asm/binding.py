@@ -158,6 +158,14 @@ def _takes(base: str, declared: str, needed: str) -> bool:
     return widths.fits(declared, needed, relaxed=widths.is_relaxed(base, needed))
 
 
+@lru_cache(maxsize=256)
+def _coordinates(opcode: str) -> int:
+    """How many coordinates an opcode takes, `.2d` two; 0 where it does not say."""
+    if "gather4" in opcode or "scatter4" in opcode:
+        return 5
+    return next((int(word[0]) for word in opcode.split(".") if word in ("1d", "2d", "3d", "4d", "5d")), 0)
+
+
 class _Binder:
     """One instruction against one row."""
 
@@ -247,23 +255,15 @@ class _Binder:
         if not isinstance(operand, TensorAddress):
             self._fail(f"{self._place(spec)} is not a tensor address", "`[map, {coordinates}]`", operand)
         self._address_base(spec, operand.base)
-        wanted = self._coordinates()
-        if wanted and len(operand.coordinates) != wanted:
-            count = len(operand.coordinates)
-            plural = "" if count == 1 else "s"
+        wanted, count = _coordinates(self.instruction.opcode), len(operand.coordinates)
+        if wanted and count != wanted:
             self._fail(
-                f"{self._place(spec)} has {count} coordinate{plural}, the map has {wanted} dimensions",
+                f"{self._place(spec)} has {count} coordinate{'' if count == 1 else 's'}, the map has {wanted} dimensions",
                 f"{wanted} coordinates, innermost first",
                 operand,
             )
         for coordinate in operand.coordinates:
             self._value(spec, coordinate, "s32", "read")
-
-    def _coordinates(self) -> int:
-        modifiers = self.instruction.modifiers
-        if any("gather4" in word or "scatter4" in word for word in modifiers):
-            return 5
-        return next((int(word[0]) for word in modifiers if word in ("1d", "2d", "3d", "4d", "5d")), 0)
 
     # -- values --------------------------------------------------------------------------------------------------
 

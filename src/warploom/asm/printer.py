@@ -159,10 +159,10 @@ def directive_text(directive: Directive) -> str:
 
 
 def _has_locs(statements: Iterable[Statement]) -> bool:
-    return any(
-        isinstance(statement, LocDirective) or (isinstance(statement, Block) and _has_locs(statement.statements))
-        for statement in statements
-    )
+    for statement in statements:
+        if isinstance(statement, LocDirective) or (isinstance(statement, Block) and _has_locs(statement.statements)):
+            return True
+    return False
 
 
 @dataclass

@@ -151,9 +151,9 @@ class _Verifier:
         if bound is None:
             return
         self._operands(instruction, bound, scope)
-        by_name = any(spec.kind in ("label", "symbol") for spec in bound.match.form.operands)
-        alike = not by_name and not depends_on_constants(bound.match)
-        if form is not None and alike and len(self.found) == before:
+        if form is None or depends_on_constants(bound.match) or len(self.found) > before:
+            return
+        if not any(spec.kind in ("label", "symbol") for spec in bound.match.form.operands):
             self.good.add(form)
 
     def _operands(self, instruction: Instruction, bound: Bound, scope: Scope) -> None:

@@ -97,10 +97,7 @@ class Protocol:
     named_barriers: dict[tuple[str, str], int] = field(default_factory=dict)
     columns: list[Columns] = field(default_factory=list)
     allocated: int = 0
-
-    @property
-    def shared_bytes(self) -> int:
-        return max((buffer.offset + buffer.size for buffer in self.buffers), default=0)
+    shared_bytes: int = 0
 
     @property
     def alignment(self) -> int:
@@ -115,6 +112,7 @@ class Protocol:
                 number += 1
             buffer.name = f"{buffer.name}[{number}]"
         self.buffers.append(buffer)
+        self.shared_bytes = max(self.shared_bytes, buffer.offset + buffer.size)
         if buffer.kind == "mbarrier":
             self.barriers[buffer.offset] = Barrier(buffer)
         return buffer

@@ -110,10 +110,10 @@ class LocationFinder:
     def frame(self) -> FrameType | None:
         """The innermost frame that is the user's. Every instruction asks, past a dozen frames of the package."""
         frame: FrameType | None = sys._getframe(1)
-        looked_through = self._looked_through
+        names, looked_through = self._names, self._looked_through
         while frame is not None:
             filename = frame.f_code.co_filename
-            if filename not in looked_through and self.name_of(filename) is not None:
+            if filename not in looked_through and (filename in names or self.name_of(filename) is not None):
                 break
             frame = frame.f_back
         return frame
