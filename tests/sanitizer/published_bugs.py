@@ -8,18 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from warploom.sanitizer.rules.schema import (
-    CLUSTER_SYNC,
-    COMMIT,
-    DESCRIPTORS,
-    FENCE_MMA,
-    WAIT_MMA,
-    ZERO,
-    Example,
-    load,
-    multiply,
-    wait,
-)
+from tests.sanitizer.pieces import CLUSTER_SYNC, COMMIT, DESCRIPTORS, FENCE_MMA, WAIT_MMA, ZERO, load, multiply, wait
+from warploom.sanitizer.rules.schema import Example
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ all that is wrong with it, and each part alone.
 
 from __future__ import annotations
 
-from warploom.sanitizer.rules.schema import CLUSTER_SYNC, INIT, load, wait
-from warploom.sanitizer.rules.tensor_memory import (
+from tests.sanitizer.pieces import CLUSTER_SYNC, INIT, load, wait
+from tests.sanitizer.tensor_pieces import (
     ALLOC,
     COMMIT,
     DESCRIPTOR,

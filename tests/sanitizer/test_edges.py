@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from tests.foreign import cuda_texts
+from tests.sanitizer.pieces import FILL, INIT, PEER, READ, STORE, STORED, load, wait
 from tests.sanitizer.running import rules
 from warploom import TensorMap, asm, emulate
 from warploom.emulator import api
 from warploom.sanitizer import Sanitizer
 from warploom.sanitizer.happens_before.scopes import LEVELS, Place, needed
 from warploom.sanitizer.rules import Example
-from warploom.sanitizer.rules.schema import FILL, INIT, PEER, READ, STORE, STORED, load, wait
 
 OTHERS = """
 xor.b32 %r0, %r0, 256;

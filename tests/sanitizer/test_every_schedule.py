@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sanitizer.pieces import INIT, PEER, READ, load, wait
 from tests.sanitizer.running import findings, rules
 from warploom.sanitizer import EXPLORED
 from warploom.sanitizer.rules import Example
-from warploom.sanitizer.rules.schema import INIT, PEER, READ, load, wait
 
 BEGIN = "@%first mbarrier.init.shared::cta.b64 [bar], 1;\n"
 FENCE = "@%first fence.mbarrier_init.release.cluster;\nbar.sync 0;\n"

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.sanitizer.pieces import FILL
 from tests.sanitizer.running import findings, run
 from warploom.emulator.diagnosis.report import Report
 from warploom.emulator.machine.finding import Finding
@@ -14,7 +15,6 @@ from warploom.kernels import walkthrough
 from warploom.runtime import emulate
 from warploom.sanitizer import EXPLORED, RULES, explore
 from warploom.sanitizer.rules import Example
-from warploom.sanitizer.rules.schema import FILL
 
 FAILED = Report("k", findings=[Finding("data-race", "two warps")])
 PASSED = Report("k")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sanitizer.pieces import COMMIT, DESCRIPTORS, FENCE_MMA, WAIT_MMA, ZERO, multiply
 from tests.sanitizer.running import SCHEDULES, rules
 from warploom.sanitizer.rules import Example
-from warploom.sanitizer.rules.schema import COMMIT, DESCRIPTORS, FENCE_MMA, WAIT_MMA, ZERO, multiply
 
 schedules = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}-{seed}" for name, seed in SCHEDULES])
 RACES = {"global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete"}

@@ -7,12 +7,12 @@ from functools import partial
 import numpy as np
 import pytest
 
+from tests.sanitizer.pieces import FILL, STORE, STORED, wait
 from tests.sanitizer.running import rules
 from warploom import asm
 from warploom.emulator import api
 from warploom.sanitizer import EXPLORED, Sanitizer
 from warploom.sanitizer.rules import Example
-from warploom.sanitizer.rules.schema import FILL, STORE, STORED, wait
 
 APART = """
 @%first mbarrier.init.shared::cta.b64 [bar], 1;
