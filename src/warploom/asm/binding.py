@@ -258,7 +258,7 @@ class _Binder:
         wanted, count = _coordinates(self.instruction.opcode), len(operand.coordinates)
         if wanted and count != wanted:
             self._fail(
-                f"{self._place(spec)} has {count} coordinate{'' if count == 1 else 's'}, the map has {wanted} dimensions",
+                f"{self._place(spec)} has {count} coordinate{'s' * (count != 1)}, the map has {wanted} dimensions",
                 f"{wanted} coordinates, innermost first",
                 operand,
             )

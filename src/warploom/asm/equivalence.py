@@ -13,33 +13,13 @@ from typing import Any, TypeAlias
 
 from ..isa import dtypes
 from ..isa.special_registers import SPECIAL_REGISTERS
+from . import nodes
 from .lowering import lowered
-from .nodes import (
-    Address,
-    Block,
-    Directive,
-    Float,
-    Function,
-    Group,
-    Instruction,
-    Integer,
-    Label,
-    Module,
-    Operand,
-    Pair,
-    Register,
-    RegisterDeclaration,
-    Statement,
-    Symbol,
-    TensorAddress,
-    Variable,
-    Vector,
-)
 
 Line: TypeAlias = tuple[Any, ...]
 
 
-def normal_form(module: Module, entry: str) -> list[Line]:
+def normal_form(module: nodes.Module, entry: str) -> list[Line]:
     """What a kernel of a module says, as one line for each instruction, in front of them those of its head."""
     module = lowered(module)
     function = next(each for each in module.entries if each.name == entry)
@@ -69,9 +49,9 @@ class _Thing:
 
 
 class _Normal:
-    def __init__(self, module: Module, function: Function) -> None:
+    def __init__(self, module: nodes.Module, function: nodes.Function) -> None:
         self.module, self.function = module, function
-        self.flat: list[tuple[Instruction | Directive, _Scope]] = []
+        self.flat: list[tuple[nodes.Instruction | nodes.Directive, _Scope]] = []
         self.places: dict[int, int] = {}  # a label -> the instruction after it
         self.numbers: dict[int, tuple[Any, ...]] = {}  # a thing -> how it is written
         self.counts: dict[str, int] = {}
@@ -80,9 +60,9 @@ class _Normal:
         """The head, then the body."""
         outside = _Scope(None)
         for item in self.module.items:
-            if isinstance(item, Variable):
+            if isinstance(item, nodes.Variable):
                 outside.names.setdefault(item.name, _variable(item))
-            elif isinstance(item, Function):
+            elif isinstance(item, nodes.Function):
                 outside.names.setdefault(item.name, _Thing("function", item.name))
         scope = _Scope(outside)
         parameters = []
@@ -95,27 +75,27 @@ class _Normal:
         head: list[Line] = [("target", self.module.arch), ("parameters", *parameters), ("directives", *directives)]
         return [*head, *filter(None, (self._line(item, scope) for item, scope in self.flat))]
 
-    def _flatten(self, statements: tuple[Statement, ...], scope: _Scope) -> None:
+    def _flatten(self, statements: tuple[nodes.Statement, ...], scope: _Scope) -> None:
         for each in statements:
-            if isinstance(each, RegisterDeclaration):
+            if isinstance(each, nodes.RegisterDeclaration):
                 for name in _names(each):
                     scope.names[name] = _Thing("register", dtypes.ALL[each.type].register_bits)
-            elif isinstance(each, Variable):
+            elif isinstance(each, nodes.Variable):
                 scope.names[each.name] = _variable(each)
-            elif isinstance(each, Label):
+            elif isinstance(each, nodes.Label):
                 scope.names[each.name] = _Thing("label")
         for each in statements:
-            if isinstance(each, Block):
+            if isinstance(each, nodes.Block):
                 self._flatten(each.statements, _Scope(scope))
-            elif isinstance(each, Label):
+            elif isinstance(each, nodes.Label):
                 self.places[id(scope.names[each.name])] = len(self.flat)
-            elif isinstance(each, Instruction) or (isinstance(each, Directive) and each.name != "file"):
+            elif isinstance(each, nodes.Instruction) or (isinstance(each, nodes.Directive) and each.name != "file"):
                 self.flat.append((each, scope))
 
     # -- one line ------------------------------------------------------------------------------------------------
 
-    def _line(self, item: Instruction | Directive, scope: _Scope) -> Line:
-        if isinstance(item, Directive):
+    def _line(self, item: nodes.Instruction | nodes.Directive, scope: _Scope) -> Line:
+        if isinstance(item, nodes.Directive):
             words = item.text.replace(",", " ").split() if item.name == "branchtargets" else [item.text]
             return (f".{item.name}", *(self._name(word, scope) for word in words))
         opcode = "bra" if item.opcode == "bra.uni" else item.opcode
@@ -124,26 +104,26 @@ class _Normal:
             guard = (item.guard.negated, self._name(item.guard.register, scope))
         return (opcode, guard, *(self._operand(each, scope) for each in item.operands))
 
-    def _operand(self, operand: Operand, scope: _Scope) -> Any:
-        if isinstance(operand, Register):
+    def _operand(self, operand: nodes.Operand, scope: _Scope) -> Any:
+        if isinstance(operand, nodes.Register):
             return (self._name(operand.name, scope), operand.negated)
-        if isinstance(operand, Symbol):
+        if isinstance(operand, nodes.Symbol):
             return (self._name(operand.name, scope), False, operand.offset)
-        if isinstance(operand, Integer):
+        if isinstance(operand, nodes.Integer):
             return operand.value
-        if isinstance(operand, Float):
+        if isinstance(operand, nodes.Float):
             return _bits(operand)
-        if isinstance(operand, Address):
+        if isinstance(operand, nodes.Address):
             base = operand.base
-            shown = base.value if isinstance(base, Integer) else self._name(base.name, scope)
+            shown = base.value if isinstance(base, nodes.Integer) else self._name(base.name, scope)
             return ("[]", shown, operand.offset)
-        if isinstance(operand, TensorAddress):
+        if isinstance(operand, nodes.TensorAddress):
             inside = [self._operand(each, scope) for each in operand.coordinates]
             return ("[{}]", self._operand(operand.base, scope), *inside)
-        if isinstance(operand, (Vector, Group)):
+        if isinstance(operand, (nodes.Vector, nodes.Group)):
             inside = [self._operand(each, scope) for each in operand.elements]
-            return ("{}" if isinstance(operand, Vector) else "()", *inside)
-        if isinstance(operand, Pair):
+            return ("{}" if isinstance(operand, nodes.Vector) else "()", *inside)
+        if isinstance(operand, nodes.Pair):
             return ("|", self._operand(operand.first, scope), self._operand(operand.second, scope))
         return repr(operand)
 
@@ -162,20 +142,20 @@ class _Normal:
         return self.numbers[id(thing)]
 
 
-def _variable(node: Variable) -> _Thing:
+def _variable(node: nodes.Variable) -> _Thing:
     align = node.align or (dtypes.ALL[node.type].bytes if node.type in dtypes.ALL else 1)
     linkage = node.linkage == "extern"
     return _Thing("variable", (node.space, node.type, node.dims, align, linkage, "".join(node.initializer.split())))
 
 
-def _names(declaration: RegisterDeclaration) -> Iterator[str]:
+def _names(declaration: nodes.RegisterDeclaration) -> Iterator[str]:
     if declaration.count is None:
         yield from declaration.names
     else:
         yield from (f"{declaration.names[0]}{number}" for number in range(declaration.count))
 
 
-def _bits(constant: Float) -> Any:
+def _bits(constant: nodes.Float) -> Any:
     """A number by its value, so that 1.0 and 0f3F800000 are one; NaN by its bits."""
     if constant.bits == 64:
         return ("number", constant.raw)

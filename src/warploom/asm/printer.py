@@ -9,39 +9,14 @@ from functools import lru_cache
 from typing import Any
 
 from ..errors import SourceLocation
-from .nodes import (
-    Address,
-    Block,
-    Comment,
-    Directive,
-    Float,
-    Function,
-    Group,
-    Guard,
-    Instruction,
-    Integer,
-    Label,
-    LocDirective,
-    Module,
-    Operand,
-    Pair,
-    Raw,
-    Register,
-    RegisterDeclaration,
-    Sink,
-    Statement,
-    Symbol,
-    TensorAddress,
-    Variable,
-    Vector,
-)
+from . import nodes
 
 _PLAIN_NAME = re.compile(r"([A-Za-z_][\w$]*|[$%][\w$]+)(\.[\w$]+)*", re.ASCII)
 _SEMICOLON = {"pragma", "branchtargets", "calltargets", "callprototype", "alias"}
 INDENT = "    "
 
 
-def to_text(module: Module, *, line_info: bool = False) -> str:
+def to_text(module: nodes.Module, *, line_info: bool = False) -> str:
     """The PTX text of a module.
 
     Args:
@@ -68,21 +43,21 @@ def name_text(name: str) -> str:
     return name if _PLAIN_NAME.fullmatch(name) else f'"{name}"'
 
 
-def operand_text(operand: Operand) -> str:
+def operand_text(operand: nodes.Operand) -> str:
     """One operand as PTX."""
     return _OPERANDS[type(operand)](operand)
 
 
-def _register(operand: Register) -> str:
+def _register(operand: nodes.Register) -> str:
     name = name_text(operand.name)
     return f"!{name}" if operand.negated else name
 
 
-def _float(operand: Float) -> str:
+def _float(operand: nodes.Float) -> str:
     return operand.text or f"0{'f' if operand.bits == 32 else 'd'}{operand.raw:0{operand.bits // 4}X}"
 
 
-def _inside(address: Address) -> str:
+def _inside(address: nodes.Address) -> str:
     return operand_text(address.base) + _offset(address.offset)
 
 
@@ -90,12 +65,12 @@ def _offset(offset: int) -> str:
     return f"+{offset}" if offset else ""
 
 
-def _list(operands: Iterable[Operand]) -> str:
+def _list(operands: Iterable[nodes.Operand]) -> str:
     """Operands with commas. Most are registers, which their names write."""
     return ", ".join(
         [
             name_text(operand.name)
-            if type(operand) is Register and not operand.negated
+            if type(operand) is nodes.Register and not operand.negated
             else _OPERANDS[type(operand)](operand)
             for operand in operands
         ]
@@ -103,34 +78,34 @@ def _list(operands: Iterable[Operand]) -> str:
 
 
 _OPERANDS: dict[type, Callable[[Any], str]] = {
-    Register: _register,
-    Integer: lambda operand: operand.text or str(operand.value),
-    Float: _float,
-    Symbol: lambda operand: name_text(operand.name) + _offset(operand.offset),
-    Address: lambda operand: f"[{_inside(operand)}]",
-    TensorAddress: lambda operand: f"[{_inside(operand.base)}, {{{_list(operand.coordinates)}}}]",
-    Vector: lambda operand: f"{{{_list(operand.elements)}}}",
-    Pair: lambda operand: f"{operand_text(operand.first)}|{operand_text(operand.second)}",
-    Group: lambda operand: f"({_list(operand.elements)})",
-    Sink: lambda operand: "_",
-    Raw: lambda operand: operand.text,
+    nodes.Register: _register,
+    nodes.Integer: lambda operand: operand.text or str(operand.value),
+    nodes.Float: _float,
+    nodes.Symbol: lambda operand: name_text(operand.name) + _offset(operand.offset),
+    nodes.Address: lambda operand: f"[{_inside(operand)}]",
+    nodes.TensorAddress: lambda operand: f"[{_inside(operand.base)}, {{{_list(operand.coordinates)}}}]",
+    nodes.Vector: lambda operand: f"{{{_list(operand.elements)}}}",
+    nodes.Pair: lambda operand: f"{operand_text(operand.first)}|{operand_text(operand.second)}",
+    nodes.Group: lambda operand: f"({_list(operand.elements)})",
+    nodes.Sink: lambda operand: "_",
+    nodes.Raw: lambda operand: operand.text,
 }
 """How each kind of operand is written."""
 
 
-def instruction_text(instruction: Instruction) -> str:
+def instruction_text(instruction: nodes.Instruction) -> str:
     """One instruction as PTX, semicolon included."""
     operands = _list(instruction.operands)
     text = f"{instruction.opcode} {operands};" if operands else f"{instruction.opcode};"
     return text if instruction.guard is None else guard_text(instruction.guard) + text
 
 
-def guard_text(guard: Guard | None) -> str:
+def guard_text(guard: nodes.Guard | None) -> str:
     """`@%p1 ` or `@!%p1 `, blank included; nothing where there is no guard."""
     return "" if guard is None else f"@{'!' if guard.negated else ''}{name_text(guard.register)} "
 
 
-def variable_text(variable: Variable) -> str:
+def variable_text(variable: nodes.Variable) -> str:
     """A variable or parameter, without a semicolon."""
     attributes = variable.attributes
     split = attributes.index(".ptr") if ".ptr" in attributes else len(attributes)
@@ -145,22 +120,24 @@ def variable_text(variable: Variable) -> str:
     return " ".join(part for part in parts if part)
 
 
-def declaration_text(declaration: RegisterDeclaration) -> str:
+def declaration_text(declaration: nodes.RegisterDeclaration) -> str:
     """A register declaration, semicolon included."""
     vector = f".{declaration.vector} " if declaration.vector else ""
     count = f"<{declaration.count}>" if declaration.count is not None else ""
     return f".reg {vector}.{declaration.type} {', '.join(map(name_text, declaration.names))}{count};"
 
 
-def directive_text(directive: Directive) -> str:
+def directive_text(directive: nodes.Directive) -> str:
     """A directive, semicolon included where it has one."""
     text = f".{directive.name} {directive.text}" if directive.name != "@" else f"@{directive.text}"
     return text.rstrip() + (";" if directive.name in _SEMICOLON else "")
 
 
-def _has_locs(statements: Iterable[Statement]) -> bool:
+def _has_locs(statements: Iterable[nodes.Statement]) -> bool:
     for statement in statements:
-        if isinstance(statement, LocDirective) or (isinstance(statement, Block) and _has_locs(statement.statements)):
+        if isinstance(statement, nodes.LocDirective) or (
+            isinstance(statement, nodes.Block) and _has_locs(statement.statements)
+        ):
             return True
     return False
 
@@ -176,18 +153,18 @@ class _Printer:
     files: dict[str, int] | None
     _last: SourceLocation | None = field(default=None, init=False)
 
-    def item(self, item: Directive | Variable | Function | Comment) -> None:
+    def item(self, item: nodes.Directive | nodes.Variable | nodes.Function | nodes.Comment) -> None:
         match item:
-            case Directive():
+            case nodes.Directive():
                 self.lines.append(directive_text(item))
-            case Variable():
+            case nodes.Variable():
                 self.lines.append(variable_text(item) + ";")
-            case Comment():
+            case nodes.Comment():
                 self._comment(item, "")
-            case Function():
+            case nodes.Function():
                 self.function(item)
 
-    def function(self, function: Function) -> None:
+    def function(self, function: nodes.Function) -> None:
         head = f".{function.linkage} " if function.linkage else ""
         head += f".{function.kind} "
         if function.results:
@@ -210,32 +187,32 @@ class _Printer:
         self.statements(function.body, INDENT)
         self.lines.append("}")
 
-    def statements(self, statements: tuple[Statement, ...], indent: str) -> None:
+    def statements(self, statements: tuple[nodes.Statement, ...], indent: str) -> None:
         lines = self.lines
         for statement in statements:
             match statement:
-                case Instruction():
+                case nodes.Instruction():
                     if self.files is not None:
                         self._loc(statement.location, indent)
                     lines.append(indent + instruction_text(statement))
-                case Label():
+                case nodes.Label():
                     lines.append(f"{name_text(statement.name)}:")
-                case RegisterDeclaration():
+                case nodes.RegisterDeclaration():
                     lines.append(indent + declaration_text(statement))
-                case Variable():
+                case nodes.Variable():
                     lines.append(f"{indent}{variable_text(statement)};")
-                case LocDirective():
+                case nodes.LocDirective():
                     lines.append(f"{indent}.loc {statement.file} {statement.line} {statement.column}{statement.rest}")
-                case Directive():
+                case nodes.Directive():
                     lines.append(indent + directive_text(statement))
-                case Comment():
+                case nodes.Comment():
                     self._comment(statement, indent)
-                case Block():
+                case nodes.Block():
                     lines.append(indent + "{")
                     self.statements(statement.statements, indent + INDENT)
                     lines.append(indent + "}")
 
-    def _comment(self, comment: Comment, indent: str) -> None:
+    def _comment(self, comment: nodes.Comment, indent: str) -> None:
         self.lines.extend(f"{indent}// {line}".rstrip() for line in comment.text.splitlines() or [""])
 
     def _loc(self, location: SourceLocation | None, indent: str) -> None:

@@ -10,6 +10,7 @@ contiguous in memory: "K" or "MN".
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -53,8 +54,6 @@ class Descriptor:
                     expected="a multiple of 16 bytes below 2^18",
                     got=value,
                 )
-        if self.swizzle.descriptor_code is None:
-            raise ArgumentError(f"descriptors have no swizzle {self.swizzle.value}", expected="NONE, 32B, 64B or 128B")
         if not 0 <= self.base_offset <= 7:
             raise ArgumentError("a descriptor's base offset has 3 bits", expected="0 to 7", got=self.base_offset)
         return (
@@ -62,10 +61,16 @@ class Descriptor:
             | self.leading_offset >> 4 << 16
             | self.stride_offset >> 4 << 32
             | self.base_offset << 49
-            | self.swizzle.descriptor_code << 62
+            | self._unit_bits()
         )
 
-    def at(self, start: int) -> Descriptor:
+    def _unit_bits(self) -> int:
+        """The bits that say how this matrix unit reads the rest: the swizzle's code."""
+        if self.swizzle.descriptor_code is None:
+            raise ArgumentError(f"descriptors have no swizzle {self.swizzle.value}", expected="NONE, 32B, 64B or 128B")
+        return self.swizzle.descriptor_code << 62
+
+    def at(self, start: int) -> Self:
         """The same layout at another address."""
         return replace(self, start=start)
 

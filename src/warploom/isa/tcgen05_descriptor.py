@@ -7,7 +7,7 @@ Not run on hardware; the constants in the tests are those of Triton's kernels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,54 +25,24 @@ _RESERVED = (3 << 14) | (3 << 30) | (0xFF << 53)
 
 
 @dataclass(frozen=True)
-class Descriptor:
+class Descriptor(descriptors.Descriptor):
     """A tcgen05 matrix descriptor, fields in bytes.
 
     Attributes:
-        start: byte address of the operand in the CTA's shared memory, a multiple of 16 below 2^18.
-        leading_offset: as of a wgmma descriptor; where it is `absolute`, an address instead of a distance.
-        stride_offset: likewise.
+        start, stride_offset, base_offset: as of a wgmma descriptor.
+        leading_offset: likewise; where it is `absolute`, an address instead of a distance.
         swizzle: NONE, 32B, 64B, 128B or 128B_ATOM_32B.
-        base_offset: 0..7, for a pattern that does not start at a multiple of its repeat.
         absolute: whether `leading_offset` is an address; sm_103a only.
     """
 
-    start: int
-    leading_offset: int
-    stride_offset: int
-    swizzle: Swizzle
-    base_offset: int = 0
     absolute: bool = False
 
-    def encode(self) -> int:
-        """The 64 bits. Raises ArgumentError for a field that does not fit."""
-        for name in ("start", "leading_offset", "stride_offset"):
-            value = getattr(self, name)
-            if value % 16 or not 0 <= value <= ADDRESS_MASK:
-                raise ArgumentError(
-                    f"a matrix descriptor cannot hold this {name}",
-                    expected="a multiple of 16 bytes below 2^18",
-                    got=value,
-                )
+    def _unit_bits(self) -> int:
         code = self.swizzle.tcgen05_code
         if code is None:
             known = ", ".join(swizzle.value for swizzle in _SWIZZLES.values())
             raise ArgumentError(f"tcgen05 descriptors have no swizzle {self.swizzle.value}", expected=known)
-        if not 0 <= self.base_offset <= 7:
-            raise ArgumentError("a descriptor's base offset has 3 bits", expected="0 to 7", got=self.base_offset)
-        return (
-            self.start >> 4
-            | self.leading_offset >> 4 << 16
-            | self.stride_offset >> 4 << 32
-            | VERSION << 46
-            | self.base_offset << 49
-            | int(self.absolute) << 52
-            | code << 61
-        )
-
-    def at(self, start: int) -> Descriptor:
-        """The same layout at another address."""
-        return replace(self, start=start)
+        return VERSION << 46 | int(self.absolute) << 52 | code << 61
 
 
 def decode(bits: int) -> Descriptor:

@@ -12,27 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from ...asm.nodes import (
-    Address,
-    Block,
-    Directive,
-    Function,
-    Group,
-    Guard,
-    Instruction,
-    Integer,
-    Label,
-    Module,
-    Operand,
-    Pair,
-    Register,
-    RegisterDeclaration,
-    Statement,
-    Symbol,
-    TensorAddress,
-    Variable,
-    Vector,
-)
+from ...asm import nodes
 from ...isa import dtypes
 from .structure import Item
 
@@ -74,29 +54,29 @@ class Named:
     items: list[Item] = field(default_factory=list)
     registers: list[Registers] = field(default_factory=list)
     types: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, Variable] = field(default_factory=dict)
+    variables: dict[str, nodes.Variable] = field(default_factory=dict)
     parameters: list[str] = field(default_factory=list)
     functions: set[str] = field(default_factory=set)
 
 
-def named(module: Module, entry: Function) -> Named:
+def named(module: nodes.Module, entry: nodes.Function) -> Named:
     """A kernel of a module under names of Python."""
     return _Naming(module, entry).run()
 
 
 class _Naming:
-    def __init__(self, module: Module, entry: Function) -> None:
+    def __init__(self, module: nodes.Module, entry: nodes.Function) -> None:
         self.module, self.entry = module, entry
         self.found = Named()
         self.taken = set(TAKEN)
-        self.declared: dict[str, Variable] = {}
+        self.declared: dict[str, nodes.Variable] = {}
         self.functions = {each.name for each in module.functions}
 
     def run(self) -> Named:
         self.taken.add(_python(self.entry.name))
         outside = _Scope(None)
         for item in self.module.items:
-            if isinstance(item, Variable) and item.name not in outside.others:
+            if isinstance(item, nodes.Variable) and item.name not in outside.others:
                 self._variable(outside, item)
         scope = _Scope(outside)
         for parameter in self.entry.parameters:
@@ -113,29 +93,29 @@ class _Naming:
         self.taken.add(made)
         return made
 
-    def _variable(self, scope: _Scope, node: Variable) -> None:
+    def _variable(self, scope: _Scope, node: nodes.Variable) -> None:
         name = scope.others[node.name] = self._fresh(node.name)
         self.declared[name] = node
 
-    def _block(self, statements: tuple[Statement, ...], scope: _Scope) -> None:
+    def _block(self, statements: tuple[nodes.Statement, ...], scope: _Scope) -> None:
         for each in statements:
-            if isinstance(each, RegisterDeclaration):
+            if isinstance(each, nodes.RegisterDeclaration):
                 self._registers(scope, each)
-            elif isinstance(each, Variable):
+            elif isinstance(each, nodes.Variable):
                 self._variable(scope, each)
-            elif isinstance(each, Label):
+            elif isinstance(each, nodes.Label):
                 scope.others[each.name] = self._fresh(each.name)
         for each in statements:
-            if isinstance(each, Block):
+            if isinstance(each, nodes.Block):
                 self._block(each.statements, _Scope(scope))
-            elif isinstance(each, Label):
-                self.found.items.append(Label(scope.others[each.name]))
-            elif isinstance(each, Instruction):
+            elif isinstance(each, nodes.Label):
+                self.found.items.append(nodes.Label(scope.others[each.name]))
+            elif isinstance(each, nodes.Instruction):
                 self.found.items.append(self._instruction(each, scope))
-            elif isinstance(each, Directive):
+            elif isinstance(each, nodes.Directive):
                 self.found.items.append(self._directive(each, scope))
 
-    def _registers(self, scope: _Scope, node: RegisterDeclaration) -> None:
+    def _registers(self, scope: _Scope, node: nodes.RegisterDeclaration) -> None:
         for name in node.names:
             made = Registers(self._fresh(name), node.type, node.count is None)
             self.found.registers.append(made)
@@ -144,42 +124,42 @@ class _Naming:
             else:
                 scope.numbered[name] = made, node.count
 
-    def _directive(self, node: Directive, scope: _Scope) -> Directive:
+    def _directive(self, node: nodes.Directive, scope: _Scope) -> nodes.Directive:
         if node.name != "branchtargets":
             return node
         names = [self._name(name, scope) for name in node.text.replace(",", " ").split()]
-        return Directive(node.name, ", ".join(names))
+        return nodes.Directive(node.name, ", ".join(names))
 
     # -- uses ----------------------------------------------------------------------------------------------------
 
-    def _instruction(self, node: Instruction, scope: _Scope) -> Instruction:
-        guard = node.guard and Guard(self._name(node.guard.register, scope), node.guard.negated)
+    def _instruction(self, node: nodes.Instruction, scope: _Scope) -> nodes.Instruction:
+        guard = node.guard and nodes.Guard(self._name(node.guard.register, scope), node.guard.negated)
         operands = tuple(self._operand(each, scope) for each in node.operands)
         return replace(node, guard=guard, operands=operands)
 
-    def _operand(self, node: Operand, scope: _Scope) -> Operand:
-        if isinstance(node, (Register, Symbol)):
+    def _operand(self, node: nodes.Operand, scope: _Scope) -> nodes.Operand:
+        if isinstance(node, (nodes.Register, nodes.Symbol)):
             return replace(node, name=self._name(node.name, scope))
-        if isinstance(node, Address):
+        if isinstance(node, nodes.Address):
             base = (
                 node.base
-                if isinstance(node.base, Integer)
+                if isinstance(node.base, nodes.Integer)
                 else replace(node.base, name=self._name(node.base.name, scope))
             )
             return replace(node, base=base)
-        if isinstance(node, TensorAddress):
+        if isinstance(node, nodes.TensorAddress):
             coordinates = self._all(node.coordinates, scope)
             address = self._operand(node.base, scope)
-            assert isinstance(address, Address)
-            return TensorAddress(address, coordinates)
-        if isinstance(node, (Vector, Group)):
+            assert isinstance(address, nodes.Address)
+            return nodes.TensorAddress(address, coordinates)
+        if isinstance(node, (nodes.Vector, nodes.Group)):
             return replace(node, elements=self._all(node.elements, scope))
-        if isinstance(node, Pair):
-            return Pair(self._operand(node.first, scope), self._operand(node.second, scope))
+        if isinstance(node, nodes.Pair):
+            return nodes.Pair(self._operand(node.first, scope), self._operand(node.second, scope))
         return node
 
-    def _all(self, nodes: Iterable[Operand], scope: _Scope) -> tuple[Operand, ...]:
-        return tuple(self._operand(each, scope) for each in nodes)
+    def _all(self, operands: Iterable[nodes.Operand], scope: _Scope) -> tuple[nodes.Operand, ...]:
+        return tuple(self._operand(each, scope) for each in operands)
 
     def _name(self, name: str, scope: _Scope | None) -> str:
         """A name in Python; special registers and functions keep theirs."""

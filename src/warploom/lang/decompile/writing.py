@@ -8,27 +8,8 @@ import re
 import struct
 from collections.abc import Sequence
 
+from ...asm import nodes
 from ...asm.binding import bind
-from ...asm.nodes import (
-    Address,
-    Directive,
-    Float,
-    Function,
-    Group,
-    Guard,
-    Instruction,
-    Integer,
-    Label,
-    Module,
-    Operand,
-    Pair,
-    Register,
-    Sink,
-    Symbol,
-    TensorAddress,
-    Variable,
-    Vector,
-)
 from ...asm.printer import instruction_text, operand_text, to_text
 from ...errors import VerificationError, WarploomError
 from ...isa import dtypes
@@ -50,7 +31,7 @@ class Writer:
         python_names: entry -> what it is called in the file.
     """
 
-    def __init__(self, module: Module, source: str) -> None:
+    def __init__(self, module: nodes.Module, source: str) -> None:
         self.module, self.source = module, source
         self.kernels: list[str] = []
         self.dtypes: set[str] = set()
@@ -72,7 +53,7 @@ class Writer:
 
     # -- one kernel ----------------------------------------------------------------------------------------------
 
-    def kernel(self, entry: Function, found: Named, body: Block, labels: set[str]) -> None:
+    def kernel(self, entry: nodes.Function, found: Named, body: Block, labels: set[str]) -> None:
         """Add a kernel to the file."""
         self.found, self.lines, self.place, self.beside = found, [], "", set()
         name = self.python_names[entry.name] = _python(entry.name)
@@ -84,7 +65,7 @@ class Writer:
             if registers.used:
                 self._registers(registers)
         if labels:
-            ordered = [item.name for item in found.items if isinstance(item, Label) and item.name in labels]
+            ordered = [item.name for item in found.items if isinstance(item, nodes.Label) and item.name in labels]
             for at in range(0, len(ordered), 4):
                 names = ordered[at : at + 4]
                 self._line(1, f"{', '.join(names)} = {', '.join(['ptx.label()'] * len(names))}")
@@ -94,7 +75,7 @@ class Writer:
             self._line(1, "pass")
         self.kernels += ["", "", *self.lines]
 
-    def _head(self, entry: Function, name: str) -> None:
+    def _head(self, entry: nodes.Function, name: str) -> None:
         lines = ["@ptx_kernel("]
         if entry.parameters:
             shown = ",\n        ".join(map(_param, entry.parameters))
@@ -112,11 +93,13 @@ class Writer:
 
     def _functions(self) -> str:
         """The functions of the text, and the variables of the module that they name, as PTX."""
-        kept: list[Function | Variable] = [i for i in self.module.items if isinstance(i, Function) and i.kind == "func"]
-        variables = [item for item in self.module.items if isinstance(item, Variable)]
+        kept: list[nodes.Function | nodes.Variable] = [
+            i for i in self.module.items if isinstance(i, nodes.Function) and i.kind == "func"
+        ]
+        variables = [item for item in self.module.items if isinstance(item, nodes.Variable)]
         words: set[str] = set()
         while True:
-            printed = to_text(Module(self.module.version, self.module.target, 64, tuple(kept)))
+            printed = to_text(nodes.Module(self.module.version, self.module.target, 64, tuple(kept)))
             words = set(re.findall(r"[\w$%]+", printed.split(".address_size 64", 1)[1]))
             more = [each for each in variables if each.name in words and each not in kept]
             if not more:
@@ -125,7 +108,7 @@ class Writer:
         self.beside = {each.name for each in variables if each in kept}
         return 'r"""\n' + printed.split(".address_size 64", 1)[1].strip() + '\n"""'
 
-    def _variable(self, python: str, node: Variable, declared: dict[str, str]) -> None:
+    def _variable(self, python: str, node: nodes.Variable, declared: dict[str, str]) -> None:
         if node.name in self.beside:
             self._line(1, f"{python} = ptx.symbol({node.name!r})")
             return
@@ -163,10 +146,10 @@ class Writer:
                     self._line(depth + 1, "pass")
             elif isinstance(part, Jump):
                 self._line(depth, self._jump(part))
-            elif isinstance(part, Label):
+            elif isinstance(part, nodes.Label):
                 if part.name in labels and not self._is_table(part.name):
                     self._line(depth, f"ptx.place({part.name})")
-            elif isinstance(part, Directive):
+            elif isinstance(part, nodes.Directive):
                 self._directive(part, depth)
             else:
                 self._said_place(part, depth)
@@ -187,17 +170,17 @@ class Writer:
             return f"ptx.goto({jump.label}{', ' + guard if guard else ''})"
         return f"ptx.{jump.kind}_({guard})"
 
-    def _guard(self, guard: Guard) -> str:
+    def _guard(self, guard: nodes.Guard) -> str:
         return guard.register + (".negated" if guard.negated else "")
 
     def _is_table(self, name: str) -> bool:
         """Whether a label names a list of branch targets, which makes its own."""
         items = self.found.items
-        at = next(number for number, item in enumerate(items) if isinstance(item, Label) and item.name == name)
+        at = next(number for number, item in enumerate(items) if isinstance(item, nodes.Label) and item.name == name)
         following = items[at + 1] if at + 1 < len(items) else None
-        return isinstance(following, Directive) and following.name == "branchtargets"
+        return isinstance(following, nodes.Directive) and following.name == "branchtargets"
 
-    def _directive(self, node: Directive, depth: int) -> None:
+    def _directive(self, node: nodes.Directive, depth: int) -> None:
         if node.name in REFUSED:
             raise _no_form(f".{node.name}: calls through pointers")
         if node.name == "pragma":
@@ -205,10 +188,10 @@ class Writer:
         elif node.name == "branchtargets":
             items = self.found.items
             table = items[next(at for at, item in enumerate(items) if item == node) - 1]
-            assert isinstance(table, Label)
+            assert isinstance(table, nodes.Label)
             self._line(depth, f"{table.name} = ptx.branch_targets({node.text})")
 
-    def _said_place(self, instruction: Instruction, depth: int) -> None:
+    def _said_place(self, instruction: nodes.Instruction, depth: int) -> None:
         """The author's line of the instructions that follow, as a comment, where `.loc` says it."""
         place = instruction.location
         if place is None or place.file == "<ptx>":
@@ -218,7 +201,7 @@ class Writer:
             self.place = shown
             self._line(depth, f"# {shown}")
 
-    def _instruction(self, node: Instruction) -> str:
+    def _instruction(self, node: nodes.Instruction) -> str:
         guard = [f"pred={self._guard(node.guard)}"] if node.guard is not None else []
         if node.opcode.split(".")[0] == "call":
             return self._call(node, guard)
@@ -226,7 +209,7 @@ class Writer:
         operands = [self._operand(each, dtype) for each, dtype in zip(node.operands, types, strict=True)]
         return f"{_opcode(node.opcode)}({', '.join([*operands, *guard])})"
 
-    def _types(self, node: Instruction) -> list[DType | None]:
+    def _types(self, node: nodes.Instruction) -> list[DType | None]:
         """For each operand the type that its constants take; None where the row says nothing."""
         try:
             match = bind(node, self.found.types).match
@@ -235,11 +218,11 @@ class Writer:
         specs = match.form.operands
         return [dtypes.ALL.get(match.type_of(spec)) for spec in specs[: len(node.operands)]]
 
-    def _call(self, node: Instruction, guard: list[str]) -> str:
-        groups = [each for each in node.operands if isinstance(each, Group)]
-        named = [at for at, each in enumerate(node.operands) if not isinstance(each, Group)]
+    def _call(self, node: nodes.Instruction, guard: list[str]) -> str:
+        groups = [each for each in node.operands if isinstance(each, nodes.Group)]
+        named = [at for at, each in enumerate(node.operands) if not isinstance(each, nodes.Group)]
         callee = node.operands[named[0]] if named else None
-        if len(named) != 1 or not isinstance(callee, Register) or callee.name not in self.found.functions:
+        if len(named) != 1 or not isinstance(callee, nodes.Register) or callee.name not in self.found.functions:
             raise _no_form(f"`{instruction_text(node)}`: a call through a pointer")
         parts = [repr(callee.name)]
         results = groups[0] if named[0] == 1 else None
@@ -254,33 +237,33 @@ class Writer:
 
     # -- operands ------------------------------------------------------------------------------------------------
 
-    def _list(self, elements: Sequence[Operand], dtype: DType | None = None) -> str:
+    def _list(self, elements: Sequence[nodes.Operand], dtype: DType | None = None) -> str:
         return f"[{', '.join(self._operand(each, dtype) for each in elements)}]"
 
-    def _operand(self, node: Operand, dtype: DType | None) -> str:
-        if isinstance(node, Register):
+    def _operand(self, node: nodes.Operand, dtype: DType | None) -> str:
+        if isinstance(node, nodes.Register):
             return self._name(node.name) + (".negated" if node.negated else "")
-        if isinstance(node, Symbol):
+        if isinstance(node, nodes.Symbol):
             return f"{self._name(node.name)} + {node.offset}" if node.offset else self._name(node.name)
-        if isinstance(node, Integer):
+        if isinstance(node, nodes.Integer):
             return _integer(node, dtype)
-        if isinstance(node, Float):
+        if isinstance(node, nodes.Float):
             return _float(node, dtype)
-        if isinstance(node, Address):
+        if isinstance(node, nodes.Address):
             offset = f", {node.offset}" if node.offset else ""
             base = (
                 f"ptx.constant({str(node.base.value)!r})"
-                if isinstance(node.base, Integer)
+                if isinstance(node.base, nodes.Integer)
                 else self._name(node.base.name)
             )
             return f"ptx.addr({base}{offset})"
-        if isinstance(node, TensorAddress):
+        if isinstance(node, nodes.TensorAddress):
             return f"ptx.tensor_at({self._operand(node.base, None)}, {self._list(node.coordinates, dtypes.s32)})"
-        if isinstance(node, Vector):
+        if isinstance(node, nodes.Vector):
             return self._list(node.elements, dtype)
-        if isinstance(node, Pair):
+        if isinstance(node, nodes.Pair):
             return f"ptx.pair({self._operand(node.first, dtype)}, {self._operand(node.second, dtype)})"
-        if isinstance(node, Sink):
+        if isinstance(node, nodes.Sink):
             return "ptx.sink"
         raise _no_form(f"the operand `{operand_text(node)}`")
 
@@ -300,7 +283,7 @@ def _no_form(what: str) -> VerificationError:
     )
 
 
-def _param(node: Variable) -> str:
+def _param(node: nodes.Variable) -> str:
     parts = [repr(node.name), repr(node.type)]
     parts += [repr(node.dims)] if node.dims else []
     parts += [f"align={node.align}"] if node.align is not None else []
@@ -323,7 +306,7 @@ def _opcode(opcode: str) -> str:
     return "ptx.inst." + ".".join(words)
 
 
-def _integer(node: Integer, dtype: DType | None) -> str:
+def _integer(node: nodes.Integer, dtype: DType | None) -> str:
     if dtype is not None:
         low, high = integer_range(dtype) if not dtype.is_float else (1, 0)
         if not low <= node.value <= high:
@@ -331,7 +314,7 @@ def _integer(node: Integer, dtype: DType | None) -> str:
     return hex(node.value) if node.text[:2].lower() == "0x" and node.value >= 0 else str(node.value)
 
 
-def _float(node: Float, dtype: DType | None) -> str:
+def _float(node: nodes.Float, dtype: DType | None) -> str:
     """A number that traces to a constant of the same value, or the bits themselves."""
     if dtype is not None and dtype.name in ("f32", "f64"):
         value = _value(node.raw, node.bits)
