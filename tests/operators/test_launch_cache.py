@@ -80,7 +80,7 @@ warploom.matmul(a, b.T, out=wide[:, :192], config=large)
 assert warploom.matmul(a, b.T, config=large).is_contiguous()
 """)
     stores = [line.split("stride ")[1].split()[0] for line in log if line.startswith("map ") and "dims 192 640" in line]
-    assert stores == [str(512 * 2), str(192 * 2)]
+    assert list(dict.fromkeys(stores)) == [str(512 * 2), str(192 * 2)]  # a tile of 96 columns has boxes of two widths
 
 
 def test_every_stream_gets_its_own_launch_and_a_capture_finds_the_kernel_loaded(on_gpu):

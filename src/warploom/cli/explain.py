@@ -55,7 +55,6 @@ def explain(
         return
     problem, roof, chosen = found.problem, found.roof, found.chosen
     side = "above" if found.bound == "tensor cores" else "below"
-    other = found.library_data is not None and not config and found.library_data["config"] != found.config.name()
     table(
         [
             ("work", f"{_short(problem.flops / 1e9)} GFLOP, {_short(problem.bytes / 1e6)} MB of A, B and D"),
@@ -63,27 +62,22 @@ def explain(
                           f"bound by {found.bound}"),
             ("roofs", f"{roof.peak / 1e12:,.0f} TFLOP/s at {roof.clock / 1e6:.0f} MHz, "
                       f"{roof.bandwidth / 1e12:.1f} TB/s: at least {_short(found.least_us)} us"),
-        ] + ([] if other else [
-            ("configuration", found.config.name() + _whose(found)),
+            ("configuration", found.config.name() + ", the library's choice (below)" * (not config)),
             ("its waves", f"{chosen.rows} x {chosen.columns} = {chosen.tiles} tiles, {chosen.waves:.2f} waves of "
                           f"{chosen.at_a_time}; {chosen.tile_efficiency:.1%} of the tiles are in D, "
                           f"{chosen.wave_efficiency:.1%} of the waves are filled"),
             ("its occupancy", _occupancy(found)),
-        ]),
+        ],
         title=f"{problem.shape} {problem.dtype} -> {problem.out} on {found.machine}",
     )  # fmt: skip
-    if not other:
-        say()
-        say_table(_tiles(found))
-        say("  B/KFMA: bytes of A and B that a tile loads for each KFMA, which is 1000 multiply-adds.")
-        say()
-        say_table(_traffic(found))
+    say()
+    say_table(_tiles(found))
+    say("  B/KFMA: bytes of A and B that a tile loads for each KFMA, which is 1000 multiply-adds.")
+    say()
+    say_table(_traffic(found))
     if found.library:
         say()
         say(found.library)
-    if other:
-        say()
-        say(f"The tiles shown are those of a large-product kernel: --config {found.config.name()}")
 
 
 def type_names(product: Asked) -> tuple[str, str]:
@@ -95,15 +89,6 @@ def type_names(product: Asked) -> tuple[str, str]:
 def _short(value: float) -> str:
     """One decimal, or two digits of less than one."""
     return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
-
-
-def _whose(found: Explained) -> str:
-    """Whose idea it was."""
-    if found.library_data is None:
-        return ""
-    if found.library_data["config"] == found.config.name():
-        return ", the library's choice (below)"
-    return ", not the library's choice (below)"
 
 
 def _occupancy(found: Explained) -> str:
@@ -125,7 +110,7 @@ def _tiles(found: Explained) -> Table:
     from ..lab.problem import BYTES
 
     for (tile_m, tile_n), each in found.tiles.items():
-        mark = " *" if (tile_m, tile_n) == (found.config.tile_m, found.config.tile_n) else ""
+        mark = " *" if (tile_m, tile_n) == found.config.output_tile else ""
         fill = (tile_m + tile_n) * BYTES[found.problem.dtype] * 1000 / (tile_m * tile_n)
         made.add_row(f"{tile_m} x {tile_n}{mark}", f"{each.tiles:,}", f"{each.waves:.2f}",
                      f"{each.tile_efficiency:.1%}", f"{each.wave_efficiency:.1%}", f"{each.efficiency:.1%}",
@@ -135,7 +120,7 @@ def _tiles(found: Explained) -> Table:
 
 def _traffic(found: Explained) -> Table:
     """A and B from HBM by raster order."""
-    tile = f"{found.config.tile_m} x {found.config.tile_n}"
+    tile = " x ".join(map(str, found.config.output_tile))
     made = Table(title=f"A and B from HBM by raster order, tiles of {tile}", title_justify="left", box=None)
     made.add_column("order", no_wrap=True)
     for name in ("GB", "times each once", "TB/s at the roof"):

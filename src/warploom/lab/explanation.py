@@ -11,10 +11,8 @@ from typing import Any
 from .. import operators as library
 from ..driver import toolchain
 from ..errors import ArgumentError, WarploomError
-from ..kernels.hopper.description import Config
-from ..operators.families import from_text
+from ..operators.families import family_of, from_text
 from ..operators.families.ampere import TILES as AMPERE_TILES
-from ..operators.families.ampere import AmpereConfig
 from ..operators.select import kernel_of
 from ..operators.spec.validation import check_together
 from . import roofline
@@ -31,18 +29,18 @@ class Explained:
     """The answer.
 
     Attributes:
-        config: of the large-product or Ampere kernels; the library's choice where it is one, or the one asked for.
+        config: the library's choice, or the one asked for.
         waves: of each tile in `TILES`, and the chosen one's.
         registers: of a thread at launch; None where there is no ptxas to say.
         traffic: bytes from HBM for A and B by raster order, with the chosen tile; empty for a product of more than
             `MOST_STEPS`.
-        library: what `gemm.explain` says, as text and as data; "" and None where it cannot be asked.
+        library: what `operators.explain` says, as text and as data; "" and None where a configuration was asked for.
     """
 
     problem: Problem
     machine: str
     roof: Roofline
-    config: Config | AmpereConfig
+    config: Any
     tiles: dict[tuple[int, int], Waves]
     occupancy: Occupancy
     registers: int | None
@@ -68,7 +66,7 @@ class Explained:
     @property
     def chosen(self) -> Waves:
         """Waves of the chosen tile."""
-        return self.tiles[self.config.tile_m, self.config.tile_n]
+        return self.tiles[self.config.output_tile]
 
     def data(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -96,16 +94,6 @@ class Explained:
         }  # fmt: skip
 
 
-def default_config(problem: Problem) -> Config:
-    """A configuration of the large kernel by a rule of thumb, for tiles and waves of what a small-M kernel runs:
-    short K likes ping-pong, large C the largest tile, small C a smaller one."""
-    if problem.k <= 2048:
-        return Config("ping_pong", 128, 192, stages=5, epi_stages=1)
-    if problem.m * problem.n >= 6e7:
-        return Config("cooperative", 256, 192, stages=3, epi_stages=3, multicast="a")
-    return Config()
-
-
 def explain(problem: Problem, machine: str = "H200", config: str = "", asked: Any = None) -> Explained:
     """Everything about a product. config: a configuration of the Hopper GEMM by name; "" for the library's choice.
     asked: the product as the library names it, with layout and what is fused into its end; plain by default.
@@ -113,22 +101,24 @@ def explain(problem: Problem, machine: str = "H200", config: str = "", asked: An
     Raises ArgumentError for an unknown machine, type or configuration.
     """
     roof = Roofline.of(machine, "tf32" if problem.dtype == "f32" else problem.dtype)
-    ampere = roofline.ARCH[machine] == "sm_80"
     if asked is None:
         asked = library.Problem.of(problem.m, problem.n, problem.k, problem.dtype, out=problem.out)
     check_together(asked)
-    text, data, proposed = ("", None, None) if config else _library(asked, machine)
-    chosen = from_text(config) if config else proposed or (AmpereConfig() if ampere else default_config(problem))
-    if not isinstance(chosen, AmpereConfig if ampere else Config):
-        raise ArgumentError(f"this is not a configuration whose tiles are explained for {machine}", got=config,
-                            expected="one of Ampere" if ampere else "one of the large kernels")  # fmt: skip
     product = asked.product
     if config:
-        chosen.check(product, asked.fusion)
+        text, data, chosen = "", None, from_text(config)
+        family = family_of(chosen, asked)
+        if family.arch != roofline.ARCH[machine]:
+            raise ArgumentError(f"this configuration is not one of {machine}'s kernels", got=config,
+                                expected=f"one of {roofline.ARCH[machine]}")  # fmt: skip
+        family.check(chosen, asked)
+    else:
+        text, data, chosen = _library(asked, machine)
+    rows, columns = chosen.output_tile
     sms = roofline.SMS[machine]
     tiles = {
         (tile_m, tile_n): roofline.waves(problem.m, problem.n, tile_m, tile_n, sms)
-        for tile_m, tile_n in sorted({*(AMPERE_TILES if ampere else TILES), (chosen.tile_m, chosen.tile_n)})
+        for tile_m, tile_n in sorted({*(AMPERE_TILES if roofline.ARCH[machine] == "sm_80" else TILES), (rows, columns)})
     }
     registers = _registers(asked, chosen)
     shared = chosen.shared_bytes(product, asked.fusion)
@@ -138,17 +128,17 @@ def explain(problem: Problem, machine: str = "H200", config: str = "", asked: An
         roofline.occupancy(roofline.ARCH[machine], chosen.threads, per_thread, shared), registers,
         {
             name: roofline.l2_traffic(
-                problem.m, problem.n, problem.k, chosen.tile_m, chosen.tile_n, order, sms,
+                problem.m, problem.n, problem.k, rows, columns, order, sms,
                 roofline.L2_BYTES[machine], BYTES[problem.dtype],
             )
             for name, order in ORDERS.items()
-            if tiles[chosen.tile_m, chosen.tile_n].tiles * -(-problem.k // 512) <= MOST_STEPS
+            if tiles[rows, columns].tiles * -(-problem.k // 512) <= MOST_STEPS
         },
         text, data,
     )  # fmt: skip
 
 
-def _registers(asked: Any, config: Config | AmpereConfig) -> int | None:
+def _registers(asked: Any, config: Any) -> int | None:
     """What ptxas gives a thread; None without ptxas, or where the kernel is not built."""
     if toolchain.ptxas() is None:
         return None
@@ -158,8 +148,7 @@ def _registers(asked: Any, config: Config | AmpereConfig) -> int | None:
         return None
 
 
-def _library(asked: Any, machine: str) -> tuple[str, dict[str, Any], Config | AmpereConfig | None]:
-    """(the library's own explanation, the same as data, its configuration where its tiles can be shown)."""
+def _library(asked: Any, machine: str) -> tuple[str, dict[str, Any], Any]:
+    """(the library's own explanation, the same as data, its configuration)."""
     found = library.explain(asked, library.Gpu(f"NVIDIA {machine}", roofline.ARCH[machine], roofline.SMS[machine]))
-    config = found.choice.config
-    return found.text(), found.data(), config if isinstance(config, (Config, AmpereConfig)) else None
+    return found.text(), found.data(), found.choice.config

@@ -97,6 +97,11 @@ class Config:
         return 128 * (1 + self.consumers)
 
     @property
+    def output_tile(self) -> tuple[int, int]:
+        """Rows and columns of D that a CTA computes at one time."""
+        return self.tile_m, self.tile_n
+
+    @property
     def cluster_tile(self) -> tuple[int, int]:
         """Rows and columns that the CTAs of a cluster compute at one time."""
         return cluster_tile((self.tile_m, self.tile_n), self.ctas, self.multicast)

@@ -175,8 +175,13 @@ class FreeTileConfig:
         blocks = self.consumers * (1 if self.persistent else self.blocks)
         return blocks * staged_block(self.pass_columns, self.swapped)
 
-    def shared_bytes(self) -> int:
-        """Of a CTA, barriers rounded up."""
+    @property
+    def output_tile(self) -> tuple[int, int]:
+        """Rows and columns of D that a CTA computes at one time."""
+        return self.tokens, self.weights
+
+    def shared_bytes(self, *of: object) -> int:
+        """Of a CTA, barriers rounded up, whatever the product."""
         ring = self.stages * self.stage_bytes
         body = ring + self.staged_bytes if self.persistent else max(ring, self.staged_bytes)
         return body + self.exchange_bytes + BARRIER_BYTES

@@ -133,8 +133,13 @@ class SmallMConfig:
         most = max(len(owned(pieces, self.split, rank)) for rank in range(self.split))
         return (self.split - 1) * most * width * 4 * 128 * self.groups
 
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory of a CTA, barriers rounded up."""
+    @property
+    def output_tile(self) -> tuple[int, int]:
+        """Rows and columns of D that a CTA computes at one time."""
+        return self.tokens, self.rows
+
+    def shared_bytes(self, *of: object) -> int:
+        """Bytes of shared memory of a CTA, barriers rounded up, whatever the product."""
         return self.stages * self.stage_bytes + self._fixed_bytes
 
     @property

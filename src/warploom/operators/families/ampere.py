@@ -41,6 +41,11 @@ class AmpereConfig:
         """32 for each warp."""
         return self.warps_m * self.warps_n * 32
 
+    @property
+    def output_tile(self) -> tuple[int, int]:
+        """Rows and columns of D that a CTA computes at one time."""
+        return self.tile_m, self.tile_n
+
     def shared_bytes(self, *of: Any) -> int:
         """Bytes of shared memory, whatever the product."""
         return self.stages * (self.tile_m + self.tile_n) * TILE_K * bf16.bytes
