@@ -148,7 +148,13 @@ ANYWHERE, ON_A_GPU = (
 )
 
 
-@pytest.mark.parametrize("line", ANYWHERE)
+LONG = ("ladder --emulate", "warm ")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [pytest.param(line, marks=pytest.mark.slow if any(word in line for word in LONG) else ()) for line in ANYWHERE],
+)
 def test_a_command_runs_as_it_stands(line: str) -> None:
     done = warploom(*line.split()[1:])
     if "sass" in line and "nvdisasm" in done.stderr:
@@ -159,7 +165,7 @@ def test_a_command_runs_as_it_stands(line: str) -> None:
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="a GPU is here")
 @pytest.mark.parametrize(
-    "line", [pytest.param(line, marks=pytest.mark.full if "ladder" in line else ()) for line in ON_A_GPU]
+    "line", [pytest.param(line, marks=pytest.mark.slow if "ladder" in line else ()) for line in ON_A_GPU]
 )
 def test_without_a_gpu_the_ladder_counts_and_the_other_commands_say_so(line: str) -> None:
     done = warploom(*line.split()[1:])

@@ -106,6 +106,7 @@ def launch(body: str, **options) -> np.ndarray:
 # -- loops that never end ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(5, full=8)
 @pytest.mark.parametrize("schedule", ["lazy", "eager", "random", "starve"])
 @pytest.mark.parametrize(
     "body",

@@ -3,7 +3,7 @@
     @pytest.mark.sample(6)              6 of the cases in `make test`, the rest in `make test-all`
     @pytest.mark.sample(6, full=20)     14 more in `make test-all`, the rest in `make test-slow`
 
-Of what the mark leaves to `make test-all`, every third case runs there and the rest in `make test-slow`: so it stays
+Of what the mark leaves to `make test-all`, every fourth case runs there and the rest in `make test-slow`: so it stays
 within a quarter of an hour on two cores.
 
 A sample is the same in every run. It holds as many different values of each parameter as it can, so that a sample as
@@ -18,7 +18,7 @@ from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
-SHARE = 3
+SHARE = 4
 FULL, SLOW = pytest.mark.full, pytest.mark.slow
 
 

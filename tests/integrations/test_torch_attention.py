@@ -100,6 +100,7 @@ def of_one_document(b, h, i, j):
     return DOCUMENTS[i] == DOCUMENTS[j]
 
 
+@pytest.mark.sample(1, full=2)
 @pytest.mark.parametrize(
     "score_mod, mask_mod",
     [(alibi, None), (other_for_odd_rows, None), (None, near), (alibi, both(near, of_one_document)),

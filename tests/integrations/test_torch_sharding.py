@@ -93,7 +93,7 @@ def worker(rank, world, port, folder):
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_split_model_computes_what_the_whole_one_does_and_keeps_our_layers(world, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -71,7 +71,7 @@ def test_any_lengths_are_right_and_clean_under_every_schedule(queries, keys, cau
     assert max(errors) <= ERROR
 
 
-@pytest.mark.full
+@pytest.mark.sample(1, full=1)
 @pytest.mark.parametrize("first, last", [(-70, 0), (100, 171), (-300, -100)])
 def test_a_window_with_both_edges(first, last):
     of = replace(NARROW, above=True, below=True)
@@ -81,7 +81,7 @@ def test_a_window_with_both_edges(first, last):
     assert max(errors) <= ERROR
 
 
-@pytest.mark.full
+@pytest.mark.sample(1, full=2)
 @pytest.mark.parametrize("head_dim, value_dim", [(96, 96), (128, 64), (128, 128), (192, 128), (256, 256)])
 def test_head_dimensions(head_dim, value_dim):
     reports, errors = run(Attention(head_dim=head_dim, value_dim=value_dim, above=True), 70, 100, last=30)
@@ -90,7 +90,7 @@ def test_head_dimensions(head_dim, value_dim):
     assert max(errors) <= ERROR
 
 
-@pytest.mark.full
+@pytest.mark.sample(1, full=1)
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_they_build_without_spills_and_serialised_products(head_dim):
     of = Attention(head_dim=head_dim, value_dim=head_dim, above=True)

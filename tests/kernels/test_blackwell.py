@@ -40,7 +40,7 @@ def operands(dtype: str, m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray
     return a, b, a.astype(float) @ b.astype(float).T
 
 
-@pytest.mark.sample(8, full=16)
+@pytest.mark.sample(5, full=8)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_is_right_and_clean_under_every_schedule(name: str, schedule: str):

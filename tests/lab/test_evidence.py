@@ -174,6 +174,7 @@ CLOCKED = [*((rung.module, rung.build) for rung in RUNGS if rung.number in (1, 4
            ("ping_pong", lambda: gemm.build(Product(), PING_PONG))]  # fmt: skip
 
 
+@pytest.mark.sample(2, full=4)
 @pytest.mark.parametrize("build", [build for _, build in CLOCKED], ids=[name for name, _ in CLOCKED])
 def test_a_text_with_the_clock_read_in_it_computes_the_same_and_does_not_spill(build: Any) -> None:
     program = build().program()

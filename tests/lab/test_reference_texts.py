@@ -131,7 +131,7 @@ def test_each_set_of_operands_has_a_launch_of_its_own() -> None:
     assert operands.reference(duel.small, sets[1]).errors(sets[1].out)[1]
 
 
-@pytest.mark.sample(3)
+@pytest.mark.sample(1, full=2)
 @duels
 def test_a_run_holds_all_three_against_the_exact_result_and_says_of_each_what_it_was(
     duel: program.Duel, tmp_path: Path
@@ -210,7 +210,7 @@ for duel in program.DUELS:
 """
 
 
-@pytest.mark.full
+@pytest.mark.slow
 @pytest.mark.usefixtures("needs_ptxas")
 def test_on_a_gpu_every_text_is_launched_as_it_says_at_once_and_again_on_the_stream_of_the_time(pretend: Any) -> None:  # noqa: F811
     log = "\n".join(pretend(TENSORS + LAUNCHES))

@@ -143,7 +143,7 @@ def sequences() -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("causal, window", [(True, None), (False, (40, 3))])
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, full=1)
 def test_sequences_of_different_lengths_are_each_for_itself(causal, window):
     q, k, v, q_ends, k_ends = sequences()
     out, lse = warploom.attention_varlen(q, k, v, q_ends, k_ends, causal=causal, window=window, return_lse=True)
@@ -172,7 +172,7 @@ def test_lengths_that_make_no_sense_are_refused():
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
-@pytest.mark.sample(1)
+@pytest.mark.sample(1, full=1)
 def test_gradients_are_those_of_the_formula_in_both_layouts(layout):
     from tests.kernels.test_attention_backward import exact as formula
 
