@@ -162,9 +162,21 @@ class UnrecordedWarning(UserWarning):
     """The emulator follows a published model that was not held against recordings of hardware."""
 
 
+class UnprovenWarning(UserWarning):
+    """A kernel runs that its authors could only assemble and emulate. Said once for each family."""
+
+    code = "unproven-kernel"
+
+
 class CopyWarning(UserWarning):
     """An operand or the result is copied, because the hardware cannot address it where it is. Said once for each
     argument and reason; the text has what it costs."""
+
+
+class WrongResultError(WarploomError):
+    """The first result of a kernel that its authors could not run is not what the slow reference gives."""
+
+    code = "wrong-first-result"
 
 
 # -- the CPU machine ---------------------------------------------------------------------------------------------

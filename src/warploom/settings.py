@@ -21,6 +21,7 @@ from typing import Any
 
 from .errors import ArgumentError
 
+EMULATED = ("A100", "H200", "B200")
 KEEPABLE = ("ptx", "cubin", "sass")
 FLAGS = {"on": True, "off": False, "1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
 """Words for an environment variable that switches something."""
@@ -39,6 +40,8 @@ class EmulatorSettings:
     """Show a progress bar once an emulation has run this long."""
     max_steps: int = 200_000_000
     """End an emulation after this many warp instructions."""
+    gpu: str = "H200"
+    """Which GPU's kernel a product on CPU arrays is emulated with: "A100", "H200" or "B200"."""
     strict: bool = False
     """Report as errors what works on today's GPUs though the ISA does not promise it (see `warploom rules`)."""
 
@@ -49,6 +52,8 @@ class EmulatorSettings:
             if not isinstance(value, kind) or isinstance(value, bool) or (least is not None and not value >= least):
                 bound = "" if least is None else f" of at least {least}"
                 raise ArgumentError(f"config.emulator.{name} is not a number{bound}", got=repr(value))
+        if self.gpu not in EMULATED:
+            raise ArgumentError("config.emulator.gpu is not a GPU", expected=", ".join(EMULATED), got=repr(self.gpu))
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Settings:
     """Print `.loc` lines, so that profilers and the emulator name Python lines."""
     ptxas: Path | None = None
     """A ptxas to use in place of the one that is found."""
+    check_unproven: bool = True
+    """Compare the first result of a kernel that its authors could not run on hardware with a slow reference."""
     autotune: int = 0
     """0: the model's choice; 1: time the best candidates; 2: time all of them."""
     emulator: EmulatorSettings = field(default_factory=EmulatorSettings)
@@ -120,9 +127,11 @@ def from_environment(environment: dict[str, str] | None = None) -> Settings:
         keep=keep,
         line_info=flag("LINEINFO", True),
         ptxas=Path(read("PTXAS", "")).expanduser() if read("PTXAS", "") else None,
+        check_unproven=flag("CHECK_UNPROVEN", True),
         autotune=number("AUTOTUNE", 0, int),
         emulator=EmulatorSettings(
             check=flag("CHECK", False),
+            gpu=read("EMULATED_GPU", "H200"),
             strict=flag("STRICT", False),
             schedule=read("SCHEDULE", "lazy"),
             seed=number("SEED", 0, int),

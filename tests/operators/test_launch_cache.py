@@ -227,9 +227,9 @@ call()
 
 
 @pytest.mark.parametrize(
-    "name, arch, sms", [("Tesla V100", "sm_70", 80), ("NVIDIA B200", "sm_100a", 148), ("RTX PRO 6000", "sm_120a", 188)]
+    "name, arch, sms", [("Tesla V100", "sm_70", 80), ("NVIDIA B300", "sm_103a", 148), ("RTX PRO 6000", "sm_120a", 188)]
 )
-def test_gpus_before_ampere_and_after_hopper_are_refused_in_a_sentence(on_gpu, name: str, arch: str, sms: int):
+def test_gpus_before_ampere_and_after_blackwell_are_refused_in_a_sentence(on_gpu, name: str, arch: str, sms: int):
     log = on_gpu(
         f"name, arch, sms = {name!r}, {arch!r}, {sms}"
         """
@@ -251,7 +251,7 @@ for call in (
     assert not launches(log)
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_100a", "sm_103a"])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_103a", "sm_120a"])
 def test_a_kernel_of_hopper_is_chosen_for_no_other_gpu(arch: str):
     pretended = Gpu("another GPU", arch, 100)
     for ask in (choose, explain):

@@ -23,12 +23,14 @@ from . import reference
 from .bind import Binder
 from .bind_ampere import AmpereBinder
 from .binding import Binding
+from .families import family_of
 from .families.ampere import AmpereConfig
 from .kernel_cache import ready
 from .request import Request
-from .select import choose
-from .spec.gpu import EMULATED, check_gpu, gpu_of
+from .select import arch_of, choose
+from .spec.gpu import BLACKWELL, check_gpu, emulated, gpu_of
 from .spec.problem import Problem
+from .unproven import announce, check_first
 from .views import broadcast, item, new_array, restrided, transposed
 
 EMULATED_FLOPS, EMULATED_LAUNCH_S = 1e9, 0.005
@@ -55,14 +57,19 @@ def run(request: Request, out: Any, stream: Any = None) -> Outcome:
         return Outcome(out if out is not None else new_array(model, request.shape, problem.product.out))
     if problem.k == 0:
         return Outcome(reference.without_product(request, out))
-    gpu = EMULATED if model.device == "cpu" else gpu_of(model.index)
+    gpu = emulated(arch_of(request.config, problem)) if model.device == "cpu" else gpu_of(model.index)
     if model.device == "cpu":
         refuse_long_emulation(problem)
-    check_gpu(gpu, request.called)
+    check_gpu(gpu, request.called, newest=BLACKWELL)
     device = None if model.device == "cpu" else model.index
     choice, program = ready(problem, gpu, choose(problem, gpu, request.config), device)
+    family = family_of(choice.config, problem)
+    announce(family)
     make = AmpereBinder if isinstance(choice.config, AmpereConfig) else Binder
-    return compute(request, make(request, program, choice.config, gpu, stream), out, stream)
+    outcome = compute(request, make(request, program, choice.config, gpu, stream), out, stream)
+    if family.unproven:
+        check_first(request, choice.config, request.out or _as_problem(view(outcome.result, "out"), problem))
+    return outcome
 
 
 def compute(request: Request, binder: Binder | AmpereBinder, out: Any, stream: Any) -> Outcome:

@@ -17,7 +17,7 @@ from typing import Any
 from ..errors import ArgumentError, ArgumentTypeError
 from ..settings import config as settings
 from .families import Estimate, candidates, estimate, family_of, from_text, ranked
-from .spec.gpu import EMULATED, HOPPER, Gpu, check_gpu
+from .spec.gpu import BLACKWELL, EMULATED, HOPPER, Gpu, check_gpu
 from .spec.problem import TMA_BYTES, Problem
 from .tuned import key_of, tables
 
@@ -41,9 +41,9 @@ def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
     """The configuration for a problem.
 
     `pinned`: a configuration, or its name. Raises ArgumentError or ArgumentTypeError where it does not fit the problem,
-    ArgumentError where nothing does, or where the GPU is not one of sm_80 to sm_90.
+    ArgumentError where nothing does, or where the GPU is not one of sm_80 to sm_100.
     """
-    check_gpu(gpu, "matmul")
+    check_gpu(gpu, "matmul", newest=BLACKWELL)
     if pinned is not None:
         if isinstance(pinned, str):
             pinned = from_text(pinned)
@@ -57,6 +57,13 @@ def choose(problem: Problem, gpu: Gpu = EMULATED, pinned: Any = None) -> Choice:
         return Choice(pinned, "pinned", estimate(pinned, problem, gpu))
     folder = settings.cache_dir
     return _chosen(replace(problem, batch=()), gpu, str(folder) if folder else "", tables().version)
+
+
+def arch_of(pinned: Any, problem: Problem) -> str:
+    """The target of a pinned configuration, or of its name; "" without one. Raises as `choose` does."""
+    if pinned is None:
+        return ""
+    return family_of(from_text(pinned) if isinstance(pinned, str) else pinned, problem).arch
 
 
 @lru_cache(maxsize=4096)
@@ -87,7 +94,7 @@ def ranking(problem: Problem, gpu: Gpu = EMULATED) -> list[tuple[Any, Estimate]]
 
     Raises ArgumentError where there is none, ArgumentTypeError for types that a GPU before Hopper does not multiply.
     """
-    check_gpu(gpu, "matmul")
+    check_gpu(gpu, "matmul", newest=BLACKWELL)
     found = candidates(problem, gpu)
     if not found and gpu.number < HOPPER:
         product = problem.product

@@ -81,6 +81,26 @@ class Epilogue:
             )
         return EpilogueBlock(self, row, column).load_near()
 
+    def finished(
+        self, x: Register, factors: list[Register], biases: Sequence[Register], operands: Sequence[Register]
+    ) -> Register:
+        """An element before the scale of the output: factors, bias, activation, and its elements of the operands.
+
+        The last factor and the bias are one fma.
+        """
+        last = factors.pop() if factors and biases else None
+        for factor in factors:
+            x = x * factor
+        for bias in biases:
+            x = x + bias if last is None else ptx.math.fma(x, last, bias)
+        if self.fusion.activation is not None:
+            x = FUNCTIONS[self.fusion.activation](x)
+        if self.fusion.gate:
+            x = x * operands[0]
+        if self.fusion.addend:
+            x = ptx.math.fma(operands[-1], self.args["beta"], x)
+        return x
+
     def batch(self, atoms: int, step: int) -> int:
         """How many atoms are loaded together: as many as fit the spare registers, in steps."""
         each = self.registers_per_atom()
@@ -224,22 +244,12 @@ class EpilogueBlock:
 
         The factor of the row comes first. The last factor and the bias are one fma.
         """
-        fusion, x = self.fusion, value.to(f32)
+        x = value.to(f32)
         factors = [*self._near_factor[half : half + 1], *loaded.scale[j : j + 1]]
         if self.transposed:
             factors.reverse()
         biases = [*self._near_bias[half : half + 1], *loaded.bias[j : j + 1]]
-        last = factors.pop() if factors and biases else None
-        for factor in factors:
-            x = x * factor
-        for bias in biases:
-            x = x + bias if last is None else ptx.math.fma(x, last, bias)
-        if fusion.activation is not None:
-            x = FUNCTIONS[fusion.activation](x)
-        if fusion.gate:
-            x = x * operands[0]
-        if fusion.addend:
-            x = ptx.math.fma(operands[-1], self.epilogue.args["beta"], x)
+        x = self.epilogue.finished(x, factors, biases, operands)
         if self.epilogue.largest is not None:
             size, most = ptx.math.abs(x), self.epilogue.largest
             ptx.inst.max.NaN.f32(most, most, size, pred=self.has_near[half] & loaded.inside[j])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from ...isa.dtypes import f32, u64
 from ...lang import ptx
 from ...lang.accumulator import AccumulatorBuffer
+from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from ..mma.fragment import pack
+from .apply import Epilogue
+from .row_end import RowEnd, place_of, words_of
 
 CHUNK = 32
 """Columns that a thread loads at a time."""
@@ -22,21 +23,33 @@ def store_rows(
     row: Register,
     column: Register,
     release: Callable[[], None] | None = None,
+    *,
+    epilogue: Epilogue | None = None,
+    whole: bool = True,
 ) -> None:
     """Store an accumulator at (row, column) of a row-major array; what is outside the array is left out.
 
     Args:
-        done: f32; the four warps of a warpgroup call this, and the products are done.
-        array: f32, or a 16-bit float type to which it is rounded to nearest even; its rows have whole groups of 16
-            bytes (`multiple`).
+        done: f32 or s32; the four warps of a warpgroup call this, and the products are done.
+        array: of its type, or of 16- or 8-bit floats to which it is rounded to nearest even; rows begin at multiples of
+            16 bytes.
         release: called when the last columns have been loaded, before they are stored.
+        epilogue: what is done to the elements first; begun by these warps.
+        whole: the array's rows are whole groups of 16 bytes; else elements of a last group are stored one by one.
     """
     extent, width = array.shape
     each = STORE_BYTES // array.dtype.bytes
     mine, first = done.place()
-    line = row + mine
-    start = array.pointer() + (line.to(u64) * width + column + first) * array.dtype.bytes
+    line, left = row + mine, column + first
+    start = place_of(array, line, left)
     above = line < extent
+    end = None if epilogue is None else RowEnd(epilogue, line, left, above)
+
+    def put(values: Sequence[Register], at: int, inside: Predicate) -> None:
+        results = values if end is None else end.piece(values, at, inside)
+        words = words_of(results, array.dtype) if len(results) > 1 else [results[0].to(array.dtype)]
+        ptx.store(ptx.addr(start, at * array.dtype.bytes), words if len(words) > 1 else words[0], pred=inside)
+
     for at in range(0, done.width, CHUNK):
         count = min(CHUNK, done.width - at)
         values = done.load(at, count).registers
@@ -44,7 +57,12 @@ def store_rows(
         if release is not None and at + count == done.width:
             release()
         for piece in range(0, count, each):
-            inside = above & (column + first + (at + piece) < width)
-            part = values[piece : piece + each]
-            words = part if array.dtype is f32 else [pack(part[i : i + 2], array.dtype) for i in range(0, each, 2)]
-            ptx.store(ptx.addr(start, (at + piece) * array.dtype.bytes), words, pred=inside)
+            part, begin = values[piece : piece + each].elements, at + piece
+            if whole:
+                put(part, begin, above & (left + begin < width))
+                continue
+            complete = left + (begin + each - 1) < width
+            put(part, begin, above & complete)
+            with ptx.if_(above & ~complete):
+                for index, value in enumerate(part[:-1]):
+                    put([value], begin + index, left + (begin + index) < width)

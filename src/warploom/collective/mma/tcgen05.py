@@ -17,9 +17,7 @@ from ...lang.accumulator import Accumulator, AccumulatorBuffer
 from ...lang.tensor_memory import TensorMemory
 from ..pipeline.tma import State, advance
 from ..pipeline.umma import BOTH
-
-EPILOGUE_WARPS = 4
-"""A warp reaches a quarter of the lanes."""
+from ..tile.sizes import EPILOGUE_WARPS
 
 
 class AccumulatorRing:

@@ -15,6 +15,10 @@ ACC_ATOM_N = 8
 """Columns of an atom of accumulators: the tensor core spreads them over four lanes."""
 STORE_BYTES = 16
 """TMA stores whole pieces of that many bytes."""
+EPILOGUE_WARPS = 4
+"""Warps that read an accumulator in tensor memory: each reaches a quarter of the lanes."""
+ROLE_THREADS = 256
+"""Of a CTA with roles of single warps beside them (`warp_roles`)."""
 MOST_GROUPS = 1024
 """Groups of one launch of a grouped product: their rows of tiles are added up in shared memory."""
 TRANSPOSED_ROWS, TRANSPOSED_PITCH, TRANSPOSED_PLACES = 16, 24, 2

@@ -15,9 +15,10 @@ from ...lang import ptx
 from ...lang.protocol import Role
 from ...lang.trace import Trace
 from .roles import WARP, WARPGROUP
+from .sizes import ROLE_THREADS
 
 LOAD, MULTIPLY, SCHEDULE = 0, 1, 2
-THREADS = 2 * WARPGROUP
+THREADS = ROLE_THREADS
 REGISTERS = 128
 """Of a thread; one CTA on each multiprocessor could have 255."""
 

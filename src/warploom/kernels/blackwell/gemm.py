@@ -11,78 +11,75 @@ Roles      load       warp 0 of each CTA, one thread     its own halves of A and
            epilogue   warps 4 to 7 of each CTA           its 128 rows of the tile
 Barriers   as in the rung before; a stage's bytes, of both CTAs, count in the leader; accumulators are given back to the
            leader by the epilogue warps of both; queue.full[i], queue.empty[i] of the answers: LaunchQueue
+End        what `Fusion` says, in the registers of the epilogue's threads, each of which has a row
+Limits     any M, N, K; A and B either way round where TMA reads them; D's rows begin at multiples of 16 bytes
 Buffers    6 stages of A 128 x 64 and B 128 x 64, 192 KiB; 2 x 256 columns, all of tensor memory
 Numbers    assembled and emulated, not run on hardware by the authors
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache, partial
 
+from ...collective.epilogue.apply import Epilogue
+from ...collective.epilogue.arguments import epilogue_arguments
+from ...collective.epilogue.spec import Fusion, Product
 from ...collective.epilogue.tensor_store import store_rows
-from ...collective.mma.tcgen05 import EPILOGUE_WARPS, AccumulatorRing
+from ...collective.mma.tcgen05 import AccumulatorRing
 from ...collective.pipeline.launch_queue import ClusterPerTile, LaunchQueue
 from ...collective.pipeline.umma import UmmaPipeline
 from ...collective.tile.raster import grouped
 from ...collective.tile.warp_roles import LOAD, MULTIPLY, REGISTERS, SCHEDULE, THREADS, epilogue, one_thread
-from ...isa.dtypes import DType, bf16
-from ...lang import Kernel, ptx, smem, tmem
+from ...lang import Kernel, Tile, ptx, tmem
 from ..gemm_mainloop import k_tiles
+from .description import ROWS, Config
 from .minimal import tmem_columns
-from .operands import blackwell_kernel, operands, result
+from .operands import blackwell_kernel, product_operands, ring_tile
 
 BAND = 8
 """Tile rows of a band of the order."""
-ROWS = 128
-"""Rows of a CTA."""
+FUSED_REGISTERS = 232
+"""Of a thread where the epilogue has more to do than to round."""
 
 
-@dataclass(frozen=True)
-class Config:
-    """Tile in elements; tile_m is 128, or 256 for pairs of CTAs."""
+@lru_cache(maxsize=64)
+def build(
+    config: Config = Config(),  # noqa: B008 - frozen
+    product: Product = Product(),  # noqa: B008
+    fusion: Fusion = Fusion(),  # noqa: B008
+    *,
+    whole: bool = True,
+) -> Kernel:
+    """D = A B, then what `fusion` says, on sm_100.
 
-    tile_m: int = 256
-    tile_n: int = 256
-    tile_k: int = 64
-    stages: int = 6
-    buffers: int = 2
-    dtype: DType = bf16
-
-    @property
-    def group(self) -> int:
-        """CTAs that multiply together."""
-        return self.tile_m // ROWS
-
-    @property
-    def readers(self) -> int:
-        """Of each answer of the launch queue: load, schedule and epilogue in every CTA, multiply in the leader."""
-        return self.group * (2 + EPILOGUE_WARPS) + 1
-
-
-def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """C = A @ Bᵀ with A (M, K), B (N, K) of 16 or 8 bits and C (M, N) bf16, all row-major."""
-    tile, group, tile_k, stages = (config.tile_m, config.tile_n), config.group, config.tile_k, config.stages
-    columns = config.tile_n // group
+    Called as kernel(a, b, ..., out=d) with a (M, K) or, MN-major, (K, M); b (N, K) or (K, N); d (M, N); between them
+    what `epilogue_arguments` names: arrays, then numbers. whole: rows of d are whole groups of 16 bytes; without it N
+    is free. Raises ArgumentError if the configuration does not fit.
+    """
+    config.check(product, fusion)
+    tile, group, stages = (config.tile_m, config.tile_n), config.group, config.stages
+    matrix = Tile("M", "N", product.out, order="rows")
+    a_spec, b_spec = product_operands(product, ROWS, config.columns)
 
     @blackwell_kernel(
         name="blackwell_gemm",
-        in_specs=operands(config.dtype, ROWS, columns, tile_k),
-        out_specs=(result(),),
+        in_specs={"A": a_spec, "B": b_spec, **epilogue_arguments(fusion, product.out, operand=matrix)},
+        out_specs={"D": matrix},
         grid=ClusterPerTile(tile, group),
         block=THREADS,
-        registers=REGISTERS,
+        registers=REGISTERS if fusion.empty else FUSED_REGISTERS,
         cluster=(group, 1, 1),
     )
-    def gemm(A, B, C):
-        a = smem.umma_tile(config.dtype, (ROWS, tile_k), stages=stages, name="ring.a")
-        b = smem.umma_tile(config.dtype, (columns, tile_k), stages=stages, name="ring.b")
+    def gemm(A, B, D, **epilogue_args):
+        a = ring_tile(product.a, product.a_major, ROWS, product.tile_k, stages, "ring.a")
+        b = ring_tile(product.b, product.b_major, config.columns, product.tile_k, stages, "ring.b")
         ring = UmmaPipeline(stages=stages, group=group, a=a, b=b)
-        accumulators = AccumulatorRing(*tile, buffers=config.buffers, group=group)
-        queue = LaunchQueue(C, tile, grouped(BAND), readers=config.readers, ctas=group)
+        accumulators = AccumulatorRing(*tile, product.accumulator, buffers=config.buffers, group=group)
+        queue = LaunchQueue(D, tile, grouped(BAND), readers=config.readers, ctas=group)
         ring.initialise(accumulators, queue)
         memory = tmem.alloc(tmem_columns(config.tile_n * config.buffers), group=group)
         accumulators.open(memory)
-        num_k_tiles = k_tiles(A, tile_k)
+        num_k_tiles = k_tiles(A, product.tile_k, product.a_major)
         with one_thread("load", LOAD):
             load(ring, queue, A, B, num_k_tiles)
         with one_thread("multiply", MULTIPLY), leader(group):
@@ -90,7 +87,8 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         with one_thread("schedule", SCHEDULE):
             queue.schedule()
         with epilogue():
-            store(accumulators, queue, C)
+            end = None if fusion.empty else Epilogue(fusion, D, epilogue_args)
+            store(accumulators, queue, D, end, whole)
         memory.dealloc()
 
     return gemm
@@ -113,8 +111,9 @@ def load(ring, queue, A, B, num_k_tiles):
             row, column = row + rank * rows, column + rank * columns
         for k_tile in ptx.range(num_k_tiles):
             with ring.produce(state) as stage:
-                ptx.tma.load(stage.a, A.tma_desc(), (k_tile * tile_k, row), stage.full, group=ring.loads)
-                ptx.tma.load(stage.b, B.tma_desc(), (k_tile * tile_k, column), stage.full, group=ring.loads)
+                for tile_of, matrix, first in ((stage.a, A, row), (stage.b, B, column)):
+                    place = tile_of.coordinates(first, k_tile * tile_k)
+                    ptx.tma.load(tile_of, matrix.tma_desc(), place, stage.full, group=ring.loads)
 
 
 def multiply(ring, accumulators, queue, num_k_tiles):
@@ -127,9 +126,14 @@ def multiply(ring, accumulators, queue, num_k_tiles):
                     ptx.tcgen05.multiply(into, stage.a, stage.b, accumulate=k_tile > 0)
 
 
-def store(accumulators, queue, C):
+def store(accumulators, queue, D, end, whole):
     """This CTA's rows of the accumulator that is full."""
     turn = accumulators.consumer_state()
+    if end is not None:
+        end.begin()
     for tile in queue.tiles(whole_warp=True):
         done = accumulators.consumer_wait(turn)
-        store_rows(done, C, tile.row, tile.column, release=lambda: accumulators.consumer_release(turn))
+        release = partial(accumulators.consumer_release, turn)
+        store_rows(done, D, tile.row, tile.column, release, epilogue=end, whole=whole)
+    if end is not None:
+        end.finish()

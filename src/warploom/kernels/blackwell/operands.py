@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from functools import partial
 
+from ...collective.epilogue.spec import Product
 from ...isa.dtypes import DType, bf16
-from ...lang import Tile, kernel
+from ...lang import Tile, kernel, smem
 from ...lang.tile import Tiles
+from .description import TARGET
 
-blackwell_kernel = partial(kernel, arch="sm_100a")
+blackwell_kernel = partial(kernel, arch=TARGET)
 _STORE = 8
 """Elements of bf16 in the 16 bytes that a thread stores."""
+
+
+def product_operands(product: Product, rows_a: int, rows_b: int) -> tuple[Tile, Tile]:
+    """A and B of a product, either way round, in boxes of that many rows of one CTA."""
+    k = product.tile_k
+    a = ("M", "K") if product.a_major == "K" else ("K", "M")
+    b = ("N", "K") if product.b_major == "K" else ("K", "N")
+    return (
+        Tile.umma_a(*a, product.a, major=product.a_major, tile_m=rows_a, tile_k=k, ragged=True),
+        Tile.umma_b(*b, product.b, major=product.b_major, tile_n=rows_b, tile_k=k, ragged=True),
+    )
+
+
+def ring_tile(dtype: DType, major: str, rows: int, tile_k: int, stages: int, name: str) -> smem.OperandTile:
+    """One operand's stages."""
+    shape = (rows, tile_k) if major == "K" else (tile_k, rows)
+    return smem.umma_tile(dtype, shape, major=major, stages=stages, name=name)
 
 
 def operands(dtype: DType, rows_a: int, rows_b: int, tile_k: int) -> tuple[Tile, Tile]:

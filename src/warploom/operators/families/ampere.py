@@ -70,6 +70,7 @@ class Ampere:
     """`kernels.ladder.r06_ampere_multistage`."""
 
     name, arch, config = "ampere", "sm_80", AmpereConfig
+    unproven = ""
 
     def takes(self, problem: Problem) -> bool:
         """Products of bf16 with a result of bf16 or f32, whatever is done to it afterwards, but for array scales."""

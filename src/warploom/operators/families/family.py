@@ -25,6 +25,10 @@ class KernelFamily(Protocol):
         """Target of its kernels; only GPUs that run it get them."""
 
     @property
+    def unproven(self) -> str:
+        """Why its kernels are announced and their first results checked; "" for kernels that ran on hardware."""
+
+    @property
     def config(self) -> type:
         """The class of its configurations."""
 

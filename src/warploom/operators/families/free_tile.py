@@ -61,6 +61,7 @@ class FreeTile:
     """`kernels.hopper.free_tile`."""
 
     name, arch, config = "free_tile", "sm_90a", FreeTileConfig
+    unproven = ""
 
     def takes(self, problem: Problem) -> bool:
         """Everything but sums that are promoted."""

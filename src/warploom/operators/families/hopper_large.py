@@ -286,6 +286,7 @@ class HopperLarge:
     """Tiles, clusters and rings of `kernels.hopper.gemm`."""
 
     name, arch, config = "hopper_large", "sm_90a", Config
+    unproven = ""
 
     def takes(self, problem: Problem) -> bool:
         """Everything but sums that are promoted."""

@@ -39,6 +39,7 @@ class SmallM:
     """`kernels.hopper.decode`."""
 
     name, arch, config = "small_m", "sm_90a", SmallMConfig
+    unproven = ""
 
     def takes(self, problem: Problem) -> bool:
         """Everything but sums that are promoted."""

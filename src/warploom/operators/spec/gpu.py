@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 
 from ...errors import ArgumentError
-from ...runtime.machine import H200
+from ...runtime.machine import A100, B200, H200, Machine
+from ...settings import config as settings
 
-AMPERE, HOPPER = 80, 90
-"""The first compute capability of each, times ten. Kernels of sm_90a run on no later GPU."""
+AMPERE, HOPPER, BLACKWELL = 80, 90, 100
+"""The first compute capability of each, times ten. Kernels of sm_90a and sm_100a run on no later GPU."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Gpu:
         return int(re.sub(r"\D", "", self.arch))
 
     def runs(self, arch: str) -> bool:
-        """Whether it runs kernels of a target: of "sm_90a" only GPUs of that generation, of "sm_80" later ones too."""
+        """Whether it runs kernels of a target: of "sm_90a" only that very capability, of "sm_80" later ones too."""
         number = int(re.sub(r"\D", "", arch))
-        return self.number // 10 == number // 10 if arch.endswith("a") else self.number >= number
+        return self.number == number if arch.endswith("a") else self.number >= number
 
     @property
     def slug(self) -> str:
@@ -44,10 +45,10 @@ class Gpu:
         return re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
 
 
-def check_gpu(gpu: Gpu, called: str, oldest: int = AMPERE) -> None:
+def check_gpu(gpu: Gpu, called: str, oldest: int = AMPERE, newest: int = HOPPER) -> None:
     """Raise ArgumentError where the library has no kernel for a GPU.
 
-    called: what the user called; oldest: the first compute capability, times ten, that it runs on.
+    called: what the user called; oldest, newest: the compute capabilities, times ten, that it runs on.
     """
     if gpu.number < oldest:
         raise ArgumentError(
@@ -55,16 +56,31 @@ def check_gpu(gpu: Gpu, called: str, oldest: int = AMPERE) -> None:
             "and later",
             expected=f"sm_{oldest} or later", got=f"{gpu.name}, {gpu.arch}", hint="the emulator runs it on CPU tensors",
         )  # fmt: skip
-    if gpu.number >= HOPPER + 10:
+    if gpu.number > newest:
         raise ArgumentError(
-            f"{called} has no kernel for this GPU yet: its kernels are for sm_90a, which no later GPU runs",
-            expected=f"sm_{oldest} to sm_90", got=f"{gpu.name}, {gpu.arch}",
+            f"{called} has no kernel for this GPU yet: its kernels are for sm_{newest}a, which no later GPU runs",
+            expected=f"sm_{oldest} to sm_{newest}", got=f"{gpu.name}, {gpu.arch}",
             hint="the emulator runs it on CPU tensors; torch.matmul runs on this GPU",
         )  # fmt: skip
 
 
-EMULATED = Gpu("NVIDIA H200", H200().arch, H200().sms)
-"""The GPU whose choice the emulator runs."""
+def _pretended(machine: Machine) -> Gpu:
+    return Gpu(f"NVIDIA {machine.name}", machine.arch, machine.sms)
+
+
+EMULATED = _pretended(H200())
+"""The GPU whose choice the emulator runs, unless `config.emulator.gpu` names another."""
+_MACHINES = {"A100": A100, "H200": H200, "B200": B200}
+
+
+def emulated(arch: str = "") -> Gpu:
+    """The GPU that the emulator is for a product: that of `config.emulator.gpu`.
+
+    arch: the target of a pinned configuration; one that this GPU does not run gets a GPU of its own.
+    """
+    gpu = _pretended(_MACHINES[settings.emulator.gpu]())
+    others = [gpu, *(_pretended(make()) for make in _MACHINES.values())]
+    return next((each for each in others if not arch or each.runs(arch)), gpu)
 
 
 def gpu_of(index: int) -> Gpu:

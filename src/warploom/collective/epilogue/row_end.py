@@ -1,0 +1,119 @@
+"""The steps of a `Fusion` where a thread holds consecutive columns of one row, as it does of tensor memory.
+
+What belongs to the row is loaded once. What belongs to the columns is the same for all lanes of a warp: one broadcast
+for each column. Of a gate and an addend a thread reads as many bytes of its row as it stores at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...isa.dtypes import DType, b16, b32, f16, f16x2, f32, u64
+from ...lang import ptx, reg
+from ...lang.predicate import Predicate
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from ..mma.fragment import load_as_f32, pack, unpack
+from .apply import Epilogue
+
+WORD_BYTES = 4
+
+
+class RowEnd:
+    """One thread's row of one tile.
+
+    Args:
+        epilogue: begun.
+        row: of the thread; exists: whether D has it.
+        column: the tile's first column.
+    """
+
+    def __init__(self, epilogue: Epilogue, row: Register, column: Register, exists: Predicate) -> None:
+        self.epilogue, self.column, fusion = epilogue, column, epilogue.fusion
+        args = epilogue.args
+        self._biases = [self._of_row("bias", row, exists)] if fusion.bias == "row" else []
+        self._factors = [self._of_row("scale_a", row, exists)] if fusion.scales == "row" else []
+        if epilogue.factor is not None:
+            self._factors = [each * epilogue.factor for each in self._factors] or [epilogue.factor]
+        self._places = [place_of(array, row, column) for array in epilogue.operands]
+        self._wanted: list[Predicate | None] = [None] * len(self._places)
+        if fusion.addend:
+            self._wanted[-1] = args["beta"] != 0.0  # C is not read where beta is 0
+
+    def _of_row(self, name: str, row: Register, exists: Predicate) -> Register:
+        array: ArrayHandle = self.epilogue.args[name]
+        return load_as_f32(array.dtype, array.pointer() + row.to(u64) * array.dtype.bytes, 0, exists)
+
+    def _of_column(self, name: str, at: int, inside: Predicate) -> Register:
+        array: ArrayHandle = self.epilogue.args[name]
+        place = array.pointer() + self.column.to(u64) * array.dtype.bytes
+        return load_as_f32(array.dtype, place, at, inside)
+
+    def piece(self, values: Sequence[Register], at: int, inside: Predicate) -> list[Register]:
+        """The results of consecutive columns from the tile's `at`-th on, all of which are inside D, or none."""
+        operands = []
+        for array, place, wanted in zip(self.epilogue.operands, self._places, self._wanted, strict=True):
+            there = inside if wanted is None else inside & wanted
+            operands.append(load_piece(array.dtype, place, at, len(values), there))
+        return [
+            self._element(value, at + index, inside, [operand[index] for operand in operands])
+            for index, value in enumerate(values)
+        ]
+
+    def _element(self, value: Register, at: int, inside: Predicate, operands: Sequence[Register]) -> Register:
+        epilogue, fusion = self.epilogue, self.epilogue.fusion
+        factors, biases = list(self._factors), list(self._biases)
+        if fusion.scales == "row":
+            factors.append(self._of_column("scale_b", at, inside))
+        if fusion.bias == "column":
+            biases.append(self._of_column("bias", at, inside))
+        x = epilogue.finished(value.to(f32), factors, biases, operands)
+        if epilogue.largest is not None:
+            ptx.inst.max.NaN.f32(epilogue.largest, epilogue.largest, ptx.math.abs(x), pred=inside)
+        return x if epilogue.scale_out is None else x * epilogue.scale_out
+
+
+def place_of(array: ArrayHandle, row: Register, column: Register) -> Register:
+    """The address of an element of a matrix whose rows are contiguous."""
+    pitch = array.row_stride() if array.spec.order == "rows" else array.shape[1]
+    return array.pointer() + (row.to(u64) * pitch + column) * array.dtype.bytes
+
+
+def load_piece(dtype: DType, place: Register, at: int, count: int, inside: Predicate) -> list[Register]:
+    """`count` elements from the `at`-th after an address in global memory on, as f32; zeros where not `inside`."""
+    if count == 1:
+        return [load_as_f32(dtype, place, at, inside)]
+    words = [reg.scalar(b32, init=0) for _ in range(count * dtype.bytes // WORD_BYTES)]
+    vector = f"v{len(words)}." if len(words) > 1 else ""
+    ptx.inst(f"ld.global.{vector}b32", words if vector else words[0], ptx.addr(place, at * dtype.bytes), pred=inside)
+    return [element for word in words for element in elements_of(word, dtype)]
+
+
+def elements_of(word: Register, dtype: DType) -> tuple[Register, ...]:
+    """The elements of four bytes as f32, in the order of memory."""
+    if dtype is f32:
+        return (word.view(f32),)
+    if dtype.bits == 16:
+        return unpack(word, dtype)
+    halves = [reg.scalar(b16), reg.scalar(b16)]
+    ptx.inst.mov.b32(halves, word)
+    pairs = [reg.scalar(f16x2) for _ in halves]
+    for pair, half in zip(pairs, halves, strict=True):
+        ptx.inst(f"cvt.rn.f16x2.{dtype}x2", pair, half)
+    return tuple(element for pair in pairs for element in unpack(pair, f16))
+
+
+def words_of(values: Sequence[Register], dtype: DType) -> list[Register]:
+    """Consecutive results as four bytes each, rounded to nearest even."""
+    if dtype.bits == 32:
+        return list(values)
+    if dtype.bits == 16:
+        return [pack(values[i : i + 2], dtype) for i in range(0, len(values), 2)]
+    words = []
+    for i in range(0, len(values), 4):
+        halves, word = [reg.scalar(b16), reg.scalar(b16)], reg.scalar(b32)
+        for half, first in zip(halves, (i, i + 2), strict=True):
+            ptx.inst(f"cvt.rn.satfinite.{dtype}x2.f32", half, values[first + 1], values[first])
+        ptx.inst.mov.b32(word, halves)
+        words.append(word)
+    return words

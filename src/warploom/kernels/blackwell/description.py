@@ -1,0 +1,90 @@
+"""How the finished Blackwell GEMM is tiled; what it computes is a `Product` and a `Fusion`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ...collective.epilogue.spec import TILE_K_BYTES, Fusion, Product
+from ...collective.tile.sizes import EPILOGUE_WARPS, ROLE_THREADS
+from ...errors import ArgumentError
+from ...isa import arch
+from ...isa.dtypes import s8
+from ..hopper.fields import check_fields, name_of
+
+TARGET = "sm_100a"
+ROWS = 128
+"""Rows of a CTA: the lanes of tensor memory."""
+COLUMNS = 512
+"""Of tensor memory."""
+BESIDE = 1024
+"""Bytes of shared memory besides the ring: barriers, answers of the launch queue, the address of tensor memory, and
+what aligning the ring costs."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Tile in elements; tile_m is 128, or 256 for pairs of CTAs; stages of the ring; accumulators in tensor memory."""
+
+    family: ClassVar[str] = "blackwell"
+    tile_m: int = 256
+    tile_n: int = 256
+    stages: int = 6
+    buffers: int = 2
+
+    @property
+    def group(self) -> int:
+        """CTAs that multiply together."""
+        return self.tile_m // ROWS
+
+    @property
+    def columns(self) -> int:
+        """Columns of B that each CTA loads."""
+        return self.tile_n // self.group
+
+    @property
+    def threads(self) -> int:
+        """Of a CTA: a warpgroup of roles of one warp, and the epilogue's."""
+        return ROLE_THREADS
+
+    @property
+    def readers(self) -> int:
+        """Of each answer of the launch queue: load, schedule and epilogue in every CTA, multiply in the leader."""
+        return self.group * (2 + EPILOGUE_WARPS) + 1
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of one CTA's part of a stage."""
+        return (ROWS + self.columns) * TILE_K_BYTES
+
+    def shared_bytes(self, *of: object) -> int:
+        """Bytes of shared memory of a CTA, whatever the product."""
+        return self.stages * self.stage_bytes + BESIDE
+
+    def name(self) -> str:
+        """As tables show it."""
+        return name_of(self)
+
+    def workspace(self, m: int, n: int, sms: int) -> int:
+        """Bytes of global memory that a launch needs besides its arrays: none."""
+        return 0
+
+    def check(self, product: Product, fusion: Fusion = Fusion()) -> None:  # noqa: B008 - frozen
+        """Raise ArgumentError where no kernel can be built from this."""
+        check_fields(self, {"tile_m": ROWS, "tile_n": 16, "stages": 1, "buffers": 1}, (), {})
+        step = 16 * self.group if product.a is s8 else 16
+        panel = 64 // product.b.bytes if product.b_major == "MN" else 8
+        for wrong, expected, got in (
+            (self.tile_m not in (ROWS, 2 * ROWS), "tile_m 128, or 256 for pairs of CTAs", self.tile_m),
+            (self.tile_n > 256 or self.tile_n % step, f"tile_n a multiple of {step} to 256", self.tile_n),
+            (self.columns % panel, f"in each CTA a multiple of {panel} columns of a B that is read along them",
+             self.columns),
+            (self.tile_n * self.buffers > COLUMNS, f"at most {COLUMNS} columns of tensor memory",
+             self.tile_n * self.buffers),
+            (self.shared_bytes() > arch.get(TARGET).shared_per_cta,
+             f"at most {arch.get(TARGET).shared_per_cta} bytes of shared memory", self.shared_bytes()),
+        ):  # fmt: skip
+            if wrong:
+                raise ArgumentError(
+                    f"the configuration {self.name()} cannot be built", expected=expected, got=got
+                )  # fmt: skip

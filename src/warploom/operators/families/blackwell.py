@@ -1,0 +1,102 @@
+"""GPUs of sm_100: `kernels.blackwell.gemm`, alone or in pairs of CTAs, with the same ends as Hopper's kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...collective.epilogue.spec import TILE_K_BYTES
+from ...errors import ArgumentError
+from ...isa import arch as arches
+from ...kernels.blackwell.description import BESIDE, COLUMNS, ROWS, TARGET, Config
+from ..spec.gpu import Gpu
+from ..spec.problem import Problem
+from .estimate import Estimate
+
+TILES = ((256, 256), (256, 192), (256, 128), (256, 64), (128, 256), (128, 128), (128, 64), (128, 32))
+MOST_STAGES = 8
+MACS, MHZ, FILL_BYTES, MEMORY = 4096, 1850.0, 58.0, 7.2e6
+"""Multiply-adds of 16 bits of a multiprocessor in a cycle and the clock of a B200 by its data sheet, bytes a cycle from
+L2 to one multiprocessor (an H200's, for want of another), bytes a microsecond from memory (nine tenths of the data
+sheet's)."""
+END_CYCLES, START_US = 1500.0, 3.0
+"""Of the last tile's store, and of a launch: guesses."""
+ASSUMED = "a B200's data sheet; no kernel was timed on such a GPU, nor run on one by the authors"
+
+
+class Blackwell:
+    """Any product whose sums are not promoted."""
+
+    name, arch, config = Config.family, TARGET, Config
+    unproven = "assembled and emulated, not run on hardware by the authors"
+
+    def takes(self, problem: Problem) -> bool:
+        """Everything but sums that are promoted: scales of blocks of 128 are not the unit's own."""
+        return not problem.promoted
+
+    def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:
+        """Each tile with as many stages and accumulators as fit; none that is twice as large as the product."""
+        found = []
+        for tile_m, tile_n in TILES:
+            plain = Config(tile_m, tile_n, 1, max(1, min(4, COLUMNS // tile_n)))
+            room = arches.get(TARGET).shared_per_cta - BESIDE
+            config = Config(tile_m, tile_n, min(MOST_STAGES, room // plain.stage_bytes), plain.buffers)
+            small = (tile_m > ROWS and problem.m <= ROWS) or (tile_n > 32 and tile_n >= 2 * max(problem.n, 16))
+            if not small and self.fits(config, problem):
+                found.append(config)
+        return found
+
+    def goes_first(self, config: Config, problem: Problem, gpu: Gpu) -> bool:
+        """Never: nothing was read."""
+        return False
+
+    def fits(self, config: Config, problem: Problem) -> bool:
+        """Whether a kernel can be built for a problem."""
+        try:
+            config.check(problem.product, problem.fusion)
+        except ArgumentError:
+            return False
+        return True
+
+    def check(self, config: Config, problem: Problem) -> None:
+        """Raise ArgumentError where a pinned configuration cannot be built."""
+        config.check(problem.product, problem.fusion)
+
+    def estimate(self, config: Config, problem: Problem, gpu: Gpu) -> Estimate:
+        """Of one product: the longest of multiplying, reading shared memory and filling it, on the busiest
+        multiprocessor, or memory's time."""
+        tiles = -(-problem.m // config.tile_m) * -(-problem.n // config.tile_n)
+        places = max(1, gpu.sms // config.group)
+        rounds, steps = -(-tiles // places), -(-problem.k // problem.product.tile_k)
+        tensor = steps * ROWS * config.tile_n * TILE_K_BYTES / 2 / MACS
+        fill = steps * config.stage_bytes / FILL_BYTES
+        busy = (rounds * max(tensor, fill) + END_CYCLES) / MHZ
+        memory = problem.bytes / problem.count / MEMORY
+        time = max(busy, memory) + START_US
+        useful = problem.m * problem.n * problem.k * problem.product.a.bytes / 2 / MACS / gpu.sms / MHZ
+        bound = "memory" if memory > busy else "fill" if fill > tensor else "tensor cores"
+        return Estimate(
+            time, float(rounds), tiles / (rounds * places), useful / time,
+            rounds * steps * config.stage_bytes / (time * MHZ), END_CYCLES / MHZ / time, MHZ, bound, ASSUMED,
+        )  # fmt: skip
+
+    def promised(self, config: Config) -> Config:
+        """The same: the promise of constant weights is of no use here."""
+        return config
+
+    def tile(self, config: Config) -> tuple[Any, ...]:
+        """Each tile is a candidate once."""
+        return config.tile_m, config.tile_n
+
+    def build(self, problem: Problem, config: Config, overhang: bool) -> Any:
+        """The kernel. overhang: rows of D may end inside 16 bytes; nothing is written past their ends."""
+        from ...kernels.blackwell import gemm
+
+        return gemm.build(config, problem.product, problem.fusion, whole=not overhang)
+
+    def describe(self, config: Config) -> str:
+        """In words."""
+        pair = "pairs of CTAs, " if config.group == 2 else ""
+        return (
+            f"Blackwell: {pair}tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages, {config.buffers} "
+            f"accumulators in tensor memory; {self.unproven}"
+        )

@@ -1,0 +1,131 @@
+"""Kernels that their authors could not run: they are announced once, and the first result of each is checked.
+
+The check is slow and plain: rows of every band of 128, all columns, in float64 on the host. It finds a tile that is
+missing, doubled or in the wrong place, a stage that was overwritten, a fragment read in the wrong order; it does not
+find what is wrong only now and then. `config.check_unproven` (WARPLOOM_CHECK_UNPROVEN=off) leaves it out.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..collective.epilogue.spec import Fusion
+from ..errors import UnprovenWarning, WrongResultError
+from ..isa.dtypes import DType, tf32
+from ..runtime.arrays import ArrayView
+from ..settings import config as settings
+from . import reference
+from .bind import outside, warned
+from .families import KernelFamily
+from .request import Request
+from .views import broadcast, item, to_array, transposed
+
+BAND = 128
+"""Rows of which some are checked: a tile of the kernels has no fewer."""
+MOST_WORK = 2**36
+"""Multiply-adds of a check: about a second of a CPU."""
+SLACK = 2.0**-9
+"""Of the largest element: what sums of f32 and fused activations may be off by, far less than a wrong element is."""
+
+
+def announce(family: KernelFamily) -> None:
+    """Say once in a process that nobody ran these kernels."""
+    if family.unproven and warned().first(("unproven", family.name)):
+        checked = "; the first result of each is compared with a slow reference" if settings.check_unproven else ""
+        warnings.warn(
+            f"the {family.name} kernels are {family.unproven} ({UnprovenWarning.code}){checked}",
+            UnprovenWarning,
+            stacklevel=outside(),
+        )
+
+
+def check_first(request: Request, config: Any, result: ArrayView) -> None:
+    """Compare the first result of a configuration, for these types and this end, with the reference.
+
+    result: (…, M, N). Raises WrongResultError where an element is off by more than arithmetic explains. What is being
+    captured into a graph, and what has no view in its framework, is left for a later call.
+    """
+    problem = request.problem
+    key = "checked", config, problem.product, problem.fusion
+    readable = result.host is not None or result.framework == "torch"
+    if not settings.check_unproven or not readable or _capturing() or not warned().first(key):
+        return
+    first = (0,) * len(problem.batch)
+    rows = _rows(problem.m, problem.n, problem.k)
+    a = _numbers(item(broadcast(request.a, problem.batch), first), rows, problem.product.a)
+    b = transposed(item(transposed(broadcast(request.b, problem.batch)), first))
+    got = _numbers(item(result, first), rows)
+    exact = reference.matmul(a, _numbers(b, dtype=problem.product.b), **_end(request, first, rows))
+    largest = reference.LARGEST.get(problem.product.out)
+    if largest is not None:
+        exact = np.clip(exact, -largest, largest)
+    allowed = _unit(problem.product.out) * np.abs(exact) + SLACK * np.abs(exact).max(initial=0) + _least(problem.fusion)
+    off = ~(np.abs(got - exact) <= allowed)
+    if off.any():
+        row, column = np.argwhere(off)[0]
+        raise WrongResultError(
+            f"the first result of {config.name()} is wrong: {off.sum()} of {off.size} elements checked differ",
+            expected=f"about {exact[row, column]:.6g} at ({rows[row]}, {column})",
+            got=f"{got[row, column]:.6g}",
+            consequence="the kernel was not run on hardware by the authors, and is wrong here",
+            hint="please report it with this message; another config= or torch.matmul may be right",
+        )
+
+
+def _rows(m: int, n: int, k: int) -> np.ndarray:
+    """Which rows are compared: all of a small product, else the same number of each band, spread over it."""
+    bands = -(-m // BAND)
+    each = max(1, min(BAND, MOST_WORK // max(n * k * bands, 1)))
+    rows = np.arange(bands)[:, None] * BAND + (np.arange(each) * BAND // each)[None, :]
+    return rows[rows < m]
+
+
+def _end(request: Request, index: tuple[int, ...], rows: np.ndarray) -> dict[str, Any]:
+    """The reference's arguments besides the operands."""
+    fusion = request.problem.fusion
+    end: dict[str, Any] = {"alpha": request.alpha, "beta": request.beta, "activation": fusion.activation}
+    for name in ("c", "gate"):
+        array = getattr(request, name)
+        end[name] = None if array is None else _numbers(item(array, index), rows)
+    for name in ("bias", "scale_a", "scale_b", "scale_out"):
+        array = getattr(request, name)
+        end[name] = None if array is None else _numbers(array)
+    if fusion.bias == "row":
+        end["bias"] = end["bias"][rows, None]
+    if fusion.scales == "row":
+        end["scale_a"], end["scale_b"] = end["scale_a"][rows, None], end["scale_b"][None, :]
+    return end
+
+
+def _numbers(array: ArrayView, rows: np.ndarray | None = None, dtype: DType | None = None) -> np.ndarray:
+    """Values in float64; of f32 that is multiplied as tf32, what the unit reads."""
+    if array.host is not None:
+        host = array.host if rows is None else array.host[rows]
+    else:
+        import torch
+
+        owner = to_array(array)
+        owner = owner if rows is None else owner[torch.from_numpy(rows).to(owner.device)]
+        host = (owner if owner.dtype is torch.float64 else owner.double()).cpu().numpy()
+    if dtype is tf32:
+        host = (np.ascontiguousarray(host, np.float32).view(np.uint32) & 0xFFFFE000).view(np.float32)
+    return host.astype(np.float64)
+
+
+def _unit(out: DType) -> float:
+    return float(ml_dtypes.finfo(out.numpy).eps) if out.is_float else 0.0
+
+
+def _least(fusion: Fusion) -> float:
+    """For results near zero."""
+    return 1e-6 if fusion.activation else 1e-30
+
+
+def _capturing() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

@@ -1,0 +1,184 @@
+"""Products on sm_100: the Blackwell kernels behind `matmul`, emulated. Not run on hardware."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom
+from tests.operators.test_matmul import assert_close, draw, laid_out
+from warploom.errors import ArgumentError, UnprovenWarning, WrongResultError
+from warploom.kernels.blackwell import gemm
+from warploom.kernels.blackwell.description import Config
+from warploom.kernels.hopper.description import Fusion, Product
+from warploom.operators import Gpu, Problem, choose, explain
+from warploom.operators.families import candidates, from_text, to_text
+from warploom.operators.families.blackwell import Blackwell
+from warploom.types import e4m3, f32, s8, s32, tf32
+
+BF16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+B200 = Gpu("NVIDIA B200", "sm_100a", 148)
+PAIR, SINGLE = Config(tile_n=64, stages=2), Config(tile_m=128, tile_n=32, stages=2)
+"""Small tiles, so that a product has several."""
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::warploom.errors.CopyWarning"),
+    pytest.mark.filterwarnings("ignore::warploom.errors.UnprovenWarning"),
+]
+
+
+@pytest.mark.parametrize("config", [PAIR, SINGLE], ids=["pair", "one CTA"])
+@pytest.mark.parametrize(
+    ("types", "layouts", "size"),
+    [
+        ((BF16, BF16), ("rows", "columns"), (260, 72, 136)),
+        ((BF16, BF16), ("columns", "rows"), (136, 72, 40)),
+        ((np.float16, np.float16), ("gaps", "anywhere"), (130, 67, 33)),
+        ((np.float32, np.float32), ("rows", "columns"), (129, 36, 44)),
+        ((E4M3, E4M3), ("rows", "columns"), (130, 40, 144)),
+        ((E4M3, E5M2), ("rows", "rows"), (3, 8, 16)),
+        ((np.int8, np.int8), ("rows", "columns"), (130, 68, 48)),
+    ],
+    ids=["bf16", "bf16 the other way round", "f16 anywhere", "tf32", "e4m3", "two of eight bits", "s8"],
+)  # fmt: skip
+def test_every_type_and_layout_at_ragged_sizes(types, layouts, size, config):
+    m, n, k = size
+    rng = np.random.default_rng(m)
+    a, b = laid_out(draw(rng, (m, k), types[0]), layouts[0]), laid_out(draw(rng, (k, n), types[1]), layouts[1])
+    assert_close(warploom.matmul(a, b, config=config), a, b)
+
+
+@pytest.mark.parametrize("n", [40, 37], ids=["whole rows", "rows that end inside 16 bytes"])
+def test_the_end_is_fused(n):
+    rng = np.random.default_rng(n)
+    a, b = draw(rng, (130, 32), BF16), draw(rng, (32, n), BF16)
+    bias, gate, c = draw(rng, (n,), BF16), draw(rng, (130, n), BF16), draw(rng, (130, n), BF16)
+    with warploom.config.override(emulator={"check": True}):
+        result = warploom.matmul(a, b, alpha=0.5, bias=bias, activation="silu", gate=gate, c=c, beta=2.0, config=SINGLE)
+    assert_close(result, a, b, scale=0.5, bias=bias, activation="silu", gate=gate, c=c, beta=2.0)
+    row = draw(rng, (130, 1), np.float32)
+    assert_close(warploom.matmul(a, b, bias=row, out_dtype=np.float32, config=SINGLE), a, b, bias=row)
+
+
+def test_scales_of_rows_and_an_eight_bit_result_with_its_maximum():
+    rng = np.random.default_rng(4)
+    a, b = draw(rng, (130, 64), E4M3), draw(rng, (64, 48), E4M3)
+    of_a, of_b = (rng.uniform(0.5, 2, shape).astype(np.float32) for shape in ((130, 1), (1, 48)))
+    exact = (a.astype(float) * of_a) @ (b.astype(float) * of_b)
+    result = warploom.matmul(a, b, scale_a=of_a, scale_b=of_b, config=PAIR)
+    np.testing.assert_allclose(result.astype(float), exact, rtol=2**-8, atol=1e-3)
+    most = np.zeros(1, np.float32)
+    narrow = warploom.matmul(a, b, scale_a=0.25, scale_b=2.0, scale_out=2.0, amax=most, out_dtype=E4M3, config=SINGLE)
+    plain = 0.5 * (a.astype(float) @ b.astype(float))
+    np.testing.assert_allclose(narrow.astype(float), np.clip(2 * plain, -448, 448), rtol=2**-4, atol=2**-9)
+    np.testing.assert_allclose(most, np.abs(plain).max(), rtol=1e-6)
+
+
+def test_a_batch_and_the_gpu_that_the_emulator_is():
+    rng = np.random.default_rng(1)
+    a, b = draw(rng, (2, 8, 32), BF16), draw(rng, (2, 32, 16), BF16)
+    with warploom.config.override(emulator={"gpu": "B200"}):
+        result = warploom.matmul(a, b)
+        flat = warploom.linear(a, b[0].T)
+    for each in range(2):
+        assert_close(result[each], a[each], b[each])
+    assert_close(flat.reshape(16, 16), a.reshape(16, 32), b[0])
+
+
+def test_nobody_ran_them_and_that_is_said_once():
+    a = np.ones((8, 16), BF16)
+    with pytest.warns(UnprovenWarning) as caught:
+        warploom.matmul(a, a.T, config=SINGLE)
+        warploom.matmul(a, a.T, config=PAIR)
+    assert len(caught) == 1 and UnprovenWarning.code in str(caught[0].message)
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_the_first_result_is_checked_unless_told_not_to(checks, monkeypatch):
+    build = gemm.build
+
+    def halved(config, product, fusion, whole):
+        return build(config, product, Fusion(scale_out=False, activation="relu"), whole=whole)
+
+    config = Config(tile_m=128, tile_n=48, stages=2)  # no other test has it: kernels are kept
+    monkeypatch.setattr(gemm, "build", halved)
+    a = np.random.default_rng(0).standard_normal((8, 32)).astype(BF16)
+    with warploom.config.override(check_unproven=checks):
+        if not checks:
+            assert (warploom.matmul(a, a.T, config=config) >= 0).all()
+            return
+        with pytest.raises(WrongResultError) as caught:
+            warploom.matmul(a, a.T, config=config)
+        assert caught.value.got == "0"
+        warploom.matmul(a, a.T, config=config)  # only the first
+
+
+@pytest.mark.parametrize("size", [(4096, 4096, 4096), (16, 4096, 4096), (100, 8, 64)], ids=str)
+def test_a_b200_chooses_among_its_own_kernels_and_says_on_what_it_counts(size):
+    problem = Problem.of(*size, "bf16")
+    choice, found = choose(problem, B200), explain(problem, B200)
+    assert isinstance(choice.config, Config) and choice == found.choice
+    assert Blackwell.unproven in found.text() and from_text(to_text(choice.config)) == choice.config
+    assert 0 < choice.estimate.activity <= 1
+
+
+def test_neither_generation_runs_what_is_pinned_for_the_other():
+    problem = Problem.of(512, 512, 512, "bf16")
+    hopper = Gpu("NVIDIA H200", "sm_90a", 132)
+    assert not any(isinstance(config, Config) for config in candidates(problem, hopper))
+    for gpu, pinned, arch in ((hopper, "blackwell:tile_n=64", "sm_100a"), (B200, "hopper_large:stages=3", "sm_90a")):
+        with pytest.raises(ArgumentError) as caught:
+            choose(problem, gpu, pinned)
+        assert (caught.value.expected, caught.value.got) == (f"a GPU of {arch}", gpu.arch)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "product"),
+    [
+        ("tile_m=64", {}), ("tile_n=72", {}), ("tile_n=512", {}), ("buffers=3", {}), ("stages=8", {}),
+        ("tile_n=48", {"dtype": "s8"}), ("tile_n=96", {"layout": "tt"}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
+def test_what_cannot_be_built_is_refused(wrong, product):
+    with pytest.raises(ArgumentError):
+        choose(Problem.of(64, 64, 64, **product), B200, f"blackwell:{wrong}")
+
+
+def test_scales_of_blocks_of_128_have_no_kernel_there():
+    with pytest.raises(ArgumentError):
+        choose(Problem.of(128, 128, 128, "e4m3", fusion=Fusion(scales="block128")), B200)
+
+
+@pytest.mark.parametrize(
+    ("config", "product", "fusion"),
+    [
+        (Config(stages=7), Product(), Fusion()),
+        (Config(128, 256, 4), Product(), Fusion(bias="column", activation="gelu", gate=True, addend=True, amax=True)),
+        (Config(128, 128, 7, 4), Product(e4m3, e4m3, e4m3), Fusion(scales="row", scale_out=True)),
+        (Config(256, 64, 8, 4), Product(s8, s8, s32), Fusion()),
+        (Config(256, 128, 8, 4), Product(tf32, tf32, f32), Fusion(bias="row")),
+    ],
+    ids=["pair of 7 stages", "all of the end", "eight bits", "s8", "tf32"],
+)  # fmt: skip
+def test_ptxas_takes_them_without_spills(config, product, fusion):
+    resources = gemm.build(config, product, fusion).resources()
+    assert resources.arch == "sm_100a" and resources.spill_stores == 0 and resources.stack == 0
+
+
+@pytest.mark.slow
+def test_on_a_gpu_the_call_launches_is_checked_and_kept(on_gpu):
+    """A driver that only writes down what it is asked, and so computes nothing."""
+    log = on_gpu(
+        """
+a, b, out = bf16(300, 128), bf16(192, 128), bf16(300, 192)
+a.fill_(1), b.fill_(1), out.fill_(0)
+with pytest.warns(errors.UnprovenWarning), pytest.raises(errors.WrongResultError):
+    warploom.matmul(a, b.T, out=out)
+for _ in range(2):
+    assert warploom.matmul(a, b.T, out=out) is out
+""",
+        FAKE_CUDA_CAPABILITY=100,
+    )
+    assert len([line for line in log if line.startswith("launch")]) == 3
