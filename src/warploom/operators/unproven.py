@@ -22,6 +22,7 @@ from ..settings import config as settings
 from . import reference
 from .bind import outside, warned
 from .families import KernelFamily
+from .quantization import LARGEST
 from .request import Request
 from .views import broadcast, item, to_array, transposed
 
@@ -61,7 +62,7 @@ def check_first(request: Request, config: Any, result: ArrayView) -> None:
     b = transposed(item(transposed(broadcast(request.b, problem.batch)), first))
     got = _numbers(item(result, first), rows)
     exact = reference.matmul(a, _numbers(b, dtype=problem.product.b), **_end(request, first, rows))
-    largest = reference.LARGEST.get(problem.product.out)
+    largest = LARGEST.get(problem.product.out)
     if largest is not None:
         exact = np.clip(exact, -largest, largest)
     allowed = _unit(problem.product.out) * np.abs(exact) + SLACK * np.abs(exact).max(initial=0) + _least(problem.fusion)
