@@ -17,6 +17,7 @@ from warploom.emulator.machine.frame import Frame, Issuer
 from warploom.emulator.machine.machine import Cta, Machine
 from warploom.emulator.machine.mbarrier import Event, MBarrier
 from warploom.emulator.machine.places import Lanes
+from warploom.emulator.machine.units import WARPGROUP_MMA
 from warploom.lang import Kernel
 from warploom.runtime.machine import H200
 
@@ -155,7 +156,7 @@ class Recorder(Observer):
     # -- copies and products -------------------------------------------------------------------------------------------
 
     def issued(self, operation: AsyncOperation) -> None:
-        if operation.kind != "wgmma":
+        if operation.kind != WARPGROUP_MMA.name:
             copy = Action("copy", operation.number, operation.bytes, operation.kind)
             return self._note(self._issuer(operation.issuer), copy)
         (actor,) = self._groups(operation.issuer.frame)

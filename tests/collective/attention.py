@@ -6,9 +6,9 @@ P in registers. K and V have rings of their own. Arrays are (batch, sequence, he
 
 from __future__ import annotations
 
-from warploom.collective import TmaPipeline, TmaStore, each_consumer, producer, warpgroup_index, wgmma_accumulators
+from warploom.collective import TmaPipeline, TmaStore, each_consumer, producer, warpgroup_index
 from warploom.collective.mma.fragment import Fragment, across_quad
-from warploom.collective.mma.wgmma import wgmma_block
+from warploom.collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem, tiles
 from warploom.types import bf16, f32
 

@@ -15,9 +15,8 @@ from warploom.collective import (
     producer,
     swizzled,
     warpgroup_index,
-    wgmma_accumulators,
 )
-from warploom.collective.mma.wgmma import wgmma_block
+from warploom.collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from warploom.collective.tile import cluster
 from warploom.errors import ArgumentTypeError, TraceError
 from warploom.isa.swizzle import Swizzle

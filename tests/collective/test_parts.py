@@ -15,8 +15,8 @@ from warploom.collective import (
     store_groups,
     swizzled,
     warp_place,
-    wgmma_accumulators,
 )
+from warploom.collective.mma.wgmma import wgmma_accumulators
 from warploom.errors import TraceError
 from warploom.isa.swizzle import Swizzle
 from warploom.lang import Kernel, Tile, kernel, ptx, reg, smem

@@ -86,7 +86,7 @@ def test_serialised_wgmmas_are_refused_unless_the_kernel_allows_them(monkeypatch
         return cubin, log + "\n" + note
 
     monkeypatch.setattr(compiler, "_by_ptxas", noted)
-    with refused("serialised-wgmma") as caught:
+    with refused("serialised-mma") as caught:
         compiler.build(add_text, name="add")
     assert "C7510" in str(caught.value)
     assert compiler.build(add_text, allow_spills=True).resources["add"].serialisation_notes

@@ -10,7 +10,7 @@ from tests.errors import refused
 from warploom.emulator.engines.engine import Engine
 from warploom.emulator.machine.async_operation import AsyncOperation
 from warploom.emulator.machine.listeners import Events
-from warploom.emulator.machine.units import CP_ASYNC, EVERY_THIRD, LOADS, REMOTE, STORES, UNITS, WGMMA, Unit
+from warploom.emulator.machine.units import CP_ASYNC, EVERY_THIRD, LOADS, REMOTE, STORES, UNITS, WARPGROUP_MMA, Unit
 from warploom.emulator.machine.units import starved_seed as starved
 from warploom.emulator.schedule.policy import SCHEDULES, make_policy
 
@@ -62,11 +62,11 @@ def test_lazy_operations_wait_until_nothing_else_can_move():
 
 def test_lazy_takes_wgmma_first_and_stores_last():
     log = Log("lazy")
-    for unit in (STORES, REMOTE, LOADS, CP_ASYNC, WGMMA):
+    for unit in (STORES, REMOTE, LOADS, CP_ASYNC, WARPGROUP_MMA):
         log.submit(unit.name, unit)
     log.engine.drain()
-    order = [event.split()[0] for event in log.events if event.endswith("signal")]
-    assert order == ["wgmma", "cp.async", "load", "remote", "store"]
+    order = [event.removesuffix(" signal") for event in log.events if event.endswith(" signal")]
+    assert order == ["warpgroup mma", "cp.async", "load", "remote", "store"]
 
 
 def test_a_store_is_read_in_one_step_and_written_in_another():
@@ -83,7 +83,7 @@ def test_a_store_is_read_in_one_step_and_written_in_another():
 def test_nothing_starts_before_what_it_comes_after(policy, seed):
     log = Log(policy, seed)
     first = log.submit("first", LOADS)
-    second = log.submit("second", WGMMA, (first,))
+    second = log.submit("second", WARPGROUP_MMA, (first,))
     log.submit("third", STORES, (second,))
     log.engine.drain()
     begins = {name: log.events.index(next(e for e in log.events if e.startswith(name))) for name in ("second", "third")}
@@ -130,7 +130,7 @@ def test_starve_holds_back_one_unit_and_does_the_others_at_issue(unit):
 def test_a_seed_of_starve_means_the_same_when_units_are_added():
     """These numbers stand in reports that people replay."""
     assert {unit.name: unit.seed for unit in UNITS if unit.seed < 100} == {
-        "wgmma": 0, "cp.async": 1, "load": 2, "remote": 3, "store": 4,
+        "warpgroup mma": 0, "cp.async": 1, "load": 2, "remote": 3, "store": 4,
     }  # fmt: skip
     assert len({unit.seed for unit in UNITS}) == len(UNITS) and EVERY_THIRD not in {unit.seed for unit in UNITS}
     assert [starved(seed) for seed in (5, 6, 11, 12, 96)] == [5, 0, 5, 0, 0]

@@ -13,22 +13,22 @@ SIGN = {"bf16": 0x8000, "e4m3": 0x80}
 
 # file, recorded operation, types of A, B and D, unit, how many k it uses (0: all)
 RECORDED = [
-    ("bf16", "w_bf16", "bf16", "bf16", "f32", "wgmma", 0),
+    ("bf16", "w_bf16", "bf16", "bf16", "f32", "warpgroup", 0),
     ("bf16", "m_bf16k8", "bf16", "bf16", "f32", "mma", 8),
-    ("f16", "w_f16", "f16", "f16", "f32", "wgmma", 0),
+    ("f16", "w_f16", "f16", "f16", "f32", "warpgroup", 0),
     ("f16", "m_f16k8", "f16", "f16", "f32", "mma", 8),
-    ("f16h", "w_f16f16", "f16", "f16", "f16", "wgmma", 0),
+    ("f16h", "w_f16f16", "f16", "f16", "f16", "warpgroup", 0),
     ("f16h", "m_f16f16k8", "f16", "f16", "f16", "mma", 8),
-    ("tf32", "w_tf32", "tf32", "tf32", "f32", "wgmma", 0),
+    ("tf32", "w_tf32", "tf32", "tf32", "f32", "warpgroup", 0),
     ("tf32", "m_tf32k4", "tf32", "tf32", "f32", "mma", 4),
-    ("e4m3", "w_e4m3", "e4m3", "e4m3", "f32", "wgmma", 0),
+    ("e4m3", "w_e4m3", "e4m3", "e4m3", "f32", "warpgroup", 0),
     ("e4m3", "m_e4m3", "e4m3", "e4m3", "f32", "mma", 0),
-    ("e5m2", "w_e5m2", "e5m2", "e5m2", "f32", "wgmma", 0),
+    ("e5m2", "w_e5m2", "e5m2", "e5m2", "f32", "warpgroup", 0),
     ("e5m2", "m_e5m2", "e5m2", "e5m2", "f32", "mma", 0),
-    ("e4m3h", "w_e4m3f16", "e4m3", "e4m3", "f16", "wgmma", 0),
+    ("e4m3h", "w_e4m3f16", "e4m3", "e4m3", "f16", "warpgroup", 0),
     ("e4m3h", "m_e4m3f16", "e4m3", "e4m3", "f16", "mma", 0),
-    ("e5m2h", "w_e5m2f16", "e5m2", "e5m2", "f16", "wgmma", 0),
-    ("e4e5", "w_e4e5", "e4m3", "e5m2", "f32", "wgmma", 0),
+    ("e5m2h", "w_e5m2f16", "e5m2", "e5m2", "f16", "warpgroup", 0),
+    ("e4e5", "w_e4e5", "e4m3", "e5m2", "f32", "warpgroup", 0),
 ]
 
 

@@ -283,12 +283,12 @@ def test_the_published_model_keeps_25_bits_of_a_sum_of_fp8_where_hopper_keeps_13
     b = np.full((1, 32), 0x38, np.uint8)
     b[0, 1:] = 0x01  # 2^-9
     exact = 1 + 31 * 2.0**-9
-    for unit, kept in (("tcgen05", exact), ("wgmma", 1 + 31 * 2.0**-9)):
+    for unit, kept in (("tcgen05", exact), ("warpgroup", 1 + 31 * 2.0**-9)):
         got = multiply_accumulate(a, b, None, Product("e4m3", "e4m3", "f32", unit), "hardware").view(np.float32)
         assert got[0, 0] == kept
     c = np.array([[2.0**13]], np.float32).view(np.uint32)
     fine = multiply_accumulate(a, b, c, Product("e4m3", "e4m3", "f32", "tcgen05"), "hardware").view(np.float32)
-    coarse = multiply_accumulate(a, b, c, Product("e4m3", "e4m3", "f32", "wgmma"), "hardware").view(np.float32)
+    coarse = multiply_accumulate(a, b, c, Product("e4m3", "e4m3", "f32", "warpgroup"), "hardware").view(np.float32)
     assert fine[0, 0] == 2.0**13 + exact - exact % 2.0**-10 and coarse[0, 0] == 2.0**13 + 1
 
 

@@ -62,7 +62,7 @@ def family(monkeypatch):
     monkeypatch.setattr("warploom.emulator.engines.engine.UNITS", units.UNITS)
     monkeypatch.setitem(groups.FAMILIES, rows.FAMILY, Slot("groups of pad", groups.GroupBooks))
     for rule in checker.RULES:
-        monkeypatch.setitem(RULES, rule.id, rule)
+        monkeypatch.setitem(RULES._records, rule.id, rule)
     forget()
     yield
     monkeypatch.undo()

@@ -158,8 +158,13 @@ def test_every_operation_is_known_to_be_done_in_a_way_that_a_row_offers():
     assert waited == {"phase", "grid", *(f"group:{one}" for one in groups), *(f"drained:{one}" for one in drained)}
 
 
-def test_counters_that_rows_name_exist():
-    assert {name for form in table.FORMS for name in form.counts} <= {one.name for one in fields(Counters)}
+def test_a_run_counts_the_products_of_each_matrix_unit():
+    counters = Counters()
+    counters.count_products("mma", 4, 10)
+    assert counters.mma == counters.as_dict()["mma"] == 4 and counters.tensor_flops == 40
+    assert set(counters.matrix) == {form.unit for form in table.FORMS} - {""}
+    with pytest.raises(AttributeError):
+        _ = counters.no_such_unit
 
 
 # -- what follows ------------------------------------------------------------------------------------------------

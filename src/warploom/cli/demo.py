@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import DriverError
+from ..isa.instructions.table import MATRIX_UNITS
 from .output import say, say_error, say_json, table
 
 KERNEL = "warploom.kernels.walkthrough:build_gemm_m64n64 M=128 N=128 K=128"
@@ -24,7 +25,7 @@ def demo(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = 
     from ..lab import demo as lab
 
     if not as_json:
-        say("A Hopper GEMM written in Python at PTX level: TMA, mbarriers, wgmma; bf16 in, f32 out.")
+        say("A Hopper GEMM written in Python at PTX level: TMA, mbarriers, warpgroup MMAs; bf16 in, f32 out.")
         say("emulating it on this CPU: a few seconds ...")
     run, c = lab.emulated()
     build = lab.built()
@@ -95,7 +96,8 @@ def _say_run(run: Any) -> None:
         counters = run.counters
         rows += [
             ("instructions", f"{counters['instructions']:,} (one for each warp)"),
-            ("wgmma", f"{counters['wgmma']:,}, {counters['tensor_flops'] / 1e6:.1f} MFLOP"),
+            *((unit, f"{counters[unit]:,}") for unit in MATRIX_UNITS if counters[unit]),
+            ("tensor cores", f"{counters['tensor_flops'] / 1e6:.1f} MFLOP"),
             ("bytes", f"{counters['tma_load_bytes']:,} loaded by TMA, {counters['global_store_bytes']:,} stored"),
             ("CTAs", f"{counters['ctas']:,}"),
             ("time", f"{run.seconds:.2f} s"),

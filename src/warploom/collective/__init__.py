@@ -20,7 +20,6 @@ _NAMES = {
     "epilogue.tma_store": "TmaStore",
     "mma.fragment": "Fragment pack unpack",
     "mma.warp": "WarpMma warp_place",
-    "mma.wgmma": "WGMMA_ROWS set_zero wgmma_accumulators wgmma_stage",
     "pipeline.cp_async": "CpAsyncPipeline",
     "pipeline.operand_copy": "OperandCopy",
     "pipeline.swizzling": "swizzled",

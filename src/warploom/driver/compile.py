@@ -133,7 +133,7 @@ def refuse_if_slow(result: Build, name: str, entry: str | None = None) -> None:
                 got="; ".join(used.serialisation_notes),
                 consequence="each MMA waits for the one before it and the tensor cores idle",
                 hint="leave accumulators alone between commit and wait, or say allow_spills=True",
-                code="serialised-wgmma",
+                code="serialised-mma",
             )
 
 

@@ -93,7 +93,7 @@ FEATURES: dict[str, str] = {
     "tma": "sm_90",
     "stmatrix": "sm_90",
     "griddepcontrol": "sm_90",
-    "wgmma": "sm_90a",
+    "warpgroup_mma": "sm_90a",
     "setmaxnreg": "sm_90a sm_100f sm_101f sm_110f sm_120f",
     "tcgen05": "sm_100f sm_101f sm_110f",
 }

@@ -24,7 +24,7 @@ from .swizzle import OPERAND_SWIZZLES, Swizzle
 
 BOX_LIMIT = 256
 """Most elements of a TMA box in one dimension."""
-_TRANSPOSED = {"wgmma": (16,), "tcgen05": (8, 16)}
+_TRANSPOSED = {"warpgroup": (16,), "tcgen05": (8, 16)}
 """Bits of the elements that a matrix unit reads MN-major."""
 
 
@@ -53,7 +53,7 @@ class SharedLayout:
         k: extent in k.
         major: "K" or "MN": the dimension that is contiguous.
         swizzle: NONE, B32, B64 or B128.
-        unit: whose descriptors it has: "wgmma" or "tcgen05".
+        unit: whose descriptors it has: "warpgroup" or "tcgen05".
     """
 
     dtype: DType
@@ -61,12 +61,12 @@ class SharedLayout:
     k: int
     major: str
     swizzle: Swizzle
-    unit: str = "wgmma"
+    unit: str = "warpgroup"
 
     @classmethod
     def for_operand(
         cls, dtype: DType, rows: int, k: int, major: str = "K", swizzle: Swizzle | str | None = None,
-        unit: str = "wgmma",
+        unit: str = "warpgroup",
     ) -> SharedLayout:  # fmt: skip
         """The layout of a rows x k tile.
 

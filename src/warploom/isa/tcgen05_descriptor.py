@@ -57,7 +57,7 @@ def decode(bits: int) -> Descriptor:
             "a tcgen05 matrix descriptor has the wrong version",
             expected="0b001 in bits 46-48",
             got=f"{bits:#018x} (version {version:#05b})",
-            hint="a descriptor of wgmma (sm_90) has 0 there: its swizzle codes differ too" if version == 0 else None,
+            hint="a descriptor for sm_90 has 0 there: its swizzle codes differ too" if version == 0 else None,
         )
     if bits & _RESERVED or code not in _SWIZZLES:
         raise InvalidOperandError(

@@ -17,7 +17,7 @@ from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError
 from ..isa import arch as arches
 from ..isa.effects import Starts
-from ..isa.instructions.table import FORMS
+from ..isa.instructions.table import FORMS, MATRIX_UNITS
 from ..kernels.fallback_hint import other_rungs
 from ..kernels.hopper.description import TILE_K_BYTES
 from ..kernels.ladder import RUNGS, Rung, find
@@ -27,8 +27,6 @@ TIMEOUT_S = 240
 FP32_SIZE, TENSOR_SHAPE = 128, (512, 768, 256)
 """What is emulated unless a size is named: small for a thread's own loop, whole tiles of every rung's otherwise."""
 
-UNITS = tuple(dict.fromkeys(form.unit for form in FORMS if form.unit))
-"""The matrix units, by the names of their counters."""
 ASYNC_UNITS = {form.unit for form in FORMS if form.unit and any(isinstance(each, Starts) for each in form.effects)}
 """Those that read their operands from shared memory themselves."""
 
@@ -229,7 +227,7 @@ def counted(rung: Rung, shape: tuple[int, int, int], counters: Mapping[str, Any]
             k_tiles *= -(-extent // tile)
         barriers = round((c["barrier_waits"] + c["mbarrier_waits"] + c["mbarrier_arrivals"]) / k_tiles, 2)
     thousand = m * n * k / 1000
-    unit = max(UNITS, key=lambda unit: c.get(unit, 0)) if c["tensor_flops"] else ""
+    unit = max(MATRIX_UNITS, key=lambda unit: c.get(unit, 0)) if c["tensor_flops"] else ""
     return {
         "global_bytes": sectors + moved,
         "global_per_kfma": round((sectors + moved) / thousand, 3),

@@ -241,7 +241,7 @@ class Tma:
         trace = Trace.current()
         if not isinstance(dst, TileSlice):
             raise trace.error(
-                "ptx.tma.load fills one stage of a smem.wgmma_tile", got=repr(dst), hint="index it: tile[stage]"
+                "ptx.tma.load fills one stage of an operand tile", got=repr(dst), hint="index it: tile[stage]"
             )
         layout = dst.layout
         mapped = src.array.spec.layout
@@ -250,7 +250,7 @@ class Tma:
                 f"the box of {src.array.name}'s tensor map is not that of the tile in shared memory",
                 expected=f"box {layout.box} of {layout.dtype}, swizzle {layout.swizzle.value}",
                 got=f"box {mapped.box}, swizzle {mapped.swizzle.value}",
-                hint="give Tile.wgmma_a/_b and smem.wgmma_tile the same tile shape and major",
+                hint="give the Tile and its tile in smem the same tile shape and major",
             )
         for box in layout.boxes:
             place = src.moved(coord, box.coordinates)

@@ -186,10 +186,11 @@ class OperandTile:
         return OperandTile(self.trace, self.buffer, turned, self.stages)
 
 
-def wgmma_tile(
-    dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None, name: str = ""
-) -> OperandTile:
-    """`stages` tiles of an MMA operand, each as the TMA box of `Tile.wgmma_a/_b` fills it.
+def tile(
+    dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None,
+    name: str = "", unit: str = "warpgroup",
+) -> OperandTile:  # fmt: skip
+    """`stages` swizzled tiles, each as a TMA box fills it: operands of a matrix unit, or results on their way out.
 
     Args:
         dtype: element type.
@@ -197,26 +198,11 @@ def wgmma_tile(
         major: which dimension is contiguous.
         stages: how many tiles, one after the other, each aligned for its swizzle.
         swizzle: "128B", "64B", "32B", "NONE"; by default the widest that divides the contiguous extent.
+        unit: whose operands they may be: "warpgroup" (sm_90: `wgmma_tile`) or "tcgen05" (sm_100: `umma_tile`).
 
     Raises ArgumentError where no such layout exists.
     """
-    return _tile(operand_layout(dtype, shape, major, swizzle), shape, stages, name)
-
-
-def umma_tile(
-    dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None, name: str = ""
-) -> OperandTile:
-    """`stages` tiles of an operand of `ptx.tcgen05.mma` (sm_100), each as the TMA box of `Tile.umma_a/_b` fills it.
-
-    Arguments and errors as of `wgmma_tile`; MN-major tiles may have elements of 8 bits too. For a pair of CTAs each has
-    a tile of its own part of the rows, at the same place.
-    """
-    return _tile(operand_layout(dtype, shape, major, swizzle, "tcgen05"), shape, stages, name)
-
-
-def _tile(layout: SharedLayout, shape: tuple[int, int], stages: int, name: str) -> OperandTile:
-    """A ring of tiles of a layout; `shape` as stored."""
-    trace = Trace.current()
+    layout, trace = operand_layout(dtype, shape, major, swizzle, unit), Trace.current()
     if not isinstance(stages, int) or stages < 1:
         raise trace.error("a tile needs a positive number of stages", got=repr(stages))
     stride = -(-layout.bytes // layout.alignment) * layout.alignment
@@ -228,8 +214,26 @@ def _tile(layout: SharedLayout, shape: tuple[int, int], stages: int, name: str) 
     return OperandTile(trace, buffer, layout, stages)
 
 
+def wgmma_tile(
+    dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None, name: str = ""
+) -> OperandTile:
+    """`stages` tiles of an MMA operand, each as the TMA box of `Tile.wgmma_a/_b` fills it. Arguments as of `tile`."""
+    return tile(dtype, shape, major, stages, swizzle, name)
+
+
+def umma_tile(
+    dtype: DType, shape: tuple[int, int], major: str = "K", stages: int = 1, swizzle: str | None = None, name: str = ""
+) -> OperandTile:
+    """`stages` tiles of an operand of `ptx.tcgen05.mma` (sm_100), each as the TMA box of `Tile.umma_a/_b` fills it.
+
+    Arguments as of `tile`; MN-major tiles may have elements of 8 bits too. Of a pair of CTAs each has a tile of its own
+    rows, at the same place.
+    """
+    return tile(dtype, shape, major, stages, swizzle, name, "tcgen05")
+
+
 def operand_layout(
-    dtype: DType, shape: tuple[int, int], major: str, swizzle: Any = None, unit: str = "wgmma"
+    dtype: DType, shape: tuple[int, int], major: str, swizzle: Any = None, unit: str = "warpgroup"
 ) -> SharedLayout:
     """The shared-memory layout of a tile given as stored, contiguous dimension last."""
     rows, k = shape if major != "MN" else (shape[1], shape[0])

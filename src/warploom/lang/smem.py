@@ -3,10 +3,10 @@
 `shared` lays out plain memory and barriers, `operand_tile` the tiles that TMA fills and the matrix unit reads.
 """
 
-from .operand_tile import OperandTile, TileSlice, operand_layout, umma_tile, wgmma_tile
+from .operand_tile import OperandTile, TileSlice, operand_layout, tile, umma_tile, wgmma_tile
 from .shared import SYMBOL, BarrierAddress, BarrierArray, SharedAddress, SharedArray, array, mbarrier
 
 __all__ = [
     "SYMBOL", "BarrierAddress", "BarrierArray", "SharedAddress", "SharedArray", "TileSlice", "OperandTile", "array",
-    "mbarrier", "operand_layout", "umma_tile", "wgmma_tile",
+    "mbarrier", "operand_layout", "tile", "umma_tile", "wgmma_tile",
 ]  # fmt: skip

@@ -167,7 +167,7 @@ class Tile:
     @classmethod
     def _operand(
         cls, rows: Dimension, columns: Dimension, dtype: DType, tile_rows: int, tile_k: int, major: str,
-        swizzle: str | None, ragged: bool, clipped: bool, unit: str = "wgmma",
+        swizzle: str | None, ragged: bool, clipped: bool, unit: str = "warpgroup",
     ) -> Tile:  # fmt: skip
         stored = (tile_rows, tile_k) if major != "MN" else (tile_k, tile_rows)
         layout = operand_layout(dtype, stored, major, swizzle, unit)

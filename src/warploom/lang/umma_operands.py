@@ -157,9 +157,9 @@ def _tile(trace: Trace, name: str, tile: Any) -> TileSlice:
         )
     if tile.layout.unit != "tcgen05":
         raise trace.error(
-            f"the descriptors of {tile.tile.buffer.name} are those of wgmma",
+            f"the descriptors of {tile.tile.buffer.name} are those of sm_90",
             expected="a tile of smem.umma_tile(...)",
-            got="a tile of smem.wgmma_tile(...)",
+            got="a tile for warpgroup MMAs",
             consequence="the matrix unit would read it with another swizzle",
         )
     return tile

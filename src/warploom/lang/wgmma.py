@@ -130,7 +130,7 @@ def _descriptor(
             got=repr(tile),
         )
     layout = tile.layout
-    if layout.unit != "wgmma":
+    if layout.unit != "warpgroup":
         raise trace.error(
             f"the descriptors of {tile.tile.buffer.name} are those of tcgen05",
             expected="a tile of smem.wgmma_tile(...)",

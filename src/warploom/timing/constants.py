@@ -26,7 +26,7 @@ class Hardware:
         name, sms: multiprocessors; the others: limits of each.
         latency: clocks until a dependent instruction may start, by name.
         rate: clocks for which one warp instruction occupies its pipe of a quarter, by pipe.
-        wgmma: clocks of the tensor core by bytes-of-k-32 product: see `tensor.wgmma_clocks`.
+        wgmma: clocks of the tensor core by bytes-of-k-32 product: see `tensor.mma_clocks`.
         values: all other constants, by name.
     """
 

@@ -75,11 +75,11 @@ MEMORY: Mapping[str, Constant] = {
 """Memory: clocks of the SM's pipe for a wavefront (of loads and stores), latencies, rates."""
 
 TENSOR: Mapping[str, Constant] = {
-    "wgmma_clocks_per_column": _clocks(0.5, "rate.wgmma.bf16.n256.ss.g2", " / 512"),
-    "wgmma_shared_bytes_per_clock": _c(127.0, '2 * (64 + 64) * 32 / m("rate.wgmma.bf16.n64.ss.g2", "clocks")'),
-    "wgmma_least_clocks": _clocks(11.9, "rate.wgmma.bf16.n8.rs", " - 4"),
-    "wgmma_start": _c(31.9, '(m("latency.wgmma.group4.n256.ss", "clocks") * 4 - 512) / 2'),
-    "wgmma_drain": _c(31.9, '(m("latency.wgmma.group4.n256.ss", "clocks") * 4 - 512) / 2'),
+    "mma_clocks_per_column": _clocks(0.5, "rate.wgmma.bf16.n256.ss.g2", " / 512"),
+    "mma_shared_bytes_per_clock": _c(127.0, '2 * (64 + 64) * 32 / m("rate.wgmma.bf16.n64.ss.g2", "clocks")'),
+    "mma_least_clocks": _clocks(11.9, "rate.wgmma.bf16.n8.rs", " - 4"),
+    "mma_start": _c(31.9, '(m("latency.wgmma.group4.n256.ss", "clocks") * 4 - 512) / 2'),
+    "mma_drain": _c(31.9, '(m("latency.wgmma.group4.n256.ss", "clocks") * 4 - 512) / 2'),
 }
 
 SYNCHRONISATION: Mapping[str, Constant] = {
@@ -104,8 +104,8 @@ FOUR_ROWS = "fitted: base + energy x (clock / 1.8)^exponent to the rows power.wg
 POWER: Mapping[str, Constant] = {
     "cap_watts": _c(700.0, "published: H200 SXM data sheet"),
     "base_watts": _c(119.7, FOUR_ROWS),
-    "wgmma_pj_per_flop": _c(0.842, FOUR_ROWS),
-    "wgmma_zeros_pj_per_flop": _c(0.1742, '(m("power.wgmma.n256.zeros", "watts") - 119.7) '
+    "mma_pj_per_flop": _c(0.842, FOUR_ROWS),
+    "mma_zeros_pj_per_flop": _c(0.1742, '(m("power.wgmma.n256.zeros", "watts") - 119.7) '
                                          '/ m("power.wgmma.n256.zeros", "tflops") * (1.8 / 1.755) ** 1.9'),
     "narrow_energy_ratio": _c(0.5378, '(m("power.wgmma.e4m3.n256", "watts") - 119.7) '
                               '/ m("power.wgmma.e4m3.n256", "tflops")'

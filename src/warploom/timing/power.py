@@ -21,13 +21,13 @@ class Work:
     """What a launch does, all SMs together.
 
     Attributes:
-        wgmma_flops, narrow_flops: of warpgroups, in 16-bit and wider types, and in 8-bit ones; mma_flops: of warps.
+        warpgroup_flops, narrow_flops: of warpgroups, in 16-bit and wider types, and in 8-bit ones; mma_flops: of warps.
         instructions: of warps; shared: bytes that loads and stores move in shared memory; filled: bytes that SMs
             receive; dram: bytes from and to DRAM.
         zeros: operands are zeros, so that nothing toggles.
     """
 
-    wgmma_flops: float = 0.0
+    warpgroup_flops: float = 0.0
     narrow_flops: float = 0.0
     mma_flops: float = 0.0
     instructions: float = 0.0
@@ -40,8 +40,8 @@ class Work:
 def joules(work: Work, hardware: Hardware, ghz: float) -> float:
     """Energy of the work at a clock, without the base."""
     scale = (ghz / hardware["tensor_ghz"]) ** hardware["voltage_exponent"]
-    toggles = hardware["wgmma_zeros_pj_per_flop"] if work.zeros else hardware["wgmma_pj_per_flop"]
-    tensor = toggles * (work.wgmma_flops + hardware["narrow_energy_ratio"] * work.narrow_flops)
+    toggles = hardware["mma_zeros_pj_per_flop"] if work.zeros else hardware["mma_pj_per_flop"]
+    tensor = toggles * (work.warpgroup_flops + hardware["narrow_energy_ratio"] * work.narrow_flops)
     tensor += hardware["mma_sync_pj_per_flop"] * work.mma_flops
     issued = hardware["instruction_nj"] * work.instructions * 1e-9 * scale
     issued += hardware["shared_watts_per_tb"] * work.shared * 1e-12 * scale
@@ -56,7 +56,7 @@ def watts(work: Work, hardware: Hardware, ghz: float, seconds: float) -> float:
 
 def ceiling(work: Work, hardware: Hardware, activity: float) -> float:
     """The highest clock without the cap; activity: share of the time that the tensor cores of the chip work."""
-    if not work.wgmma_flops + work.narrow_flops + work.mma_flops:
+    if not work.warpgroup_flops + work.narrow_flops + work.mma_flops:
         return hardware["nominal_ghz"]
     full = hardware["tensor_full_ghz"]
     return full + (hardware["tensor_ghz"] - full) * (1.0 - min(1.0, activity))

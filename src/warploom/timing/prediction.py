@@ -201,7 +201,7 @@ class Predictor:
         wide = sum(one.flops for one in self.recording.operations if one.flops and one.dtype not in NARROW)
         narrow = sum(one.flops for one in self.recording.operations if one.flops and one.dtype in NARROW)
         return Work(
-            wgmma_flops=wide * self.scale, narrow_flops=narrow * self.scale,
+            warpgroup_flops=wide * self.scale, narrow_flops=narrow * self.scale,
             mma_flops=replay.flops / max(1, replay.started * self.cluster) * self.ctas,
             instructions=per_cta * self.ctas,
             shared=replay.wavefronts / max(1, replay.started * self.cluster) * self.ctas * WAVEFRONT,
@@ -219,7 +219,7 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
     one = Predictor(recording, hardware, launch)
     clocks, replay = one.replayed(CLOCKS_GHZ[1])
     work = one.work(replay)
-    flops = work.wgmma_flops + work.narrow_flops + work.mma_flops
+    flops = work.warpgroup_flops + work.narrow_flops + work.mma_flops
     busy = replay.tensor_busy / max(1.0, replay.end)
     if launch.clock_mhz:
         ghz, power = launch.clock_mhz / 1e3, 0.0

@@ -14,6 +14,7 @@ from ..emulator.engines.boxes import Box
 from ..emulator.machine.counters import bank_conflicts, global_sectors
 from ..emulator.machine.events import Observer, Waited
 from ..emulator.machine.places import Lanes, Rows
+from ..isa.effects import Fences
 from . import recording as kinds
 from .caches import Cache
 from .instructions import Facts, facts_of
@@ -223,9 +224,7 @@ class Recorder(Observer):
         recording.operations.append(made)
         self._operations[operation] = index
         lane = by.lane
-        if lane is None and made.engine not in ("wgmma", "umma"):
-            made.issuers = frame.warps
-        elif lane is None:
+        if lane is None:
             made.issuers = frame.warps
         self._step(frame, lane, kinds.ISSUE, index, by.operation.pc)
 
@@ -323,9 +322,9 @@ class Recorder(Observer):
             self._step(frame, lane, kinds.GROUP, (indices, wait.reads_only))
 
     def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
-        opcode = frame.operation.instruction.opcode
-        if not opcode.startswith("wgmma"):
-            self._step(frame, None, kinds.FENCE, opcode)
+        fences = (each for each in frame.operation.effects if isinstance(each, Fences))
+        if not all(fence.kind.startswith("registers:") for fence in fences):
+            self._step(frame, None, kinds.FENCE, frame.operation.instruction.opcode)
 
     def permitted(self, frame: Frame, what: str) -> None:
         self._step(frame, None, kinds.RELEASE, None)

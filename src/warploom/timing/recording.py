@@ -53,7 +53,7 @@ class Operation:
     """An asynchronous operation.
 
     Attributes:
-        engine: "wgmma", "tma", "cp_async", "remote", "umma"…; stores: whether it writes global memory.
+        engine: "warpgroup_mma", "tma", "cp_async", "remote", "umma"…; stores: whether it writes global memory.
         issuers: warps that issue it together.
         bytes: that arrive; fetched: that are asked of L2 for it (a multicast asks once); rows: of its box, of at most
             128 bytes each; outside: those of them that are outside of the array.

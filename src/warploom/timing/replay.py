@@ -10,6 +10,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..emulator.machine.units import WARPGROUP_MMA
 from . import recording as kinds
 from .constants import Hardware
 from .recording import Recording
@@ -320,7 +321,9 @@ class Replay:
             return
         start = flying.issued
         for before in operation.after:
-            start = max(start, instance.operation(before).read.time) if operation.engine != "wgmma" else start
+            start = (
+                max(start, instance.operation(before).read.time) if operation.engine != WARPGROUP_MMA.engine else start
+            )
         begin, read, done = actor.sm.begin(operation, start, self.chip, instance.sms.get(operation.cta))
         if self.trace is not None:
             flying.event = self.trace.operation(actor, index, start, begin, read, done)

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..emulator.machine.units import UMMA, WARPGROUP_MMA
 from .constants import Hardware
 from .recording import Operation
 from .runs import Cost
-from .tensor import wgmma_clocks
+from .tensor import mma_clocks
+
+_MATRIX = (WARPGROUP_MMA.engine, UMMA.engine)
 
 
 @dataclass
@@ -91,12 +94,12 @@ class Sm:
     def begin(self, operation: Operation, start: float, chip: Chip, home: Sm | None) -> tuple[float, float, float]:
         """When an operation is carried out from, has read its sources, and is done."""
         hardware, engine = self.hardware, operation.engine
-        if engine in ("wgmma", "umma"):
-            clocks = wgmma_clocks(operation, hardware)
-            begin = max(start + hardware["wgmma_start"], self.tensor)
+        if engine in _MATRIX:
+            clocks = mma_clocks(operation, hardware)
+            begin = max(start + hardware["mma_start"], self.tensor)
             self.tensor = begin + clocks
             self.tensor_busy += clocks
-            return begin, self.tensor, self.tensor + hardware["wgmma_drain"]
+            return begin, self.tensor, self.tensor + hardware["mma_drain"]
         if engine == "remote":
             return start, start, start + hardware["remote_arrive"]
         if operation.stores:

@@ -50,7 +50,7 @@ class OperandLoad:
                 )
         for array in arrays[1:]:
             self.rings.append(
-                smem.wgmma_tile(boxes.dtype, box[::-1], stages=boxes.stages, swizzle=BOX_SWIZZLE, name=array.name)
+                smem.tile(boxes.dtype, box[::-1], stages=boxes.stages, swizzle=BOX_SWIZZLE, name=array.name)
             )
         self.full = smem.mbarrier(boxes.stages, name="operands")
         with ptx.if_(ptx.special.tid.x() == 0):

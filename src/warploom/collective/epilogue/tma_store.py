@@ -104,9 +104,7 @@ class TmaStore:
                 got=f"box {array.spec.box}, swizzle {array.spec.swizzle}",
                 hint="epilogue.arguments.result_tile makes such a Tile",
             )
-        self.boxes = smem.wgmma_tile(
-            array.dtype, box[::-1], stages=consumers * epi_stages, swizzle=BOX_SWIZZLE, name="boxes"
-        )
+        self.boxes = smem.tile(array.dtype, box[::-1], stages=consumers * epi_stages, swizzle=BOX_SWIZZLE, name="boxes")
         self.writer = BoxWriter(array.dtype, matrices=matrices)
         self.operands: OperandLoad | None = None
         if epilogue is not None and epilogue.operands:

@@ -42,11 +42,11 @@ Addresses = Callable[[int, int, DType, int, int, str], np.ndarray]
 """Byte addresses of an operand's elements: of (constant descriptor bits, start, dtype, rows, k, major)."""
 
 
-def of_wgmma(constant_bits: int, start: int, dtype: DType, rows: int, k: int, major: str) -> np.ndarray:
+def of_sm_90(constant_bits: int, start: int, dtype: DType, rows: int, k: int, major: str) -> np.ndarray:
     return unwrapped_addresses(decode(constant_bits).at(start), dtype, rows, k, major)
 
 
-def of_tcgen05(constant_bits: int, start: int, dtype: DType, rows: int, k: int, major: str) -> np.ndarray:
+def of_sm_100(constant_bits: int, start: int, dtype: DType, rows: int, k: int, major: str) -> np.ndarray:
     descriptor = tcgen05_descriptor.decode(constant_bits).at(start)
     return tcgen05_descriptor.operand_addresses(descriptor, dtype, rows, k, major)
 
@@ -78,7 +78,7 @@ class SharedOperand:
     k: int
     major: str
     dtype: DType
-    addresses: Addresses = of_wgmma
+    addresses: Addresses = of_sm_90
     _maps: dict[int, ChunkMap] = field(default_factory=dict)
 
     def at(self, descriptor: int) -> ChunkMap:

@@ -11,7 +11,7 @@ import numpy as np
 from ...isa import dtypes
 from ...isa.dtypes import DType
 from ...isa.instruction_descriptor import InstructionDescriptor
-from .matrix_operands import SharedOperand, of_tcgen05
+from .matrix_operands import SharedOperand, of_sm_100
 
 ROW_BYTES = 32
 """Bytes of each row of A and B that one instruction multiplies."""
@@ -35,7 +35,7 @@ def shared_operand(kind: str, rows: int, mn_major: bool) -> SharedOperand:
     """Where the `rows` rows of an operand in the shared memory of one CTA are."""
     bits = max(bits_of(kind), 8)
     unit = _UNITS.get(bits, dtypes.b8)
-    return SharedOperand(bits, rows, ROW_BYTES * 8 // bits, "MN" if mn_major else "K", unit, of_tcgen05)
+    return SharedOperand(bits, rows, ROW_BYTES * 8 // bits, "MN" if mn_major else "K", unit, of_sm_100)
 
 
 def codes(raw: np.ndarray, kind: str, packed: bool) -> np.ndarray:

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ...isa.instructions.table import MATRIX_UNITS
+
 SECTOR = 32
 BANK_COUNT = 32
 BANK_WIDTH = 4
@@ -58,23 +60,32 @@ class Counters:
     tma_fetch_bytes: int = 0
     tma_store_bytes: int = 0
     cp_async_bytes: int = 0
-    wgmma: int = 0
-    tcgen05_mma: int = 0
     matrix_operand_bytes: int = 0
     tensor_memory_load_bytes: int = 0
     tensor_memory_store_bytes: int = 0
     tensor_memory_copy_bytes: int = 0
-    mma: int = 0
     tensor_flops: int = 0
     barrier_waits: int = 0
     mbarrier_waits: int = 0
     mbarrier_arrivals: int = 0
     ctas: int = 0
+    matrix: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MATRIX_UNITS, 0))
+    """Products by the matrix unit that runs them; also as attributes: `counters.mma`."""
     sites: dict[int, Site] = field(default_factory=dict, repr=False)
     """By program counter, where `detailed`."""
 
     def __post_init__(self) -> None:
         self._patterns: dict[Hashable, Any] = {}
+
+    def __getattr__(self, name: str) -> int:
+        if name in MATRIX_UNITS:
+            return self.matrix[name]
+        raise AttributeError(f"there is no counter {name!r}")
+
+    def count_products(self, unit: str, times: int, flops: int) -> None:
+        """Count instructions of a matrix unit, of so many floating-point operations each."""
+        self.matrix[unit] += times
+        self.tensor_flops += flops * times
 
     def count_access(self, pc: int, space: str, kind: str, size: int, lanes: np.ndarray, address: np.ndarray) -> None:
         """Count a load or store of `size` bytes by these lanes."""
@@ -111,7 +122,7 @@ class Counters:
         """The counters as plain values, for JSON."""
         values = asdict(self)
         del values["sites"]
-        return values
+        return values.pop("matrix") | values
 
     def _by_pattern(
         self, count: Callable[[np.ndarray, np.ndarray, int], Any], period: int, lanes: np.ndarray, address: np.ndarray,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .frame import Frame
+from .places import Rows
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,22 @@ class RegisterList:
             return
         for slot, value in zip(self.slots, new, strict=True):
             np.copyto(frame.values[slot], value, where=mask, casting="unsafe")
+
+    def write_all(self, frame: Frame, values: np.ndarray) -> None:
+        """Write (n, 1 or lanes) values to all lanes of a frame, whatever its mask is now."""
+        mask = frame.mask
+        frame.mask = True
+        try:
+            self.write(frame, np.broadcast_to(values, (len(self), frame.lanes)))
+        finally:
+            frame.mask = mask
+
+    def place(self) -> Rows:
+        """The registers as a place for observers; none where they are not of one bank."""
+        if self.rows is None:
+            return Rows(frozenset())
+        numbers = range(self.rows.start, self.rows.stop) if isinstance(self.rows, slice) else self.rows
+        return Rows(frozenset((self.bits, int(number)) for number in numbers))
 
 
 def lane_value(frame: Frame, slot: int, lane: int) -> int:

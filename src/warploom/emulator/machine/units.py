@@ -22,7 +22,7 @@ class Unit:
     reads_apart: bool = False
 
 
-WGMMA = Unit("wgmma", "wgmma", 0)
+WARPGROUP_MMA = Unit("warpgroup mma", "warpgroup_mma", 0)
 CP_ASYNC = Unit("cp.async", "cp_async", 1)
 LOADS = Unit("load", "tma", 2)
 REMOTE = Unit("remote", "remote", 3)
@@ -31,7 +31,7 @@ TENSOR_MEMORY = Unit("tensor memory", "tensor_memory", 101)
 UMMA = Unit("umma", "umma", 102)
 LAUNCH = Unit("launch", "launch", 103)
 
-UNITS = (WGMMA, TENSOR_MEMORY, UMMA, CP_ASYNC, LOADS, REMOTE, LAUNCH, STORES)
+UNITS = (WARPGROUP_MMA, TENSOR_MEMORY, UMMA, CP_ASYNC, LOADS, REMOTE, LAUNCH, STORES)
 """In the order in which schedule "lazy" prefers them. Matrix units first: they then read what their operands held when
 a missing wait let them start, and a stage given back too early is already poisoned by the next load. Stores last: their
 source stays open to being overwritten for as long as the program allows."""

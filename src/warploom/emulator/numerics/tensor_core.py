@@ -45,7 +45,7 @@ class Product:
     Attributes:
         a, b: element types: bf16 f16 tf32 e4m3 e5m2 e2m3 e3m2 e2m1 f64 s8 u8 s4 u4 b1.
         accumulator: type of C and D: f32, f16, s32, f64.
-        unit: "wgmma", "mma", "tcgen05" or "volta" (mma.m8n8k4 with f16); the hardware mode differs.
+        unit: "warpgroup", "mma", "tcgen05" or "volta" (mma.m8n8k4 with f16); the hardware mode differs.
         saturate: clamp an integer sum instead of wrapping it.
         operation: for b1, "and" or "xor"; else "multiply".
         c: type of C where it is not D's (mma.m8n8k4 with f16 C and f32 D).
@@ -55,7 +55,7 @@ class Product:
     a: str
     b: str
     accumulator: str
-    unit: str = "wgmma"
+    unit: str = "warpgroup"
     saturate: bool = False
     operation: str = "multiply"
     c: str = ""

@@ -40,9 +40,7 @@ def product_step(
 
     def step(frame: Frame) -> None:
         whole_warps(frame)
-        counters = frame.machine.counters
-        counters.mma += frame.warps
-        counters.tensor_flops += flops * frame.warps
+        frame.machine.counters.count_products("mma", frame.warps, flops)
         if frame.machine.numerics == NO_NUMERICS:
             return
         left, right = gather(a_registers.read(frame), a), gather(b_registers.read(frame), b)

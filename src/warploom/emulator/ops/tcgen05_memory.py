@@ -29,7 +29,6 @@ from ..machine.units import TENSOR_MEMORY
 from ..machine.wait import Wait
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .wgmma import rows_of, write_all
 
 HANDLERS = Handlers()
 
@@ -278,7 +277,7 @@ def _start(frame: Frame, family: str, operation: AsyncOperation) -> None:
 @HANDLERS.add("tcgen05.ld", "tcgen05.ld_split")
 def load(d: Decode) -> Step:
     move = _move(d)
-    target = rows_of(move.registers)
+    target = move.registers.place()
 
     def step(frame: Frame) -> None:
         cells, lanes, columns = move.place(frame)
@@ -292,9 +291,9 @@ def load(d: Decode) -> Step:
 
         def write(part: int, parts: int) -> None:
             if part == 0:
-                write_all(frame, move.registers, held[0])
+                move.registers.write_all(frame, held[0])
 
-        write_all(frame, move.registers, np.full((len(move.registers), 1), POISON))
+        move.registers.write_all(frame, np.full((len(move.registers), 1), POISON))
         frame.machine.counters.tensor_memory_load_bytes += 4 * WARP * len(move.registers)
         what = f"{frame.instruction.opcode} of warp {frame.first_warp}"
         operation = AsyncOperation(

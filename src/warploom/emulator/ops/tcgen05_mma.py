@@ -176,8 +176,7 @@ class Multiply:
             targets=tuple(targets), pipeline=(key,),
         )  # fmt: skip
         counters = frame.machine.counters
-        counters.tcgen05_mma += 1
-        counters.tensor_flops += flops
+        counters.count_products("tcgen05", 1, flops)
         counters.matrix_operand_bytes += (what.of.n + (0 if a_cells else what.of.m)) * 32
         unit.start(umma.MMA, frame.thread(lane), operation, key)
 

@@ -10,7 +10,7 @@ from ...isa.tensor_cells import COPIES, copied
 from ...isa.tensor_memory import LANE_SHIFT
 from ..engines import umma
 from ..engines.bulk import check_alive, members
-from ..engines.matrix_operands import OperandPlace, SharedOperand, of_tcgen05
+from ..engines.matrix_operands import OperandPlace, SharedOperand, of_sm_100
 from ..machine import mbarrier
 from ..machine.async_operation import AsyncOperation
 from ..machine.frame import Frame, Issuer
@@ -38,7 +38,7 @@ def copy(d: Decode) -> Step:
     shape, group, source = d.modifier("shape"), group_of(d), d.modifier("source")
     rows, row_bytes = COPIES[shape]
     placed = copied(shape, d.modifier("multicast") or None)
-    operand = SharedOperand(8, rows, row_bytes, "K", dtypes.b8, of_tcgen05)
+    operand = SharedOperand(8, rows, row_bytes, "K", dtypes.b8, of_sm_100)
     address, descriptor = d.address("taddr", "tensor"), d.source("desc", dtypes.b64)
     columns = row_bytes // 4
 

@@ -26,7 +26,7 @@ from ..machine.memory import Region
 from ..machine.places import Rows
 from ..machine.register_list import RegisterList
 from ..machine.slots import Slot
-from ..machine.units import WGMMA
+from ..machine.units import WARPGROUP_MMA
 from ..numerics.tensor_core import Product, multiply_accumulate
 from ..numerics.tensor_registers import gather, scatter
 from ..program.decode import Decode
@@ -134,7 +134,7 @@ class Multiply:
         if accumulator is None:
             before = gather(self.d.read(frame), self.fragment)[0] if adds else None
             accumulator = group.accumulators[self.owner] = Accumulator(before)
-            write_all(frame, self.d, np.full((len(self.d), 1), POISON))
+            self.d.write_all(frame, np.full((len(self.d), 1), POISON))
         accumulator.users += 1
         operands: list[np.ndarray] = []
 
@@ -149,7 +149,7 @@ class Multiply:
 
         after = (group.newest,) if group.newest is not None and not group.newest.done else ()
         operation = AsyncOperation(
-            WGMMA,
+            WARPGROUP_MMA,
             Issuer.of(frame),
             f"{frame.instruction.opcode} of warps {frame.first_warp}-{frame.first_warp + 3}",
             read=read,
@@ -162,8 +162,7 @@ class Multiply:
             self._name_places(operation, cta.shared, a_descriptor, b_descriptor, adds)
         for warp in range(frame.first_warp, frame.first_warp + 4):
             groups_of("wgmma", cta, warp).add(operation, FULL)
-        machine.counters.wgmma += 1
-        machine.counters.tensor_flops += operation.flops
+        machine.counters.count_products("wgmma", 1, operation.flops)
         machine.engine.submit(operation)
 
     def _name_places(self, operation: AsyncOperation, shared: Region, a: int, b: int, adds: bool) -> None:
@@ -191,7 +190,7 @@ class Multiply:
         if accumulator.users == 0:
             if group.accumulators.get(self.owner) is accumulator:
                 del group.accumulators[self.owner]
-            write_all(frame, self.d, scatter(accumulator.matrix[None], self.fragment))
+            self.d.write_all(frame, scatter(accumulator.matrix[None], self.fragment))
 
     # -- checks --------------------------------------------------------------------------------------------------
 
@@ -251,24 +250,6 @@ class Multiply:
         return bits
 
 
-def write_all(frame: Frame, registers: RegisterList, values: np.ndarray) -> None:
-    """Write registers of all lanes of a frame, whatever its mask is now."""
-    mask = frame.mask
-    frame.mask = True
-    try:
-        registers.write(frame, np.broadcast_to(values, (len(registers), frame.lanes)))
-    finally:
-        frame.mask = mask
-
-
-def rows_of(registers: RegisterList) -> Rows:
-    """The registers of a list as a place."""
-    if registers.rows is None:
-        return Rows(frozenset())
-    numbers = range(registers.rows.start, registers.rows.stop) if isinstance(registers.rows, slice) else registers.rows
-    return Rows(frozenset((registers.bits, int(number)) for number in numbers))
-
-
 def owner_of(registers: RegisterList) -> object:
     """What two register lists have in common that name the same registers in the same order."""
     if registers.rows is None:
@@ -313,8 +294,8 @@ def mma_async(d: Decode) -> Step:
         scale_d=d.predicate("scale_d"),
         flip_a=_SIGN[bits] if _immediate(d, "ia", (1, -1)) == -1 else None,
         flip_b=_SIGN[bits] if _immediate(d, "ib", (1, -1)) == -1 else None,
-        d_rows=rows_of(registers),
-        a_rows=rows_of(d.registers("a", dtypes.b32)) if in_registers else Rows(frozenset()),
+        d_rows=registers.place(),
+        a_rows=d.registers("a", dtypes.b32).place() if in_registers else Rows(frozenset()),
     ).issue
 
 

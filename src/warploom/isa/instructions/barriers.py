@@ -18,7 +18,7 @@ _ARRIVES = (Meets("cta", "a", Operand("b"), part="arrive", order=Order("release"
 
 def _rows(base: str, aligned: str, converged: str, first: tuple[int, int], later: tuple[int, int]) -> tuple[Form, ...]:
     """The six rows of `bar` or `barrier`; `first`: the PTX version of sync, `later`: of the rest."""
-    meets: dict[str, Any] = {**_ROW, "effects": _ALL, "counts": ("barrier_waits",), "converged": converged}
+    meets: dict[str, Any] = {**_ROW, "effects": _ALL, "converged": converged}
     popc, predicate = f"{base}{{.cta}}.red.popc{aligned}.u32", f"{base}{{.cta}}.red.op{aligned}.pred"
     logic = {"op": "and or"}
     return (

@@ -21,7 +21,7 @@ FORMS: tuple[Form, ...] = (
     ),
     Form(
         "cluster.wait", "barrier.cluster.wait{.acquire}{.aligned}", "",
-        arch="sm_90", ptx=(7, 8), needs=_SEM, section="9.7.13.3", counts=("barrier_waits",),
+        arch="sm_90", ptx=(7, 8), needs=_SEM, section="9.7.13.3",
         effects=(Meets("cluster", part="wait", order=Order("acquire", "cluster")),),
     ),
     Form(

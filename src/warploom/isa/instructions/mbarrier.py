@@ -43,7 +43,7 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
     key = f"mbarrier.{what}"
     base = f"mbarrier.{what}"
     common: dict[str, Any] = {
-        "needs": _LATER, "check": _together, "section": section, "counts": ("mbarrier_arrivals",),
+        "needs": _LATER, "check": _together, "section": section,
     }  # fmt: skip
 
     def arrives(remote: bool = False, **fields: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def _arrivals(what: str, section: str) -> tuple[Form, ...]:
 def _waits(what: str, arch: str, ptx: tuple[int, int], hint: str) -> tuple[Form, ...]:
     """The rows of `test_wait` and `try_wait`: by state and by parity."""
     common: dict[str, Any] = {
-        "arch": arch, "needs": _LATER, "check": _together, "section": "9.7.13.15.16", "counts": ("mbarrier_waits",),
+        "arch": arch, "needs": _LATER, "check": _together, "section": "9.7.13.15.16",
         "effects": (Waits("phase", "a", order=_ACQUIRE, may_fail=True),),
     }  # fmt: skip
     return (

@@ -159,7 +159,6 @@ class Form:
         ranges: for single constant operands, (the values ptxas or the ISA allows, the same in words).
         unit: the matrix unit that it uses: "mma" (of a warp), or its family's name.
         noun: what it starts, in a sentence: "TMA load".
-        counts: the counters of a run that each execution by a warp raises by one.
     """
 
     key: str
@@ -178,7 +177,6 @@ class Form:
     ranges: Mapping[str, tuple[Container[int], str]] = field(default_factory=dict)
     unit: str = ""
     noun: str = ""
-    counts: tuple[str, ...] = ()
 
     @cached_property
     def operands(self) -> tuple[OperandSpec, ...]:

@@ -61,6 +61,9 @@ GROUP_FAMILIES = tuple(
 )
 """The families whose operations are committed and waited for in groups."""
 
+MATRIX_UNITS = tuple(dict.fromkeys(form.unit for form in FORMS if form.unit))
+"""The matrix units, as rows name them."""
+
 _MOST_SPELLINGS = 2000
 _MOST_COMPARED = 400
 """Of each row, in the search for the spelling nearest to an unknown one."""

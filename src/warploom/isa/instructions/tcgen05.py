@@ -106,7 +106,7 @@ _NUMBERS = {"num": "x1 x2 x4 x8 x16 x32 x64 x128"}
 _SEVERAL = {"num": "x2 x4 x8 x16 x32 x64 x128"}
 _HALF = {"split": (range(COLUMNS), "a column of tensor memory, 0 to 511")}
 _REGISTERS: dict[str, Any] = {
-    **_TOGETHER, "lengths": {"n": registers}, "check": _fits, "section": "9.7.16.8.3", "counts": (),
+    **_TOGETHER, "lengths": {"n": registers}, "check": _fits, "section": "9.7.16.8.3",
 }  # fmt: skip
 
 

@@ -52,7 +52,9 @@ def _accumulators(per_register: int) -> Callable[[Modifiers], int]:
 FAMILY = "wgmma"
 _OWNER = "warpgroup"
 """A wgmma belongs to its warpgroup: a wait by any of the four warps proves it done."""
-_STARTS = Starts("wgmma", (Group(FAMILY, _OWNER),), parts="warpgroup", forks="fence", pipeline="accumulator and shape")
+_STARTS = Starts(
+    "warpgroup_mma", (Group(FAMILY, _OWNER),), parts="warpgroup", forks="fence", pipeline="accumulator and shape"
+)
 _B = Access(READS, "b", "shared", ASYNC, "descriptor", at=RUN)
 _D = (
     Access(UPDATES, "d", "register", footprint="register", at=RUN, when=Operand("scale_d")),
@@ -103,7 +105,6 @@ def _pair(
                 converged="warpgroup",
                 unit="wgmma",
                 noun="wgmma",
-                counts=("wgmma",),
                 example=_example(opcode, k, accumulator, a, rest, per_register, slots),
             )
         )

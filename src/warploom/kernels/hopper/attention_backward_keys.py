@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ...collective import TmaPipeline, each_consumer, producer, warpgroup_index, wgmma_accumulators
+from ...collective import TmaPipeline, each_consumer, producer, warpgroup_index
 from ...collective.epilogue.whole_store import WholeStore
 from ...collective.mma.fragment import ACC_REGS, Fragment
-from ...collective.mma.wgmma import wgmma_block
+from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...collective.pipeline.tma import State
 from ...collective.tile.roles import WARPGROUP
 from ...collective.tile.sizes import ACC_ATOM_N

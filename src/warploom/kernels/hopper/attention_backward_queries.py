@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...collective import TmaPipeline, each_consumer, producer, warpgroup_index, wgmma_accumulators
+from ...collective import TmaPipeline, each_consumer, producer, warpgroup_index
 from ...collective.epilogue.whole_store import WholeStore
 from ...collective.mma.fragment import Fragment
-from ...collective.mma.wgmma import wgmma_block
+from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...isa.dtypes import f32, s32, u32, u64
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
 from ...lang.values import Register

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...collective import OrderedBarrier, TileQueue, TmaPipeline, wgmma_accumulators
+from ...collective import OrderedBarrier, TileQueue, TmaPipeline
 from ...collective.epilogue.whole_store import WholeStore
 from ...collective.mma.fragment import Fragment, pack
-from ...collective.mma.wgmma import wgmma_block
+from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...collective.pipeline.tma import State
 from ...collective.tile.roles import WARPGROUP
 from ...isa.dtypes import b32, f32, s32, u32, u64

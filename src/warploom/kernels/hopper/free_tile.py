@@ -35,8 +35,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ...collective import TmaPipeline, each_consumer, warpgroup_index, wgmma_accumulators, wgmma_stage
+from ...collective import TmaPipeline, each_consumer, warpgroup_index
 from ...collective.epilogue.staged_store import Part, StagedStore
+from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import Stage, State
 from ...collective.reduce.split_k import DsmemReduce, NoReduce
 from ...collective.tile.inside import inside, least, moved

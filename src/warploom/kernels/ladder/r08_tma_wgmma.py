@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import WARPGROUP, store_accumulators, wgmma_accumulators, wgmma_stage
+from ...collective import WARPGROUP, store_accumulators
+from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...isa.dtypes import bf16, u32
 from ...lang import Kernel, ptx, reg, smem, tiles
 from ..gemm_mainloop import k_tiles

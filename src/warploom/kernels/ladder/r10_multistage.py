@@ -15,7 +15,8 @@ Measured   benchmarks/results/nvidia-h200/ladder.json; no seed; *Tensor Memory A
 
 from __future__ import annotations
 
-from ...collective import store_accumulators, wgmma_accumulators, wgmma_stage
+from ...collective import store_accumulators
+from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...isa.dtypes import bf16, u32
 from ...lang import Kernel, ptx, reg, smem
 from ..gemm_mainloop import k_tiles

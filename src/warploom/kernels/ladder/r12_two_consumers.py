@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import WARPGROUP, WGMMA_ROWS, TmaPipeline, each_consumer, producer, warpgroup_index
+from ...collective import WARPGROUP, TmaPipeline, each_consumer, producer, warpgroup_index
 from ...collective.epilogue.direct_store import store_accumulators
-from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
+from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
 from ...isa.dtypes import bf16, u32
 from ...lang import Kernel, ptx, reg, smem, tiles
 from ..gemm_mainloop import k_tiles

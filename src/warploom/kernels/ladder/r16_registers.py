@@ -16,9 +16,9 @@ Measured   benchmarks/results/nvidia-h200/ladder.json; seed: 747 TFLOP/s (*Insid
 
 from __future__ import annotations
 
-from ...collective import WGMMA_ROWS, Persistent, TmaPipeline, each_consumer, producer, warpgroup_index
+from ...collective import Persistent, TmaPipeline, each_consumer, producer, warpgroup_index
 from ...collective.epilogue.direct_store import store_accumulators
-from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
+from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
 from ...collective.tile import cluster
 from ...collective.tile.raster import grouped
 from ...isa.dtypes import bf16, u32

@@ -24,17 +24,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...collective import (
-    WGMMA_ROWS,
-    OrderedBarrier,
-    Persistent,
-    TmaPipeline,
-    TmaStore,
-    each_consumer,
-    producer,
-    warpgroup_index,
-)
-from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
+from ...collective import OrderedBarrier, Persistent, TmaPipeline, TmaStore, each_consumer, producer, warpgroup_index
+from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
 from ...collective.tile import cluster
 from ...collective.tile.raster import grouped
 from ...isa.dtypes import bf16, u32

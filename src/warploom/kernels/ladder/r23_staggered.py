@@ -16,7 +16,8 @@ Measured   benchmarks/results/nvidia-h200/ladder.json; no seed. `kernels.hopper.
 
 from __future__ import annotations
 
-from ...collective import WARPGROUP, WGMMA_ROWS, TmaPipeline, TmaStore, each_consumer, producer, warpgroup_index
+from ...collective import WARPGROUP, TmaPipeline, TmaStore, each_consumer, producer, warpgroup_index
+from ...collective.mma.wgmma import WGMMA_ROWS
 from ...collective.reduce.pair_exchange import PairExchange
 from ...collective.tile import cluster
 from ...isa.dtypes import bf16

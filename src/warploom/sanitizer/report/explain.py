@@ -10,6 +10,7 @@ from ...emulator.machine import shared_address as shared
 from ...emulator.machine.mbarrier import mbarriers_of
 from ..happens_before.access import ASYNC, BARRIER, COPY, Access
 from ..happens_before.state import ClusterState
+from ..rules import RULES
 from .findings import at
 from .words import who
 
@@ -40,21 +41,15 @@ def classify(conflict: Conflict) -> tuple[str, str | None, str]:
             None,
             "these bytes are an mbarrier, which only mbarrier instructions may touch",
         )
-    if missing == "same value":
-        return "same-value-race", None, "nothing orders the two; both write the same value, so it does not show"
+    told = _by_what_is_missing(missing)
+    if told is not None:
+        return told
     if missing == "same instruction":
         return "data-race", None, "both execute it at once, and nothing says whose value stays"
     if missing == "pending":
         return _pending(conflict)
     if missing == "fence":
         return _fence(earlier, now)
-    if missing == "copy fence":
-        return (
-            "cp-async-before-wgmma",
-            None,
-            "cp.async writes with the generic proxy and this reads with the async proxy, "
-            "and no fence.proxy.async stands between the wait for the copy and the read",
-        )
     if missing == "weak":
         if earlier.cta is not now.cta:
             return (
@@ -66,19 +61,24 @@ def classify(conflict: Conflict) -> tuple[str, str | None, str]:
         return (
             "warp-synchronous",
             None,
-            f"all that orders the two is that another thread of warp {earlier.warp} signalled later, or a "
-            f"wgmma that the "
-            "warp took part in is done: neither says that this access is",
+            f"all that orders the two is that another thread of warp {earlier.warp} signalled later, or a warpgroup "
+            "MMA that the warp took part in is done: neither says that this access is",
         )
     return "data-race", None, "nothing orders the two: no barrier, no wait, no release that the other acquires"
+
+
+def _by_what_is_missing(missing: str) -> tuple[str, str | None, str] | None:
+    """The verdict of the rule whose page names what is missing."""
+    return next(((rule.id, None, rule.clause) for rule in RULES.values() if rule.missing == missing), None)
 
 
 def _fence(earlier: Access, now: Access) -> tuple[str, str | None, str]:
     of_warpgroup = now.flight is not None and now.flight.starts.parts == "warpgroup"
     between = "the two are ordered, but by nothing that includes a fence.proxy.async of the thread that "
     if earlier.writes and not now.writes:
-        rule = "generic-write-before-wgmma-read" if of_warpgroup else "generic-write-before-async-read"
-        return rule, None, between + "wrote, or of one that it synchronised with"
+        between += "wrote, or of one that it synchronised with"
+        told = _by_what_is_missing("fence before a warpgroup's read") if of_warpgroup else None
+        return (told[0] if told else "generic-write-before-async-read"), None, between
     what = "wrote" if earlier.writes else "read"
     return "generic-access-before-async-write", None, between + f"{what}, or of one that it synchronised with"
 
@@ -93,8 +93,8 @@ def _pending(conflict: Conflict) -> tuple[str, str | None, str]:
             return (
                 "operand-overwritten",
                 None,
-                "the wgmma may still be reading: whoever let the bytes be overwritten had not waited for it "
-                "(wgmma.wait_group) before it said so",
+                "the warpgroup MMA may still be reading: whoever let the bytes be overwritten had not waited for its "
+                "group before it said so",
             )
         return (
             "store-source-overwritten",

@@ -41,6 +41,7 @@ class Rule:
         title: one line.
         why: a few sentences; section: of the PTX ISA.
         fix: what to do.
+        missing: what stands between two accesses not where this rule is broken (`report.explain`); clause: in words.
     """
 
     id: str
@@ -50,6 +51,8 @@ class Rule:
     why: str
     section: str
     fix: str
+    missing: str = ""
+    clause: str = ""
     bad: Example | None = None
     good: Example | None = None
 
