@@ -56,6 +56,12 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus *status) {
     *status = setting("FAKE_CUDA_CAPTURING", 0);
     return 0;
 }
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *number, CUgraph *graph,
+                                   const CUgraphNode **nodes, size_t *count) {
+    *status = setting("FAKE_CUDA_CAPTURING", 0);
+    *number = setting("FAKE_CUDA_CAPTURING", 0);
+    return 0;
+}
 CUresult cuStreamSynchronize(CUstream stream) { note("synchronize %zx", (size_t)stream); return 0; }
 CUresult cuModuleLoadData(CUmodule *module, const void *image) {
     note("load %.3s", (const char *)image + 1);

@@ -117,6 +117,58 @@ assert len(seen) == 2
     assert [line.split(" stream ")[1].split()[0] for line in launches(log)] == ["40"] * 3 + ["50"] * 2
 
 
+OWN_MEMORY = """
+import ctypes, gc, weakref
+from warploom.kernels.hopper.small_m_config import SmallMConfig
+from warploom.operators import workspace
+made, new_array = [], workspace.new_array
+def recorded(*arguments):
+    array = new_array(*arguments)
+    made.append(weakref.ref(array))
+    return array
+workspace.new_array = recorded
+by_last = SmallMConfig(tokens=8, split=4, split_by="last")
+def capture(number): ctypes.CDLL(None).setenv(b"FAKE_CUDA_CAPTURING", str(number).encode(), 1)
+def product(n):
+    x, w, out = bf16(8, 2048), bf16(n, 2048), bf16(8, n)
+    return lambda: warploom.linear(x, w, out=out, config=by_last)
+small, large = product(256), product(1024)
+"""
+
+
+def test_memory_that_a_remembered_launch_writes_to_stays_when_a_larger_product_needs_more(on_gpu):
+    on_gpu(
+        OWN_MEMORY
+        + """
+small(), large(), small()
+gc.collect()
+assert len(made) == 4 and all(array() is not None for array in made)
+for n in (1088, 1152, 1216):
+    product(n)()
+assert len(made) == 6, "it grows by doubling"
+"""
+    )
+
+
+def test_a_captured_graph_shares_its_memory_with_no_other_call(on_gpu):
+    on_gpu(
+        OWN_MEMORY
+        + """
+small(), small()
+assert len(made) == 2
+capture(1)
+small(), small()
+assert len(made) == 4, "the sums and the counters of the first graph"
+capture(2)
+small(), small()
+assert len(made) == 6, "of the second"
+capture(0)
+small()
+assert len(made) == 6
+"""
+    )
+
+
 def test_an_output_that_overlaps_an_operand_is_refused_also_the_second_time(on_gpu):
     on_gpu("""
 a, b = bf16(256, 256), bf16(256, 256)

@@ -179,6 +179,14 @@ class Library:
         failed = self.native.cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(status))
         return bool(failed or status.value)
 
+    def captured_graph(self, stream: int) -> int:
+        """A number for the CUDA graph that is being captured from that stream, one for each capture; 0 for none."""
+        status, number = ctypes.c_int(0), ctypes.c_ulonglong(0)
+        failed = self.native.cuStreamGetCaptureInfo_v2(
+            ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), None, None, None
+        )
+        return -1 if failed else number.value * bool(status.value)
+
     def synchronize(self, stream: int) -> None:
         """Wait for what is in a stream."""
         self.call("cuStreamSynchronize", self.cuda.CUstream(stream), doing="waiting for a kernel")

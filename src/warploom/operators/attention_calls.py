@@ -13,7 +13,6 @@ from typing import Any
 from ..errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
 from ..isa.dtypes import f32, s32, u32
 from ..kernels.hopper.attention_config import Attention, Config, default
-from ..runtime import on_gpu
 from ..runtime.arrays import ArrayView, view
 from ..runtime.estimate import spoken
 from ..runtime.launch_cache import LaunchCache
@@ -30,7 +29,7 @@ from .kernel_cache import kept
 from .spec.gpu import EMULATED, check_gpu, gpu_of
 from .spec.problem import TMA_BYTES
 from .views import copy_into, new_array, restrided
-from .workspace import Workspaces, fill, workspaces
+from .workspace import fill, of_stream
 
 CACHE = LaunchCache(differentiable=True)
 """The launches of `attention`."""
@@ -225,10 +224,7 @@ def _program(of: Attention, config: Config, folder: Path | None) -> Program:
 
 def _counter(model: ArrayView) -> ArrayView:
     """The queue's counter, 0 between launches: one for each stream."""
-    if model.device == "cpu":  # an emulation may end half-way: nothing is shared
-        return Workspaces().get("attention", (1,), u32, model)
-    handle = on_gpu.current_stream([model], model.index)
-    return workspaces().get(("attention", model.framework, model.index, handle), (1,), u32, model)
+    return of_stream("attention", (1,), u32, model)
 
 
 def _without_keys(request: Request, target: ArrayView, sums: ArrayView) -> None:

@@ -17,21 +17,51 @@ NAMES = ("workspace", "counters")
 
 
 class Workspaces:
-    """The buffers of a process. Calls in different streams never share one."""
+    """The buffers of a process. Calls in different streams never share one, nor do a captured graph and other calls.
+
+    A buffer that has become too small is kept beside the larger one: launches that are remembered go on writing to it.
+    A graph that is captured gets buffers of its own, zeroed by the graph itself each time it runs.
+    """
 
     def __init__(self) -> None:
         self._held: dict[Any, ArrayView] = {}
+        self._outgrown: list[ArrayView] = []
+        self._of_graph: dict[Any, tuple[int, ArrayView]] = {}
         self._lock = threading.Lock()
 
     def get(self, key: Any, shape: tuple[int, ...], dtype: DType, model: ArrayView) -> ArrayView:
         """A buffer of at least that shape, zeros when it is new."""
         with self._lock:
             held = self._held.get(key)
-            if held is None or any(have < need for have, need in zip(held.shape, shape, strict=True)):
-                held = replace(view(new_array(model, shape, dtype), "workspace"), writable=True)
-                fill(held, number=0)
-                self._held[key] = held
+            if held is None or not _covers(held, shape):
+                if held is not None:
+                    self._outgrown.append(held)
+                    shape = (max(shape[0], 2 * held.shape[0]), *shape[1:])  # all that were outgrown: less than this one
+                held = self._held[key] = _zeros(shape, dtype, model)
             return held
+
+    def of_graph(
+        self, key: Any, graph: int, shape: tuple[int, ...], dtype: DType, model: ArrayView, *, pooled: bool
+    ) -> ArrayView:
+        """The same for a graph that is being captured. pooled: new arrays come from memory that the graph keeps."""
+        with self._lock:
+            made_for, held = self._of_graph.get(key, (0, None))
+            if held is None or made_for != graph or not _covers(held, shape):
+                if held is not None and not pooled:
+                    self._outgrown.append(held)
+                held = _zeros(shape, dtype, model)
+                self._of_graph[key] = graph, held
+            return held
+
+
+def _covers(held: ArrayView, shape: tuple[int, ...]) -> bool:
+    return all(have >= need for have, need in zip(held.shape, shape, strict=True))
+
+
+def _zeros(shape: tuple[int, ...], dtype: DType, model: ArrayView) -> ArrayView:
+    made = replace(view(new_array(model, shape, dtype), "workspace"), writable=True)
+    fill(made, number=0)
+    return made
 
 
 @lru_cache(maxsize=1)
@@ -44,10 +74,27 @@ def workspace(name: str, needed: tuple[tuple[int, int], int], model: ArrayView, 
     """The workspace or the counters of a launch next to `model`. needed: the configuration's `workspace(m, n, sms)`."""
     sums, counters = needed
     shape, dtype = (sums, f32) if name == "workspace" else ((counters,), u32)
+    return of_stream(name, shape, dtype, model, stream)
+
+
+def of_stream(name: str, shape: tuple[int, ...], dtype: DType, model: ArrayView, stream: Any = None) -> ArrayView:
+    """A buffer next to `model` for launches in a stream, None: the caller's current one; zeros when it is new."""
     if model.device == "cpu":  # its threads have no streams, and an emulation may end half-way: nothing is shared
         return Workspaces().get(name, shape, dtype, model)
-    handle = on_gpu.stream_handle(stream) if stream is not None else on_gpu.current_stream([model], model.index)
-    return workspaces().get((name, shape[1:], model.device, model.index, handle), shape, dtype, model)
+    from ..driver import library
+
+    driver, current = library.load(), on_gpu.current_stream([model], model.index)
+    handle = current if stream is None else on_gpu.stream_handle(stream)
+    key = name, shape[1:], model.framework, model.index, handle
+    graph = driver.captured_graph(handle)
+    if not graph:
+        made = workspaces().get(key, shape, dtype, model)
+    else:
+        pooled = model.framework == "torch" and handle == current
+        made = workspaces().of_graph(key, graph, shape, dtype, model, pooled=pooled)
+    if handle != current and not driver.captured_graph(current):
+        driver.synchronize(current)  # where it was zeroed
+    return made
 
 
 def fill(array: ArrayView, value: ArrayView | None = None, number: float = 1.0) -> None:

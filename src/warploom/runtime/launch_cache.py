@@ -228,6 +228,8 @@ class LaunchCache:
         device = launched[0].views[0].index
         owned = any(name is None for each in launched for name in each.arrays)
         stream = self.raw_stream(device) if owned else None
+        if stream is not None and _is_capturing(stream):
+            return  # its memory is the graph's
         contiguous = all(out.is_contiguous() for out in outs.values())
         empties = tuple(
             partial(torch.empty, tuple(out.shape), dtype=out.dtype, device=out.device) for out in outs.values()
@@ -271,6 +273,12 @@ def bounded(table: dict[Any, Any]) -> dict[Any, Any]:
         for key in list(table)[: MOST_KEPT // 2]:
             table.pop(key, None)
     return table
+
+
+def _is_capturing(stream: int) -> bool:
+    from ..driver import library
+
+    return library.load().is_capturing(stream)
 
 
 # -- guards --------------------------------------------------------------------------------------------------------

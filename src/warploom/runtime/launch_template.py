@@ -57,22 +57,26 @@ class Several:
 
 
 class OtherStreamError(KeyError):
-    """A launch with memory that belongs to one stream was asked for in another."""
+    """A launch with memory that belongs to one stream was asked for in another, or while a graph is captured."""
 
 
 class OfOneStream:
-    """A launch whose arguments include memory of the library, which only calls in one stream may share."""
+    """A launch whose arguments include memory of the library, which only calls in one stream may share.
+
+    A graph may run in any stream, so it never gets such a launch.
+    """
 
     def __init__(self, launch: PreparedLaunch | Several, stream: int) -> None:
         self.launch, self.stream = launch, stream
-        self.calls: dict[int, Callable[[], Any]] = {}
+        self.calls: dict[int, Callable[[], Any]] = {}  # stays empty: each call asks first
 
     def __call__(self, stream: int) -> None:
         """Enqueue it. Raises OtherStreamError."""
-        if stream != self.stream:
+        from ..driver import library
+
+        if stream != self.stream or library.load().is_capturing(stream):
             raise OtherStreamError(stream)
         self.launch(stream)
-        self.calls[stream] = self.launch.calls[stream]
 
     def check(self, status: int, stream: int) -> None:
         """As the launch's."""

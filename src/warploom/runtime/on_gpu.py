@@ -88,14 +88,16 @@ def run(
     program = call.program
     named = named_views(call, views)
     _, index = place(program, named)
-    handle = stream_handle(stream) if stream is not None else current_stream([array for _, array in named], index)
+    current = current_stream([array for _, array in named], index)
+    handle = current if stream is None else stream_handle(stream)
     driver = library.load()
     with driver.activated(index):
-        kept = {} if workspaces is None else workspaces.setdefault((index, handle), {})
+        of_graph = handle == current and driver.is_capturing(handle)  # then it is the graph that makes and zeroes one
+        kept = {} if workspaces is None or of_graph else workspaces.setdefault((index, handle), {})
         before = len(kept)
         arguments, outs = complete(call, views, kept)
-        if len(kept) > before:  # zeroed on the framework's stream, which may be another
-            driver.synchronize(current_stream([array for _, array in named], index))
+        if len(kept) > before and not of_graph:  # zeroed on the framework's stream, which may be another
+            driver.synchronize(current)
     return start(program, arguments, index, handle, shape), outs
 
 
