@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-PATH = Path(__file__).resolve().parents[2] / "examples" / "blackwell" / "primitives.py"
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "blackwell"
 
 
-def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("blackwell_primitives", PATH)
+def _load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    import sys
-
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
-MODULE = _load()
+MODULE = _load("primitives")
 primitives = pytest.mark.parametrize("primitive", MODULE.PRIMITIVES, ids=lambda primitive: primitive.name)
 
 
@@ -38,6 +38,25 @@ def test_a_primitive_gives_what_it_must(primitive: Any, schedule: str):
 @primitives
 def test_it_assembles_without_a_spill(primitive: Any):
     assert primitive.kernel.resources().spill_stores == 0
+
+
+def test_a_report_says_where_a_gpu_differs_from_the_prediction():
+    check = _load("check")
+    case = check.BY_NAME["02 one product"]
+    got = MODULE.PRIMITIVES[1].expected.copy()
+    assert check.compared(case, got) == {"outcome": "same bits", "elements": 1024}
+    got[3, 5] = 48
+    row = check.compared(case, got)
+    assert (row["outcome"], row["different"], row["first"]) == ("different", 1, (3, 5))
+    assert (row["predicted"], row["got"], row["largest_difference"]) == (16.0, 48.0, 32.0)
+
+
+@pytest.mark.full
+def test_the_check_runs_each_case_in_a_process_and_writes_a_report(tmp_path: Path):
+    check, out = _load("check"), tmp_path / "report.json"
+    assert check.main(["--emulate", "--only", "06", "--out", str(out)]) == 0
+    (row,) = json.loads(out.read_text())["rows"]
+    assert (row["case"], row["outcome"]) == ("06 pair", "same bits") and len(row["ptx_sha256"]) == 64
 
 
 @pytest.mark.gpu

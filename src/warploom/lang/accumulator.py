@@ -11,17 +11,13 @@ from typing import Any
 
 from ..isa import dtypes
 from ..isa.dtypes import DType
-from ..isa.tensor_memory import LANE_SHIFT, LANES, QUARTER, DataPath
+from ..isa.tensor_memory import DataPath
 from .arrays import RegisterArray
-from .emit import issue
 from .special import special
 from .tcgen05_copies import load, store
-from .tensor_address import TensorAddress, TensorTile, moved
-from .trace import Trace
+from .tensor_address import TensorAddress, TensorTile
+from .tensor_lanes import own_lane
 from .values import Register
-
-_WARPS = LANES - QUARTER
-"""The bits of a lane that say whose quarter it is in."""
 
 
 class TensorFragment:
@@ -82,14 +78,14 @@ class AccumulatorBuffer(TensorAddress):
         count = self._count(start, count)
         packed = self.of.element is dtypes.f16
         dtype = dtypes.f16x2 if packed else self.of.element
-        registers = load(self._mine() + start, count // (2 if packed else 1), dtype, packed=packed, split=self._split)
+        registers = load(self.mine() + start, count // (2 if packed else 1), dtype, packed=packed, split=self._split)
         return self._fragment(registers, start)
 
     def store(self, values: RegisterArray | Sequence[Register], start: int = 0) -> None:
         """tcgen05.st of registers to the thread's columns from the `start`-th on; the inverse of `load`."""
         packed = self.of.element is dtypes.f16
         self._count(start, len(values) * (2 if packed else 1))
-        store(self._mine() + start, values, packed=packed, split=self._split)
+        store(self.mine() + start, values, packed=packed, split=self._split)
 
     def place(self) -> tuple[Register, Register | int]:
         """Row and first column of this thread, of the columns from the 0th on."""
@@ -111,16 +107,12 @@ class AccumulatorBuffer(TensorAddress):
             )
         return count
 
-    def _mine(self) -> TensorAddress:
-        """This address in the lanes of the thread's warp."""
-        return TensorAddress(moved(self.base, quarter(self.trace)), self.column)
-
     def _fragment(self, registers: RegisterArray, start: int) -> TensorFragment:
         column = self._column()
         return TensorFragment(registers, self._row(), column + start if start else column)
 
     def _row(self) -> Register:
-        path, lane = self.of.path, _lane(self.trace)
+        path, lane = self.of.path, own_lane(self.trace)
         if path.spread:
             row = (lane >> 5 << 4) + (lane & 15)
         elif path.parts > 1:
@@ -132,43 +124,7 @@ class AccumulatorBuffer(TensorAddress):
     def _column(self) -> Register | int:
         path = self.of.path
         if path.spread:
-            return (_lane(self.trace) >> 4 & 1) * self.width
+            return (own_lane(self.trace) >> 4 & 1) * self.width
         if path.parts > 1:
-            return _lane(self.trace) // path.rows * self.width
+            return own_lane(self.trace) // path.rows * self.width
         return 0
-
-
-def _lane(trace: Trace) -> Register:
-    """The lane that a thread of a warpgroup stands for: its number modulo 128 (and.b32 in the prologue)."""
-
-    def make() -> Register:
-        _one_dimension(trace)
-        result = Register(trace, dtypes.u32, constant=True)
-        issue("and.b32", Register(trace, dtypes.u32, name=result.name), special.tid.x(), LANES - 1, trace=trace)
-        return result
-
-    return trace.once("lane of tensor memory", make)
-
-
-def quarter(trace: Trace) -> Register:
-    """The address of lane 0 of the quarter that a warp reaches (and.b32, shl.b32 in the prologue)."""
-
-    def make() -> Register:
-        _one_dimension(trace)
-        result = Register(trace, dtypes.b32, constant=True)
-        writable = Register(trace, dtypes.b32, name=result.name)
-        issue("and.b32", writable, special.tid.x(), _WARPS, trace=trace)
-        issue("shl.b32", writable, writable, LANE_SHIFT, trace=trace)
-        return result
-
-    return trace.once("quarter of tensor memory", make)
-
-
-def _one_dimension(trace: Trace) -> None:
-    if trace.protocol.block[1:] != (1, 1):
-        raise trace.error(
-            "which lanes a warp reaches follows from tid.x alone here",
-            expected="a block along x",
-            got=f"block={trace.protocol.block}",
-            hint="address the lanes with ptx.tcgen05.ld",
-        )

@@ -9,6 +9,7 @@ from ..isa import dtypes
 from ..isa.dtypes import DType
 from .emit import Operand, issue
 from .shared import unsigned
+from .tensor_lanes import quarter
 from .trace import Trace
 from .values import Register
 
@@ -42,6 +43,10 @@ class TensorAddress(Operand):
         return TensorAddress(self.base, self.column + columns, self.dtype)
 
     __add__ = shift
+
+    def mine(self) -> TensorAddress:
+        """This place in the quarter of lanes that the thread's warp reaches: where its loads and stores go."""
+        return TensorAddress(moved(self.base, quarter(self.trace)), self.column, self.dtype)
 
     def __repr__(self) -> str:
         return f"TensorAddress({self.base.name}+{self.column})"

@@ -1,0 +1,173 @@
+"""Run what this package has for sm_100 on such a GPU, compare it with what the emulator predicts, write a report.
+
+    python examples/blackwell/check.py [--out blackwell-report.json] [--only WORD] [--emulate]
+
+Every case runs in a process of its own, with a time limit: a kernel that hangs or faults costs one row of the report.
+The prediction is made before, by the emulator with the published models of the matrix unit (numerics="hardware"), and
+compared bit for bit. Nothing of this was run on hardware by the authors: the report is what would change that.
+
+--emulate takes the emulator, under another schedule, in place of the GPU: a trial of this program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from primitives import PRIMITIVES
+
+import warploom
+from warploom.kernels.blackwell import block_scaled, gemm, minimal, specialised
+from warploom.kernels.blackwell.description import Config
+from warploom.lab.evidence import ptx_sha256
+from warploom.runtime import B200
+
+LIMIT_S = 120
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kernel, its inputs, and an output to fill."""
+
+    name: str
+    kernel: Callable[[], Any]
+    inputs: Callable[[], tuple[np.ndarray, ...]]
+    shape: tuple[int, ...]
+    dtype: Any = ml_dtypes.bfloat16
+
+
+def _normal(*shapes: tuple[int, int], dtype: Any = ml_dtypes.bfloat16) -> tuple[np.ndarray, ...]:
+    rng = np.random.default_rng(0)
+    return tuple(rng.standard_normal(shape).astype(dtype) for shape in shapes)
+
+
+def _scaled() -> tuple[np.ndarray, ...]:
+    """Operands of mxfp8 and atoms of factors 2^-3 to 2^3."""
+    codes = np.random.default_rng(1).integers(124, 131, (2, 3, 512)).astype(np.uint8)
+    return *_normal((130, 384), (136, 384), dtype=ml_dtypes.float8_e4m3fn), codes, codes[::-1].copy()
+
+
+CASES = (
+    *(Case(each.name, lambda kernel=each.kernel: kernel, tuple, each.expected.shape, each.expected.dtype)
+      for each in PRIMITIVES),
+    Case("minimal", minimal.build, lambda: _normal((200, 136), (136, 136)), (200, 136)),
+    Case("specialised", specialised.build, lambda: _normal((260, 200), (264, 200)), (260, 264)),
+    Case("one CTA, launch control", lambda: gemm.build(Config(128, 128, 4)), lambda: _normal((260, 200), (264, 200)),
+         (260, 264)),
+    Case("pair 256 x 128", lambda: gemm.build(Config(256, 128, 8)), lambda: _normal((260, 200), (136, 200)),
+         (260, 136)),
+    Case("pair 256 x 256", gemm.build, lambda: _normal((260, 200), (264, 200)), (260, 264)),
+    Case("mxfp8", block_scaled.build, _scaled, (130, 136)),
+)  # fmt: skip
+BY_NAME = {case.name: case for case in CASES}
+
+
+def predicted(case: Case) -> np.ndarray:
+    """What the emulator says."""
+    out = np.zeros(case.shape, case.dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # nobody recorded this hardware: that is what this is for
+        report = case.kernel().emulate(*case.inputs(), out=out, check=False, numerics="hardware", machine=B200(sms=4))
+    return report.outputs[-1]
+
+
+def run(case: Case, emulate: bool) -> np.ndarray:
+    """The output of one launch."""
+    if emulate:
+        out = np.zeros(case.shape, case.dtype)
+        return case.kernel().emulate(*case.inputs(), out=out, check=False, numerics="hardware", machine=B200(sms=2),
+                                     schedule="random", seed=1).outputs[-1]  # fmt: skip
+    import torch
+
+    def moved(array: np.ndarray) -> Any:
+        bits = torch.from_numpy(np.ascontiguousarray(array).view(f"u{array.itemsize}")).cuda()
+        return bits.view(getattr(torch, array.dtype.name))
+
+    out = moved(np.zeros(case.shape, case.dtype))
+    case.kernel()(*map(moved, case.inputs()), out=out)
+    torch.cuda.synchronize()
+    width = np.dtype(case.dtype).itemsize
+    return out.view({1: torch.uint8, 2: torch.uint16, 4: torch.uint32}[width]).cpu().numpy().view(case.dtype)
+
+
+def compared(case: Case, got: np.ndarray) -> dict[str, Any]:
+    """The row of a case that ran."""
+    wanted = predicted(case)
+    width = f"u{wanted.itemsize}"
+    different = np.argwhere(wanted.view(width) != got.view(width))
+    row: dict[str, Any] = {"outcome": "different" if len(different) else "same bits", "elements": wanted.size}
+    if len(different):
+        first = tuple(int(index) for index in different[0])
+        most = np.nanmax(np.abs(wanted.astype(float) - got.astype(float)))
+        row |= {"different": len(different), "first": first, "predicted": float(wanted[first]),
+                "got": float(got[first]), "largest_difference": float(most)}  # fmt: skip
+    return row
+
+
+def checked(case: Case, emulate: bool) -> dict[str, Any]:
+    """One row of the report; the launch is in a process of its own."""
+    text = case.kernel().ptx()
+    head = {"case": case.name, "ptx_sha256": ptx_sha256(text)}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "out.npy")
+        command = [sys.executable, __file__, "--run", case.name, "--result", str(place)] + ["--emulate"] * emulate
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return head | {"outcome": "no end", "seconds": LIMIT_S}
+        if done.returncode:
+            return head | {"outcome": "failed", "error": done.stderr[-2000:]}
+        bits = np.load(place)
+    return head | compared(case, bits.view(case.dtype).reshape(case.shape))
+
+
+def machine(emulate: bool) -> dict[str, Any]:
+    """Where this ran."""
+    found = {"warploom": warploom.__version__, "python": platform.python_version()}
+    if emulate:
+        return found | {"gpu": "the emulator, in place of a GPU"}
+    import torch
+
+    if not torch.cuda.is_available() or torch.cuda.get_device_capability()[0] != 10:
+        sys.exit("this needs a GPU of sm_100 and torch; --emulate tries the program without one")
+    major, minor = torch.cuda.get_device_capability()
+    return found | {"gpu": torch.cuda.get_device_name(), "capability": f"{major}.{minor}", "torch": torch.__version__,
+                    "cuda": torch.version.cuda}  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", default="blackwell-report.json")
+    parser.add_argument("--only", default="", help="cases whose name has this word")
+    parser.add_argument("--emulate", action="store_true")
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    parser.add_argument("--result", help=argparse.SUPPRESS)
+    asked = parser.parse_args(arguments)
+    if asked.run:
+        out = run(BY_NAME[asked.run], asked.emulate)
+        np.save(asked.result, np.ascontiguousarray(out).view(np.uint8))
+        return 0
+    where = machine(asked.emulate)
+    rows = []
+    for case in CASES:
+        if asked.only in case.name:
+            rows.append(checked(case, asked.emulate))
+            print(f"{case.name:26} {rows[-1]['outcome']}", flush=True)
+    Path(asked.out).write_text(json.dumps({"machine": where, "rows": rows}, indent=1) + "\n")
+    print(f"written to {asked.out}")
+    return int(any(row["outcome"] != "same bits" for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
