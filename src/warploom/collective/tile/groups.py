@@ -157,6 +157,16 @@ class Groups:
         begin, end = self.limits.of(group)
         return ptx.select(begin > 0, begin, 0), ptx.select(end < self.height, end, self.height)
 
+    def holding(self, row: Register) -> Register:
+        """The group that has row of tiles number `row`: halves the groups that may have it, until one is left."""
+        low, high = reg.scalar(u32, init=0), self.count.copy()
+        with ptx.while_(lambda: high - low > 1):
+            middle = (low + high) >> 1
+            beyond = ptx.load(u32, self.before[middle]) > row
+            high.set(ptx.select(beyond, middle, high))
+            low.set(ptx.select(beyond, low, middle))
+        return low
+
     def tiles(self) -> Iterator[GroupTileCoord]:
         """This CTA's tiles, every n-th of them all."""
         group, before = reg.scalar(u32, init=0), reg.scalar(u32, init=0)

@@ -57,16 +57,15 @@ class SplitKSchedule:
         yield Segment(self.tile, self.total)
 
 
-class StreamKSchedule:
-    """See the module's docstring. `stages`: of all of K; `tiles`: along grid x. Their product times CTAs is below 2^32.
+class EqualShares:
+    """One long row of pieces of work, cut into as many equal shares as there are CTAs along grid x.
 
-    CTA i has the stages from floor(total * i / CTAs) on. Where there are fewer stages than CTAs, the last CTAs have
-    none and do not count: who adds a tile up waits for every CTA between its first and its last.
+    CTA i has the pieces from floor(all * i / CTAs) on. Where there are fewer pieces than CTAs, the last CTAs have none
+    and do not count. `all` times CTAs is below 2^32.
     """
 
-    def __init__(self, stages: Register, tiles: Register) -> None:
-        self.stages, self.tiles = stages, tiles
-        self.all = stages * tiles
+    def __init__(self, all_: Register) -> None:
+        self.all = all_
         launched, self.cta = ptx.special.nctaid.x(), ptx.special.ctaid.x()
         self.ctas = ptx.select(launched < self.all, launched, self.all)
         self.begin, self.end = self._begin(self.cta), self._begin(self.cta + 1)
@@ -75,6 +74,26 @@ class StreamKSchedule:
     def _begin(self, cta: Register) -> Register:
         begin = self.all * cta // self.ctas
         return ptx.select(begin < self.all, begin, self.all)
+
+    def owner(self, position: Register) -> Register:
+        """The CTA that has a piece."""
+        return ((position + 1) * self.ctas - 1) // self.all
+
+    def block(self, cta: Register, first: Register) -> Register:
+        """Number of a CTA's memory for what it shares with others and `first` begins: it begins at most one such thing
+        that it does not finish, and finishes at most one that it did not begin."""
+        return cta * 2 + ptx.select(cta == first, reg.scalar(u32, init=1), 0)
+
+
+class StreamKSchedule(EqualShares):
+    """See the module's docstring. `stages`: of all of K; `tiles`: along grid x. Their product times CTAs is below 2^32.
+
+    Who adds a tile up waits for every CTA between its first and its last.
+    """
+
+    def __init__(self, stages: Register, tiles: Register) -> None:
+        self.stages, self.tiles = stages, tiles
+        super().__init__(stages * tiles)
 
     def place(self, number: Register) -> tuple[Register, Register]:
         """Tile and stage of K of the n-th stage of this CTA."""
@@ -91,10 +110,6 @@ class StreamKSchedule:
             count = ptx.select(ends < self.end, ends, self.end) - position
             yield Segment(tile, count, count == self.stages)
             position += count
-
-    def owner(self, position: Register) -> Register:
-        """The CTA that has a stage, counted through all tiles."""
-        return ((position + 1) * self.ctas - 1) // self.all
 
     def owners(self, tile: Register) -> tuple[Register, Register]:
         """The first and the last CTA with stages of a tile."""

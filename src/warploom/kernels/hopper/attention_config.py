@@ -36,8 +36,35 @@ def _up(value: int, to: int) -> int:
     return -(-value // to) * to
 
 
+class Padded:
+    """What head dimensions become in shared memory and in products."""
+
+    head_dim: int
+    value_dim: int
+
+    @property
+    def depth(self) -> int:
+        """k of Q Kᵀ."""
+        return _up(self.head_dim, DEPTH)
+
+    @property
+    def columns(self) -> int:
+        """n of P V."""
+        return _up(self.value_dim, DEPTH)
+
+    @property
+    def key_columns(self) -> int:
+        """Columns of a tile of keys in shared memory."""
+        return _up(self.head_dim, PANEL)
+
+    @property
+    def value_columns(self) -> int:
+        """Columns of a tile of values in shared memory."""
+        return _up(self.value_dim, PANEL)
+
+
 @dataclass(frozen=True)
-class Attention:
+class Attention(Padded):
     """What is in the text of a kernel; lengths, strides and numbers are not.
 
     Attributes:
@@ -62,26 +89,6 @@ class Attention:
     varlen: bool = False
     score_mod: Any = None
     mask_mod: Any = None
-
-    @property
-    def depth(self) -> int:
-        """k of Q Kᵀ."""
-        return _up(self.head_dim, DEPTH)
-
-    @property
-    def columns(self) -> int:
-        """n of P V."""
-        return _up(self.value_dim, DEPTH)
-
-    @property
-    def key_columns(self) -> int:
-        """Columns of a tile of keys in shared memory."""
-        return _up(self.head_dim, PANEL)
-
-    @property
-    def value_columns(self) -> int:
-        """Columns of a tile of values in shared memory."""
-        return _up(self.value_dim, PANEL)
 
     @property
     def query_columns(self) -> int:

@@ -81,6 +81,12 @@ class Softmax:
         for total, part in zip(self.total, self._exponentials(into, self._finite_offset()), strict=True):
             total.set(part)
 
+    def begin(self) -> None:
+        """Before the first tile of a block of rows whose tiles all come by `update`, exactly: no row has seen a key."""
+        for largest, total in zip(self.largest, self.total, strict=True):
+            largest.set(-math.inf)
+            total.set(0.0)
+
     def update(self, into: RegisterArray, *, masked: bool = False) -> None:
         """One tile more. `masked`: some scores are -inf, perhaps a row's first ones, so it is computed exactly."""
         if masked or not self.guarded:

@@ -188,13 +188,8 @@ class Sequences(Groups):
         return ptx.load(u32, self.before[self.count])
 
     def find(self, block: Register) -> Sequence:
-        """Where block number `block` of a head is: halves the sequences that may have it, until one is left."""
-        low, high = reg.scalar(u32, init=0), self.count.copy()
-        with ptx.while_(lambda: high - low > 1):
-            middle = (low + high) >> 1
-            beyond = ptx.load(u32, self.before[middle]) > block
-            high.set(ptx.select(beyond, middle, high))
-            low.set(ptx.select(beyond, low, middle))
+        """Where block number `block` of a head is."""
+        low = self.holding(block)
         row = (block - ptx.load(u32, self.before[low])) * self.tile[0]
         query_begin, query_end = self._bounds(low)
         key_begin, key_end = self._keys.of(low)

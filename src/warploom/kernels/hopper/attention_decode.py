@@ -1,0 +1,153 @@
+"""Decode attention: few queries, long K and V, which are read once, as fast as memory gives them.
+
+Idea       Nothing counts but the bytes of K and V. All shared memory is stages on their way, and each CTA has an equal
+           share of all tiles of all sequences (`attention_decode_work`), so that all end together. The rows of a key
+           head, its query heads of all queries, fit the 16 rows of mma.sync: wgmma's 64 would be a quarter full.
+Roles      producer   the last warp: TMA of a tile's keys and values; of pages one lane for each page's part
+           consumer   4 warps, or 8 for 17 to 32 rows: 16 rows with 16 keys of each tile each (`attention_decode_warp`)
+
+               producer   [lengths] wait [tile][tile][tile] ...            always a ring ahead, also into the next head
+               consumer   [lengths] wait [Q][tile][tile] ... [meet, store or share] [Q][tile] ...
+
+           wait: griddepcontrol.wait, until the kernel before has ended and what it wrote can be read.
+Barriers   full[s]    1 arrival + bytes of a tile            producer -> consumers
+           empty[s]   1 arrival for each consumer warp       consumers -> producer
+           bar 0      all threads: the barriers and the count of tiles are there
+           bar 1      the consumers, around what they exchange (`attention_decode_combine`)
+Limits     1 to 16 queries, 1024 sequences, head dimensions in multiples of 8 up to 256; pages of any size
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from ...collective.pipeline.tma import TmaPipeline
+from ...collective.tile.roles import WARP
+from ...collective.tile.sizes import OnAll
+from ...isa.dtypes import f32, s32, u32, u64
+from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
+from ...lang.protocol import Role
+from ...lang.tile import ArrayHandle
+from ...lang.trace import Trace
+from ...lang.values import Register
+from .attention_config import PANEL
+from .attention_decode_combine import Combine
+from .attention_decode_config import Decode, DecodeConfig
+from .attention_decode_warp import DecodeWarp, RowPlaces
+from .attention_decode_work import Segment, Work
+from .small_m import read_once
+
+STRIDES = ("batch", "query", "head")
+"""Dimensions of Q and O before the last, for the names of their strides."""
+
+
+@lru_cache(maxsize=64)
+def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa: B008 - frozen
+    """The kernel: O (B, R, H, value_dim) and LSE (B, H, R) of Q (B, R, H, D) and of K and V.
+
+    K (N, T, G, D) and V (N, T, G, value_dim), where N is B and T what there is room for; or, paged, N pages of T keys,
+    and `table` (B, W) s32, the pages of each sequence in order. `lengths` (B,) s32: keys of each sequence.
+    Numbers: `scale`, `inner` as `attention.build` has them; `causal` 1 if a query sees a key less than the next one,
+    else 0; `left`: keys that a query sees before its own; the strides of Q and O in elements.
+    """
+
+    def decode(**call: Any) -> None:
+        Q, K, V = (call[name] for name in "QKV")
+        _, queries, heads, _ = Q.shape
+        _, room, kv_heads, _ = K.shape
+        table = call.get("table")
+        group = heads // kv_heads
+        most = room if table is None else room * table.shape[1]
+        ring = TmaPipeline(
+            stages=config.stages, consumers=config.warps,
+            k=smem.wgmma_tile(of.dtype, (config.keys, of.key_columns), stages=config.stages, name="K"),
+            v=smem.wgmma_tile(of.dtype, (config.keys, of.value_columns), stages=config.stages, name="V"),
+        )  # fmt: skip
+        work = Work(config, call["lengths"], most, queries, group, kv_heads, call["causal"], call.get("left"))
+        of_q, of_o = (
+            RowPlaces(call[name], tuple(call[f"{name.lower()}_{each}"] for each in STRIDES), group) for name in "QO"
+        )
+        combine = Combine(
+            of, config, work, call["workspace"], call["counters"], of_o, call["LSE"], call.get("sinks")
+        )  # fmt: skip
+        if config.pdl:
+            ptx.griddepcontrol.launch_dependents()
+            ptx.griddepcontrol.wait()
+        work.initialise()
+        ring.initialise()
+        work.begin()
+        for role in (
+            Role("producer", f"warp {config.warps}", None, (config.warps, config.warps)),
+            Role("consumer", f"warps 0 to {config.warps - 1}", None, (0, config.warps - 1), 1),
+        ):
+            Trace.current().protocol.roles.append(role)
+        with ptx.if_(ptx.special.tid.x() >= WARP * config.warps):
+            load(config, work, ring, K, V, table)
+        with ptx.else_():
+            warp = DecodeWarp(of, config, work, ring, of_q, call["scale"], call.get("inner"), call.get("left"))
+            for segment in work.segments():
+                combine.run(warp, segment, warp.run(segment))
+
+    box = (PANEL, 1, config.copy_rows, 1)
+    return kernel(
+        in_specs={
+            "Q": Tile("B", "R", "H", of.head_dim, of.dtype, order="rows"),
+            "K": Tile("N", "T", "G", of.head_dim, of.dtype, box=box, swizzle="128B", order="rows"),
+            "V": Tile("N", "T", "G", of.value_dim, of.dtype, box=box, swizzle="128B", order="rows"),
+            "lengths": Tile("B", s32),
+            **({"table": Tile("B", "W", s32)} if of.paged else {}),
+            **({"sinks": Tile("H", f32)} if of.sinks else {}),
+            "workspace": Tile("blocks", config.block_elements(of), f32, inout=True),
+            "counters": Tile("places", u32, inout=True),
+            "scale": Scalar(f32),
+            "causal": Scalar(s32),
+            **{f"{name}_{each}": Scalar(u32) for name in "qo" for each in STRIDES},
+            **({"inner": Scalar(f32)} if of.softcap else {}),
+            **({"left": Scalar(s32)} if of.below else {}),
+        },
+        out_specs={
+            "O": Tile("B", "R", "H", of.value_dim, of.dtype, order="rows"),
+            "LSE": Tile("B", "H", "R", f32),
+        },
+        grid=OnAll(), block=config.threads, arch="sm_90a", registers=config.registers, pdl=config.pdl,
+        name="attention_decode",
+    )(decode)  # fmt: skip
+
+
+def load(
+    config: DecodeConfig, work: Work, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle, table: ArrayHandle | None
+) -> None:
+    """The producer's warp: tile by tile, whatever they belong to."""
+    lane, state, policy = ptx.special.tid.x() & (WARP - 1), ring.producer_state(), read_once()
+    for segment in work.segments():
+        start = segment.start.copy()
+        for _ in ptx.range(segment.tiles, unroll=False):
+            ptx.mbarrier.wait(ring.empty[state.index], state.phase)
+            stage = ring.stage(state)
+            ptx.mbarrier.arrive_expect_tx(stage.full, ring.stage_bytes, pred=lane == 0)
+            for begin in range(0, config.copies, WARP):
+                copy = lane + begin
+                with ptx.if_(copy < config.copies):
+                    key = (copy * config.copy_rows).view(s32) + start
+                    block, row = place(K, table, segment, key)
+                    for array, tile in ((K, stage.k), (V, stage.v)):
+                        for box in tile.layout.boxes:
+                            into = tile + box.offset + copy * (config.copy_rows * tile.layout.swizzle.span)
+                            at = (box.coordinates[0], segment.head, row, block)
+                            ptx.cp.async_.bulk.tensor(into, array.tma_desc(), at, stage.full, cache_hint=policy)
+            ring.advance(state, branch=False)
+            start += config.keys
+
+
+def place(K: ArrayHandle, table: ArrayHandle | None, segment: Segment, key: Register) -> tuple[Register, Register]:
+    """Block and row of a key in memory. A page behind a sequence's end is one that does not exist: TMA gives zeros."""
+    if table is None:
+        return segment.sequence, key
+    pages, size, _, _ = K.shape
+    number = key.view(u32) // size
+    block = reg.scalar(u32, init=pages)
+    with ptx.if_(key < segment.keys.length):
+        entry = (segment.sequence * table.shape[1] + number).to(u64) * u32.bytes
+        block.set(ptx.load(u32, ptx.addr(table.pointer() + entry)))
+    return block, key.view(u32) - number * size

@@ -1,0 +1,259 @@
+"""Sums of several warps, and of several CTAs, become one: each is O, normalised, and the logarithm of its sum.
+
+    O = sum of w O_part, w = exp(LSE_part - LSE), LSE = log sum of exp(LSE_part)          in the order of the parts
+
+warps   meet in shared memory, 64 columns of O in a round; each thread adds up 4 columns of some rows.
+CTAs    meet in global memory. Each writes its part and counts itself; the last to count reads all of them, several at
+        a time, for their latency is all that this costs. The counter wraps to 0, ready for the next launch.
+
+A part whose rows have seen no key has -inf as its logarithm, and weighs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...collective.mma.fragment import ACC_REGS, pack
+from ...collective.mma.warp import BLOCK_N
+from ...isa.dtypes import f32, u32, u64
+from ...lang import ptx, reg, smem
+from ...lang.arrays import RegisterArray
+from ...lang.predicate import Predicate
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from .attention_decode_config import PADDING, ROUND_COLUMNS, ROWS, Decode, DecodeConfig
+from .attention_decode_warp import DecodeWarp, RowPlaces
+from .attention_decode_work import Segment, Work
+from .attention_softmax import LOG2_E
+
+BARRIER = 1
+VECTOR = 4
+TOGETHER = 8
+"""Parts of other CTAs that are read at a time."""
+
+
+@dataclass
+class Item:
+    """Four columns of a row that a thread adds up.
+
+    Attributes:
+        row: in the CTA.
+        column: of O.
+        here: whether there is such a row and column.
+    """
+
+    row: Register
+    column: Register
+    here: Predicate
+
+
+class Combine:
+    """See the module's docstring.
+
+    Args:
+        of, config, work: the kernel's.
+        workspace: f32, 2 `config.block_elements(of)` for each CTA.
+        counters: u32, one for each key head and chunk of rows of each sequence; 0 before and after every launch.
+        out: where rows of O are.
+        lse: (B, H, R) f32.
+        sinks: (H,) f32, or None.
+    """
+
+    def __init__(
+        self, of: Decode, config: DecodeConfig, work: Work, workspace: ArrayHandle, counters: ArrayHandle,
+        out: RowPlaces, lse: ArrayHandle, sinks: ArrayHandle | None,
+    ) -> None:  # fmt: skip
+        self.of, self.config, self.work = of, config, work
+        self.workspace, self.counters, self.out, self.lse, self.sinks = workspace, counters, out, lse, sinks
+        self.sums = smem.array(f32, (config.warps, ROWS, ROUND_COLUMNS + PADDING), name="sums")
+        self.logarithms = smem.array(f32, (config.slices, config.rows), name="logarithms")
+        self.arrived = smem.array(u32, 1, name="arrived")
+        self.threads = 32 * config.warps
+
+    def meet(self) -> None:
+        """All warps that multiply."""
+        ptx.bar.sync(BARRIER, self.threads)
+
+    def run(self, warp: DecodeWarp, segment: Segment, logarithms: Sequence[Register]) -> None:
+        """By all threads that multiply: the rows of a segment, to the result or to the CTAs that share it."""
+        items, values = self._warps(warp, segment, logarithms)
+        with ptx.if_(segment.shared):
+            self._share(segment, items, values)
+        with ptx.else_():
+            for item, part in zip(items, values, strict=True):
+                with ptx.if_(item.here):
+                    self._store(segment, item, part, self._logarithm(item.row)[0])
+
+    # -- warps -------------------------------------------------------------------------------------------------------
+
+    def _warps(
+        self, warp: DecodeWarp, segment: Segment, logarithms: Sequence[Register]
+    ) -> tuple[list[Item], list[RegisterArray]]:
+        items: list[Item] = []
+        values: list[RegisterArray] = []
+        thread = ptx.special.tid.x()
+        self.meet()  # the segment before has been read
+        for row, logarithm in zip(warp.rows, logarithms, strict=True):
+            place = self.logarithms[warp.slice // ROWS, row]
+            ptx.store(place, logarithm, pred=(warp.lane & 3) == 0)
+        for first in range(0, self.of.columns, ROUND_COLUMNS):
+            columns = min(ROUND_COLUMNS, self.of.columns - first)
+            if first:
+                self.meet()  # the round before has been read
+            self._write(warp, first, columns)
+            self.meet()
+            across = columns // VECTOR
+            for begin in range(0, self.config.rows * across, self.threads):
+                number = thread + begin
+                row, column = number // across, number % across * VECTOR
+                here = (row < self.config.rows) & (row + segment.row < self.work.rows)
+                item = Item(row, column + first, here & (column + first < self.of.value_dim))
+                items.append(item)
+                values.append(reg.array(f32, VECTOR, init=0.0))
+                with ptx.if_(item.here):
+                    self._add_warps(row, column, values[-1])
+        return items, values
+
+    def _write(self, warp: DecodeWarp, first: int, columns: int) -> None:
+        """A round's columns of a warp's O."""
+        number = ptx.special.tid.x() // 32
+        column = (warp.lane & 3) << 1
+        for half in range(2):
+            place = self.sums[number, (warp.lane >> 2) + 8 * half, column].register()
+            for atom in range(columns // BLOCK_N):
+                at = (first // BLOCK_N + atom) * ACC_REGS + 2 * half
+                ptx.store(ptx.addr(place, atom * BLOCK_N * 4), warp.out[at : at + 2], space="shared")
+
+    def _logarithm(self, row: Register) -> tuple[Register, list[Register]]:
+        """The logarithm of a row's sums of all warps, and what each warp's O weighs."""
+        parts = [ptx.load(f32, self.logarithms[part, row]) for part in range(self.config.slices)]
+        top = parts[0]
+        for part in parts[1:]:
+            top = ptx.math.max(top, part)
+        base = finite(top)
+        weights = [exp(part - base) for part in parts]
+        total = weights[0]
+        for weight in weights[1:]:
+            total = total + weight
+        factor = inverse(total)
+        return base + log(total), [weight * factor for weight in weights]
+
+    def _add_warps(self, row: Register, column: Register, into: RegisterArray) -> None:
+        _, weights = self._logarithm(row)
+        block, inside = row // ROWS, row % ROWS
+        for part, weight in enumerate(weights):
+            theirs = ptx.load(f32, self.sums[block * self.config.slices + part, inside, column], vector=VECTOR)
+            for own, other in zip(into, theirs, strict=True):
+                own.set(ptx.math.fma(weight, other, own))
+
+    # -- CTAs --------------------------------------------------------------------------------------------------------
+
+    def _share(self, segment: Segment, items: list[Item], values: list[RegisterArray]) -> None:
+        first, last = segment.owners
+        block = self._block(self.work.shares.cta, first)
+        for item, part in zip(items, values, strict=True):
+            with ptx.if_(item.here):
+                logarithm, _ = self._logarithm(item.row)
+                ptx.store(ptx.addr(self._place(block, item)), part)
+                ptx.store(ptx.addr(self._row_place(block, item.row)), logarithm, pred=item.column == 0)
+        parts = last - first + 1
+        with ptx.if_(self._is_last(segment, parts)):
+            for item in items:
+                with ptx.if_(item.here):
+                    self._add_parts(segment, item, first, parts)
+
+    def _block(self, cta: Register, first: Register) -> Register:
+        """Where a CTA's part is: of what `first` begins each CTA has at most one that it does not begin itself."""
+        number = cta * 2 + ptx.select(cta == first, reg.scalar(u32, init=1), 0)
+        return self.workspace.pointer() + number.to(u64) * (self.config.block_elements(self.of) * f32.bytes)
+
+    def _place(self, block: Register, item: Item) -> Register:
+        return block + ((item.row * self.of.columns + item.column) * f32.bytes).to(u64)
+
+    def _row_place(self, block: Register, row: Register) -> Register:
+        return block + ((row + self.config.rows * self.of.columns) * f32.bytes).to(u64)
+
+    def _is_last(self, segment: Segment, parts: Register) -> Predicate:
+        """Whether all other CTAs have counted; the same for all threads."""
+        self.meet()
+        with ptx.if_(ptx.special.tid.x() == 0):
+            place = self.counters.pointer() + (segment.number * u32.bytes).to(u64)
+            ptx.store(self.arrived[0], ptx.atomic.inc(ptx.addr(place), parts - 1, order="acq_rel"))
+        self.meet()
+        is_last: Predicate = ptx.load(u32, self.arrived[0]) == parts - 1
+        return is_last
+
+    def _add_parts(self, segment: Segment, item: Item, first: Register, parts: Register) -> None:
+        """All CTAs' sums of an item, `TOGETHER` at a time, and the result."""
+        top, total = reg.scalar(f32, init=-math.inf), reg.scalar(f32, init=0.0)
+        sums = reg.array(f32, VECTOR, init=0.0)
+        for begin in ptx.range(0, parts, TOGETHER, unroll=False):
+            found = []
+            for at in range(TOGETHER):
+                exists = begin + at < parts
+                block = self._block(first + ptx.select(exists, begin + at, 0), first)
+                logarithm = ptx.load(f32, ptx.addr(self._row_place(block, item.row)))
+                loaded = ptx.load(f32, ptx.addr(self._place(block, item)), vector=VECTOR)
+                found.append((ptx.select(exists, logarithm, -math.inf), loaded))
+            newest = top
+            for logarithm, _ in found:
+                newest = ptx.math.max(newest, logarithm)
+            base = finite(newest)
+            factor = exp(top - base)
+            total *= factor
+            for own in sums:
+                own.set(own * factor)
+            for logarithm, loaded in found:
+                weight = exp(logarithm - base)
+                total += weight
+                for own, other in zip(sums, loaded, strict=True):
+                    own.set(ptx.math.fma(weight, other, own))
+            top.set(newest)
+        factor = inverse(total)
+        for own in sums:
+            own.set(own * factor)
+        self._store(segment, item, sums, finite(top) + log(total))
+
+    # -- the result --------------------------------------------------------------------------------------------------
+
+    def _store(self, segment: Segment, item: Item, values: RegisterArray, logarithm: Register) -> None:
+        """Four columns of a row that is complete; its logarithm with the first of them."""
+        row = item.row + segment.row
+        query = row // self.out.group
+        head = segment.head * self.out.group + (row - query * self.out.group)
+        if self.sinks is not None:
+            sink = ptx.load(f32, ptx.addr(self.sinks.pointer() + head.to(u64) * f32.bytes))
+            base = finite(ptx.math.max(logarithm, sink))
+            total = exp(logarithm - base) + exp(sink - base)
+            factor = exp(logarithm - base) * inverse(total)
+            for value in values:
+                value.set(value * factor)
+            logarithm = base + log(total)
+        words = [pack(values[at : at + 2], self.of.dtype) for at in (0, 2)]
+        place = self.out.of(segment, row) + (item.column * self.of.dtype.bytes).to(u64)
+        ptx.store(ptx.addr(place), RegisterArray(words))
+        _, heads, queries = self.lse.shape
+        line = (segment.sequence * heads + head).to(u64) * queries + query
+        ptx.store(ptx.addr(self.lse.pointer() + line * f32.bytes), logarithm, pred=item.column == 0)
+
+
+def finite(value: Register) -> Register:
+    """0 in the place of -inf, from which nothing can be subtracted."""
+    return ptx.select(value == -math.inf, 0.0, value)
+
+
+def exp(value: Register) -> Register:
+    """e^value, 2 ulp of the power of 2."""
+    return ptx.math.ex2(value * LOG2_E)
+
+
+def log(value: Register) -> Register:
+    """The natural logarithm."""
+    return ptx.math.lg2(value) * (1 / LOG2_E)
+
+
+def inverse(total: Register) -> Register:
+    """1 / total, and 0 for 0."""
+    return ptx.select(total == 0.0, 0.0, ptx.math.rcp(total))

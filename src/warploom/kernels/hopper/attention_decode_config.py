@@ -1,0 +1,134 @@
+"""What a decode kernel is for (`Decode`) and how it is tiled (`DecodeConfig`), by arithmetic alone.
+
+Everything counts for bytes in flight: a stage is a tile of keys and its values, and all shared memory is stages on
+their way (100 KiB of them reach the memory's rate: benchmarks/results/nvidia-h200/few-rows.json has the same kernel
+shape for weights). A warp multiplies 16 rows with 16 keys of each tile by mma.sync, so its work is a fraction of the
+time in which a tile arrives, and no warp waits for another before the end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ...isa.dtypes import DType, bf16
+from .attention_config import RESERVE_BYTES, SHARED_BYTES, Padded
+
+ROWS = 16
+"""Rows of a warp: the m of mma.sync."""
+WARP_KEYS = 16
+"""Keys of a tile that a warp multiplies: the k of the second product."""
+MOST_ROWS = 16
+"""Queries of a sequence in one call."""
+ROUND_COLUMNS = 64
+"""Columns of O that the warps exchange in one round."""
+PADDING = 8
+"""Columns between rows of the exchange, so that the threads of four rows write to different banks."""
+MOST_STAGES = 12
+MOST_REGISTERS, REGISTERS_OF_SM = 255, 1 << 16
+"""Of a thread, and of all threads of a multiprocessor."""
+
+
+@dataclass(frozen=True)
+class Decode(Padded):
+    """What is in the text of a kernel; lengths, strides and numbers are not.
+
+    Attributes:
+        dtype: of Q, K, V, P and O: bf16 or f16.
+        head_dim: of Q and K.
+        value_dim: of V and O.
+        paged: K and V are pages, and a table says which pages a sequence has.
+        below: keys are masked before a window of the newest.
+        softcap: scores s become cap tanh(s / cap).
+        sinks: a score of each head that takes part in every row's sum and has no value.
+    """
+
+    dtype: DType = bf16
+    head_dim: int = 128
+    value_dim: int = 128
+    paged: bool = False
+    below: bool = False
+    softcap: bool = False
+    sinks: bool = False
+
+
+@dataclass(frozen=True)
+class DecodeConfig:
+    """How a kernel is tiled.
+
+    Attributes:
+        blocks: of 16 rows of a CTA: 1 or 2. Rows are the queries of all heads that share a key head; where there are
+            more, another CTA reads the same keys.
+        keys: of a tile.
+        copy_rows: keys of one copy by TMA: a page's part, that divides pages and tiles; `keys` without pages.
+        stages: of the ring.
+        value_steps: of 16 columns of values that a warp holds in registers at a time.
+        pdl: the kernel starts while the one before it in the stream ends.
+    """
+
+    blocks: int = 1
+    keys: int = 64
+    copy_rows: int = 64
+    stages: int = 6
+    value_steps: int = 8
+    pdl: bool = True
+
+    @property
+    def rows(self) -> int:
+        """Rows of a CTA."""
+        return ROWS * self.blocks
+
+    @property
+    def slices(self) -> int:
+        """Warps that share a tile's keys."""
+        return self.keys // WARP_KEYS
+
+    @property
+    def warps(self) -> int:
+        """That multiply."""
+        return self.slices * self.blocks
+
+    @property
+    def threads(self) -> int:
+        """Of a CTA: one warp more, which loads."""
+        return 32 * (self.warps + 1)
+
+    @property
+    def registers(self) -> int:
+        """Of a thread, as one CTA has a multiprocessor to itself; ptxas by itself leaves room for a second."""
+        return min(MOST_REGISTERS, REGISTERS_OF_SM // self.threads // 8 * 8)
+
+    @property
+    def copies(self) -> int:
+        """Places in memory that a tile of keys comes from."""
+        return self.keys // self.copy_rows
+
+    def exchange_bytes(self, of: Decode) -> int:
+        """Shared memory in which the warps' sums meet: a round's columns of O, and the logarithms."""
+        return self.warps * ROWS * (ROUND_COLUMNS + PADDING + 1) * 4
+
+    def shared_bytes(self, of: Decode) -> int:
+        """Shared memory of the tiles and of the exchange."""
+        tile = self.keys * (of.key_columns + of.value_columns) * of.dtype.bytes
+        return self.stages * tile + self.exchange_bytes(of)
+
+    def block_elements(self, of: Decode) -> int:
+        """f32 of one CTA's sums for others in global memory: O, then the logarithms."""
+        return self.rows * (of.columns + 1)
+
+
+def decode_config(of: Decode, rows: int, page: int | None = None) -> DecodeConfig:
+    """The configuration for so many rows of a key head, and pages of so many keys, with as many stages as fit."""
+    keys = 64
+    chosen = DecodeConfig(
+        blocks=1 if rows <= ROWS or max(of.depth, of.columns) > 128 else 2, keys=keys,
+        copy_rows=keys if page is None else math.gcd(page, keys), stages=MOST_STAGES,
+        value_steps=8 if max(of.depth, of.columns) <= 192 else 2,
+    )  # fmt: skip
+    while chosen.shared_bytes(of) > SHARED_BYTES - DECODE_RESERVE_BYTES:
+        chosen = replace(chosen, stages=chosen.stages - 1)
+    return chosen
+
+
+DECODE_RESERVE_BYTES = RESERVE_BYTES + 4 * 1025
+"""Shared memory for barriers, alignment, and the tiles before each sequence."""

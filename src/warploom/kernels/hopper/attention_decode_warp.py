@@ -1,0 +1,190 @@
+"""A warp of the decode kernel: 16 rows with 16 keys of each tile, by mma.sync; its sums stay its own to the end.
+
+    S = Q Kᵀ    Q in registers for a whole segment; K by ldmatrix
+    softmax     exact, with maxima of this warp's keys only
+    O += P V    P from the accumulators of S as they are; V by ldmatrix.trans
+
+What no query sees is zeros among V, too: memory behind a sequence's end may hold anything, and 0 times NaN is NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...collective.mma.fragment import ACC_REGS, HALF_ROWS, Fragment
+from ...collective.mma.warp import BLOCK_K, BLOCK_M, BLOCK_N
+from ...collective.pipeline.swizzling import swizzled
+from ...collective.pipeline.tma import Stage, TmaPipeline
+from ...collective.tile.roles import WARP
+from ...isa.dtypes import b32, f32, s32, u32, u64
+from ...isa.swizzle import CHUNK_BYTES, Swizzle
+from ...lang import ptx, reg
+from ...lang.arrays import RegisterArray
+from ...lang.operand_tile import TileSlice
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from .attention_decode_config import ROWS, WARP_KEYS, Decode, DecodeConfig
+from .attention_decode_work import Segment, Work
+from .attention_softmax import Softmax
+
+_SPAN = Swizzle.B128.span
+_STEP_BYTES = BLOCK_K * 2
+_PER_PANEL = _SPAN // _STEP_BYTES
+"""Steps of 16 columns in a panel of shared memory."""
+
+
+class RowPlaces:
+    """Where rows are in Q and O: row r of a key head is head r % group of query r / group.
+
+    Args:
+        array: (B, R, H, D).
+        strides: of its first three dimensions in elements, u32.
+    """
+
+    def __init__(self, array: ArrayHandle, strides: tuple[Register, Register, Register], group: Register) -> None:
+        self.array, self.strides, self.group = array, strides, group
+
+    def of(self, segment: Segment, row: Register) -> Register:
+        """The address of a row's first element."""
+        query = row // self.group
+        head = segment.head * self.group + (row - query * self.group)
+        index = segment.sequence.to(u64) * self.strides[0]
+        for at, step in zip((query, head), self.strides[1:], strict=True):
+            index = index + at.to(u64) * step
+        return self.array.pointer() + index * self.array.dtype.bytes
+
+
+class DecodeWarp:
+    """See the module's docstring. Used by all threads of a consumer warp, numbered from 0 in the CTA."""
+
+    def __init__(
+        self, of: Decode, config: DecodeConfig, work: Work, ring: TmaPipeline, queries: RowPlaces, scale: Register,
+        inner: Register | None, left: Register | None,
+    ) -> None:  # fmt: skip
+        self.of, self.config, self.work, self.ring, self.queries = of, config, work, ring, queries
+        self.inner, self.left = inner, left
+        self.state = ring.consumer_state()
+        thread = ptx.special.tid.x()
+        self.lane, warp = thread & (WARP - 1), thread // WARP
+        self.block = warp // config.slices * ROWS
+        """The warp's first row in the CTA's."""
+        self.slice = warp % config.slices * WARP_KEYS
+        """Its first key in a tile."""
+        self.leader = self.lane == 0
+        self.scores, self.out = (
+            reg.array(f32, ACC_REGS * columns // BLOCK_N) for columns in (WARP_KEYS, of.columns)
+        )  # fmt: skip
+        self.columns = Fragment(self.scores)
+        self.softmax = Softmax(self.scores, scale, of.dtype, guarded=False)
+        self.p = reg.array(b32, ACC_REGS)
+        # K: lanes 0-7 point at 8 keys, 8-15 at their next 8 columns, 16-31 at the next 8 keys. V: lanes 0-15 point at
+        # 16 keys, 16-31 at their next 8 columns.
+        lane, half = self.lane, (self.lane >> 3) & 1
+        self.of_keys = self._place(((lane >> 4) << 3) + (lane & 7), half)
+        self.of_values = self._place(lane & 15, lane >> 4)
+        self.rows = [(lane >> 2) + (self.block + at) for at in (0, HALF_ROWS)]
+
+    def _place(self, key: Register, half: Register) -> Register:
+        return swizzled((self.slice + key) * _SPAN + half * CHUNK_BYTES, Swizzle.B128)
+
+    # -- a segment ---------------------------------------------------------------------------------------------------
+
+    def run(self, segment: Segment) -> list[Register]:
+        """All tiles of a segment: O is complete and normalised then; gives the logarithms of its two rows."""
+        fragments = self._load_queries(segment)
+        self.softmax.begin()
+        for register in self.out:
+            register.set(0.0)
+        start = segment.start + self.slice.view(s32)
+        for _ in ptx.range(segment.tiles, unroll=False):
+            stage = self.ring.consumer_wait(self.state)
+            self._tile(stage, segment, fragments, start)
+            ptx.warp.sync()
+            self.ring.consumer_release(self.state, leader=self.leader)
+            self.ring.advance(self.state, branch=False)
+            start += self.config.keys
+        factors, logarithms = self.softmax.finish()
+        Fragment(self.out).scale_rows(factors)
+        return logarithms
+
+    def _load_queries(self, segment: Segment) -> list[RegisterArray]:
+        """The rows of Q as A operands; zeros where there are none."""
+        found = [reg.array(b32, ACC_REGS, init=0) for _ in range(self.of.depth // BLOCK_K)]
+        for half, own in enumerate(self.rows):
+            row = own + segment.row
+            place = self.queries.of(segment, row) + ((self.lane & 3) << 2).to(u64)
+            inside = row < self.work.rows
+            for step, words in enumerate(found):
+                for next_ in range(2):
+                    column = step * BLOCK_K + next_ * BLOCK_N
+                    if column < self.of.head_dim:
+                        ptx.inst("ld.global.b32", words[2 * next_ + half], ptx.addr(place, column * 2), pred=inside)
+        return found
+
+    def _tile(self, stage: Stage, segment: Segment, queries: list[RegisterArray], start: Register) -> None:
+        keys = segment.keys
+        for register in self.scores:
+            register.set(0.0)
+        for step, query in enumerate(queries):
+            words = ptx.ldmatrix(self._step(stage.k, self.of_keys, step))
+            self._multiply(self.scores, query, words)
+        if self.inner is not None:
+            for score in self.scores:
+                ptx.inst("tanh.approx.f32", score, score * self.inner)
+        edge = start + WARP_KEYS > keys.least
+        if self.left is not None:
+            edge = edge | (start < keys.length - 1 - self.left)
+        with ptx.if_(edge):
+            self._mask_scores(segment, start)
+        self.softmax.update(self.p, masked=True)
+        self.softmax.rescale(Fragment(self.out))
+        steps = range(self.of.columns // BLOCK_K)
+        for first in steps[:: self.config.value_steps]:
+            some = steps[first : first + self.config.value_steps]
+            values = [ptx.ldmatrix(self._step(stage.v, self.of_values, step), trans=True) for step in some]
+            with ptx.if_(edge):
+                self._mask_values(segment, start, values)
+            for step, words in zip(some, values, strict=True):
+                self._multiply(self.out[2 * ACC_REGS * step : 2 * ACC_REGS * (step + 1)], self.p, words)
+
+    def _step(self, tile: TileSlice, place: Register, step: int) -> Any:
+        """The address of 16 columns of this warp's keys."""
+        panel, inside = divmod(step, _PER_PANEL)
+        moved = place ^ (inside * _STEP_BYTES) if inside else place
+        return tile + panel * tile.layout.panel_bytes + moved
+
+    def _multiply(self, d: RegisterArray, a: RegisterArray, b: RegisterArray) -> None:
+        """d += a @ b of two instructions, 16 columns."""
+        for at in range(2):
+            ptx.mma_sync(
+                shape=(BLOCK_M, BLOCK_N, BLOCK_K), dtype_d=f32, dtype_a=self.of.dtype, dtype_b=self.of.dtype,
+                d=d[ACC_REGS * at : ACC_REGS * (at + 1)], a=a, b=b[2 * at : 2 * at + 2],
+            )  # fmt: skip
+
+    # -- edges -------------------------------------------------------------------------------------------------------
+
+    def _mask_scores(self, segment: Segment, start: Register) -> None:
+        """-inf where a row does not see a key."""
+        stops, firsts = [], []
+        for own in self.rows:
+            query = (own + segment.row) // self.queries.group
+            stop = segment.keys.least + self.work.causal * query.view(s32)
+            stops.append(ptx.math.min(stop, segment.keys.length) - start)
+            if self.left is not None:
+                firsts.append(stop - 1 - self.left - start)
+        self.columns.keep_columns(stops, firsts or None)
+
+    def _mask_values(self, segment: Segment, start: Register, values: list[RegisterArray]) -> None:
+        """Zeros for keys that no row sees; a register has two of them, next to each other."""
+        own = start + ((self.lane & 3) << 1).view(s32)
+        masks = []
+        for half in (0, HALF_ROWS):
+            seen = [
+                ptx.select((own + (half + at) >= segment.keys.first) & (own + (half + at) < segment.keys.length),
+                           reg.scalar(u32, init=bits), 0)
+                for at, bits in ((0, 0xFFFF), (1, 0xFFFF0000))
+            ]  # fmt: skip
+            masks.append((seen[0] | seen[1]).view(b32))
+        for words in values:
+            for index, word in enumerate(words):
+                word.set(word & masks[index % 2])
