@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from .lang.ptx_kernel import ptx_kernel as ptx_kernel
     from .operators import attention as attention
     from .operators import attention_backward as attention_backward
+    from .operators import attention_decode as attention_decode
     from .operators import attention_varlen as attention_varlen
     from .operators import grouped_matmul as grouped_matmul
     from .operators import linear as linear
@@ -53,7 +54,7 @@ _HOME_OF = {
     **dict.fromkeys(("ptx_kernel", "PtxKernel", "Param"), "lang"),
     **dict.fromkeys(("emulate", "launch", "predict", "TensorMap", "Struct", "Program", "H200"), "runtime"),
     **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize", "rms_norm"), "operators"),
-    **dict.fromkeys(("attention", "attention_varlen", "attention_backward"), "operators"),
+    **dict.fromkeys(("attention", "attention_varlen", "attention_decode", "attention_backward"), "operators"),
     "Report": "emulator.diagnosis.report",
     "config": "settings",
 }

@@ -270,7 +270,9 @@ def _parameters(kernel: Kernel, trace: Trace, arrays: list[ArrayHandle]) -> list
         if isinstance(key, tuple) and key[0] == "size":
             result.append(Parameter(f"dim_{key[1]}", "scalar", dtypes.u32, key[1]))
         elif isinstance(key, tuple) and key[0] == "stride":
-            result.append(Parameter(f"stride_{key[1]}", "scalar", dtypes.u32, f"{key[1]}.stride[0]"))
+            name, *axis = key[1:]
+            words = "_".join(["stride", name, *map(str, axis)])
+            result.append(Parameter(words, "scalar", dtypes.u32, f"{name}.stride[{axis[0] if axis else 0}]"))
         elif isinstance(key, tuple) and key[0] == "scalar":
             result.append(Parameter(f"arg_{key[1]}", "scalar", register.dtype, key[1]))
     return result

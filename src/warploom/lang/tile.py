@@ -285,6 +285,12 @@ class ArrayHandle:
         self.uses.add("stride")
         return self.trace.once(("stride", self.name), lambda: _parameter(self.trace, f"stride_{self.name}", dtypes.u32))
 
+    def stride(self, axis: int) -> Register:
+        """Elements from one index of a dimension to the next, u32 (ld.param.u32); the Tile has the order "rows"."""
+        self.uses.add("stride")
+        name = f"stride_{self.name}_{axis}"
+        return self.trace.once(("stride", self.name, axis), lambda: _parameter(self.trace, name, dtypes.u32))
+
     def tma_desc(self, box: tuple[int, ...] | None = None) -> TensorMap:
         """A tensor map of this array (mov.b64 and cvta.param.u64 in the prologue): a parameter of its own for each box.
 

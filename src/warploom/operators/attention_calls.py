@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ from ..runtime.launch_template import Launched
 from ..runtime.machine import H200
 from ..runtime.program import Program
 from ..settings import config as settings
-from .attention_request import Request, read
+from .attention_request import Asked, Request, read
 from .bind import outside, warned
 from .binding import Binding
 from .dispatch_hook import plugin_for
 from .execute import EMULATED_FLOPS, launch
 from .kernel_cache import kept
-from .spec.gpu import EMULATED, check_gpu, gpu_of
+from .spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
 from .spec.problem import TMA_BYTES
 from .views import copy_into, new_array, restrided
 from .workspace import fill, of_stream
@@ -104,14 +104,24 @@ def attention(
     return compute(tensors, reading, static, out, lse, return_lse, config)
 
 
+@dataclass(frozen=True)
+class Family:
+    """Kernels that compute attention: their configurations, and one launch of a request of theirs."""
+
+    config: type
+    run: Callable[[Any, ArrayView, ArrayView, Any], Launched | None]
+    called: str
+
+
 def compute(
-    tensors: dict[str, Any], reading: Callable[[dict[str, Any]], Request], static: Any, out: Any, lse: Any,
-    return_lse: bool, config: Any,
+    tensors: dict[str, Any], reading: Callable[[dict[str, Any]], Asked], static: Any, out: Any, lse: Any,
+    return_lse: bool, config: Any, family: Family | None = None,
 ) -> Any:  # fmt: skip
     """A call that may have come before; else it is read, checked and launched.
 
     static: all of it but the tensors; None for a call that is not remembered.
     """
+    family = family or Family(Config, run, "kernels.hopper.attention_config.Config")
     if (out is None) != (lse is None) and out is None:
         raise ArgumentError("`lse` comes with `out`", expected="both, out alone, or none of them")
     outs = () if out is None or lse is None else (out, lse)
@@ -122,17 +132,15 @@ def compute(
             made = None
         if made is not None:
             return _given(made[0], made[1], return_lse)
-    if config is not None and not isinstance(config, Config):
-        raise ArgumentTypeError(
-            "config= is not a configuration of attention", expected="kernels.hopper.attention_config.Config", got=config
-        )
+    if config is not None and not isinstance(config, family.config):
+        raise ArgumentTypeError("config= is not a configuration of attention", expected=family.called, got=config)
     _no_gradient(tensors)
     request = reading(tensors)
     model = request.views["q"]
     result = new_array(model, request.shape, request.of.dtype) if out is None else out
     logarithms = new_array(model, request.lse_shape, f32) if lse is None else lse
     target, sums = _outputs(request, result, logarithms)
-    launched = run(request, target, sums, config)
+    launched = family.run(request, target, sums, config)
     if launched is not None and static is not None:
         CACHE.remember(static, tensors, {"out": result, "lse": logarithms}, [launched])
     return _given(result, logarithms, return_lse)
@@ -160,7 +168,7 @@ def _no_gradient(tensors: dict[str, Any]) -> None:
             )  # fmt: skip
 
 
-def _outputs(request: Request, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
+def _outputs(request: Asked, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
     """The result as the kernel sees it, and the logarithms."""
     given = replace(view(out, "out"), writable=True)
     if given.shape != request.shape or given.dtype is not request.of.dtype:
@@ -187,24 +195,33 @@ def _outputs(request: Request, out: Any, lse: Any) -> tuple[ArrayView, ArrayView
 def run(request: Request, target: ArrayView, sums: ArrayView, config: Config | None = None) -> Launched | None:
     """Compute; what is needed to repeat the launch, on a GPU and where nothing was copied."""
     q = request.views["q"]
-    on_cpu = q.device == "cpu"
     if 0 in (target.size, request.keys):
-        _without_keys(request, target, sums)
+        without_keys(request, target, sums)
         return None
-    gpu = EMULATED if on_cpu else gpu_of(q.index)
-    if on_cpu:
-        refuse_long_emulation(request)
-    check_gpu(gpu, "attention")
+    check_machine(request)
     config = config or default(request.of)
-    program = _program(request.of, config, None if on_cpu else settings.cache_dir)
-    arrays = {name: readable(array, name) for name, array in request.views.items()}
-    arrays |= {"counter": _counter(q), "out": target, "lse": sums}
+    program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
+    return launch_bound(program, request, {"out": target, "lse": sums}, {"counter": _counter(q)})
+
+
+def check_machine(request: Asked) -> None:
+    """Raise where there is no kernel for the GPU, or the emulator would take too long."""
+    q = request.views["q"]
+    if q.device == "cpu":
+        refuse_long_emulation(request)
+    check_gpu(EMULATED if q.device == "cpu" else gpu_of(q.index), "attention", HOPPER)
+
+
+def launch_bound(
+    program: Program, request: Asked, outs: dict[str, ArrayView], owned: dict[str, ArrayView]
+) -> Launched | None:
+    """Launch on the request's arrays, `outs`, and memory of the library; None where the launch does not repeat it."""
+    arrays = {name: readable(array, name) for name, array in request.views.items()} | outs | owned
     names = tuple(ARGUMENT_OF.get(spec.name, spec.name) for spec in program.arrays)
     bound = Binding(
-        tuple(arrays[name] for name in names),
-        tuple(None if name == "counter" else name for name in names),
-        request.numbers,
+        tuple(arrays[name] for name in names), tuple(None if name in owned else name for name in names), request.numbers
     )
+    on_cpu = request.views["q"].device == "cpu"
     launched = launch(program, bound, machine=H200(sms=EMULATED_SMS) if on_cpu else None)
     copied = any(arrays[name].pointer != given.pointer for name, given in request.views.items())
     return None if copied else launched
@@ -227,7 +244,7 @@ def _counter(model: ArrayView) -> ArrayView:
     return of_stream("attention", (1,), u32, model)
 
 
-def _without_keys(request: Request, target: ArrayView, sums: ArrayView) -> None:
+def without_keys(request: Asked, target: ArrayView, sums: ArrayView) -> None:
     """Rows that see no key: zeros, and as logarithm -inf or the sink."""
     fill(target, number=0.0)
     fill(sums, number=float("-inf"))
@@ -236,7 +253,7 @@ def _without_keys(request: Request, target: ArrayView, sums: ArrayView) -> None:
         copy_into(sums, restrided(sinks, sums.shape, (0, sinks.strides[0], 0)))
 
 
-def refuse_long_emulation(request: Request) -> None:
+def refuse_long_emulation(request: Asked) -> None:
     seconds, limit = request.flops / EMULATED_FLOPS, settings.emulator.limit_s
     if seconds > limit:
         raise CostLimitError(
@@ -251,7 +268,7 @@ def refuse_long_emulation(request: Request) -> None:
 # -- arrays that TMA can address ---------------------------------------------------------------------------------------
 
 
-VECTORS = {"sinks": f32, "cu_seqlens_q": s32, "cu_seqlens_k": s32}
+VECTORS = {"sinks": f32, "cu_seqlens_q": s32, "cu_seqlens_k": s32, "lengths": s32, "table": s32}
 """Arguments that the kernel reads element by element, and their types."""
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.dtypes import bf16, f16, f32, s32, s64
-from ..kernels.hopper.attention_config import MOST_SEQUENCES, Attention, section
+from ..kernels.hopper.attention_config import MOST_SEQUENCES, Attention, Padded, section
 from ..runtime.arrays import ArrayView, view
 from .attention_captured import captured
 from .spec.problem import TMA_BYTES
@@ -28,19 +28,19 @@ CAUSAL = ("bottom-right", "top-left")
 
 
 @dataclass(frozen=True)
-class Request:
-    """A checked call.
+class Asked:
+    """A checked call of some family of kernels.
 
     Attributes:
         of: what is in the kernel's text.
-        views: "q", "k", "v" and perhaps "sinks", as the kernel sees them; some may have to be copied.
+        views: "q", "k", "v" and what else there is, as the kernel sees them; some may have to be copied.
         numbers: the kernel's scalars.
         layout: the caller's; "thd" where sequences of different lengths follow each other.
         shape: of the result, in the caller's layout.
         lse_shape: (B, H, S).
     """
 
-    of: Attention
+    of: Padded
     views: dict[str, ArrayView]
     numbers: dict[str, float]
     layout: str
@@ -53,7 +53,7 @@ class Request:
 
     @property
     def keys(self) -> int:
-        """Keys of each sequence."""
+        """Keys that each sequence has, or has room for."""
         return self.views["k"].shape[1]
 
     @property
@@ -63,6 +63,13 @@ class Request:
         return 2 * batch * heads * queries * self.keys * (self.of.head_dim + self.of.value_dim)
 
 
+@dataclass(frozen=True)
+class Request(Asked):
+    """A checked call of `attention` or `attention_varlen`."""
+
+    of: Attention
+
+
 def read(
     tensors: dict[str, Any], *, layout: str, causal: bool | str, scale: float | None, window: Any,
     softcap: float | None, score_mod: Any = None, mask_mod: Any = None,
@@ -70,24 +77,25 @@ def read(
     """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
     if layout not in LAYOUTS:
         raise ArgumentError("attention knows no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
-    seen = {name: _array(value, name, 1 if name == "sinks" else 4) for name, value in tensors.items()}
+    seen = {name: array_of(value, name, 1 if name == "sinks" else 4) for name, value in tensors.items()}
     given = {name: seen[name].shape for name in ("q", "k", "v")}
     views = {name: permuted(seen[name], layout) for name in ("q", "k", "v")}
-    _check_types(seen)
-    _check_sizes(views, given, layout)
+    check_types(seen)
+    check_sizes(views, given, layout)
     batch, queries, heads, head_dim = views["q"].shape
     value_dim, keys = views["v"].shape[3], views["k"].shape[1]
-    _check_sinks(seen, heads)
+    check_sinks(seen, heads)
     if "sinks" in seen:
         views["sinks"] = seen["sinks"]
     edges = _edges(causal, window, queries, keys)
     of = _subject(views, edges, softcap)
-    numbers = _numbers(of, edges, scale, softcap) | {"section": section(of, of.above, keys, heads, views["k"].shape[2])}
+    begin = section(of, of.above, keys, heads, views["k"].shape[2])
+    numbers = numbers_of(of, edges, scale, softcap) | {"section": begin}
     if score_mod is not None or mask_mod is not None:
         if softcap is not None and score_mod is not None:
             raise ArgumentError("a softcap is a function of scores", expected="softcap= or score_mod=", got="both")
         of, numbers = _with_functions(of, numbers, views, score_mod, mask_mod)
-    shape = tuple(_exchanged((batch, queries, heads, value_dim), layout))
+    shape = tuple(exchanged((batch, queries, heads, value_dim), layout))
     return Request(of, views, numbers, layout, shape, (batch, heads, queries))
 
 
@@ -99,14 +107,14 @@ def read_varlen(
 
     longest: keys of a sequence, as far as the caller knows.
     """
-    seen = {name: _array(value, name, 3 if name in ("q", "k", "v") else 1) for name, value in tensors.items()}
+    seen = {name: array_of(value, name, 3 if name in ("q", "k", "v") else 1) for name, value in tensors.items()}
     views = {name: one_batch(seen[name]) for name in ("q", "k", "v")}
-    _check_types(seen)
-    _check_sizes(views, {name: seen[name].shape for name in ("q", "k", "v")}, "thd")
+    check_types(seen)
+    check_sizes(views, {name: seen[name].shape for name in ("q", "k", "v")}, "thd")
     if causal == "top-left":
         raise ArgumentError("sequences of different lengths are masked from their ends", got="causal='top-left'")
     _, rows, heads, head_dim = views["q"].shape
-    _check_sinks(seen, heads)
+    check_sinks(seen, heads)
     if "sinks" in seen:
         views["sinks"] = seen["sinks"]
     views |= _sequences(seen, rows, views["k"].shape[1])
@@ -114,7 +122,7 @@ def read_varlen(
     of = replace(_subject(views, edges, softcap), varlen=True)
     count = views["cu_seqlens_q"].shape[0]
     length = longest or max(1, views["k"].shape[1] // max(1, count))
-    numbers = _numbers(of, edges, scale, softcap) | {"section": section(of, True, length, heads, views["k"].shape[2])}
+    numbers = numbers_of(of, edges, scale, softcap) | {"section": section(of, True, length, heads, views["k"].shape[2])}
     return Request(of, views, numbers, "thd", (rows, heads, of.value_dim), (1, heads, rows))
 
 
@@ -164,8 +172,8 @@ def _subject(views: dict[str, ArrayView], edges: tuple[int | None, int | None], 
     )  # fmt: skip
 
 
-def _numbers(
-    of: Attention, edges: tuple[int | None, int | None], scale: float | None, softcap: float | None
+def numbers_of(
+    of: Padded, edges: tuple[int | None, int | None], scale: float | None, softcap: float | None
 ) -> dict[str, float]:
     scale = 1 / math.sqrt(of.head_dim) if scale is None else _positive(scale, "scale")
     numbers: dict[str, float] = {"scale": scale * LOG2_E}
@@ -195,7 +203,7 @@ def _with_functions(
     return of, numbers
 
 
-def _check_sinks(seen: dict[str, ArrayView], heads: int) -> None:
+def check_sinks(seen: dict[str, ArrayView], heads: int) -> None:
     if "sinks" in seen and seen["sinks"].shape != (heads,):
         raise ArgumentError(
             "`sinks` has one score for each query head", expected=f"({heads},)", got=seen["sinks"].shape
@@ -204,14 +212,14 @@ def _check_sinks(seen: dict[str, ArrayView], heads: int) -> None:
 
 def permuted(array: ArrayView, layout: str) -> ArrayView:
     """As (batch, length, head, dimension); and back, since the layouts are their own inverses."""
-    return restrided(array, _exchanged(array.shape, layout), _exchanged(array.strides, layout))
+    return restrided(array, exchanged(array.shape, layout), exchanged(array.strides, layout))
 
 
-def _exchanged(values: tuple[int, ...], layout: str) -> tuple[int, ...]:
+def exchanged(values: tuple[int, ...], layout: str) -> tuple[int, ...]:
     return tuple(values[at] for at in LAYOUTS[layout])
 
 
-def _array(value: Any, name: str, rank: int) -> ArrayView:
+def array_of(value: Any, name: str, rank: int) -> ArrayView:
     found = view(value, name)
     if len(found.shape) != rank:
         raise ArgumentError(
@@ -221,7 +229,7 @@ def _array(value: Any, name: str, rank: int) -> ArrayView:
     return found
 
 
-def _check_types(seen: dict[str, ArrayView]) -> None:
+def check_types(seen: dict[str, ArrayView]) -> None:
     q = seen["q"]
     for name in ("q", "k", "v"):
         if seen[name].dtype not in (bf16, f16) or seen[name].dtype is not q.dtype:
@@ -239,9 +247,12 @@ def _check_types(seen: dict[str, ArrayView]) -> None:
         )  # fmt: skip
 
 
-def _check_sizes(views: dict[str, ArrayView], given: dict[str, tuple[int, ...]], layout: str) -> None:
+def check_sizes(
+    views: dict[str, ArrayView], given: dict[str, tuple[int, ...]], layout: str, *, paged: bool = False
+) -> None:
+    """Raise ArgumentError unless the sizes of q, k and v go together. `paged`: k and v have pages, not a batch."""
     q, k, v = (views[name].shape for name in ("q", "k", "v"))
-    agreeing = q[0] == k[0] == v[0] and k[1:3] == v[1:3] and q[3] == k[3]
+    agreeing = (paged or q[0] == k[0]) and k[0] == v[0] and k[1:3] == v[1:3] and q[3] == k[3]
     if not agreeing:
         raise ArgumentError(
             "q, k and v do not go together" + (f" in the layout {layout!r}" if layout in LAYOUTS else ""),
@@ -276,13 +287,13 @@ def _edges(causal: bool | str, window: Any, queries: int, keys: int) -> tuple[in
     if causal not in (False, True, *CAUSAL):
         raise ArgumentError("`causal` is unknown", expected=f"True, False, {', '.join(CAUSAL)}", got=repr(causal))
     offset = 0 if causal == "top-left" else keys - queries
-    left, right = _window(window, bool(causal))
+    left, right = window_of(window, bool(causal))
     if causal:
         right = 0 if right is None else min(right, 0)
     return (None if left is None else offset - left), (None if right is None else offset + right)
 
 
-def _window(window: Any, causal: bool) -> tuple[int | None, int | None]:
+def window_of(window: Any, causal: bool) -> tuple[int | None, int | None]:
     if window is None:
         return None, None
     pair = (window, 0 if causal else window) if isinstance(window, int) else window

@@ -39,6 +39,7 @@ def _up(value: int, to: int) -> int:
 class Padded:
     """What head dimensions become in shared memory and in products."""
 
+    dtype: DType
     head_dim: int
     value_dim: int
 

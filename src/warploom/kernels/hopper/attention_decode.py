@@ -38,9 +38,6 @@ from .attention_decode_warp import DecodeWarp, RowPlaces
 from .attention_decode_work import Segment, Work
 from .small_m import read_once
 
-STRIDES = ("batch", "query", "head")
-"""Dimensions of Q and O before the last, for the names of their strides."""
-
 
 @lru_cache(maxsize=64)
 def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa: B008 - frozen
@@ -49,7 +46,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
     K (N, T, G, D) and V (N, T, G, value_dim), where N is B and T what there is room for; or, paged, N pages of T keys,
     and `table` (B, W) s32, the pages of each sequence in order. `lengths` (B,) s32: keys of each sequence.
     Numbers: `scale`, `inner` as `attention.build` has them; `causal` 1 if a query sees a key less than the next one,
-    else 0; `left`: keys that a query sees before its own; the strides of Q and O in elements.
+    else 0; `left`: keys that a query sees before its own.
     """
 
     def decode(**call: Any) -> None:
@@ -65,11 +62,9 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             v=smem.wgmma_tile(of.dtype, (config.keys, of.value_columns), stages=config.stages, name="V"),
         )  # fmt: skip
         work = Work(config, call["lengths"], most, queries, group, kv_heads, call["causal"], call.get("left"))
-        of_q, of_o = (
-            RowPlaces(call[name], tuple(call[f"{name.lower()}_{each}"] for each in STRIDES), group) for name in "QO"
-        )
         combine = Combine(
-            of, config, work, call["workspace"], call["counters"], of_o, call["LSE"], call.get("sinks")
+            of, config, work, call["workspace"], call["counters"], RowPlaces(call["O"], group), call["LSE"],
+            call.get("sinks"),
         )  # fmt: skip
         if config.pdl:
             ptx.griddepcontrol.launch_dependents()
@@ -85,7 +80,8 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
         with ptx.if_(ptx.special.tid.x() >= WARP * config.warps):
             load(config, work, ring, K, V, table)
         with ptx.else_():
-            warp = DecodeWarp(of, config, work, ring, of_q, call["scale"], call.get("inner"), call.get("left"))
+            rows = RowPlaces(Q, group)
+            warp = DecodeWarp(of, config, work, ring, rows, call["scale"], call.get("inner"), call.get("left"))
             for segment in work.segments():
                 combine.run(warp, segment, warp.run(segment))
 
@@ -102,7 +98,6 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             "counters": Tile("places", u32, inout=True),
             "scale": Scalar(f32),
             "causal": Scalar(s32),
-            **{f"{name}_{each}": Scalar(u32) for name in "qo" for each in STRIDES},
             **({"inner": Scalar(f32)} if of.softcap else {}),
             **({"left": Scalar(s32)} if of.below else {}),
         },

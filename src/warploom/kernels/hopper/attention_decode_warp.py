@@ -37,20 +37,20 @@ class RowPlaces:
     """Where rows are in Q and O: row r of a key head is head r % group of query r / group.
 
     Args:
-        array: (B, R, H, D).
-        strides: of its first three dimensions in elements, u32.
+        array: (B, R, H, D), any strides but the last.
+        group: query heads of a key head.
     """
 
-    def __init__(self, array: ArrayHandle, strides: tuple[Register, Register, Register], group: Register) -> None:
-        self.array, self.strides, self.group = array, strides, group
+    def __init__(self, array: ArrayHandle, group: Register) -> None:
+        self.array, self.group = array, group
 
     def of(self, segment: Segment, row: Register) -> Register:
         """The address of a row's first element."""
         query = row // self.group
         head = segment.head * self.group + (row - query * self.group)
-        index = segment.sequence.to(u64) * self.strides[0]
-        for at, step in zip((query, head), self.strides[1:], strict=True):
-            index = index + at.to(u64) * step
+        index = segment.sequence.to(u64) * self.array.stride(0)
+        for axis, at in ((1, query), (2, head)):
+            index = index + at.to(u64) * self.array.stride(axis)
         return self.array.pointer() + index * self.array.dtype.bytes
 
 

@@ -1,0 +1,271 @@
+"""`attention_decode`: few queries of each sequence, keys and values in a cache, contiguous or in pages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..collective.tile.sizes import MOST_GROUPS
+from ..errors import ArgumentError, ArgumentTypeError
+from ..isa.dtypes import f32, s32, s64, u32
+from ..kernels.hopper.attention_decode_config import MOST_ROWS, ROWS, Decode, DecodeConfig, decode_config
+from ..runtime import on_gpu
+from ..runtime.arrays import ArrayView
+from ..runtime.launch_template import Launched
+from ..runtime.program import Program
+from ..settings import config as settings
+from .attention_calls import EMULATED_SMS, Family, check_machine, compute, hashed, launch_bound, without_keys
+from .attention_request import (
+    LAYOUTS,
+    Asked,
+    array_of,
+    check_sinks,
+    check_sizes,
+    check_types,
+    exchanged,
+    numbers_of,
+    permuted,
+    window_of,
+)  # fmt: skip
+from .kernel_cache import kept
+from .spec.gpu import gpu_of
+from .views import restrided
+from .workspace import Workspaces, workspaces
+
+EMULATED_COST = 8
+"""How many times as long as attention's products the emulator takes for these, which are warps' instructions."""
+
+
+def attention_decode(
+    q: Any,
+    k: Any,
+    v: Any,
+    lengths: Any,
+    *,
+    table: Any = None,
+    causal: bool = True,
+    scale: float | None = None,
+    window: Any = None,
+    softcap: float | None = None,
+    sinks: Any = None,
+    layout: str = "bhsd",
+    return_lse: bool = False,
+    out: Any = None,
+    lse: Any = None,
+    config: DecodeConfig | None = None,
+) -> Any:
+    """softmax(scale Q Kᵀ + mask) V of the newest few tokens of each sequence, with K and V in a cache.
+
+    One launch: all tiles of all sequences are shared out equally among the multiprocessors, and the last of them to
+    finish a head adds its parts up, in an order that depends on the lengths alone. Lengths are read by the kernel, so
+    a CUDA graph follows them, and there is nothing to plan. CUDA arrays run on their GPU, on the caller's stream,
+    without waiting; NumPy arrays and CPU tensors in the emulator.
+
+    Args:
+        q: (B, H, R, D): B sequences, H heads, the last R tokens, 1 to 16. bf16 or f16; D a multiple of 8 up to 256.
+            (B, H, D) for one token; the result is without that dimension then, too.
+        k: (B, G, T, D): room for T keys of each sequence, G heads; H is a multiple of G. With `table` (N, G, P, D):
+            N pages of P keys.
+        v: (B, G, T, E), or (N, G, P, E).
+        lengths: (B,) s32: how many keys each sequence has, the R newest among them. On a GPU they are not looked at:
+            more than there is room for is taken as that, less than 0 as 0. At most 1024 sequences.
+        table: (B, W) s32: the pages of each sequence in order, of any size. What is behind a sequence's last page is
+            not read; a page that does not exist is taken as zeros.
+        causal: a token sees a key less than the next one, the last one all; False: all see all.
+        scale: of the scores, positive; 1 / sqrt(D) by default.
+        window: keys before its own that a token sees; or (left, 0) as in `attention`. Needs `causal`.
+        softcap, sinks: as in `attention`.
+        layout: of q, k, v and the result: "bhsd", or "bshd": (B, R, H, D), (B, T, G, D), (N, P, G, D).
+        return_lse: also give the logarithms of the sums of exp(score), (B, H, R) f32.
+        out, lse: where the result and the logarithms go.
+        config: a configuration instead of the chosen one.
+
+    A token that sees no key gets zeros, and -inf as its logarithm. What is behind a sequence's end in k and v may be
+    anything, NaN too. Calls on one stream share memory for the parts; it is made at the first call, so make one before
+    a graph is captured. No gradients.
+
+    Raises ArgumentError and ArgumentTypeError for what does not fit (nothing was launched then), CostLimitError for an
+    emulation that would take too long, DriverError, CompilationError.
+    """
+    tensors = {"q": q, "k": k, "v": v, "lengths": lengths}
+    tensors |= {} if table is None else {"table": table}
+    tensors |= {} if sinks is None else {"sinks": sinks}
+    options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "layout": layout}
+    static = ("decode", causal, scale, hashed(window), softcap, layout, config, table is not None, sinks is not None)
+    family = Family(DecodeConfig, run, "kernels.hopper.attention_decode_config.DecodeConfig")
+    return compute(tensors, partial(read, **options), static, out, lse, return_lse, config, family)
+
+
+@dataclass(frozen=True)
+class DecodeRequest(Asked):
+    """A checked call.
+
+    Attributes:
+        one: q came without the dimension of tokens.
+        room: keys that each sequence has room for.
+    """
+
+    of: Decode
+    one: bool = False
+    room: int = 0
+
+    def seen(self, array: ArrayView) -> ArrayView:
+        """An array of the result's shape as the kernel sees it."""
+        return permuted(one_token(array, self.layout) if self.one else array, self.layout)
+
+    @property
+    def keys(self) -> int:
+        return self.room
+
+    @property
+    def group(self) -> int:
+        """Query heads of a key head."""
+        return self.views["q"].shape[2] // max(1, self.views["k"].shape[2])
+
+    @property
+    def flops(self) -> int:
+        batch, _, heads, _ = self.views["q"].shape
+        told = self.views["lengths"].host
+        keys = batch * self.room if told is None else int(np.clip(told, 1, self.room).sum())
+        rows = -(-self.views["q"].shape[1] * self.group // ROWS) * ROWS
+        return EMULATED_COST * 2 * rows * heads // self.group * keys * (self.of.head_dim + self.of.value_dim)
+
+
+def read(
+    tensors: dict[str, Any], *, layout: str, causal: bool, scale: float | None, window: Any, softcap: float | None
+) -> DecodeRequest:
+    """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
+    if layout not in LAYOUTS:
+        raise ArgumentError("attention_decode knows no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
+    ranks = {"sinks": 1, "lengths": 1, "table": 2}
+    one = len(getattr(tensors["q"], "shape", ())) == 3
+    seen = {name: array_of(value, name, ranks.get(name, 3 if one and name == "q" else 4))
+            for name, value in tensors.items()}  # fmt: skip
+    given = {name: seen[name].shape for name in ("q", "k", "v")}
+    paged = "table" in seen
+    own = seen | ({"q": one_token(seen["q"], layout)} if one else {})
+    views = {name: permuted(own[name], layout) for name in ("q", "k", "v")}
+    check_types(seen)
+    check_sizes(views, given, layout, paged=paged)
+    batch, queries, heads, head_dim = views["q"].shape
+    check_sinks(seen, heads)
+    if not 1 <= queries <= MOST_ROWS and views["q"].size:
+        raise ArgumentError(
+            "attention_decode takes the last few tokens of each sequence", expected=f"1 to {MOST_ROWS}", got=queries,
+            hint="attention and attention_varlen take any number",
+        )  # fmt: skip
+    views |= {name: seen[name] for name in ("lengths", "table", "sinks") if name in seen}
+    room = views["k"].shape[1] * (seen["table"].shape[1] if paged else 1)
+    _check_lengths(views, batch, room)
+    left = _left(window, causal)
+    value_dim = views["v"].shape[3]
+    of = Decode(views["q"].dtype, head_dim, value_dim, paged, left is not None, softcap is not None, "sinks" in seen)
+    numbers = numbers_of(of, (None, None), scale, softcap) | {"causal": int(causal)}
+    numbers |= {} if left is None else {"left": left}
+    shape = exchanged((batch, queries, heads, value_dim), layout)
+    if one:
+        shape = (batch, heads, value_dim)
+    return DecodeRequest(of, views, numbers, layout, shape, (batch, heads, queries), one, room)
+
+
+def one_token(array: ArrayView, layout: str) -> ArrayView:
+    """(B, H, D) with a dimension for its one token, where the layout has it."""
+    at = 2 if layout == "bhsd" else 1
+    step = array.shape[-1] * array.dtype.bytes
+    return restrided(
+        array, (*array.shape[:at], 1, *array.shape[at:]), (*array.strides[:at], step, *array.strides[at:])
+    )  # fmt: skip
+
+
+def _left(window: Any, causal: bool) -> int | None:
+    if not isinstance(causal, bool):
+        raise ArgumentError("`causal` is unknown", expected="True or False", got=repr(causal))
+    left, right = window_of(window, True)
+    if right or (left is not None and not causal):
+        raise ArgumentError(
+            "a window of attention_decode ends with a token's own key", expected="(left, 0), and causal",
+            got=f"window={window!r}, causal={causal}",
+        )  # fmt: skip
+    return left
+
+
+def _check_lengths(views: dict[str, ArrayView], batch: int, room: int) -> None:
+    """Lengths and pages; on a GPU they are not looked at, for nobody waits for them."""
+    for name, what in (("lengths", "a number of keys"), ("table", "a row of pages")):
+        if name not in views:
+            continue
+        array = views[name]
+        if array.dtype not in (s32, s64):
+            raise ArgumentTypeError(f"`{name}` has the wrong type", expected="s32", got=array.describe())
+        if array.shape[0] != batch:
+            raise ArgumentError(f"`{name}` has {what} for each sequence", expected=batch, got=array.shape)
+    if batch > MOST_GROUPS:
+        raise ArgumentError(
+            "there are too many sequences for one launch", expected=f"at most {MOST_GROUPS}", got=batch,
+            hint="call it for some of them after each other",
+        )  # fmt: skip
+    told = views["lengths"].host
+    if told is None:
+        return
+    if np.any(told < 0) or np.any(told > room):
+        raise ArgumentError(
+            "`lengths` does not fit the cache", expected=f"0 to {room} keys for each sequence", got=told.tolist()[:20]
+        )
+    table = views["table"].host if "table" in views else None
+    if table is not None:
+        pages, size = views["k"].shape[:2]
+        used = np.arange(table.shape[1]) * size < told[:, None]
+        if np.any(used & ((table < 0) | (table >= pages))):
+            raise ArgumentError(
+                "`table` names pages that do not exist", expected=f"0 to {pages - 1} where a sequence has keys",
+                got=table[used].tolist()[:20],
+            )  # fmt: skip
+
+
+# -- one launch ------------------------------------------------------------------------------------------------------
+
+
+def run(request: DecodeRequest, target: ArrayView, sums: ArrayView, config: DecodeConfig | None) -> Launched | None:
+    """Compute; what is needed to repeat the launch, on a GPU and where nothing was copied."""
+    if 0 in (target.size, request.keys, request.views["k"].size):
+        without_keys(request, target, sums)
+        return None
+    check_machine(request)
+    q, k = request.views["q"], request.views["k"]
+    rows = q.shape[1] * request.group
+    config = config or decode_config(request.of, rows, k.shape[1] if request.of.paged else None)
+    program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
+    chunks = -(-rows // config.rows)
+    memory = _memory(request, config, q.shape[0] * k.shape[2] * chunks)
+    return launch_bound(program, request, {"out": target, "lse": sums}, memory)
+
+
+@lru_cache(maxsize=64)
+def _program(of: Decode, config: DecodeConfig, folder: Path | None) -> Program:
+    """The kernel's program; with a folder, from the disk or put there."""
+
+    def trace() -> Program:
+        from ..kernels.hopper import attention_decode
+
+        return attention_decode.build(of, config).program()
+
+    return trace() if folder is None else kept(f"decode {of!r} {config!r}", trace, folder)
+
+
+def _memory(request: DecodeRequest, config: DecodeConfig, places: int) -> dict[str, ArrayView]:
+    """Where CTAs leave their parts, and counters, which are 0 between launches: for each stream its own."""
+    q, size = request.views["q"], config.block_elements(request.of)
+    on_cpu = q.device == "cpu"
+    sms = EMULATED_SMS if on_cpu else gpu_of(q.index).sms
+    held = Workspaces() if on_cpu else workspaces()  # an emulation may end half-way: nothing is shared
+    stream = None if on_cpu else on_gpu.current_stream([q], q.index)
+    places = 1 << max(10, (places - 1).bit_length())  # a graph keeps the address: larger ones are others
+    key = ("decode", q.framework, q.index, stream)
+    return {
+        "workspace": held.get((*key, size), (2 * sms, size), f32, q),
+        "counters": held.get((*key, "counters", places), (places,), u32, q),
+    }

@@ -1,0 +1,178 @@
+"""Decode attention against float64, in the emulator with the sanitizer: lengths, pages, rows, masks, schedules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import warploom
+from tests.kernels.decode_cases import Cache
+from warploom.errors import ArgumentError, ArgumentTypeError, CostLimitError
+from warploom.kernels.hopper import attention_decode
+from warploom.kernels.hopper.attention_decode_config import Decode, decode_config
+from warploom.operators.kernel_cache import from_bytes, to_bytes
+from warploom.types import f16
+
+ERROR, LSE_ERROR = 4e-3, 1e-5
+"""P and O are rounded to bf16 once each."""
+
+
+def assert_right(cache: Cache, error: float = ERROR, **how) -> None:
+    out, lse = cache.call(**how)
+    wanted, sums = cache.exact()
+    assert not np.isnan(out).any()
+    assert np.linalg.norm(out - wanted) <= error * max(np.linalg.norm(wanted), 1e-30)
+    np.testing.assert_array_equal(np.isinf(lse), np.isinf(sums))
+    finite = np.isfinite(sums)
+    np.testing.assert_allclose(lse[finite], sums[finite], rtol=LSE_ERROR, atol=LSE_ERROR)
+
+
+@pytest.mark.sample(5, full=8)
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct"])
+@pytest.mark.parametrize("lengths", [(1,), (63, 65), (64, 0, 1), (129, 300)], ids=str)
+@pytest.mark.parametrize("page", [0, 16])
+def test_any_lengths_are_right_and_clean_under_every_schedule(lengths: tuple[int, ...], page: int, schedule: str):
+    assert_right(Cache(lengths, page=page, heads=(2, 1)), schedule=schedule)
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("page", [1, 5, 48, 64, 200])
+def test_pages_of_any_size(page: int):
+    assert_right(Cache((70, 3), page=page, heads=(2, 1)))
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("queries, heads", [(1, (1, 1)), (3, (4, 2)), (5, (4, 1)), (16, (3, 1)), (2, (40, 1))])
+@pytest.mark.parametrize("causal", [True, False])
+def test_one_to_sixteen_tokens_of_any_number_of_heads(queries: int, heads: tuple[int, int], causal: bool):
+    assert_right(Cache((70, 2), queries, heads, options={"causal": causal}))
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("dim", [(8, 8), (40, 72), (96, 96), (128, 128), (192, 128), (256, 256)])
+def test_head_dimensions_that_are_not_whole_panels_too(dim: tuple[int, int]):
+    assert_right(Cache((70,), heads=(2, 1), dim=dim))
+
+
+@pytest.mark.sample(2)
+@pytest.mark.parametrize(
+    "options",
+    [{"window": 20}, {"window": 0}, {"window": 1000}, {"sinks": np.array([0.5, -np.inf], np.float32)},
+     {"window": 70, "sinks": np.array([300, 2], np.float32)}],
+    ids=str,
+)  # fmt: skip
+def test_windows_and_sinks(options):
+    assert_right(Cache((140, 1), 2, (2, 1), options=options))
+
+
+def test_a_softcap():
+    assert_right(Cache((70,), heads=(2, 1), options={"softcap": 3.0}), error=2e-2)  # tanh.approx: 2^-11 of the cap
+
+
+def test_half_precision():
+    assert_right(Cache((70,), heads=(2, 1), dtype=np.float16), error=6e-4)
+
+
+def test_a_token_without_the_dimension_of_tokens_and_torchs_layout():
+    cache = Cache((70, 3))
+    given, (wanted, _) = cache.arrays(), cache.exact()
+    k, v = (given[name].transpose(0, 2, 1, 3) for name in "kv")
+    out = warploom.attention_decode(given["q"][:, 0], k, v, np.array(cache.lengths, np.int32))
+    assert out.shape == (2, 4, 64)
+    np.testing.assert_allclose(np.asarray(out, np.float64), wanted[:, 0], atol=0.02)
+
+
+def test_results_go_where_they_are_told_and_torch_tensors_are_taken():
+    torch = pytest.importorskip("torch")
+    cache = Cache((70,), heads=(2, 1))
+    q, k, v = (torch.from_numpy(array.astype(np.float32)).bfloat16() for array in cache.arrays().values())
+    out, lse = torch.zeros_like(q), torch.zeros(1, 2, 1)
+    lengths = torch.tensor(cache.lengths)  # s64: copied
+    assert warploom.attention_decode(q, k, v, lengths, layout="bshd", out=out, lse=lse) is out
+    np.testing.assert_allclose(out.float().numpy(), cache.exact()[0], atol=0.02)
+    np.testing.assert_allclose(lse.numpy(), cache.exact()[1], rtol=1e-5)
+
+
+def test_no_sequences_give_nothing_and_no_room_gives_zeros():
+    q, k, v = Cache((5,)).arrays().values()
+    none = np.zeros(0, np.int32)
+    assert warploom.attention_decode(q[:0], k[:0], v[:0], none, layout="bshd").shape == (0, 1, 4, 64)
+    zeros = np.zeros(1, np.int32)
+    out, lse = warploom.attention_decode(q, k[:, :0], v[:, :0], zeros, layout="bshd", return_lse=True)
+    assert not np.asarray(out, np.float32).any() and np.all(lse == -np.inf)
+
+
+GOOD = {"q": (2, 1, 4, 64), "k": (2, 9, 2, 64), "v": (2, 9, 2, 64)}
+
+
+@pytest.mark.parametrize(
+    "shapes, more, error",
+    [
+        ({"q": (2, 17, 4, 64)}, {}, ArgumentError),
+        ({"q": (3, 1, 4, 64)}, {}, ArgumentError),
+        ({"q": (2, 4, 64)}, {"lengths": np.array([1], np.int32)}, ArgumentError),
+        ({"q": (2, 1, 3, 64)}, {}, ArgumentError),
+        ({"q": (2, 1, 4, 60), "k": (2, 9, 2, 60)}, {}, ArgumentError),
+        ({}, {"lengths": np.array([1, 10], np.int32)}, ArgumentError),
+        ({}, {"lengths": np.array([1, -1], np.int32)}, ArgumentError),
+        ({}, {"lengths": np.array([1.0, 2.0], np.float32)}, ArgumentTypeError),
+        ({}, {"lengths": np.array([[1, 2]], np.int32)}, ArgumentError),
+        ({}, {"table": np.array([0, 1], np.int32)}, ArgumentError),
+        ({}, {"table": np.array([[0], [2]], np.int32)}, ArgumentError),
+        ({}, {"table": np.array([[0]], np.int32)}, ArgumentError),
+        ({}, {"table": np.array([[0.0], [1.0]])}, ArgumentTypeError),
+        ({}, {"causal": "top-left"}, ArgumentError),
+        ({}, {"window": (4, 4)}, ArgumentError),
+        ({}, {"window": 4, "causal": False}, ArgumentError),
+        ({}, {"layout": "thd"}, ArgumentError),
+        ({}, {"scale": 0.0}, ArgumentError),
+        ({}, {"sinks": np.zeros(3, np.float32)}, ArgumentError),
+        ({}, {"config": "fast"}, ArgumentTypeError),
+    ],
+)
+def test_what_does_not_fit_is_refused_before_anything_runs(shapes, more, error):
+    given = {name: np.zeros(shape, ml_dtypes.bfloat16) for name, shape in {**GOOD, **shapes}.items()}
+    with pytest.raises(error):
+        warploom.attention_decode(**{"lengths": np.array([9, 3], np.int32), "layout": "bshd", **given, **more})
+
+
+def test_an_emulation_that_would_take_too_long_and_too_many_sequences_are_refused():
+    row = np.zeros((1, 1, 1, 64), ml_dtypes.bfloat16)
+    q, k = (np.broadcast_to(row, (1, 1 << length, 1, 64)) for length in (0, 21))
+    with pytest.raises(CostLimitError):
+        warploom.attention_decode(q, k, k, np.array([1 << 21], np.int32), layout="bshd")
+    q = np.zeros((1025, 1, 1, 64), ml_dtypes.bfloat16)
+    with pytest.raises(ArgumentError, match="1024"):
+        warploom.attention_decode(q, q, q, np.ones(1025, np.int32), layout="bshd")
+
+
+def test_the_same_bits_whatever_comes_first():
+    """Three CTAs and more share a head: their parts are added up in the order of the CTAs."""
+    cache = Cache((600,), heads=(2, 1))
+    results = [cache.call(check=False, schedule=schedule) for schedule in ("eager", "random", "starve")]
+    for (first, sums), (second, others) in pairwise(results):
+        np.testing.assert_array_equal(first, second)
+        np.testing.assert_array_equal(sums, others)
+
+
+@pytest.mark.full
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("dim", [64, 128, 192, 256])
+@pytest.mark.parametrize("rows", [8, 32])
+@pytest.mark.parametrize("page", [None, 16])
+def test_the_chosen_configurations_build_without_spills(dim: int, rows: int, page: int | None):
+    of = Decode(head_dim=dim, value_dim=dim, paged=page is not None)
+    config = decode_config(of, rows, page)
+    resources = attention_decode.build(of, config).resources()
+    assert not resources.spill_stores and not resources.notes
+    assert config.stages * config.keys * 4 * dim >= 150_000, "bytes in flight that reach the memory's rate"
+
+
+def test_its_program_comes_back_from_the_disk():
+    of = Decode(dtype=f16, paged=True)
+    program = attention_decode.build(of, replace(decode_config(of, 8, 16))).program()
+    assert from_bytes(to_bytes(program)).text == program.text
