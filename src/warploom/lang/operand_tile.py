@@ -182,7 +182,7 @@ class OperandTile:
         """
         layout = self.layout
         other = "MN" if layout.major == "K" else "K"
-        turned = SharedLayout.for_operand(layout.dtype, layout.k, layout.rows, other, layout.swizzle)
+        turned = SharedLayout.for_operand(layout.dtype, layout.k, layout.rows, other, layout.swizzle, layout.unit)
         return OperandTile(self.trace, self.buffer, turned, self.stages)
 
 

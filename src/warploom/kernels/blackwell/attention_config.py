@@ -1,0 +1,57 @@
+"""How the Blackwell attention kernel is tiled, and which problems it takes; `Attention` is Hopper's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...errors import ArgumentError
+from ..hopper.attention_config import Attention
+
+ROWS = 128
+"""Queries of a softmax warpgroup: the lanes of tensor memory."""
+STRANDS = 2
+"""Tiles of queries that a CTA works on at once, by turns."""
+HEAD_DIMS = (64, 128)
+COLUMNS = 512
+REGISTERS = {"softmax": 184, "correction": 88, "others": 56}
+"""Of a thread; two, one and one warpgroups of them are the 65,536 of a multiprocessor."""
+LAUNCH_REGISTERS = 128
+SHARED_BYTES = 232448
+RESERVE_BYTES = 3072
+"""Of shared memory what is left for barriers, factors and the alignment of tiles."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Keys of a tile, and stages of the ring that keys and values share; 0: as many as fit."""
+
+    keys: int = 128
+    stages: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Queries of a CTA."""
+        return ROWS * STRANDS
+
+    def shared_stages(self, of: Attention) -> int:
+        """Stages of the ring."""
+        room = SHARED_BYTES - RESERVE_BYTES - 2 * self.rows * of.head_dim * of.dtype.bytes  # queries and O
+        return self.stages or min(6, room // (self.keys * of.head_dim * of.dtype.bytes))
+
+    def overlaid(self, of: Attention) -> bool:
+        """Whether P has the columns of S, because tensor memory has no others left."""
+        return STRANDS * (self.keys + self.keys // 2 + of.head_dim) > COLUMNS
+
+    def check(self, of: Attention) -> None:
+        """Raise ArgumentError for what this kernel does not compute."""
+        for wrong, expected, got in (
+            (of.head_dim not in HEAD_DIMS or of.value_dim != of.head_dim, "head_dim and value_dim 64, or 128",
+             (of.head_dim, of.value_dim)),
+            (of.dtype.bits != 16, "bf16 or f16", of.dtype),
+            (of.below or of.softcap or of.sinks or of.varlen or of.score_mod is not None or of.mask_mod is not None,
+             "full or causal attention", "a window, softcap, sinks, functions of scores, or lengths"),
+            (self.keys not in (64, 128), "64 or 128 keys in a tile", self.keys),
+            (self.shared_stages(of) < 2, "room for a tile of keys and one of values", self.shared_stages(of)),
+        ):  # fmt: skip
+            if wrong:
+                raise ArgumentError("the Blackwell attention kernel does not compute this", expected=expected, got=got)
