@@ -201,7 +201,7 @@ def _largest(scores: Sequence[Register], before: Register) -> Register:
     rest = list(scores[1:])
     for index in range(0, len(rest) - 1, 2):
         found[index // 2 % 2] = _max3(found[index // 2 % 2], rest[index], rest[index + 1])
-    return _max3(*found, rest[-1])
+    return _max3(found[0], found[1], rest[-1])
 
 
 def _max3(a: Register, b: Register, c: Register) -> Register:

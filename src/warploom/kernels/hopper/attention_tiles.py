@@ -11,13 +11,26 @@ different lengths the longest come first, so that the last ones to run are short
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from ...collective.tile.groups import Groups, Limits, Offsets
 from ...isa.dtypes import s32, u32
 from ...lang import ptx, reg, smem
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from .attention_config import MOST_SEQUENCES, Attention, Config
+from .attention_config import MOST_SEQUENCES, Attention
+
+
+class Tiling(Protocol):
+    """What a kernel's configuration says of its tiles."""
+
+    @property
+    def rows(self) -> int:
+        """Queries of a block."""
+
+    @property
+    def keys(self) -> int:
+        """Keys of a tile."""
 
 
 @dataclass
@@ -70,7 +83,7 @@ class Blocks:
     """
 
     def __init__(
-        self, of: Attention, config: Config, queries: ArrayHandle, keys: ArrayHandle, section: Register | None,
+        self, of: Attention, config: Tiling, queries: ArrayHandle, keys: ArrayHandle, section: Register | None,
         last: Register | None, first: Register | None, ends: tuple[ArrayHandle, ArrayHandle] | None = None,
     ) -> None:  # fmt: skip
         self.of, self.config, self.section, self.last, self.first = of, config, section, last, first
