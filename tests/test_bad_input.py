@@ -269,11 +269,11 @@ def nothing() -> None:
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"cluster": (17,), "grid": (17,)}, ("CTAs per cluster", "1 to 16", "17")),
+        ({"cluster": (17,), "grid": (17,)}, ("a cluster of 17 CTAs", "at most 16", "17")),
         ({"cluster": (2,), "arch": "sm_80"}, ("clusters", "sm_90")),
         ({"registers": 256}, ("registers per thread", "1 to 255", "256")),
         ({"registers": 128, "block": 1024}, ("registers per thread for 1024 threads", "1 to 64", "128")),
-        ({"block": 1056}, ("threads per CTA", "1 to 1024", "1056")),
+        ({"block": 1056}, ("1056 threads", "at most 1024")),
         ({"arch": "sm_91"}, ("'sm_91' is not a known target", "sm_90a")),
         ({"arch": 90}, ("a target is named by a text", "90")),
         ({"grid": None}, ("grid", "tiles(...)")),

@@ -57,6 +57,21 @@ def test_the_readme_is_short_and_leads_to_every_page() -> None:
     assert {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")} <= linked
 
 
+def test_the_page_of_matmul_has_the_table_of_arguments() -> None:
+    from warploom.operators.spec.arguments import ARGUMENTS
+
+    rows = [
+        f"| `{each.name}` | {': '.join(filter(None, (each.kind, each.shape)))} | {each.doc}"
+        + ("" if each.default is None else f"; {each.default} by default")
+        + " |"
+        for each in ARGUMENTS
+    ]
+    assert (
+        "\n".join(["| argument | takes | what it does |", "|---|---|---|", *rows, "\n"])
+        in (ROOT / "docs" / "matmul.md").read_text() + "\n"
+    )
+
+
 # -- code ----------------------------------------------------------------------------------------------------------
 
 

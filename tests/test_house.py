@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
 import sys
 import tomllib
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,54 @@ def test_a_file_holds_one_idea() -> None:
 def test_a_file_says_what_it_is() -> None:
     texts = {str(path.relative_to(ROOT)): path.read_text().lstrip() for path in sorted(SOURCE.rglob("*.py"))}
     assert [path for path, text in texts.items() if text and not text.startswith(('"""', 'r"""'))] == []
+
+
+NAMES_OF_ONE_FAMILY = 12
+"""Files outside the kernels that may say wgmma: its rows, its semantics, its words in the language, its rules."""
+
+
+def said(path: Path) -> Iterator[str]:
+    """The names and texts in a file's code, without its docstrings."""
+    tree = ast.parse(path.read_text())
+    explanations = {
+        id(node.value)
+        for each in ast.walk(tree)
+        if isinstance(getattr(each, "body", ()), list)
+        for node in getattr(each, "body", ())
+        if isinstance(node, ast.Expr)
+    }
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "name", "module", "arg", "value"):
+            value = getattr(node, field, None)
+            if isinstance(value, str) and id(node) not in explanations:
+                yield value
+
+
+def test_one_family_of_instructions_is_known_by_name_in_few_files() -> None:
+    named = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if "kernels" not in path.parts and any("wgmma" in word.lower() for word in said(path))
+    }
+    assert len(named) <= NAMES_OF_ONE_FAMILY, sorted(named)
+
+
+def test_no_fifteen_lines_stand_in_two_files() -> None:
+    """Imports do not count; rungs of the ladder are whole kernels, each to be read on its own."""
+    length, seen, twice = 15, {}, []
+    for path in sorted(SOURCE.rglob("*.py")):
+        if "ladder" in path.parts:
+            continue
+        text = path.read_text()
+        imports = [each for each in ast.walk(ast.parse(text)) if isinstance(each, (ast.Import, ast.ImportFrom))]
+        skipped = {number for each in imports for number in range(each.lineno, (each.end_lineno or 0) + 1)}
+        kept = (line.strip() for number, line in enumerate(text.splitlines(), 1) if number not in skipped)
+        lines = [line for line in kept if line and not line.startswith("#")]
+        for at in range(len(lines) - length + 1):
+            key = tuple(lines[at : at + length])
+            if seen.setdefault(key, path) is not path:
+                twice.append((str(seen[key]), str(path), key[0]))
+    assert twice == []
 
 
 def test_importing_the_package_loads_no_framework_no_driver_and_no_layer() -> None:

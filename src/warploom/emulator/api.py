@@ -13,6 +13,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -94,7 +95,7 @@ def run(
     function = find_entry(module, entry)
     block = block or _required(function, ("reqntid", "maxntid")) or (1, 1, 1)
     cluster = cluster or _required(function, ("reqnctapercluster",)) or (1, 1, 1)
-    _check_launch(function, grid, block, cluster)
+    _check_launch(function, block, cluster)
     with np.errstate(all="ignore"):
         code = Code(module, function, HANDLERS, dynamic_smem)
         code.divide_shared(shared_parts)
@@ -186,23 +187,14 @@ def _required(function: Function, names: tuple[str, ...]) -> Dim3 | None:
     return None
 
 
-def _check_launch(function: Function, grid: Dim3, block: Dim3, cluster: Dim3) -> None:
-    for name, sizes in (("grid", grid), ("block", block), ("cluster", cluster)):
-        if len(sizes) != 3 or any(int(size) < 1 for size in sizes):
-            raise ArgumentError(f"the {name} of {function.name} is not three positive sizes", got=sizes)
-    threads = block[0] * block[1] * block[2]
-    if threads > 1024 or block[2] > 64:
-        raise ArgumentError(
-            f"a block of {threads} threads cannot be launched", expected="at most 1024 (and 64 along z)", got=block
-        )
-    most = _required(function, ("maxntid",))
-    if most is not None and threads > most[0] * most[1] * most[2]:
+def _check_launch(function: Function, block: Dim3, cluster: Dim3) -> None:
+    """The launch against what the text says of it."""
+    threads, most = prod(block), _required(function, ("maxntid",))
+    if most is not None and threads > prod(most):
         raise ArgumentError(f"{function.name} says .maxntid {most}", got=f"block {block}")
     exact = _required(function, ("reqntid",))
     if exact is not None and exact != tuple(block):
         raise ArgumentError(f"{function.name} requires .reqntid {exact}", got=f"block {block}")
-    if any(size % part for size, part in zip(grid, cluster, strict=True)):
-        raise ArgumentError("the grid is not a multiple of the cluster", expected=f"multiples of {cluster}", got=grid)
     needed = _required(function, ("reqnctapercluster",))
     if needed is not None and tuple(needed) != tuple(cluster):
         raise ArgumentError(f"{function.name} requires clusters of {needed}", got=cluster)

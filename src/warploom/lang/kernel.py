@@ -10,11 +10,13 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .. import runtime
-from ..errors import SourceLocation, TraceError, WarploomError
+from ..errors import SourceLocation, WarploomError
 from ..isa import arch as isa_arch
+from ..isa.launch import broken_limit
 from ..runtime import Program
 from .build import Built, build
 from .declaration import check_function, entry_name, misdeclared, specs_of, triple, where
@@ -159,21 +161,16 @@ class Kernel:
         except Exception as error:
             error.where = self.location  # type: ignore[attr-defined]
             raise
-        threads = self.block[0] * self.block[1] * self.block[2]
-        if not 0 < threads <= target.threads_per_cta:
-            raise self._limit("threads per CTA", f"1 to {target.threads_per_cta}", threads)
-        ctas = self.cluster[0] * self.cluster[1] * self.cluster[2]
-        if ctas != 1 and target.cluster_limit == 0:
-            raise self._limit("clusters", "none: they begin with sm_90", f"cluster={self.cluster}")
-        if not 0 < ctas <= max(target.cluster_limit, 1):
-            raise self._limit("CTAs per cluster", f"1 to {target.cluster_limit}", ctas)
-        if self.registers is not None:
+        broken = broken_limit(target, self.block, self.cluster)
+        threads = prod(self.block)
+        if broken is None and self.registers is not None:
             most = min(target.registers_per_thread, target.registers_per_cta // threads // 8 * 8)
             if not isinstance(self.registers, int) or not 0 < self.registers <= most:
-                raise self._limit(f"registers per thread for {threads} threads", f"1 to {most}", self.registers)
-
-    def _limit(self, what: str, expected: str, got: object) -> TraceError:
-        return misdeclared(f"{self.arch} limits the {what}", where=self.location, expected=expected, got=got)
+                what = f"{self.arch} limits the registers per thread for {threads} threads"
+                broken = what, f"1 to {most}", self.registers
+        if broken is not None:
+            what, expected, got = broken
+            raise misdeclared(f"{self.name}: {what}", where=self.location, expected=expected, got=got)
 
     def bind(self, **constants: Any) -> Kernel:
         """The same kernel with other values for keyword-only parameters of its function; traced anew."""

@@ -14,14 +14,16 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError, WarploomError
+from ..isa import arch as arches
 from ..isa import dtypes
+from ..isa.launch import broken_limit
 from ..isa.tensor_map import MAP_BYTES
 from .arrays import ArrayView, is_array, view
 from .machine import Machine
 from .program import Parameter, Program, stride_source
 from .struct import Struct
 from .tensor_map import TensorMap, bound, named
-from .validate import check_shape, check_writable, dims_of, scalar_of, three, whole
+from .validate import check_writable, dims_of, scalar_of, three, whole
 
 _wrong_arguments = partial(ArgumentError, code="wrong-arguments")
 _wrong_layout = partial(ArgumentError, code="wrong-layout")
@@ -99,7 +101,10 @@ def bind(program: Program, arguments: Arguments, machine: Machine, shape: Shape 
     block = three(shape.block if shape.block is not None else program.block or _missing(program, "block"), "block")
     cluster = three(shape.cluster if shape.cluster is not None else program.cluster, "cluster")
     smem = program.dynamic_smem if shape.dynamic_smem is None else whole(shape.dynamic_smem, "dynamic_smem")
-    check_shape(program, machine.arch, grid, block, cluster, smem)
+    broken = broken_limit(arches.get(machine.arch), block, cluster, grid, smem)
+    if broken is not None:
+        what, expected, got = broken
+        raise ArgumentError(f"{program.title}: {what}", expected=expected, got=got, code="launch-shape")
     return Bound(program, values, tuple(views.values()), tuple(views), dims, grid, block, cluster, smem)
 
 

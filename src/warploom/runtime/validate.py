@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
-from ..isa import arch as arches
 from .arrays import ArrayView, wants_gradient
 from .program import ArraySpec, Program
 
@@ -25,8 +24,6 @@ _wrong_shape = partial(ArgumentError, code="wrong-shape")
 _wrong_type = partial(ArgumentTypeError, code="wrong-type")
 _wrong_value = partial(ArgumentError, code="wrong-type")
 
-GRID_LIMITS = (2**31 - 1, 65535, 65535)
-BLOCK_LIMITS = (1024, 1024, 64)
 PIECE = 16
 """Bytes that wide stores and tensor stores write at a time."""
 
@@ -236,44 +233,6 @@ def three(values: Sequence[int], what: str) -> tuple[int, int, int]:
         raise _wrong_launch(f"{what} is not one to three sizes of at least 1", expected="(x, y, z)", got=repr(values))
     x, y, z = (*sizes, 1, 1)[:3]
     return x, y, z
-
-
-def check_shape(
-    program: Program,
-    arch: str,
-    grid: tuple[int, int, int],
-    block: tuple[int, int, int],
-    cluster: tuple[int, int, int],
-    dynamic_smem: int,
-) -> None:
-    """The launch shape against the limits of the target. Raises ArgumentError."""
-    limits = arches.get(arch)
-    name = program.title
-
-    def refuse(what: str, expected: object, got: object) -> None:
-        raise _wrong_launch(f"{name}: {what}", expected=expected, got=got)
-
-    threads, ctas = block[0] * block[1] * block[2], cluster[0] * cluster[1] * cluster[2]
-    if threads > limits.threads_per_cta or any(size > most for size, most in zip(block, BLOCK_LIMITS, strict=True)):
-        refuse(
-            f"a block of {threads} threads is too large",
-            f"at most {limits.threads_per_cta}, and {BLOCK_LIMITS} per axis",
-            block,
-        )
-    if any(size > most for size, most in zip(grid, GRID_LIMITS, strict=True)):
-        refuse("the grid is too large", f"at most {GRID_LIMITS}", grid)
-    if ctas > 1 and not limits.cluster_limit:
-        refuse(f"{arch} has no clusters", "cluster (1, 1, 1), or sm_90 and later", cluster)
-    if ctas > max(limits.cluster_limit, 1):
-        refuse(f"a cluster of {ctas} CTAs is too large for {arch}", f"at most {limits.cluster_limit}", cluster)
-    if any(size % part for size, part in zip(grid, cluster, strict=True)):
-        refuse("the grid is not a whole number of clusters", f"a grid divisible by {cluster}", grid)
-    if not 0 <= dynamic_smem <= limits.shared_per_cta:
-        refuse(
-            f"{arch} has no {dynamic_smem} bytes of dynamic shared memory for a CTA",
-            f"0 to {limits.shared_per_cta}",
-            dynamic_smem,
-        )
 
 
 def whole(value: Any, what: str) -> int:

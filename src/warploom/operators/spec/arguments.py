@@ -62,8 +62,8 @@ ARGUMENTS = (
     Argument("scale_a", "array or number", shape="one number, (M, 1) or (M, K/128)", doc="multiplies a"),
     Argument("scale_b", "array or number", shape="one number, (1, N) or (K/128, N/128)", doc="multiplies b"),
     Argument("scale_out", "array or number", shape="one number", doc="multiplies an eight-bit output", in_graph=False),
-    Argument("amax", "array", shape="one number", doc="takes the largest |x| before scale_out", in_graph=False),
-    Argument("accumulate", "word", "default", doc="how sums are kept", words=ACCUMULATE),
+    Argument("amax", "array", shape="one number", doc="takes the largest value before scale_out", in_graph=False),
+    Argument("accumulate", "word", "default", doc=f"how sums are kept: {', '.join(ACCUMULATE)}", words=ACCUMULATE),
     Argument("constant_weights", "flag", False, doc="a promise that b does not change"),
     Argument("config", "config", doc="a configuration instead of the chosen one, or its name"),
 )

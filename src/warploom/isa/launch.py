@@ -1,0 +1,38 @@
+"""What a target lets a launch ask for (CUDA C++ Programming Guide, technical specifications): one list of limits."""
+
+from __future__ import annotations
+
+from math import prod
+
+from .arch import Arch
+
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+BLOCK_LIMITS = (1024, 1024, 64)
+ONE = (1, 1, 1)
+
+Sizes = tuple[int, int, int]
+
+
+def broken_limit(
+    target: Arch, block: Sizes, cluster: Sizes = ONE, grid: Sizes | None = None, dynamic_smem: int = 0
+) -> tuple[str, str, object] | None:
+    """The first limit that a launch breaks, as what it asks for, what is possible and what was asked; else None."""
+    threads, ctas = prod(block), prod(cluster)
+    if threads > target.threads_per_cta or any(size > most for size, most in zip(block, BLOCK_LIMITS, strict=True)):
+        most = f"at most {target.threads_per_cta}, and {BLOCK_LIMITS} per axis"
+        return f"a block of {threads} threads is too large", most, block
+    if ctas > 1 and not target.cluster_limit:
+        return f"{target.name} has no clusters", f"cluster {ONE}, or sm_90 and later", cluster
+    if ctas > max(target.cluster_limit, 1):
+        what = f"a cluster of {ctas} CTAs is too large for {target.name}"
+        return what, f"at most {target.cluster_limit}", cluster
+    if not 0 <= dynamic_smem <= target.shared_per_cta:
+        what = f"{target.name} has no {dynamic_smem} bytes of dynamic shared memory for a CTA"
+        return what, f"0 to {target.shared_per_cta}", dynamic_smem
+    if grid is None:
+        return None
+    if any(size > most for size, most in zip(grid, GRID_LIMITS, strict=True)):
+        return "the grid is too large", f"at most {GRID_LIMITS}", grid
+    if any(size % part for size, part in zip(grid, cluster, strict=True)):
+        return "the grid is not a whole number of clusters", f"a grid divisible by {cluster}", grid
+    return None
