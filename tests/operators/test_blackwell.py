@@ -15,6 +15,7 @@ from warploom.kernels.hopper.description import Fusion, Product
 from warploom.operators import Gpu, Problem, choose, explain
 from warploom.operators.families import candidates, from_text, to_text
 from warploom.operators.families.blackwell import Blackwell
+from warploom.runtime import B200 as machine
 from warploom.types import e4m3, f32, s8, s32, tf32
 
 BF16, E4M3, E5M2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -121,6 +122,22 @@ def test_a_b200_chooses_among_its_own_kernels_and_says_on_what_it_counts(size):
     assert isinstance(choice.config, Config) and choice == found.choice
     assert Blackwell.unproven in found.text() and from_text(to_text(choice.config)) == choice.config
     assert 0 < choice.estimate.activity <= 1
+
+
+@pytest.mark.parametrize("config", [PAIR, SINGLE], ids=["pair", "one CTA"])
+@pytest.mark.parametrize(("dtype", "k"), [("bf16", 136), ("e4m3", 256)])
+def test_what_explain_says_of_a_tile_is_what_the_emulator_counts(config, dtype, k):
+    m, n = 2 * config.tile_m, 2 * config.tile_n
+    problem = Problem.of(m, n, k, dtype)
+    found = explain(problem, B200, config)
+    rng = np.random.default_rng(0)
+    a, b = (draw(rng, (rows, k), BF16 if dtype == "bf16" else E4M3) for rows in (m, n))
+    counters = gemm.build(config, problem.product).emulate(a, b, check=False, machine=machine(sms=4)).counters
+    assert len(found.per_tile) == 5 and found.per_tile == found.data()["per_tile"]
+    assert {name: 4 * each for name, each in found.per_tile.items()} == {
+        name: getattr(counters, name) for name in found.per_tile
+    }
+    assert f"{found.per_tile['tcgen05']} products" in found.text()
 
 
 def test_neither_generation_runs_what_is_pinned_for_the_other():

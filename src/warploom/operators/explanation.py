@@ -33,6 +33,11 @@ class Explanation:
     others: tuple[tuple[Any, Estimate], ...] = field(repr=False)
     candidates: int = 0
 
+    @property
+    def per_tile(self) -> dict[str, int]:
+        """What a whole tile of the choice costs, by the emulator's counters; {} where its family says nothing."""
+        return family_of(self.choice.config, self.problem).per_tile(self.choice.config, self.problem)
+
     def data(self) -> dict[str, Any]:
         """As JSON has it."""
         return {
@@ -41,6 +46,7 @@ class Explanation:
             "source": self.choice.source,
             "config": self.choice.config.name(),
             "estimate": _data(self.choice.estimate, self.problem),
+            "per_tile": self.per_tile,
             "candidates": self.candidates,
             "ranking": [{"config": config.name(), **_data(each, self.problem)} for config, each in self.others],
         }
@@ -65,6 +71,7 @@ class Explanation:
             f"{_waves(estimate)}, {estimate.wave_efficiency:.0%} of their places used; "
             f"{estimate.fill:.0f} bytes a cycle into each multiprocessor; ends of tiles take {estimate.exposed:.1%}",
             f"  assumed  {_assumed(estimate)}",
+            *([f"  a tile   {_tile(self.per_tile)}"] if self.per_tile else []),
             "",
             f"  {order}; places: share of the waves that is used, fill: bytes a cycle",
             "  into each multiprocessor, ends: share of the time in which tiles only end",
@@ -101,6 +108,16 @@ def _data(estimate: Estimate, problem: Problem) -> dict[str, Any]:
         "activity": round(estimate.activity, 4), "fill_bytes_per_cycle": round(estimate.fill, 1),
         "exposed": round(estimate.exposed, 4), "bound": estimate.bound,
     }  # fmt: skip
+
+
+def _tile(costs: dict[str, int]) -> str:
+    """What a tile costs, in words."""
+    kib = {name: f"{count / 1024:,.0f} KiB" for name, count in costs.items()}
+    return (
+        f"{costs['tcgen05']:,} products issued; shared memory {kib['tma_load_bytes']} filled, "
+        f"{kib['matrix_operand_bytes']} read by the unit; tensor memory "
+        f"{kib['tensor_memory_product_bytes']} by products, {kib['tensor_memory_load_bytes']} loaded"
+    )
 
 
 def _waves(estimate: Estimate) -> str:

@@ -43,6 +43,7 @@ class Counters:
         bank_conflicts: extra shared-memory passes beyond the fewest possible.
         tma_load_bytes, tma_fetch_bytes: what TMA loads brought to the receivers, and what they fetched for it: a
             multicast fetches once.
+        tensor_memory_product_bytes: what tcgen05 products read and wrote of tensor memory: D, and an A that is there.
         mbarrier_arrivals: threads that arrived; completions by copies are not among them.
     """
 
@@ -64,6 +65,7 @@ class Counters:
     tensor_memory_load_bytes: int = 0
     tensor_memory_store_bytes: int = 0
     tensor_memory_copy_bytes: int = 0
+    tensor_memory_product_bytes: int = 0
     tensor_flops: int = 0
     barrier_waits: int = 0
     mbarrier_waits: int = 0

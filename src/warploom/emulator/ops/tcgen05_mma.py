@@ -178,6 +178,8 @@ class Multiply:
         counters = frame.machine.counters
         counters.count_products("tcgen05", 1, flops)
         counters.matrix_operand_bytes += (what.of.n + (0 if a_cells else what.of.m)) * 32
+        of_d = what.of.m * what.of.n * 4
+        counters.tensor_memory_product_bytes += of_d * (2 if adds else 1) + (what.of.m * 32 if a_cells else 0)
         unit.start(umma.MMA, frame.thread(lane), operation, key)
 
     # -- operands ------------------------------------------------------------------------------------------------

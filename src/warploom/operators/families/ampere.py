@@ -138,6 +138,10 @@ class Ampere:
         warps = config.warps_m, config.warps_n
         return rung.build(rung.Config(config.tile_m, config.tile_n, TILE_K, config.stages, warps, out))
 
+    def per_tile(self, config: Any, problem: Problem) -> dict[str, int]:
+        """Nothing is said."""
+        return {}
+
     def describe(self, config: AmpereConfig) -> str:
         """In words."""
         return (f"Ampere: tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages, "

@@ -20,6 +20,8 @@ L2 to one multiprocessor (an H200's, for want of another), bytes a microsecond f
 sheet's)."""
 END_CYCLES, START_US = 1500.0, 3.0
 """Of the last tile's store, and of a launch: guesses."""
+STEP_BYTES, CELL_BYTES = 32, 4
+"""Of a row of A or B that one product multiplies, and of an element of D in tensor memory."""
 ASSUMED = "a B200's data sheet; no kernel was timed on such a GPU, nor run on one by the authors"
 
 
@@ -92,6 +94,20 @@ class Blackwell:
         from ...kernels.blackwell import gemm
 
         return gemm.build(config, problem.product, problem.fusion, whole=not overhang)
+
+    def per_tile(self, config: Config, problem: Problem) -> dict[str, int]:
+        """Products that one thread issues, bytes that TMA brings to shared memory and the unit reads there, bytes of
+        tensor memory that products read and write and that the epilogue loads. A product reads 32 bytes of each row of
+        A and of B, of a pair of CTAs each its own rows and its half of B; all but the first read D, too."""
+        k_tiles, cells = -(-problem.k // problem.product.tile_k), config.tile_m * config.tile_n
+        products = k_tiles * (TILE_K_BYTES // STEP_BYTES)
+        return {
+            "tcgen05": products,
+            "tma_load_bytes": k_tiles * config.stage_bytes * config.group,
+            "matrix_operand_bytes": products * (config.tile_m + config.tile_n) * STEP_BYTES,
+            "tensor_memory_product_bytes": (2 * products - 1) * cells * CELL_BYTES,
+            "tensor_memory_load_bytes": cells * CELL_BYTES,
+        }
 
     def describe(self, config: Config) -> str:
         """In words."""

@@ -59,5 +59,8 @@ class KernelFamily(Protocol):
     def build(self, problem: Problem, config: Any, overhang: bool) -> Kernel:
         """The kernel. overhang: it may write past the end of D's rows, up to whole 16 bytes."""
 
+    def per_tile(self, config: Any, problem: Problem) -> dict[str, int]:
+        """What a whole tile costs, by counters of the emulator's names; {} where nothing is said."""
+
     def describe(self, config: Any) -> str:
         """A configuration in words."""

@@ -123,6 +123,10 @@ class FreeTile:
 
         return free_tile.build(problem.product, config, problem.fusion)
 
+    def per_tile(self, config: Any, problem: Problem) -> dict[str, int]:
+        """Nothing is said."""
+        return {}
+
     def describe(self, config: FreeTileConfig) -> str:
         """In words."""
         split = f", K in {config.split} parts" if config.split > 1 else ""

@@ -329,6 +329,10 @@ class HopperLarge:
 
         return gemm.build(problem.product, config, problem.fusion, **({"overhang": True} if overhang else {}))
 
+    def per_tile(self, config: Any, problem: Problem) -> dict[str, int]:
+        """Nothing is said."""
+        return {}
+
     def describe(self, config: Config) -> str:
         """In words."""
         pair = f", pairs of CTAs share {config.multicast.upper()}" if config.ctas == 2 else ""

@@ -157,6 +157,10 @@ class SmallM:
 
         return small_m.build(problem.product, config, problem.fusion)
 
+    def per_tile(self, config: Any, problem: Problem) -> dict[str, int]:
+        """Nothing is said."""
+        return {}
+
     def describe(self, config: SmallMConfig) -> str:
         """In words."""
         split = f", K in {config.split} parts" if config.split > 1 else ""
