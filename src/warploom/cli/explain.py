@@ -30,7 +30,7 @@ def explain(
     gate: Gate = False,
     residual: Residual = False,
     constant_weights: ConstantWeights = False,
-    machine: Annotated[str, typer.Option(help="H200, H100 or A100.")] = "H200",
+    machine: Annotated[str, typer.Option(help="B200, H200, H100 or A100.")] = "H200",
     config: Annotated[str, typer.Option(help="A configuration instead of the library's choice.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:

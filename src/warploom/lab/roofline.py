@@ -23,16 +23,17 @@ from ..isa import arch as arches
 
 FLOP_PER_CLOCK = {
     "sm_90a": {"bf16": 4096, "f16": 4096, "tf32": 2048, "e4m3": 8192, "e5m2": 8192, "s8": 8192, "f32": 256},
+    "sm_100a": {"bf16": 8192, "f16": 8192, "tf32": 4096, "e4m3": 16384, "e5m2": 16384, "s8": 16384, "f32": 256},
     "sm_80": {"bf16": 2048, "f16": 2048, "tf32": 1024, "s8": 4096, "f32": 128},
 }
 """Multiplications and additions of one SM in one clock, without sparsity; f32 is without tensor cores."""
-MEMORY_BANDWIDTH = {"H200": 4.8e12, "H100": 3.35e12, "A100": 2.039e12}
-"""Bytes per second of HBM, data sheets (H100 SXM, A100 80 GB)."""
-CLOCK = {"H200": 1.98e9, "H100": 1.98e9, "A100": 1.41e9}
+MEMORY_BANDWIDTH = {"B200": 8.0e12, "H200": 4.8e12, "H100": 3.35e12, "A100": 2.039e12}
+"""Bytes per second of HBM, data sheets (H100 SXM, A100 80 GB). Nothing was timed on a B200."""
+CLOCK = {"B200": 1.85e9, "H200": 1.98e9, "H100": 1.98e9, "A100": 1.41e9}
 """Highest SM clock, Hz."""
-L2_BYTES = {"H200": 60 << 20, "H100": 50 << 20, "A100": 40 << 20}
-SMS = {"H200": 132, "H100": 132, "A100": 108}
-ARCH = {"H200": "sm_90a", "H100": "sm_90a", "A100": "sm_80"}
+L2_BYTES = {"B200": 126 << 20, "H200": 60 << 20, "H100": 50 << 20, "A100": 40 << 20}
+SMS = {"B200": 148, "H200": 132, "H100": 132, "A100": 108}
+ARCH = {"B200": "sm_100a", "H200": "sm_90a", "H100": "sm_90a", "A100": "sm_80"}
 
 
 @dataclass(frozen=True)

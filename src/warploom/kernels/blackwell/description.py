@@ -53,6 +53,11 @@ class Config:
         return self.group * (2 + EPILOGUE_WARPS) + 1
 
     @property
+    def output_tile(self) -> tuple[int, int]:
+        """Rows and columns of D that a CTA computes at one time."""
+        return ROWS, self.tile_n
+
+    @property
     def stage_bytes(self) -> int:
         """Bytes of one CTA's part of a stage."""
         return (ROWS + self.columns) * TILE_K_BYTES
