@@ -174,8 +174,9 @@ def test_an_interrupt_in_the_middle_reaches_the_caller(monkeypatch):
         Caller(PROGRAM)(A, B, 3.0)
 
 
-def test_a_text_is_parsed_once():
-    on_cpu.parsed.cache_clear()
-    for _ in range(3):
-        emulate(PROGRAM, A, B, 3.0, check=False)
-    assert on_cpu.parsed.cache_info().misses == 1
+def test_a_text_is_parsed_and_decoded_once():
+    for kept in (on_cpu.parsed, on_cpu.loaded):
+        kept.cache_clear()
+    results = [emulate(PROGRAM, A, B, 3.0, check=check) for check in (False, True, False, True)]
+    assert on_cpu.parsed.cache_info().misses == on_cpu.loaded.cache_info().misses == 1
+    assert all(np.array_equal(one.outputs[0], results[0].outputs[0]) and one.ok for one in results)

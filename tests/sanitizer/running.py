@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from warploom import asm
 from warploom.emulator import api
 from warploom.emulator.diagnosis.report import Report
 from warploom.emulator.machine.finding import Finding
+from warploom.emulator.program.code import Codes
 from warploom.errors import EmulationError
 from warploom.sanitizer import Sanitizer
 from warploom.sanitizer.rules import Example
@@ -16,11 +19,20 @@ from warploom.sanitizer.rules.schema import DATA_BYTES
 SCHEDULES = [("lazy", 0), ("eager", 0), ("random", 0), ("random", 1), ("random", 2), ("starve", 0), ("starve", 1)]
 
 
-def run(example: Example, schedule: str = "lazy", seed: int = 0) -> Report:
+def fresh(text: str) -> Codes:
+    """The kernel of an example, not run yet."""
+    return Codes(asm.parse(text, name="example.ptx"))
+
+
+kept = lru_cache(maxsize=256)(fresh)
+"""The same for run after run."""
+
+
+def run(example: Example, schedule: str = "lazy", seed: int = 0, ready: Codes | None = None) -> Report:
     """Emulate an example with checking."""
     data = np.arange(DATA_BYTES // 4, dtype=np.uint32)
     return api.run(
-        asm.parse(example.text(), name="example.ptx"), "k", [data],
+        ready or kept(example.text()), "k", [data],
         grid=(example.grid or example.cluster, 1, 1), block=(example.threads, 1, 1), cluster=(example.cluster, 1, 1),
         detailed=True, watch=[Sanitizer], schedule=schedule, seed=seed,
     )  # fmt: skip

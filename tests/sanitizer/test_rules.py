@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sanitizer.running import SCHEDULES, findings, rules, run
+from tests.sanitizer.running import SCHEDULES, findings, fresh, rules, run
 from warploom import asm
 from warploom.errors import EmulationError
+from warploom.sanitizer.checkers.matrix_registers import MatrixRegisters
+from warploom.sanitizer.checkers.text import Text
 from warploom.sanitizer.rules import ERROR, RULES
 
 WITH_EXAMPLES = [rule for rule in RULES.values() if rule.bad is not None]
@@ -30,6 +32,13 @@ def test_the_bad_example_is_found(rule, schedule, seed):
             run(rule.bad, schedule, seed)
     else:
         assert {rule.id, SAME_CAUSE.get(rule.id)} & found
+
+
+@pytest.mark.parametrize("rule", (*MatrixRegisters.rules, *Text.rules))
+def test_a_kernel_that_is_run_again_gets_the_findings_of_its_first_run(rule):
+    ready = fresh(RULES[rule].bad.text())
+    first, second = (run(RULES[rule].bad, ready=ready).findings for _ in range(2))
+    assert first and list(map(str, first)) == list(map(str, second))
 
 
 @pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=SCHEDULE_IDS)

@@ -31,7 +31,7 @@ from .machine.memory import GlobalMemory
 from .machine.model import Model
 from .machine.symbols import SharedPart, WarpRole
 from .ops import HANDLERS
-from .program.code import Code
+from .program.code import Code, Codes
 from .schedule.controlled import Choose, ControlledScheduler
 from .schedule.policy import make_policy
 from .schedule.scheduler import Scheduler
@@ -42,7 +42,7 @@ NO_OWNERS: Mapping[int, int] = MappingProxyType({})
 
 
 def run(
-    module: Module,
+    module: Module | Codes,
     entry: str | None,
     arguments: Sequence[Argument],
     *,
@@ -71,6 +71,7 @@ def run(
     """Emulate one launch, on one device or on several at once.
 
     Args:
+        module: the text's tree; `Codes` of it where it is run again and again.
         entry: the kernel's name; None where the text has only one.
         grid, block, cluster: sizes in CTAs, threads and CTAs. `block` and `cluster` default to the text's
             `.reqntid`/`.maxntid` and `.reqnctapercluster`.
@@ -92,12 +93,12 @@ def run(
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
     started = time.perf_counter()
-    function = find_entry(module, entry)
+    function = find_entry(module.module if isinstance(module, Codes) else module, entry)
     block = block or _required(function, ("reqntid", "maxntid")) or (1, 1, 1)
     cluster = cluster or _required(function, ("reqnctapercluster",)) or (1, 1, 1)
     _check_launch(function, block, cluster)
-    with np.errstate(all="ignore"):
-        code = Code(module, function, HANDLERS, dynamic_smem)
+    codes = module if isinstance(module, Codes) else Codes(module)
+    with np.errstate(all="ignore"), rare_collections(), codes.taken(function, HANDLERS, dynamic_smem) as code:
         code.divide_shared(shared_parts)
         code.roles = tuple(roles)
         _check_shared(code, function)
@@ -134,8 +135,7 @@ def run(
         if max_clusters is not None:
             machine.most_clusters = max_clusters
         try:
-            with rare_collections():
-                scheduler.run()
+            scheduler.run()
         except EmulationError as error:
             for hear in machine.events.stopped:
                 hear()

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..emulator.diagnosis.report import Report
     from ..emulator.machine.events import Observer
     from ..emulator.machine.machine import Machine as EmulatedMachine
+    from ..emulator.program.code import Codes
     from ..emulator.schedule.controlled import Choose
 
 _wrong_device = partial(ArgumentError, code="wrong-device")
@@ -153,7 +154,7 @@ def run(
             consequence="some wait for tiles that no other GPU makes",
             hint="pass arrays of the same shapes on every GPU",
         )  # fmt: skip
-    module = parsed(program.text, program.title, program.entry)
+    codes = loaded(program.text, program.title, program.entry)
     limits = target.limits
     model = Model(
         name=target.name,
@@ -176,7 +177,7 @@ def run(
         choose: Choose | None = None,
     ) -> Report:
         return api.run(
-            module,
+            codes,
             program.entry,
             values.of_each[0],
             grid=bound.grid,
@@ -280,6 +281,14 @@ def parsed(text: str, name: str, entry: str) -> Module:
     others = {id(function) for function in module.entries if function.name != entry}
     asm.check(replace(module, items=tuple(item for item in module.items if id(item) not in others)))
     return lowered(module)
+
+
+@lru_cache(maxsize=8)
+def loaded(text: str, name: str, entry: str) -> Codes:
+    """The kernels of a text, made ready to run; kept for the next run of the same text."""
+    from ..emulator.program.code import Codes
+
+    return Codes(parsed(text, name, entry))
 
 
 def _clusters(bound: Bound) -> int:

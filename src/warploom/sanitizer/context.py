@@ -14,6 +14,7 @@ from .report.findings import Findings
 from .unchecked_waits import unchecked_waits
 
 if TYPE_CHECKING:
+    from ..emulator.machine.image import Image
     from ..emulator.machine.machine import Cluster, Cta, Machine
     from ..emulator.machine.memory import Region
 
@@ -34,7 +35,7 @@ class Context:
         self.strict = strict
         self.findings = Findings()
         self.flags = Flags()
-        self.unchecked = unchecked_waits(machine.code)
+        self.unchecked = machine.code.fact("unchecked waits", lambda: unchecked_waits(machine.code))
         self.indices: list[tuple[tuple[int, int, int], ...]] = []
         self.devices: list[int] = []
         self._before: dict[tuple[int, int], Far] = {}
@@ -92,8 +93,12 @@ class Context:
 
 def narrowest_access(machine: Machine, space: str, writes_only: bool = False) -> int:
     """Bytes of a granule of a state space: 4, or less where the kernel accesses less of it at a time."""
+    return machine.code.fact(("granule", space, writes_only), lambda: _narrowest(machine.code, space, writes_only))
+
+
+def _narrowest(code: Image, space: str, writes_only: bool) -> int:
     smallest = 4
-    for operation in machine.code.operations:
+    for operation in code.operations:
         for access in effects.accesses(operation.effects, effects.ISSUE):
             concerns = access.space in ("", space) and not (writes_only and access.how == effects.READS)
             if concerns and access.footprint == "lanes":

@@ -6,6 +6,7 @@ execute, checked memory access, and errors that name instruction, CTA, thread an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -44,7 +45,7 @@ class Frame:
         self.warps = warps
         self.lanes = warps * WARP
         self.columns = slice(first_warp * WARP, (first_warp + warps) * WARP)
-        self.values: list[Any] = registers.window(first_warp, warps)
+        self.values: Mapping[int, Any] = registers.window(first_warp, warps)
         self.mask: np.ndarray | bool = True
         self.operation: Operation = None  # type: ignore[assignment]
         self.lane_index = np.arange(self.lanes)

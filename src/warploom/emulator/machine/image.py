@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from .operation import Operation
 from .registers import RegisterLayout, Row
 from .special_values import special_row_bits
 from .symbols import SharedPart, WarpRole, role_of
+
+Fact = TypeVar("Fact")
 
 
 @dataclass
@@ -42,6 +45,8 @@ class Image:
         layout: its registers; thread_rows, cta_constants: those that are filled when a CTA starts.
         shared_start, shared_size: where its own shared memory begins and ends; local_bytes: of each thread.
         roles: what the author calls its warps.
+
+    It holds nothing of a run, so that one run after the other may use it; what a run changes in it, `restore` undoes.
     """
 
     def __init__(self, entry: Function, arch: Arch) -> None:
@@ -57,9 +62,29 @@ class Image:
         self._shared_names: list[SharedVariable] = []
         self._scratch: dict[tuple[int, np.dtype], int] = {}
         self._hidden: dict[str, Row] = {}
+        self._facts: dict[Hashable, Any] = {}
+        self._steps: dict[int, Callable[[Any], Any] | None] = {}
+
+    def fact(self, key: Hashable, find: Callable[[], Fact]) -> Fact:
+        """What follows from the text alone, found when it is first asked for under this key."""
+        if key not in self._facts:
+            self._facts[key] = find()
+        return self._facts[key]  # type: ignore[no-any-return]
+
+    def wrap(self, operation: Operation, step: Callable[[Any], Any]) -> None:
+        """Let an operation do this for the rest of the run."""
+        self._steps.setdefault(operation.pc, operation.step)
+        operation.step = step
+
+    def restore(self) -> None:
+        """A run is over."""
+        for pc, step in self._steps.items():
+            self.operations[pc].step = step
+        self._steps.clear()
 
     def divide_shared(self, parts: Sequence[SharedPart]) -> None:
         """Give parts of shared variables the names their author uses, for messages."""
+        self._shared_names.clear()
         starts = {variable.name: variable.offset for variable in self.shared_variables}
         for part in parts:
             if part.variable in starts and part.size:

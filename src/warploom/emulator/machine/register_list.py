@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -63,8 +64,15 @@ class RegisterList:
         """The registers as a place for observers; none where they are not of one bank."""
         if self.rows is None:
             return Rows(frozenset())
-        numbers = range(self.rows.start, self.rows.stop) if isinstance(self.rows, slice) else self.rows
-        return Rows(frozenset((self.bits, int(number)) for number in numbers))
+        if isinstance(self.rows, slice):
+            return _rows(self.bits, tuple(range(self.rows.start, self.rows.stop)))
+        return _rows(self.bits, tuple(self.rows.tolist()))
+
+
+@lru_cache(maxsize=1024)
+def _rows(bits: int, numbers: tuple[int, ...]) -> Rows:
+    """One place for all instructions that name the same registers: observers compare it often."""
+    return Rows(frozenset((bits, number) for number in numbers))
 
 
 def lane_value(frame: Frame, slot: int, lane: int) -> int:

@@ -78,7 +78,7 @@ class RegisterFile:
         self.lanes = lanes
         self.banks = {bits: np.empty((layout.rows[bits], lanes), dtype) for bits, dtype in BANKS.items()}
         self._as: dict[tuple[int, np.dtype], np.ndarray] = {}
-        self._windows: dict[tuple[int, int], list[np.ndarray | np.generic]] = {}
+        self._windows: dict[tuple[int, int], Window] = {}
         self.reset()
 
     def reset(self) -> None:
@@ -94,25 +94,36 @@ class RegisterFile:
     def bank_as(self, bits: int, dtype: np.dtype) -> np.ndarray:
         """A bank seen as `dtype`, (rows, lanes); for a narrower type, the low part of each register."""
         key = (bits, dtype)
-        if key not in self._as:
+        found = self._as.get(key)
+        if found is None:
             bank = self.banks[bits]
-            if bank.dtype.itemsize == dtype.itemsize:
-                self._as[key] = bank.view(dtype)
-            else:
-                step = bank.dtype.itemsize // dtype.itemsize
-                self._as[key] = bank.view(dtype)[:, ::step]
-        return self._as[key]
+            step = bank.dtype.itemsize // dtype.itemsize
+            found = self._as[key] = bank.view(dtype) if step == 1 else bank.view(dtype)[:, ::step]
+        return found
 
-    def window(self, first_warp: int, warps: int) -> list[np.ndarray | np.generic]:
+    def window(self, first_warp: int, warps: int) -> Window:
         """The value of every slot for these warps: (32·warps,) views, or scalars for constants."""
-        if (first_warp, warps) in self._windows:
-            return self._windows[first_warp, warps]
-        lanes = slice(first_warp * WARP, (first_warp + warps) * WARP)
-        values: list[np.ndarray | np.generic] = []
-        for slot in self.layout.slots:
-            if isinstance(slot, Slot):
-                values.append(self.bank_as(slot.row.bits, slot.dtype)[slot.row.index, lanes])
-            else:
-                values.append(slot)
-        self._windows[first_warp, warps] = values
-        return values
+        found = self._windows.get((first_warp, warps))
+        if found is None:
+            lanes = slice(first_warp * WARP, (first_warp + warps) * WARP)
+            found = self._windows[first_warp, warps] = Window(self, lanes)
+        return found
+
+
+class Window(dict[int, "np.ndarray | np.generic"]):
+    """What some columns of a register file hold, by slot. A slot's value is made when it is first asked for: most
+    windows are asked for few of them."""
+
+    __slots__ = ("file", "lanes")
+
+    def __init__(self, file: RegisterFile, lanes: slice) -> None:
+        super().__init__()
+        self.file, self.lanes = file, lanes
+
+    def __missing__(self, number: int) -> np.ndarray | np.generic:
+        slot = self.file.layout.slots[number]
+        found: np.ndarray | np.generic = slot  # type: ignore[assignment]
+        if isinstance(slot, Slot):
+            found = self.file.bank_as(slot.row.bits, slot.dtype)[slot.row.index, self.lanes]
+        self[number] = found
+        return found

@@ -241,7 +241,8 @@ class Registers:
     """The register pool of a CTA; None where ptxas ignores setmaxnreg."""
 
     def __init__(self, cta: Cta) -> None:
-        count = launch_registers(cta.machine.code, cta.threads)
+        code = cta.machine.code
+        count = code.fact(("registers at launch", cta.threads), lambda: launch_registers(code, cta.threads))
         self.pool = None if count is None else RegisterPool(count)
 
     def digest(self) -> Hashable:

@@ -5,7 +5,8 @@ Operations are decoded by `decode` and the handlers of `ops`; the scheduler runs
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from ...asm.binding import Bound, bind
 from ...asm.nodes import Address, Function, Instruction, Module, Operand, Register, Symbol, TensorAddress, Vector
@@ -181,6 +182,28 @@ class Code(Image):
         if not isinstance(found, JumpTarget):
             raise VerificationError(f"the label {name!r} is not defined", where=instruction.location)
         return found
+
+
+class Codes:
+    """The kernels of one module, made ready to run and kept from one run to the next.
+
+    A run has its `Code` for itself: two at a time of one kernel are made ready apart.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self._idle: dict[tuple[str, int], Code] = {}
+
+    @contextmanager
+    def taken(self, entry: Function, handlers: Mapping[str, Handler], dynamic_smem: int) -> Iterator[Code]:
+        """A kernel for one run, with that much dynamic shared memory."""
+        key = (entry.name, dynamic_smem)
+        code = self._idle.pop(key, None) or Code(self.module, entry, handlers, dynamic_smem)
+        try:
+            yield code
+        finally:
+            code.restore()
+            self._idle[key] = code
 
 
 def executed_by(bound: Bound, handler: Handler) -> int:

@@ -50,7 +50,7 @@ class Runner:
         operations, values, heard = self.operations, frame.values, machine.events.executed
         budget = self.policy.quantum(QUANTUM)
         closing = budget // 10 if budget >= QUANTUM else 0  # from here on the next turn of a loop is a good end
-        circling = True
+        circling = clocked = False
         while budget > 0:
             budget -= 1
             operation = operations[pc]
@@ -77,7 +77,7 @@ class Runner:
                     frame.mask = mask if operation.kind == PLAIN else np.array(mask)
             if operation.refresh:
                 cta.refresh(operation.refresh)
-                circling = False  # a clock goes on while everything else stands
+                clocked, circling = True, False  # a clock goes on while everything else stands
             if operation.kind == PLAIN:
                 by = operation.by
                 if by == MANY or (by == WHOLE and frame.mask is True):
@@ -90,6 +90,7 @@ class Runner:
                 target = operation.targets[0]
                 if target <= pc:
                     budget -= 4
+                    circling = not clocked
                     if budget < closing:
                         budget = 0
                     if divided:

@@ -37,9 +37,13 @@ class GridOrder(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
         machine = context.machine
-        self._awaits = machine.dependent or any(
+        self._awaits = machine.dependent or machine.code.fact("waits for the grid", self._waits)
+
+    def _waits(self) -> bool:
+        operations = self.context.machine.code.operations
+        return any(
             isinstance(effect, Waits) and effect.on == "grid"
-            for operation in machine.code.operations
+            for operation in operations
             for effect in operation.effects
         )
 

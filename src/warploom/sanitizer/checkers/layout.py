@@ -47,8 +47,9 @@ class Layouts(Observer):
         self._boxes: list[tuple[int, Flight]] = []
         self._chunks: dict[int, tuple[object, np.ndarray]] = {}
         """The chunks of each operand, by its chunk map and base."""
-        self._right: dict[tuple[int, int], np.ndarray] = {}
-        """Chunks of an operand, counted in its first box, that were found right, by the width of that box."""
+        self._right: dict[tuple[int, int, int], bytes] = {}
+        """Tags of an operand that were found right, less the first of them, by the width of its box and the place of
+        its first chunk there."""
         self._asked = any(
             operation.bound is not None and operation.bound.match.form.converged == "warpgroup"
             for operation in context.machine.code.operations
@@ -92,17 +93,17 @@ class Layouts(Observer):
             if shadow.origins is not None:
                 self._check_origins(shadow, place, chunks, frame)
             return
-        number = first >> TAG_BITS
+        number, start = first >> TAG_BITS, first & ((1 << TAG_BITS) - 1)
         width, flight = self._boxes[number - 1]
+        steps = (tags - first).tobytes()
+        if self._right.get((key, width, start)) == steps:
+            return
         pattern = tags - (number << TAG_BITS)
         pattern[pattern >> TAG_BITS != 0] = OTHER_BOX
-        right = self._right.get((key, width))
-        if right is not None and np.array_equal(pattern, right):
-            return
         inside = self._of_first_box(pattern)
         rows, columns = inside // width, inside % width
         if inside.size == 0 or _affine(rows, columns):
-            self._right[key, width] = pattern
+            self._right[key, width, start] = steps
         else:
             self._mismatch(place, flight, rows, columns, frame)
 

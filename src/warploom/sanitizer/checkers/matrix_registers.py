@@ -8,7 +8,7 @@ before the kernel runs, so only those are watched.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...asm.nodes import Register, Vector
 from ...emulator.machine.events import Observer, Waited
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.frame import Frame
-    from ...emulator.machine.machine import Cta
+    from ...emulator.machine.machine import Cta, Warp
     from ...emulator.program.handlers import Step
     from ..context import Context
 
@@ -66,25 +66,12 @@ class MatrixRegisters(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
         self.findings = context.findings
-        self._warps: dict[tuple[Cta, int], WarpRegisters] = {}
-        self._owners: dict[int, RowSet[tuple[int, int]]] = {}
-        """The registers that the operation of each instruction (pc) owns."""
-        self._watch(context.machine.code)
-
-    def _watch(self, code: Image) -> None:
-        """Put a look at the registers in front of every instruction that touches one an operation may own."""
-        owners = self._owners
-        for operation in code.operations:
-            if rows := _owned_rows(code, operation):
-                owners[operation.pc] = rows
-        used = RowSet[tuple[int, int]]().union(*owners.values())
-        for operation in code.operations if used else ():
-            if operation.pc in owners or operation.step is None:
-                continue
-            named = (rows_of(code, operation, operand) for operand in operation.instruction.operands)
-            rows = RowSet[tuple[int, int]]().union(*named) & used
-            if rows:
-                operation.step = self._watched(operation, operation.step, rows)
+        self._ctas: dict[Cta, list[WarpRegisters]] = {}
+        code = context.machine.code
+        self._owners, touching = code.fact("matrix registers", lambda: _owned_and_touched(code))
+        for pc, rows in touching.items():
+            operation = code.operations[pc]
+            code.wrap(operation, self._watched(operation, operation.step, rows))  # type: ignore[arg-type]
 
     def _watched(self, operation: Operation, step: Step, rows: RowSet[tuple[int, int]]) -> Step:
         marks = dict.fromkeys(rows, operation)
@@ -95,14 +82,14 @@ class MatrixRegisters(Observer):
 
         return watch  # type: ignore[return-value]
 
-    def _of(self, cta: Cta, warp: int) -> WarpRegisters:
-        found = self._warps.get((cta, warp))
+    def _of_cta(self, cta: Cta) -> list[WarpRegisters]:
+        found = self._ctas.get(cta)
         if found is None:
-            found = self._warps[cta, warp] = WarpRegisters()
+            found = self._ctas[cta] = [WarpRegisters() for _ in cta.warps]
         return found
 
     def _of_frame(self, frame: Frame) -> list[WarpRegisters]:
-        return [self._of(frame.cta, warp) for warp in range(frame.first_warp, frame.first_warp + frame.warps)]
+        return self._of_cta(frame.cta)[frame.first_warp : frame.first_warp + frame.warps]
 
     # -- touches ---------------------------------------------------------------------------------------------------
 
@@ -124,7 +111,7 @@ class MatrixRegisters(Observer):
         if self.findings.seen("wgmma-register-in-flight", codes):
             return
         why = "no wgmma.wait_group of this warp covers it yet"
-        if flight.operation not in self._of(frame.cta, warp).committed:
+        if flight.operation not in self._of_cta(frame.cta)[warp].committed:
             why = "it has not even been committed (wgmma.commit_group), so no wait covers it"
         self.findings.add(
             "wgmma-register-in-flight",
@@ -155,7 +142,7 @@ class MatrixRegisters(Observer):
         (flight,) = flights_of(operation)
         frame, every = operation.issuer.frame, self._owners[operation.issuer.operation.pc]
         if flight.starts.parts == "warp":
-            mine = self._of(frame.cta, flight.warp)
+            mine = self._of_cta(frame.cta)[flight.warp]
             for owned, flights in mine.owned.items():
                 if not owned.isdisjoint(every):
                     self._touched_early(frame, flight.code, flight.warp, flights[-1])
@@ -231,13 +218,39 @@ class MatrixRegisters(Observer):
                 else:
                     del mine.owned[rows]
 
-    def exited(self, warp: object) -> None:
-        self._warps.pop((warp.cta, warp.index), None)  # type: ignore[attr-defined]
+    def exited(self, warp: Warp) -> None:
+        if warp.cta.exited:
+            self._ctas.pop(warp.cta, None)
 
 
 def _rows(places: Sequence[object]) -> RowSet[tuple[int, int]]:
     """The registers among an operation's sources or targets."""
-    return next((place.rows for place in places if isinstance(place, Rows)), RowSet())
+    for place in places:
+        if isinstance(place, Rows):
+            return place.rows
+    return RowSet()
+
+
+Owned: TypeAlias = "dict[int, RowSet[tuple[int, int]]]"
+"""Registers by instruction (pc)."""
+
+
+def _owned_and_touched(code: Image) -> tuple[Owned, Owned]:
+    """The registers that the operation of each instruction owns, and those of them that each other one touches."""
+    owners: Owned = {}
+    same: dict[RowSet[tuple[int, int]], RowSet[tuple[int, int]]] = {}
+    for operation in code.operations:
+        if rows := _owned_rows(code, operation):
+            owners[operation.pc] = same.setdefault(rows, rows)  # equal sets are one: they are compared often
+    used = RowSet[tuple[int, int]]().union(*owners.values())
+    touching: Owned = {}
+    for operation in code.operations if used else ():
+        if operation.pc in owners or operation.step is None:
+            continue
+        named = (rows_of(code, operation, operand) for operand in operation.instruction.operands)
+        if rows := RowSet[tuple[int, int]]().union(*named) & used:
+            touching[operation.pc] = rows
+    return owners, touching
 
 
 def _owned_rows(code: Image, operation: Operation) -> RowSet[tuple[int, int]]:

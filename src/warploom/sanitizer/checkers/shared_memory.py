@@ -36,7 +36,7 @@ from ..happens_before.journal import Journals
 from ..happens_before.state import ClusterState, record_of
 from ..report.explain import Conflict, classify, history_of
 from ..report.words import deed, side, who
-from ..shadow.shadow import Granules, Shadow, distinct
+from ..shadow.shadow import HALF, LOW, Granules, Shadow, distinct, uniform
 from ..shadow.storing import Storing
 
 if TYPE_CHECKING:
@@ -301,6 +301,11 @@ class SharedMemory(Observer):
         """An operation is going to read. `rows`: the warps among which the operand's rows are divided."""
         number = state.of_flight(flight, False, ASYNC)
         granules, now = self._granules_of(shadow, source, flight), state.accesses[number]
+        shadow.read_async = True
+        pair = uniform(shadow.pairs[granules])
+        if pair is not None and not self._write_suspect(state, pair & LOW, now, view):
+            shadow.pairs[granules] = pair & LOW | self._joined(state, pair >> HALF, number) << HALF
+            return
         if not rows:
             self._check_async(state, shadow, granules, now, view)
         elif self._async_suspect(state, shadow, granules, now, view):
@@ -308,18 +313,12 @@ class SharedMemory(Observer):
                 mine = replace(now, warp=now.warp + at)
                 part = shadow.of_chunks(np.array_split(source.map.chunks, len(rows))[at])  # type: ignore[attr-defined]
                 self._check_async(state, shadow, part, mine, View.of(clock))
-        shadow.read_async = True
         before = shadow.readers[granules]
         numbers = distinct(before)
-        if not numbers:
-            return  # a copy of no bytes
-        if len(numbers) == 1:
-            shadow.readers[granules] = self._joined(state, numbers[0], number)
-        else:
-            table = np.zeros(max(numbers) + 1, np.int32)
-            for old in numbers:
-                table[old] = self._joined(state, old, number)
-            shadow.readers[granules] = table[before]
+        table = np.zeros(max(numbers, default=0) + 1, np.int32)
+        for old in numbers:
+            table[old] = self._joined(state, old, number)
+        shadow.readers[granules] = table[before]
 
     @staticmethod
     def _joined(state: ClusterState, old: int, number: int) -> int:
@@ -338,16 +337,17 @@ class SharedMemory(Observer):
 
     def _async_suspect(self, state: ClusterState, shadow: Shadow, granules: Granules, now: Access, view: View) -> bool:
         """Whether what was done to these granules before may be a problem for an operation."""
-        by_async = now.proxy == ASYNC
-        for number in distinct(shadow.last[granules]):
-            if number == 0:
-                suspect = not now.writes
-            else:
-                earlier = state.accesses[number]
-                suspect = earlier.proxy == BARRIER or bool(gap(earlier, view, by_async))
-            if suspect:
-                return True
-        return now.writes and self._readers_suspect(state, shadow, granules, view, by_async)
+        if any(self._write_suspect(state, number, now, view) for number in distinct(shadow.last[granules])):
+            return True
+        return now.writes and self._readers_suspect(state, shadow, granules, view, now.proxy == ASYNC)
+
+    @staticmethod
+    def _write_suspect(state: ClusterState, number: int, now: Access, view: View) -> bool:
+        """Whether the last write with this number may be a problem for an operation."""
+        if not number:
+            return not now.writes
+        earlier = state.accesses[number]
+        return earlier.proxy == BARRIER or bool(gap(earlier, view, now.proxy == ASYNC))
 
     # -- reports ---------------------------------------------------------------------------------------------------
 

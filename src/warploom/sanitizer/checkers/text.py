@@ -18,7 +18,8 @@ class Text(Observer):
     rules = ("uninitialised-register",)
 
     def __init__(self, context: Context) -> None:
-        for code, name in undefined_reads(context.machine.code):
+        image = context.machine.code
+        for code, name in image.fact("undefined reads", lambda: undefined_reads(image)):
             context.findings.add(
                 "uninitialised-register",
                 f"{at(code)} reads {name}, and no instruction in front of it writes that register, whichever way the "

@@ -20,7 +20,7 @@ GENERIC, ASYNC, COPY, BARRIER = "generic", "async", "copy", "barrier"
 (cp.async, st.async), or mbarrier.init, whose bytes then belong to the barrier."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Flight:
     """An asynchronous operation as the clocks see it; of one that each warp makes for itself, one warp's part.
 
@@ -72,9 +72,9 @@ def flights_of(operation: AsyncOperation) -> tuple[Flight, ...]:
     return operation.mark if isinstance(operation.mark, tuple) else ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Access:
-    """One access, or all equal ones of a warp in one epoch.
+    """One access, or all equal ones of a warp in one epoch. Never changed.
 
     Attributes:
         proxy: one of the four above; writes: whether it writes; strong: relaxed or stronger, atomics too.

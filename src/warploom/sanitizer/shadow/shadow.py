@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from ...emulator.machine.memory import Region
 
 Granules: TypeAlias = "np.ndarray | slice"
+HALF, LOW = 32, (1 << 32) - 1
+"""Of the two numbers in a pair."""
 
 
 class Shadow:
@@ -25,6 +27,7 @@ class Shadow:
     Attributes:
         last: number of the last write of each granule, 0 for none.
         readers: number of the set of asynchronous operations that have read it since.
+        pairs: both as one number, `last` in the low half, for whoever needs both.
         epochs, codes: (rows, granules): when each warp read it last, and at which instruction; `rows` gives the
             row of a warp.
         tags: for each 16-byte chunk, which chunk of which tensor box it holds, 0 where that is not known.
@@ -37,8 +40,8 @@ class Shadow:
         self.shift = granule.bit_length() - 1
         self.per_chunk = CHUNK // granule
         count = -(-region.size // CHUNK) * self.per_chunk
-        self.last = np.zeros(count, np.int32)
-        self.readers = np.zeros(count, np.int32)
+        self.pairs = np.zeros(count, np.int64)
+        self.last, self.readers = self.pairs.view(np.int32).reshape(count, 2).T
         self.tags = np.zeros(count // self.per_chunk, np.int32)
         self.origins: np.ndarray | None = None
         self.rows: dict[int, int] = {}
@@ -111,11 +114,19 @@ class Readers:
         return found
 
 
+def uniform(values: np.ndarray) -> int | None:
+    """The number that all elements of an array are, if there is one."""
+    if not values.size:
+        return None
+    low = int(np.minimum.reduce(values, axis=None))
+    return low if low == int(np.maximum.reduce(values, axis=None)) else None
+
+
 def distinct(values: np.ndarray) -> list[int]:
     """The different numbers in an array; cheap where there is only one."""
     if not values.size:
         return []
-    low, high = int(values.min()), int(values.max())
+    low, high = int(np.minimum.reduce(values, axis=None)), int(np.maximum.reduce(values, axis=None))
     if low == high:
         return [low]
     if high - low < 4096:
