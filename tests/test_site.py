@@ -7,7 +7,6 @@ import importlib.util
 import inspect
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,8 @@ from typing import Any
 from urllib.parse import unquote, urldefrag
 
 import pytest
+
+from tests.browser import chromium, complaints
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -66,19 +67,8 @@ def test_the_reference_shows_every_public_name_and_each_has_a_docstring(site: Pa
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    selenium = pytest.importorskip("selenium.webdriver")
-    chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("no chromium and chromedriver here")
-    options = selenium.ChromeOptions()
-    options.binary_location = chromium
-    for argument in ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(argument)
-    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('chromium')}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    opened = selenium.Chrome(options=options, service=selenium.ChromeService(driver))
-    yield opened
-    opened.quit()
+    with chromium(tmp_path_factory.mktemp("chromium")) as opened:
+        yield opened
 
 
 SEEN = """
@@ -116,4 +106,4 @@ def test_every_link_inside_the_site_leads_to_a_page_and_a_place_on_it(site: Path
     }
     assert lost == set()
     assert len(pages) >= len([*site.rglob("*.html")]) - 1, "every page but that for errors can be reached"
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert complaints(browser) == []

@@ -47,12 +47,13 @@ if TYPE_CHECKING:
     from .runtime import emulate as emulate
     from .runtime import launch as launch
     from .runtime import predict as predict
+    from .runtime import trace as trace
     from .settings import config as config
 
 _HOME_OF = {
     **dict.fromkeys(("kernel", "reg", "smem", "tmem", "ptx", "Tile", "Scalar", "tiles", "Kernel"), "lang"),
     **dict.fromkeys(("ptx_kernel", "PtxKernel", "Param"), "lang"),
-    **dict.fromkeys(("emulate", "launch", "predict", "TensorMap", "Struct", "Program", "H200"), "runtime"),
+    **dict.fromkeys(("emulate", "launch", "predict", "trace", "TensorMap", "Struct", "Program", "H200"), "runtime"),
     **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize", "rms_norm"), "operators"),
     **dict.fromkeys(("attention", "attention_varlen", "attention_decode", "attention_backward"), "operators"),
     "Report": "emulator.diagnosis.report",

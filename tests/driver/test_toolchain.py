@@ -69,10 +69,10 @@ def test_sass_without_a_disassembler_says_what_to_install(nothing_installed):
 def test_only_the_section_of_the_entry_is_shown():
     other = "//--- .text.add2 ---\n\t.section\t.text.add2,\n NOP2 ;\n"
     text = other + "//--- .text.add ---\n\t.section\t.text.add,\n NOP ;\n"
-    assert disassemble._section(text, "add").endswith(" NOP ;\n")
-    assert "NOP2" not in disassemble._section(text, "add")
+    assert disassemble.section(text, "add").endswith(" NOP ;\n")
+    assert "NOP2" not in disassemble.section(text, "add")
 
 
 def test_a_section_goes_on_behind_its_sectioninfo():
     text = '//--- .text.add ---\n\t.section\t.text.add,\n\t.sectioninfo\t@"SHI_REGISTERS=8"\n NOP ;\n'
-    assert "NOP" in disassemble._section(text, "add")
+    assert "NOP" in disassemble.section(text, "add")

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import ArgumentError, WarploomError
-from . import bench, check, demo, explain, info, inspect, ladder, lsp, python, rules, time, tune, warm
+from . import bench, check, demo, explain, info, inspect, ladder, lsp, python, rules, time, trace, tune, warm
 from .output import exit_code, say, say_error
 
 RENAMED = {
@@ -77,6 +77,7 @@ app.command("explain")(explain.explain)
 app.command("tune")(tune.tune)
 app.command("warm")(warm.warm)
 app.command("time")(time.time)
+app.command("trace")(trace.trace)
 app.command("lsp")(lsp.lsp)
 app.command("python")(python.python)
 

@@ -33,11 +33,11 @@ def sass(cubin: bytes, entry: str | None = None) -> str:
     if result.returncode:
         raise ToolchainError(f"{tool} failed", got=(result.stderr or result.stdout).strip()[:2000])
     if tool.name == "nvdisasm" and entry is not None:
-        return _section(result.stdout, entry)
+        return section(result.stdout, entry)
     return result.stdout
 
 
-def _section(text: str, entry: str) -> str:
+def section(text: str, entry: str) -> str:
     """The part of nvdisasm's output that is the code section of one entry."""
     taken: list[str] = []
     inside = False

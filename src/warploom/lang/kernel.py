@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .. import runtime
-from ..errors import SourceLocation, WarploomError
+from ..errors import SourceLocation, WarploomError, from_the_caller
 from ..isa import arch as isa_arch
 from ..isa.launch import broken_limit
 from ..runtime import Program
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ..driver.resources import Resources
     from ..emulator.diagnosis.report import Report
     from ..runtime.benchmark.timing import Against, Timing
-    from ..timing import Prediction
+    from ..timing import Prediction, Traced
 
 _building = CURRENT.get  # a bound method: the check costs a call little
 
@@ -269,10 +270,8 @@ class Kernel:
         program = self.program()
         if ptx is not None:
             program = replace(program, text=ptx)
-        try:
+        with from_the_caller():
             return runtime.emulate(program, *args, check=check, schedule=schedule, seed=seed, **options)
-        except WarploomError as error:
-            raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
 
     def predict(self, *args: Any, **options: Any) -> Prediction:
         """How long a launch takes on an H200, at which clock and power, what bounds it and where each role waits.
@@ -280,10 +279,17 @@ class Kernel:
         No GPU is needed, and the arrays need no values (`numpy.zeros`). args, options: as for `warploom.predict`;
         `timeline=True` keeps the events. Raises as `emulate` does.
         """
-        try:
+        with from_the_caller():
             return runtime.predict(self.program(), *args, **options)
-        except WarploomError as error:
-            raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
+
+    def trace(self, *args: Any, **options: Any) -> Traced:
+        """What happens when in a launch on an H200, as the model sees it: `kernel.trace(a, b).to_html("trace.html")`.
+
+        args, options: as for `warploom.trace`. Raises as `predict` does; a kernel that hangs is traced up to there.
+        """
+        folders = (Path(self.function.__code__.co_filename).parent, *options.pop("folders", ()))
+        with from_the_caller():
+            return runtime.trace(self.program(), *args, folders=folders, **options)
 
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, **scalars: Any) -> Any:
         """Run it: on the GPU for CUDA arrays, in the emulator for arrays in CPU memory.

@@ -6,6 +6,7 @@ from .machine import A100, B200, H100, H200, Machine
 from .on_clock import predict
 from .on_cpu import emulate
 from .on_gpu import build, launch
+from .on_trace import trace
 from .program import ArraySpec, Parameter, Program, TiledMap, program_of
 from .struct import Struct
 from .tensor_map import TensorMap
@@ -29,5 +30,6 @@ __all__ = [
     "launch",
     "predict",
     "program_of",
+    "trace",
     "view",
 ]

@@ -7,6 +7,7 @@ arrays need no values, and a product of 8192 x 8192 x 8192 takes half a minute, 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,10 @@ from .on_cpu import _values, parsed
 from .program import HasProgram, Program, program_of
 
 if TYPE_CHECKING:
+    from ..emulator.machine.events import Observer
+    from ..emulator.machine.finding import Finding
     from ..timing import Launch, Prediction
+    from ..timing.recorder import Recorder
     from ..timing.recording import Recording
 
 MOST_STEPS = 1_000_000_000
@@ -81,9 +85,15 @@ def record(
     cap_watts: float = 0.0,
     clock_mhz: float = 0.0,
     registers: int | None = None,
+    watch: Sequence[Callable[[Any], Observer]] = (),
+    made: list[Recorder] | None = None,
+    findings: list[Finding] | None = None,
     **scalars: Any,
 ) -> tuple[Recording, Launch]:
-    """What `predict` replays, and what it knows of the launch besides; arguments as there."""
+    """What `predict` replays, and what it knows of the launch besides; arguments as there.
+
+    watch: makers of further observers; `findings` gets what they found. made: gets the recorder, before the run.
+    """
     from ..emulator import api
     from ..emulator.machine.model import Model
     from ..emulator.numerics.tensor_core import NO_NUMERICS
@@ -96,14 +106,17 @@ def record(
     arguments, _ = complete(call, look(call))
     target = for_arch(chosen.arch)
     bound = bind(chosen, arguments, target, Shape(grid, block, cluster, dynamic_smem))
-    made: list[Any] = []
-    api.run(
+    made = [] if made is None else made
+    report = api.run(
         parsed(chosen.text, chosen.title, chosen.entry), chosen.entry, _values(bound, False, {})[0], grid=bound.grid,
         block=bound.block, cluster=bound.cluster, dynamic_smem=bound.dynamic_smem, numerics=NO_NUMERICS,
         max_clusters=clusters, max_steps=MOST_STEPS, model=Model(name=target.name, sms=target.sms),
-        shared_parts=chosen.shared_parts, roles=chosen.roles, dependent=chosen.pdl, watch=[recording_of(made)],
+        shared_parts=chosen.shared_parts, roles=chosen.roles, dependent=chosen.pdl, detailed=bool(watch),
+        watch=[*watch, recording_of(made)],
         names={parameter.name: parameter.source for parameter in chosen.parameters},
     )  # fmt: skip
+    if findings is not None:
+        findings += report.findings
     given = zip(bound.views, _roles(chosen, bound), strict=True)
     read = sum(math.prod(array.shape) * array.dtype.bytes for array, role in given if role != "out")
     return made[0].finish(), Launch(

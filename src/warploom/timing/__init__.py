@@ -7,11 +7,13 @@ with its start, its end and its cause. `prediction` makes a whole launch of it, 
 
 from .constants import Hardware
 from .hopper import H200
-from .prediction import Launch, Prediction, predict
+from .prediction import Launch, Prediction, predict, replay_stopped
 from .recorder import Recorder, recording_of
 from .timeline import Event, Timeline
 from .trace import Trace
+from .tracing import Traced
 
 __all__ = [
-    "H200", "Event", "Hardware", "Launch", "Prediction", "Recorder", "Timeline", "Trace", "predict", "recording_of",
+    "H200", "Event", "Hardware", "Launch", "Prediction", "Recorder", "Timeline", "Trace", "Traced", "predict",
+    "recording_of", "replay_stopped",
 ]  # fmt: skip

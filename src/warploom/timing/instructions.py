@@ -51,6 +51,7 @@ class Facts:
     flops: int = 0
     file: str = ""
     line: int = 0
+    ptx_line: int = 0
 
 
 def facts_of(operation: Operation) -> Facts:
@@ -65,6 +66,7 @@ def facts_of(operation: Operation) -> Facts:
     return Facts(
         operation.pc, instruction.opcode, pipe, count, latency, reads, writes, operation.by == WARPGROUP, backward,
         engine, _flops(operation, words), str(place.file) if place else "", place.line if place else 0,
+        instruction.ptx_line,
     )  # fmt: skip
 
 

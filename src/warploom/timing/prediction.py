@@ -195,6 +195,15 @@ class Predictor:
         floor = (self.dram_bytes + self.stored) / (self.hardware["dram_bytes_per_ns"] * 1e9)
         return max(work, floor) + gap
 
+    def timeline(self, trace: Trace, ghz: float) -> Timeline:
+        """What a trace holds when the replay is over."""
+        recording = self.recording
+        return Timeline(
+            recording.kernel, ghz * 1e3, trace.finish(), recording.grid, recording.block, recording.cluster,
+            {event.cta: event.cta % self.cluster for event in trace.events}, not trace.left_out,
+            recording.shared_bytes, self.room.residents,
+        )  # fmt: skip
+
     def work(self, replay: Replay) -> Work:
         """What the launch does, for its power."""
         per_cta = replay.instructions / max(1, replay.started * self.cluster)
@@ -244,11 +253,16 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
     if power >= (launch.cap_watts or hardware["cap_watts"]) - 1.0:
         prediction.bound = f"power, then {prediction.bound}"
     if trace is not None:
-        prediction.timeline = Timeline(
-            recording.kernel, ghz * 1e3, trace.finish(), recording.grid, recording.block, recording.cluster,
-            {event.cta: event.cta % one.cluster for event in trace.events}, not trace.left_out,
-        )  # fmt: skip
+        prediction.timeline = one.timeline(trace, ghz)
     return prediction
+
+
+def replay_stopped(recording: Recording, hardware: Hardware, trace: Trace) -> Timeline:
+    """The timeline of a launch that never ends, of its recorded clusters, at the highest clock."""
+    one, ghz = Predictor(recording, hardware, Launch()), CLOCKS_GHZ[1]
+    count = len(recording.clusters)
+    Replay(recording, hardware, one.chip(ghz), residents=count, instances=count, trace=trace).run()
+    return one.timeline(trace, ghz)
 
 
 def _waits(replay: Replay) -> dict[str, dict[str, float]]:

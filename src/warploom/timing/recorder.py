@@ -5,7 +5,7 @@ Any schedule of the machine gives the same record, as long as what a warp does d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,6 +50,8 @@ class Recorder(Observer):
         self._operations: dict[AsyncOperation, int] = {}
         self._phases: dict[tuple[int, int], int] = {}
         self._meetings: dict[Any, int] = {}
+        self.open_phases: list[tuple[MBarrier, int]] = []
+        """Barriers, each with the index of a phase of it."""
         self._kept: list[Any] = []
         """Objects known by their identity, which must not be used again meanwhile."""
         self._caches: dict[int, Cache] = {}
@@ -59,12 +61,13 @@ class Recorder(Observer):
 
     # -- warps ---------------------------------------------------------------------------------------------------------
 
-    def _number(self, cta: Cta) -> int:
+    def number(self, cta: Cta) -> int:
+        """Of a CTA in the grid."""
         (x, y, z), (nx, ny, _) = cta.index, self.machine.grid
         return int(x + nx * (y + ny * z))
 
     def _warp(self, cta: Cta, warp: int) -> list[Any]:
-        key = self._number(cta), warp
+        key = self.number(cta), warp
         found = self._open.get(key)
         if found is None:
             found = self._open[key] = []
@@ -92,12 +95,12 @@ class Recorder(Observer):
             each.append(pc)
         if facts.backward and len(lists[0]) > LONGEST_RUN:
             for at in range(frame.warps):
-                self._close(frame.cta, frame.first_warp + at)
+                self.close(frame.cta, frame.first_warp + at)
 
-    def _close(self, cta: Cta, warp: int) -> list[kinds.Step]:
+    def close(self, cta: Cta, warp: int) -> list[kinds.Step]:
         """End the run of a warp; its steps."""
         open_run = self._warp(cta, warp)
-        steps = self.recording.steps[self._number(cta), warp]
+        steps = self.recording.steps[self.number(cta), warp]
         if open_run:
             key = tuple(open_run)
             index = self._runs.get(key)
@@ -126,7 +129,7 @@ class Recorder(Observer):
         at = frame.operation.pc if pc is None else pc
         warps = range(frame.warps) if lane is None else (lane // 32,)
         for warp in warps:
-            self._close(frame.cta, frame.first_warp + warp).append((kind, at, payload))
+            self.close(frame.cta, frame.first_warp + warp).append((kind, at, payload))
 
     # -- memory --------------------------------------------------------------------------------------------------------
 
@@ -210,7 +213,7 @@ class Recorder(Observer):
         facts = self.pcs[by.operation.pc] or facts_of(by.operation)
         self.pcs[by.operation.pc] = facts
         made = Operation(
-            facts.starts or operation.unit.engine, by.operation.pc, self._number(frame.cta),
+            facts.starts or operation.unit.engine, by.operation.pc, self.number(frame.cta),
             frame.first_warp + (by.lane or 0) // 32, text=facts.opcode,
         )  # fmt: skip
         made.bytes, made.flops = operation.bytes, operation.flops
@@ -265,16 +268,22 @@ class Recorder(Observer):
             recording.received += made.bytes
             recording.distant += made.distant
 
+    def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
+        indices = [self._operations[one] for one, _ in operations if one in self._operations]
+        for index in indices:  # each warp of a warpgroup tells of it
+            self.recording.operations[index].group = min(indices)
+
     # -- order ----------------------------------------------------------------------------------------------------
 
-    def _phase(self, barrier: MBarrier, number: int) -> int:
+    def phase(self, barrier: MBarrier, number: int, least: int = 0) -> int:
+        """The index of a barrier's phase; `least`: contributions that it has from the beginning."""
         key = id(barrier), number
         found = self._phases.get(key)
         if found is None:
             found = self._phases[key] = len(self.recording.phases)
-            self._kept.append(barrier)
             name, stage = _ring(barrier.name)
-            self.recording.phases.append(Phase(name, number, self._number(barrier.cta), stage))
+            self.recording.phases.append(Phase(name, number, self.number(barrier.cta), stage, least))
+            self.open_phases.append((barrier, found))
         return found
 
     def _meeting(self, what: Any) -> int:
@@ -296,7 +305,7 @@ class Recorder(Observer):
             return
         if event.what == "expect":
             return
-        phase = self._phase(on, on.phase)
+        phase = self.phase(on, on.phase)
         record = self.recording.phases[phase]
         if event.operation is not None:
             record.contributions += 1
@@ -312,7 +321,7 @@ class Recorder(Observer):
         if wait.on == "phase":
             barrier: Any = wait.what
             if barrier.phase > 0:
-                self._step(frame, lane, kinds.WAIT, self._phase(barrier, barrier.phase - 1))
+                self._step(frame, lane, kinds.WAIT, self.phase(barrier, barrier.phase - 1))
         elif wait.on in ("cta", "cluster"):
             self._step(frame, lane, kinds.PASS, self._meeting(wait.what))
         elif wait.on == "grid":

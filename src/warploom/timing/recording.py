@@ -61,7 +61,7 @@ class Operation:
         after: operations that are carried out before it, in order.
         phases: to whose completion it contributes.
         distant: bytes that this cluster fetches for the first time.
-        target: what it fills, for people.
+        target: what it fills, for people; group: of those that were committed together, the first; -1 for none.
     """
 
     engine: str
@@ -84,6 +84,7 @@ class Operation:
     distant: int = 0
     target: str = ""
     text: str = ""
+    group: int = -1
 
 
 @dataclass(slots=True)
@@ -117,6 +118,7 @@ class Recording:
         pcs: what is known of each instruction, by program counter (`instructions.Facts`).
         flops, fetched, received, stored: sums over the recorded CTAs: of matrix products; bytes asked of L2, received
             by SMs, written to global memory.
+        marks: steps whose time somebody wants to know, by CTA and warp.
     """
 
     kernel: str
@@ -138,6 +140,7 @@ class Recording:
     received: float = 0.0
     stored: float = 0.0
     distant: float = 0.0
+    marks: dict[tuple[int, int], set[int]] = field(default_factory=dict)
 
     @property
     def ctas(self) -> int:

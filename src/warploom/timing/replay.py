@@ -50,6 +50,8 @@ class Actor:
     at: int = 0
     time: float = 0.0
     late: dict[int, float] = field(default_factory=dict)
+    origin: dict[int, int] = field(default_factory=dict)
+    """Events whose loads write registers."""
     since: float = 0.0
     stalled: float = 0.0
 
@@ -122,6 +124,7 @@ class Replay:
         self.sms: list[Sm] = []
         self.instructions = self.flops = self.wavefronts = 0.0
         self.lives: dict[str, float] = {}
+        self.actors: list[Actor] = []
 
     # -- clusters --------------------------------------------------------------------------------------------------
 
@@ -137,12 +140,27 @@ class Replay:
             time, _, actor = heapq.heappop(heap)
             actor.time = time
             self._advance(actor)
+        if self.trace is not None:
+            self._leave()
         return self.end
 
     @property
     def end(self) -> float:
         """Clocks until the last cluster has ended."""
         return max(self.ends, default=0.0)
+
+    @property
+    def stuck(self) -> list[Actor]:
+        """Warps that wait for what never comes."""
+        return [actor for actor in self.actors if actor.at < len(actor.steps)]
+
+    def _leave(self) -> None:
+        """Tell the trace which warps never get on."""
+        assert self.trace is not None
+        end = self.trace.end * 1.1 + 100.0  # so that the waits that never end can be seen
+        for actor in self.stuck:
+            kind, pc, payload = actor.steps[actor.at]
+            self.trace.wait(actor, self._what(kind, payload), actor.time, end, pc, -1, kind, payload, endless=True)
 
     @property
     def tensor_busy(self) -> float:
@@ -164,6 +182,7 @@ class Replay:
         for actor in instance.actors:
             quarter = actor.warp % 4
             actor.sm.warps[quarter] += 1
+            self.actors.append(actor)
             self._push(actor, time + self.hardware["cta_start"])
 
     def _exit(self, actor: Actor) -> None:
@@ -186,8 +205,11 @@ class Replay:
     def _advance(self, actor: Actor) -> None:
         """Run steps of a warp until one takes time or has to wait."""
         steps = actor.steps
+        trace = self.trace
         while actor.at < len(steps):
             kind, pc, payload = steps[actor.at]
+            if trace is not None and trace.marks:
+                trace.reached(actor)
             if kind == kinds.RUN:
                 actor.at += 1
                 self._push(actor, self._run(actor, payload, pc))
@@ -203,7 +225,8 @@ class Replay:
                 self._arrive(actor, pc, payload)
             elif kind == kinds.MEET:
                 meeting = actor.instance.meeting(payload)
-                if meeting.contribute(actor.time):
+                cause = trace.meet(actor, pc, payload) if trace is not None else -1
+                if meeting.contribute(actor.time, cause):
                     self._wake(meeting)
             elif kind == kinds.FENCE:
                 self._push(actor, actor.time + self._fence(str(self.recording.pcs[pc].opcode)))
@@ -216,10 +239,13 @@ class Replay:
             cost = self.costs[index] = cost_of(self.recording.runs[index], self.recording.pcs, self.hardware)
         start = actor.time
         if actor.late:
+            cause = -1
             for register in cost.needs & actor.late.keys():
-                start = max(start, actor.late.pop(register))
-        if start > actor.time:
-            self._stalled(actor, "load", actor.time, start, pc, -1)
+                there, origin = actor.late.pop(register), actor.origin.pop(register, -1)
+                if there > start:
+                    start, cause = there, origin
+            if start > actor.time:
+                self._stalled(actor, "load", actor.time, start, pc, cause)
         end = actor.sm.execute(actor.warp % 4, start, cost, self.chip)
         for register, clocks in cost.late:
             actor.late[register] = max(start + clocks, actor.sm.loaded)
@@ -227,7 +253,9 @@ class Replay:
         self.flops += cost.flops
         self.wavefronts += cost.wavefronts
         if self.trace is not None:
-            self.trace.run(actor, start, end, pc, cost)
+            event = self.trace.run(actor, start, end, pc, cost)
+            for register, _ in cost.late:
+                actor.origin[register] = event
         return end
 
     # -- waiting -------------------------------------------------------------------------------------------------------

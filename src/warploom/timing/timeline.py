@@ -25,7 +25,7 @@ KINDS: Mapping[str, str] = {
     BARRIER: "a phase of an mbarrier, from the one before to its completion; `cause` completed it",
 }
 """Kinds of events."""
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(slots=True)
@@ -47,7 +47,9 @@ class Event:
         cause: number of the event that ended it; -1 where nothing did (it passed at once).
         issuer: number of the event in which the issuing instruction stands, for engines' events; else -1.
         bytes, flops: that it moves or computes; instructions: that a run issues.
-        busy: (start, end) on the tensor pipe, of a matrix event; read: when a store's source was read; -1 otherwise.
+        busy: (start, end) on the tensor pipe, of a matrix event, and of a run with products of single warps; read: when
+            a store's source was read; -1 otherwise.
+        group: of operations that were committed together; -1 for none.
     """
 
     number: int
@@ -73,6 +75,7 @@ class Event:
     instructions: int = 0
     busy: tuple[float, float] = (-1.0, -1.0)
     read: float = -1.0
+    group: int = -1
 
     @property
     def clocks(self) -> float:
@@ -90,6 +93,7 @@ class Timeline:
         grid, block, cluster: of the launch.
         sm: by CTA, the SM that it ran on.
         complete: False where events after `limit` were left out.
+        shared_bytes: of a CTA; residents: CTAs that an SM holds at a time.
     """
 
     kernel: str
@@ -100,6 +104,8 @@ class Timeline:
     cluster: tuple[int, int, int] = (1, 1, 1)
     sm: dict[int, int] = field(default_factory=dict)
     complete: bool = True
+    shared_bytes: int = 0
+    residents: int = 1
 
     @property
     def end(self) -> float:
@@ -157,7 +163,8 @@ class Timeline:
         triples = {name: tuple(data[name]) for name in ("grid", "block", "cluster")}
         return cls(
             data["kernel"], data["clock_mhz"], events, **triples, complete=data["complete"],
-            sm={int(cta): sm for cta, sm in data["sm"].items()},
+            sm={int(cta): sm for cta, sm in data["sm"].items()}, shared_bytes=data["shared_bytes"],
+            residents=data["residents"],
         )  # fmt: skip
 
     @classmethod

@@ -23,6 +23,9 @@ class Trace:
         self.recording, self.limit = recording, limit
         self.events: list[Event] = []
         self.left_out = 0
+        self.marks = recording.marks
+        self.times: dict[tuple[int, int, int], float] = {}
+        """When warps came to the recording's marks, by CTA, warp and step."""
         self._began: dict[tuple[int, int], float] = {}
         self._latest: dict[tuple[int, int, int], int] = {}
 
@@ -35,7 +38,7 @@ class Trace:
         role = self.recording.roles.get(warp, "") if warp >= 0 else ""
         event = Event(number, kind, start, end, cta, warp, role, pc=pc, **more)
         if facts is not None:
-            event.file, event.line = facts.file, facts.line
+            event.file, event.line, event.ptx_line = facts.file, facts.line, facts.ptx_line
             event.opcode = event.opcode or facts.opcode
         self.events.append(event)
         return number
@@ -44,16 +47,31 @@ class Trace:
         """The CTA that a copy stands for: copies of the recorded cluster count on from it."""
         return cta + instance.number * len(instance.sms)
 
-    def run(self, actor: Actor, start: float, end: float, pc: int, cost: Cost) -> None:
+    @property
+    def end(self) -> float:
+        """Clocks until the latest event's end."""
+        return max((event.end for event in self.events), default=0.0)
+
+    def reached(self, actor: Actor) -> None:
+        """A warp of the first cluster comes to a step whose time somebody wants to know."""
+        steps = self.marks.get((actor.cta, actor.warp))
+        if steps and actor.at in steps and actor.instance.number == 0:
+            self.times.setdefault((actor.cta, actor.warp, actor.at), actor.time)
+
+    def run(self, actor: Actor, start: float, end: float, pc: int, cost: Cost) -> int:
         cta = self._cta(actor.instance, actor.cta)
-        self._latest[cta, actor.warp, 0] = self._add(
+        tensor = next((clocks for pipe, clocks in cost.pipes if pipe == "tensor"), 0.0)
+        added = self._latest[cta, actor.warp, 0] = self._add(
             RUN, start, end, cta, actor.warp, pc, what="instructions", instructions=round(cost.instructions),
-            flops=round(cost.flops),
+            flops=round(cost.flops), busy=(max(start, end - tensor), end) if tensor else (-1.0, -1.0),
         )  # fmt: skip
+        return added
 
     def wait(
-        self, actor: Actor, what: str, start: float, end: float, pc: int, cause: int, kind: int, payload: Any
-    ) -> None:
+        self, actor: Actor, what: str, start: float, end: float, pc: int, cause: int, kind: int, payload: Any,
+        endless: bool = False,
+    ) -> None:  # fmt: skip
+        """A warp stands still; `endless`: what it waits for never comes."""
         cta, barrier, phase, stage = self._cta(actor.instance, actor.cta), "", -1, -1
         if kind == kinds.WAIT:
             of = self.recording.phases[payload]
@@ -61,8 +79,8 @@ class Trace:
         elif kind == kinds.PASS:
             barrier = what
         self._add(
-            WAIT, start, end, cta, actor.warp, pc, what=f"wait for {what}", barrier=barrier, phase=phase,
-            stage=stage, cause=cause,
+            WAIT, start, end, cta, actor.warp, pc, what=f"wait for {what}" + ", for ever" * endless, barrier=barrier,
+            phase=phase, stage=stage, cause=cause,
         )  # fmt: skip
 
     def arrive(self, actor: Actor, time: float, pc: int, payload: int) -> int:
@@ -70,6 +88,13 @@ class Trace:
         return self._add(
             ARRIVE, time, time, self._cta(actor.instance, actor.cta), actor.warp, pc, what=f"arrive {of.name}",
             barrier=of.name, phase=of.number, stage=of.stage,
+        )  # fmt: skip
+
+    def meet(self, actor: Actor, pc: int, payload: int) -> int:
+        of = self.recording.meetings[payload].name
+        return self._add(
+            ARRIVE, actor.time, actor.time, self._cta(actor.instance, actor.cta), actor.warp, pc, what=f"arrive {of}",
+            barrier=of,
         )  # fmt: skip
 
     def completed(self, instance: Instance, phase: int, time: float, cause: int) -> None:
@@ -95,6 +120,7 @@ class Trace:
             issuer=self._latest.get((cta, operation.warp, 0), -1), barrier=first.name if first else "",
             phase=first.number if first else -1, stage=first.stage if first else -1,
             busy=(begin, read) if kind == MATRIX else (-1.0, -1.0), read=read if kind == STORE else -1.0,
+            group=operation.group,
         )  # fmt: skip
 
     def finish(self) -> list[Event]:

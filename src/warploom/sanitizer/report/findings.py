@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...emulator.machine.finding import Finding, Side
@@ -21,6 +22,8 @@ class Findings:
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, object, object], dict[str, object]] = {}
+        self.heard: Callable[[str, str, Cta | None, int | None], None] | None = None
+        """Is told of each new finding at once: its rule, its message, and who ran the instruction."""
 
     def add(
         self,
@@ -48,6 +51,8 @@ class Findings:
                 "severity": severity or RULES[rule].severity, "count": 1, "address": address, "missing": missing,
                 "history": history, "sides": sides or sides_of(codes, cta, warp),
             }  # fmt: skip
+            if self.heard is not None:
+                self.heard(rule, message, cta, warp)
 
     def seen(self, rule: str, codes: tuple[Operation, ...]) -> bool:
         """Whether it is known already; counts it if so. Spares the making of its message."""

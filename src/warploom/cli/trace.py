@@ -1,0 +1,140 @@
+"""`trace`: what happens when in a kernel, as a page, for Perfetto, or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .. import runtime
+from ..errors import ArgumentError
+from . import check, find
+from .output import say, say_json
+
+if TYPE_CHECKING:
+    from ..timing import Traced
+
+
+def trace(
+    targets: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE.py|FILE.ptx|MODULE...",
+            help="A kernel with an example(), a text with its launch description, a rung of the ladder; several are "
+            "shown above each other on the same clock.",
+        ),
+    ],
+    html: Annotated[Path | None, typer.Option(metavar="FILE.html", help="Write the page to this file.")] = None,
+    perfetto: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Write a trace for ui.perfetto.dev to this file.")
+    ] = None,
+    launch: Annotated[
+        Path | None, typer.Option(help="Launch description of a text; FILE.launch.toml next to it by default.")
+    ] = None,
+    size: Annotated[str, typer.Option(help="Of a rung of the ladder: 512, or 512x768x256 (M, N, K).")] = "",
+    clusters: Annotated[int, typer.Option(help="How many of the grid's first clusters run; others go as they do.")] = 1,
+    check_it: Annotated[bool, typer.Option("--check/--no-check", help="Let the sanitizer watch.")] = True,
+    sass: Annotated[
+        bool, typer.Option("--sass/--no-sass", help="Show machine code, where ptxas and nvdisasm are.")
+    ] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show a launch on the model of an H200: who waited for what and who ended it, beside the code. Needs no GPU.
+
+    Example: warploom trace examples/walkthrough_gemm.py --html trace.html
+    Example: warploom trace warploom.kernels.ladder.r19_stmatrix warploom.kernels.ladder.r20_ping_pong --html steps.html
+    """
+    found = [one for target in targets for one in _traced(target, launch, size, clusters, check_it, sass)]
+    if html is not None:
+        with _written(html):
+            found[-1].to_html(html, above=found[:-1])
+    if perfetto is not None:
+        if len(found) > 1:
+            raise ArgumentError("--perfetto takes one launch", expected="one kernel", got=f"{len(found)}")
+        with _written(perfetto):
+            found[0].to_perfetto(perfetto)
+    if as_json:
+        say_json([one.as_dict() for one in found])
+        return
+    for one in found:
+        say(str(one))
+    for path in (html, perfetto):
+        if path is not None:
+            say(f"wrote {path}")
+
+
+def _traced(target: str, launch: Path | None, size: str, clusters: int, checked: bool, sass: bool) -> Iterator[Traced]:
+    """The launches that a target names."""
+    place, name = find.split(target)
+    options: dict[str, Any] = {"clusters": clusters, "check": checked, "sass": sass}
+    if Path(place).suffix == ".ptx":
+        yield _text(Path(place), name, launch, options)
+        return
+    module = find.load(place)
+    folders = [Path(str(module.__file__)).parent]
+    with find.running(place, "has an example that fails"):
+        runs = _runs(module, name, size)
+    if not runs:
+        raise ArgumentError(f"{target} has no arguments to be traced with", hint=f"let the file's {check.EXAMPLE}")
+    for kernel, arguments in runs:
+        with find.running(place, "cannot be traced"):
+            traced = runtime.trace(kernel, *arguments, folders=folders, **options)
+        yield traced
+
+
+def _runs(module: Any, name: str, size: str) -> list[tuple[Any, Any]]:
+    """Kernels with their arguments; of a file with several sets of arguments, the first of each kernel."""
+    if size:
+        return [_rung(module, size)]
+    kernels = check.named(module, name) if name else find.kernels_of(module)
+    found: dict[int, tuple[Any, Any]] = {}
+    for run in check.examples(module, kernels, name):
+        if run.arguments is not None:
+            found.setdefault(id(run.kernel), (run.kernel, run.arguments))
+    return list(found.values())
+
+
+def _rung(module: Any, size: str) -> tuple[Any, Any]:
+    """A rung of the ladder at a size."""
+    from ..kernels import ladder
+    from ..lab import ladder_runner
+
+    package, _, name = module.__name__.rpartition(".")
+    words = size.split("x")
+    if package != ladder.__name__ or len(words) not in (1, 3) or not all(word.isdigit() for word in words):
+        raise ArgumentError(
+            "--size goes with a rung of the ladder", expected="--size 512 or --size 512x768x256, and a module of "
+            f"{ladder.__name__}", got=size,
+        )  # fmt: skip
+    m, n, k = (int(word) for word in words * (3 // len(words)))
+    rung = ladder.find(name)
+    return rung.build(), ladder_runner.operands(rung, m, n, k)
+
+
+def _text(path: Path, entry: str, launch: Path | None, options: dict[str, Any]) -> Traced:
+    """A PTX text under its launch description."""
+    from ..runtime import launch_file
+    from ..runtime.program import read_text
+
+    text = read_text(path)
+    own = launch_file.beside(path, entry) if entry else launch_file.beside(path)
+    description = launch or (own if own.is_file() else launch_file.beside(path))
+    if not description.is_file():
+        raise ArgumentError(
+            f"{path} has no launch description", expected=str(description), hint=f"warploom check {path} --init"
+        )
+    described = launch_file.read(description)
+    program = described.program(text, path.name)
+    arguments, _ = described.made(program)
+    return runtime.trace(program, *arguments, folders=[path.parent], **options)
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    from ..lab.evidence import writing
+
+    with writing(path):
+        yield

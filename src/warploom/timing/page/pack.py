@@ -1,0 +1,131 @@
+"""A traced launch as few bytes: its events as columns of the smallest integers that hold them, deflated.
+
+The bytes are a 4-byte length, that many bytes of JSON (names, texts, and where each column lies), and the columns, each
+from a multiple of 8. Times are ticks; a start is the distance from the one before; what refers to another event says
+how many events further it is, 0 for none.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ..timeline import KINDS, Event
+from ..tracing import Traced
+
+TICKS = 64
+"""Parts of a clock that are told apart, where the whole run is short enough."""
+MOST_TICKS = 2**31 - 1
+TYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
+LEVEL = 6
+
+
+class Names:
+    """Texts with numbers, in the order in which they are met."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Any, int] = {}
+
+    def number(self, name: Any) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+    def column(self, names: Iterable[Any]) -> np.ndarray:
+        number = self.number
+        return np.fromiter((number(name) for name in names), np.int64)
+
+    def __iter__(self) -> Any:
+        return iter(self._numbers)
+
+
+def packed(traced: Traced) -> bytes:
+    """The bytes of a launch, deflated."""
+    timeline = traced.timeline
+    events = timeline.events
+    end = timeline.end
+    ticks = float(min(TICKS, 2 ** math.floor(math.log2(MOST_TICKS / max(end, 1.0)))))
+    words, barriers, roles, places = Names(), Names(), Names(), Names()
+    columns = _columns(events, ticks, words, barriers, roles, places)
+    described: list[dict[str, Any]] = []
+    blob = bytearray()
+    for name, values in columns.items():
+        narrow: np.ndarray = values.astype(_type(values))
+        blob += b"\0" * (-len(blob) % 8)
+        described.append({"name": name, "type": narrow.dtype.name, "at": len(blob)})
+        blob += narrow.astype(narrow.dtype.newbyteorder("<")).tobytes()
+    head = {
+        "kernel": timeline.kernel, "mhz": timeline.clock_mhz, "ticks": ticks, "end": end, "count": len(events),
+        "grid": timeline.grid, "block": timeline.block, "cluster": timeline.cluster, "complete": timeline.complete,
+        "sharedBytes": timeline.shared_bytes, "residents": timeline.residents, "error": traced.error,
+        "sm": {str(cta): sm for cta, sm in timeline.sm.items()}, "kinds": list(KINDS), "explained": dict(KINDS),
+        "prediction": traced.prediction.as_dict() if traced.prediction is not None else None,
+        "pins": [asdict(pin) for pin in traced.pins], "waiters": [asdict(one) for one in traced.waiters],
+        "words": list(words), "barriers": list(barriers), "roles": list(roles), "places": list(places),
+        "columns": described,
+        "code": {
+            "ptx": traced.code.ptx.splitlines(), "sass": traced.code.sass, "noSass": traced.code.no_sass,
+            "python": {file: text.splitlines() for file, text in traced.code.python.items()},
+        },
+    }  # fmt: skip
+    text = json.dumps(head, separators=(",", ":")).encode()
+    start = text + b" " * (-(4 + len(text)) % 8)
+    return zlib.compress(len(start).to_bytes(4, "little") + start + bytes(blob), LEVEL)
+
+
+def _columns(
+    events: Sequence[Event], ticks: float, words: Names, barriers: Names, roles: Names, places: Names
+) -> dict[str, np.ndarray]:
+    count = len(events)
+    here = np.arange(count)
+
+    def numbers(name: str) -> np.ndarray:
+        return np.fromiter((getattr(event, name) for event in events), np.float64, count)
+
+    def times(values: np.ndarray) -> np.ndarray:
+        return np.round(values * ticks).astype(np.int64)
+
+    def other(name: str) -> np.ndarray:
+        found = numbers(name).astype(np.int64)
+        return np.where(found < 0, 0, found - here)
+
+    kinds = {kind: number for number, kind in enumerate(KINDS)}
+    start, end = times(numbers("start")), times(numbers("end"))
+    busy = np.array([event.busy for event in events], np.float64).reshape(-1, 2)
+    read = numbers("read")
+    group = numbers("group").astype(np.int64)
+    return {
+        "kind": np.fromiter((kinds[event.kind] for event in events), np.int64, count),
+        "start": np.diff(start, prepend=0),
+        "length": end - start,
+        "cta": numbers("cta").astype(np.int64),
+        "warp": numbers("warp").astype(np.int64),
+        "role": roles.column(event.role for event in events),
+        "what": words.column(event.what for event in events),
+        "place": places.column((event.opcode, event.file, event.line, event.ptx_line) for event in events),
+        "barrier": barriers.column(event.barrier for event in events),
+        "phase": numbers("phase").astype(np.int64),
+        "stage": numbers("stage").astype(np.int64),
+        "cause": other("cause"),
+        "issuer": other("issuer"),
+        "bytes": numbers("bytes").astype(np.int64),
+        "flops": numbers("flops").astype(np.int64),
+        "instructions": numbers("instructions").astype(np.int64),
+        "busyFrom": np.where(busy[:, 0] < 0, 0, times(busy[:, 0]) - start),
+        "busyFor": np.where(busy[:, 0] < 0, 0, times(busy[:, 1]) - times(busy[:, 0])),
+        "readAfter": np.where(read < 0, 0, times(read) - start),
+        "group": np.where(group < 0, 0, group - int(group.max(initial=0)) - 1),
+    }
+
+
+def _type(values: np.ndarray) -> type:
+    """The narrowest type that holds them all."""
+    least, most = (int(values.min()), int(values.max())) if values.size else (0, 0)
+    for one in TYPES:
+        if np.iinfo(one).min <= least and most <= np.iinfo(one).max:
+            return one
+    return np.float64

@@ -1,0 +1,204 @@
+"""What a page shows of one launch: its timeline, what was found wrong, who waits for whom, and its code three times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .timeline import ARRIVE, COPY, WAIT, Event, Timeline
+
+if TYPE_CHECKING:
+    from .prediction import Prediction
+
+FOR_EVER = "for ever"
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A finding of the sanitizer at its moment.
+
+    Attributes:
+        clocks: when; cta, warp: who, -1 where that is not one warp.
+        severity, rule, title: as in the finding; text: all of it, for a person.
+        file, line: the first place that it is about.
+    """
+
+    clocks: float
+    severity: str
+    rule: str
+    title: str
+    text: str
+    cta: int = -1
+    warp: int = -1
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Waiter:
+    """Warps of a CTA that never get on.
+
+    Attributes:
+        event: the wait of the first of them in the timeline.
+        who: role or warps; cta; what: they wait for; file, line.
+        needs: the waiters who would have to arrive; known: whether that is because they did so before. Otherwise
+            nobody has ever arrived there, and `needs` are all who wait for something else.
+        missing: what the barrier lacks, in words; came: what has come.
+    """
+
+    event: int
+    who: str
+    cta: int
+    what: str
+    file: str
+    line: int
+    needs: tuple[int, ...] = ()
+    known: bool = True
+    missing: str = ""
+    came: tuple[str, ...] = ()
+
+
+@dataclass
+class CodeTexts:
+    """The code of a kernel, as lines.
+
+    Attributes:
+        ptx: the text; python: by file, as the timeline's events name it, the texts that were found.
+        sass: (machine code, its PTX line or 0) for each line; empty where there is no disassembler. `no_sass`: why.
+    """
+
+    ptx: str = ""
+    python: dict[str, str] = field(default_factory=dict)
+    sass: list[tuple[str, int]] = field(default_factory=list)
+    no_sass: str = ""
+
+
+@dataclass
+class Traced:
+    """One launch, ready to be shown.
+
+    Attributes:
+        timeline: what happened when.
+        prediction: of the whole launch; None where the kernel hangs or breaks off.
+        pins: the sanitizer's findings; waiters: who waits for ever; error: what ended the run, "" if nothing did.
+        code: the kernel's texts.
+    """
+
+    timeline: Timeline
+    prediction: Prediction | None = None
+    pins: list[Pin] = field(default_factory=list)
+    waiters: list[Waiter] = field(default_factory=list)
+    error: str = ""
+    code: CodeTexts = field(default_factory=CodeTexts)
+
+    @property
+    def kernel(self) -> str:
+        return self.timeline.kernel
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values: the timeline with its columns, the prediction, findings and waiters; without the code."""
+        return {
+            "kernel": self.kernel, "error": self.error,
+            "prediction": self.prediction.as_dict() if self.prediction is not None else None,
+            "findings": [asdict(pin) for pin in self.pins], "waiters": [asdict(one) for one in self.waiters],
+            "timeline": self.timeline.as_dict(),
+        }  # fmt: skip
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The text of `as_dict`, written to `path` too where it is given."""
+        text = json.dumps(self.as_dict())
+        if path is not None:
+            Path(path).write_text(text)
+        return text
+
+    def to_perfetto(self, path: str | Path | None = None) -> str:
+        """The trace for ui.perfetto.dev (Chrome's JSON), written to `path` too where it is given."""
+        from .perfetto import document
+
+        text = json.dumps(document(self), separators=(",", ":"))
+        if path is not None:
+            Path(path).write_text(text)
+        return text
+
+    def to_html(self, path: str | Path | None = None, *, above: Sequence[Traced] = ()) -> str:
+        """One page that needs nothing else, written to `path` too where it is given.
+
+        above: other launches, shown above this one on the same clock.
+        """
+        from .page.document import document
+
+        text = document([*above, self])
+        if path is not None:
+            Path(path).write_text(text, encoding="utf-8")
+        return text
+
+    def __str__(self) -> str:
+        lines = [str(self.prediction)] if self.prediction is not None else [f"{self.kernel}: {self.error}"]
+        lines.append(f"  traced  {len(self.timeline.events)} events of {len(self.timeline.sm)} CTAs")
+        lines += [f"  found   {pin.severity}[{pin.rule}] {pin.title}" for pin in self.pins]
+        return "\n".join(lines)
+
+
+def waiters_of(timeline: Timeline, blocked: Sequence[Any]) -> list[Waiter]:
+    """The circle of those who wait for ever. blocked: `DeadlockError.waits`, for their words."""
+    first: dict[tuple[Any, ...], Event] = {}
+    warps: dict[tuple[Any, ...], list[int]] = {}
+    for event in timeline.of_kind(WAIT):
+        if event.what.endswith(FOR_EVER):
+            key = event.cta, event.role or _warpgroup(event), event.barrier, event.stage, event.pc
+            first.setdefault(key, event)
+            warps.setdefault(key, []).append(event.warp)
+    arrivals: dict[tuple[int, str], set[tuple[int, int]]] = {}
+    for event in timeline.of_kind(ARRIVE, COPY):
+        if event.barrier:
+            arrivals.setdefault((event.cta, event.barrier), set()).add((event.cta, event.warp))
+    keys = list(first)
+    found = []
+    for key, event in first.items():
+        came = arrivals.get((event.cta, event.barrier), set()) if event.phase >= 0 else set()
+        needs = [at for at, other in enumerate(keys) if other != key and came & {(other[0], w) for w in warps[other]}]
+        if not came:
+            needs = [at for at, other in enumerate(keys) if (other[2], other[3]) != (key[2], key[3])]
+        words = next((one for one in blocked if _is_about(one, event)), None)
+        low, high = min(warps[key]), max(warps[key])
+        what = event.barrier + (f"[{event.stage}]" if event.stage >= 0 else "")
+        found.append(
+            Waiter(
+                event.number, event.role or (f"warp {low}" if low == high else f"warps {low} to {high}"), event.cta,
+                f"{what}, phase {event.phase}" if event.phase >= 0 else what, event.file, event.line, tuple(needs),
+                bool(came), getattr(words, "missing", ""), tuple(getattr(words, "came", ())),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _warpgroup(event: Event) -> str:
+    return f"warpgroup {event.warp // 4}"
+
+
+def _is_about(blocked: Any, event: Event) -> bool:
+    place = blocked.location
+    return place is not None and (place.line, str(place.file)) == (event.line, event.file)
+
+
+def moment(timeline: Timeline, file: str, line: int) -> tuple[float, int, int]:
+    """(clocks, CTA, warp) of the first event at a line; the end of the timeline where there is none."""
+    for event in timeline.events:
+        if event.line == line and event.file == file:
+            return event.start, event.cta, event.warp
+    return timeline.end, -1, -1
+
+
+def roles_of(timeline: Timeline) -> Mapping[str, float]:
+    """Clocks that the warps of each role are there, from the first event to the last, added up."""
+    spans: dict[tuple[str, int, int], tuple[float, float]] = {}
+    for (cta, warp), events in timeline.rows().items():
+        role = events[0].role or f"warp {warp}"
+        spans[role, cta, warp] = events[0].start, max(event.end for event in events)
+    found: dict[str, float] = {}
+    for (role, _, _), (start, end) in spans.items():
+        found[role] = found.get(role, 0.0) + end - start
+    return found
