@@ -9,8 +9,8 @@ import pytest
 import warploom
 from tests.operators.test_matmul import assert_close, draw, laid_out
 from warploom.errors import ArgumentError, UnprovenWarning, WrongResultError
-from warploom.kernels.blackwell import gemm
-from warploom.kernels.blackwell.description import Config
+from warploom.kernels.blackwell import gemm, grouped
+from warploom.kernels.blackwell.description import GROUPED, SMALL_GROUPS, Config, choose_grouped
 from warploom.kernels.hopper.description import Fusion, Product
 from warploom.operators import Gpu, Problem, choose, explain
 from warploom.operators.families import candidates, from_text, to_text
@@ -199,3 +199,62 @@ for _ in range(2):
         FAKE_CUDA_CAPABILITY=100,
     )
     assert len([line for line in log if line.startswith("launch")]) == 3
+
+
+# -- groups --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", ["lazy", pytest.param("random", marks=pytest.mark.full)])
+def test_groups_of_any_length_are_a_loop_of_products(schedule):
+    """Empty ones too; rows of no group are zeros."""
+    rng = np.random.default_rng(2)
+    sizes, n, k = [100, 0, 70, 1], 72, 40
+    ends = np.cumsum(sizes).astype(np.int32)
+    a, w = draw(rng, (ends[-1] + 9, k), BF16), draw(rng, (4, n, k), BF16)
+    bias = draw(rng, (4, n), np.float32)
+    with warploom.config.override(emulator={"check": True, "schedule": schedule}):
+        result = warploom.grouped_matmul(a, w.swapaxes(1, 2), offsets=ends, bias=bias, activation="relu", config=SINGLE)
+    for number, (end, size) in enumerate(zip(ends, sizes, strict=True)):
+        rows = slice(end - size, end)
+        assert_close(result[rows], a[rows], w[number].T, bias=bias[number], activation="relu")
+    assert not result[ends[-1] :].any()
+
+
+def test_rooms_that_are_partly_filled_with_scales_on_the_gpu_that_the_emulator_is():
+    rng = np.random.default_rng(3)
+    a, w, sizes = draw(rng, (2, 16, 64), E4M3), draw(rng, (2, 32, 64), E4M3), np.array([5, 16], np.int32)
+    of_a, of_b = rng.uniform(0.5, 2, (2, 16, 1)), rng.uniform(0.5, 2, (2, 1, 32))
+    with warploom.config.override(emulator={"gpu": "B200"}):
+        result = warploom.grouped_matmul(
+            a, w.swapaxes(1, 2), sizes=sizes, scale_a=of_a.astype(np.float32), scale_b=of_b.astype(np.float32)
+        )
+    for group, size in enumerate(sizes):
+        exact = a[group, :size].astype(float) * of_a[group, :size] @ w[group].astype(float).T * of_b[group]
+        np.testing.assert_allclose(result[group, :size].astype(float), exact, rtol=2**-7, atol=1e-3)
+        assert not result[group, size:].any()
+
+
+def test_the_first_result_of_a_grouped_kernel_is_checked(monkeypatch):
+    build = grouped.build
+    monkeypatch.setattr(grouped, "build", lambda product, config, fusion, what: build(product, config, Fusion(), what))
+    a, w = np.full((8, 16), -1, BF16), np.ones((1, 24, 16), BF16)
+    with pytest.raises(WrongResultError) as caught:
+        warploom.grouped_matmul(a, w.swapaxes(1, 2), offsets=np.array([8], np.int32), activation="relu",
+                                config=Config(128, 96, 2))  # fmt: skip
+    assert caught.value.got == "-16"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"config": PAIR}, {"fusion": Fusion(gate=True)}, {"limits": "names"}, {"product": Product(b_major="MN")}],
+    ids=["pair", "gate", "limits", "layout"],
+)  # fmt: skip
+def test_a_grouped_kernel_that_cannot_be_built_is_refused(wrong):
+    with pytest.raises(ArgumentError):
+        grouped.build(**wrong)
+
+
+@pytest.mark.parametrize(("rows", "groups", "config"), [(4096, 8, GROUPED), (64, 8, SMALL_GROUPS)])
+def test_the_tile_of_groups_goes_by_their_rows_and_does_not_spill(rows, groups, config):
+    assert choose_grouped(rows, groups) == config
+    resources = grouped.build(config=config, fusion=Fusion(scales="row", bias="column", activation="silu")).resources()
+    assert resources.spill_stores == 0 and resources.stack == 0

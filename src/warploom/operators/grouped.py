@@ -23,21 +23,23 @@ from ..collective.tile.sizes import MOST_GROUPS
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..isa.dtypes import DType, f32, s32, s64
+from ..kernels.blackwell import description as blackwell
 from ..kernels.hopper.description import Config, Fusion, Product
 from ..kernels.hopper.grouped_config import choose
 from ..runtime.arrays import ArrayView, view
 from ..runtime.launch_template import Launched
-from ..runtime.machine import H200
+from ..runtime.machine import for_arch
 from ..runtime.program import Program
 from ..settings import config as settings
 from .binding import Binding
 from .calls import CACHE
 from .execute import launch
-from .families import from_text, to_text
+from .families import FAMILIES, from_text, to_text
 from .kernel_cache import kept
-from .spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
+from .spec.gpu import BLACKWELL, HOPPER, Gpu, check_gpu, emulated, gpu_of
 from .spec.problem import product_of
 from .spec.validation import check_activation, check_integers
+from .unproven import announce, check_groups
 from .views import (
     copy_into,
     new_array,
@@ -78,7 +80,7 @@ def grouped_matmul(
             each column of each matrix of `b`, (Groups, 1, N).
         bias: (Groups, N), f32, bf16 or f16.
         activation: as matmul's.
-        config: a cooperative configuration of one CTA, or its name; see `kernels.hopper.grouped`.
+        config: a cooperative configuration of one CTA, or its name; see `kernels.hopper.grouped`, `kernels.blackwell`.
 
     bf16, f16, e4m3 and e5m2, s8, f32 as tf32. Raises ArgumentError, ArgumentTypeError.
     """
@@ -94,10 +96,11 @@ def grouped_matmul(
             return out
     if isinstance(config, str):
         config = from_text(config)
-    if config is not None and not isinstance(config, Config):
+    if config is not None and not isinstance(config, (Config, blackwell.Config)):
         raise ArgumentTypeError(
-            "config= is not a configuration of a kernel", expected="kernels.hopper.description.Config", got=repr(config)
-        )
+            "config= is not a configuration of a grouped kernel", got=repr(config),
+            expected="kernels.hopper.description.Config, or kernels.blackwell.description.Config",
+        )  # fmt: skip
     _no_gradient(tensors)
     group = read(tensors, what, out, out_dtype, activation)
     result = out if out is not None else _zeros(group.views["a"], group.shape, group.product.out)
@@ -110,12 +113,32 @@ def grouped_matmul(
         raise ArgumentError("a grouped product over no k is zeros, and nothing else", expected="no out= and no bias=")
     if 0 in (*group.shape, group.k, group.groups):
         return result
-    gpu = EMULATED if group.views["a"].device == "cpu" else gpu_of(group.views["a"].index)
-    check_gpu(gpu, "grouped_matmul", HOPPER)
-    launched = run(group, target, config or choose(group.rows, group.groups, group.n, gpu.sms))
+    pinned = "" if config is None else _arch(config)
+    gpu = emulated(pinned) if group.views["a"].device == "cpu" else gpu_of(group.views["a"].index)
+    check_gpu(gpu, "grouped_matmul", HOPPER, BLACKWELL)
+    if pinned and not gpu.runs(pinned):
+        raise ArgumentError(f"{gpu.name} does not run this configuration", expected=f"a GPU of {pinned}", got=gpu.arch)
+    config = config or _chosen(group, gpu)
+    family = next(family for family in FAMILIES if isinstance(config, family.config))
+    announce(family)
+    launched = run(group, target, config)
+    if family.unproven:
+        check_groups(group, config, target)
     if launched is not None and out is not None:
         CACHE.remember(static, tensors, {"out": result}, [launched])
     return result
+
+
+def _arch(config: Any) -> str:
+    """The target of a configuration."""
+    return blackwell.TARGET if isinstance(config, blackwell.Config) else "sm_90a"
+
+
+def _chosen(group: Grouped, gpu: Gpu) -> Any:
+    """The tile for a GPU."""
+    if gpu.number >= BLACKWELL:
+        return blackwell.choose_grouped(group.rows, group.groups)
+    return choose(group.rows, group.groups, group.n, gpu.sms)
 
 
 def _no_gradient(tensors: dict[str, Any]) -> None:
@@ -225,18 +248,20 @@ def _scales(views: dict[str, ArrayView], product: Product, left: ArrayView, grou
 
 
 @lru_cache(maxsize=64)
-def _program(product: Product, config: Config, fusion: Fusion, what: str, folder: Path | None) -> Program:
+def _program(product: Product, config: Any, fusion: Fusion, what: str, folder: Path | None) -> Program:
     """The kernel's program; with a folder, from the disk or put there."""
 
     def trace() -> Program:
-        from ..kernels.hopper import grouped
+        from ..kernels.blackwell import grouped as of_blackwell
+        from ..kernels.hopper import grouped as of_hopper
 
-        return grouped.build(product, config, fusion, what).program()
+        kernels: Any = of_blackwell if isinstance(config, blackwell.Config) else of_hopper
+        return kernels.build(product, config, fusion, what).program()
 
     return trace() if folder is None else kept(f"grouped {(product, fusion, what)!r} {to_text(config)}", trace, folder)
 
 
-def run(group: Grouped, target: ArrayView, config: Config) -> Launched | None:
+def run(group: Grouped, target: ArrayView, config: Any) -> Launched | None:
     """One launch; what is needed to repeat it, on a GPU and where nothing was copied."""
     views, rank = group.views, len(group.shape)
     on_cpu = views["a"].device == "cpu"
@@ -262,7 +287,8 @@ def run(group: Grouped, target: ArrayView, config: Config) -> Launched | None:
     names = tuple({"D": "out"}.get(spec.name, spec.name.lower()) for spec in program.arrays)
     bound = Binding(tuple(found[name][0] for name in names), names, {})
     tiles = (group.rows // config.tile_m + group.groups) * -(-group.n // config.tile_n)
-    launched = launch(program, bound, machine=H200(sms=min(EMULATED.sms, tiles)) if on_cpu else None)
+    whole = for_arch(program.arch)
+    launched = launch(program, bound, machine=replace(whole, sms=min(whole.sms, tiles)) if on_cpu else None)
     return launched if all(made.pointer == source.pointer for made, source in found.values()) else None
 
 

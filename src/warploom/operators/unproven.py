@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -25,6 +25,9 @@ from .families import KernelFamily
 from .quantization import LARGEST
 from .request import Request
 from .views import broadcast, item, to_array, transposed
+
+if TYPE_CHECKING:
+    from .grouped import Grouped
 
 BAND = 128
 """Rows of which some are checked: a tile of the kernels has no fewer."""
@@ -52,9 +55,7 @@ def check_first(request: Request, config: Any, result: ArrayView) -> None:
     captured into a graph, and what has no view in its framework, is left for a later call.
     """
     problem = request.problem
-    key = "checked", config, problem.product, problem.fusion
-    readable = result.host is not None or result.framework == "torch"
-    if not settings.check_unproven or not readable or _capturing() or not warned().first(key):
+    if not _due(("checked", config, problem.product, problem.fusion), result):
         return
     first = (0,) * len(problem.batch)
     rows = _rows(problem.m, problem.n, problem.k)
@@ -62,10 +63,45 @@ def check_first(request: Request, config: Any, result: ArrayView) -> None:
     b = transposed(item(transposed(broadcast(request.b, problem.batch)), first))
     got = _numbers(item(result, first), rows)
     exact = reference.matmul(a, _numbers(b, dtype=problem.product.b), **_end(request, first, rows))
-    largest = LARGEST.get(problem.product.out)
+    _compare(config, got, exact, rows, problem.product.out, problem.fusion)
+
+
+def check_groups(group: Grouped, config: Any, result: ArrayView) -> None:
+    """The same for a grouped product: some rows of every group; result: (Rows, N) or (Groups, Room, N)."""
+    if not _due(("grouped", config, group.product, group.fusion, group.what), result):
+        return
+    marks = _numbers(group.views["marks"]).astype(int)
+    room = group.rows // group.groups
+    begins = np.concatenate([[0], marks[:-1]]) if group.what == "offsets" else np.arange(group.groups) * room
+    ends = marks if group.what == "offsets" else begins + np.minimum(marks, room)
+    left, got = (_numbers(array).reshape(group.rows, -1) for array in (group.views["a"], result))
+    vectors = {name: _numbers(group.views[name]) for name in ("scale_a", "scale_b", "bias") if name in group.views}
+    each = max(1, MOST_WORK // (group.n * group.k * group.groups))
+    for number, (begin, end) in enumerate(zip(begins, np.clip(ends, 0, group.rows), strict=True)):
+        rows = np.arange(begin, end)[:: max(1, (end - begin) // each)]
+        of_group = {"bias": vectors["bias"][number]} if "bias" in vectors else {}
+        if group.fusion.scales == "row":
+            of_group |= {"scale_a": vectors["scale_a"].reshape(-1, 1)[rows],
+                         "scale_b": vectors["scale_b"].reshape(group.groups, 1, -1)[number]}  # fmt: skip
+        elif group.fusion.scales == "tensor":
+            of_group |= {name: vectors[name].reshape(-1)[0] for name in ("scale_a", "scale_b")}
+        b = _numbers(item(group.views["b"], (number,)), dtype=group.product.b)
+        exact = reference.matmul(left[rows], b, activation=group.fusion.activation, **of_group)
+        _compare(config, got[rows], exact, rows, group.product.out, group.fusion)
+
+
+def _due(key: Any, result: ArrayView) -> bool:
+    """Whether a result is the first of its kind, and can be looked at now."""
+    readable = result.host is not None or result.framework == "torch"
+    return settings.check_unproven and readable and not _capturing() and warned().first(key)
+
+
+def _compare(config: Any, got: np.ndarray, exact: np.ndarray, rows: np.ndarray, out: DType, fusion: Fusion) -> None:
+    """Raise WrongResultError where an element is off by more than arithmetic explains."""
+    largest = LARGEST.get(out)
     if largest is not None:
         exact = np.clip(exact, -largest, largest)
-    allowed = _unit(problem.product.out) * np.abs(exact) + SLACK * np.abs(exact).max(initial=0) + _least(problem.fusion)
+    allowed = _unit(out) * np.abs(exact) + SLACK * np.abs(exact).max(initial=0) + _least(fusion)
     off = ~(np.abs(got - exact) <= allowed)
     if off.any():
         row, column = np.argwhere(off)[0]

@@ -46,7 +46,8 @@ class RowEnd:
 
     def _of_column(self, name: str, at: int, inside: Predicate) -> Register:
         array: ArrayHandle = self.epilogue.args[name]
-        place = array.pointer() + self.column.to(u64) * array.dtype.bytes
+        first, begin = self.column, self.epilogue.vectors_from
+        place = array.pointer() + (first if begin is None else first + begin).to(u64) * array.dtype.bytes
         return load_as_f32(array.dtype, place, at, inside)
 
     def piece(self, values: Sequence[Register], at: int, inside: Predicate) -> list[Register]:

@@ -26,6 +26,7 @@ def store_rows(
     *,
     epilogue: Epilogue | None = None,
     whole: bool = True,
+    rows: Register | None = None,
 ) -> None:
     """Store an accumulator at (row, column) of a row-major array; what is outside the array is left out.
 
@@ -35,6 +36,7 @@ def store_rows(
             16 bytes.
         release: called when the last columns have been loaded, before they are stored.
         epilogue: what is done to the elements first; begun by these warps.
+        rows: rows from this one on are left out; by default those outside the array.
         whole: the array's rows are whole groups of 16 bytes; else elements of a last group are stored one by one.
     """
     extent, width = array.shape
@@ -42,7 +44,7 @@ def store_rows(
     mine, first = done.place()
     line, left = row + mine, column + first
     start = place_of(array, line, left)
-    above = line < extent
+    above = line < (extent if rows is None else rows)
     end = None if epilogue is None else RowEnd(epilogue, line, left, above)
 
     def put(values: Sequence[Register], at: int, inside: Predicate) -> None:

@@ -93,3 +93,15 @@ class Config:
                 raise ArgumentError(
                     f"the configuration {self.name()} cannot be built", expected=expected, got=got
                 )  # fmt: skip
+
+
+GROUPED = Config(tile_m=ROWS, tile_n=256, stages=4)
+"""Groups of many rows."""
+SMALL_GROUPS = Config(tile_m=ROWS, tile_n=64, stages=8, buffers=4)
+"""Groups of few rows, whose matrices are read once: more tiles for more multiprocessors."""
+FEW_ROWS = 64
+
+
+def choose_grouped(rows: int, groups: int) -> Config:
+    """The tile for so many rows of all groups: by their average; nothing was timed."""
+    return SMALL_GROUPS if rows <= FEW_ROWS * groups else GROUPED

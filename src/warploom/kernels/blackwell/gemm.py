@@ -67,7 +67,7 @@ def build(
         out_specs={"D": matrix},
         grid=ClusterPerTile(tile, group),
         block=THREADS,
-        registers=REGISTERS if fusion.empty else FUSED_REGISTERS,
+        registers=registers(fusion),
         cluster=(group, 1, 1),
     )
     def gemm(A, B, D, **epilogue_args):
@@ -92,6 +92,11 @@ def build(
         memory.dealloc()
 
     return gemm
+
+
+def registers(fusion: Fusion) -> int:
+    """Of a thread."""
+    return REGISTERS if fusion.empty else FUSED_REGISTERS
 
 
 def leader(group):
