@@ -13,6 +13,18 @@ RANDOM = np.random.default_rng(7)
 EXPECTED = RANDOM.standard_normal((128, 128))
 
 
+def tiles(axes: tuple[int, ...]) -> np.ndarray:
+    """The expected result with the dimensions (tile row, tile column, row, column) of its 8 x 8 tiles exchanged."""
+    cut = EXPECTED.reshape(16, 8, 16, 8).swapaxes(1, 2).transpose(axes)
+    return cut.swapaxes(1, 2).reshape(128, 128)
+
+
+def swizzled() -> np.ndarray:
+    """The expected result with its chunks of 8 elements exchanged as the 128B swizzle does it, except in every 8th."""
+    places = np.arange(16)[None, :] ^ (np.arange(128)[:, None] & 7)
+    return np.take_along_axis(EXPECTED.reshape(128, 16, 8), places[:, :, None], axis=1).reshape(128, 128)
+
+
 def found(got: np.ndarray, expected: np.ndarray = EXPECTED) -> dict[str, str]:
     """The notes of the finding, causes joined; `summary` is the count."""
 
@@ -61,13 +73,19 @@ def test_whole_wrong_tiles_are_named() -> None:
         (np.where(np.arange(128) < 64, EXPECTED, 0.0), "never stored"),
         (EXPECTED.T, "transpose"),
         (2 * EXPECTED, "2 times"),
-        (np.roll(EXPECTED, 64, axis=1), "other places"),
+        (np.roll(EXPECTED, 64, axis=1), "tile (0, 0) of 128 x 64 holds what belongs into tile (0, 1)"),
+        (tiles((1, 0, 2, 3)), "row and column of the tile are exchanged"),
+        (tiles((0, 1, 3, 2)), "each wrong tile of 8 x 8 is the transpose"),
+        (EXPECTED[np.arange(128) ^ 1], "rows are exchanged with those 1 further"),
+        (EXPECTED[:, np.arange(128) ^ 1], "columns are exchanged with those 1 further"),
+        (swizzled(), "chunks of 16 bytes are exchanged in a row"),
         (np.block([[EXPECTED[:64, :64], EXPECTED[64:, :64]], [EXPECTED[:64, 64:], EXPECTED[64:, 64:]]]), "tile (1, 0)"),
         (np.block([[EXPECTED[:64, :64], EXPECTED[:64, 127:63:-1]], [EXPECTED[64:, :64], EXPECTED[64:, 64:]]]),
          "tile (0, 1) has the right values"),
         (np.where(np.arange(128)[:, None] < 120, EXPECTED, EXPECTED + 3), "last rows"),
     ],
-    ids=["poison", "not-stored", "transposed", "scaled", "moved", "tiles-exchanged", "swizzled", "edge"],
+    ids=["poison", "not-stored", "transposed", "scaled", "moved", "coordinates", "fragments", "rows", "columns",
+         "chunks", "tiles-exchanged", "swizzled", "edge"],
 )  # fmt: skip
 def test_the_likely_cause_is_named(got: np.ndarray, cause: str) -> None:
     assert cause in found(got)["likely cause"]
@@ -94,3 +112,23 @@ def test_tensors_that_torch_compared_are_compared_by_tile_too() -> None:
     with pytest.raises(AssertionError) as raised:
         run()
     assert "(1, 0)" in wrong_result(raised.value).message
+
+
+def test_elements_that_are_their_neighbours() -> None:
+    expected = RANDOM.standard_normal(100)
+    got = expected.copy()
+    got[32:64] = expected[33:65]
+    assert "the element after them" in found(got, expected)["likely cause"]
+
+
+def test_the_first_wrong_matrix_of_several_is_looked_at() -> None:
+    expected = np.stack([EXPECTED, RANDOM.standard_normal((128, 128))])
+    got = expected.copy()
+    got[1, :64], got[1, 64:] = expected[1, 64:], expected[1, :64]
+    assert "tile (0, 0) of 64 x 128 holds what belongs into tile (1, 0)" in found(got, expected)["likely cause"]
+
+
+def test_constant_data_say_nothing_of_places() -> None:
+    expected = np.kron(np.indices((16, 16)).sum(0) % 2, np.ones((8, 8)))
+    notes = found(expected[::-1], expected)
+    assert "belongs into" not in notes.get("likely cause", "")

@@ -36,6 +36,8 @@ is:
     dtype = "f32"
     shape = [64]
 
+`[[shared]]` names arrays inside of shared memory, see `launch_shared`.
+
 For a parameter that is a pointer, "bytes" stand in global memory. `dependent = true` at the top launches the kernel
 so that it may overlap the end of the grid in front (programmatic dependent launch).
 """
@@ -53,13 +55,15 @@ import numpy as np
 
 from .. import asm
 from ..errors import ArgumentError
+from . import launch_shared
 from .launch_guess import has_extern_shared, template
 from .launch_values import FILLS, MAP_KEYS, Values, filled, misdescribed
 from .program import Parameter, Program, program_of, read_text
 
 LONGEST = 120
 """Characters of a kernel's name in a file's name; C++ templates are longer than file systems allow."""
-_TOP = ("entry", "grid", "block", "cluster", "dynamic_smem", "guessed", "dependent", "parameter", "expect")
+_TOP = ("entry", "grid", "block", "cluster", "dynamic_smem", "guessed", "dependent", "parameter", "expect",
+        "shared")  # fmt: skip
 _ARRAY = ("name", "as", "kind", "dtype", "shape", "strides", "fill", "values", "seed", "file", "same_as", "offset")
 _EXPECT = ("name", "value", "file", "kernel", "rtol", "atol")
 _KEYS = {
@@ -87,6 +91,7 @@ class LaunchFile:
     guessed: bool = False
     dependent: bool = False
     expect: tuple[Mapping[str, Any], ...] = ()
+    shared: tuple[Mapping[str, Any], ...] = ()
 
     def program(self, text: str, name: str = "") -> Program:
         """The text with this launch. Raises PtxSyntaxError and ArgumentError as `Program.from_text` does."""
@@ -97,7 +102,10 @@ class LaunchFile:
         called = [described.get("as", "") for described in self.parameters]
         called += [""] * (len(program.parameters) - len(called))
         named = zip(program.parameters, called, strict=False)
-        return replace(program, parameters=tuple(replace(one, argument=name) for one, name in named))
+        return replace(
+            program, parameters=tuple(replace(one, argument=name) for one, name in named),
+            shared_parts=launch_shared.parts(text, self.shared, self.path),
+        )  # fmt: skip
 
     def arguments(self, program: Program) -> list[Any]:
         """The values of the program's parameters, in order, made anew.
@@ -170,14 +178,13 @@ def read(path: Path) -> LaunchFile:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise misdescribed(f"the launch description is not TOML: {error}", where=str(path)) from None
     _only(document, _TOP, "the launch description", path)
-    parameters = document.get("parameter", [])
-    if not isinstance(parameters, list) or not all(isinstance(item, dict) for item in parameters):
-        raise misdescribed("parameters are tables", where=str(path), expected="[[parameter]]")
+    parameters = _tables(document, "parameter", path)
     for at, parameter in enumerate(parameters):
         _known(parameter, f"parameter {parameter.get('name', at)}", path)
-    expect = document.get("expect", [])
-    if not isinstance(expect, list) or not all(isinstance(item, dict) for item in expect):
-        raise misdescribed("what is expected are tables", where=str(path), expected="[[expect]]")
+    expect = _tables(document, "expect", path)
+    shared = _tables(document, "shared", path)
+    for one in shared:
+        _only(one, launch_shared.KEYS, "[[shared]]", path)
     for one in expect:
         _only(one, _EXPECT, "[[expect]]", path)
         if "name" not in one or sum(key in one for key in ("value", "file", "kernel")) != 1:
@@ -196,7 +203,15 @@ def read(path: Path) -> LaunchFile:
         guessed=_flag(document.get("guessed", False), "guessed", path),
         dependent=_flag(document.get("dependent", False), "dependent", path),
         expect=tuple(expect),
+        shared=tuple(shared),
     )
+
+
+def _tables(document: Mapping[str, Any], name: str, path: Path) -> list[Any]:
+    found = document.get(name, [])
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise misdescribed(f"{name} is not a list of tables", where=str(path), expected=f"[[{name}]]")
+    return found
 
 
 def programs(text: Path, entry: str = "") -> dict[Path, Program]:

@@ -29,7 +29,8 @@ class Sanitizer(Observer):
         self.checkers = [checker(self.context) for checker in checkers]
 
     def listeners(self) -> Iterable[Observer]:
-        return (Entry(self.context), *self.checkers, Order(self.context))
+        heard = (checker for checker in self.checkers if not getattr(checker, "idle", False))
+        return (Entry(self.context), *heard, Order(self.context))
 
     def report(self) -> list[Finding]:
         """All findings, errors first."""

@@ -34,7 +34,7 @@ def undefined_reads(code: Image) -> list[tuple[Operation, str]]:
         for row in written:
             mask |= 1 << numbers.setdefault(row, len(numbers))
         writes.append(mask)
-    reached = _reaching(code, writes)
+    reached = reaching(code, writes)
     found: list[tuple[Operation, str]] = []
     told: set[Row] = set()
     for operation, read, defined in zip(code.operations, uses, reached, strict=True):
@@ -48,8 +48,11 @@ def undefined_reads(code: Image) -> list[tuple[Operation, str]]:
     return found
 
 
-def _reaching(code: Image, writes: list[int]) -> list[int | None]:
-    """For each operation the registers that some path to it has written; None where no path leads to it."""
+def reaching(code: Image, writes: list[int], on_all: bool = False) -> list[int | None]:
+    """For each operation the registers that some path to it has written, or all paths; None where none leads to it.
+
+    writes: a mask of registers for each operation; the result holds such masks.
+    """
     operations = code.operations
     starts = {0}
     for operation in operations:
@@ -66,8 +69,9 @@ def _reaching(code: Image, writes: list[int]) -> list[int | None]:
             defined |= writes[pc]
         for target in successors(operations[ends[start] - 1], len(operations)):
             before = at_entry.get(target)
-            if before is None or defined & ~before:
-                at_entry[target] = defined | (before or 0)
+            after = defined if before is None else before & defined if on_all else before | defined
+            if after != before:
+                at_entry[target] = after
                 work.append(target)
     reached: list[int | None] = [None] * len(operations)
     for start, defined in at_entry.items():
@@ -91,12 +95,12 @@ def read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[
     read: list[tuple[Row, str]] = []
     written: list[Row] = []
     if instruction.guard is not None:
-        _collect(scope, Register(instruction.guard.register), read)
+        collect(scope, Register(instruction.guard.register), read)
     bound = operation.bound
     if bound is None:  # a branch, or a call, which may write what it names
         for operand in instruction.operands:
             named: list[tuple[Row, str]] = []
-            _collect(scope, operand, named)
+            collect(scope, operand, named)
             if operation.kind == INDEXED_BRANCH:
                 read += named
             else:
@@ -113,7 +117,7 @@ def read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[
     for name, operand in bound.operands.items():
         how = access.get(name, "read")
         named = []
-        _collect(scope, operand, named)
+        collect(scope, operand, named)
         if isinstance(operand, (Address, TensorAddress)) or how == "read":
             sources += named
         else:
@@ -126,7 +130,7 @@ def read_and_written(operation: Operation) -> tuple[list[tuple[Row, str]], list[
     return read, written
 
 
-def _collect(scope: Scope, operand: Operand, into: list[tuple[Row, str]]) -> None:
+def collect(scope: Scope, operand: Operand, into: list[tuple[Row, str]]) -> None:
     """The declared registers in an operand."""
     if isinstance(operand, Register):
         found = scope.find(operand.name)
@@ -134,10 +138,10 @@ def _collect(scope: Scope, operand: Operand, into: list[tuple[Row, str]]) -> Non
             into.append(((found.row.bits, found.row.index), operand.name))
     elif isinstance(operand, Vector):
         for element in operand.elements:
-            _collect(scope, element, into)
+            collect(scope, element, into)
     elif isinstance(operand, Address):
-        _collect(scope, operand.base, into)
+        collect(scope, operand.base, into)
     elif isinstance(operand, TensorAddress):
-        _collect(scope, operand.base, into)
+        collect(scope, operand.base, into)
         for element in operand.coordinates:
-            _collect(scope, element, into)
+            collect(scope, element, into)

@@ -16,10 +16,9 @@ import numpy as np
 
 from ..emulator.machine.finding import Finding
 from ..errors import SourceLocation
+from .moved_values import TILES, close, moved, shifted
 
 RULE = "wrong-result"
-TILES = (256, 128, 64, 32, 16, 8)
-"""Tile extents that are tried, largest first."""
 SHOWN_TILES = 4
 TOLERANCES = {"assert_allclose": 1e-7, "assert_array_equal": 0.0, "assert_close": 1e-2}
 """Functions of numpy.testing and torch.testing, and the relative tolerance where a call names none."""
@@ -117,7 +116,7 @@ class Comparison:
         if not got.any():
             yield "all wrong elements are 0: they were never stored, or the loop that sums them never ran"
             return
-        if self.got.ndim == 2 and self.got.shape[0] == self.got.shape[1] and _close(self.got, self.expected.T):
+        if self.got.ndim == 2 and self.got.shape[0] == self.got.shape[1] and close(self.got, self.expected.T):
             yield "the result is the transpose of what is expected: rows and columns are exchanged in a coordinate"
             return
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -126,24 +125,27 @@ class Comparison:
         if finite.size > 1 and finite.std() < 1e-3 * abs(finite.mean()) and abs(finite.mean() - 1) > 1e-3:
             yield f"wrong elements are {finite.mean():.3g} times what is expected: the bounds of the k loop, or a scale"
         size = self.tile()
-        if size is not None:
-            yield from self._exchanged(size)
+        where = self._moved()
+        if where:
+            yield where
+        elif size is not None:
+            yield from self._reordered(size)
         elif self.got.ndim == 2 and np.allclose(np.sort(got), np.sort(expected), rtol=1e-2, atol=1e-5):
             yield "the right values stand in other places: a swizzle, a fragment's layout, or a coordinate"
         if self._only_at_the_edge():
             yield "only the last rows or columns are wrong: a size that the tile does not divide, without a guard"
 
-    def _exchanged(self, size: tuple[int, ...]) -> Iterator[str]:
-        """Wrong tiles that hold what belongs into another, or their own values in another order."""
-        wrong = [tuple(map(int, at)) for at in np.argwhere(_shares(self.wrong, size) > MOSTLY)]
-        for at in wrong[:SHOWN_TILES]:
-            mine = _part(self.got, at, size)
-            for other in wrong:
-                theirs = _part(self.expected, other, size)
-                if other != at and mine.shape == theirs.shape and _close(mine, theirs):
-                    yield f"tile {at} holds what belongs into tile {other}: the coordinates of the grid"
-                    return
-            own = _part(self.expected, at, size)
+    def _moved(self) -> str:
+        """Which piece of the result holds what belongs into which; of several matrices, in the first wrong one."""
+        if self.wrong.ndim < 2:
+            return shifted(self.got, self.expected, self.wrong)
+        first = tuple(int(at) for at in np.argwhere(self.wrong)[0][:-2])
+        return moved(self.got[first], self.expected[first], self.wrong[first])
+
+    def _reordered(self, size: tuple[int, ...]) -> Iterator[str]:
+        """A wrong tile that holds its own values in another order."""
+        for at in [tuple(map(int, at)) for at in np.argwhere(_shares(self.wrong, size) > MOSTLY)][:SHOWN_TILES]:
+            mine, own = _part(self.got, at, size), _part(self.expected, at, size)
             if np.allclose(np.sort(mine, axis=None), np.sort(own, axis=None), rtol=1e-2, atol=1e-5):
                 yield f"tile {at} has the right values in other places: a swizzle, a fragment's layout, or a transpose"
                 return
@@ -157,10 +159,6 @@ class Comparison:
             if lines[first:].all() and first > lines.size // 2:
                 return True
         return False
-
-
-def _close(a: np.ndarray, b: np.ndarray) -> bool:
-    return bool(np.allclose(a, b, rtol=1e-2, atol=1e-5))
 
 
 def _tile_sizes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

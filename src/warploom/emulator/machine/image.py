@@ -44,7 +44,7 @@ class Image:
         operations: in program order; program counters index them.
         layout: its registers; thread_rows, cta_constants: those that are filled when a CTA starts.
         shared_start, shared_size: where its own shared memory begins and ends; local_bytes: of each thread.
-        roles: what the author calls its warps.
+        shared_parts: what the author calls parts of its shared variables; roles: likewise its warps.
 
     It holds nothing of a run, so that one run after the other may use it; what a run changes in it, `restore` undoes.
     """
@@ -58,6 +58,7 @@ class Image:
         self.thread_rows: dict[str, Row] = {}
         self.shared_start = self.shared_size = self.local_bytes = 0
         self.shared_variables: list[SharedVariable] = []
+        self.shared_parts: tuple[SharedPart, ...] = ()
         self.roles: tuple[WarpRole, ...] = ()
         self._shared_names: list[SharedVariable] = []
         self._scratch: dict[tuple[int, np.dtype], int] = {}
@@ -85,6 +86,7 @@ class Image:
     def divide_shared(self, parts: Sequence[SharedPart]) -> None:
         """Give parts of shared variables the names their author uses, for messages."""
         self._shared_names.clear()
+        self.shared_parts = tuple(part for part in parts if part.size)
         starts = {variable.name: variable.offset for variable in self.shared_variables}
         for part in parts:
             if part.variable in starts and part.size:

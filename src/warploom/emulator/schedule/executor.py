@@ -55,25 +55,21 @@ class Runner:
             budget -= 1
             operation = operations[pc]
             machine.steps += count
-            frame.operation = operation
+            frame.operation, frame.mask = operation, base
             for hear in heard:
                 hear(frame)
-            if operation.guard < 0:
-                frame.mask = base
-            else:
+            if operation.guard >= 0:
                 wanted = values[operation.guard]
                 mask = ~wanted if operation.guard_negated else wanted  # type: ignore[operator]
                 if base is not True:
                     mask = mask & base
                 chosen = int(np.count_nonzero(mask))
-                if chosen == lanes:
-                    frame.mask = base
-                elif chosen == 0 and operation.kind != INDEXED_BRANCH:
+                if chosen == 0 and operation.kind != INDEXED_BRANCH:
                     pc += 1
                     if pc == stop:
                         break
                     continue
-                else:
+                if chosen != lanes:
                     frame.mask = mask if operation.kind == PLAIN else np.array(mask)
             if operation.refresh:
                 cta.refresh(operation.refresh)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .array_bounds import ArrayBounds
 from .clusters import Clusters
 from .exits import Exits
 from .global_memory import GlobalMemory
@@ -14,13 +15,16 @@ from .mbarriers import MBarriers
 from .performance import Performance
 from .register_pool import RegisterPool
 from .shared_memory import SharedMemory
+from .swizzle_bases import SwizzleBases
 from .tensor_cells import TensorCells
 from .tensor_maps import TensorMaps
 from .tensor_units import TensorUnits
 from .text import Text
+from .undefined_registers import UndefinedRegisters
 
 CHECKERS = (
-    Text, Clusters, MBarriers, GridOrder, TensorMaps, InsideWarp, SharedMemory, Layouts, GlobalMemory, MatrixRegisters,
-    TensorCells, TensorUnits, Groups, Exits, RegisterPool, Performance,
+    Text, UndefinedRegisters, Clusters, MBarriers, GridOrder, TensorMaps, InsideWarp, ArrayBounds, SharedMemory,
+    Layouts, SwizzleBases, GlobalMemory, MatrixRegisters, TensorCells, TensorUnits, Groups, Exits, RegisterPool,
+    Performance,
 )  # fmt: skip
 """Causes before consequences; `InsideWarp` before the checker that owns the shadows, `Layouts` after it."""

@@ -12,7 +12,7 @@ from ...emulator.engines.boxes import Box
 from ...emulator.engines.bulk import Bytes, Scattered
 from ...emulator.machine.events import Observer
 from ...emulator.machine.places import Lanes
-from ...isa.effects import Waits
+from ...isa.effects import READS, Waits
 from ..happens_before.access import flights_of
 from ..report.findings import at
 from ..report.words import actor
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.finding import Finding
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta
     from ...emulator.machine.operation import Operation
@@ -37,6 +38,8 @@ class GridOrder(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
         machine = context.machine
+        self._early: dict[tuple[Operation, WarpClock], ClusterState] = {}
+        """Reads before the wait, under a launch that says that it overlaps the grid in front, and the warps."""
         self._awaits = machine.dependent or machine.code.fact("waits for the grid", self._waits)
 
     def _waits(self) -> bool:
@@ -51,17 +54,18 @@ class GridOrder(Observer):
         if self._awaits and place.space == "global" and how != "changes":
             state = self.context.state(frame.cta)
             for clock in state.of_frame(frame):
-                self._check(state, clock, frame.cta, frame.operation, place.region.name)
+                self._check(state, clock, frame.cta, frame.operation, place.region.name, how != READS)
 
     def issued(self, operation: AsyncOperation) -> None:
         if not self._awaits:
             return
         for flight in flights_of(operation):
             state = self.context.state(flight.cta)
-            for place in (*operation.sources, *operation.targets):
-                name = self._global_name(state, place)
-                if name:
-                    self._check(state, state.clocks[flight.me], flight.cta, flight.code, name)
+            for writes, places in enumerate((operation.sources, operation.targets)):
+                for place in places:
+                    name = self._global_name(state, place)
+                    if name:
+                        self._check(state, state.clocks[flight.me], flight.cta, flight.code, name, bool(writes))
 
     def _global_name(self, state: ClusterState, place: object) -> str:
         """The global buffer in which a copy's source or target is; "" for shared memory."""
@@ -75,13 +79,11 @@ class GridOrder(Observer):
             found = memory.find(int(place.origins[place.origins != 0][0]))
         return found.region.name if found is not None else ""
 
-    def _check(self, state: ClusterState, clock: WarpClock, cta: Cta, code: Operation, name: str) -> None:
-        if clock.after_grid:
+    def _check(self, state: ClusterState, clock: WarpClock, cta: Cta, code: Operation, name: str, writes: bool) -> None:
+        if clock.after_grid or self._knows(state, clock):
             return
-        waited = state.waited_for_grid
-        if any(me == clock.me or clock.weak[me] >= epoch for me, epoch in waited.items()):
-            clock.after_grid = True
-            return
+        if self.context.machine.dependent and not writes:
+            self._early[code, clock] = state
         if not self.context.findings.seen("before-grid-wait", (code,)):
             warp = clock.me % state.per_cta
             self.context.findings.add(
@@ -91,4 +93,21 @@ class GridOrder(Observer):
                 (code,),
                 cta,
                 warp,
+                "error" if writes and self.context.machine.dependent else None,
             )
+
+    @staticmethod
+    def _knows(state: ClusterState, clock: WarpClock) -> bool:
+        """Whether a warp knows that the grid in front is done: it has waited itself, or somebody told it who has."""
+        waited = state.waited_for_grid
+        clock.after_grid = any(me == clock.me or clock.weak[me] >= epoch for me, epoch in waited.items())
+        return clock.after_grid
+
+    def report(self) -> list[Finding]:
+        """A warp that read early, weights say, waits before it ends; one that never did reads anything unordered."""
+        for (code, clock), state in self._early.items():
+            if not self._knows(state, clock):
+                self.context.findings.raise_to_error(
+                    "before-grid-wait", (code,), "; and a warp that does so never waits"
+                )
+        return []

@@ -61,6 +61,12 @@ class Findings:
             found["count"] += 1  # type: ignore[operator]
         return found is not None
 
+    def raise_to_error(self, rule: str, codes: tuple[Operation, ...], more: str = "") -> None:
+        """Make a finding an error that came in as a warning, and say more of it."""
+        found = self._found.get(self.key(rule, codes))
+        if found is not None and found["severity"] != "error":
+            found["severity"], found["message"] = "error", f"{found['message']}{more}"
+
     @staticmethod
     def key(rule: str, codes: tuple[Operation, ...]) -> tuple[str, object, object]:
         """Instructions of one line of the user's text are one place: an unrolled loop has many of them."""

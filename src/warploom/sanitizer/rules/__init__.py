@@ -13,7 +13,7 @@ from typing import Any
 from ...pages import Pages
 from .schema import ERROR, PERFORMANCE, WARNING, Example, Rule
 
-_FAMILIES = ("races", "grid", "protocol", "tensor", "tensor_memory", "performance")
+_FAMILIES = ("bounds", "races", "grid", "protocol", "tensor", "tensor_memory", "performance")
 _OF_EXAMPLES = ("threads", "cluster", "grid", "directives", "target")
 
 

@@ -1,0 +1,146 @@
+"""Which registers may be read before they are written on some path, and what is calculated from them.
+
+Compilers let undefined values pass through instructions whose results do not matter, so a read alone is no fault.
+`Slice` names the instructions through which such a value may reach an address, a branch or memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..asm.nodes import Address, TensorAddress
+from ..emulator.machine.operation import BRANCH, INDEXED_BRANCH
+from ..emulator.machine.registers import Row as RegisterRow
+from ..isa import dtypes, effects
+from .undefined_reads import Row, collect, reaching, read_and_written
+
+if TYPE_CHECKING:
+    from ..emulator.machine.image import Image
+    from ..emulator.machine.operation import Operation
+
+
+@dataclass
+class Step:
+    """What one instruction does with registers that may be undefined: numbers of rows in `Slice.rows`.
+
+    Attributes:
+        reads, writes: all of them; guard: the predicate in front of it, or -1.
+        addresses: those in an address; decides: it branches by them; stored: those whose value goes to memory.
+        word, sources: of `selp` and of logic with predicates, whose results may be defined although a source is not:
+            for each source its number or -1, and the slot of a predicate's value or -1.
+    """
+
+    reads: tuple[int, ...] = ()
+    writes: tuple[int, ...] = ()
+    guard: int = -1
+    addresses: tuple[int, ...] = ()
+    decides: tuple[int, ...] = ()
+    stored: tuple[int, ...] = ()
+    word: str = ""
+    sources: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass
+class Slice:
+    """The instructions by their places (pc), and the registers, (bank, row), in the order of their numbers."""
+
+    steps: dict[int, Step] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+
+
+def undefined_values(code: Image) -> Slice:
+    """The slice of a kernel; an empty one where every path writes what it reads."""
+    uses = [read_and_written(operation) for operation in code.operations]
+    tainted = _maybe_undefined(code, uses)
+    if not tainted:
+        return Slice()
+    work = list(tainted)
+    readers: dict[Row, list[int]] = {}
+    for pc, (read, _) in enumerate(uses):
+        for row, _name in read:
+            readers.setdefault(row, []).append(pc)
+    while work:
+        for pc in readers.get(work.pop(), ()):
+            for row in uses[pc][1]:
+                if row not in tainted and _passes_on(code.operations[pc]):
+                    tainted[row] = ""
+                    work.append(row)
+    numbers = {row: at for at, row in enumerate(tainted)}
+    found = Slice(rows=list(tainted), names=[""] * len(tainted))
+    for operation, (read, written) in zip(code.operations, uses, strict=True):
+        names = {row: name for row, name in read if row in numbers}
+        writes = tuple(numbers[row] for row in written if row in numbers)
+        if names or writes:
+            step = found.steps[operation.pc] = _step(operation, names, writes, numbers)
+            step.word, step.sources = _chosen_by_value(code, operation, numbers)
+            for row, name in names.items():
+                found.names[numbers[row]] = name
+    return found
+
+
+def _passes_on(operation: Operation) -> bool:
+    """Whether a result is made of the registers that are read: what comes from memory is not."""
+    return operation.bound is not None and not effects.accesses(operation.effects)
+
+
+def _step(operation: Operation, names: dict[Row, str], writes: tuple[int, ...], numbers: dict[Row, int]) -> Step:
+    guard = operation.instruction.guard
+    rows: list[tuple[Row, str]] = []
+    if guard is not None:
+        found = next((row for row, name in names.items() if name == guard.register), None)
+        guard_number = numbers[found] if found is not None else -1
+    else:
+        guard_number = -1
+    if operation.bound is None:
+        branches = operation.kind in (BRANCH, INDEXED_BRANCH)
+        return Step((), writes, guard_number, decides=tuple(numbers[row] for row in names) if branches else ())
+    for operand in operation.bound.operands.values():
+        if isinstance(operand, (Address, TensorAddress)):
+            collect(operation.scope, operand, rows)
+    addresses = tuple(numbers[row] for row, _ in rows if row in numbers)
+    touches = [one for one in effects.accesses(operation.effects) if one.space != "register"]
+    reads = tuple(numbers[row] for row in names if numbers[row] != guard_number)
+    changes = any(one.how != effects.READS for one in touches)
+    stored = tuple(number for number in reads if number not in addresses) if changes else ()
+    decides = (guard_number,) if guard_number >= 0 and (touches or not writes) else ()
+    return Step(reads if _passes_on(operation) else (), writes, guard_number, addresses, decides, stored)
+
+
+def _chosen_by_value(
+    code: Image, operation: Operation, numbers: dict[Row, int]
+) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """See `Step.word`."""
+    word, _, kind = operation.instruction.opcode.partition(".")
+    if word != "selp" and (word not in ("and", "or") or kind != "pred"):
+        return "", ()
+    sources = []
+    for operand in operation.instruction.operands[1:]:
+        rows: list[tuple[Row, str]] = []
+        collect(operation.scope, operand, rows)
+        row = rows[0][0] if rows else None
+        slot = code.layout.slot(RegisterRow(*row), dtypes.pred) if row is not None and row[0] == 1 else -1
+        sources.append((numbers.get(row, -1) if row is not None else -1, slot))
+    return word, tuple(sources)
+
+
+def _maybe_undefined(code: Image, uses: list[tuple[list[tuple[Row, str]], list[Row]]]) -> dict[Row, str]:
+    """Registers that some path reads before it writes them, with their names."""
+    numbers: dict[Row, int] = {}
+    for read, written in uses:
+        for row in (*written, *(row for row, _ in read)):
+            numbers.setdefault(row, len(numbers))
+    masks = []
+    for operation, (_, written) in zip(code.operations, uses, strict=True):
+        mask = 0
+        if operation.guard < 0:  # else it may not write
+            for row in written:
+                mask |= 1 << numbers[row]
+        masks.append(mask)
+    found: dict[Row, str] = {}
+    for (read, _), defined in zip(uses, reaching(code, masks, on_all=True), strict=True):
+        for row, name in read if defined is not None else ():
+            if not defined >> numbers[row] & 1:  # type: ignore[operator]
+                found.setdefault(row, name)
+    return found

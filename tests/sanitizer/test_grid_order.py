@@ -1,0 +1,42 @@
+"""How bad it is to touch global memory before griddepcontrol.wait: that depends on the launch and on the access."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from warploom import asm
+from warploom.emulator import api
+from warploom.sanitizer import Sanitizer
+from warploom.sanitizer.rules import Example
+
+READ = "mad.wide.u32 %d0, %tid, 4, %data;\nld.global.u32 %r0, [%d0];\n"
+WRITE = "mad.wide.u32 %d0, %tid, 4, %data;\nst.global.u32 [%d0], %tid;\n"
+WAIT = "griddepcontrol.wait;\n"
+
+
+def severities(body: str, dependent: bool) -> set[str]:
+    """Of the findings about the order of grids."""
+    report = api.run(
+        asm.parse(Example(body).text(), name="k.ptx"), "k", [np.zeros(2048, np.uint32)], grid=(1, 1, 1),
+        block=(128, 1, 1), watch=[Sanitizer], dependent=dependent,
+    )  # fmt: skip
+    return {finding.severity for finding in report.findings if finding.rule == "before-grid-wait"}
+
+
+@pytest.mark.parametrize(
+    "body, dependent, severity",
+    [
+        (READ, False, None),
+        (READ + WAIT, False, "warning"),
+        (READ + WAIT, True, "warning"),
+        (READ, True, "error"),
+        (READ + "@%first griddepcontrol.wait;\n", True, "error"),
+        (READ + "@%first griddepcontrol.wait;\nbar.sync 0;\n", True, "warning"),
+        (WRITE + WAIT, False, "warning"),
+        (WRITE + WAIT, True, "error"),
+        (WAIT + READ + WRITE, True, None),
+    ],
+)
+def test_severity(body: str, dependent: bool, severity: str | None) -> None:
+    assert severities(body, dependent) == ({severity} if severity else set())
