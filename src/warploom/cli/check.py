@@ -272,7 +272,7 @@ def _write_templates(target: str, path: Path, launch: Path | None, python: bool)
         for usual, program in programs.items():
             goal = launch or usual
             if not goal.exists():
-                _write(goal, launch_file.template(program))
+                _write(goal, launch_file.template(program, text))
                 say(f"wrote {goal}")
             elif path.is_dir() or len(programs) > 1:
                 say(f"{goal} is there already and is left as it is")

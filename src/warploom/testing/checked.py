@@ -154,7 +154,8 @@ def check_emulated(
         try:
             check(*report.outputs)
         except AssertionError as error:
-            findings.insert(0, wrong_result(error))
+            errors = sum(finding.severity == ERROR for finding in findings)
+            findings.insert(errors, wrong_result(error))  # behind the errors that may be its cause
     return Checked(
         program.title, "emulated", findings, report.counters.as_dict(), dict(report.launch), report.seconds,
         schedule=report.schedule, seed=report.seed, explored=report.explored, interleavings=report.interleavings,

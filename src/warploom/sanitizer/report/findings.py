@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...emulator.machine.finding import Finding, Side
 from ..rules import RULES
+from .causes import causes
 
 if TYPE_CHECKING:
     from ...emulator.machine.machine import Cta
@@ -74,10 +75,10 @@ class Findings:
         return (rule, places[0], places[-1])
 
     def as_list(self) -> list[Finding]:
-        """All findings, errors first, then in the order met."""
+        """What was found, errors first, then in the order met; see `causes` for what is left out."""
         order = {"error": 0, "warning": 1, "performance": 2}
         made = [self._finding(rule, found) for (rule, _, _), found in self._found.items()]
-        return sorted(made, key=lambda finding: order[finding.severity])
+        return causes(sorted(made, key=lambda finding: order[finding.severity]))
 
     @staticmethod
     def _finding(rule: str, found: dict[str, object]) -> Finding:

@@ -42,6 +42,7 @@ class Rule:
         why: a few sentences; section: of the PTX ISA.
         fix: what to do.
         missing: what stands between two accesses not where this rule is broken (`report.explain`); clause: in words.
+        entails: rules whose findings about the same instruction only follow from an error of this one.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Rule:
     clause: str = ""
     bad: Example | None = None
     good: Example | None = None
+    entails: tuple[str, ...] = ()
 
 
 _FRAME = """\

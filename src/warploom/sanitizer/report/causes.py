@@ -1,0 +1,60 @@
+"""Findings that say the same thing are one, and what only follows from another finding is left out.
+
+A wait that is missing shows at every pair of instructions that it was to order: dozens in an unrolled loop. They are
+one finding, with the places of all. What a rule's `entails` names is left out where it is about the same instruction.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...emulator.machine.finding import Finding
+from ..rules import RULES
+
+PLACES = 40
+"""Places that a finding names for all pairs of instructions that it stands for."""
+_VARYING = re.compile(r"%?[\w$.:-]*\d[\w$.:-]*|`[^`]*`")
+"""What differs between findings of one cause: registers, lines, offsets, instructions."""
+
+
+def causes(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings that are left, in their order."""
+    return _together(_without_consequences(findings))
+
+
+def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
+    entailed: dict[str, set[object]] = {}
+    for finding in findings:
+        for rule in RULES[finding.rule].entails if finding.rule in RULES and finding.severity == "error" else ():
+            entailed.setdefault(rule, set()).update(finding.locations)
+    return [finding for finding in findings if not entailed.get(finding.rule, set()) & {*finding.locations}]
+
+
+def _together(findings: Sequence[Finding]) -> list[Finding]:
+    """Pairs of instructions between which the same is missing, on the same array: the first stands for all."""
+    groups: dict[object, list[Finding]] = {}
+    for number, finding in enumerate(findings):
+        if len(finding.sides) != 2:
+            groups[number] = [finding]
+            continue
+        array = re.split(r"[+\[, ]", finding.address.strip("`"))[0]
+        said = _VARYING.sub("#", finding.missing or finding.summary)
+        opcodes = () if finding.missing else tuple(side.text.split(" ")[0] for side in finding.sides[1:])
+        groups.setdefault((finding.rule, finding.severity, array, said, opcodes), []).append(finding)
+    return [_one(group) for group in groups.values()]
+
+
+def _one(group: list[Finding]) -> Finding:
+    first, *others = group
+    if not others:
+        return first
+    locations = tuple(dict.fromkeys(place for finding in group for place in finding.locations))
+    lines = [" and ".join(str(getattr(place, "line", place)) for place in finding.locations) for finding in others]
+    listed = "; ".join(dict.fromkeys(lines[:6])) + ("; …" if len(lines) > 6 else "")
+    more = f"{len(others)} other pair{'s' if len(others) != 1 else ''} of instructions: lines {listed}"
+    return replace(
+        first, locations=locations[:PLACES], count=sum(finding.count for finding in group),
+        notes=(*first.notes, ("also", more)), message=f"{first.message}\n  also: {more}",
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+"""What `check --init` takes from a text, from Triton's metadata and from the name of a CUTLASS kernel."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+from warploom.asm.mangled import parsed
+from warploom.runtime import launch_file
+from warploom.runtime.launch_compilers import cutlass
+from warploom.runtime.program import program_of
+
+HEAD = ".version 8.7\n.target sm_90a\n.address_size 64\n"
+STRUCT = """
+.visible .entry NAME(.param .align 64 .b8 NAME_param_0[320])
+DIRECTIVES
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<4>;
+    .reg .f32 %f<4>;
+    .reg .b64 %rd<12>;
+    .shared .align 1024 .b8 tile[1024];
+    .shared .align 8 .b64 bar;
+    mov.b64 %rd0, NAME_param_0;
+    cvta.param.u64 %rd1, %rd0;
+    add.s64 %rd2, %rd1, 64;
+    ld.param.v2.u64 {%rd3, %rd4}, [NAME_param_0+256];
+    ld.param.u32 %r0, [NAME_param_0+192];
+    cvta.to.global.u64 %rd5, %rd3;
+    mul.wide.u32 %rd6, %r0, 4;
+    add.s64 %rd7, %rd5, %rd6;
+    ld.global.f32 %f0, [%rd7+8];
+    st.global.u16 [%rd4], %r0;
+    cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [tile], [%rd2, {%r0, 0, 0}],
+        [bar];
+    ret;
+}
+"""
+PLAIN = """
+.visible .entry plain(.param .u64 from, .param .u64 to, .param .u64 count, .param .u32 n)
+.maxntid 96, 2, 1
+{
+    .reg .f32 %f<2>;
+    .reg .b64 %rd<6>;
+    ld.param.u64 %rd0, [from];
+    ld.param.u64 %rd1, [to];
+    ld.param.u64 %rd2, [count];
+    shl.b64 %rd3, %rd2, 2;
+    add.s64 %rd4, %rd0, %rd3;
+    ld.global.f32 %f0, [%rd4];
+    st.global.f32 [%rd1], %f0;
+    ret;
+}
+"""
+CUTLASS = (
+    "_ZN7cutlass13device_kernelINS_4gemm6kernel13GemmUniversalIN4cute5tupleIJiiiiEEENS1_10collective13CollectiveMmaINS1_"
+    "34MainloopSm90TmaGmmaWarpSpecializedILi6ENS5_IJNS4_1CILi2EEENSA_ILi1EEESC_EEENS1_35KernelTmaWarpSpecializedCooperat"
+    "iveEEENS5_IJNSA_ILi128EEESG_NSA_ILi64EEEEEENS_10bfloat16_tENS5_IJlSC_lEEENS_12float_e4m3_tESK_EEvEEEEvNT_6ParamsE"
+)
+METADATA = {
+    "name": "plain", "num_warps": 8, "num_ctas": 2, "shared": 4096, "launch_pdl": True, "warp_size": 32,
+    "triton_version": "3.9.0", "num_stages": 3, "global_scratch_size": 0, "profile_scratch_size": 0,
+    "tensordesc_meta": [],
+}  # fmt: skip
+
+
+def written(folder: Path, text: str, name: str = "k") -> tuple[str, dict]:
+    """The description that is written for a text, and what it says."""
+    path = folder / f"{name}.ptx"
+    path.write_text(HEAD + text)
+    made = launch_file.template(program_of(path), path)
+    described = folder / f"{name}.launch.toml"
+    described.write_text(made)
+    launch_file.read(described)  # it can be read
+    return made, tomllib.loads(made)
+
+
+def line_of(made: str, word: str) -> str:
+    return next(line for line in made.splitlines() if line.startswith(word))
+
+
+def test_pointers_and_maps_inside_a_structure(tmp_path):
+    made, said = written(tmp_path, STRUCT.replace("NAME", "k").replace("DIRECTIVES", ""))
+    (parameter,) = said["parameter"]
+    assert (parameter["kind"], parameter["size"]) == ("bytes", 320)
+    kinds = {offset: part["kind"] for offset, part in parameter["at"].items()}
+    assert kinds == {"64": "tensor_map", "256": "buffer", "264": "buffer"}
+    assert parameter["at"]["256"]["dtype"] == "f32" and parameter["at"]["264"]["dtype"] == "u16"
+    assert len(parameter["at"]["64"]["shape"]) == 3 and parameter["at"]["264"]["fill"] == "zeros"
+    assert "a guess" in line_of(made, "grid") and "a guess" in line_of(made, "box") and said["guessed"]
+
+
+def test_directives(tmp_path):
+    body = STRUCT.replace("NAME", "k")
+    made, said = written(tmp_path, body.replace("DIRECTIVES", ".reqntid 64, 2, 1\n.reqnctapercluster 2, 1, 1"))
+    assert said["block"] == [64, 2, 1] and "said by .reqntid" in line_of(made, "block")
+    assert said["cluster"] == [2, 1, 1] and "said by .reqnctapercluster" in line_of(made, "cluster")
+    made, said = written(tmp_path, PLAIN)
+    assert said["block"] == [96, 2, 1] and "a guess" in line_of(made, "block")
+    made, said = written(tmp_path, body.replace("DIRECTIVES", ".explicitcluster\n.maxclusterrank 4"))
+    assert "a guess" in line_of(made, "cluster") and "a guess" in line_of(made, "block")
+
+
+def test_a_number_is_not_taken_for_a_pointer(tmp_path):
+    _, said = written(tmp_path, PLAIN)
+    kinds = {one["name"]: one["kind"] for one in said["parameter"]}
+    assert kinds == {"from": "buffer", "to": "buffer", "count": "scalar", "n": "scalar"}
+    fills = [one.get("fill") for one in said["parameter"][:2]]
+    assert fills == ["normal", "zeros"]
+
+
+def test_metadata_of_triton(tmp_path):
+    text = PLAIN.replace(".maxntid", ".maxntid").replace("{\n", "{\n    .reg .b32 %r<2>;\n", 1)
+    text = ".extern .shared .align 16 .b8 global_smem[];\n" + text.replace("ret;", "mov.u32 %r0, global_smem;\nret;")
+    (tmp_path / "k.json").write_text(json.dumps(METADATA))
+    made, said = written(tmp_path, text)
+    assert (said["block"], said["cluster"], said["dynamic_smem"]) == ([256, 1, 1], [2, 1, 1], 4096)
+    assert said["dependent"] is True and "a guess" not in line_of(made, "dynamic_smem")
+    (tmp_path / "k.json").write_text(json.dumps({**METADATA, "name": "another"}))
+    assert written(tmp_path, text)[1]["dynamic_smem"] == 0
+    (tmp_path / "k.json").write_text("no JSON")
+    assert written(tmp_path, text)[1]["dynamic_smem"] == 0
+
+
+def test_the_name_of_a_cutlass_kernel(tmp_path):
+    found = cutlass(CUTLASS)
+    assert found is not None and found.cluster == (2, 1, 1)
+    assert [one.dtype for one in found.loads[:2]] == ["bf16", "e4m3"]
+    assert "6 stages" in found.facts[0] and "128 x 128 x 64" in found.facts[0]
+    made, said = written(tmp_path, STRUCT.replace("NAME", CUTLASS).replace("DIRECTIVES", ".maxntid 384, 1, 1"))
+    assert said["cluster"] == [2, 1, 1] and "the kernel's name" in line_of(made, "cluster")
+    assert said["parameter"][0]["at"]["64"]["dtype"] == "bf16" and "a guess" in line_of(made, "swizzle")
+
+
+def test_names_that_are_not_understood():
+    assert parsed("gemm") is None and parsed("_Z") is None and parsed("_ZN7cutlass13device") is None
+    assert cutlass("_Z4copyPKfPfi") is None
+    assert parsed("_ZN1aIXadL_Z1bvEEE3fooEv") is None  # an expression
