@@ -11,6 +11,7 @@ import warploom.torch as wt  # noqa: E402
 from warploom.errors import ArgumentError  # noqa: E402
 
 pytestmark = pytest.mark.full
+SLOW = pytest.mark.slow
 
 
 def given(grad: bool = True) -> list:
@@ -100,10 +101,10 @@ def of_one_document(b, h, i, j):
     return DOCUMENTS[i] == DOCUMENTS[j]
 
 
-@pytest.mark.sample(1, full=2)
 @pytest.mark.parametrize(
     "score_mod, mask_mod",
-    [(alibi, None), (other_for_odd_rows, None), (None, near), (alibi, both(near, of_one_document)),
+    [pytest.param(alibi, None, marks=SLOW), pytest.param(other_for_odd_rows, None, marks=SLOW),
+     pytest.param(None, near, marks=SLOW), (alibi, both(near, of_one_document)),
      (lambda s, b, h, i, j: s * 2 + 1, lambda b, h, i, j: j % 3 != 1)],
 )  # fmt: skip
 def test_functions_of_scores_and_masks_become_part_of_the_kernel(score_mod, mask_mod):

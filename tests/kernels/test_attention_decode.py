@@ -159,8 +159,7 @@ def test_the_same_bits_whatever_comes_first():
         np.testing.assert_array_equal(sums, others)
 
 
-@pytest.mark.full
-@pytest.mark.sample(3)
+@pytest.mark.sample(1, full=2)
 @pytest.mark.parametrize("dim", [64, 128, 192, 256])
 @pytest.mark.parametrize("rows", [8, 32])
 @pytest.mark.parametrize("page", [None, 16])
