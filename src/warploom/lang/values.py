@@ -7,6 +7,7 @@ the rules of mixed types.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,24 @@ from .predicate import Predicate, Traced
 from .trace import Trace
 
 Number = int | float
+
+
+def _operator(
+    symbol: str, swap: bool = False, in_place: bool = False
+) -> Callable[[Register, Register | Number], Register]:
+    """The method of one of Python's operators: `a + b`, with `swap` `1 + a`, or `a += b`."""
+
+    def apply(self: Register, other: Register | Number) -> Register:
+        return self._binary(symbol, other, swap=swap, into=self if in_place else None)
+
+    return apply
+
+
+def _comparison(symbol: str) -> Callable[[Register, Register | Number], Any]:
+    def compare(self: Register, other: Register | Number) -> Any:
+        return self._compare(symbol, other)
+
+    return compare
 
 
 class Register(Traced):
@@ -146,104 +165,41 @@ class Register(Traced):
         )
         return result
 
-    def __add__(self, other: Register | Number) -> Register:
-        return self._binary("+", other)
+    __add__ = _operator("+")
+    __sub__ = _operator("-")
+    __mul__ = _operator("*")
+    __truediv__ = _operator("/")
+    __floordiv__ = _operator("//")
+    __mod__ = _operator("%")
+    __and__ = _operator("&")
+    __or__ = _operator("|")
+    __xor__ = _operator("^")
+    __lshift__ = _operator("<<")
+    __rshift__ = _operator(">>")
 
-    def __sub__(self, other: Register | Number) -> Register:
-        return self._binary("-", other)
+    __radd__ = _operator("+", swap=True)
+    __rsub__ = _operator("-", swap=True)
+    __rmul__ = _operator("*", swap=True)
+    __rtruediv__ = _operator("/", swap=True)
+    __rfloordiv__ = _operator("//", swap=True)
+    __rmod__ = _operator("%", swap=True)
+    __rand__ = _operator("&", swap=True)
+    __ror__ = _operator("|", swap=True)
+    __rxor__ = _operator("^", swap=True)
+    __rlshift__ = _operator("<<", swap=True)
+    __rrshift__ = _operator(">>", swap=True)
 
-    def __mul__(self, other: Register | Number) -> Register:
-        return self._binary("*", other)
-
-    def __truediv__(self, other: Register | Number) -> Register:
-        return self._binary("/", other)
-
-    def __floordiv__(self, other: Register | Number) -> Register:
-        return self._binary("//", other)
-
-    def __mod__(self, other: Register | Number) -> Register:
-        return self._binary("%", other)
-
-    def __and__(self, other: Register | Number) -> Register:
-        return self._binary("&", other)
-
-    def __or__(self, other: Register | Number) -> Register:
-        return self._binary("|", other)
-
-    def __xor__(self, other: Register | Number) -> Register:
-        return self._binary("^", other)
-
-    def __lshift__(self, other: Register | Number) -> Register:
-        return self._binary("<<", other)
-
-    def __rshift__(self, other: Register | Number) -> Register:
-        return self._binary(">>", other)
-
-    def __radd__(self, other: Register | Number) -> Register:
-        return self._binary("+", other, swap=True)
-
-    def __rsub__(self, other: Register | Number) -> Register:
-        return self._binary("-", other, swap=True)
-
-    def __rmul__(self, other: Register | Number) -> Register:
-        return self._binary("*", other, swap=True)
-
-    def __rtruediv__(self, other: Register | Number) -> Register:
-        return self._binary("/", other, swap=True)
-
-    def __rfloordiv__(self, other: Register | Number) -> Register:
-        return self._binary("//", other, swap=True)
-
-    def __rmod__(self, other: Register | Number) -> Register:
-        return self._binary("%", other, swap=True)
-
-    def __rand__(self, other: Register | Number) -> Register:
-        return self._binary("&", other, swap=True)
-
-    def __ror__(self, other: Register | Number) -> Register:
-        return self._binary("|", other, swap=True)
-
-    def __rxor__(self, other: Register | Number) -> Register:
-        return self._binary("^", other, swap=True)
-
-    def __rlshift__(self, other: Register | Number) -> Register:
-        return self._binary("<<", other, swap=True)
-
-    def __rrshift__(self, other: Register | Number) -> Register:
-        return self._binary(">>", other, swap=True)
-
-    def __iadd__(self, other: Register | Number) -> Register:
-        return self._binary("+", other, into=self)
-
-    def __isub__(self, other: Register | Number) -> Register:
-        return self._binary("-", other, into=self)
-
-    def __imul__(self, other: Register | Number) -> Register:
-        return self._binary("*", other, into=self)
-
-    def __itruediv__(self, other: Register | Number) -> Register:
-        return self._binary("/", other, into=self)
-
-    def __ifloordiv__(self, other: Register | Number) -> Register:
-        return self._binary("//", other, into=self)
-
-    def __imod__(self, other: Register | Number) -> Register:
-        return self._binary("%", other, into=self)
-
-    def __iand__(self, other: Register | Number) -> Register:
-        return self._binary("&", other, into=self)
-
-    def __ior__(self, other: Register | Number) -> Register:
-        return self._binary("|", other, into=self)
-
-    def __ixor__(self, other: Register | Number) -> Register:
-        return self._binary("^", other, into=self)
-
-    def __ilshift__(self, other: Register | Number) -> Register:
-        return self._binary("<<", other, into=self)
-
-    def __irshift__(self, other: Register | Number) -> Register:
-        return self._binary(">>", other, into=self)
+    __iadd__ = _operator("+", in_place=True)
+    __isub__ = _operator("-", in_place=True)
+    __imul__ = _operator("*", in_place=True)
+    __itruediv__ = _operator("/", in_place=True)
+    __ifloordiv__ = _operator("//", in_place=True)
+    __imod__ = _operator("%", in_place=True)
+    __iand__ = _operator("&", in_place=True)
+    __ior__ = _operator("|", in_place=True)
+    __ixor__ = _operator("^", in_place=True)
+    __ilshift__ = _operator("<<", in_place=True)
+    __irshift__ = _operator(">>", in_place=True)
 
     def __eq__(self, other: object) -> Any:
         return self._compare("==", other)
@@ -251,17 +207,10 @@ class Register(Traced):
     def __ne__(self, other: object) -> Any:
         return self._compare("!=", other)
 
-    def __lt__(self, other: Register | Number) -> Any:
-        return self._compare("<", other)
-
-    def __le__(self, other: Register | Number) -> Any:
-        return self._compare("<=", other)
-
-    def __gt__(self, other: Register | Number) -> Any:
-        return self._compare(">", other)
-
-    def __ge__(self, other: Register | Number) -> Any:
-        return self._compare(">=", other)
+    __lt__ = _comparison("<")
+    __le__ = _comparison("<=")
+    __gt__ = _comparison(">")
+    __ge__ = _comparison(">=")
 
     __hash__ = object.__hash__
 

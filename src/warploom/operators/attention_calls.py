@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from ..settings import config as settings
 from .attention_request import Asked, Request, read
 from .bind import outside, warned
 from .binding import Binding
-from .dispatch_hook import plugin_for
+from .dispatch_hook import plugin_for, refuse_gradients
 from .execute import EMULATED_FLOPS, launch
 from .kernel_cache import kept
 from .spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
@@ -134,7 +133,7 @@ def compute(
             return _given(made[0], made[1], return_lse)
     if config is not None and not isinstance(config, family.config):
         raise ArgumentTypeError("config= is not a configuration of attention", expected=family.called, got=config)
-    _no_gradient(tensors)
+    refuse_gradients(tensors)
     request = reading(tensors)
     model = request.views["q"]
     result = new_array(model, request.shape, request.of.dtype) if out is None else out
@@ -152,20 +151,6 @@ def hashed(window: Any) -> Any:
 
 def _given(out: Any, lse: Any, return_lse: bool) -> Any:
     return (out, lse) if return_lse else out
-
-
-def _no_gradient(tensors: dict[str, Any]) -> None:
-    """Raise where autograd waits for a gradient, which it would silently not get."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.is_grad_enabled():
-        return
-    for name, value in tensors.items():
-        if isinstance(value, torch.Tensor) and value.requires_grad:
-            raise ArgumentError(
-                f"`{name}` requires a gradient, which this call does not have",
-                expected="tensors without requires_grad",
-                hint="call it under torch.no_grad()",
-            )  # fmt: skip
 
 
 def _outputs(request: Asked, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:

@@ -7,9 +7,11 @@ array of its framework first needs it.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from ..errors import ArgumentError
 from ..runtime.arrays import root_module
 
 PLUGINS = {"torch": "warploom.integrations.torch", "jax": "warploom.integrations.jax"}
@@ -30,6 +32,19 @@ def plugin_for(arrays: tuple[Any, ...]) -> Any:
         if root == "torch" and _torch_wants(sys.modules["torch"], array):
             return import_module(PLUGINS["torch"])
     return None
+
+
+def refuse_gradients(arrays: Mapping[str, Any]) -> None:
+    """Raise ArgumentError where autograd waits for a gradient, which it would silently not get."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return
+    for name, value in arrays.items():
+        if isinstance(value, torch.Tensor) and value.requires_grad:
+            raise ArgumentError(
+                f"`{name}` requires a gradient, which this call does not have",
+                expected="tensors without requires_grad", hint="call it under torch.no_grad()",
+            )  # fmt: skip
 
 
 def _torch_wants(torch: Any, tensor: Any) -> bool:

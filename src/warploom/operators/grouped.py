@@ -10,7 +10,6 @@ Offsets and sizes stay on the GPU and are read there: nothing waits for them, an
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -33,6 +32,7 @@ from ..runtime.program import Program
 from ..settings import config as settings
 from .binding import Binding
 from .calls import CACHE
+from .dispatch_hook import refuse_gradients
 from .execute import launch
 from .families import FAMILIES, from_text, to_text
 from .kernel_cache import kept
@@ -101,7 +101,7 @@ def grouped_matmul(
             "config= is not a configuration of a grouped kernel", got=repr(config),
             expected="kernels.hopper.description.Config, or kernels.blackwell.description.Config",
         )  # fmt: skip
-    _no_gradient(tensors)
+    refuse_gradients(tensors)
     group = read(tensors, what, out, out_dtype, activation)
     result = out if out is not None else _zeros(group.views["a"], group.shape, group.product.out)
     target = replace(view(result, "out"), writable=True)
@@ -139,20 +139,6 @@ def _chosen(group: Grouped, gpu: Gpu) -> Any:
     if gpu.number >= BLACKWELL:
         return blackwell.choose_grouped(group.rows, group.groups)
     return choose(group.rows, group.groups, group.n, gpu.sms)
-
-
-def _no_gradient(tensors: dict[str, Any]) -> None:
-    """Raise where autograd waits for a gradient, which it would silently not get."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.is_grad_enabled():
-        return
-    for name, value in tensors.items():
-        if isinstance(value, torch.Tensor) and value.requires_grad:
-            raise ArgumentError(
-                f"`{name}` requires a gradient, and grouped_matmul has none",
-                expected="tensors without requires_grad",
-                hint="call it under torch.no_grad()",
-            )
 
 
 @dataclass(frozen=True)

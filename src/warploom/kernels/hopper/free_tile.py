@@ -243,12 +243,9 @@ class Parts:
 
 def begin(parts: Parts) -> None:
     """The producer's thread, before anybody waits."""
-    ring = parts.ring
     for array in (parts.W, parts.A):
         ptx.tma.prefetch_descriptor(array.tma_desc())
-    for stage in range(ring.stages):
-        ptx.mbarrier.init(ring.full[stage], ring.full_arrivals)
-        ptx.mbarrier.init(ring.empty[stage], ring.empty_arrivals)
+    parts.ring.init_barriers()
     parts.exchange.initialise()
     ptx.fence.mbarrier_init()
     if parts.config.pdl:

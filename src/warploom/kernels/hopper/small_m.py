@@ -194,12 +194,9 @@ class Cta:
 
 def begin(cta: Cta) -> None:
     """The producer's thread, before anybody waits: barriers, and the weights of all stages if that is allowed."""
-    ring = cta.ring
     for array in (cta.W, cta.A):
         ptx.tma.prefetch_descriptor(array.tma_desc())
-    for stage in range(ring.stages):
-        ptx.mbarrier.init(ring.full[stage], ring.full_arrivals)
-        ptx.mbarrier.init(ring.empty[stage], ring.empty_arrivals)
+    cta.ring.init_barriers()
     cta.exchange.initialise()
     ptx.fence.mbarrier_init()
     if cta.config.trigger == "start":
