@@ -9,7 +9,7 @@ from ...isa.dtypes import DType
 from ..machine.frame import Frame
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .integer import elementwise, spread
+from .integer import computed, elementwise, spread
 
 HANDLERS = Handlers()
 
@@ -35,31 +35,24 @@ def count_ones(d: Decode) -> Step:
 @HANDLERS.add("clz")
 def leading_zeros(d: Decode) -> Step:
     width = d.type("a").bits
-    a, out = d.source("a"), d.destination("d")
-
-    def step(frame: Frame) -> None:
-        frame.write(out, width - bit_length(frame.values[a]))
-
-    return step
+    return computed(d, "a", lambda a: width - bit_length(a))
 
 
 @HANDLERS.add("bfind")
 def find_first(d: Decode) -> Step:
     kind = d.type("a")
     unsigned = {32: dtypes.u32, 64: dtypes.u64}[kind.bits]
-    a, out = d.source("a"), d.destination("d")
     shift = bool(d.modifier("shiftamt"))
 
-    def step(frame: Frame) -> None:
-        x = frame.values[a]
+    def position_in(x: np.ndarray) -> np.ndarray:
         if kind.is_signed:
             x = np.where(x < 0, ~x, x)
         position = bit_length(np.asarray(x).astype(unsigned.numpy)) - 1
         if shift:
             position = np.where(position < 0, position, kind.bits - 1 - position)
-        frame.write(out, position)
+        return position
 
-    return step
+    return computed(d, "a", position_in)
 
 
 @HANDLERS.add("fns")
@@ -109,24 +102,21 @@ def extract(d: Decode) -> Step:
     kind = d.type("a")
     number = kind.numpy.type
     used = _used_bits(kind)
-    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
     last = kind.bits - 1
 
-    def signed(frame: Frame) -> None:
-        v = frame.values
-        start = np.minimum((v[b] & used).astype(np.int64), last)  # past the top only signs are left
-        length = (v[c] & used).astype(np.int64)
+    def signed(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        start = np.minimum((b & used).astype(np.int64), last)  # past the top only signs are left
+        length = (c & used).astype(np.int64)
         up = last - (np.minimum(start + np.maximum(length, 1), last + 1) - 1)
-        result = np.right_shift(np.left_shift(v[a], up.astype(kind.numpy)), (up + start).astype(kind.numpy))
-        frame.write(out, np.where(length == 0, number(0), result))
+        result = np.right_shift(np.left_shift(a, up.astype(kind.numpy)), (up + start).astype(kind.numpy))
+        return np.where(length == 0, number(0), result)
 
-    def unsigned(frame: Frame) -> None:
-        v = frame.values
-        start = (v[b] & used).astype(kind.numpy)
-        length = np.minimum(v[c] & used, np.uint32(last + 1)).astype(kind.numpy)
-        frame.write(out, np.right_shift(v[a], start) & (np.left_shift(number(1), length) - number(1)))
+    def unsigned(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        start = (b & used).astype(kind.numpy)
+        length = np.minimum(c & used, np.uint32(last + 1)).astype(kind.numpy)
+        return np.right_shift(a, start) & (np.left_shift(number(1), length) - number(1))
 
-    return signed if kind.is_signed else unsigned
+    return computed(d, "abc", signed if kind.is_signed else unsigned)
 
 
 @HANDLERS.add("bfi")
@@ -134,17 +124,14 @@ def insert(d: Decode) -> Step:
     kind = d.type("a").numpy.type
     width = d.type("a").bits
     used = _used_bits(d.type("a"))
-    a, b, c, length_slot = d.source("a"), d.source("b"), d.source("c"), d.source("d")
-    out = d.destination("f")
 
-    def step(frame: Frame) -> None:
-        v = frame.values
-        start = (v[c] & used).astype(kind)
-        length = np.minimum(v[length_slot] & used, np.uint32(width)).astype(kind)
+    def result(a: np.ndarray, b: np.ndarray, c: np.ndarray, size: np.ndarray) -> np.ndarray:
+        start = (c & used).astype(kind)
+        length = np.minimum(size & used, np.uint32(width)).astype(kind)
         field = np.left_shift(np.left_shift(kind(1), length) - kind(1), start)
-        frame.write(out, (v[b] & ~field) | (np.left_shift(v[a], start) & field))
+        return (b & ~field) | (np.left_shift(a, start) & field)
 
-    return step
+    return computed(d, "abcd", result, "f")
 
 
 @HANDLERS.add("szext")
@@ -171,17 +158,15 @@ def extend(d: Decode) -> Step:
 @HANDLERS.add("bmsk")
 def make_mask(d: Decode) -> Step:
     clamp = d.modifier("mode") == "clamp"
-    a, b, out = d.source("a"), d.source("b"), d.destination("d")
 
-    def step(frame: Frame) -> None:
-        v = frame.values
-        start, width = (np.asarray(v[slot]).astype(np.int64) for slot in (a, b))
+    def result(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        start, width = (np.asarray(each).astype(np.int64) for each in (a, b))
         if not clamp:
             start, width = start & 31, width & 31
         start, width = np.minimum(start, 32), np.minimum(width, 32)
-        frame.write(out, ((np.left_shift(np.int64(1), width) - 1) << start) & np.int64(0xFFFFFFFF))
+        return ((np.left_shift(np.int64(1), width) - 1) << start) & np.int64(0xFFFFFFFF)
 
-    return step
+    return computed(d, "ab", result)
 
 
 @HANDLERS.add("dp4a", "dp2a")

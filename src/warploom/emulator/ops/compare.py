@@ -12,7 +12,7 @@ from ..machine.frame import Frame
 from ..numerics.rounding import TINY32, bf16_to_f32, flush
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .integer import spread
+from .integer import computed, spread
 
 HANDLERS = Handlers()
 
@@ -148,12 +148,5 @@ def select(d: Decode) -> Step:
 @HANDLERS.add("slct.s32", "slct.f32")
 def select_by_sign(d: Decode) -> Step:
     """`a` where c >= 0 (minus zero is; NaN is not), else `b`. Flushing a negative subnormal makes it -0."""
-    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
     flushes = bool(d.modifier("ftz"))
-
-    def step(frame: Frame) -> None:
-        v = frame.values
-        sign = flush(v[c]) if flushes else v[c]
-        frame.write(out, np.where(sign >= 0, v[a], v[b]))
-
-    return step
+    return computed(d, "abc", lambda a, b, c: np.where((flush(c) if flushes else c) >= 0, a, b))

@@ -16,7 +16,7 @@ from ..machine.frame import Frame
 from ..numerics.rounding import NAN32, add32, directed64, flush, fma32, fma64, round32, saturate, suspicious
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .integer import spread
+from .integer import computed, elementwise, spread
 
 HANDLERS = Handlers()
 
@@ -174,13 +174,7 @@ def minmax32(d: Decode) -> Step:
 @HANDLERS.add("min.f64", "max.f64")
 def minmax64(d: Decode) -> Step:
     least = d.match.form.base == "min"
-    a, b, out = d.source("a"), d.source("b"), d.destination("d")
-
-    def step(frame: Frame) -> None:
-        v = frame.values
-        frame.write(out, least_or_greatest(v[a], v[b], least, False))
-
-    return step
+    return computed(d, "ab", lambda a, b: least_or_greatest(a, b, least, False))
 
 
 @HANDLERS.add("add.f64", "sub.f64", "mul.f64", "fma.f64", "mad.f64", "div.f64", "rcp.f64", "sqrt.f64")
@@ -217,13 +211,7 @@ def arithmetic64(d: Decode) -> Step:
 @HANDLERS.add("copysign")
 def copy_sign(d: Decode) -> Step:
     """The sign is that of `a`, the magnitude that of `b`: the other way round than in C."""
-    a, b, out = d.source("a"), d.source("b"), d.destination("d")
-
-    def step(frame: Frame) -> None:
-        v = frame.values
-        np.copysign(v[b], v[a], out=v[out], where=frame.mask)
-
-    return step
+    return elementwise(d, np.copysign, "b", "a")
 
 
 @HANDLERS.add("testp")
@@ -238,10 +226,4 @@ def test_property(d: Decode) -> Step:
         "normal": lambda x: np.isfinite(x) & ((np.abs(x) >= tiny) | (x == 0)),
         "subnormal": lambda x: (np.abs(x) < tiny) & (x != 0),
     }
-    function = functions[d.modifier("op")]
-    a, out = d.source("a"), d.destination("p")
-
-    def step(frame: Frame) -> None:
-        frame.write(out, function(frame.values[a]))
-
-    return step
+    return computed(d, "a", functions[d.modifier("op")], "p")

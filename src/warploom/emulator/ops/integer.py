@@ -6,6 +6,9 @@ the code that ptxas emits for 32-bit division computes; PTX calls the first unsp
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ..machine.frame import Frame
@@ -36,6 +39,17 @@ def elementwise(d: Decode, operation: np.ufunc, *names: str, **call: object) -> 
         operation(v[a], v[b], out=v[out], where=frame.mask, **call)
 
     return two
+
+
+def computed(d: Decode, names: str, function: Callable[..., Any], out: str = "d") -> Step:
+    """A step that writes what `function` makes of the sources' values, lane by lane; a letter for each source."""
+    slots, target = [d.source(name) for name in names], d.destination(out)
+
+    def step(frame: Frame) -> None:
+        v = frame.values
+        frame.write(target, function(*[v[slot] for slot in slots]))
+
+    return step
 
 
 @HANDLERS.add("add.integer")
@@ -76,25 +90,13 @@ def clamp32(x: np.ndarray) -> np.ndarray:
 @HANDLERS.add("add.saturate", "sub.saturate")
 def add_saturate(d: Decode) -> Step:
     operation = np.add if d.match.form.base == "add" else np.subtract
-    a, b, out = d.source("a"), d.source("b"), d.destination("d")
-
-    def step(frame: Frame) -> None:
-        v = frame.values
-        frame.write(out, clamp32(operation(v[a], v[b], dtype=np.int64)))
-
-    return step
+    return computed(d, "ab", lambda a, b: clamp32(operation(a, b, dtype=np.int64)))
 
 
 @HANDLERS.add("min.relu", "max.relu")
 def minmax_relu(d: Decode) -> Step:
     operation = np.minimum if d.match.form.base == "min" else np.maximum
-    a, b, out = d.source("a"), d.source("b"), d.destination("d")
-
-    def step(frame: Frame) -> None:
-        v = frame.values
-        np.maximum(operation(v[a], v[b]), np.int32(0), out=v[out], where=frame.mask)
-
-    return step
+    return computed(d, "ab", lambda a, b: np.maximum(operation(a, b), np.int32(0)))
 
 
 @HANDLERS.add("add.integer_x2", "min.u16x2", "max.u16x2", "min.s16x2", "max.s16x2")
@@ -150,13 +152,7 @@ def multiply(d: Decode) -> Step:
     if d.modifier("half") == "lo":
         return elementwise(d, np.multiply, "a", "b")
     kind = d.type("a")
-    a, b, out = d.source("a"), d.source("b"), d.destination("d")
-
-    def high(frame: Frame) -> None:
-        v = frame.values
-        frame.write(out, high_half(v[a], v[b], kind.bits, kind.is_signed))
-
-    return high
+    return computed(d, "ab", lambda a, b: high_half(a, b, kind.bits, kind.is_signed))
 
 
 @HANDLERS.add(*(f"mul.wide.{kind}" for kind in ("u16", "s16", "u32", "s32")))
@@ -176,12 +172,10 @@ def multiply_add(d: Decode) -> Step:
 
         return low
 
-    def high(frame: Frame) -> None:
-        v = frame.values
-        part = np.asarray(high_half(v[a], v[b], kind.bits, kind.is_signed)).astype(kind.numpy)
-        np.add(part, v[c], out=v[out], where=frame.mask)
+    def high(x: np.ndarray, y: np.ndarray, added: np.ndarray) -> np.ndarray:
+        return np.add(np.asarray(high_half(x, y, kind.bits, kind.is_signed)).astype(kind.numpy), added)
 
-    return high
+    return computed(d, "abc", high)
 
 
 @HANDLERS.add(*(f"mad.wide.{kind}" for kind in ("u16", "s16", "u32", "s32")))
@@ -198,13 +192,7 @@ def multiply_add_wide(d: Decode) -> Step:
 
 @HANDLERS.add("mad.saturate")
 def multiply_add_saturate(d: Decode) -> Step:
-    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
-
-    def step(frame: Frame) -> None:
-        v = frame.values
-        frame.write(out, clamp32(high_half(v[a], v[b], 32, True) + v[c]))
-
-    return step
+    return computed(d, "abc", lambda a, b, c: clamp32(high_half(a, b, 32, True) + c))
 
 
 def _product24(a: np.ndarray, b: np.ndarray, signed: bool, high: bool) -> np.ndarray:
@@ -221,31 +209,18 @@ def multiply24(d: Decode) -> Step:
     kind = d.type("a")
     saturates = "sat" in d.instruction.modifiers
     high = saturates or d.modifier("half") == "hi"
-    a, b, out = d.source("a"), d.source("b"), d.destination("d")
-    c = d.source("c") if d.has("c") else None
 
-    def step(frame: Frame) -> None:
-        v = frame.values
-        result = _product24(v[a], v[b], kind.is_signed, high)
-        if c is not None:
-            if saturates:  # the 32-bit half is a signed number before c is added
-                result = clamp32(result.astype(np.int32).astype(np.int64) + v[c])
-            else:
-                result = result + v[c]
-        frame.write(out, result)
+    def result(a: np.ndarray, b: np.ndarray, c: Any = 0) -> np.ndarray:
+        product = _product24(a, b, kind.is_signed, high)
+        # the 32-bit half is a signed number before c is added
+        return clamp32(product.astype(np.int32).astype(np.int64) + c) if saturates else product + c
 
-    return step
+    return computed(d, "abc" if d.has("c") else "ab", result)
 
 
 @HANDLERS.add("sad")
 def sum_of_difference(d: Decode) -> Step:
-    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
-
-    def step(frame: Frame) -> None:
-        v = frame.values
-        np.add(np.maximum(v[a], v[b]) - np.minimum(v[a], v[b]), v[c], out=v[out], where=frame.mask)
-
-    return step
+    return computed(d, "abc", lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c)
 
 
 # -- division ----------------------------------------------------------------------------------------------------
@@ -254,32 +229,22 @@ def sum_of_difference(d: Decode) -> Step:
 @HANDLERS.add("div.integer")
 def divide(d: Decode) -> Step:
     kind = d.type("a")
-    a, b, out = d.source("a"), d.source("b"), d.destination("d")
     ones = np.array(-1).astype(kind.numpy)[()]
 
-    def unsigned(frame: Frame) -> None:
-        v = frame.values
-        frame.write(out, np.where(v[b] == 0, ones, np.floor_divide(v[a], v[b])))
+    def unsigned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        return np.where(y == 0, ones, np.floor_divide(x, y))
 
-    def signed(frame: Frame) -> None:
-        v = frame.values
-        x, y = v[a], v[b]
+    def signed(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         quotient = np.floor_divide(x, y)
         # Floor to truncation: one up where the signs differ and something is left.
         quotient = quotient + ((quotient < 0) & (np.multiply(quotient, y) != x))
-        frame.write(out, np.where(y == 0, ones, np.where((y == -1), np.negative(x), quotient)))
+        return np.where(y == 0, ones, np.where((y == -1), np.negative(x), quotient))
 
-    return signed if kind.is_signed else unsigned
+    return computed(d, "ab", signed if kind.is_signed else unsigned)
 
 
 @HANDLERS.add("rem")
 def remainder(d: Decode) -> Step:
     kind = d.type("a")
-    a, b, out = d.source("a"), d.source("b"), d.destination("d")
     ones = np.array(-1).astype(kind.numpy)[()]
-
-    def step(frame: Frame) -> None:
-        v = frame.values
-        frame.write(out, np.where(v[b] == 0, ones, np.fmod(v[a], v[b])))
-
-    return step
+    return computed(d, "ab", lambda a, b: np.where(b == 0, ones, np.fmod(a, b)))

@@ -12,7 +12,7 @@ from ...isa.dtypes import Kind
 from ..machine.frame import Frame
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
-from .integer import elementwise
+from .integer import computed, elementwise
 
 HANDLERS = Handlers()
 
@@ -44,13 +44,7 @@ def invert(d: Decode) -> Step:
 
 @HANDLERS.add("cnot")
 def is_zero(d: Decode) -> Step:
-    a, out = d.source("a"), d.destination("d")
-
-    def step(frame: Frame) -> None:
-        v = frame.values
-        frame.write(out, v[a] == 0)
-
-    return step
+    return computed(d, "a", lambda a: a == 0)
 
 
 # -- lop3 --------------------------------------------------------------------------------------------------------
@@ -97,14 +91,7 @@ def of_three(table: int) -> Callable[[np.ndarray, np.ndarray, np.ndarray], np.nd
 
 @HANDLERS.add("lop3")
 def logic3(d: Decode) -> Step:
-    function = of_three(d.constant("table"))
-    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
-
-    def step(frame: Frame) -> None:
-        v = frame.values
-        frame.write(out, function(v[a], v[b], v[c]))
-
-    return step
+    return computed(d, "abc", of_three(d.constant("table")))
 
 
 @HANDLERS.add("lop3.predicate")
@@ -156,17 +143,10 @@ def shift(d: Decode) -> Step:
 def funnel(d: Decode) -> Step:
     left = d.modifier("direction") == "l"
     wrap = d.modifier("mode") == "wrap"
-    a, b, c, out = d.source("a"), d.source("b"), d.source("c"), d.destination("d")
 
-    def step(frame: Frame) -> None:
-        v = frame.values
-        amount = (v[c] & np.uint32(31)) if wrap else np.minimum(v[c], np.uint32(32))
-        both = np.left_shift(v[b].astype(np.uint64), np.uint64(32)) | v[a]
-        amount = amount.astype(np.uint64)
-        if left:
-            result = np.right_shift(np.left_shift(both, amount), np.uint64(32))
-        else:
-            result = np.right_shift(both, amount)
-        frame.write(out, result)
+    def result(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
+        amount = ((c & np.uint32(31)) if wrap else np.minimum(c, np.uint32(32))).astype(np.uint64)
+        both = np.left_shift(b.astype(np.uint64), np.uint64(32)) | a
+        return np.right_shift(np.left_shift(both, amount), np.uint64(32)) if left else np.right_shift(both, amount)
 
-    return step
+    return computed(d, "abc", result)
