@@ -6,20 +6,21 @@ of `isa.tensor_memory`, which the kernels store by, were made independently. Not
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from warploom import Tile, asm, kernel, ptx, smem, tmem
+from warploom import Tile, asm, kernel, ptx, reg, smem, tmem
 from warploom.emulator import api
 from warploom.emulator.numerics.block_scaled import Scaling, multiply_scaled
 from warploom.emulator.numerics.tensor_core import Product, multiply_accumulate, values
 from warploom.errors import DeadlockError, InvalidOperandError
 from warploom.isa.tensor_cells import accumulator
 from warploom.isa.tensor_memory import DATA_PATHS, data_path
-from warploom.types import bf16, e4m3, e5m2, f16, f32, s8, s32, u8
+from warploom.types import b32, bf16, e4m3, e5m2, f16, f32, s8, s32, u8, u32
 
 NUMPY: dict[str, Any] = {
     "bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "e4m3": ml_dtypes.float8_e4m3fn,
@@ -319,3 +320,41 @@ def test_a_factor_that_is_no_number_makes_the_sum_none():
     kind, scaling = Product("e4m3", "e4m3", "f32", "tcgen05"), Scaling("ue8m0", 32)
     for mode in ("exact", "hardware"):
         assert multiply_scaled(ones, ones, None, kind, scaling, bad, good, mode)[0, 0] == 0x7FFFFFFF
+
+
+@pytest.mark.parametrize("words", ["min.f32", "max.f32", "max.abs.f32", "min.NaN.f32", "max.u32", "min.s32"])
+def test_a_load_that_reduces_gives_each_thread_its_least_or_largest(words: str):
+    """tcgen05.ld.red of sm_103a; -0 is below +0, NaN is left out unless asked for."""
+    operation, *flags, kind = words.split(".")
+    dtype = {"f32": np.float32, "u32": np.uint32, "s32": np.int32}[kind]
+    rng = np.random.default_rng(0)
+    given: np.ndarray = rng.integers(-9, 9, (128, 8), np.int32)
+    if kind == "f32":
+        given = rng.standard_normal((128, 8)).astype(np.float32)
+        given[3, 2], given[4, :] = np.nan, np.nan
+
+    @kernel(in_specs=(Tile(128, 8, b32),), out_specs=(Tile(128, 9, b32),), grid=(1, 1, 1), block=128, arch="sm_103a")
+    def reduces(A, C):
+        memory = tmem.alloc(32)
+        cells, row = memory.tile(8), ptx.special.tid.x().to(ptx_u64())
+        words_of_row = [ptx.load(b32, ptx.addr(A.pointer() + row * 32, 4 * column)) for column in range(8)]
+        ptx.tcgen05.st(cells[0].mine(), words_of_row)
+        ptx.tcgen05.wait_st()
+        found, most = reg.array(b32, 8), reg.scalar({"f32": f32, "u32": u32, "s32": s32}[kind])
+        ptx.inst(f"tcgen05.ld.red.sync.aligned.32x32b.x8.{words}", found, most, cells[0].mine())
+        ptx.tcgen05.wait_ld()
+        for column, value in enumerate([*found, most.view(b32)]):
+            ptx.store(ptx.addr(C.pointer() + row * 36, 4 * column), value)
+        memory.dealloc()
+
+    report = reduces.emulate(given.view(np.uint32))
+    result = report.outputs[-1]
+    np.testing.assert_array_equal(result[:, :8], given.view(np.uint32))
+    values_of = np.abs(given) if "abs" in flags else given.view(dtype)
+    best = {"min": np.min, "max": np.max}[operation]
+    if kind == "f32" and "NaN" not in flags:
+        best = {"min": np.nanmin, "max": np.nanmax}[operation]
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        np.testing.assert_array_equal(result[:, 8].view(dtype), best(values_of, 1))
+    assert [finding.rule for finding in report.findings if finding.severity != "performance"] == []

@@ -29,6 +29,7 @@ from ..machine.units import TENSOR_MEMORY
 from ..machine.wait import Wait
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
+from .warp import order_key
 
 HANDLERS = Handlers()
 
@@ -274,10 +275,11 @@ def _start(frame: Frame, family: str, operation: AsyncOperation) -> None:
     frame.machine.engine.submit(operation)
 
 
-@HANDLERS.add("tcgen05.ld", "tcgen05.ld_split")
+@HANDLERS.add("tcgen05.ld", "tcgen05.ld_split", "tcgen05.ld_red_float", "tcgen05.ld_red_integer")
 def load(d: Decode) -> Step:
     move = _move(d)
     target = move.registers.place()
+    reduced = _reduction(d) if "redval" in d.operands else None
 
     def step(frame: Frame) -> None:
         cells, lanes, columns = move.place(frame)
@@ -292,7 +294,11 @@ def load(d: Decode) -> Step:
         def write(part: int, parts: int) -> None:
             if part == 0:
                 move.registers.write_all(frame, held[0])
+                if reduced is not None:
+                    reduced[0].write_all(frame, reduced[1](held[0])[None])
 
+        if reduced is not None:
+            reduced[0].write_all(frame, np.full((1, 1), POISON))
         move.registers.write_all(frame, np.full((len(move.registers), 1), POISON))
         frame.machine.counters.tensor_memory_load_bytes += 4 * WARP * len(move.registers)
         what = f"{frame.instruction.opcode} of warp {frame.first_warp}"
@@ -302,6 +308,27 @@ def load(d: Decode) -> Step:
         _start(frame, LOADS, operation)
 
     return step
+
+
+def _reduction(d: Decode) -> tuple[RegisterList, Callable[[np.ndarray], np.ndarray]]:
+    """Where tcgen05.ld.red puts what, of (registers, lanes) bits: each thread's least or largest (9.7.16.8.3).
+
+    Of .16x32bx2 it is not clear whether the two threads of a lane share a result: that form is not run.
+    """
+    kind, operation = d.type("redval"), d.modifier("op")
+    absolute, nan = d.has("abs"), d.has("NaN")
+    choose = np.argmin if operation == "min" else np.argmax
+
+    def reduce(bits: np.ndarray) -> np.ndarray:
+        if kind is not dtypes.f32:
+            return np.take_along_axis(bits, choose(bits.view(kind.numpy), 0)[None], 0)[0]
+        numbers = np.ascontiguousarray(bits & 0x7FFFFFFF if absolute else bits).view(np.float32)
+        missing = np.isnan(numbers)
+        key = np.where(missing, np.int64(1 << 40) * (1 if operation == "min" else -1), order_key(numbers))
+        found = np.take_along_axis(numbers.view(np.uint32), choose(key, 0)[None], 0)[0]
+        return np.where(missing.any(0) if nan else missing.all(0), np.uint32(0x7FFFFFFF), found)
+
+    return RegisterList((d.destination("redval", dtypes.b32),), np.dtype(np.uint32)), reduce
 
 
 @HANDLERS.add("tcgen05.st", "tcgen05.st_split")

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine.events import Observer
-from ...emulator.machine.tensor_memory import Columns, peer_of, tensor_memory_of
+from ...emulator.machine.tensor_memory import Cells, Columns, peer_of, tensor_memory_of
 from ...isa import effects
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
@@ -31,11 +32,23 @@ class Notes:
         threads: (CTA's rank, thread) -> its latest operation that a commit covers.
         allocated: columns -> the component of the warp that allocated them, and its epoch then.
         last: CTA's rank -> its latest allocation.
+        kept: (CTA's rank, collector) -> the operand that a product has left in it.
     """
 
     threads: dict[tuple[int, int], Flight] = field(default_factory=dict)
     allocated: dict[Columns, tuple[int, int]] = field(default_factory=dict)
     last: dict[int, Columns] = field(default_factory=dict)
+    kept: dict[tuple[int, str], tuple[object, ...]] = field(default_factory=dict)
+
+
+def _operand(operation: AsyncOperation, name: str) -> tuple[object, ...]:
+    """Where a product reads A or B: shared memory by descriptor, tensor memory by cells."""
+    shared = tuple((id(each.region), id(each.map)) for each in operation.sources
+                   if isinstance(each, OperandPlace) and each.name == name)  # fmt: skip
+    if shared or name != "a":
+        return shared
+    first = next(each for each in operation.sources if isinstance(each, Cells))
+    return id(first.region), first.columns.start
 
 
 class TensorUnits(Observer):
@@ -43,7 +56,7 @@ class TensorUnits(Observer):
 
     rules = (
         "commit-by-another-thread", "product-by-several-lanes", "columns-not-freed", "growing-allocation",
-        "pair-frees-before-peer-has-columns",
+        "pair-frees-before-peer-has-columns", "collector-without-fill",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
@@ -58,11 +71,35 @@ class TensorUnits(Observer):
         commit = next((one for one in code.effects if isinstance(one, effects.Commits)), None)
         if commit is not None and commit.signals is not None and issuer.lane is not None:
             self._commits(state, notes, issuer)
+        word = code.bound.match.modifiers.get("collector")
+        if word:
+            _, collector, use = str(word).split("::")
+            self._collected(state, notes, operation, collector, use)
         for flight in flights_of(operation):
             if any(isinstance(how, effects.Signalled) for how in flight.starts.tracked):
                 if issuer.frame.active_lanes.size > 1:
                     self._several(issuer, flight)
                 notes.threads[flight.cta.rank, issuer.thread] = flight
+
+    def _collected(
+        self, state: ClusterState, notes: Notes, operation: AsyncOperation, collector: str, use: str
+    ) -> None:
+        """What a product takes from a collector is what the product before has left there."""
+        issuer = operation.issuer
+        key, operand = (issuer.frame.cta.rank, collector), _operand(operation, collector[0])
+        codes = (issuer.operation,)
+        if use in ("use", "lastuse") and notes.kept.get(key) != operand:
+            if not self.context.findings.seen("collector-without-fill", codes):
+                holds = "holds another operand" if key in notes.kept else "holds nothing"
+                self.context.findings.add(
+                    "collector-without-fill",
+                    f"{at(issuer.operation)} takes {collector[0].upper()} from collector {collector}, which {holds}",
+                    codes, issuer.frame.cta, issuer.frame.first_warp,
+                )  # fmt: skip
+        if use == "fill":
+            notes.kept[key] = operand
+        elif use != "use":
+            notes.kept.pop(key, None)
 
     def _commits(self, state: ClusterState, notes: Notes, issuer: Issuer) -> None:
         """A commit tells of its own thread's operations, and of nothing where that has none."""
