@@ -71,7 +71,7 @@ class TensorUnits(Observer):
         commit = next((one for one in code.effects if isinstance(one, effects.Commits)), None)
         if commit is not None and commit.signals is not None and issuer.lane is not None:
             self._commits(state, notes, issuer)
-        word = code.bound.match.modifiers.get("collector")
+        word = code.bound.match.modifiers.get("collector") if code.bound is not None else None
         if word:
             _, collector, use = str(word).split("::")
             self._collected(state, notes, operation, collector, use)
