@@ -42,6 +42,7 @@ GRID_KNOWN = (
     "the consumers touch global memory only behind the last full barrier, whose producer has arrived there after its "
     "own griddepcontrol.wait: what the grid in front wrote is visible to the whole grid by then (PTX ISA 9.7.13.13)"
 )
+ONCE = "the operands of the whole block are loaded once, into memory that is empty: the wait passes at once"
 BYTES = (
     "nothing but the bytes of st.async is behind the wait, and their complete_tx releases at cluster scope whatever "
     "the wait's scope (PTX ISA 9.7.9.12), as all multicast kernels rely on"
@@ -97,6 +98,11 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("decode_[cl]*", "drop-arrival", "mbarrier.arrive.shared::cta.b64#1", LAST),
     ("decode_[cl]*", "release-before-wait", f"{GROUP}#1", LAST),
     ("decode_cluster", "narrow-scope", "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64#1", BYTES),
+    ("attention_[qk]*", "change-count", "mbarrier.init.shared::cta.b64#1", ONCE),
+    ("attention_[qk]*", "drop-wait", "mbarrier.try_wait.parity.shared::cta.b64#0", ONCE),
+    ("attention_[qk]*", "drop-wait-loop", "mbarrier.try_wait.parity.shared::cta.b64#0", ONCE),
+    ("attention_keys", "drop-commit", "wgmma.commit_group.sync.aligned#[26]", TOGETHER),
+    ("attention*", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("free_tile_persistent", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("free_tile_*", "drop-grid-wait", "griddepcontrol.wait#1", GRID_KNOWN),
     ("free_tile_split", "drop-arrival", "mbarrier.arrive.shared::cta.b64#1", LAST),

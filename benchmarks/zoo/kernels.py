@@ -21,7 +21,7 @@ from warploom.cli import find
 from warploom.kernels import ladder, walkthrough
 from warploom.runtime import H200, Machine, Program, emulate
 
-from . import hopper
+from . import attention, hopper
 
 ROOT = Path(__file__).resolve().parents[2]
 LAST_RUNG = 21
@@ -81,7 +81,7 @@ def _subjects() -> Iterator[Subject]:
         yield _subject(rung.module, rung.build(), lambda rung=rung: _operands(rung))
     for path in sorted((ROOT / "examples").glob("*.py")):
         yield from _of_example(path)
-    for name, kernel, (arguments, *more), machine in hopper.kernels():
+    for name, kernel, (arguments, *more), machine in (*hopper.kernels(), *attention.kernels()):
         yield replace(_subject(name, kernel, arguments), machine=machine, more=tuple(more), sample=hopper.SAMPLE)
 
 

@@ -6,9 +6,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn.attention.flex_attention import BlockMask, create_block_mask  # noqa: E402
+
 import warploom  # noqa: E402
 import warploom.torch as wt  # noqa: E402
-from warploom.errors import ArgumentError  # noqa: E402
+from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
+from warploom.kernels.hopper.attention_config import Config  # noqa: E402
 
 pytestmark = pytest.mark.full
 SLOW = pytest.mark.slow
@@ -119,6 +122,57 @@ def test_functions_of_scores_and_masks_become_part_of_the_kernel(score_mod, mask
         scores = scores.masked_fill(~mask_mod(*places), -torch.inf)
     wanted = torch.softmax(scores, -1) @ v.double().repeat_interleave(2, 1)
     torch.testing.assert_close(found.double(), wanted, atol=0.02, rtol=0)
+
+
+def windowed(b, h, i, j):
+    return (i - j).abs() < 40
+
+
+def in_the_middle(b, h, i, j):
+    return (j >= 64) & (j < 192) & (i >= 70)
+
+
+TILES = Config(keys=64, consumers=1, key_stages=2, value_stages=2)
+
+
+def masked(q, k, v, mask_mod):
+    """Attention in float64, and the logarithms; rows that see nothing are zeros."""
+    scores = q.double() @ k.double().mT / 8
+    places = torch.meshgrid(*(torch.arange(n) for n in scores.shape), indexing="ij")
+    scores = scores.masked_fill(~mask_mod(*places), -torch.inf)
+    return torch.softmax(scores, -1).nan_to_num(0) @ v.double(), torch.logsumexp(scores, -1)
+
+
+@pytest.mark.sample(1, full=2)
+@pytest.mark.parametrize("mask_mod", [windowed, in_the_middle])
+@pytest.mark.parametrize("block", [128, (32, 64)])
+def test_tiles_that_a_block_mask_leaves_out_are_not_read(mask_mod, block):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 1, length, 64).bfloat16() for length in (130, 250, 250))
+    mask = create_block_mask(mask_mod, None, None, 130, 250, device="cpu", BLOCK_SIZE=block)
+    wanted, sums = masked(q, k, v, mask_mod)
+    if mask_mod is in_the_middle:
+        k[:, :, 192:] = v[:, :, 192:] = torch.nan  # a tile of its own, and a part of a block of 128
+        mask = create_block_mask(mask_mod, None, None, 130, 250, device="cpu", BLOCK_SIZE=(32, 64))
+    out, lse = warploom.attention(q, k, v, block_mask=mask, config=TILES, return_lse=True)
+    torch.testing.assert_close(out.double(), wanted, atol=0.02, rtol=0)
+    torch.testing.assert_close(lse.double(), sums, atol=1e-4, rtol=1e-5)
+
+
+def test_blocks_alone_are_a_mask_and_one_of_the_wrong_shape_is_refused():
+    q, k, v = (torch.randn(1, 1, length, 64).bfloat16() for length in (64, 192, 192))
+    which = torch.tensor([[[[2, 0, 1]]]], dtype=torch.int32)
+    mask = BlockMask.from_kv_blocks(torch.tensor([[[2]]], dtype=torch.int32), which, BLOCK_SIZE=64)
+    seen = lambda b, h, i, j: (j < 64) | (j >= 128)  # noqa: E731
+    out = wt.flex_attention(q, k, v, block_mask=mask)
+    torch.testing.assert_close(out.double(), masked(q, k, v, seen)[0], atol=0.02, rtol=0)
+    for change in ({"q": q[:, :, :0]}, {"k": k[:, :, :100], "v": v[:, :, :100]}, {"causal": True}):
+        with pytest.raises(ArgumentError):
+            warploom.attention(**{"q": q, "k": k, "v": v, "block_mask": mask, **change})
+    with pytest.raises(ArgumentTypeError):
+        warploom.attention(q, k, v, block_mask=seen)
+    with pytest.raises(ArgumentError, match="parts of the blocks"):
+        warploom.attention(q, k, v, block_mask=mask, config=Config(keys=96))
 
 
 def test_a_function_that_is_made_anew_with_other_numbers_is_another():

@@ -99,8 +99,7 @@ def flex_attention(
     Args:
         query, key, value: (B, H, S, D), (B, G, T, D), (B, G, T, E).
         score_mod: (score, batch, head, query, key) -> score; see `warploom.attention`.
-        block_mask: of torch's `create_block_mask`, whose `mask_mod` is applied to every score, or the function itself.
-            Blocks that it leaves out are computed and masked.
+        block_mask: of torch's `create_block_mask`, or a `mask_mod` itself, which is applied to every score.
         scale, enable_gqa, return_lse: as torch's. kernel_options: for torch's own kernels; looked at by nobody here.
 
     Raises ArgumentError and ArgumentTypeError as `warploom.attention`, and for tensors that want gradients.
@@ -110,10 +109,8 @@ def flex_attention(
             "query and key have other numbers of heads", expected=f"{query.shape[1]} key heads, or enable_gqa=True",
             got=key.shape[1],
         )  # fmt: skip
-    mask_mod = getattr(block_mask, "mask_mod", block_mask)
-    return attention_calls.attention(
-        query, key, value, score_mod=score_mod, mask_mod=mask_mod, scale=scale, return_lse=return_lse
-    )
+    mask = {"block_mask" if hasattr(block_mask, "kv_indices") else "mask_mod": block_mask}
+    return attention_calls.attention(query, key, value, score_mod=score_mod, scale=scale, return_lse=return_lse, **mask)
 
 
 # -- the operator ------------------------------------------------------------------------------------------------------

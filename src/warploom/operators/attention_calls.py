@@ -19,6 +19,7 @@ from ..runtime.launch_template import Launched
 from ..runtime.machine import H200
 from ..runtime.program import Program
 from ..settings import config as settings
+from .attention_blocks import tile_lists
 from .attention_request import Asked, Request, read
 from .bind import outside, warned
 from .binding import Binding
@@ -52,6 +53,7 @@ def attention(
     sinks: Any = None,
     score_mod: Any = None,
     mask_mod: Any = None,
+    block_mask: Any = None,
     layout: str = "bhsd",
     return_lse: bool = False,
     out: Any = None,
@@ -78,6 +80,10 @@ def attention(
             that it captures: `lambda s, b, h, i, j: s - slope[h] * (i - j)`. No gradient.
         mask_mod: a function (batch, head, query, key) -> bool: whether a query sees a key. Every tile is computed that
             `causal` and `window` leave; use them where they say the same.
+        block_mask: of torch's `create_block_mask`, in the place of `mask_mod`, `causal` and `window`: tiles that it
+            leaves out are not read, and its `mask_mod` is applied where a tile is seen in part. Made for the lengths
+            of q and k; blocks of any size, those of the kernel's tiles are best (`config.rows` x `config.keys`). No
+            gradient.
         layout: of q, k, v and the result: "bhsd", torch's, or "bshd", flash-attn's (B, S, H, D).
         return_lse: also give the logarithms of the sums of exp(score), (B, H, S) f32.
         out, lse: where the result and the logarithms go.
@@ -93,10 +99,12 @@ def attention(
     tensors = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks})
     options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "layout": layout}
     attend = getattr(plugin_for(tuple(tensors.values())), "attend", None)
-    if attend is not None and score_mod is None and mask_mod is None:  # a gradient, autocast or a tracer
+    functions = {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
+    plain_call = all(function is None for function in functions.values())
+    if attend is not None and plain_call:  # a gradient, autocast or a tracer
         return attend(**tensors, **options, return_lse=return_lse, out=out, lse=lse, config=config)
-    if score_mod is not None or mask_mod is not None:
-        options |= {"score_mod": score_mod, "mask_mod": mask_mod}
+    if not plain_call:
+        options |= functions
         return compute(tensors, partial(read, **options), None, out, lse, return_lse, config)
     static = ("attention", causal, scale, hashed(window), softcap, layout, config, sinks is not None)
     reading = partial(read, **options)
@@ -184,9 +192,12 @@ def run(request: Request, target: ArrayView, sums: ArrayView, config: Config | N
         without_keys(request, target, sums)
         return None
     check_machine(request)
-    config = config or default(request.of)
+    config = config or default(request.of, getattr(request.block_mask, "BLOCK_SIZE", None))
     program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
-    return launch_bound(program, request, {"out": target, "lse": sums}, {"counter": _counter(q)})
+    owned = {"counter": _counter(q)}
+    if request.block_mask is not None:
+        owned |= tile_lists(request.block_mask, config.rows, config.keys, q.shape[1], request.keys)
+    return launch_bound(program, request, {"out": target, "lse": sums}, owned)
 
 
 def check_machine(request: Asked) -> None:

@@ -16,6 +16,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.dtypes import bf16, f16, f32, s32, s64
 from ..kernels.hopper.attention_config import MOST_SEQUENCES, Attention, Padded, section
 from ..runtime.arrays import ArrayView, view
+from .attention_blocks import check_block_mask, function_of
 from .attention_captured import captured
 from .spec.problem import TMA_BYTES
 from .views import restrided
@@ -65,14 +66,19 @@ class Asked:
 
 @dataclass(frozen=True)
 class Request(Asked):
-    """A checked call of `attention` or `attention_varlen`."""
+    """A checked call of `attention` or `attention_varlen`.
+
+    Attributes:
+        block_mask: FlexAttention's, or None.
+    """
 
     of: Attention
+    block_mask: Any = None
 
 
 def read(
     tensors: dict[str, Any], *, layout: str, causal: bool | str, scale: float | None, window: Any,
-    softcap: float | None, score_mod: Any = None, mask_mod: Any = None,
+    softcap: float | None, score_mod: Any = None, mask_mod: Any = None, block_mask: Any = None,
 ) -> Request:  # fmt: skip
     """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
     if layout not in LAYOUTS:
@@ -88,6 +94,14 @@ def read(
     if "sinks" in seen:
         views["sinks"] = seen["sinks"]
     edges = _edges(causal, window, queries, keys)
+    if block_mask is not None:
+        if edges != (None, None) or mask_mod is not None:
+            raise ArgumentError(
+                "a block mask says all that is seen", expected="block_mask= without causal=, window= and mask_mod=",
+                got=f"causal={causal!r}, window={window!r}, mask_mod={mask_mod!r}",
+            )  # fmt: skip
+        check_block_mask(block_mask, views["q"].shape, keys, views["q"].place)
+        mask_mod = function_of(block_mask)
     of = _subject(views, edges, softcap)
     begin = section(of, of.above, keys, heads, views["k"].shape[2])
     numbers = numbers_of(of, edges, scale, softcap) | {"section": begin}
@@ -95,8 +109,9 @@ def read(
         if softcap is not None and score_mod is not None:
             raise ArgumentError("a softcap is a function of scores", expected="softcap= or score_mod=", got="both")
         of, numbers = _with_functions(of, numbers, views, score_mod, mask_mod)
+    of = replace(of, lists=block_mask is not None)
     shape = tuple(exchanged((batch, queries, heads, value_dim), layout))
-    return Request(of, views, numbers, layout, shape, (batch, heads, queries))
+    return Request(of, views, numbers, layout, shape, (batch, heads, queries), block_mask)
 
 
 def read_varlen(

@@ -28,7 +28,7 @@ from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
 from ...lang.values import Register
 from .attention_config import PANEL, QUERY_ROWS, REGISTERS, Attention, Config, OnePerSm, default
 from .attention_consumer import Arguments, Consumer, Shared
-from .attention_tiles import Blocks
+from .attention_tiles import Blocks, Walk
 
 ARCH = "sm_90a"
 
@@ -38,7 +38,8 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
 
     Any strides but the innermost; any lengths. Numbers, where `of` has them: `scale` is log2(e) times the scale of the
     scores (with a softcap: log2(e) cap, and `inner` = scale / cap); `last`, `first`: query i sees keys i + first to
-    i + last.
+    i + last. With `of.lists`: `tiles` (1 or B, 1 or H, blocks of `config.rows` queries, tiles of `config.keys` keys)
+    s32, the tiles that each block sees, those seen in part first, and `counts` (…, blocks, 2), how many of either kind.
     """
     config = config or default(of)
     given, columns = of, of.query_columns
@@ -65,7 +66,8 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
             ),
         )  # fmt: skip
         ends = None if call.q_ends is None or call.k_ends is None else (call.q_ends, call.k_ends)
-        blocks = Blocks(of, config, call.Q, call.K, call.section, call.last, call.first, ends)
+        lists = None if call.tiles is None or call.counts is None else (call.tiles, call.counts)
+        blocks = Blocks(of, config, call.Q, call.K, call.section, call.last, call.first, ends, lists)
         queue = TileQueue(call.counter, call.section, config.consumers)
         blocks.initialise()
         tiles.queries.initialise(tiles.keys, tiles.values, queue)
@@ -85,6 +87,8 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
                 "B", "T", "G", of.value_dim, of.dtype, along=1, tile=(config.keys, of.value_columns), major="MN"
             ),
             **({"sinks": Tile("H", f32)} if of.sinks else {}),
+            **({"tiles": Tile("LB", "LH", "QB", "KB", s32)} if of.lists else {}),
+            **({"counts": Tile("LB", "LH", "QB", 2, s32)} if of.lists else {}),
             **({"q_ends": Tile("N", s32), "k_ends": Tile("N", s32)} if of.varlen else {}),
             **function_arrays(of),
             "counter": Tile(1, u32, workspace=True),
@@ -134,11 +138,12 @@ def load(config: Config, call: Arguments, tiles: Shared, blocks: Blocks, queue: 
         with ptx.do_while(lambda: number < queue.tiles):
             block = blocks.place(number)
             start, of_keys = block.start + block.key_begin, (block.kv_head, block.batch)
+            walk = Walk(block, start, config.keys)
             load_keys(start, *of_keys)
             load_queries(block.row + block.query_begin, block.head, block.batch)
             for _ in ptx.range(block.after_first):
                 values = start.copy()
-                start -= config.keys
+                walk.next()
                 load_keys(start, *of_keys)
                 load_values(values, *of_keys)
             load_values(start, *of_keys)

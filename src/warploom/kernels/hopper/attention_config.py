@@ -78,6 +78,7 @@ class Attention(Padded):
         sinks: a score of each head that takes part in every row's sum and has no value.
         varlen: sequences of different lengths, one after the other in arrays of one batch.
         score_mod, mask_mod: functions of scores and of masks (`attention_functions.Function`).
+        lists: which tiles of keys a block of queries sees is told by lists; `mask_mod` is for tiles seen in part.
     """
 
     dtype: DType = bf16
@@ -90,6 +91,7 @@ class Attention(Padded):
     varlen: bool = False
     score_mod: Any = None
     mask_mod: Any = None
+    lists: bool = False
 
     @property
     def query_columns(self) -> int:
@@ -147,9 +149,16 @@ class OnePerSm:
         return (max(1, min(blocks, machine.sms)), 1, 1)
 
 
-def default(of: Attention) -> Config:
-    """The configuration for a head dimension, with as many stages as fit."""
+def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
+    """The configuration for a head dimension, with as many stages as fit.
+
+    block: queries and keys of a block of a mask; where they are multiples of 64, tiles are whole parts of it.
+    """
     chosen = _widest(of)
+    if block is not None and not any(size % QUERY_ROWS for size in block):
+        consumers = 2 if block[0] % (2 * QUERY_ROWS) == 0 else 1
+        wide = block[1] % 128 == 0 and max(of.depth, of.columns) <= 128
+        chosen = replace(chosen, consumers=consumers, keys=128 if wide else 64)
     while chosen.shared_bytes(of) > SHARED_BYTES - RESERVE_BYTES:
         stages = chosen.key_stages - 1
         chosen = replace(chosen, key_stages=stages, value_stages=min(chosen.value_stages, stages))

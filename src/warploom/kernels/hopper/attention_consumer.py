@@ -7,6 +7,7 @@ behind a wait stands where it does: the guard's vote, and the loop that waits fo
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...collective import OrderedBarrier, TileQueue, TmaPipeline
 from ...collective.epilogue.whole_store import WholeStore
@@ -22,7 +23,7 @@ from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .attention_config import QUERY_ROWS, Attention, Config
 from .attention_softmax import Softmax
-from .attention_tiles import Block, Blocks
+from .attention_tiles import Block, Blocks, Walk
 
 
 @dataclass
@@ -38,6 +39,8 @@ class Arguments:
     O: ArrayHandle  # noqa: E741 - the field's name
     LSE: ArrayHandle
     sinks: ArrayHandle | None = None
+    tiles: ArrayHandle | None = None
+    counts: ArrayHandle | None = None
     q_ends: ArrayHandle | None = None
     k_ends: ArrayHandle | None = None
     inner: Register | None = None
@@ -141,26 +144,27 @@ class Consumer:
         """All tiles of a block; P of the last one is left in `p[0]`, its values are waited for."""
         ptx.wgmma.wait_group(0)
         self.let_go(self.keys, self.at_k)
-        start = block.start.copy()
-        self.modify(block, start, masked=True)
+        walk = Walk(block, block.start.copy(), self.config.keys)
+        self.modify(block, walk.start, masked=True)
         self.softmax.start(self.p[0])
         self.accumulate.set(False)
         self.values.wait(self.at_v)
-        if self.of.above:
+        read, start = self.of.score_mod is not None, walk.start
+        if self.of.above or self.of.lists:
             for _ in ptx.range(block.above):
-                start -= self.config.keys
+                walk.next()
                 self.single(block, start, masked=True)
         with ptx.if_((block.full & 1) != 0):
-            start -= self.config.keys
+            walk.next(read=read)
             self.single(block, start)
         for _ in ptx.range(block.full.view(u32) >> 1):
-            start -= self.config.keys
+            walk.next(read=read)
             self.step(block, start, self.p[0], self.p[1])
-            start -= self.config.keys
+            walk.next(read=read)
             self.step(block, start, self.p[1], self.p[0])
         if self.of.below:
             for _ in ptx.range(block.low):
-                start -= self.config.keys
+                walk.next()
                 self.single(block, start, masked=True)
 
     def single(self, block: Block, start: Register, *, masked: bool = False) -> None:
@@ -173,7 +177,7 @@ class Consumer:
         self, block: Block, start: Register, p: RegisterArray, following: RegisterArray, *, masked: bool = False
     ) -> None:
         """S of the tile at `start`, and the product of the P before; P of this one is left in `following`."""
-        some = masked or self.of.mask_mod is not None  # some scores may be -inf
+        some = masked or (self.of.mask_mod is not None and not self.of.lists)  # some scores may be -inf
         if self.turns:
             self.turns.wait(self.me)
         self.keys.wait(self.at_k)
@@ -195,8 +199,9 @@ class Consumer:
 
     def modify(self, block: Block, start: Register, *, masked: bool) -> None:
         """Scores as they go into the softmax: capped, and -inf where a query does not see a key."""
-        if self.of.score_mod is not None or self.of.mask_mod is not None:
-            self.apply_functions(block, start)
+        mask_mod = self.of.mask_mod if masked or not self.of.lists else None
+        if self.of.score_mod is not None or mask_mod is not None:
+            self.apply_functions(block, start, mask_mod)
         elif self.call.inner is not None:
             for score in self.scores:
                 ptx.inst("tanh.approx.f32", score, score * self.call.inner)
@@ -211,18 +216,19 @@ class Consumer:
             from_ = [row + block.first - start for row in rows]
         self.softmax.scores.keep_columns([bound - start for bound in stop], from_)
 
-    def apply_functions(self, block: Block, start: Register) -> None:
+    def apply_functions(self, block: Block, start: Register, mask_mod: Any) -> None:
         """The caller's functions of each score and its place; places outside of the arrays are moved to their edges."""
-        score_mod, mask_mod = self.of.score_mod, self.of.mask_mod
+        score_mod = self.of.score_mod
         handles = self.call.functions
         of_score = [handle for name, handle in handles.items() if name.startswith("score")]
         of_mask = [handle for name, handle in handles.items() if name.startswith("mask")]
         batch, head = block.batch.view(s32), block.head.view(s32)
         first = block.row + QUERY_ROWS * self.me
         rows = [ptx.math.min(row.view(s32) + first, block.queries - 1) for row in self.out_rows.rows]
+        keys = self.blocks.keys.view(s32) if self.of.lists else block.keys
         for index, score in enumerate(self.scores):
             row = rows[index // 2 % 2]
-            key = ptx.math.min(self.softmax.scores.column_of(index).view(s32) + start, block.keys - 1)
+            key = ptx.math.min(self.softmax.scores.column_of(index).view(s32) + start, keys - 1)
             if score_mod is not None:
                 assert self.call.inner is not None
                 score.set(score_mod.apply(of_score, score * self.call.inner, batch, head, row, key).floating())

@@ -99,6 +99,7 @@ class DecodeWarp:
         for _ in ptx.range(segment.tiles, unroll=False):
             stage = self.ring.consumer_wait(self.state)
             self._tile(stage, segment, fragments, start)
+            ptx.fence.proxy_async_shared_cta()
             ptx.warp.sync()
             self.ring.consumer_release(self.state, leader=self.leader)
             self.ring.advance(self.state, branch=False)

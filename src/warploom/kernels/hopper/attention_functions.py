@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ...errors import TraceError
@@ -233,6 +234,14 @@ class Value:
 
     def __invert__(self) -> Value:
         return Value(~self.truth())
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        """Functions of torch as methods: `(i - j).abs()`."""
+        if name.startswith("_") or name not in FUNCTIONS:
+            raise AttributeError(
+                f"a value inside the kernel has no method {name!r}, only {', '.join(sorted(FUNCTIONS))}"
+            )
+        return partial(FUNCTIONS[name], self)
 
     def __bool__(self) -> bool:
         raise _error("a value inside the kernel has no truth while it is traced", "torch.where, & and |", "if, and, or")

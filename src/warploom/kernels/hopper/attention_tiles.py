@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ...collective.tile.groups import Groups, Limits, Offsets
-from ...isa.dtypes import s32, u32
+from ...isa.dtypes import s32, u32, u64
 from ...lang import ptx, reg, smem
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
@@ -47,6 +47,7 @@ class Block:
         above: masked tiles after the first.
         full: tiles that need no mask, after those.
         low: masked tiles after those.
+        list: the address of the tiles' numbers in the order in which they are read, where they are told.
     """
 
     row: Register
@@ -63,11 +64,35 @@ class Block:
     above: Register
     full: Register
     low: Register
+    list: Register | None = None
 
     @property
     def after_first(self) -> Register:
         """Tiles after the first one."""
         return self.above + self.full + self.low
+
+
+class Walk:
+    """The first keys of a block's tiles, one tile after the other.
+
+    Args:
+        block: whose.
+        start: of its first tile; a register of its own.
+        size: keys of a tile.
+    """
+
+    def __init__(self, block: Block, start: Register, size: int) -> None:
+        self.start, self._size = start, size
+        self._at = None if block.list is None else reg.scalar(u64, init=block.list)
+
+    def next(self, *, read: bool = True) -> None:
+        """Go on to the next tile. Where it is told by a list, `start` is that tile's only if it is `read`."""
+        if self._at is None:
+            self.start -= self._size
+            return
+        self._at += s32.bytes
+        if read:
+            self.start.set(ptx.load(s32, ptx.addr(self._at)) * self._size)
 
 
 class Blocks:
@@ -80,12 +105,15 @@ class Blocks:
         last, first: s32: query i sees keys i + first to i + last; None where `of` has no such edge. Of sequences of
             different lengths both count from T - S of each.
         ends: of such sequences, where each ends in Q and in K, s32.
+        lists: tiles that are seen, and how many of them in part and as a whole; see `attention.build`.
     """
 
     def __init__(
         self, of: Attention, config: Tiling, queries: ArrayHandle, keys: ArrayHandle, section: Register | None,
         last: Register | None, first: Register | None, ends: tuple[ArrayHandle, ArrayHandle] | None = None,
+        lists: tuple[ArrayHandle, ArrayHandle] | None = None,
     ) -> None:  # fmt: skip
+        self.lists = lists
         self.of, self.config, self.section, self.last, self.first = of, config, section, last, first
         batches, self.queries, self.heads, _ = queries.shape
         _, self.keys, kv_heads, _ = keys.shape
@@ -131,6 +159,8 @@ class Blocks:
         """Block `index` of a head, of sequences of one length."""
         row = (index * self.config.rows).view(s32)
         lengths = self.queries.view(s32), self.keys.view(s32)
+        if self.lists is not None:
+            return self._listed(index, row, head, batch, lengths)
         return self._block(row, head, batch, lengths, (0, 0), self.last, self.first)
 
     def _block(
@@ -158,6 +188,25 @@ class Blocks:
         return Block(
             row, head, head // self.group, batch, queries, keys, *begins, last, first,
             newest * size, newest - boundary, boundary - begin - low, low,
+        )  # fmt: skip
+
+    def _listed(
+        self, index: Register, row: Register, head: Register, batch: Register, lengths: tuple[Register, Register]
+    ) -> Block:
+        """A block whose tiles are told: those seen in part come first. Without any, one tile is read and masked."""
+        assert self.lists is not None
+        tiles, counts = self.lists
+        batches, heads, blocks, most = tiles.shape
+        line = ptx.math.min(batch, batches - 1) * heads + ptx.math.min(head, heads - 1)
+        line = line * blocks + index
+        list_ = tiles.pointer() + (line * most).to(u64) * s32.bytes
+        partial, full = ptx.load(s32, ptx.addr(counts.pointer() + line.to(u64) * (2 * s32.bytes)), vector=2)
+        none = (partial + full) == 0
+        start = ptx.select(none, 0, ptx.load(s32, ptx.addr(list_)) * self.config.keys)
+        return Block(
+            row, head, head // self.group, batch, lengths[0], ptx.select(none, 0, lengths[1]), 0, 0, None, None, start,
+            ptx.math.max(partial - 1, 0), full - ptx.select((partial == 0) & ~none, reg.scalar(s32, init=1), 0),
+            reg.scalar(s32, init=0), list_,
         )  # fmt: skip
 
     def outside(self) -> tuple[Register, Register]:

@@ -1,0 +1,96 @@
+"""Which tiles of keys a block of queries sees: FlexAttention's block masks as lists of the kernel's own tiles.
+
+A block mask says of blocks of its own size that they are empty, seen in part, or full. A tile of the kernel covers one
+of them, some, or a part of one: it is empty where all that it covers are, full where all are full and it ends before
+the keys do, else seen in part. Where it covers several, `mask_mod` is asked in empty ones, too. The lists are made on
+the device that the mask is on, and nobody waits for them.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..runtime.arrays import ArrayView, view
+
+PARTS = ("kv_num_blocks", "kv_indices", "BLOCK_SIZE")
+"""By which a block mask is known: torch.nn.attention.flex_attention.BlockMask."""
+PARTIAL, FULL = 1, 2
+
+
+def check_block_mask(mask: Any, queries: tuple[int, ...], keys: int, place: str) -> None:
+    """Raise unless it is a block mask that fits queries (B, S, H, D) and so many keys, on the same device."""
+    if not all(hasattr(mask, part) for part in PARTS) or "torch" not in sys.modules:
+        raise ArgumentTypeError(
+            "`block_mask` is not a block mask", expected="a BlockMask of torch's create_block_mask", got=mask,
+            hint="a function of places is mask_mod=",
+        )  # fmt: skip
+    batch, length, heads, _ = queries
+    indices, (height, width) = mask.kv_indices, mask.BLOCK_SIZE
+    blocks = -(-length // height), -(-keys // width)
+    fits = indices.shape[0] in (1, batch) and indices.shape[1] in (1, heads)
+    if not fits or indices.shape[2] != blocks[0] or indices.shape[3] != blocks[1]:
+        raise ArgumentError(
+            "`block_mask` has the wrong shape",
+            expected=f"(1 or {batch}, 1 or {heads}, {blocks[0]}, {blocks[1]}) blocks of {height} x {width}",
+            got=tuple(indices.shape), hint="make it for these lengths with create_block_mask",
+        )  # fmt: skip
+    found = view(indices, "block_mask").place
+    if found != place:
+        raise ArgumentError("`block_mask` is on another device", expected=place, got=found, hint="use .to(device)")
+
+
+def function_of(mask: Any) -> Any:
+    """What is seen of a block that is seen in part; None for all of it."""
+    found = getattr(mask, "mask_mod", None)
+    return None if getattr(found, "__name__", "") == "noop_mask" else found
+
+
+def tile_lists(mask: Any, rows: int, size: int, queries: int, keys: int) -> dict[str, ArrayView]:
+    """`tiles` and `counts` as `kernels.hopper.attention.build` has them, for blocks of `rows` and tiles of `size`."""
+    torch = sys.modules["torch"]
+    height, width = mask.BLOCK_SIZE
+    if function_of(mask) is None and (height % rows or width % size):
+        raise ArgumentError(
+            "tiles of the kernel are no parts of the blocks of a mask without a function",
+            expected=f"blocks of multiples of {rows} x {size}", got=f"{height} x {width}",
+            hint="blocks of multiples of 64 x 64 fit; or give the mask its mask_mod",
+        )  # fmt: skip
+    with torch.no_grad():
+        kinds = _dense(torch, mask.kv_num_blocks, mask.kv_indices) * PARTIAL
+        if mask.full_kv_num_blocks is not None:
+            kinds = torch.maximum(kinds, _dense(torch, mask.full_kv_num_blocks, mask.full_kv_indices) * FULL)
+        seen, full = kinds > 0, kinds == FULL
+        if function_of(mask) is None:
+            full = seen
+        for axis, block, tile, length in ((2, height, rows, queries), (3, width, size, keys)):
+            seen = _covered(torch, seen, axis, block, tile, length).any(axis + 1)
+            full = _covered(torch, full, axis, block, tile, length).all(axis + 1)
+        count = seen.shape[3]
+        if keys % size:
+            full[..., -1] = False
+        full = full & seen
+        place = torch.arange(count - 1, -1, -1, device=seen.device)  # the last first, as everywhere
+        order = torch.where(full, count, torch.where(seen, 0, 2 * count)) + place
+        tiles = torch.argsort(order, dim=-1).to(torch.int32).contiguous()
+        counts = torch.stack([(seen & ~full).sum(-1), full.sum(-1)], -1).to(torch.int32)
+    return {"tiles": view(tiles, "tiles"), "counts": view(counts, "counts")}
+
+
+def _dense(torch: Any, numbers: Any, indices: Any) -> Any:
+    """1 for each block that is listed, (…, blocks of queries, blocks of keys)."""
+    count = indices.shape[-1]
+    listed = torch.arange(count, device=indices.device) < numbers[..., None]
+    into = torch.zeros(*indices.shape[:-1], count + 1, dtype=torch.int32, device=indices.device)
+    return into.scatter_(-1, torch.where(listed, indices, count).long(), 1)[..., :count]
+
+
+def _covered(torch: Any, kinds: Any, axis: int, block: int, tile: int, length: int) -> Any:
+    """Along an axis, of each tile the blocks that it covers, in a new axis behind; the last of them more than once
+    where others cover more."""
+    begins = torch.arange(0, length, tile)
+    first, last = begins // block, (torch.clamp(begins + tile, max=length) - 1) // block
+    width = int((last - first).max()) + 1
+    which = torch.minimum(first[:, None] + torch.arange(width), last[:, None]).to(kinds.device, non_blocking=True)
+    return kinds.index_select(axis, which.flatten()).unflatten(axis, which.shape)
