@@ -11,7 +11,7 @@ is launched on XLA's own stream; on the CPU the emulator runs it. Tests run the 
 from __future__ import annotations
 
 import json
-import threading
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from numbers import Real
 from types import SimpleNamespace
@@ -29,16 +29,15 @@ from ..operators.request import Request, check_linear, read
 from ..operators.spec.activations import ACTIVATIONS
 from ..operators.spec.arguments import ARRAYS, BY_NAME, DEFAULTS, OF_RESULT_SHAPE, check_names, signature
 from ..operators.views import transposed
-from ..runtime.arrays import ArrayView, contiguous_strides, view
-from ..runtime.launch_cache import bounded
-from ..runtime.launch_template import Template
-from .xla_ffi import Call, Memory, handler
+from ..runtime.arrays import ArrayView, view
+from ..runtime.launch_template import Launched
+from .jax_attention import attend as attend  # `operators` looks it up here
+from .jax_calls import ALIGNED, Handlers, seen
+from .xla_ffi import Call, Memory
 
 __all__ = ["linear", "matmul"]
 
 TARGET = "warploom_matmul"
-ALIGNED = 16
-"""Bytes that rows begin at multiples of; arrays are padded to it where they are not."""
 HINTS = {
     "config": "leave it to the library", "scale_out": "multiply the result and convert it",
     "amax": "jax.numpy.abs(result).max()",
@@ -246,78 +245,15 @@ def _pad(array: Any, axis: int, more: int) -> Any:
     return jnp.pad(array, widths)
 
 
-def seen(memory: Memory, name: str, device: str = "cuda", index: int = 0, writable: bool = False) -> ArrayView:
-    """XLA's memory as a view."""
-    host = None
-    if device == "cpu":
-        host = _host(memory)
-    strides = contiguous_strides(memory.shape, memory.dtype.bytes)
-    return ArrayView(
-        memory.pointer, memory.shape, strides, memory.dtype, device, index, writable, "xla", None, host
-    )  # fmt: skip
+class Products(Handlers):
+    """Products."""
 
+    def names(self, call: Call) -> tuple[str, ...]:
+        return (*json.loads(call.text["call"])["names"], "out")
 
-def _host(memory: Memory) -> np.ndarray:
-    import ctypes
-
-    size = int(np.prod(memory.shape)) * memory.dtype.bytes
-    if not size:
-        return np.empty(memory.shape, memory.dtype.numpy)
-    raw: Any = (ctypes.c_uint8 * size).from_address(memory.pointer)
-    return np.frombuffer(raw, dtype=memory.dtype.numpy).reshape(memory.shape)
-
-
-class Handlers:
-    """The handlers of both platforms, and the launches they know."""
-
-    def __init__(self) -> None:
-        self._kept: list[Any] = []
-        self._launches: dict[Any, tuple[Template, ...]] = {}
-        self._ready: dict[Any, Any] = {}
-        self._lock = threading.Lock()
-        for platform, function in (("cpu", self.on_cpu), ("CUDA", self.on_gpu)):
-            capsule, alive = handler(function)
-            self._kept += [capsule, alive]
-            jax.ffi.register_ffi_target(TARGET, capsule, platform=platform)
-
-    def on_cpu(self, call: Call) -> None:
-        """One call in the emulator."""
-        request, out = self.request(call, "cpu", 0)
-        run(request, out)
-
-    def on_gpu(self, call: Call) -> None:
-        """One call on XLA's stream. A call of a kind that came before only moves its launch to the new addresses."""
-        stream = call.stream()
-        memories = (*call.arguments, *call.results)
-        pointers = tuple(memory.pointer for memory in memories)
-        kind = call.text["call"], tuple((memory.shape, memory.pointer % ALIGNED) for memory in memories)
-        device = _device(pointers)
-        ready = self._ready.get((kind, device, pointers))
-        if ready is None:
-            ready = self.made(call, kind, device, pointers, stream)
-            if ready is None:
-                return
-        for launch in ready:
-            launch(stream)
-
-    def made(self, call: Call, kind: Any, device: int, pointers: tuple[int, ...], stream: int) -> Any:
-        """The launches for these addresses, or None where the call was run on the way."""
-        templates = self._launches.get((kind, device))
-        if templates is not None:
-            ready = tuple(template.at(pointers) for template in templates)
-            with self._lock:
-                bounded(self._ready)[kind, device, pointers] = ready
-            return ready
-        request, out = self.request(call, "cuda", device)
-        outcome = run(request, out, stream)
-        launched = outcome.launches
-        if launched and all(name is not None for each in launched for name in each.arrays):
-            names = json.loads(call.text["call"])["names"]
-            order = {name: at for at, name in enumerate((*names, "out"))}
-            with self._lock:
-                templates = tuple(Template.of(each, order, pointers) for each in launched)
-                bounded(self._launches)[kind, device] = templates
-        return None
+    def compute(self, call: Call, device: str, index: int, stream: int | None) -> Sequence[Launched] | None:
+        request, out = self.request(call, device, index)
+        return run(request, out, stream).launches
 
     def request(self, call: Call, device: str, index: int) -> tuple[Request, ArrayView]:
         """The call as `gemm` reads it, and its output."""
@@ -334,13 +270,7 @@ class Handlers:
         return read(views.pop("a"), views.pop("b"), {**options, **views, "out": out}), out
 
 
-def _device(pointers: tuple[int, ...]) -> int:
-    from ..driver import library
-
-    return library.load().device_of_pointer(next(filter(None, pointers)))
-
-
 @lru_cache(maxsize=1)
-def registered() -> Handlers:
+def registered() -> Products:
     """The handlers, registered with XLA once a process."""
-    return Handlers()
+    return Products(TARGET)

@@ -146,7 +146,7 @@ def compute(
     model = request.views["q"]
     result = new_array(model, request.shape, request.of.dtype) if out is None else out
     logarithms = new_array(model, request.lse_shape, f32) if lse is None else lse
-    target, sums = _outputs(request, result, logarithms)
+    target, sums = outputs(request, result, logarithms)
     launched = family.run(request, target, sums, config)
     if launched is not None and static is not None:
         CACHE.remember(static, tensors, {"out": result, "lse": logarithms}, [launched])
@@ -161,7 +161,7 @@ def _given(out: Any, lse: Any, return_lse: bool) -> Any:
     return (out, lse) if return_lse else out
 
 
-def _outputs(request: Asked, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
+def outputs(request: Asked, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
     """The result as the kernel sees it, and the logarithms."""
     given = replace(view(out, "out"), writable=True)
     if given.shape != request.shape or given.dtype is not request.of.dtype:
@@ -185,8 +185,14 @@ def _outputs(request: Asked, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
 # -- one launch ------------------------------------------------------------------------------------------------------
 
 
-def run(request: Request, target: ArrayView, sums: ArrayView, config: Config | None = None) -> Launched | None:
-    """Compute; what is needed to repeat the launch, on a GPU and where nothing was copied."""
+def run(
+    request: Request, target: ArrayView, sums: ArrayView, config: Config | None = None,
+    counter: ArrayView | None = None,
+) -> Launched | None:  # fmt: skip
+    """Compute; what is needed to repeat the launch, on a GPU and where nothing was copied.
+
+    counter: the queue's, 0; the library's own by default.
+    """
     q = request.views["q"]
     if 0 in (target.size, request.keys):
         without_keys(request, target, sums)
@@ -194,10 +200,11 @@ def run(request: Request, target: ArrayView, sums: ArrayView, config: Config | N
     check_machine(request)
     config = config or default(request.of, getattr(request.block_mask, "BLOCK_SIZE", None))
     program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
-    owned = {"counter": _counter(q)}
+    outs, owned = {"out": target, "lse": sums}, {}
+    (owned if counter is None else outs)["counter"] = _counter(q) if counter is None else counter
     if request.block_mask is not None:
         owned |= tile_lists(request.block_mask, config.rows, config.keys, q.shape[1], request.keys)
-    return launch_bound(program, request, {"out": target, "lse": sums}, owned)
+    return launch_bound(program, request, outs, owned)
 
 
 def check_machine(request: Asked) -> None:

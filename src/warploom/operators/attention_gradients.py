@@ -12,6 +12,7 @@ from ..isa.dtypes import DType, f32
 from ..kernels.hopper.attention_backward import LOG2_E, PADDED, keys_parts
 from ..kernels.hopper.attention_config import Attention
 from ..runtime.arrays import ArrayView, view
+from ..runtime.launch_template import Launched
 from ..runtime.machine import H200
 from ..runtime.program import Program
 from ..settings import config as settings
@@ -27,12 +28,16 @@ from .workspace import fill
 
 @dataclass(frozen=True)
 class Gradients:
-    """What comes back; arrays in the caller's framework and layout. `delta`: (B, H, P), sums of dO O."""
+    """What comes back; arrays in the caller's framework and layout. `delta`: (B, H, P), sums of dO O.
+
+    `launches`: what ran on a GPU, in order; None where they alone do not repeat the call.
+    """
 
     dq: Any
     dk: Any
     dv: Any
     delta: Any
+    launches: list[Launched] | None = None
 
 
 def attention_backward(
@@ -65,8 +70,13 @@ def attention_backward(
     return found.dq, found.dk, found.dv
 
 
-def gradients(tensors: dict[str, Any], out: Any, lse: Any, grad: Any, **options: Any) -> Gradients:
-    """Check and launch."""
+def gradients(
+    tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None, **options: Any
+) -> Gradients:
+    """Check and launch.
+
+    made: where the gradients go ("q", "k", "v"), and lse2 and delta, (B, H, P); new arrays by default.
+    """
     request = read(tensors, softcap=None, **options)
     of = replace(request.of, sinks=False)  # they are in lse already
     result, wanted, sums = view(out, "out"), view(grad, "grad"), view(lse, "lse")
@@ -81,8 +91,12 @@ def gradients(tensors: dict[str, Any], out: Any, lse: Any, grad: Any, **options:
     if len({(each.device, each.index) for each in (request.views["q"], result, wanted, sums)}) > 1:
         raise ArgumentError("the arguments of attention's gradient are on different devices", expected="one device")
     model = request.views["q"]
-    made = {name: new_array(model, view(tensors[name], name).shape, of.dtype) for name in ("q", "k", "v")}
-    seen = {name: plain(request.seen(_writable(array, name))) for name, array in made.items()}
+    if made is None:
+        batch, heads, queries = request.lse_shape
+        rows = (batch, heads, -(-queries // PADDED) * PADDED)
+        made = {name: new_array(model, view(tensors[name], name).shape, of.dtype) for name in ("q", "k", "v")}
+        made |= {name: new_array(model, rows, f32) for name in ("lse2", "delta") if queries}
+    seen = {name: plain(request.seen(_writable(made[name], name))) for name in ("q", "k", "v")}
     if 0 in (result.size, request.keys):
         for array in seen.values():
             fill(array, number=0.0)
@@ -91,7 +105,8 @@ def gradients(tensors: dict[str, Any], out: Any, lse: Any, grad: Any, **options:
     check_gpu(EMULATED if on_cpu else gpu_of(model.index), "attention")
     if on_cpu:
         refuse_long_emulation(request)
-    lse2, delta = _rows(request, of.dtype, result, wanted, sums)
+    lse2, delta = (_writable(made[name], name) for name in ("lse2", "delta"))
+    launched = [_rows(request, of.dtype, (result, wanted, sums), (lse2, delta))]
     operands = {name: readable(request.views[name], name) for name in ("q", "k", "v")}
     arrays = {
         "Q": operands["q"], "K": operands["k"], "V": operands["v"], "dO": readable(request.seen(wanted), "grad"),
@@ -100,35 +115,36 @@ def gradients(tensors: dict[str, Any], out: Any, lse: Any, grad: Any, **options:
     numbers = {name: value for name, value in request.numbers.items() if name != "section"}
     numbers["factor"] = request.numbers["scale"] / LOG2_E
     for which in ("queries", *keys_parts(of)):
-        _launch(_program(of, which, None if on_cpu else settings.cache_dir), arrays, numbers)
+        launched.append(_launch(_program(of, which, None if on_cpu else settings.cache_dir), arrays, numbers))
     owner = delta.owner if delta.host is None else delta.host
-    return Gradients(made["q"], made["k"], made["v"], owner)
+    given = {"q": request.views["q"], "k": request.views["k"], "v": request.views["v"]}
+    copied = any(operands[name].pointer != array.pointer for name, array in given.items())
+    copied = copied or arrays["dO"].pointer != wanted.pointer or not all(x.contiguous for x in (result, wanted, sums))
+    launches = [each for each in launched if each is not None]
+    return Gradients(made["q"], made["k"], made["v"], owner, None if copied or not launches else launches)
 
 
 def _rows(
-    request: Request, dtype: DType, out: ArrayView, grad: ArrayView, sums: ArrayView
-) -> tuple[ArrayView, ArrayView]:
-    """lse2 and delta."""
-    batch, heads, queries = request.lse_shape
-    padded = -(-queries // PADDED) * PADDED
-    made = [_writable(new_array(out, (batch, heads, padded), f32), name) for name in ("lse2", "delta")]
+    request: Request, dtype: DType, given: tuple[ArrayView, ArrayView, ArrayView], made: tuple[ArrayView, ArrayView]
+) -> Launched | None:
+    """lse2 and delta of O, dO and the logarithms."""
+    out, grad, sums = given
     heads_first = request.layout == "bhsd"
     program = _rows_program(dtype, out.shape[-1], heads_first, None if out.device == "cpu" else settings.cache_dir)
     names = tuple(spec.name for spec in program.arrays)
-    given = {"O": _contiguous(out), "dO": _contiguous(grad), "LSE": _contiguous(sums), "lse2": made[0],
-             "delta": made[1]}  # fmt: skip
-    _launch(program, {name: given[name] for name in names}, {})
-    return made[0], made[1]
+    arrays = {"O": _contiguous(out), "dO": _contiguous(grad), "LSE": _contiguous(sums), "lse2": made[0],
+              "delta": made[1]}  # fmt: skip
+    return _launch(program, {name: arrays[name] for name in names}, {})
 
 
-def _launch(program: Program, arrays: dict[str, ArrayView], numbers: dict[str, float]) -> None:
+def _launch(program: Program, arrays: dict[str, ArrayView], numbers: dict[str, float]) -> Launched | None:
     names = tuple(spec.name for spec in program.arrays)
     wanted = {parameter.source for parameter in program.scalars}
     bound = Binding(
         tuple(arrays[name] for name in names), names, {k: v for k, v in numbers.items() if k in wanted}
     )  # fmt: skip
     on_cpu = bound.arrays[0].device == "cpu"
-    launch(program, bound, machine=H200(sms=EMULATED_SMS) if on_cpu else None)
+    return launch(program, bound, machine=H200(sms=EMULATED_SMS) if on_cpu else None)
 
 
 @lru_cache(maxsize=64)

@@ -1,0 +1,177 @@
+"""JAX: `warploom.jax.attention` under `jit`, with gradients. What XLA calls is `jax_calls`; see `jax`.
+
+All memory is XLA's: the counter of the kernel's queue is an argument of zeros that the kernel leaves as it was, and what
+the gradients' kernels hand on to each other are results that nobody sees. Emulated on the CPU by the same handler, not
+run on a GPU yet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ..errors import ArgumentError
+from ..isa import dtypes
+from ..kernels.hopper.attention_backward import PADDED
+from ..operators.attention_calls import outputs, run
+from ..operators.attention_gradients import gradients
+from ..operators.attention_request import read
+from ..runtime.arrays import ArrayView
+from ..runtime.launch_template import Launched
+from .jax_calls import Handlers, seen
+from .xla_ffi import Call, Memory
+
+FORWARD, BACKWARD = "warploom_attention", "warploom_attention_backward"
+OPTIONS = ("causal", "scale", "window", "softcap", "layout")
+RESULTS = {"out": "O", "lse": "LSE", "grad": "dO", "q": "Q", "k": "K", "v": "V"}
+"""What the gradients' kernels call the arguments."""
+
+
+def attention(
+    q: Any, k: Any, v: Any, *, causal: bool | str = False, scale: float | None = None, window: Any = None,
+    softcap: float | None = None, sinks: Any = None, layout: str = "bhsd", return_lse: bool = False,
+) -> Any:  # fmt: skip
+    """As `warploom.attention`, for JAX arrays and inside of `jit`, `grad` and `vmap`. Raises as it does, at trace time.
+
+    Gradients reach q, k, v and sinks, in the same order of sums in every run; the logarithms have none. There is no
+    `out=`, and functions of scores and masks are not taken.
+    """
+    arrays = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks})
+    window = tuple(window) if isinstance(window, list) else window
+    static = (causal, scale, window, softcap, layout)
+    checked(arrays, static)
+    out, lse = _attention(static, arrays)
+    return (out, jax.lax.stop_gradient(lse)) if return_lse else out
+
+
+def attend(
+    q: Any, k: Any, v: Any, *, out: Any = None, lse: Any = None, config: Any = None, **options: Any
+) -> Any:  # fmt: skip
+    """A call of `warploom.attention` with JAX arrays."""
+    if out is not None or lse is not None or config is not None:
+        raise ArgumentError(
+            "attention of JAX arrays makes its own results", expected="no out=, lse= and config=",
+            hint="JAX arrays are immutable; jit with donate_argnums reuses memory",
+        )  # fmt: skip
+    return attention(q, k, v, **options)
+
+
+def checked(arrays: dict[str, Any], static: tuple[Any, ...]) -> Any:
+    """All checks that need no memory. Raises ArgumentError, ArgumentTypeError."""
+    views = {name: seen(Memory(0, tuple(jnp.shape(array)), dtypes.of(jnp.asarray(array).dtype)), name)
+             for name, array in arrays.items()}  # fmt: skip
+    return read(views, **dict(zip(OPTIONS, static, strict=True)))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, Any]:
+    registered()
+    request = checked(arrays, static)
+    given = dict(arrays)
+    if "sinks" in given:
+        given["sinks"] = given["sinks"].astype(jnp.float32)
+    shapes = (
+        jax.ShapeDtypeStruct(request.shape, arrays["q"].dtype),
+        jax.ShapeDtypeStruct(request.lse_shape, jnp.float32), jax.ShapeDtypeStruct((1,), jnp.uint32),
+    )  # fmt: skip
+    call = jax.ffi.ffi_call(
+        FORWARD, shapes, vmap_method="sequential", input_output_aliases={len(given): len(shapes) - 1}
+    )  # fmt: skip
+    out, lse, _ = call(*given.values(), jnp.zeros((1,), jnp.uint32), call=_text(static, (*given, "counter")))
+    return out, lse
+
+
+def _forward(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, Any]:
+    out, lse = _attention(static, arrays)
+    return (out, lse), (arrays, out, lse)
+
+
+def _backward(static: tuple[Any, ...], kept: Any, grads: tuple[Any, Any]) -> tuple[dict[str, Any]]:
+    arrays, out, lse = kept
+    options = dict(zip(OPTIONS, static, strict=True))
+    if options["softcap"] is not None:
+        raise ArgumentError(
+            "attention with a softcap has no gradient", expected="no softcap=",
+            hint="jax.lax.stop_gradient keeps it out",
+        )  # fmt: skip
+    given = {name: arrays[name] for name in ("q", "k", "v")} | {"out": out, "lse": lse, "grad": grads[0]}
+    batch, heads, queries = lse.shape
+    rows = jax.ShapeDtypeStruct((batch, heads, -(-queries // PADDED) * PADDED), jnp.float32)
+    shapes = (*(jax.ShapeDtypeStruct(given[name].shape, out.dtype) for name in ("q", "k", "v")), rows, rows)
+    call = jax.ffi.ffi_call(BACKWARD, shapes, vmap_method="sequential")
+    dq, dk, dv, _, delta = call(*given.values(), call=_text(static, tuple(given)))
+    found = {"q": dq, "k": dk, "v": dv}
+    if "sinks" in arrays:
+        sinks = arrays["sinks"].astype(jnp.float32)
+        weight = jnp.exp(sinks[None, :, None] - lse)
+        found["sinks"] = -(weight * delta[..., :queries]).sum((0, 2)).astype(arrays["sinks"].dtype)
+    return (found,)
+
+
+_attention.defvjp(_forward, _backward)
+
+
+def _text(static: tuple[Any, ...], names: tuple[str, ...]) -> str:
+    return json.dumps({"names": names, "static": static})
+
+
+# -- what XLA calls ------------------------------------------------------------------------------------------------
+
+
+def _described(call: Call) -> tuple[list[str], dict[str, Any]]:
+    """Names of the arguments, and the options."""
+    told = json.loads(call.text["call"])
+    return told["names"], dict(zip(OPTIONS, told["static"], strict=True))
+
+
+class Forward(Handlers):
+    """O, the logarithms, and the counter, which is the last argument, too."""
+
+    def names(self, call: Call) -> tuple[str, ...]:
+        return (*_described(call)[0], "out", "lse", "")
+
+    def compute(self, call: Call, device: str, index: int, stream: int | None) -> Sequence[Launched] | None:
+        names, options = _described(call)
+        views = _views(names, call.arguments, device, index, stream)
+        counter = _views(("counter",), call.results[2:], device, index, stream)["counter"]
+        results = _views(("out", "lse"), call.results[:2], device, index, stream)
+        views.pop("counter")
+        request = read(views, **options)
+        launched = run(request, *outputs(request, results["out"], results["lse"]), counter=counter)
+        return None if launched is None else [launched]
+
+
+class Backward(Handlers):
+    """The gradients of q, k and v, then what the kernels hand on."""
+
+    def names(self, call: Call) -> tuple[str, ...]:
+        return (*(RESULTS[name] for name in _described(call)[0]), "dQ", "dK", "dV", "lse2", "delta")
+
+    def compute(self, call: Call, device: str, index: int, stream: int | None) -> Sequence[Launched] | None:
+        names, options = _described(call)
+        views = _views(names, call.arguments, device, index, stream)
+        made = _views(("q", "k", "v", "lse2", "delta"), call.results, device, index, stream)
+        tensors = {name: views[name] for name in ("q", "k", "v")}
+        options.pop("softcap")
+        found = gradients(tensors, views["out"], views["lse"], views["grad"], made=made, **options)
+        return found.launches
+
+
+def _views(
+    names: Sequence[str], memories: Sequence[Memory], device: str, index: int, stream: int | None
+) -> dict[str, ArrayView]:
+    return {
+        name: seen(memory, name, device, index, writable=True, stream=stream)
+        for name, memory in zip(names, memories, strict=True)
+    }
+
+
+@lru_cache(maxsize=1)
+def registered() -> tuple[Handlers, ...]:
+    """The handlers, registered with XLA once a process."""
+    return Forward(FORWARD), Backward(BACKWARD)

@@ -1,0 +1,105 @@
+"""What XLA calls: handlers of both platforms, and the launches that they know."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..runtime.arrays import ArrayView, contiguous_strides
+from ..runtime.launch_cache import bounded
+from ..runtime.launch_template import Launched, Template
+from .xla_ffi import Call, Memory, handler
+
+ALIGNED = 16
+"""Bytes that rows begin at multiples of."""
+
+
+def seen(
+    memory: Memory, name: str, device: str = "cuda", index: int = 0, writable: bool = False, stream: int | None = None
+) -> ArrayView:
+    """XLA's memory as a view."""
+    host = _host(memory) if device == "cpu" else None
+    strides = contiguous_strides(memory.shape, memory.dtype.bytes)
+    return ArrayView(
+        memory.pointer, memory.shape, strides, memory.dtype, device, index, writable, "xla", None, host, stream
+    )  # fmt: skip
+
+
+def _host(memory: Memory) -> np.ndarray:
+    size = int(np.prod(memory.shape)) * memory.dtype.bytes
+    if not size:
+        return np.empty(memory.shape, memory.dtype.numpy)
+    raw: Any = (ctypes.c_uint8 * size).from_address(memory.pointer)
+    return np.frombuffer(raw, dtype=memory.dtype.numpy).reshape(memory.shape)
+
+
+class Handlers:
+    """The handlers of one target. A subclass says what a call computes.
+
+    Args:
+        target: under which XLA knows it.
+    """
+
+    def __init__(self, target: str) -> None:
+        self._kept: list[Any] = []
+        self._launches: dict[Any, tuple[Template, ...]] = {}
+        self._ready: dict[Any, Any] = {}
+        self._lock = threading.Lock()
+        for platform, function in (("cpu", self.on_cpu), ("CUDA", self.on_gpu)):
+            capsule, alive = handler(function)
+            self._kept += [capsule, alive]
+            jax.ffi.register_ffi_target(target, capsule, platform=platform)
+
+    def compute(self, call: Call, device: str, index: int, stream: int | None) -> Sequence[Launched] | None:
+        """Compute a call; its launches, where they alone repeat it."""
+        raise NotImplementedError
+
+    def names(self, call: Call) -> tuple[str, ...]:
+        """What launches call its arguments and results, in their order."""
+        raise NotImplementedError
+
+    def on_cpu(self, call: Call) -> None:
+        """One call in the emulator."""
+        self.compute(call, "cpu", 0, None)
+
+    def on_gpu(self, call: Call) -> None:
+        """One call on XLA's stream. A call of a kind that came before only moves its launch to the new addresses."""
+        stream = call.stream()
+        memories = (*call.arguments, *call.results)
+        pointers = tuple(memory.pointer for memory in memories)
+        kind = call.text["call"], tuple((memory.shape, memory.pointer % ALIGNED) for memory in memories)
+        device = _device(pointers)
+        ready = self._ready.get((kind, device, pointers))
+        if ready is None:
+            ready = self._made(call, kind, device, pointers, stream)
+            if ready is None:
+                return
+        for launch in ready:
+            launch(stream)
+
+    def _made(self, call: Call, kind: Any, device: int, pointers: tuple[int, ...], stream: int) -> Any:
+        """The launches for these addresses, or None where the call was run on the way."""
+        templates = self._launches.get((kind, device))
+        if templates is not None:
+            ready = tuple(template.at(pointers) for template in templates)
+            with self._lock:
+                bounded(self._ready)[kind, device, pointers] = ready
+            return ready
+        launched = self.compute(call, "cuda", device, stream)
+        if launched and all(name is not None for each in launched for name in each.arrays):
+            order = {name: at for at, name in enumerate(self.names(call))}
+            with self._lock:
+                templates = tuple(Template.of(each, order, pointers) for each in launched)
+                bounded(self._launches)[kind, device] = templates
+        return None
+
+
+def _device(pointers: tuple[int, ...]) -> int:
+    from ..driver import library
+
+    return library.load().device_of_pointer(next(filter(None, pointers)))

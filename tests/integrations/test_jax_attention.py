@@ -1,0 +1,62 @@
+"""warploom.jax.attention on the CPU: the handlers that XLA calls, under jit and grad, against jax.numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+import warploom  # noqa: E402
+import warploom.jax as wj  # noqa: E402
+from warploom.errors import ArgumentError  # noqa: E402
+
+pytestmark = pytest.mark.full
+
+
+def given() -> tuple:
+    """q, k, v and sinks."""
+    draw = np.random.default_rng(0)
+    tensors = [jnp.asarray(draw.standard_normal((1, heads, 40, 64)), jnp.bfloat16) for heads in (2, 1, 1)]
+    return (*tensors, jnp.asarray([0.5, -1.0]))
+
+
+def exact(q, k, v, sinks):
+    q, k, v = (x.astype(jnp.float32) for x in (q, k, v))
+    scores = jnp.einsum("bhsd,bhtd->bhst", q, jnp.repeat(k, 2, 1)) * 64**-0.5
+    scores = jnp.where(jnp.tril(jnp.ones((40, 40), bool)), scores, -jnp.inf)
+    scores = jnp.concatenate([scores, jnp.broadcast_to(sinks[None, :, None, None], (1, 2, 40, 1))], -1)
+    return jnp.einsum("bhst,bhtd->bhsd", jax.nn.softmax(scores, -1)[..., :-1], jnp.repeat(v, 2, 1))
+
+
+def ours(q, k, v, sinks):
+    return warploom.attention(q, k, v, causal=True, sinks=sinks)
+
+
+def test_under_jit_with_gradients_it_is_the_formula():
+    arrays = given()
+    np.testing.assert_allclose(np.asarray(jax.jit(ours)(*arrays), np.float32), exact(*arrays), atol=0.03)
+
+    def squared(function):
+        return lambda *arrays: (function(*arrays).astype(jnp.float32) ** 2).sum()
+
+    found = jax.jit(jax.grad(squared(ours), argnums=range(4)))(*arrays)
+    for mine, wanted in zip(found, jax.grad(squared(exact), argnums=range(4))(*arrays), strict=True):
+        mine, wanted = (np.asarray(x, np.float32) for x in (mine, wanted))
+        assert np.linalg.norm(mine - wanted) <= 0.01 * np.linalg.norm(wanted)
+
+
+def test_logarithms_come_along_and_what_does_not_fit_is_refused():
+    q, k, v, _ = given()
+    out, lse = wj.attention(q, k, v, return_lse=True, layout="bhsd")
+    assert out.shape == (1, 2, 40, 64) and lse.shape == (1, 2, 40) and lse.dtype == jnp.float32
+    for call in (
+        lambda: wj.attention(q, k, v[:, :, :30]),
+        lambda: wj.attention(q, k, v, layout="other"),
+        lambda: warploom.attention(q, k, v, out=out),
+    ):
+        with pytest.raises(ArgumentError):
+            call()
+    with pytest.raises(ArgumentError, match="softcap"):
+        jax.grad(lambda q: wj.attention(q, k, v, softcap=5.0).astype(jnp.float32).sum())(q)
