@@ -1,8 +1,8 @@
 """JAX: `warploom.jax.attention` under `jit`, with gradients. What XLA calls is `jax_calls`; see `jax`.
 
-All memory is XLA's: the counter of the kernel's queue is an argument of zeros that the kernel leaves as it was, and what
-the gradients' kernels hand on to each other are results that nobody sees. Emulated on the CPU by the same handler, not
-run on a GPU yet.
+All memory is XLA's: the counter of the kernel's queue is an argument of zeros that the kernel leaves as it was, and
+what the gradients' kernels hand on to each other are results that nobody sees. Emulated on the CPU by the same handler,
+not run on a GPU yet.
 """
 
 from __future__ import annotations

@@ -200,7 +200,8 @@ def run(
     check_machine(request)
     config = config or default(request.of, getattr(request.block_mask, "BLOCK_SIZE", None))
     program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
-    outs, owned = {"out": target, "lse": sums}, {}
+    outs: dict[str, ArrayView] = {"out": target, "lse": sums}
+    owned: dict[str, ArrayView] = {}
     (owned if counter is None else outs)["counter"] = _counter(q) if counter is None else counter
     if request.block_mask is not None:
         owned |= tile_lists(request.block_mask, config.rows, config.keys, q.shape[1], request.keys)
