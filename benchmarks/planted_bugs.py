@@ -1,6 +1,6 @@
 """Plant bugs by rule into texts of nvcc, Triton and others, and count how many `warploom check` calls errors.
 
-    python benchmarks/planted_bugs.py [--each 2] [--texts FOLDER …] [--json FILE] [--only PATTERN]
+    python benchmarks/planted_bugs.py [--set slips] [--each 2] [--texts FOLDER …] [--json FILE] [--only PATTERN]
 
 Of each text and rule up to `--each` places are drawn with a fixed seed. What becomes of a bug:
 
@@ -34,8 +34,9 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.planted.harmless import reason  # noqa: E402 - the root has to be on the path
 from benchmarks.planted.rules import RULES, trapped, trapped_at_bound  # noqa: E402
+from benchmarks.planted.slips import SLIPS  # noqa: E402
 from benchmarks.planted.texts import Text, texts  # noqa: E402
-from benchmarks.zoo.mutate import Mutant, mutants  # noqa: E402
+from benchmarks.zoo.mutate import ORDERS, Mutant, mutants  # noqa: E402
 from benchmarks.zoo.mutations import Mutation  # noqa: E402
 from warploom.errors import WarploomError  # noqa: E402
 
@@ -44,6 +45,7 @@ STEPS = 4
 """How many times the warp instructions of the text itself a run may take."""
 TRAP = Mutation("trap", lambda instruction: True, trapped)
 AT_BOUND = Mutation("trap", lambda instruction: instruction.opcode.startswith("setp"), trapped_at_bound)
+SETS = {"first": RULES, "slips": SLIPS}
 OUTCOMES = ("error", "explored", "missed", "harmless", "not executed")
 
 
@@ -63,10 +65,10 @@ class Bug:
     reason: str = ""
 
 
-def chosen(text: Text, each: int) -> Iterator[Mutant]:
-    """Up to `each` mutants of each kind."""
+def chosen(text: Text, each: int, of: str = "first") -> Iterator[Mutant]:
+    """Up to `each` mutants of each kind of a set of rules."""
     by_kind: dict[str, list[Mutant]] = {}
-    for mutant in mutants(text.module, mutations=RULES):
+    for mutant in mutants(text.module, mutations=SETS[of], orders=ORDERS if of == "first" else {}):
         by_kind.setdefault(mutant.kind, []).append(mutant)
     for kind, some in sorted(by_kind.items()):
         yield from random.Random(f"{SEED} {text.name} {kind}").sample(some, min(each, len(some)))
@@ -121,6 +123,7 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=2, help="most bugs of one rule in one text")
     parser.add_argument("--texts", type=Path, nargs="*", default=[], help="folders with more texts")
     parser.add_argument("--only", default="*", help="texts whose name fits the pattern")
+    parser.add_argument("--set", choices=SETS, default="first", help="which rules: `planted/rules.py` or `slips.py`")
     parser.add_argument("--json", type=Path, help="write the evidence there")
     options = parser.parse_args()
     bugs: list[Bug] = []
@@ -129,11 +132,13 @@ def main() -> int:
             if not fnmatch(text.name, options.only):
                 continue
             started, before = time.perf_counter(), len(bugs)
-            bugs += filter(None, (judge(text, mutant, Path(folder)) for mutant in chosen(text, options.each)))
+            bugs += filter(
+                None, (judge(text, mutant, Path(folder)) for mutant in chosen(text, options.each, options.set))
+            )
             counts = Counter(bug.outcome for bug in bugs[before:])
             print(f"{text.source}/{text.name}: {dict(counts)}, {time.perf_counter() - started:.0f} s", flush=True)
             if options.json:
-                write(options.json, bugs[before:], options.each)
+                write(options.json, bugs[before:], options.each, options.set)
             for bug in bugs[before:]:
                 if bug.outcome in ("explored", "missed"):
                     print(f"    {bug.outcome}: {bug.kind} at {bug.site} (line {bug.line}): {bug.what} {bug.found}")
@@ -149,29 +154,30 @@ def totals(bugs: list[Bug]) -> dict[str, int]:
     return {"bugs": planted, **{outcome: counts[outcome] for outcome in OUTCOMES}}
 
 
-def write(path: Path, bugs: list[Bug], each: int) -> None:
+def write(path: Path, bugs: list[Bug], each: int, of: str) -> None:
     """The evidence: totals, a row for each text, and every bug that is not an error by default.
 
-    Rows of other texts that the file has stay.
+    Rows of other texts and sets that the file has stay.
     """
     from warploom.lab import evidence
 
     before = json.loads(path.read_text())["rows"] if path.exists() else []
-    rows = [row for row in before if row["text"] not in {bug.text for bug in bugs}]
+    done = {(bug.text, of) for bug in bugs}
+    rows = [row for row in before if (row["text"], row.get("set", "first")) not in done]
     for name in dict.fromkeys(bug.text for bug in bugs):
         mine = [bug for bug in bugs if bug.text == name]
         kinds: dict[str, Counter[str]] = {}
         for bug in mine:
             kinds.setdefault(bug.kind, Counter())[bug.outcome] += 1
         rows.append({
-            "text": name, **totals(mine), "kinds": {kind: dict(count) for kind, count in kinds.items()},
+            "text": name, "set": of, **totals(mine), "kinds": {kind: dict(count) for kind, count in kinds.items()},
             "rules": dict(Counter(rule for bug in mine if bug.outcome == "error" for rule in bug.found).most_common()),
             "others": [
                 {key: value for key, value in asdict(bug).items() if value and key != "text"}
                 for bug in mine if bug.outcome not in ("error", "not executed")
             ],
         })  # fmt: skip
-    head = evidence.header("planted-bugs", command=f"python benchmarks/planted_bugs.py --each {each}")
+    head = evidence.header("planted-bugs", command=f"python benchmarks/planted_bugs.py --each {each} --set {of}")
     total = {name: sum(row[name] for row in rows) for name in ("bugs", *OUTCOMES)}
     evidence.write(path, {**head, "seed": SEED, "total": total}, rows)
 

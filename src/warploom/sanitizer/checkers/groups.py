@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ...emulator.engines.boxes import Box
 from ...emulator.machine.events import Observer, Waited
+from ...isa.effects import Changes
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
 
@@ -25,11 +27,14 @@ class Owners:
     Attributes:
         flights: (CTA's rank, thread) -> its latest operation.
         waits: instructions with which an owner has waited.
+        loaders: (CTA's rank, thread) that load through a map, where the kernel rewrites maps: their wait for all groups
+            covers the reading of the maps, too (`TensorMaps`).
         idle: waits of threads that own nothing while others do -> (warp, thread that owns, its operation).
     """
 
     flights: dict[tuple[int, int], Flight] = field(default_factory=dict)
     waits: set[Operation] = field(default_factory=set)
+    loaders: set[tuple[int, int]] = field(default_factory=set)
     idle: dict[tuple[Operation, frozenset[int]], tuple[int, int, Operation]] = field(default_factory=dict)
 
 
@@ -40,12 +45,19 @@ class Groups(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        code = context.machine.code
+        self._rewrites_maps = code.fact(
+            "rewrites maps", lambda: any(isinstance(one, Changes) for op in code.operations for one in op.effects)
+        )
 
     def issued(self, operation: AsyncOperation) -> None:
         for flight in flights_of(operation):
             if flight.family and flight.starts.parts == "lane":
                 owners = self.context.state(flight.cta).notes(Owners)
                 owners.flights[flight.cta.rank, operation.issuer.thread] = flight
+            elif self._rewrites_maps and any(isinstance(one, Box) for one in operation.sources):
+                loaders = self.context.state(flight.cta).notes(Owners).loaders
+                loaders.add((flight.cta.rank, operation.issuer.thread))
 
     def waited(self, frame: Frame, wait: Waited) -> None:
         state = self.context.state(frame.cta)
@@ -58,7 +70,7 @@ class Groups(Observer):
         threads = frozenset(frame.thread(lane) for lane in frame.active_lanes.tolist())
         if any((frame.cta.rank, thread) in owners.flights for thread in threads):
             owners.waits.add(frame.operation)
-        else:
+        elif not any((frame.cta.rank, thread) in owners.loaders for thread in threads):
             self._waits_for_nothing(state, frame, threads)
 
     @staticmethod

@@ -10,11 +10,12 @@ A store through a map may write past the innermost extent (`boxes`): whose memor
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ...emulator.engines.boxes import Box, whole_pieces
-from ...emulator.machine.events import Observer
+from ...emulator.machine.events import Observer, Waited
 from ...emulator.machine.places import Lanes
 from ...isa.effects import Fences
 from ..happens_before.access import Flight, flights_of
@@ -39,20 +40,36 @@ Event = tuple[int, int]
 
 
 @dataclass(eq=False)
+class Use:
+    """A copy that reads a map.
+
+    Attributes:
+        number: of the operation in its cluster; code: the instruction; lane: who issued it.
+        committed: whether that thread has made a bulk group since; drained: when it has waited for all its groups.
+    """
+
+    number: int
+    code: Operation
+    lane: int
+    committed: bool = False
+    drained: Event | None = None
+
+
+@dataclass(eq=False)
 class DeviceMap:
     """A map in global memory.
 
     Attributes:
         written: who wrote it last, at which instruction.
         published: release fences after that; acquired: acquire fences that knew of one.
-        uses: copies that read it: (warp of the grid, number of the operation, instruction).
+        uses: the last copy of each warp of the grid that reads it.
     """
 
     written: Event | None = None
     writer: Operation | None = None
     published: list[Event] = field(default_factory=list)
     acquired: list[Event] = field(default_factory=list)
-    uses: dict[int, tuple[int, Operation]] = field(default_factory=dict)
+    uses: dict[int, Use] = field(default_factory=dict)
 
 
 class TensorMaps(Observer):
@@ -75,22 +92,51 @@ class TensorMaps(Observer):
     def _written(self, frame: Frame, lane: int, region: Region, start: int) -> None:
         state, clock = self._of_lane(frame, lane)
         device_map = self._maps.setdefault((region, start), DeviceMap())
-        for user, (number, use) in device_map.uses.items():
+        for user, use in device_map.uses.items():
+            if use.drained is not None and knows(clock, state, *use.drained):
+                continue
             reach = clock.far.get((user - 1) // state.count)
             same = (user - 1) // state.count == state.number
             known = clock.known if same else reach.known if reach is not None else 0
-            codes = (frame.operation, use)
-            if not known >> 2 * number & 3 and not self.findings.seen("tensor-map-in-use", codes):
+            codes = (frame.operation, use.code)
+            if not known >> 2 * use.number & 3 and not self.findings.seen("tensor-map-in-use", codes):
                 self.findings.add(
                     "tensor-map-in-use",
                     f"{actor(frame.cta, frame.first_warp + lane // 32)} writes a tensor map with "
-                    f"{at(frame.operation)}, and the copy {at(use)} may still be reading it: nobody has waited for "
-                    "that copy",
+                    f"{at(frame.operation)}, and the copy {at(use.code)} may still be reading it: nobody has waited "
+                    "for that copy",
                     codes,
                     frame.cta,
                     frame.first_warp + lane // 32,
                 )
         self._maps[region, start] = DeviceMap((state.actor(clock.me), clock.epoch), frame.operation)
+
+    def committed(self, frame: Frame, family: str, operations: Sequence[tuple[AsyncOperation, int]]) -> None:
+        if family == "bulk" and self._maps:
+            for use, _ in self._uses(frame, frame.active_lanes):
+                use.committed = True
+
+    def waited(self, frame: Frame, wait: Waited) -> None:
+        """A thread that has made a group and waits for all of them may rewrite the maps of its loads, too.
+
+        A load completes on a barrier and is in no group; PTX ISA 9.7.9.27.2.2 says of the wait that maps have been
+        read, and CUTLASS's grouped kernels have nothing else before they rewrite one.
+        """
+        if wait.on == "bulk" and wait.newest == 0 and self._maps:
+            for use, event in self._uses(frame, wait.lanes):
+                if use.committed:
+                    use.drained = event
+
+    def _uses(self, frame: Frame, lanes: np.ndarray) -> Iterator[tuple[Use, Event]]:
+        """Copies that these lanes of a frame have issued, with what their warps do now."""
+        here = {(int(lane) // 32, int(lane) % 32) for lane in lanes}
+        state = self.context.state(frame.cta)
+        for number, clock in enumerate(state.of_frame(frame)):
+            actor_of = state.actor(clock.me)
+            for device_map in self._maps.values():
+                use = device_map.uses.get(actor_of)
+                if use is not None and (number, use.lane) in here:
+                    yield use, (actor_of, clock.epoch)
 
     def fenced(self, frame: Frame, places: np.ndarray | None) -> None:
         for effect in frame.operation.effects:
@@ -139,7 +185,8 @@ class TensorMaps(Observer):
             return
         state, code = self.context.state(flight.cta), flight.code
         clock = state.clocks[flight.me]
-        device_map.uses[state.actor(clock.me)] = (flight.number, code)
+        lane = flight.operation.issuer.lane
+        device_map.uses[state.actor(clock.me)] = Use(flight.number, code, -1 if lane is None else lane % 32)
         if any(knows(clock, state, *event) for event in device_map.acquired):
             return
         if not knows(clock, state, *device_map.written):
