@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.planted.harmless import reason  # noqa: E402 - the root has to be on the path
-from benchmarks.planted.rules import RULES, trapped, trapped_at_bound  # noqa: E402
+from benchmarks.planted.rules import RULES, trapped, trapped_at_bound, trapped_at_guard  # noqa: E402
 from benchmarks.planted.slips import SLIPS  # noqa: E402
 from benchmarks.planted.texts import Text, texts  # noqa: E402
 from benchmarks.zoo.mutate import ORDERS, Mutant, mutants  # noqa: E402
@@ -44,6 +44,7 @@ SEED = 0
 STEPS = 4
 """How many times the warp instructions of the text itself a run may take."""
 TRAP = Mutation("trap", lambda instruction: True, trapped)
+AT_GUARD = Mutation("trap", lambda instruction: True, trapped_at_guard)
 AT_BOUND = Mutation("trap", lambda instruction: instruction.opcode.startswith("setp"), trapped_at_bound)
 SETS = {"first": RULES, "slips": SLIPS}
 OUTCOMES = ("error", "explored", "missed", "harmless", "not executed")
@@ -112,8 +113,9 @@ def steps(text: Text) -> int:
 
 
 def executed(text: Text, mutant: Mutant, folder: Path) -> bool:
-    """Whether the run comes to the changed instruction, and a bound to its edge: it stops if there is a trap."""
-    trap = AT_BOUND if mutant.kind == "off-by-one" else TRAP
+    """Whether the run comes to the changed instruction, a bound to its edge and a guard to where it does not hold: it
+    stops if there is a trap."""
+    trap = {"off-by-one": AT_BOUND, "drop-guard": AT_GUARD}.get(mutant.kind, TRAP)
     same = (one for one in mutants(text.module, ("trap",), (trap,)) if one.site == mutant.site)
     return bool(errors(text, next(same), folder))
 

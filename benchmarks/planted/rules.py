@@ -121,6 +121,14 @@ def trapped(instruction: Instruction, facts: Facts) -> list[Rewrite]:
     return [(replace(instruction, opcode="trap", operands=()),)]
 
 
+def trapped_at_guard(instruction: Instruction, facts: Facts) -> list[Rewrite]:
+    """A trap where its guard does not hold."""
+    guard = instruction.guard
+    if guard is None:
+        return trapped(instruction, facts)
+    return [(replace(instruction, opcode="trap", operands=(), guard=replace(guard, negated=not guard.negated)),)]
+
+
 def trapped_at_bound(instruction: Instruction, facts: Facts) -> list[Rewrite]:
     """A trap in front of a comparison where both sides are equal, which is where a bound that is off by one shows."""
     equal, words = Register("%equal"), instruction.opcode.split(".")

@@ -1,5 +1,5 @@
 """Slips that the other rules do not have: an index that jumps, a guard that is gone, a thread that leaves or goes round
-a barrier, the barrier next to the right one, coordinates exchanged, half the turns of a loop.
+a barrier, the barrier next to the right one, coordinates exchanged, a store for an atomic.
 
 Each is a bug of synchronisation or memory in the text that results; what the kernel computes may be wrong, too.
 """
@@ -187,24 +187,6 @@ def _twice(instruction: Instruction, facts: Facts) -> list[Rewrite]:
     return [(instruction, instruction)]
 
 
-# -- registers and loops ---------------------------------------------------------------------------------------------
-
-
-def _bound(factor: float) -> Callable[[Instruction, Facts], list[Rewrite]]:
-    def change(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-        bound = instruction.operands[2]
-        if not isinstance(bound, Integer) or not 1 < bound.value < 1 << 16:
-            return []
-        return [(_with(instruction, 2, Integer(int(bound.value * factor))),)]
-
-    return change
-
-
-def _compares(instruction: Instruction) -> bool:
-    words = instruction.opcode.split(".")
-    return words[0] == "setp" and words[1] in ("lt", "gt", "le", "ge", "ne", "eq") and words[-1][0] in "us"
-
-
 SLIPS = (
     Mutation("drop-guard", _guarded_memory, _unguarded),
     Mutation("negate-guard", _guarded_memory, _other_way),
@@ -225,6 +207,4 @@ SLIPS = (
     Mutation("other-lane", _starts("shfl.sync.bfly", "shfl.sync.down", "shfl.sync.up"), _other_lane),
     Mutation("drop-init", _starts("mbarrier.init"), _left_out),
     Mutation("twice", _starts("mbarrier.init", "mbarrier.arrive"), _twice),
-    Mutation("half-the-bound", _compares, _bound(0.5)),
-    Mutation("twice-the-bound", _compares, _bound(2)),
 )  # fmt: skip

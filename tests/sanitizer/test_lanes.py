@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.sanitizer.pieces import FILL, STORE, STORED, wait
-from tests.sanitizer.running import rules
+from tests.sanitizer.running import findings, rules
 from warploom import asm
 from warploom.emulator import api
 from warploom.sanitizer import EXPLORED, Sanitizer
@@ -158,3 +158,37 @@ def test_a_lane_that_publishes_its_own_word_need_not_meet_its_neighbours(schedul
             + wait() + f"ld.shared.u32 %r3, [tile+{reads}];\ndone:\n"
         )  # fmt: skip
         assert rules(Example(body, threads=64), schedule, seed) == found
+
+
+CP_ASYNC_OF_EACH = """
+shl.b32 %r0, %tid, 4;
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+cvt.u64.u32 %d2, %r0;
+add.u64 %d2, %d2, %data;
+cp.async.cg.shared.global [%r1], [%d2], 16;
+mov.u32 %r2, %laneid;
+setp.ne.u32 %p1, %r2, 0;
+COMMIT
+WAIT
+bar.sync 0;
+xor.b32 %r0, %r0, 16;
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+ld.shared.u32 %r2, [%r1];
+"""
+
+
+@pytest.mark.parametrize(
+    "commit, wait, rule",
+    [
+        ("cp.async.commit_group;", "cp.async.wait_group 0;", None),
+        ("@%p1 cp.async.commit_group;", "cp.async.wait_group 0;", "cp-async-not-waited"),
+        ("cp.async.commit_group;", "@%p1 cp.async.wait_group 0;", "cp-async-not-waited"),
+        ("cp.async.commit_group;", "@%p1 cp.async.wait_group 0;\n@!%p1 cp.async.wait_group 0;", None),
+    ],
+)
+def test_every_lane_waits_for_its_part_of_a_copy(commit, wait, rule):
+    body = CP_ASYNC_OF_EACH.replace("COMMIT", commit).replace("WAIT", wait)
+    errors = {one.rule for one in findings(Example(body)) if one.severity == "error"}
+    assert errors == ({rule} if rule else set())

@@ -30,6 +30,7 @@ class Flight:
         starts: what its row says about it.
         phase: of the barrier that it signals, when it was issued; -1 without one.
         weak: of an operation of a warpgroup, what its warps had done when they issued it.
+        waiting: of a warp's operation, the lanes that have a part in it and have not waited for it.
     """
 
     read: int
@@ -41,6 +42,7 @@ class Flight:
     starts: effects.Starts
     phase: int = -1
     weak: np.ndarray | None = None
+    waiting: int = 0
 
     @property
     def all(self) -> int:

@@ -55,15 +55,18 @@ class Entry(Observer):
             return
         if starts.parts == "warp":
             warps = state.active(issuer.frame)
-            operation.mark = tuple(self._flight(state, operation, clock.me, starts) for clock, _ in warps)
+            operation.mark = tuple(self._flight(state, operation, clock.me, starts, mask) for clock, mask in warps)
         else:
             operation.mark = (self._flight(state, operation, state.clock_of(issuer).me, starts),)
         for flight in operation.mark:
             state.note_issued(flight)
 
     @staticmethod
-    def _flight(state: ClusterState, operation: AsyncOperation, me: int, starts: effects.Starts) -> Flight:
+    def _flight(
+        state: ClusterState, operation: AsyncOperation, me: int, starts: effects.Starts, lanes: int = 0
+    ) -> Flight:
         flight = state.flight(operation, operation.issuer.frame.cta, me % state.per_cta, starts)
+        flight.waiting = lanes
         if operation.barrier is not None:
             cta, offset = operation.barrier
             barrier = mbarriers_of(cta).get(offset)
@@ -185,7 +188,15 @@ class Order(Observer):
 
     def _proven(self, frame: Frame, wait: Waited) -> None:
         """Operations are done, or have read their sources."""
-        flights = [flight for operation, _ in wait.operations for flight in flights_of(operation)]
+        flights = []
+        for operation, lanes in wait.operations:
+            for flight in flights_of(operation):
+                if flight.waiting and flight.starts.parts == "warp":  # each lane has its part, and all have to wait
+                    if flight.warp == frame.first_warp:
+                        flight.waiting &= ~lanes
+                    if flight.waiting:
+                        continue
+                flights.append(flight)
         if not flights:
             return
         weak = [flight.weak for flight in flights if flight.weak is not None]
