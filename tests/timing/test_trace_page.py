@@ -223,3 +223,15 @@ if shots := os.environ.get("WARPLOOM_SCREENSHOTS"):
         """A picture of the page as each test left it, for a person to look at."""
         yield
         browser.save_screenshot(str(Path(shots) / f"{request.node.name}.png"))
+
+
+@pytest.mark.slow
+def test_a_million_events_open_in_three_seconds_and_move_at_thirty_frames(
+    browser: Any, tmp_path: Path
+) -> None:  # `benchmarks/trace_page.py` keeps the figures
+    from benchmarks.trace_page import measured, page_of
+
+    path, launch = page_of(1_000_000, tmp_path)
+    assert len(launch.timeline.events) == 1_000_000
+    for row in measured(browser, path):
+        assert row.get("opened_ms", 0) < 3000 and row.get("frames_per_s", 60) >= 30, row

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from .. import __version__
 from ..errors import ArgumentError, WarploomError
-from . import bench, check, demo, explain, info, inspect, ladder, lsp, python, rules, time, trace, tune, warm
+from . import bench, check, demo, explain, info, inspect, lab, ladder, lsp, python, rules, time, trace, tune, warm
 from .output import exit_code, say, say_error
 
 RENAMED = {
@@ -79,6 +79,7 @@ app.command("warm")(warm.warm)
 app.command("time")(time.time)
 app.command("trace")(trace.trace)
 app.command("lsp")(lsp.lsp)
+app.command("lab")(lab.lab)
 app.command("python")(python.python)
 
 

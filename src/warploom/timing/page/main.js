@@ -3,7 +3,7 @@
 const $ = (name) => document.getElementById(name);
 
 async function main() {
-  const began = performance.now(), asked = matchMedia("(prefers-color-scheme: dark)");
+  const asked = matchMedia("(prefers-color-scheme: dark)");
   const root = document.documentElement.dataset;
   root.theme = asked.matches ? "dark" : "light";
   const texts = [...document.querySelectorAll("script.launch")];
@@ -334,7 +334,7 @@ async function main() {
   document.body.removeAttribute("aria-busy");
   follow();
   painted();
-  window.warploom = { view, painter, state, go, opened: performance.now() - began };
+  window.warploom = { view, painter, state, go, opened: performance.now() };
 }
 
 main();

@@ -1,0 +1,1 @@
+"""Interactive pages, marimo notebooks: `warploom lab`. Each only asks the package's functions and draws the answer."""
