@@ -117,11 +117,13 @@ def record(
     )  # fmt: skip
     if findings is not None:
         findings += report.findings
-    given = zip(bound.views, _roles(chosen, bound), strict=True)
-    read = sum(math.prod(array.shape) * array.dtype.bytes for array, role in given if role != "out")
+    sizes = [(math.prod(array.shape) * array.dtype.bytes, role)
+             for array, role in zip(bound.views, _roles(chosen, bound), strict=True)]  # fmt: skip
+    read = sum(size for size, role in sizes if role != "out")
+    written = sum(size for size, role in sizes if role == "out")
     return made[0].finish(), Launch(
-        registers=_registers(chosen) if registers is None else registers, input_bytes=read, zeros=zeros,
-        cap_watts=cap_watts, clock_mhz=clock_mhz,
+        registers=_registers(chosen) if registers is None else registers, input_bytes=read,
+        output_bytes=written, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz,
     )  # fmt: skip
 
 

@@ -58,7 +58,11 @@ MEMORY: Mapping[str, Constant] = {
     "l1_latency": _c(34.0, "published: 33 to 38 clocks, arXiv 2402.13499"),
     "dram_latency": _clocks(675.7, "latency.ldg.dram"),
     "fill_bytes_per_ns": _c(164.6, 'm("rate.product.stages8.ctas12", "bytes_per_ns")'),
+    "received_bytes_per_ns": _c(13163.0, 'm("rate.tma.multicast2.rows128.ctas132", "bytes_per_ns_all")'),
     "l2_bytes_per_ns": _c(9158.0, 'm("power.product.own", "tb_per_s") * 1000'),
+    "l2_in_step_bytes_per_ns": _c(13003.0, 'm("rate.product.stages8.ctas132", "bytes_per_ns_all")'),
+    "in_step_bytes": _c(13107200.0, 'm("rate.product.stages8.ctas132", "repetitions") * 8 * 16384'),
+    "queue_sharpness": _c(3.0, "fitted: how far two queues in a row fall short of the slower one"),
     "dram_bytes_per_ns": _c(4635.0, 'm("power.dram.read", "tb_per_s") * 1000'),
     "tma_latency_ns": _c(225.2, 'm("latency.tma.l2.rows8", "ns") - m("latency.mbarrier.ping_pong", "ns") / 4'),
     "tma_dram_ns": _c(216.8, 'm("latency.tma.dram.rows8", "ns") - m("latency.tma.l2.rows8", "ns")'),
@@ -116,9 +120,10 @@ POWER: Mapping[str, Constant] = {
                                 '/ (132 * m("power.alu", "clock_mhz") / 1000) * (1.8 / 1.98) ** 1.9'),
     "shared_watts_per_tb": _c(1.685, '(m("power.lds128", "watts") - 119.7) / m("power.lds128", "tb_per_s") '
                                     '* (1.8 / 1.98) ** 1.9'),
-    "fill_watts_per_tb": _c(30.1, '(m("power.product.own", "watts") - 119.7) / m("power.product.own", "tb_per_s")'),
-    "dram_watts_per_tb": _c(60.08, '(m("power.dram.read", "watts") - 119.7) / m("power.dram.read", "tb_per_s") '
-                                  '- (m("power.product.own", "watts") - 119.7) / m("power.product.own", "tb_per_s")'),
+    "fill_watts_per_tb": _c(28.68, '((m("power.tma.l2", "watts") - 119.7) / m("power.tma.l2", "tb_per_s") '
+                                  '+ (m("power.product.own", "watts") - 119.7) / m("power.product.own", "tb_per_s") '
+                                  '+ (m("power.product", "watts") - 119.7) / m("power.product", "tb_per_s")) / 3'),
+    "dram_watts_per_tb": _c(61.5, '(m("power.dram.read", "watts") - 119.7) / m("power.dram.read", "tb_per_s") - 28.68'),
     "voltage_exponent": _c(1.9, FOUR_ROWS),
     "tensor_ghz": _c(1.8, 'm("power.wgmma.n256.ctas33", "clock_mhz") / 1000'),
     "tensor_full_ghz": _c(1.755, 'm("power.wgmma.n256.zeros", "clock_mhz") / 1000'),

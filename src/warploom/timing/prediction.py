@@ -19,6 +19,8 @@ from .timeline import Timeline
 from .trace import Trace
 from .units import Chip
 
+LEAST_SHARE = 0.55
+"""A mean cluster does at least so much of what the first one does: one tile of two, and a little."""
 STEP_BUDGET = 300_000
 """Steps of one replay, about; a long row of clusters is replayed in part."""
 L2_BYTES = 30e6
@@ -33,8 +35,7 @@ class Launch:
 
     Attributes:
         registers: of a thread, from ptxas; 0 where not known.
-        input_bytes: of the arrays that it reads.
-        mma_flops: of all recorded clusters' products of single warps.
+        input_bytes, output_bytes: of the arrays that it reads, and of those that it writes; 0 where not known.
         zeros: its data are zeros.
         cap_watts: of power; 0: the hardware's.
         clock_mhz: a clock that is given, instead of the one that power allows; 0: power's.
@@ -42,6 +43,7 @@ class Launch:
 
     registers: int = 0
     input_bytes: float = 0.0
+    output_bytes: float = 0.0
     zeros: bool = False
     cap_watts: float = 0.0
     clock_mhz: float = 0.0
@@ -119,32 +121,44 @@ class Predictor:
             hardware, threads=block[0] * block[1] * block[2], registers=launch.registers,
             shared=recording.shared_bytes, ctas=self.ctas, cluster=self.cluster,
         )  # fmt: skip
-        self.scale = self.ctas / max(1, recording.ctas)
+        self.scale = self.ctas / max(1, recording.ctas) * self._share()
         turns = max(1, self.room.turns)
         in_one_wave = turns <= self.room.residents
         self.active = min(hardware.sms, -(-self.ctas // turns) if in_one_wave else self.ctas)
         """SMs among which L2 and DRAM are shared; in a single wave, by what the fullest of them gets."""
         self.l2_bytes = recording.fetched * self.scale
-        self.stored = recording.stored * self.scale
+        self.stored = (recording.written or recording.stored) * self.scale
         self.dram_bytes = self._dram()
         self._replays: dict[float, tuple[float, Replay]] = {}
+
+    def _share(self) -> float:
+        """Work of a mean cluster, of what the recorded ones do: where tiles do not divide, the first have one more.
+
+        Told by what is written: an output that is written once is all that the clusters write. Kernels that write more
+        (partial sums) say nothing, and count in full.
+        """
+        written = self.recording.written * self.ctas / max(1, self.recording.ctas)
+        share = self.launch.output_bytes / written if written else 1.0
+        return share if LEAST_SHARE < share < 1.0 else 1.0
 
     def _dram(self) -> float:
         """Bytes read from DRAM.
 
-        All that is read comes once. Where it does not fit into L2, the CTAs that run at a time share what they read:
-        those of a product form a square at best, in which each byte serves as many as its side.
+        All that is read comes once. What does not fit into L2 comes again: the CTAs that run at a time share what they
+        read with those of their row and of their column. A grid with rows begins row by row; one without is taken for
+        a square.
         """
         once = min(self.launch.input_bytes or self.recording.distant * self.scale, self.l2_bytes)
-        if once <= L2_BYTES:
-            return once
         together = min(self.ctas, self.hardware.sms * self.room.residents)
-        return min(self.l2_bytes, max(once, self.l2_bytes / together**0.5))
+        columns, rows = self.recording.grid[0], self.recording.grid[1]
+        wide = min(columns, together) if rows > 1 else together**0.5
+        again = max(0.0, self.l2_bytes * (1 / wide + wide / together) / 2 - once)
+        return once + again * max(0.0, 1.0 - L2_BYTES / max(once, 1.0))
 
     def chip(self, ghz: float, active: int = 0) -> Chip:
         """What an SM sees of L2 and DRAM; active: SMs that work at a time, by default all that the grid fills."""
         share = self.dram_bytes / self.l2_bytes if self.l2_bytes else 0.0
-        return Chip(self.hardware, ghz, active or self.active, share)
+        return Chip(self.hardware, ghz, active or self.active, share, self.l2_bytes / self.active)
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
         """(clocks of the whole launch on the SMs of one place, the replay)."""
@@ -241,7 +255,7 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
         "tensor": busy,
         "issue": replay.issue_busy / max(1.0, replay.end),
         "memory pipe": replay.lsu_busy / max(1.0, replay.end),
-        "L2": work.filled / one.active / (one.chip(ghz).fill * ghz * 1e9) / seconds,
+        "L2": one.l2_bytes / (one.chip(ghz).network * 1e9) / seconds,
         "DRAM": work.dram / (hardware["dram_bytes_per_ns"] * 1e9) / seconds,
     }
     bound, share = _largest(roofs)[0]

@@ -189,6 +189,7 @@ class Recorder(Observer):
         self.recording.distant += 32 * distant
         if how != "reads":
             self.recording.stored += 32 * len(sectors)
+            self.recording.written += place.lanes.size * size if how == "writes" else 0
             return float(len(sectors)), 0.0
         cache = self._caches.get(id(cta))
         if cache is None:
@@ -263,6 +264,7 @@ class Recorder(Observer):
             made.fetched = made.distant = operation.bytes
         if made.stores:
             recording.stored += made.fetched
+            recording.written += made.fetched
         elif made.engine != "remote":
             recording.fetched += made.fetched
             recording.received += made.bytes

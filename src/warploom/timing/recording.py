@@ -116,8 +116,8 @@ class Recording:
         ranks: of each recorded CTA, its cluster.
         roles: by warp.
         pcs: what is known of each instruction, by program counter (`instructions.Facts`).
-        flops, fetched, received, stored: sums over the recorded CTAs: of matrix products; bytes asked of L2, received
-            by SMs, written to global memory.
+        flops, fetched, received, stored, written: sums over the recorded CTAs: of matrix products; bytes asked of L2,
+            received by SMs, sent to global memory in whole sectors, and of those what lanes and copies write.
         marks: steps whose time somebody wants to know, by CTA and warp.
     """
 
@@ -139,6 +139,7 @@ class Recording:
     fetched: float = 0.0
     received: float = 0.0
     stored: float = 0.0
+    written: float = 0.0
     distant: float = 0.0
     marks: dict[tuple[int, int], set[int]] = field(default_factory=dict)
 

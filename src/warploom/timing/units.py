@@ -6,6 +6,7 @@ and are divided by the SM's clock.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ..emulator.machine.units import UMMA, WARPGROUP_MMA
@@ -25,25 +26,51 @@ class Chip:
         ghz: clock of the SMs.
         active: SMs that work at the same time.
         dram_share: of the bytes that an SM asks of L2, how many come from DRAM.
+        asked: bytes that an SM asks of L2 in the whole launch.
     """
 
     hardware: Hardware
     ghz: float
     active: int
     dram_share: float = 0.0
+    asked: float = 0.0
 
     def __post_init__(self) -> None:
         hardware, clock = self.hardware, self.ghz
-        per_sm = min(hardware["fill_bytes_per_ns"], hardware["l2_bytes_per_ns"] / self.active)
-        self.fill = per_sm / clock
+        sharpness = hardware["queue_sharpness"]
+        port, network = hardware["fill_bytes_per_ns"], self.network / self.active
+        self.fill = min(port, hardware["received_bytes_per_ns"] / self.active) / clock
         """Bytes in a clock that an SM receives."""
-        share = hardware["dram_bytes_per_ns"] / self.active / clock
-        self.fetch = self.fill if not self.dram_share else min(self.fill, share / self.dram_share)
+        share = hardware["dram_bytes_per_ns"] / self.active
+        dram = share / self.dram_share if self.dram_share else math.inf
+        self.fetch = together(sharpness, port, network, dram) / clock
         """Bytes in a clock that it gets of what it asks for."""
         self.out = min(hardware["store_bytes_per_clock"], hardware["store_bytes_per_ns"] / self.active / clock)
         """Bytes in a clock that it may store."""
         self.latency = (hardware["tma_latency_ns"] + hardware["tma_dram_ns"] * min(1.0, self.dram_share)) * clock
         """Clocks from a TMA copy's issue to its first bytes."""
+
+    @property
+    def network(self) -> float:
+        """Bytes in a nanosecond that L2 and its network give to all SMs.
+
+        SMs that share what they read begin in step, and one reading of a line serves several of them; they drift apart.
+        """
+        hardware = self.hardware
+        early = min(self.asked, hardware["in_step_bytes"])
+        if not early:
+            return hardware["l2_in_step_bytes_per_ns"]
+        late = self.asked - early
+        return self.asked / (early / hardware["l2_in_step_bytes_per_ns"] + late / hardware["l2_bytes_per_ns"])
+
+
+def together(sharpness: float, *rates: float) -> float:
+    """The rate of queues that a request passes one after the other.
+
+    Requests come in bursts, so that a queue is idle at times while another is full: two that are equally busy give less
+    than each of them, and one that is hardly busy costs nothing.
+    """
+    return float(sum(rate**-sharpness for rate in rates) ** (-1 / sharpness))
 
 
 class Sm:

@@ -1,0 +1,46 @@
+"""What all SMs share: the rates of L2 and DRAM, and how much of a launch the recorded clusters stand for."""
+
+import pytest
+
+from warploom.timing import H200, Launch
+from warploom.timing.prediction import Predictor
+from warploom.timing.recording import Recording
+from warploom.timing.units import Chip, together
+
+
+def test_two_queues_that_are_equally_busy_give_less_than_each():
+    assert together(3.0, 100.0, 100.0) == pytest.approx(79.37, rel=1e-3)
+    assert together(3.0, 100.0, 1000.0) == pytest.approx(100.0, rel=1e-3)
+
+
+def test_sms_that_have_drifted_apart_get_less_of_l2():
+    few, many = (Chip(H200, 1.5, 132, asked=asked).network for asked in (1e6, 1e9))
+    assert few == H200["l2_in_step_bytes_per_ns"]
+    assert H200["l2_bytes_per_ns"] < many < 1.02 * H200["l2_bytes_per_ns"]
+
+
+def test_bytes_from_dram_and_hits_slow_each_other_down():
+    mixed, streamed, hits = (Chip(H200, 1.5, 132, share, 1e6).fetch for share in (0.5, 1.0, 0.0))
+    assert streamed < mixed < hits
+    assert mixed < 2 * streamed
+
+
+def _predictor(ctas: int, written: float, out: float, loaded: float = 0.0) -> Predictor:
+    recording = Recording("k", (ctas, 1, 1), (128, 1, 1), (1, 1, 1), clusters={0: [0]})
+    recording.written = recording.stored = written
+    recording.fetched = recording.received = recording.distant = loaded
+    return Predictor(recording, H200, Launch(output_bytes=out, input_bytes=loaded))
+
+
+def test_a_mean_cluster_does_less_than_the_first_where_tiles_do_not_divide():
+    assert _predictor(132, 3e5, 132 * 2.58e5).scale == pytest.approx(132 * 0.86)
+
+
+def test_an_output_that_is_written_twice_or_in_part_says_nothing():
+    assert _predictor(132, 3e5, 132 * 1.5e5).scale == 132
+    assert _predictor(132, 3e5, 132 * 9e5).scale == 132
+
+
+def test_what_fits_into_l2_is_read_once():
+    assert _predictor(132, 1.0, 0.0, loaded=1e5).dram_bytes == 1e5
+    assert _predictor(132, 1.0, 0.0, loaded=1e8).dram_bytes > 1e8
