@@ -7,8 +7,6 @@ classes say which stage refused. A leaf: it imports nothing of the package.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,15 +81,6 @@ class WarploomError(Exception):
         if self.hint is not None:
             lines.append(f"  hint  {self.hint}")
         return "\n".join(lines)
-
-
-@contextmanager
-def from_the_caller() -> Iterator[None]:
-    """An error that leaves this shows the caller's line, not a dozen of the package's."""
-    try:
-        yield
-    except WarploomError as error:
-        raise error.with_traceback(None) from error.__cause__
 
 
 # -- writing a kernel --------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from .machine.events import Observer, listen
 from .machine.machine import Machine
 from .machine.memory import GlobalMemory
 from .machine.model import Model
-from .machine.symbols import SharedPart, WarpRole
+from .machine.symbols import Names
 from .ops import HANDLERS
 from .program.code import Code, Codes
 from .schedule.controlled import Choose, ControlledScheduler
@@ -37,7 +37,7 @@ from .schedule.policy import make_policy
 from .schedule.scheduler import Scheduler
 
 Dim3: TypeAlias = "tuple[int, int, int]"
-NO_NAMES: Mapping[str, str] = MappingProxyType({})
+NO_NAMES = Names()
 NO_OWNERS: Mapping[int, int] = MappingProxyType({})
 
 
@@ -58,9 +58,7 @@ def run(
     numerics: str = "exact",
     on_progress: Callable[[int, int], None] | None = None,
     max_clusters: int | None = None,
-    shared_parts: Sequence[SharedPart] = (),
-    roles: Sequence[WarpRole] = (),
-    names: Mapping[str, str] = NO_NAMES,
+    names: Names = NO_NAMES,
     watch: Sequence[Callable[[Machine], Observer]] = (),
     choose: Choose | None = None,
     dependent: bool = False,
@@ -81,8 +79,7 @@ def run(
         numerics: "exact" or "hardware", see `numerics`.
         on_progress: called with (clusters done, clusters in all).
         max_clusters: run only the first clusters of the grid (for estimates).
-        shared_parts, roles, names: the author's names for parts of shared variables, for warps, and for the buffers
-            that parameters point to (by the parameter's name), for messages.
+        names: what the author calls things, for messages.
         watch: makers of the observers that see the run's events; what they find is in the report.
         choose: makes every choice of the machine, in place of the schedule; see `schedule.controlled`.
         dependent: the launch may overlap the end of the grid in front (PTX ISA 9.7.13.13), for the sanitizer.
@@ -99,8 +96,8 @@ def run(
     _check_launch(function, block, cluster)
     codes = module if isinstance(module, Codes) else Codes(module)
     with np.errstate(all="ignore"), rare_collections(), codes.taken(function, HANDLERS, dynamic_smem) as code:
-        code.divide_shared(shared_parts)
-        code.roles = tuple(roles)
+        code.divide_shared(names.shared_parts)
+        code.roles = tuple(names.roles)
         _check_shared(code, function)
         _check_local(code, function)
         memory = GlobalMemory()
@@ -111,7 +108,7 @@ def run(
                 expected="a text without module-scope .global and .const variables, to run on several devices",
                 got=", ".join(buffers),
             )
-        binder = Binder(code, function, memory, names, owners, bool(others))
+        binder = Binder(code, function, memory, names.buffers, owners, bool(others))
         everyone = (arguments, *others)
         for device, mine in enumerate(everyone):
             binder.place_own(mine, device)

@@ -7,7 +7,7 @@ layout. Sources and destinations of tensor copies: `A.tma_desc()` and an address
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..isa import dtypes
@@ -39,26 +39,44 @@ def _shared(trace: Trace, address: Any, what: str) -> Any:
     return address
 
 
+def _of_rank(rank: int) -> Callable[..., None]:
+    """`Bulk.tensor` for arrays of so many dimensions, as the instruction is named."""
+
+    def tensor(self: Bulk, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None,
+               cache_hint: Any = None, pred: Predicate | None = None) -> None:  # fmt: skip
+        actual = src.array.rank if isinstance(src, TensorMap) else rank
+        if actual != rank:
+            raise Trace.current().error(
+                f"{src.array.name} has {actual} dimensions", hint=f"use tensor_{actual}d", got=f"tensor_{rank}d"
+            )
+        self.tensor(dst, src, coord, mbar, multicast, cache_hint, pred)
+
+    tensor.__doc__ = f"As `tensor`, of an array of {rank} dimension{'s' * (rank > 1)}."
+    return tensor
+
+
 class Bulk:
     """`ptx.cp.async_.bulk` (PTX ISA 9.7.9.25.4, 9.7.9.27)."""
 
-    def _tensor_load(
-        self,
-        rank: int,
-        dst: Any,
-        src: TensorMap,
-        coord: Any,
-        mbar: Any,
-        multicast: Any,
-        cache_hint: Any,
-        pred: Any,
-        group: int = 0,
-    ) -> None:
+    def tensor(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
+               pred: Predicate | None = None, group: int = 0) -> None:  # fmt: skip
+        """cp.async.bulk.tensor.<n>d.shared::cluster.global.tile.mbarrier::complete_tx::bytes: one box to shared memory.
+
+        Args:
+            dst: where in shared memory (aligned for the map's swizzle).
+            src: tensor map of an array of 1 to 5 dimensions; its box is what is copied.
+            coord: first element of the box, innermost dimension first.
+            mbar: barrier that gets the bytes of the whole box, parts outside the array (filled with zeros) included.
+            multicast: mask of the CTAs of the cluster that get the box, each at the same offset, with its own barrier.
+            cache_hint: an L2 policy (64-bit register or number).
+            group: 2 lets the barrier be the one of the other CTA of the pair (.cta_group::2, sm_100).
+
+        `tensor_1d` to `tensor_5d` are the same for arrays of that many dimensions.
+        """
         trace = Trace.current()
         place = tensor_address(src, coord)
-        _rank(trace, rank, src)
         _check_box(trace, dst, src)
-        words = f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.{_COMPLETE}"
+        words = f"cp.async.bulk.tensor.{src.array.rank}d.shared::cluster.global.tile.{_COMPLETE}"
         extra: list[Any] = []
         if multicast is not None:
             words += ".multicast::cluster"
@@ -68,57 +86,10 @@ class Bulk:
         if cache_hint is not None:
             words += ".L2::cache_hint"
             extra.append(_policy(trace, cache_hint))
-        issue(
-            words,
-            _shared(trace, dst, "the destination"),
-            place,
-            _shared(trace, mbar, "mbar"),
-            *extra,
-            pred=pred,
-            trace=trace,
-        )
+        into, barrier = _shared(trace, dst, "the destination"), _shared(trace, mbar, "mbar")
+        issue(words, into, place, barrier, *extra, pred=pred, trace=trace)
 
-    def tensor(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
-               pred: Predicate | None = None, group: int = 0) -> None:  # fmt: skip
-        """As `tensor_2d`, of an array of any number of dimensions from 1 to 5.
-
-        group: 2 lets the barrier be the one of the other CTA of the pair (.cta_group::2, sm_100).
-        """
-        self._tensor_load(src.array.rank, dst, src, coord, mbar, multicast, cache_hint, pred, group)
-
-    def tensor_1d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
-                  pred: Predicate | None = None) -> None:  # fmt: skip
-        """As `tensor_2d`, of a 1-dimensional array."""
-        self._tensor_load(1, dst, src, coord, mbar, multicast, cache_hint, pred)
-
-    def tensor_2d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
-                  pred: Predicate | None = None) -> None:  # fmt: skip
-        """cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes: one box to shared memory.
-
-        Args:
-            dst: where in shared memory (aligned for the map's swizzle).
-            src: tensor map; its box is what is copied.
-            coord: first element of the box, innermost dimension first.
-            mbar: barrier that gets the bytes of the whole box, parts outside the array (filled with zeros) included.
-            multicast: mask of the CTAs of the cluster that get the box, each at the same offset, with its own barrier.
-            cache_hint: an L2 policy (64-bit register or number).
-        """
-        self._tensor_load(2, dst, src, coord, mbar, multicast, cache_hint, pred)
-
-    def tensor_3d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
-                  pred: Predicate | None = None) -> None:  # fmt: skip
-        """As `tensor_2d`, of a 3-dimensional array."""
-        self._tensor_load(3, dst, src, coord, mbar, multicast, cache_hint, pred)
-
-    def tensor_4d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
-                  pred: Predicate | None = None) -> None:  # fmt: skip
-        """As `tensor_2d`, of a 4-dimensional array."""
-        self._tensor_load(4, dst, src, coord, mbar, multicast, cache_hint, pred)
-
-    def tensor_5d(self, dst: Any, src: TensorMap, coord: Any, mbar: Any, multicast: Any = None, cache_hint: Any = None,
-                  pred: Predicate | None = None) -> None:  # fmt: skip
-        """As `tensor_2d`, of a 5-dimensional array."""
-        self._tensor_load(5, dst, src, coord, mbar, multicast, cache_hint, pred)
+    tensor_1d, tensor_2d, tensor_3d, tensor_4d, tensor_5d = (_of_rank(rank) for rank in range(1, 6))
 
     def tensor_store(
         self, dst: TensorMap, src: SharedAddress, coord: Any, cache_hint: Any = None, pred: Predicate | None = None
@@ -275,14 +246,6 @@ class Tma:
     def prefetch_descriptor(self, tensor_map: TensorMap, pred: Predicate | None = None) -> None:
         """prefetch.tensormap: bring the 128-byte map itself close."""
         issue("prefetch.tensormap", tensor_map, pred=pred)
-
-
-def _rank(trace: Trace, rank: int, tensor_map: TensorMap) -> None:
-    actual = tensor_map.array.rank
-    if actual != rank:
-        raise trace.error(
-            f"{tensor_map.array.name} has {actual} dimensions", hint=f"use tensor_{actual}d", got=f"tensor_{rank}d"
-        )
 
 
 def _check_box(trace: Trace, dst: Any, tensor_map: TensorMap) -> None:

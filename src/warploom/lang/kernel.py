@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .. import runtime
-from ..errors import SourceLocation, WarploomError, from_the_caller
+from ..errors import SourceLocation, WarploomError
 from ..isa import arch as isa_arch
 from ..isa.launch import broken_limit
 from ..runtime import Program
@@ -248,15 +248,8 @@ class Kernel:
 
     # -- running it ----------------------------------------------------------------------------------------------
 
-    def emulate(
-        self,
-        *args: Any,
-        check: bool = True,
-        schedule: str = "lazy",
-        seed: int = 0,
-        ptx: str | None = None,
-        **options: Any,
-    ) -> Report:
+    def emulate(self, *args: Any, check: bool = True, schedule: str = "lazy", seed: int = 0, ptx: str | None = None,
+                **options: Any) -> Report:  # fmt: skip
         """Run in the emulator and return its Report.
 
         Args:
@@ -270,8 +263,10 @@ class Kernel:
         program = self.program()
         if ptx is not None:
             program = replace(program, text=ptx)
-        with from_the_caller():
+        try:
             return runtime.emulate(program, *args, check=check, schedule=schedule, seed=seed, **options)
+        except WarploomError as error:
+            raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
 
     def predict(self, *args: Any, **options: Any) -> Prediction:
         """How long a launch takes on an H200, at which clock and power, what bounds it and where each role waits.
@@ -279,8 +274,10 @@ class Kernel:
         No GPU is needed, and the arrays need no values (`numpy.zeros`). args, options: as for `warploom.predict`;
         `timeline=True` keeps the events. Raises as `emulate` does.
         """
-        with from_the_caller():
+        try:
             return runtime.predict(self.program(), *args, **options)
+        except WarploomError as error:
+            raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
 
     def trace(self, *args: Any, **options: Any) -> Traced:
         """What happens when in a launch on an H200, as the model sees it: `kernel.trace(a, b).to_html("trace.html")`.
@@ -288,8 +285,10 @@ class Kernel:
         args, options: as for `warploom.trace`. Raises as `predict` does; a kernel that hangs is traced up to there.
         """
         folders = (Path(self.function.__code__.co_filename).parent, *options.pop("folders", ()))
-        with from_the_caller():
+        try:
             return runtime.trace(self.program(), *args, folders=folders, **options)
+        except WarploomError as error:
+            raise error.with_traceback(None) from error.__cause__  # the caller's line, not a dozen of ours
 
     def __call__(self, *args: Any, out: Any = None, stream: Any = None, **scalars: Any) -> Any:
         """Run it: on the GPU for CUDA arrays, in the emulator for arrays in CPU memory.

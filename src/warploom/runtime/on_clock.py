@@ -15,7 +15,7 @@ from ..errors import ArgumentError, WarploomError
 from .bind import Shape, bind
 from .dispatch import complete, look, sort_out
 from .machine import for_arch
-from .on_cpu import _values, parsed
+from .on_cpu import _values, launch_of, parsed
 from .program import HasProgram, Program, program_of
 
 if TYPE_CHECKING:
@@ -108,12 +108,9 @@ def record(
     bound = bind(chosen, arguments, target, Shape(grid, block, cluster, dynamic_smem))
     made = [] if made is None else made
     report = api.run(
-        parsed(chosen.text, chosen.title, chosen.entry), chosen.entry, _values(bound, False, {})[0], grid=bound.grid,
-        block=bound.block, cluster=bound.cluster, dynamic_smem=bound.dynamic_smem, numerics=NO_NUMERICS,
-        max_clusters=clusters, max_steps=MOST_STEPS, model=Model(name=target.name, sms=target.sms),
-        shared_parts=chosen.shared_parts, roles=chosen.roles, dependent=chosen.pdl, detailed=bool(watch),
-        watch=[*watch, recording_of(made)],
-        names={parameter.name: parameter.source for parameter in chosen.parameters},
+        parsed(chosen.text, chosen.title, chosen.entry), chosen.entry, _values(bound, False, {})[0], **launch_of(bound),
+        numerics=NO_NUMERICS, max_clusters=clusters, max_steps=MOST_STEPS,
+        model=Model(name=target.name, sms=target.sms), detailed=bool(watch), watch=[*watch, recording_of(made)],
     )  # fmt: skip
     if findings is not None:
         findings += report.findings

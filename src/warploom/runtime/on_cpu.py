@@ -180,10 +180,7 @@ def run(
             codes,
             program.entry,
             values.of_each[0],
-            grid=bound.grid,
-            block=bound.block,
-            cluster=bound.cluster,
-            dynamic_smem=bound.dynamic_smem,
+            **launch_of(bound),
             detailed=check,
             schedule=pair[0],
             seed=pair[1],
@@ -192,11 +189,7 @@ def run(
             numerics=numerics,
             on_progress=on_progress,
             max_clusters=clusters,
-            shared_parts=program.shared_parts,
-            roles=program.roles,
             choose=choose,
-            dependent=program.pdl,
-            names={parameter.name: parameter.source for parameter in program.parameters},
             watch=[maker for maker in (sanitizer if check else None, watch) if maker is not None],
             others=values.of_each[1:],
             owners=values.owners,
@@ -289,6 +282,18 @@ def loaded(text: str, name: str, entry: str) -> Codes:
     from ..emulator.program.code import Codes
 
     return Codes(parsed(text, name, entry))
+
+
+def launch_of(bound: Bound) -> dict[str, Any]:
+    """What the emulator is told of a launch: its shape, whether it overlaps the grid in front, the author's names."""
+    from ..emulator.machine.symbols import Names
+
+    program = bound.program
+    buffers = {parameter.name: parameter.source for parameter in program.parameters}
+    return {
+        "grid": bound.grid, "block": bound.block, "cluster": bound.cluster, "dynamic_smem": bound.dynamic_smem,
+        "dependent": program.pdl, "names": Names(program.shared_parts, program.roles, buffers),
+    }  # fmt: skip
 
 
 def _clusters(bound: Bound) -> int:

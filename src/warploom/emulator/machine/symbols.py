@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ...isa.swizzle import CHUNK_BYTES as CHUNK
 
@@ -47,6 +47,21 @@ class WarpRole:
     name: str
     first: int
     last: int
+
+
+@dataclass(frozen=True)
+class Names:
+    """What an author calls things, for messages.
+
+    Attributes:
+        shared_parts: of shared variables.
+        roles: of warps.
+        buffers: a pointer parameter's name in the text -> the name of the array that it points to.
+    """
+
+    shared_parts: Sequence[SharedPart] = ()
+    roles: Sequence[WarpRole] = ()
+    buffers: Mapping[str, str] = field(default_factory=dict)
 
 
 def role_of(roles: Iterable[WarpRole], warp: int) -> str:
