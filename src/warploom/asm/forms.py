@@ -1,7 +1,7 @@
 """What the checks of an instruction depend on: its opcode, and of each operand its kind and its register's type.
 
 Unrolled code repeats one form hundreds of times with other registers and other numbers. Whether it fits the instruction
-table is the same for all of them, so the verifier looks at each form once.
+table, and which row reads it, is the same for all of them: each form is looked at once.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ..isa.instructions.schema import Match
+from .binding import Bound, bind
 from .nodes import Address, Float, Instruction, Integer, Operand, Register, Sink, TensorAddress, Vector
 
 Types = Mapping[str, str]
@@ -70,3 +72,25 @@ _FORMS: dict[type, Callable[[Any, Types], Any]] = {
     Vector: _vector,
     TensorAddress: _tensor_address,
 }
+
+
+class FormBinder:
+    """Reads the instructions of one text as `binding.bind` does, each form once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[Match, list[tuple[str, bool]]]] = {}
+        """By form: the row, and of its operands the name and whether it stands alone in braces."""
+
+    def bind(self, instruction: Instruction, types: Types) -> Bound:
+        """The row that reads an instruction, and its operands by name. Raises VerificationError."""
+        form, given = form_of(instruction, types), instruction.operands
+        known = self._known.get(form) if form is not None else None
+        if known is not None:
+            match, names = known
+            operands = zip(names, given, strict=True)
+            return Bound(match, {name: one.elements[0] if inside else one for (name, inside), one in operands})  # type: ignore[union-attr]
+        bound = bind(instruction, types)
+        if form is not None:  # so there is no pair, and each operand has one name
+            pairs = zip(bound.operands.items(), given, strict=True)
+            self._known[form] = bound.match, [(name, taken is not one) for (name, taken), one in pairs]
+        return bound

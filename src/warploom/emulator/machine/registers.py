@@ -55,11 +55,12 @@ class RegisterLayout:
     def slot(self, row: Row, dtype: DType | np.dtype) -> int:
         """The number of the slot that sees `row` as `dtype`."""
         kind = dtype.numpy if isinstance(dtype, DType) else dtype
-        key = (row, kind)
-        if key not in self._slot_of:
-            self._slot_of[key] = len(self.slots)
+        key = (row.bits, row.index, kind)
+        found = self._slot_of.get(key)
+        if found is None:
+            found = self._slot_of[key] = len(self.slots)
             self.slots.append(Slot(row, kind))
-        return self._slot_of[key]
+        return found
 
     def constant(self, value: np.generic) -> int:
         """The number of a slot that holds a constant for all threads."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from ...asm.binding import Bound, bind
+from ...asm.binding import Bound
+from ...asm.forms import FormBinder
 from ...asm.nodes import Address, Function, Instruction, Module, Operand, Register, Symbol, TensorAddress, Vector
 from ...errors import EmulationError, UnsupportedInstructionError, VerificationError
 from ...isa import arch as isa_arch
@@ -42,6 +43,7 @@ class Code(Image):
         self._lay_out_parameters()
         self._lay_out_variables(flattener, dynamic_smem)
         self._types: dict[int, Mapping[str, str]] = {}
+        self._forms = FormBinder()
         for flat in flattener.flat:
             self.operations.append(self._operation(flat))
         end = Instruction("exit", location=self.operations[-1].instruction.location if self.operations else None)
@@ -136,7 +138,7 @@ class Code(Image):
         types = self._types.get(scope.number)
         if types is None:
             types = self._types[scope.number] = declared_types(scope)
-        bound = bind(instruction, types)
+        bound = self._forms.bind(instruction, types)
         handler = self.handlers.get(bound.match.form.key)
         if handler is None:
             raise UnsupportedInstructionError(
