@@ -12,6 +12,7 @@ from .happens_before.order import Entry, Order
 
 if TYPE_CHECKING:
     from ..emulator.machine.finding import Finding
+    from ..emulator.machine.image import Image
     from ..emulator.machine.machine import Machine
 
 
@@ -20,13 +21,15 @@ class Sanitizer(Observer):
 
     Args:
         machine: that is watched.
-        checkers: what judges, in order; each is made of a `Context`.
+        checkers: what judges, in order; each is made of a `Context`. One with `only_with` is left out where no
+            instruction begins with that word.
         strict: see `Context`.
     """
 
     def __init__(self, machine: Machine, checkers: Sequence[type] = CHECKERS, strict: bool = False) -> None:
         self.context = Context(machine, strict)
-        self.checkers = [checker(self.context) for checker in checkers]
+        used = machine.code.fact("opcodes", lambda: _opcodes(machine.code))
+        self.checkers = [checker(self.context) for checker in checkers if getattr(checker, "only_with", "") in used]
 
     def listeners(self) -> Iterable[Observer]:
         heard = (checker for checker in self.checkers if not getattr(checker, "idle", False))
@@ -37,3 +40,8 @@ class Sanitizer(Observer):
         for checker in self.checkers:
             checker.report()
         return self.context.findings.as_list()
+
+
+def _opcodes(code: Image) -> frozenset[str]:
+    """The first words of a kernel's opcodes, and "" for what concerns every kernel."""
+    return frozenset({"", *(operation.instruction.opcode.split(".")[0] for operation in code.operations)})

@@ -162,7 +162,8 @@ class Engine:
                         return queue[at]
                     break
                 at -= len(queue)
-        return self.random.choice([operation for operation in self.pending() if operation.may_start])
+        ready = [operation for queue in self._queues.values() for operation in queue if operation.may_start]
+        return self.random.choice(sorted(ready, key=lambda one: one.number))
 
     def _pieces(self, operation: AsyncOperation) -> list[Callable[[], None]]:
         """The steps of an operation, last first."""

@@ -67,7 +67,10 @@ class AsyncOperation:
 
     @property
     def may_start(self) -> bool:
-        return all(other.done for other in self.after)
+        for other in self.after:  # noqa: SIM110 - asked very often, and mostly there is none
+            if not other.done:
+                return False
+        return True
 
     def digest(self) -> tuple[Hashable, ...]:
         """What tells it from others, and how far it is."""

@@ -134,7 +134,10 @@ class Frame:
         Raises OutOfBoundsError, MisalignedError.
         """
         element = dtype.numpy if isinstance(dtype, DType) else dtype
-        values = np.broadcast_to(values, (1, self.lanes)) if values.ndim < 2 else values
+        if values.ndim == 1:
+            values = values[None]
+        elif values.ndim == 0:
+            values = np.full((1, self.lanes), values)
         count = values.shape[0]
         lanes, where = self._lanes_and_addresses(address)
         if not lanes.size:

@@ -53,6 +53,9 @@ class RegisterList:
 
     def write_all(self, frame: Frame, values: np.ndarray) -> None:
         """Write (n, 1 or lanes) values to all lanes of a frame, whatever its mask is now."""
+        if self.rows is not None:
+            frame.registers.bank_as(self.bits, self.dtype)[self.rows, frame.columns] = values
+            return
         mask = frame.mask
         frame.mask = True
         try:

@@ -56,7 +56,11 @@ class Scheduler:
                         if self.on_progress is not None:
                             self.on_progress(done + machine.cancelled, machine.to_run)
             if policy.engine_first or not ran:
+                quiet = not ran and not policy.engine_first and not self._spins()
+                signals = machine.signals
                 ran |= machine.engine.advance()
+                while quiet and ran and machine.signals == signals and machine.engine.advance():
+                    pass  # nobody waits for what that was
             if ran:
                 continue
             if not machine.resident and machine.started >= machine.to_run:
@@ -88,6 +92,11 @@ class Scheduler:
                             self._wake(warp, fragment, wait.timeout)
                             any_ended = True
         return any_ended
+
+    def _spins(self) -> bool:
+        """Whether a plain store may let a warp go on."""
+        warps = (warp for cluster in self.machine.resident for cta in cluster.ctas for warp in cta.warps)
+        return any(part.wait is not None and part.wait.spins for warp in warps for part in warp.fragments)
 
     # -- choosing ------------------------------------------------------------------------------------------------
 

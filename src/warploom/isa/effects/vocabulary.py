@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 READS, WRITES, UPDATES = "reads", "writes", "updates"
@@ -196,6 +197,16 @@ class Starts(Effect):
     parts: str = "lane"
     forks: str = ISSUE
     pipeline: str = ""
+
+    @cached_property
+    def group(self) -> str:
+        """The family of groups in which it is waited for; "" where something else tells that it is done."""
+        return next((how.family for how in self.tracked if isinstance(how, Group)), "")
+
+    @cached_property
+    def committed_in(self) -> str:
+        """The family whose commit covers it, by a group or by an arrival; "" where there is none."""
+        return next((how.family for how in self.tracked if isinstance(how, (Group, Signalled))), "")
 
 
 @dataclass(frozen=True)

@@ -80,10 +80,9 @@ class InsideWarp(Observer):
                 continue
             if 0 <= access.me - first < len(clocks) and access.epoch >= clocks[access.me - first].floor:
                 found[access.me] = clocks[access.me - first]
-        for clock in clocks if writes else ():
-            row = shadow.rows.get(clock.me)
-            if row is not None and int(shadow.epochs[row][granules].max(initial=0)) >= clock.floor:
-                found[clock.me] = clock
+        for me, latest in sorted(zip(shadow.warps, shadow.latest(granules), strict=True)) if writes else ():
+            if 0 <= me - first < len(clocks) and latest >= clocks[me - first].floor:
+                found[me] = clocks[me - first]
         return list(found.values())
 
     def _compare(

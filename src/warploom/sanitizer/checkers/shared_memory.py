@@ -101,9 +101,8 @@ class SharedMemory(Observer):
     ) -> bool:
         """Whether a write may come too early for somebody who still reads."""
         front = view.p if by_async else view.c
-        for row, me in enumerate(shadow.warps):
-            if int(shadow.epochs[row][granules].max(initial=0)) > front[me]:
-                return True
+        if any(latest > front[me] for me, latest in zip(shadow.warps, shadow.latest(granules), strict=True)):
+            return True
         if shadow.read_async:
             for number in distinct(shadow.readers[granules]):
                 if any(not state.accesses[access].bit & view.known for access in state.readers.sets[number]):

@@ -75,6 +75,7 @@ class TensorCells(Observer):
         "tensor-memory-race", "tensor-memory-overwritten", "tensor-memory-uninitialised", "tensor-memory-order",
         "missing-tensor-fence", "freed-columns-in-use",
     )  # fmt: skip
+    only_with = "tcgen05"
 
     def __init__(self, context: Context) -> None:
         self.context = context

@@ -58,6 +58,7 @@ class TensorUnits(Observer):
         "commit-by-another-thread", "product-by-several-lanes", "columns-not-freed", "growing-allocation",
         "pair-frees-before-peer-has-columns", "collector-without-fill",
     )  # fmt: skip
+    only_with = "tcgen05"
 
     def __init__(self, context: Context) -> None:
         self.context = context

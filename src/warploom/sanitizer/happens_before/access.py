@@ -60,13 +60,12 @@ class Flight:
     @property
     def committed_in(self) -> str:
         """The family whose commit covers it, by a group or by an arrival; "" where there is none."""
-        tracked = (how for how in self.starts.tracked if isinstance(how, (effects.Group, effects.Signalled)))
-        return next((how.family for how in tracked), "")
+        return self.starts.committed_in
 
     @property
     def family(self) -> str:
         """The family of groups in which it is waited for; "" where bytes on a barrier tell that it is done."""
-        return next((how.family for how in self.starts.tracked if isinstance(how, effects.Group)), "")
+        return self.starts.group
 
 
 def flights_of(operation: AsyncOperation) -> tuple[Flight, ...]:

@@ -171,7 +171,10 @@ class Order(Observer):
         """What happened before the warps issued an operation: it has happened when the operation is done, but for how
         much later the accesses themselves are done there is no promise.
         """
-        return np.max([clock.mark() for clock in clocks], axis=0)
+        weak = clocks[0].mark()
+        for clock in clocks[1:]:
+            np.maximum(weak, clock.mark(), out=weak)
+        return weak
 
     def waited(self, frame: Frame, wait: Waited) -> None:
         if isinstance(wait.what, MBarrier):
@@ -199,8 +202,10 @@ class Order(Observer):
                 flights.append(flight)
         if not flights:
             return
-        weak = [flight.weak for flight in flights if flight.weak is not None]
-        reached = np.max(weak, axis=0) if weak else None
+        reached: Front | None = None
+        for flight in flights:
+            if flight.weak is not None:
+                reached = flight.weak if reached is None else np.maximum(reached, flight.weak)
         for clock in self.context.state(frame.cta).of_frame(frame):
             bits = 0
             for flight in flights:

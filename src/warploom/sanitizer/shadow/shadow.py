@@ -64,6 +64,14 @@ class Shadow:
                 self.codes = np.concatenate([self.codes, more])
         return found
 
+    def latest(self, granules: Granules) -> list[int]:
+        """The latest epoch in which each warp of `warps` read any of these granules, 0 for none."""
+        if not self.warps:
+            return []
+        epochs = self.epochs[: len(self.warps), granules]
+        every = tuple(range(1, epochs.ndim))
+        return np.maximum.reduce(epochs, axis=every, initial=0).tolist()  # type: ignore[no-any-return]
+
     def elements(self, index: np.ndarray, size: int, count: int) -> np.ndarray:
         """The granules of `count` elements of `size` bytes from each index on: (parts, lanes), or (lanes,)."""
         total = size * count
