@@ -170,7 +170,7 @@ def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> 
     lanes = frame.active_lanes
     addresses, values = address.compute(frame)[lanes], frame.values[parity if parity >= 0 else state]
     values = values[lanes] if isinstance(values, np.ndarray) else np.full(lanes.size, values)
-    if lanes.size == 1 or (parity >= 0 and (addresses == addresses[0]).all() and (values == values[0]).all()):
+    if lanes.size == 1 or (parity >= 0 and _alike(addresses) and _alike(values)):
         return [_watch(frame, address, int(addresses[0]), int(values[0]), parity >= 0, lanes)]
     watches = []
     rest = np.ones(lanes.size, np.bool_)
@@ -180,6 +180,11 @@ def _watches(frame: Frame, address: AddressOperand, parity: int, state: int) -> 
         watches.append(_watch(frame, address, int(addresses[at]), int(values[at]), parity >= 0, lanes[same]))
         rest &= ~same
     return watches
+
+
+def _alike(values: np.ndarray) -> bool:
+    raw = values.tobytes()
+    return raw == raw[: values.itemsize] * values.size
 
 
 def _watch(frame: Frame, address: AddressOperand, where: int, value: int, by_parity: bool, lanes: np.ndarray) -> Watch:

@@ -97,7 +97,8 @@ class Multiply:
         a_registers, a_fragment: A in registers; or None, and `a_slot` with `a`: A by a descriptor.
         scale_d: reads the predicate that says whether D is added.
         flip_a, flip_b: sign bits to flip, or None.
-        d_rows, a_rows: the registers as places; checked: descriptors, with their operand, that are right.
+        d_rows, a_rows: the registers as places.
+        checked: descriptors that are right, by their operand and what all threads hold.
     """
 
     kind: Product
@@ -117,7 +118,7 @@ class Multiply:
     flip_b: np.generic | None
     d_rows: Rows
     a_rows: Rows
-    checked: set[tuple[str, int]] = field(default_factory=set)
+    checked: dict[tuple[str, bytes], int] = field(default_factory=dict)
 
     def issue(self, frame: Frame) -> None:
         """The step: check, take what is taken at issue, put the operation in flight."""
@@ -211,6 +212,10 @@ class Multiply:
     def _descriptor(self, frame: Frame, name: str, slot: int, operand: SharedOperand) -> int:
         """The descriptor's value, checked: the same in all threads, no reserved bits, inside shared memory."""
         value = frame.values[slot]
+        raw = value.tobytes()
+        known = self.checked.get((name, raw))
+        if known is not None:
+            return known
         bits = int(value.flat[0]) if isinstance(value, np.ndarray) else int(value)
         if isinstance(value, np.ndarray) and np.count_nonzero(value != value[0]):
             lane = int(np.flatnonzero(value != value[0])[0])
@@ -221,8 +226,6 @@ class Multiply:
                 expected=f"{bits:#018x} as in its first thread",
                 got=f"{int(value[lane]):#018x}",
             )
-        if (name, bits) in self.checked:
-            return bits
         try:
             found = operand.at(bits)
         except InvalidOperandError as error:
@@ -246,7 +249,7 @@ class Multiply:
                 f"leading {fields.leading_offset}, stride {fields.stride_offset}",
                 hint="check the offsets against the layout that wrote the tile (isa.shared_layout)",
             )
-        self.checked.add((name, bits))
+        self.checked[name, raw] = bits
         return bits
 
 

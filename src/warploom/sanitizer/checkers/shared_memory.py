@@ -301,7 +301,7 @@ class SharedMemory(Observer):
         number = state.of_flight(flight, False, ASYNC)
         granules, now = self._granules_of(shadow, source, flight), state.accesses[number]
         shadow.read_async = True
-        pair = uniform(shadow.pairs[granules])
+        pair = uniform(shadow.pairs[granules] if isinstance(granules, slice) else shadow.pairs.take(granules))
         if pair is not None and not self._write_suspect(state, pair & LOW, now, view):
             shadow.pairs[granules] = pair & LOW | self._joined(state, pair >> HALF, number) << HALF
             return

@@ -319,7 +319,6 @@ class Order(Observer):
             if barrier.phase > 0:
                 phase.seen = True
                 if code.order.acquires:
-                    clock.acquire(phase.own)
-                    clock.acquire(phase.others if wide else phase.others.only_operations())
+                    clock.acquire(phase.told(wide))
             key = (barrier.cta, barrier.offset, clock.me)
             state.waits[key] = LastWait(barrier.phase - 1, code, self.context.machine.steps)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from ...emulator.machine.machine import mask_of
 from ...isa import effects
 from ..shadow.shadow import Readers, Shadow
 from .access import Access, Flight
@@ -44,6 +45,15 @@ class PhaseRecord:
     arrived: dict[tuple[Cta, int], int] = field(default_factory=dict)
     again: dict[tuple[Cta, int], int] = field(default_factory=dict)
     seen: bool = False
+    _told: dict[bool, Released] = field(default_factory=dict)
+
+    def told(self, wide: bool) -> Released:
+        """What a wait for this phase, which is complete, acquires; `wide`: at the scope of the cluster or wider."""
+        found = self._told.get(wide)
+        if found is None:
+            found = self._told[wide] = self.own.copy()
+            found.add(self.others if wide else self.others.only_operations())
+        return found
 
     def note_arrival(self, state: ClusterState, by: Issuer, clocks: list[tuple[WarpClock, int]]) -> None:
         """The lanes of an issuer arrive."""
@@ -82,7 +92,7 @@ def record_of(barrier: MBarrier) -> BarrierRecord:
     return barrier.mark  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Waited:
     """The latest phase of a barrier that a warp saw complete (-1: none yet, it was fresh), where, and at which step."""
 
@@ -168,9 +178,9 @@ class ClusterState:
         if by.lane is None:
             return self.active(by.frame)
         first = by.lane // WARP * WARP
-        mine = by.frame.active[first : first + WARP]
-        mask = FULL if mine.all() else sum(1 << lane for lane in np.flatnonzero(mine).tolist())
-        return [(self.clock_of(by), mask)]
+        mask = by.frame.mask
+        lanes = FULL if mask is True else mask_of(mask[first : first + WARP])  # type: ignore[index]
+        return [(self.clock_of(by), lanes)]
 
     def exits_of(self, rank: int) -> list[Released]:
         """The clocks with which the warps of a CTA exited."""

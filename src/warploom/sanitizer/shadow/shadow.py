@@ -124,19 +124,16 @@ class Readers:
 
 def uniform(values: np.ndarray) -> int | None:
     """The number that all elements of an array are, if there is one."""
-    if not values.size:
-        return None
-    low = int(np.minimum.reduce(values, axis=None))
-    return low if low == int(np.maximum.reduce(values, axis=None)) else None
+    raw = values.tobytes()  # comparing bytes is the fastest way to see that all are one
+    return values.item(0) if raw and raw == raw[: values.itemsize] * values.size else None
 
 
 def distinct(values: np.ndarray) -> list[int]:
     """The different numbers in an array; cheap where there is only one."""
-    if not values.size:
-        return []
+    one = uniform(values)
+    if one is not None or not values.size:
+        return [] if one is None else [one]
     low, high = int(np.minimum.reduce(values, axis=None)), int(np.maximum.reduce(values, axis=None))
-    if low == high:
-        return [low]
     if high - low < 4096:
         return (np.flatnonzero(np.bincount((values - low).reshape(-1))) + low).tolist()
     return np.unique(values).tolist()
