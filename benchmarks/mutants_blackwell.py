@@ -2,9 +2,9 @@
 
     python -m benchmarks.mutants_blackwell [--kernel NAME] [--sample N]
 
-A mutant counts as found where the run ends in an error or has a finding that the kernel itself has not. Those that
-are as good as their kernel stand in `EQUIVALENT`, each with the edge that makes it so. Without `--sample` each kernel's
-row goes into benchmarks/results/emulated/mutants-blackwell.json as it is done.
+A mutant counts as found where the run ends in an error, has a finding that the kernel itself has not, or leaves other
+bits in memory ("wrong-result"). Those that are as good as their kernel stand in `EQUIVALENT`, each by its
+place. Without `--sample` each kernel's row goes into benchmarks/results/emulated/mutants-blackwell.json as it is done.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,35 +28,40 @@ from benchmarks.zoo.kernels import Subject, _subject
 from benchmarks.zoo.mutate import Mutant
 from benchmarks.zoo.mutations import MUTATIONS, ORDERS
 from warploom.errors import EmulationError
-from warploom.kernels.blackwell import block_scaled, gemm, minimal, specialised
+from warploom.kernels.blackwell import attention, block_scaled, gemm, minimal, specialised
+from warploom.kernels.blackwell.attention_config import Config as AttentionConfig
+from warploom.kernels.hopper.attention_config import Attention
 from warploom.runtime import B200
 
 FILE = Path(__file__).parent / "results" / "emulated" / "mutants-blackwell.json"
+SAMPLE = {"attention": 110}
+"""How many mutants of a kernel are judged where not all are."""
 SCHEDULES = (("lazy", 0), ("random", 0), ("starve", 1), ("eager", 0), ("starve", 102), ("random", 1), ("pct", 0))
 
 IN_CTA = "the barriers are used by threads of the CTA and by its own copies: bar.sync orders their initialisation"
 CLUSTER = "barrier.cluster.arrive.release orders the initialisation by itself"
 CONVERGES = "it only brings the threads of the warp together; nothing passes between them here"
-OPERATIONS = "what passes is that loads of tensor memory are done, and that is known behind an arrival of any scope"
-BY_OTHERS = "the load thread's fence, which this arrival happens before, stands between the read and the next answer"
+COLLECTIVE = "what the warp tells of are its own tcgen05 loads and stores, whose wait all lanes execute together"
+IN_LEADER = "the multiply thread and the barrier are both in the leader: the scope of a CTA is enough"
+AT_THE_END = "the memory has been read (wait_group.read before); that the bytes are written is known when the grid ends"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
-    ("minimal", "drop-init-fence", "*", IN_CTA),
-    ("specialised", "drop-init-fence", "*", IN_CTA),
-    ("launch control", "drop-init-fence", "*", IN_CTA),
-    ("mxfp8", "drop-init-fence", "*", IN_CTA),
-    ("pair", "drop-init-fence", "*", CLUSTER),
-    ("*", "drop-barrier", "bar.warp.sync#[012]", CONVERGES),
-    ("pair", "narrow-scope", "mbarrier.try_wait*", OPERATIONS),
-    ("pair", "narrow-scope", "mbarrier.arrive*", OPERATIONS),
-    ("*", "drop-proxy-fence", "*", BY_OTHERS),
-)
+    *((name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", CLUSTER if name == "pair" else IN_CTA)
+      for name in ("minimal", "specialised", "launch control", "pair", "mxfp8", "attention")),
+    *((name, "drop-barrier", f"bar.warp.sync#{number}", CONVERGES)
+      for name, numbers in (("specialised", (0, 1)), ("launch control", (1, 2)), ("pair", (1, 2)), ("mxfp8", (0, 1)),
+                            ("attention", (0, 1, 2)))
+      for number in numbers),
+    ("pair", "narrow-scope", "mbarrier.arrive.release.cluster.shared::cluster.b64#1", IN_LEADER),
+    *(("attention", "drop-barrier", f"bar.warp.sync#{number}", COLLECTIVE) for number in (3, 4, 6, 8)),
+    ("attention", "wait-for-less", "cp.async.bulk.wait_group#0", AT_THE_END),
+)  # fmt: skip
 """Kernel, kind of mutation, site, reason."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: "found", "equivalent" or "missed"; `by`: what was found."""
+    """What became of a mutant: "found", "equivalent" or "missed"; `by`: what was found, or why it is as good."""
 
     kind: str
     site: str
@@ -77,6 +81,15 @@ def _scaled() -> tuple[np.ndarray, ...]:
     return _normal(128, 384).astype(narrow), _normal(640, 384).astype(narrow), *atoms
 
 
+def _heads() -> tuple[Any, ...]:
+    """Two heads of 130 queries and 150 keys, whose scores grow from tile to tile: a CTA has two blocks of three tiles,
+    and O is scaled. Then the scale and the section."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, rows, 2, 64)).astype(ml_dtypes.bfloat16) for rows in (130, 150, 150))
+    q[..., 0], k[..., 0] = 8, (np.arange(150)[::-1] // 64 * 40)[None, :, None]
+    return q, k, v, np.float32(0.18), np.uint32(1)
+
+
 @cache
 def subjects() -> dict[str, Subject]:
     """The kernels with small tiles, and products so deep and wide that every ring turns over."""
@@ -93,10 +106,13 @@ def subjects() -> dict[str, Subject]:
         "pair": (
             gemm.build(gemm.Config(tile_n=32, stages=2)), lambda: (_normal(1280, 320), _normal(64, 320)), 4,
         ),
+        "attention": (
+            attention.build(Attention(head_dim=64, value_dim=64), AttentionConfig(keys=64, stages=2)), _heads, 1,
+        ),
         "mxfp8": (block_scaled.build(block_scaled.Config(stages=2)), _scaled, 1),
     }  # fmt: skip
     return {
-        name: replace(_subject(name.replace(" ", "_"), kernel, arguments), machine=B200(sms))
+        name: replace(_subject(name.replace(" ", "_"), kernel, arguments), machine=B200(sms), sample=SAMPLE.get(name))
         for name, (kernel, arguments, sms) in made.items()
     }
 
@@ -108,20 +124,24 @@ def mutants_of(subject: Subject) -> Iterator[Mutant]:
     )
 
 
-def judge(name: str, subject: Subject, mutant: Mutant, steps: int) -> Verdict:
-    """Run a mutant under one schedule after the other until something is found."""
+def judge(name: str, subject: Subject, mutant: Mutant, healthy: Any) -> Verdict:
+    """Run a mutant under one schedule after the other until something is found. `healthy`: the kernel's report."""
+    steps = 40 * healthy.counters.instructions
     head = (mutant.kind, mutant.site, mutant.variant)
     for schedule, seed in SCHEDULES:
         try:
-            found = subject.run(schedule, seed, mutant.module, max_steps=steps).findings
+            report = subject.run(schedule, seed, mutant.module, max_steps=steps)
         except EmulationError as error:
             return Verdict(*head, "found", type(error).__name__)
-        named = [finding.rule for finding in found if finding.severity != "performance"]
+        named = [finding.rule for finding in report.findings if finding.severity != "performance"]
         if named:
             return Verdict(*head, "found", named[0])
-    for kernel, kind, site, _ in EQUIVALENT:
-        if fnmatch(name, kernel) and kind == mutant.kind and fnmatch(mutant.site, site):
-            return Verdict(*head, "equivalent")
+        pairs = zip(report.outputs, healthy.outputs, strict=True)
+        if any(np.asarray(one).tobytes() != np.asarray(other).tobytes() for one, other in pairs):
+            return Verdict(*head, "found", "wrong-result")
+    for kernel, kind, site, reason in EQUIVALENT:
+        if (name, mutant.kind, mutant.site) == (kernel, kind, site):
+            return Verdict(*head, "equivalent", reason)
     return Verdict(*head, "missed")
 
 
@@ -131,9 +151,10 @@ def judged(name: str, sample: int | None = None) -> list[Verdict]:
     healthy = subject.run("lazy", 0)
     assert healthy.findings == [], healthy.findings
     every = list(mutants_of(subject))
-    if sample is not None:
-        every = random.Random(0).sample(every, min(sample, len(every)))
-    return [judge(name, subject, mutant, 40 * healthy.counters.instructions) for mutant in every]
+    count = sample or subject.sample
+    if count is not None:
+        every = random.Random(0).sample(every, min(count, len(every)))
+    return [judge(name, subject, mutant, healthy) for mutant in every]
 
 
 def row(name: str, verdicts: list[Verdict]) -> dict[str, Any]:
@@ -141,9 +162,11 @@ def row(name: str, verdicts: list[Verdict]) -> dict[str, Any]:
     total = Counter(verdict.outcome for verdict in verdicts)
     return {
         "kernel": name, "mutants": len(verdicts), "found": total["found"], "equivalent": total["equivalent"],
+        "of": len(list(mutants_of(subjects()[name]))),
+        "as_good": {f"{v.kind} at {v.site}": v.by for v in verdicts if v.outcome == "equivalent"},
         "missed": [f"{v.kind} at {v.site}, {v.variant}" for v in verdicts if v.outcome == "missed"],
         "kinds": dict(sorted(Counter(v.kind for v in verdicts).items())),
-        "by": dict(Counter(v.by for v in verdicts if v.by).most_common()),
+        "by": dict(Counter(v.by for v in verdicts if v.outcome == "found").most_common()),
     }  # fmt: skip
 
 

@@ -9,8 +9,8 @@ import pytest
 import warploom
 from tests.operators.test_matmul import assert_close, draw, laid_out
 from warploom.errors import ArgumentError, UnprovenWarning, WrongResultError
-from warploom.kernels.blackwell import gemm, grouped
-from warploom.kernels.blackwell.description import GROUPED, SMALL_GROUPS, Config, choose_grouped
+from warploom.kernels.blackwell import gemm, grouped, small_m
+from warploom.kernels.blackwell.description import GROUPED, SMALL_GROUPS, Config, SmallMConfig, choose_grouped
 from warploom.kernels.hopper.description import Fusion, Product
 from warploom.operators import Gpu, Problem, choose, explain
 from warploom.operators.families import candidates, from_text, to_text
@@ -71,6 +71,8 @@ def test_scales_of_rows_and_an_eight_bit_result_with_its_maximum():
     np.testing.assert_allclose(result.astype(float), exact, rtol=2**-8, atol=1e-3)
     most = np.zeros(1, np.float32)
     narrow = warploom.matmul(a, b, scale_a=0.25, scale_b=2.0, scale_out=2.0, amax=most, out_dtype=E4M3, config=SINGLE)
+    ragged = warploom.matmul(a, b[:, :37], out_dtype=E4M3, config=SINGLE)
+    np.testing.assert_array_equal(ragged[:, :32], warploom.matmul(a, b[:, :32], out_dtype=E4M3, config=SINGLE))
     plain = 0.5 * (a.astype(float) @ b.astype(float))
     np.testing.assert_allclose(narrow.astype(float), np.clip(2 * plain, -448, 448), rtol=2**-4, atol=2**-9)
     np.testing.assert_allclose(most, np.abs(plain).max(), rtol=1e-6)
@@ -119,7 +121,7 @@ def test_the_first_result_is_checked_unless_told_not_to(checks, monkeypatch):
 def test_a_b200_chooses_among_its_own_kernels_and_says_on_what_it_counts(size):
     problem = Problem.of(*size, "bf16")
     choice, found = choose(problem, B200), explain(problem, B200)
-    assert isinstance(choice.config, Config) and choice == found.choice
+    assert isinstance(choice.config, (Config, SmallMConfig)) and choice == found.choice
     assert Blackwell.unproven in found.text() and from_text(to_text(choice.config)) == choice.config
     assert 0 < choice.estimate.activity <= 1
 
@@ -199,6 +201,74 @@ for _ in range(2):
         FAKE_CUDA_CAPABILITY=100,
     )
     assert len([line for line in log if line.startswith("launch")]) == 3
+
+
+# -- few rows ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("types", "layouts", "size", "split"),
+    [
+        ((BF16, BF16), ("rows", "columns"), (5, 130, 400), 4),
+        ((BF16, BF16), ("rows", "rows"), (20, 136, 40), 2),
+        ((np.float16, np.float16), ("gaps", "anywhere"), (16, 37, 130), 8),
+        ((np.float32, np.float32), ("rows", "columns"), (3, 36, 70), 2),
+        ((E4M3, E5M2), ("rows", "columns"), (1, 40, 300), 2),
+        ((np.int8, np.int8), ("rows", "columns"), (17, 68, 48), 1),
+    ],
+    ids=["bf16", "bf16 and a part without k", "f16", "tf32", "two of eight bits", "s8"],
+)  # fmt: skip
+def test_few_rows_whose_k_a_cluster_divides(types, layouts, size, split):
+    m, n, k = size
+    rng = np.random.default_rng(m)
+    a, b = laid_out(draw(rng, (m, k), types[0]), layouts[0]), laid_out(draw(rng, (k, n), types[1]), layouts[1])
+    with warploom.config.override(emulator={"check": split == 2}):
+        assert_close(warploom.matmul(a, b, config=SmallMConfig(16, split, 2)), a, b)
+
+
+def test_few_rows_end_as_many_do():
+    rng = np.random.default_rng(9)
+    a, b = draw(rng, (5, 96), BF16), draw(rng, (96, 37), BF16)
+    bias, gate, c = draw(rng, (37,), BF16), draw(rng, (5, 37), BF16), draw(rng, (5, 37), BF16)
+    config = SmallMConfig(16, 2, 2)
+    result = warploom.matmul(a, b, alpha=0.5, bias=bias, activation="silu", gate=gate, c=c, beta=2.0, config=config)
+    assert_close(result, a, b, scale=0.5, bias=bias, activation="silu", gate=gate, c=c, beta=2.0)
+    row = draw(rng, (5, 1), np.float32)
+    assert_close(warploom.matmul(a, b, bias=row, out_dtype=np.float32, config=config), a, b, bias=row)
+    narrow_a, narrow_b, most = a.astype(E4M3), b.astype(E4M3), np.zeros(1, np.float32)
+    of_a, of_b = (rng.uniform(0.5, 2, shape).astype(np.float32) for shape in ((5, 1), (1, 37)))
+    found = warploom.matmul(narrow_a, narrow_b, scale_a=of_a, scale_b=of_b, amax=most, out_dtype=E4M3, config=config)
+    exact = (narrow_a.astype(float) * of_a) @ (narrow_b.astype(float) * of_b)
+    np.testing.assert_allclose(found.astype(float), exact, rtol=2**-4, atol=2**-8)
+    np.testing.assert_allclose(most, np.abs(exact).max(), rtol=1e-5)
+
+
+@pytest.mark.sample(1, full=3)
+@pytest.mark.parametrize("schedule", ["lazy", "eager", "random", "starve", "pct"])
+def test_the_exchange_of_sums_is_clean_under_every_schedule(schedule):
+    rng = np.random.default_rng(1)
+    a, b = (rng.standard_normal((rows, 264)).astype(BF16) for rows in (18, 130))
+    report = small_m.build(SmallMConfig(16, 4, 2)).emulate(a, b, schedule=schedule, seed=1, machine=machine(sms=16))
+    exact = a.astype(float) @ b.astype(float).T
+    assert report.findings == []
+    np.testing.assert_allclose(report.outputs[-1].astype(float), exact, rtol=2**-8, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "product"),
+    [("tokens=8", {}), ("tokens=144", {}), ("split=3", {}), ("stages=20", {}), ("", {"dtype": "s8"}),
+     ("", {"layout": "nn"})],
+    ids=["tokens", "many tokens", "split", "stages", "integers", "layout"],
+)  # fmt: skip
+def test_a_small_m_kernel_that_cannot_be_built_is_refused(wrong, product):
+    with pytest.raises(ArgumentError):
+        choose(Problem.of(16, 64, 64, **product), B200, f"blackwell_small_m:{wrong}")
+
+
+def test_few_rows_do_not_spill():
+    everything = Fusion(bias="column", activation="gelu", gate=True, addend=True, amax=True)
+    resources = small_m.build(SmallMConfig(128, 8, 4), Product(), everything).resources()
+    assert resources.spill_stores == 0 and resources.stack == 0
 
 
 # -- groups --------------------------------------------------------------------------------------------------------

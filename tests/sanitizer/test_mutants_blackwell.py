@@ -19,7 +19,7 @@ def test_a_sample_of_mutants_is_found(name: str):
 
 def test_the_file_shows_that_97_of_100_are_found():
     rows = json.loads(FILE.read_text())["rows"]
-    assert {row["kernel"] for row in rows} <= set(KERNELS)
+    assert {row["kernel"] for row in rows} <= {*KERNELS, "attention"}
     for row in rows:
         assert row["found"] + row["equivalent"] + len(row["missed"]) == row["mutants"]
     found, missed = sum(row["found"] for row in rows), sum(len(row["missed"]) for row in rows)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from ...isa.dtypes import DType, b16, b32, f16, f16x2, f32, u64
 from ...lang import ptx, reg
+from ...lang.emit import Operand
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
@@ -41,8 +42,7 @@ class RowEnd:
             self._wanted[-1] = args["beta"] != 0.0  # C is not read where beta is 0
 
     def _of_row(self, name: str, row: Register, exists: Predicate) -> Register:
-        array: ArrayHandle = self.epilogue.args[name]
-        return load_as_f32(array.dtype, array.pointer() + row.to(u64) * array.dtype.bytes, 0, exists)
+        return _element(self.epilogue.args[name], row, exists)
 
     def _of_column(self, name: str, at: int, inside: Predicate) -> Register:
         array: ArrayHandle = self.epilogue.args[name]
@@ -72,6 +72,47 @@ class RowEnd:
         if epilogue.largest is not None:
             ptx.inst.max.NaN.f32(epilogue.largest, epilogue.largest, ptx.math.abs(x), pred=inside)
         return x if epilogue.scale_out is None else x * epilogue.scale_out
+
+
+class ColumnEnd:
+    """One thread's column of a tile that is computed transposed; its rows come one after the other.
+
+    Args:
+        epilogue: begun.
+        row: the first one; column: of the thread; exists: whether D has it.
+    """
+
+    def __init__(self, epilogue: Epilogue, row: Register, column: Register, exists: Predicate) -> None:
+        self.epilogue, self.row, self.column, fusion = epilogue, row, column, epilogue.fusion
+        self._biases = [_element(epilogue.args["bias"], column, exists)] if fusion.bias == "column" else []
+        self._factors = [_element(epilogue.args["scale_b"], column, exists)] if fusion.scales == "row" else []
+
+    def element(self, value: Register, number: int, inside: Predicate) -> Register:
+        """The result in the row that many further; rows are asked for in order."""
+        epilogue, fusion, row = self.epilogue, self.epilogue.fusion, self.row + number
+        factors = [epilogue.factor] if epilogue.factor is not None else []
+        biases = list(self._biases)
+        if fusion.scales == "row":
+            factors += [_element(epilogue.args["scale_a"], row, inside), *self._factors]
+        if fusion.bias == "row":
+            biases.append(_element(epilogue.args["bias"], row, inside))
+        operands = []
+        for array in epilogue.operands:
+            there = inside
+            if fusion.addend and array is epilogue.args["C"]:
+                there = inside & (epilogue.args["beta"] != 0.0)
+            operands.append(load_as_f32(array.dtype, place_of(array, row, self.column), 0, there))
+        if fusion.empty:
+            return value
+        x = epilogue.finished(value.to(f32), factors, biases, operands)
+        if epilogue.largest is not None:
+            ptx.inst.max.NaN.f32(epilogue.largest, epilogue.largest, ptx.math.abs(x), pred=inside)
+        return x if epilogue.scale_out is None else x * epilogue.scale_out
+
+
+def _element(array: ArrayHandle, index: Register, inside: Predicate) -> Register:
+    """An element of a vector as f32."""
+    return load_as_f32(array.dtype, array.pointer() + index.to(u64) * array.dtype.bytes, 0, inside)
 
 
 def place_of(array: ArrayHandle, row: Register, column: Register) -> Register:
@@ -118,3 +159,13 @@ def words_of(values: Sequence[Register], dtype: DType) -> list[Register]:
         ptx.inst.mov.b32(word, halves)
         words.append(word)
     return words
+
+
+def store_element(place: Operand, value: Register, dtype: DType, inside: Predicate) -> None:
+    """One result, rounded to nearest even; f32 or s32 given."""
+    if dtype.bits > 8:
+        ptx.store(place, value.to(dtype), pred=inside)
+        return
+    pair = reg.scalar(b16)
+    ptx.inst(f"cvt.rn.satfinite.{dtype}x2.f32", pair, reg.scalar(f32, init=0.0), value)
+    ptx.inst.st.global_.b8(place, pair, pred=inside)

@@ -10,7 +10,7 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .apply import Epilogue
-from .row_end import RowEnd, place_of, words_of
+from .row_end import RowEnd, place_of, store_element, words_of
 
 CHUNK = 32
 """Columns that a thread loads at a time."""
@@ -49,8 +49,11 @@ def store_rows(
 
     def put(values: Sequence[Register], at: int, inside: Predicate) -> None:
         results = values if end is None else end.piece(values, at, inside)
-        words = words_of(results, array.dtype) if len(results) > 1 else [results[0].to(array.dtype)]
-        ptx.store(ptx.addr(start, at * array.dtype.bytes), words if len(words) > 1 else words[0], pred=inside)
+        place = ptx.addr(start, at * array.dtype.bytes)
+        if len(results) == 1:
+            store_element(place, results[0], array.dtype, inside)
+        else:
+            ptx.store(place, words_of(results, array.dtype), pred=inside)
 
     for at in range(0, done.width, CHUNK):
         count = min(CHUNK, done.width - at)

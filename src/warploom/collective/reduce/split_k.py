@@ -48,7 +48,7 @@ class NoReduce:
     def ready(self) -> None:
         """No other CTA is needed."""
 
-    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
+    def combine(self, acc: RegisterArray, me: int, segment: Segment | None = None) -> Iterator[range]:
         """All accumulators are complete."""
         yield range(len(acc))
 
@@ -87,7 +87,7 @@ class DsmemReduce:
         """All CTAs of the cluster have begun and their barriers are there: the other half of the cluster's barrier."""
         ptx.cluster.wait()
 
-    def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
+    def combine(self, acc: RegisterArray, me: int, segment: Segment | None = None) -> Iterator[range]:
         """Exchange; called by all threads of consumer `me`. The body stores the accumulators of a range, now complete.
 
         It is traced once for each part, in a branch of its own.

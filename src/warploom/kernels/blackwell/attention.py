@@ -238,8 +238,9 @@ class Multiplier:
                 self.multiply_values(strand, values, later != 0)
                 ptx.tcgen05.commit(bars.finished[strand])
             cta.ring.consumer_commit(values)
-            for strand in range(STRANDS):  # S of the next block is written where P was
-                ptx.mbarrier.wait(bars.finished[strand], self.block)
+            if self.overlaid:  # S of the next block is written where P was
+                for strand in range(STRANDS):
+                    ptx.mbarrier.wait(bars.finished[strand], self.block)
             self.tile ^= 1
             self.block ^= 1
 

@@ -17,6 +17,8 @@ ROWS = 128
 """Rows of a CTA: the lanes of tensor memory."""
 COLUMNS = 512
 """Of tensor memory."""
+MOST_TOKENS = 128
+"""Rows of A that a thread of the small-M kernel holds sums of."""
 BESIDE = 1024
 """Bytes of shared memory besides the ring: barriers, answers of the launch queue, the address of tensor memory, and
 what aligning the ring costs."""
@@ -105,3 +107,55 @@ FEW_ROWS = 64
 def choose_grouped(rows: int, groups: int) -> Config:
     """The tile for so many rows of all groups: by their average; nothing was timed."""
     return SMALL_GROUPS if rows <= FEW_ROWS * groups else GROUPED
+
+
+@dataclass(frozen=True)
+class SmallMConfig:
+    """Rows of A in a tile, CTAs of a cluster that divide K, stages of the ring; 128 rows of B."""
+
+    family: ClassVar[str] = "blackwell_small_m"
+    tokens: int = 16
+    split: int = 4
+    stages: int = 8
+
+    @property
+    def threads(self) -> int:
+        """Of a CTA."""
+        return ROLE_THREADS
+
+    @property
+    def output_tile(self) -> tuple[int, int]:
+        """Rows and columns of D that a cluster computes at one time."""
+        return self.tokens, ROWS
+
+    @property
+    def stage_bytes(self) -> int:
+        """Bytes of a stage."""
+        return (ROWS + self.tokens) * TILE_K_BYTES
+
+    def shared_bytes(self, *of: object) -> int:
+        """Bytes of shared memory of a CTA: the ring, and sums of the other CTAs of the cluster."""
+        return self.stages * self.stage_bytes + self.tokens * ROWS * 4 * (self.split > 1) + BESIDE
+
+    def name(self) -> str:
+        """As tables show it."""
+        return name_of(self)
+
+    def workspace(self, m: int, n: int, sms: int) -> int:
+        """Bytes of global memory that a launch needs besides its arrays: none."""
+        return 0
+
+    def check(self, product: Product, fusion: Fusion = Fusion()) -> None:  # noqa: B008 - frozen
+        """Raise ArgumentError where no kernel can be built from this."""
+        check_fields(self, {"tokens": 16, "split": 1, "stages": 2}, (), {})
+        limit, panel = arch.get(TARGET).shared_per_cta, 64 // product.a.bytes
+        for wrong, expected, got in (
+            (self.tokens > MOST_TOKENS or self.tokens % 16, f"tokens a multiple of 16 to {MOST_TOKENS}", self.tokens),
+            (product.a_major == "MN" and self.tokens % panel, f"a multiple of {panel} rows of an A that is read along "
+             "them", self.tokens),
+            (self.split not in (1, 2, 4, 8), "split 1, 2, 4 or 8", self.split),
+            (self.split > 1 and product.a is s8, "split 1 for integers", self.split),
+            (self.shared_bytes() > limit, f"at most {limit} bytes of shared memory", self.shared_bytes()),
+        ):  # fmt: skip
+            if wrong:
+                raise ArgumentError(f"the configuration {self.name()} cannot be built", expected=expected, got=got)

@@ -12,7 +12,7 @@ from ...kernels.hopper.names import any_config
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .ampere import Ampere
-from .blackwell import Blackwell
+from .blackwell import Blackwell, BlackwellSmallM
 from .block_scaled import BlockScaled
 from .correction import corrected, measured
 from .estimate import Estimate
@@ -21,7 +21,15 @@ from .free_tile import FreeTile, computes
 from .hopper_large import HopperLarge
 from .small_m import SmallM
 
-FAMILIES: tuple[KernelFamily, ...] = (SmallM(), HopperLarge(), BlockScaled(), FreeTile(), Ampere(), Blackwell())
+FAMILIES: tuple[KernelFamily, ...] = (
+    SmallM(),
+    HopperLarge(),
+    BlockScaled(),
+    FreeTile(),
+    Ampere(),
+    BlackwellSmallM(),
+    Blackwell(),
+)
 
 
 def candidates(problem: Problem, gpu: Gpu, *, every: bool = False) -> list[Any]:

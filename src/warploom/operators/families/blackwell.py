@@ -7,7 +7,8 @@ from typing import Any
 from ...collective.epilogue.spec import TILE_K_BYTES
 from ...errors import ArgumentError
 from ...isa import arch as arches
-from ...kernels.blackwell.description import BESIDE, COLUMNS, ROWS, TARGET, Config
+from ...isa.dtypes import s8
+from ...kernels.blackwell.description import BESIDE, COLUMNS, MOST_TOKENS, ROWS, TARGET, Config, SmallMConfig
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from .estimate import Estimate
@@ -20,20 +21,49 @@ L2 to one multiprocessor (an H200's, for want of another), bytes a microsecond f
 sheet's)."""
 END_CYCLES, START_US = 1500.0, 3.0
 """Of the last tile's store, and of a launch: guesses."""
+SPLIT_US = 1.0
+"""Of the exchange of sums: a guess."""
+SPLITS = (1, 2, 4, 8)
 STEP_BYTES, CELL_BYTES = 32, 4
 """Of a row of A or B that one product multiplies, and of an element of D in tensor memory."""
 ASSUMED = "a B200's data sheet; no kernel was timed on such a GPU, nor run on one by the authors"
 
 
-class Blackwell:
-    """Any product whose sums are not promoted."""
+class OfBlackwell:
+    """What both families have in common."""
 
-    name, arch, config = Config.family, TARGET, Config
+    arch = TARGET
     unproven = "assembled and emulated, not run on hardware by the authors"
 
     def takes(self, problem: Problem) -> bool:
         """Everything but sums that are promoted: scales of blocks of 128 are not the unit's own."""
         return not problem.promoted
+
+    def goes_first(self, config: Any, problem: Problem, gpu: Gpu) -> bool:
+        """Never: nothing was read."""
+        return False
+
+    def fits(self, config: Any, problem: Problem) -> bool:
+        """Whether a kernel can be built for a problem."""
+        try:
+            config.check(problem.product, problem.fusion)
+        except ArgumentError:
+            return False
+        return True
+
+    def check(self, config: Any, problem: Problem) -> None:
+        """Raise ArgumentError where a pinned configuration cannot be built."""
+        config.check(problem.product, problem.fusion)
+
+    def promised(self, config: Any) -> Any:
+        """The same: the promise of constant weights is of no use here."""
+        return config
+
+
+class Blackwell(OfBlackwell):
+    """Any product whose sums are not promoted."""
+
+    name, config = Config.family, Config
 
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:
         """Each tile with as many stages and accumulators as fit; none that is twice as large as the product."""
@@ -46,22 +76,6 @@ class Blackwell:
             if not small and self.fits(config, problem):
                 found.append(config)
         return found
-
-    def goes_first(self, config: Config, problem: Problem, gpu: Gpu) -> bool:
-        """Never: nothing was read."""
-        return False
-
-    def fits(self, config: Config, problem: Problem) -> bool:
-        """Whether a kernel can be built for a problem."""
-        try:
-            config.check(problem.product, problem.fusion)
-        except ArgumentError:
-            return False
-        return True
-
-    def check(self, config: Config, problem: Problem) -> None:
-        """Raise ArgumentError where a pinned configuration cannot be built."""
-        config.check(problem.product, problem.fusion)
 
     def estimate(self, config: Config, problem: Problem, gpu: Gpu) -> Estimate:
         """Of one product: the longest of multiplying, reading shared memory and filling it, on the busiest
@@ -80,10 +94,6 @@ class Blackwell:
             time, float(rounds), tiles / (rounds * places), useful / time,
             rounds * steps * config.stage_bytes / (time * MHZ), END_CYCLES / MHZ / time, MHZ, bound, ASSUMED,
         )  # fmt: skip
-
-    def promised(self, config: Config) -> Config:
-        """The same: the promise of constant weights is of no use here."""
-        return config
 
     def tile(self, config: Config) -> tuple[Any, ...]:
         """Each tile is a candidate once."""
@@ -116,3 +126,60 @@ class Blackwell:
             f"Blackwell: {pair}tiles of {config.tile_m} x {config.tile_n}, {config.stages} stages, {config.buffers} "
             f"accumulators in tensor memory; {self.unproven}"
         )
+
+
+class BlackwellSmallM(OfBlackwell):
+    """Few rows of A: `kernels.blackwell.small_m`."""
+
+    name, config = SmallMConfig.family, SmallMConfig
+
+    def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[SmallMConfig]:
+        """All rows in one tile, K divided so that the multiprocessors have as much to do as they get, and not."""
+        if problem.m > MOST_TOKENS:
+            return []
+        tiles, steps = -(-problem.n // ROWS), -(-problem.k // problem.product.tile_k)
+        fitting = [each for each in SPLITS if tiles * each <= gpu.sms and 2 * each <= steps]
+        found = []
+        for split in {1, *([] if problem.product.a is s8 else fitting[-2:])}:
+            plain = SmallMConfig(-(-problem.m // 16) * 16, split, 1)
+            room = arches.get(TARGET).shared_per_cta - (plain.shared_bytes() - plain.stage_bytes)
+            config = SmallMConfig(plain.tokens, split, min(MOST_STAGES, room // plain.stage_bytes))
+            if self.fits(config, problem):
+                found.append(config)
+        return found
+
+    def estimate(self, config: SmallMConfig, problem: Problem, gpu: Gpu) -> Estimate:
+        """Of one product: what the busiest multiprocessor is filled with, or memory's time, and the exchange."""
+        tiles = -(-problem.n // ROWS) * -(-problem.m // config.tokens) * config.split
+        rounds, steps = -(-tiles // gpu.sms), -(-problem.k // problem.product.tile_k // config.split)
+        fill = steps * config.stage_bytes / FILL_BYTES
+        tensor = steps * ROWS * config.tokens * TILE_K_BYTES / 2 / MACS
+        busy = (rounds * max(fill, tensor) + END_CYCLES) / MHZ
+        memory = problem.bytes / problem.count / MEMORY
+        time = max(busy, memory) + START_US + SPLIT_US * (config.split > 1)
+        useful = problem.m * problem.n * problem.k * problem.product.a.bytes / 2 / MACS / gpu.sms / MHZ
+        return Estimate(
+            time, float(rounds), tiles / (rounds * gpu.sms), useful / time,
+            rounds * steps * config.stage_bytes / (time * MHZ), END_CYCLES / MHZ / time, MHZ,
+            "memory" if memory > busy else "fill" if fill > tensor else "tensor cores", ASSUMED,
+        )  # fmt: skip
+
+    def tile(self, config: SmallMConfig) -> tuple[Any, ...] | None:
+        """None: `tune` times all of them."""
+        return None
+
+    def build(self, problem: Problem, config: SmallMConfig, overhang: bool) -> Any:
+        """The kernel; it stores by elements, so `overhang` does not matter."""
+        from ...kernels.blackwell import small_m
+
+        return small_m.build(config, problem.product, problem.fusion)
+
+    def per_tile(self, config: SmallMConfig, problem: Problem) -> dict[str, int]:
+        """Nothing is said."""
+        return {}
+
+    def describe(self, config: SmallMConfig) -> str:
+        """In words."""
+        split = f", K in {config.split} parts" if config.split > 1 else ""
+        tile = f"{config.tokens} rows of A by {ROWS} of B, {config.stages} stages{split}"
+        return f"Blackwell, few rows: {tile}; {self.unproven}"
