@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.errors import refused
 from warploom import asm
 from warploom.asm.binding import bind
 from warploom.asm.nodes import Integer, Register, Sink
@@ -133,15 +134,8 @@ def test_what_does_not_fit_is_said_with_the_users_location(text, part):
     assert caught.value.where == SourceLocation("text.ptx", 4)
 
 
-@pytest.mark.parametrize(
-    "text, part",
-    [
-        ("addd.f32 %f, %f, %f;", "not a known instruction"),
-        ("add.f33 %f, %f, %f;", "`.f33` is not a modifier of `add`"),
-        ("add.rn.rn.f32 %f, %f, %f;", "do not go together"),
-    ],
-)
-def test_an_unknown_opcode_is_refused_with_the_nearest_spelling(text, part):
-    with pytest.raises(VerificationError, match=part) as caught:
+@pytest.mark.parametrize("text", ["addd.f32 %f, %f, %f;", "add.f33 %f, %f, %f;", "add.rn.rn.f32 %f, %f, %f;"])
+def test_an_unknown_opcode_is_refused_with_the_nearest_spelling(text):
+    with refused("unknown-instruction") as caught:
         bind(instruction(text), REGISTERS)
     assert "`add." in caught.value.hint

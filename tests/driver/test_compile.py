@@ -98,7 +98,7 @@ def test_a_failing_ptxas_shows_its_message(tmp_path, add_text):
         '#!/bin/sh\nif [ "$1" = --version ]; then echo "release 1.0, V1.0.0"; else echo no-licence >&2; exit 3; fi\n'
     )
     failing.chmod(0o755)
-    with config.override(ptxas=failing), pytest.raises(CompilationError, match="exit status 3") as caught:
+    with config.override(ptxas=failing), refused("compilation", got="no-licence") as caught:
         compiler.build(add_text, name="add")
     assert "no-licence" in str(caught.value)
 

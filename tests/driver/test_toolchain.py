@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.errors import refused
 from warploom.driver import disassemble, toolchain
 from warploom.errors import ToolchainError
 from warploom.settings import config
@@ -44,7 +45,7 @@ def test_a_ptxas_of_the_settings_that_is_not_there_is_an_error_and_not_replaced(
 
 def test_a_ptxas_that_fails_shows_its_own_words(tmp_path):
     broken = script(tmp_path / "ptxas", "echo 'libfoo.so.3 is missing' >&2; exit 127\n")
-    with config.override(ptxas=broken), pytest.raises(ToolchainError, match="libfoo.so.3 is missing"):
+    with config.override(ptxas=broken), refused("toolchain", got="libfoo.so.3 is missing"):
         toolchain.ptxas().run()
 
 

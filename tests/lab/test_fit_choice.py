@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import fit_choice as fit
-from warploom.errors import ArgumentError
+from tests.errors import refused
 from warploom.operators.families import correction
 from warploom.operators.select import choose, ranking
 from warploom.operators.spec.gpu import EMULATED
@@ -57,7 +57,7 @@ def test_a_fit_finds_what_makes_one_kind_slower_than_its_estimate():
 )
 def test_a_file_that_is_no_model_is_refused(tmp_path, text):
     (tmp_path / "choice.json").write_text(text)
-    with pytest.raises(ArgumentError, match="choice"):
+    with refused("argument", got="choice.json"):
         correction.quadratic(tmp_path / "choice.json")
 
 

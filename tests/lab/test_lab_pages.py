@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.errors import refused
 from warploom.cli.lab import pages
 from warploom.errors import ArgumentError
 from warploom.isa import descriptors, fragments
@@ -43,7 +44,7 @@ def test_what_is_no_address_is_refused(expression: str):
 
 
 def test_an_access_that_is_not_aligned_is_refused():
-    with pytest.raises(ArgumentError, match="multiples of the size"):
+    with refused("argument", got="4 bytes"):
         patterns.access(patterns.addresses("lane * 4 + 2"), 4)
 
 

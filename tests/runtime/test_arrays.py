@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.errors import refused
-from warploom.errors import ArgumentError
 from warploom.isa import dtypes
 from warploom.runtime import arrays
 from warploom.runtime.arrays import view
@@ -78,7 +77,7 @@ def test_a_torch_tensor_with_a_gradient_is_taken():
 
 def test_a_sparse_or_lazily_conjugated_tensor_is_refused():
     torch = pytest.importorskip("torch")
-    with pytest.raises(ArgumentError, match="sparse"):
+    with refused("argument", got="torch.sparse_coo"):
         view(torch.eye(3).to_sparse(), "a")
     with refused("wrong-type"):
         view(torch.zeros(3, dtype=torch.complex64), "a")
