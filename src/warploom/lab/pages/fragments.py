@@ -52,8 +52,8 @@ def _(fragments, mo):
         "mma.sync m8n8k4 C, f16": (fragments.volta_c, (16,)),
         "ldmatrix, stmatrix": (fragments.matrix_b16, (False,)),
         "ldmatrix.trans": (fragments.matrix_b16, (True,)),
-        **{f"wgmma A in registers, {bits} bits": (fragments.warpgroup_a, (bits,)) for bits in (8, 16, 32)},
-        **{f"wgmma D, 64 x {n}": (fragments.warpgroup_d, (n,)) for n in range(8, 65, 8)},
+        **{f"warpgroup A in registers, {bits} bits": (fragments.warpgroup_a, (bits,)) for bits in (8, 16, 32)},
+        **{f"warpgroup D, 64 x {n}": (fragments.warpgroup_d, (n,)) for n in range(8, 65, 8)},
     }
     which = mo.ui.dropdown(list(maps), value="mma.sync m16n8k16 A, 16 bits", label="operand")
     which

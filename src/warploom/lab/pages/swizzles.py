@@ -21,7 +21,7 @@ def _():
 
 @app.cell
 def _(Swizzle, mo):
-    unit = mo.ui.dropdown(["sm_90, wgmma", "sm_100, tcgen05"], value="sm_90, wgmma", label="matrix unit")
+    unit = mo.ui.dropdown(["sm_90, warpgroup", "sm_100, tcgen05"], value="sm_90, warpgroup", label="matrix unit")
     swizzle = mo.ui.dropdown(
         [one.value for one in Swizzle if one.tcgen05_code is not None], value="128B", label="swizzle"
     )
