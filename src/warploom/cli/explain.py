@@ -32,12 +32,21 @@ def explain(
     constant_weights: ConstantWeights = False,
     machine: Annotated[str, typer.Option(help="B200, H200, H100 or A100.")] = "H200",
     config: Annotated[str, typer.Option(help="A configuration instead of the library's choice.")] = "",
+    attention: Annotated[str, typer.Option(help="BxHxSxD: attention instead of a product.")] = "",
+    kv_heads: Annotated[int, typer.Option(help="attention: heads of K and V; those of Q by default.")] = 0,
+    keys: Annotated[int, typer.Option(help="attention: keys of each sequence; as many as queries by default.")] = 0,
+    causal: Annotated[bool, typer.Option("--causal", help="attention: the last query sees all keys.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Explain a product: intensity and roofs, tiles and waves, occupancy, L2 traffic, the kernel chosen.
 
     Example: warploom explain 4096 14336 4096 --bias --activation silu
+
+    Example: warploom explain --attention 16x32x1x128 --kv-heads 8 --keys 8192
     """
+    if attention:
+        _attention(attention, kv_heads, keys, causal, machine, as_json)
+        return
     from ..lab import explanation
     from ..lab.problem import Problem
 
@@ -78,6 +87,18 @@ def explain(
     if found.library:
         say()
         say(found.library)
+
+
+def _attention(shape: str, kv_heads: int, keys: int, causal: bool, machine: str, as_json: bool) -> None:
+    from ..lab.attention_explanation import explain_attention, problem_of
+
+    found = explain_attention(problem_of(shape, kv_heads, keys, causal), machine)
+    if as_json:
+        say_json(found.data())
+        return
+    problem = found.problem
+    title = f"attention, {problem.batch} x {problem.heads} heads x {problem.queries} queries x {problem.dim}"
+    table(found.rows(), title=f"{title}, {problem.keys} keys of {problem.kv_heads} heads on {found.machine}")
 
 
 def type_names(product: Asked) -> tuple[str, str]:

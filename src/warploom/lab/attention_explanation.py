@@ -1,0 +1,159 @@
+"""What can be said of attention before it runs: roofs, the kernel, its tiles and how they fill the GPU. Calculated.
+
+FLOP are 2 (D + E) for each score that is not masked, bytes those of Q, K, V and O once each. exp2 is a third roof: 16
+of them a clock on a multiprocessor of sm_90 (CUDA C++ Programming Guide, arithmetic instructions), one for each score.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..errors import ArgumentError
+from ..isa.dtypes import bf16
+from ..kernels.hopper.attention_config import Attention, Config, default
+from ..kernels.hopper.attention_decode_config import MOST_ROWS, Decode, DecodeConfig, decode_config
+from ..operators.attention_request import MOST_DIM
+from .roofline import ARCH, SMS, Roofline
+
+EXP_PER_CLOCK = 16
+
+
+@dataclass(frozen=True)
+class AttentionProblem:
+    """B sequences of S queries of H heads and T keys of G heads, head dimension D; bf16.
+
+    `causal`: the last query sees all keys, the one before it one less.
+    """
+
+    batch: int
+    heads: int
+    queries: int
+    dim: int
+    kv_heads: int
+    keys: int
+    causal: bool = False
+
+    @property
+    def scores(self) -> int:
+        """That are not masked."""
+        if not self.causal:
+            each = self.queries * self.keys
+        else:
+            offset = self.keys - self.queries
+            first = max(0, -offset)  # queries before it see nothing
+            seen = self.queries - first
+            each = seen * (first + offset + 1) + seen * (seen - 1) // 2
+        return self.batch * self.heads * each
+
+    @property
+    def flops(self) -> int:
+        return 4 * self.scores * self.dim
+
+    @property
+    def bytes(self) -> int:
+        """Of Q, K, V and O."""
+        width = self.batch * self.dim * bf16.bytes
+        return 2 * width * (self.heads * self.queries + self.kv_heads * self.keys)
+
+
+@dataclass(frozen=True)
+class AttentionExplained:
+    """The answer.
+
+    Attributes:
+        roofs_us: the least time under each roof, by its name.
+        kernel: which.
+        config: the library's.
+        blocks: pieces of work that CTAs take, and how many a multiprocessor gets.
+        shared_bytes: of a CTA's tiles.
+    """
+
+    problem: AttentionProblem
+    machine: str
+    roofs_us: dict[str, float]
+    kernel: str
+    config: Config | DecodeConfig
+    blocks: int
+    per_sm: float
+    shared_bytes: int
+
+    @property
+    def bound(self) -> str:
+        """The lowest roof."""
+        return max(self.roofs_us, key=self.roofs_us.__getitem__)
+
+    def data(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return {
+            "problem": asdict(self.problem), "machine": self.machine, "flops": self.problem.flops,
+            "bytes": self.problem.bytes, "bound": self.bound,
+            "least_us": {name: round(us, 2) for name, us in self.roofs_us.items()}, "kernel": self.kernel,
+            "config": asdict(self.config), "blocks": self.blocks, "blocks_per_sm": round(self.per_sm, 2),
+            "shared_bytes": self.shared_bytes,
+        }  # fmt: skip
+
+    def rows(self) -> list[tuple[str, str]]:
+        """For a person."""
+        problem = self.problem
+        least = ", ".join(f"{name} {us:,.1f} us" for name, us in self.roofs_us.items())
+        if isinstance(self.config, Config):
+            tiles = f"blocks of {self.config.rows} queries, tiles of {self.config.keys} keys"
+            work = f"{self.blocks:,} blocks, {self.per_sm:.2f} for each multiprocessor, the longest first"
+        else:
+            tiles = f"up to {self.config.rows} rows of a key head, tiles of {self.config.keys} keys"
+            work = f"{self.blocks:,} tiles, {self.per_sm:.2f} for each multiprocessor, equal shares"
+        return [
+            ("work", f"{problem.flops / 1e9:,.1f} GFLOP, {problem.bytes / 1e6:,.1f} MB of Q, K, V and O"),
+            ("at least", f"{least}: bound by {self.bound}"),
+            ("kernel", f"{self.kernel}, {tiles}"),
+            ("configuration", ", ".join(f"{name}={value}" for name, value in asdict(self.config).items())),
+            ("its work", work),
+            ("its memory", f"{self.shared_bytes / 1024:,.0f} KiB of shared memory, one CTA on a multiprocessor"),
+        ]
+
+
+def problem_of(shape: str, kv_heads: int = 0, keys: int = 0, causal: bool = False) -> AttentionProblem:
+    """Of "BxHxSxD". Raises ArgumentError."""
+    parts = shape.lower().split("x")
+    numbers = [int(part) if part.isdecimal() else 0 for part in parts]
+    if len(numbers) != 4 or min(numbers) < 1:
+        raise ArgumentError("attention has four sizes", expected="BxHxSxD, such as 4x32x4096x128", got=shape)
+    batch, heads, queries, dim = numbers
+    kv_heads, keys = kv_heads or heads, keys or queries
+    if kv_heads < 1 or heads % kv_heads or keys < 1:
+        raise ArgumentError(
+            "query heads are shared out evenly among key heads", expected=f"a divisor of {heads}, and keys",
+            got=f"{kv_heads} key heads, {keys} keys",
+        )  # fmt: skip
+    if dim > MOST_DIM or dim % 8:
+        raise ArgumentError("there is no kernel for the head dimension", expected=f"a multiple of 8 up to {MOST_DIM}",
+                            got=dim)  # fmt: skip
+    return AttentionProblem(batch, heads, queries, dim, kv_heads, keys, causal)
+
+
+def explain_attention(problem: AttentionProblem, machine: str = "H200") -> AttentionExplained:
+    """Everything about it; few queries of longer sequences are `attention_decode`. Raises ArgumentError."""
+    roof = Roofline.of(machine)
+    if ARCH[machine] != "sm_90a":
+        raise ArgumentError("attention has kernels for Hopper alone", expected="H200 or H100", got=machine)
+    sms = SMS[machine]
+    rates = {
+        "tensor cores": (problem.flops, roof.peak), "exp2": (problem.scores, EXP_PER_CLOCK * sms * roof.clock),
+        "memory": (problem.bytes, roof.bandwidth),
+    }  # fmt: skip
+    roofs = {name: work / rate * 1e6 for name, (work, rate) in rates.items()}
+    if problem.queries <= MOST_ROWS and problem.keys > problem.queries:
+        of = Decode(head_dim=problem.dim, value_dim=problem.dim)
+        rows = problem.queries * problem.heads // problem.kv_heads
+        few = decode_config(of, rows)
+        tiles = problem.batch * problem.kv_heads * -(-rows // few.rows) * -(-problem.keys // few.keys)
+        return AttentionExplained(
+            problem, machine, roofs, "attention_decode", few, tiles, tiles / sms, few.shared_bytes(of)
+        )  # fmt: skip
+    subject = Attention(head_dim=problem.dim, value_dim=problem.dim, above=problem.causal)
+    config = default(subject)
+    blocks = problem.batch * problem.heads * -(-problem.queries // config.rows)
+    return AttentionExplained(
+        problem, machine, roofs, "attention", config, blocks, blocks / sms, config.shared_bytes(subject)
+    )  # fmt: skip
