@@ -18,6 +18,7 @@ class Cache:
     Attributes:
         queries, heads, dim: R; H and G; D and E.
         page: keys of a page; 0 for one place for each sequence.
+        narrow: k and v are e4m3.
         options: `attention_decode`'s.
     """
 
@@ -27,6 +28,7 @@ class Cache:
     dim: tuple[int, int] = (64, 64)
     dtype: Any = ml_dtypes.bfloat16
     page: int = 0
+    narrow: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
     def arrays(self, seed: int = 0) -> dict[str, np.ndarray]:
@@ -37,7 +39,8 @@ class Cache:
         made = {name: draw.standard_normal((len(self.lengths), *shape)) for name, shape in shapes.items()}
         for row, length in enumerate(self.lengths):
             made["k"][row, length:] = made["v"][row, length:] = np.nan
-        return {name: array.astype(self.dtype) for name, array in made.items()}
+        cached = ml_dtypes.float8_e4m3fn if self.narrow else self.dtype
+        return {name: array.astype(self.dtype if name == "q" else cached) for name, array in made.items()}
 
     def paged(self, k: np.ndarray, v: np.ndarray) -> dict[str, np.ndarray]:
         """The same keys and values in pages that are scattered among others, and their table."""
@@ -66,6 +69,9 @@ class Cache:
     def exact(self) -> tuple[np.ndarray, np.ndarray]:
         """(O, LSE) in float64."""
         q, k, v = (array.astype(np.float64) for array in self.arrays().values())
+        for array, name in ((k, "k_scale"), (v, "v_scale")):
+            if name in self.options:
+                array *= np.broadcast_to(self.options[name], (k.shape[0], k.shape[2]))[:, None, :, None]
         group, causal = self.heads[0] // self.heads[1], self.options.get("causal", True)
         left, sinks, cap = (self.options.get(name) for name in ("window", "sinks", "softcap"))
         out = np.zeros((*q.shape[:3], self.dim[1]))

@@ -78,6 +78,48 @@ def test_half_precision():
     assert_right(Cache((70,), heads=(2, 1), dtype=np.float16), error=6e-4)
 
 
+SCALES = {
+    name: np.array([[0.5, 2.0], [1.5, 0.75]], np.float32) * at for at, name in enumerate(("k_scale", "v_scale"), 1)
+}
+
+
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(
+    "cache",
+    [Cache((130, 33), narrow=True), Cache((130, 33), narrow=True, options=SCALES),
+     Cache((70, 300), 5, (8, 2), narrow=True, page=16, options={"k_scale": 0.5, "v_scale": 3.0}),
+     Cache((70,), 1, (2, 1), (48, 96), narrow=True), Cache((70,), 1, (2, 1), (128, 128), np.float16, narrow=True),
+     Cache((70,), 1, (2, 1), (256, 256), narrow=True)],
+    ids=str,
+)  # fmt: skip
+def test_a_cache_of_eight_bits(cache: Cache):
+    assert_right(cache)
+
+
+def test_a_softcap_comes_after_the_scale_of_the_keys():
+    options = {"softcap": 3.0, **{name: array[:1] for name, array in SCALES.items()}}
+    assert_right(Cache((70,), narrow=True, options=options), error=2e-2)
+
+
+@pytest.mark.parametrize(
+    "types, more, error",
+    [
+        (("e4m3", "bf16"), {}, ArgumentTypeError),
+        (("bf16", "e4m3"), {}, ArgumentTypeError),
+        (("bf16", "bf16"), {"k_scale": 2.0}, ArgumentError),
+        (("e4m3", "e4m3"), {"k_scale": np.ones((2, 2), np.float32)}, ArgumentError),
+        (("e4m3", "e4m3"), {"k_scale": np.ones(2, np.float32), "v_scale": np.ones(2, np.float32)}, ArgumentError),
+        (("e4m3", "e4m3"), {"v_scale": 0.0}, ArgumentError),
+    ],
+)  # fmt: skip
+def test_scales_that_do_not_fit_are_refused(types, more, error):
+    kinds = {"e4m3": ml_dtypes.float8_e4m3fn, "bf16": ml_dtypes.bfloat16}
+    q, k, v = (np.zeros(shape, kinds["bf16"]) for shape in GOOD.values())
+    k, v = (array.astype(kinds[name]) for array, name in zip((k, v), types, strict=True))
+    with pytest.raises(error):
+        warploom.attention_decode(q, k, v, np.array([9, 3], np.int32), layout="bshd", **more)
+
+
 def test_a_token_without_the_dimension_of_tokens_and_torchs_layout():
     cache = Cache((70, 3))
     given, (wanted, _) = cache.arrays(), cache.exact()
@@ -164,12 +206,13 @@ def test_the_same_bits_whatever_comes_first():
 @pytest.mark.parametrize("dim", [64, 128, 192, 256])
 @pytest.mark.parametrize("rows", [8, 32])
 @pytest.mark.parametrize("page", [None, 16])
-def test_the_chosen_configurations_build_without_spills(dim: int, rows: int, page: int | None):
-    of = Decode(head_dim=dim, value_dim=dim, paged=page is not None)
+@pytest.mark.parametrize("narrow", [False, True])
+def test_the_chosen_configurations_build_without_spills(dim: int, rows: int, page: int | None, narrow: bool):
+    of = Decode(head_dim=dim, value_dim=dim, paged=page is not None, narrow=narrow, scaled=narrow)
     config = decode_config(of, rows, page)
     resources = attention_decode.build(of, config).resources()
     assert not resources.spill_stores and not resources.notes
-    assert config.stages * config.keys * 4 * dim >= 150_000, "bytes in flight that reach the memory's rate"
+    assert config.shared_bytes(of) - config.exchange_bytes(of) >= 150_000, "stages that reach the memory's rate"
 
 
 def test_its_program_comes_back_from_the_disk():

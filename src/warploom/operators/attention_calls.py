@@ -272,7 +272,15 @@ def refuse_long_emulation(request: Asked) -> None:
 # -- arrays that TMA can address ---------------------------------------------------------------------------------------
 
 
-VECTORS = {"sinks": f32, "cu_seqlens_q": s32, "cu_seqlens_k": s32, "lengths": s32, "table": s32}
+VECTORS = {
+    "sinks": f32,
+    "cu_seqlens_q": s32,
+    "cu_seqlens_k": s32,
+    "lengths": s32,
+    "table": s32,
+    "k_scale": f32,
+    "v_scale": f32,
+}
 """Arguments that the kernel reads element by element, and their types."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from ..collective.tile.sizes import MOST_GROUPS
 from ..errors import ArgumentError, ArgumentTypeError
-from ..isa.dtypes import f32, s32, s64, u32
+from ..isa.dtypes import e4m3, f32, s32, s64, u32
 from ..kernels.hopper.attention_decode_config import MOST_ROWS, ROWS, Decode, DecodeConfig, decode_config
 from ..runtime import on_gpu
 from ..runtime.arrays import ArrayView
@@ -33,6 +34,7 @@ from .attention_request import (
 )  # fmt: skip
 from .kernel_cache import kept
 from .spec.gpu import gpu_of
+from .spec.problem import TMA_BYTES
 from .views import restrided
 from .workspace import Workspaces, workspaces
 
@@ -52,6 +54,8 @@ def attention_decode(
     window: Any = None,
     softcap: float | None = None,
     sinks: Any = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
     layout: str = "bhsd",
     return_lse: bool = False,
     out: Any = None,
@@ -70,7 +74,8 @@ def attention_decode(
             (B, H, D) for one token; the result is without that dimension then, too.
         k: (B, G, T, D): room for T keys of each sequence, G heads; H is a multiple of G. With `table` (N, G, P, D):
             N pages of P keys.
-        v: (B, G, T, E), or (N, G, P, E).
+        v: (B, G, T, E), or (N, G, P, E). k and v may both be e4m3: D and E are multiples of 16 then, and products are
+            f16's, so q is clamped to its range.
         lengths: (B,) s32: how many keys each sequence has, the R newest among them. On a GPU they are not looked at:
             more than there is room for is taken as that, less than 0 as 0. At most 1024 sequences.
         table: (B, W) s32: the pages of each sequence in order, of any size. What is behind a sequence's last page is
@@ -79,6 +84,7 @@ def attention_decode(
         scale: of the scores, positive; 1 / sqrt(D) by default.
         window: keys before its own that a token sees; or (left, 0) as in `attention`. Needs `causal`.
         softcap, sinks: as in `attention`.
+        k_scale, v_scale: of e4m3: what k and v are multiplied by, two numbers, or two arrays (B, G) f32.
         layout: of q, k, v and the result: "bhsd", or "bshd": (B, R, H, D), (B, T, G, D), (N, P, G, D).
         return_lse: also give the logarithms of the sums of exp(score), (B, H, R) f32.
         out, lse: where the result and the logarithms go.
@@ -94,8 +100,20 @@ def attention_decode(
     tensors = {"q": q, "k": k, "v": v, "lengths": lengths}
     tensors |= {} if table is None else {"table": table}
     tensors |= {} if sinks is None else {"sinks": sinks}
-    options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "layout": layout}
-    static = ("decode", causal, scale, hashed(window), softcap, layout, config, table is not None, sinks is not None)
+    scales = {name: value for name, value in (("k_scale", k_scale), ("v_scale", v_scale)) if value is not None}
+    arrays = {name: value for name, value in scales.items() if not isinstance(value, (int, float))}
+    tensors |= arrays
+    numbers = {name: value for name, value in scales.items() if name not in arrays}
+    options = {
+        "numbers": numbers,
+        "causal": causal,
+        "scale": scale,
+        "window": window,
+        "softcap": softcap,
+        "layout": layout,
+    }
+    static = ("decode", causal, scale, hashed(window), softcap, layout, config, table is not None, sinks is not None,
+              *sorted(numbers.items()), *arrays)  # fmt: skip
     family = Family(DecodeConfig, run, "kernels.hopper.attention_decode_config.DecodeConfig")
     return compute(tensors, partial(read, **options), static, out, lse, return_lse, config, family)
 
@@ -136,12 +154,13 @@ class DecodeRequest(Asked):
 
 
 def read(
-    tensors: dict[str, Any], *, layout: str, causal: bool, scale: float | None, window: Any, softcap: float | None
-) -> DecodeRequest:
+    tensors: dict[str, Any], *, layout: str, causal: bool, scale: float | None, window: Any, softcap: float | None,
+    numbers: dict[str, float],
+) -> DecodeRequest:  # fmt: skip
     """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
     if layout not in LAYOUTS:
         raise ArgumentError("attention_decode knows no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
-    ranks = {"sinks": 1, "lengths": 1, "table": 2}
+    ranks = {"sinks": 1, "lengths": 1, "table": 2, "k_scale": 2, "v_scale": 2}
     one = len(getattr(tensors["q"], "shape", ())) == 3
     seen = {name: array_of(value, name, ranks.get(name, 3 if one and name == "q" else 4))
             for name, value in tensors.items()}  # fmt: skip
@@ -149,7 +168,8 @@ def read(
     paged = "table" in seen
     own = seen | ({"q": one_token(seen["q"], layout)} if one else {})
     views = {name: permuted(own[name], layout) for name in ("q", "k", "v")}
-    check_types(seen)
+    narrow = seen["k"].dtype is e4m3
+    _check_cache(seen, views, narrow, numbers)
     check_sizes(views, given, layout, paged=paged)
     batch, queries, heads, head_dim = views["q"].shape
     check_sinks(seen, heads)
@@ -158,18 +178,60 @@ def read(
             "attention_decode takes the last few tokens of each sequence", expected=f"1 to {MOST_ROWS}", got=queries,
             hint="attention and attention_varlen take any number",
         )  # fmt: skip
-    views |= {name: seen[name] for name in ("lengths", "table", "sinks") if name in seen}
+    views |= {name: seen[name] for name in ("lengths", "table", "sinks", "k_scale", "v_scale") if name in seen}
     room = views["k"].shape[1] * (seen["table"].shape[1] if paged else 1)
     _check_lengths(views, batch, room)
     left = _left(window, causal)
     value_dim = views["v"].shape[3]
-    of = Decode(views["q"].dtype, head_dim, value_dim, paged, left is not None, softcap is not None, "sinks" in seen)
-    numbers = numbers_of(of, (None, None), scale, softcap) | {"causal": int(causal)}
-    numbers |= {} if left is None else {"left": left}
+    of = Decode(
+        views["q"].dtype, head_dim, value_dim, paged=paged, narrow=narrow, scaled="k_scale" in seen,
+        below=left is not None, softcap=softcap is not None, sinks="sinks" in seen,
+    )  # fmt: skip
+    of_scores = "scale" if softcap is None else "inner"
+    given_numbers = numbers_of(of, (None, None), scale, softcap) | {"causal": int(causal)}
+    given_numbers[of_scores] *= numbers.get("k_scale", 1.0)
+    given_numbers |= {} if left is None else {"left": left}
+    given_numbers |= {"v_factor": float(numbers.get("v_scale", 1.0))} if narrow and not of.scaled else {}
     shape = exchanged((batch, queries, heads, value_dim), layout)
     if one:
         shape = (batch, heads, value_dim)
-    return DecodeRequest(of, views, numbers, layout, shape, (batch, heads, queries), one, room)
+    return DecodeRequest(of, views, given_numbers, layout, shape, (batch, heads, queries), one, room)
+
+
+def _check_cache(
+    seen: dict[str, ArrayView], views: dict[str, ArrayView], narrow: bool, numbers: dict[str, float]
+) -> None:
+    """Types of q, k and v, and the factors of eight-bit ones."""
+    given = {*numbers, *(name for name in ("k_scale", "v_scale") if name in seen)}
+    if not narrow:
+        check_types(seen)
+        if given:
+            raise ArgumentError("scales belong to a cache of eight bits", expected="e4m3 k and v, or no k_scale= and "
+                                "v_scale=", got=f"{seen['k'].dtype}, {', '.join(sorted(given))}")  # fmt: skip
+        return
+    check_types(
+        {name: array for name, array in seen.items() if name not in ("k", "v")} | {"k": seen["q"], "v": seen["q"]}
+    )
+    if seen["v"].dtype is not e4m3:
+        raise ArgumentTypeError("k and v are of one type", expected="e4m3", got=seen["v"].dtype)
+    if 0 < len(given & set(seen)) < 2:
+        raise ArgumentError(
+            "k_scale and v_scale are two numbers or two arrays", expected="both of one kind", got=sorted(given)
+        )  # fmt: skip
+    for name in ("k_scale", "v_scale"):
+        expected = (views["q"].shape[0], views["k"].shape[2])
+        if name in seen and (seen[name].shape != expected or seen[name].dtype is not f32):
+            raise ArgumentError(
+                f"`{name}` has a factor for each sequence and key head", expected=f"{expected} f32",
+                got=seen[name].describe(),
+            )  # fmt: skip
+        if name in numbers and not 0 < numbers[name] < math.inf:
+            raise ArgumentError(f"`{name}` is a positive number", got=numbers[name])
+    for name in ("k", "v"):
+        if views[name].shape[3] % TMA_BYTES:
+            raise ArgumentError(
+                f"rows of `{name}` are whole 16 bytes", expected=f"a multiple of {TMA_BYTES}", got=views[name].shape[3]
+            )  # fmt: skip
 
 
 def one_token(array: ArrayView, layout: str) -> ArrayView:

@@ -31,7 +31,6 @@ from ...lang.protocol import Role
 from ...lang.tile import ArrayHandle
 from ...lang.trace import Trace
 from ...lang.values import Register
-from .attention_config import PANEL
 from .attention_decode_combine import Combine
 from .attention_decode_config import Decode, DecodeConfig
 from .attention_decode_warp import DecodeWarp, RowPlaces
@@ -45,6 +44,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
 
     K (N, T, G, D) and V (N, T, G, value_dim), where N is B and T what there is room for; or, paged, N pages of T keys,
     and `table` (B, W) s32, the pages of each sequence in order. `lengths` (B,) s32: keys of each sequence.
+    With `of.scaled`, `k_scale` and `v_scale` (B, G) f32; with `of.narrow` alone, the number `v_factor`.
     Numbers: `scale`, `inner` as `attention.build` has them; `causal` 1 if a query sees a key less than the next one,
     else 0; `left`: keys that a query sees before its own.
     """
@@ -58,8 +58,8 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
         most = room if table is None else room * table.shape[1]
         ring = TmaPipeline(
             stages=config.stages, consumers=config.warps,
-            k=smem.wgmma_tile(of.dtype, (config.keys, of.key_columns), stages=config.stages, name="K"),
-            v=smem.wgmma_tile(of.dtype, (config.keys, of.value_columns), stages=config.stages, name="V"),
+            k=smem.wgmma_tile(of.cached, (config.keys, of.key_columns), stages=config.stages, name="K"),
+            v=smem.wgmma_tile(of.cached, (config.keys, of.value_columns), stages=config.stages, name="V"),
         )  # fmt: skip
         work = Work(config, call["lengths"], most, queries, group, kv_heads, call["causal"], call.get("left"))
         combine = Combine(
@@ -81,23 +81,26 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
             load(config, work, ring, K, V, table)
         with ptx.else_():
             rows = RowPlaces(Q, group)
-            warp = DecodeWarp(of, config, work, ring, rows, call["scale"], call.get("inner"), call.get("left"))
+            warp = DecodeWarp(of, config, work, ring, rows, call)
             for segment in work.segments():
                 combine.run(warp, segment, warp.run(segment))
 
-    box = (PANEL, 1, config.copy_rows, 1)
+    box = (of.panel, 1, config.copy_rows, 1)
+    factors = ("k_scale", "v_scale") if of.scaled else ()
     return kernel(
         in_specs={
             "Q": Tile("B", "R", "H", of.head_dim, of.dtype, order="rows"),
-            "K": Tile("N", "T", "G", of.head_dim, of.dtype, box=box, swizzle="128B", order="rows"),
-            "V": Tile("N", "T", "G", of.value_dim, of.dtype, box=box, swizzle="128B", order="rows"),
+            "K": Tile("N", "T", "G", of.head_dim, of.cached, box=box, swizzle="128B", order="rows"),
+            "V": Tile("N", "T", "G", of.value_dim, of.cached, box=box, swizzle="128B", order="rows"),
             "lengths": Tile("B", s32),
             **({"table": Tile("B", "W", s32)} if of.paged else {}),
             **({"sinks": Tile("H", f32)} if of.sinks else {}),
+            **{name: Tile("B", "G", f32) for name in factors},
             "workspace": Tile("blocks", config.block_elements(of), f32, inout=True),
             "counters": Tile("places", u32, inout=True),
             "scale": Scalar(f32),
             "causal": Scalar(s32),
+            **({"v_factor": Scalar(f32)} if of.narrow and not of.scaled else {}),
             **({"inner": Scalar(f32)} if of.softcap else {}),
             **({"left": Scalar(s32)} if of.below else {}),
         },

@@ -23,7 +23,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from .attention_decode_config import PADDING, ROUND_COLUMNS, ROWS, Decode, DecodeConfig
+from .attention_decode_config import ROUND_COLUMNS, ROWS, Decode, DecodeConfig
 from .attention_decode_warp import DecodeWarp, RowPlaces
 from .attention_decode_work import Segment, Work
 from .attention_softmax import LOG2_E
@@ -67,7 +67,7 @@ class Combine:
     ) -> None:  # fmt: skip
         self.of, self.config, self.work = of, config, work
         self.workspace, self.counters, self.out, self.lse, self.sinks = workspace, counters, out, lse, sinks
-        self.sums = smem.array(f32, (config.warps, ROWS, ROUND_COLUMNS + PADDING), name="sums")
+        self.sums = smem.array(f32, (config.warps, ROWS, ROUND_COLUMNS + of.padding), name="sums")
         self.logarithms = smem.array(f32, (config.slices, config.rows), name="logarithms")
         self.arrived = smem.array(u32, 1, name="arrived")
         self.threads = 32 * config.warps
@@ -119,12 +119,25 @@ class Combine:
     def _write(self, warp: DecodeWarp, first: int, columns: int) -> None:
         """A round's columns of a warp's O."""
         number = ptx.special.tid.x() // 32
+        if self.of.narrow:
+            self._write_narrow(warp, number, first, columns)
+            return
         column = (warp.lane & 3) << 1
         for half in range(2):
             place = self.sums[number, (warp.lane >> 2) + 8 * half, column].register()
             for atom in range(columns // BLOCK_N):
                 at = (first // BLOCK_N + atom) * ACC_REGS + 2 * half
                 ptx.store(ptx.addr(place, atom * BLOCK_N * 4), warp.out[at : at + 2], space="shared")
+
+    def _write_narrow(self, warp: DecodeWarp, number: Register, first: int, columns: int) -> None:
+        """The same where two atoms hold the even and the odd of 16 columns: a lane has four next to each other."""
+        for half in range(2):
+            place = self.sums[number, (warp.lane >> 2) + 8 * half, (warp.lane & 3) << 2].register()
+            for chunk in range(columns // 16):
+                even = (first // BLOCK_N + 2 * chunk) * ACC_REGS + 2 * half
+                odd = even + ACC_REGS
+                four = [warp.out[at] for at in (even, odd, even + 1, odd + 1)]
+                ptx.store(ptx.addr(place, chunk * 16 * 4), RegisterArray(four), space="shared")
 
     def _logarithm(self, row: Register) -> tuple[Register, list[Register]]:
         """The logarithm of a row's sums of all warps, and what each warp's O weighs."""

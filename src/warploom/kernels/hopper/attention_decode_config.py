@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ...isa.dtypes import DType, bf16
-from .attention_config import RESERVE_BYTES, SHARED_BYTES, Padded
+from ...isa.dtypes import DType, bf16, e4m3, f16
+from .attention_config import DEPTH, RESERVE_BYTES, SHARED_BYTES, Padded
 
 ROWS = 16
 """Rows of a warp: the m of mma.sync."""
@@ -22,9 +22,8 @@ MOST_ROWS = 16
 """Queries of a sequence in one call."""
 ROUND_COLUMNS = 64
 """Columns of O that the warps exchange in one round."""
-PADDING = 8
-"""Columns between rows of the exchange, so that the threads of four rows write to different banks."""
 MOST_STAGES = 12
+PANEL_BYTES = 128
 MOST_REGISTERS, REGISTERS_OF_SM = 255, 1 << 16
 """Of a thread, and of all threads of a multiprocessor."""
 
@@ -38,6 +37,8 @@ class Decode(Padded):
         head_dim: of Q and K.
         value_dim: of V and O.
         paged: K and V are pages, and a table says which pages a sequence has.
+        narrow: K and V are e4m3, and are multiplied as f16, as Q and P are.
+        scaled: each sequence and key head has a factor for K and one for V; else V has one for all.
         below: keys are masked before a window of the newest.
         softcap: scores s become cap tanh(s / cap).
         sinks: a score of each head that takes part in every row's sum and has no value.
@@ -47,9 +48,52 @@ class Decode(Padded):
     head_dim: int = 128
     value_dim: int = 128
     paged: bool = False
+    narrow: bool = False
+    scaled: bool = False
     below: bool = False
     softcap: bool = False
     sinks: bool = False
+
+    @property
+    def cached(self) -> DType:
+        """Of K and V in memory."""
+        return e4m3 if self.narrow else self.dtype
+
+    @property
+    def multiplied(self) -> DType:
+        """Of all operands of products."""
+        return f16 if self.narrow else self.dtype
+
+    @property
+    def padding(self) -> int:
+        """Columns between rows of the exchange, so that threads of other rows write to other banks: four rows at a
+        time, 8 bytes from each thread, or two rows, 16 bytes."""
+        return 16 if self.narrow else 8
+
+    @property
+    def panel(self) -> int:
+        """Elements of K and V in a panel of shared memory, 128 bytes."""
+        return PANEL_BYTES // self.cached.bytes
+
+    @property
+    def depth(self) -> int:
+        """k of Q Kᵀ: whole reads of 32 bytes of a key."""
+        return -(-self.head_dim // (2 * DEPTH)) * 2 * DEPTH if self.narrow else super().depth
+
+    @property
+    def columns(self) -> int:
+        """n of P V."""
+        return -(-self.value_dim // (2 * DEPTH)) * 2 * DEPTH if self.narrow else super().columns
+
+    @property
+    def key_columns(self) -> int:
+        """Columns of a tile of keys in shared memory."""
+        return -(-self.head_dim // self.panel) * self.panel
+
+    @property
+    def value_columns(self) -> int:
+        """Columns of a tile of values in shared memory."""
+        return -(-self.value_dim // self.panel) * self.panel
 
 
 @dataclass(frozen=True)
@@ -62,7 +106,7 @@ class DecodeConfig:
         keys: of a tile.
         copy_rows: keys of one copy by TMA: a page's part, that divides pages and tiles; `keys` without pages.
         stages: of the ring.
-        value_steps: of 16 columns of values that a warp holds in registers at a time.
+        value_steps: of 32 bytes of each value that a warp holds in registers at a time.
         pdl: the kernel starts while the one before it in the stream ends.
     """
 
@@ -105,11 +149,11 @@ class DecodeConfig:
 
     def exchange_bytes(self, of: Decode) -> int:
         """Shared memory in which the warps' sums meet: a round's columns of O, and the logarithms."""
-        return self.warps * ROWS * (ROUND_COLUMNS + PADDING + 1) * 4
+        return self.warps * ROWS * (ROUND_COLUMNS + of.padding + 1) * 4
 
     def shared_bytes(self, of: Decode) -> int:
         """Shared memory of the tiles and of the exchange."""
-        tile = self.keys * (of.key_columns + of.value_columns) * of.dtype.bytes
+        tile = self.keys * (of.key_columns + of.value_columns) * of.cached.bytes
         return self.stages * tile + self.exchange_bytes(of)
 
     def block_elements(self, of: Decode) -> int:
@@ -119,9 +163,11 @@ class DecodeConfig:
 
 def decode_config(of: Decode, rows: int, page: int | None = None) -> DecodeConfig:
     """The configuration for so many rows of a key head, and pages of so many keys, with as many stages as fit."""
-    keys = 64
+    blocks = 1 if rows <= ROWS or max(of.depth, of.columns) > 128 else 2
+    wide = max(of.depth, of.columns) > 128
+    keys = 128 if of.narrow and blocks == 1 and not wide else 64  # eight bits come in half the time: more warps
     chosen = DecodeConfig(
-        blocks=1 if rows <= ROWS or max(of.depth, of.columns) > 128 else 2, keys=keys,
+        blocks=blocks, keys=keys,
         copy_rows=keys if page is None else math.gcd(page, keys), stages=MOST_STAGES,
         value_steps=8 if max(of.depth, of.columns) <= 192 else 2,
     )  # fmt: skip

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...collective.mma.fragment import ACC_REGS, HALF_ROWS, Fragment
+from ...collective.mma.fragment import ACC_REGS, HALF_ROWS, Fragment, pack, unpack
 from ...collective.mma.warp import BLOCK_K, BLOCK_M, BLOCK_N
 from ...collective.pipeline.swizzling import swizzled
 from ...collective.pipeline.tma import Stage, TmaPipeline
 from ...collective.tile.roles import WARP
-from ...isa.dtypes import b32, f32, s32, u32, u64
+from ...isa.dtypes import b16, b32, f32, s32, u32, u64
 from ...isa.swizzle import CHUNK_BYTES, Swizzle
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
@@ -27,10 +27,12 @@ from .attention_decode_config import ROWS, WARP_KEYS, Decode, DecodeConfig
 from .attention_decode_work import Segment, Work
 from .attention_softmax import Softmax
 
+LARGEST = 65504.0
+"""Of f16: beyond it Q is clamped where keys have eight bits."""
 _SPAN = Swizzle.B128.span
 _STEP_BYTES = BLOCK_K * 2
 _PER_PANEL = _SPAN // _STEP_BYTES
-"""Steps of 16 columns in a panel of shared memory."""
+"""Reads of 32 bytes of each row in a panel of shared memory."""
 
 
 class RowPlaces:
@@ -58,11 +60,17 @@ class DecodeWarp:
     """See the module's docstring. Used by all threads of a consumer warp, numbered from 0 in the CTA."""
 
     def __init__(
-        self, of: Decode, config: DecodeConfig, work: Work, ring: TmaPipeline, queries: RowPlaces, scale: Register,
-        inner: Register | None, left: Register | None,
-    ) -> None:  # fmt: skip
-        self.of, self.config, self.work, self.ring, self.queries = of, config, work, ring, queries
-        self.inner, self.left = inner, left
+        self, of: Decode, config: DecodeConfig, work: Work, ring: TmaPipeline, queries: RowPlaces, call: dict[str, Any]
+    ) -> None:
+        self.of, self.config, self.work, self.ring, self.queries, self.call = of, config, work, ring, queries, call
+        self.left: Register | None = call.get("left")
+        self.inner: Register | None = call.get("inner")
+        self.scale: Register = call["scale"]
+        if of.scaled:  # the segment's own
+            self.scale, self.v_factor = reg.scalar(f32), reg.scalar(f32)
+            self.inner = None if self.inner is None else reg.scalar(f32)
+        elif of.narrow:
+            self.v_factor = call["v_factor"]
         self.state = ring.consumer_state()
         thread = ptx.special.tid.x()
         self.lane, warp = thread & (WARP - 1), thread // WARP
@@ -75,7 +83,7 @@ class DecodeWarp:
             reg.array(f32, ACC_REGS * columns // BLOCK_N) for columns in (WARP_KEYS, of.columns)
         )  # fmt: skip
         self.columns = Fragment(self.scores)
-        self.softmax = Softmax(self.scores, scale, of.dtype, guarded=False)
+        self.softmax = Softmax(self.scores, self.scale, of.multiplied, guarded=False)
         self.p = reg.array(b32, ACC_REGS)
         # K: lanes 0-7 point at 8 keys, 8-15 at their next 8 columns, 16-31 at the next 8 keys. V: lanes 0-15 point at
         # 16 keys, 16-31 at their next 8 columns.
@@ -92,6 +100,8 @@ class DecodeWarp:
     def run(self, segment: Segment) -> list[Register]:
         """All tiles of a segment: O is complete and normalised then; gives the logarithms of its two rows."""
         fragments = self._load_queries(segment)
+        if self.of.scaled:
+            self._load_scales(segment)
         self.softmax.begin()
         for register in self.out:
             register.set(0.0)
@@ -105,6 +115,8 @@ class DecodeWarp:
             self.ring.advance(self.state, branch=False)
             start += self.config.keys
         factors, logarithms = self.softmax.finish()
+        if self.of.narrow:
+            factors = [factor * self.v_factor for factor in factors]
         Fragment(self.out).scale_rows(factors)
         return logarithms
 
@@ -113,22 +125,49 @@ class DecodeWarp:
         found = [reg.array(b32, ACC_REGS, init=0) for _ in range(self.of.depth // BLOCK_K)]
         for half, own in enumerate(self.rows):
             row = own + segment.row
-            place = self.queries.of(segment, row) + ((self.lane & 3) << 2).to(u64)
+            # of eight-bit keys a lane has four columns next to each other, so it takes the same four of Q
+            own, next_by = (((self.lane & 3) << 3), 2) if self.of.narrow else (((self.lane & 3) << 2), BLOCK_N)
+            place = self.queries.of(segment, row) + own.to(u64)
             inside = row < self.work.rows
             for step, words in enumerate(found):
                 for next_ in range(2):
-                    column = step * BLOCK_K + next_ * BLOCK_N
+                    column = step * BLOCK_K + next_ * next_by
                     if column < self.of.head_dim:
                         ptx.inst("ld.global.b32", words[2 * next_ + half], ptx.addr(place, column * 2), pred=inside)
+        if self.of.multiplied is not self.of.dtype:
+            for words in found:
+                for word in words:
+                    clamped = [ptx.math.max(ptx.math.min(x, LARGEST), -LARGEST) for x in unpack(word, self.of.dtype)]
+                    pack(clamped, self.of.multiplied, word)
         return found
+
+    def _load_scales(self, segment: Segment) -> None:
+        """The factors of a sequence's key head: K's goes into the scores' scale, V's into O."""
+        index = segment.sequence * self.work.kv_heads + segment.head
+        of_k, of_v = (
+            ptx.load(f32, ptx.addr(self.call[name].pointer() + index.to(u64) * f32.bytes))
+            for name in ("k_scale", "v_scale")
+        )
+        of_scores = self.call["scale"] if self.inner is None else self.call["inner"]
+        (self.scale if self.inner is None else self.inner).set(of_scores * of_k)
+        if self.inner is not None:
+            self.scale.set(self.call["scale"])
+        self.v_factor.set(of_v)
 
     def _tile(self, stage: Stage, segment: Segment, queries: list[RegisterArray], start: Register) -> None:
         keys = segment.keys
         for register in self.scores:
             register.set(0.0)
-        for step, query in enumerate(queries):
-            words = ptx.ldmatrix(self._step(stage.k, self.of_keys, step))
-            self._multiply(self.scores, query, words)
+        if self.of.narrow:
+            for step in range(len(queries) // 2):
+                words = ptx.ldmatrix(self._step(stage.k, self.of_keys, step))
+                for at in range(2):
+                    both = [part for word in (words[at], words[2 + at]) for part in widened(word)]
+                    self._multiply(self.scores, queries[2 * step + at], RegisterArray(both))
+        else:
+            for step, query in enumerate(queries):
+                words = ptx.ldmatrix(self._step(stage.k, self.of_keys, step))
+                self._multiply(self.scores, query, words)
         if self.inner is not None:
             for score in self.scores:
                 ptx.inst("tanh.approx.f32", score, score * self.inner)
@@ -139,17 +178,33 @@ class DecodeWarp:
             self._mask_scores(segment, start)
         self.softmax.update(self.p, masked=True)
         self.softmax.rescale(Fragment(self.out))
-        steps = range(self.of.columns // BLOCK_K)
+        wide = 2 * BLOCK_K if self.of.narrow else BLOCK_K
+        steps = range(self.of.columns // wide)
         for first in steps[:: self.config.value_steps]:
             some = steps[first : first + self.config.value_steps]
             values = [ptx.ldmatrix(self._step(stage.v, self.of_values, step), trans=True) for step in some]
             with ptx.if_(edge):
                 self._mask_values(segment, start, values)
             for step, words in zip(some, values, strict=True):
-                self._multiply(self.out[2 * ACC_REGS * step : 2 * ACC_REGS * (step + 1)], self.p, words)
+                for at, part in enumerate(self._of_values(words)):
+                    begin = (step * wide // BLOCK_N + 2 * at) * ACC_REGS
+                    self._multiply(self.out[begin : begin + 2 * ACC_REGS], self.p, part)
+
+    def _of_values(self, words: RegisterArray) -> list[RegisterArray]:
+        """B operands of 16 columns each. Of eight bits a word has two columns of two keys: the even columns of 16
+        become one atom, the odd ones the next."""
+        if not self.of.narrow:
+            return [words]
+        found = []
+        for at in range(2):
+            (even, odd), (even_next, odd_next) = (
+                widened(_bytes(word, 0x3120)) for word in words[2 * at : 2 * at + 2]
+            )  # fmt: skip
+            found.append(RegisterArray([even, even_next, odd, odd_next]))
+        return found
 
     def _step(self, tile: TileSlice, place: Register, step: int) -> Any:
-        """The address of 16 columns of this warp's keys."""
+        """The address of 32 bytes of this warp's keys."""
         panel, inside = divmod(step, _PER_PANEL)
         moved = place ^ (inside * _STEP_BYTES) if inside else place
         return tile + panel * tile.layout.panel_bytes + moved
@@ -158,7 +213,7 @@ class DecodeWarp:
         """d += a @ b of two instructions, 16 columns."""
         for at in range(2):
             ptx.mma_sync(
-                shape=(BLOCK_M, BLOCK_N, BLOCK_K), dtype_d=f32, dtype_a=self.of.dtype, dtype_b=self.of.dtype,
+                shape=(BLOCK_M, BLOCK_N, BLOCK_K), dtype_d=f32, dtype_a=self.of.multiplied, dtype_b=self.of.multiplied,
                 d=d[ACC_REGS * at : ACC_REGS * (at + 1)], a=a, b=b[2 * at : 2 * at + 2],
             )  # fmt: skip
 
@@ -189,3 +244,22 @@ class DecodeWarp:
         for words in values:
             for index, word in enumerate(words):
                 word.set(word & masks[index % 2])
+
+
+def widened(word: Register) -> tuple[Register, Register]:
+    """Four e4m3 as two registers of two f16 (cvt.rn.f16x2.e4m3x2), exactly."""
+    halves = reg.scalar(b16), reg.scalar(b16)
+    ptx.inst.mov.b32(list(halves), word)
+    found = []
+    for half in halves:
+        pair = reg.scalar(b32)
+        ptx.inst("cvt.rn.f16x2.e4m3x2", pair, half)
+        found.append(pair)
+    return found[0], found[1]
+
+
+def _bytes(word: Register, selector: int) -> Register:
+    """The bytes of a word in another order (prmt.b32)."""
+    result = reg.scalar(b32)
+    ptx.inst("prmt.b32", result, word, 0, selector)
+    return result
