@@ -273,14 +273,9 @@ def refuse_long_emulation(request: Asked) -> None:
 
 
 VECTORS = {
-    "sinks": f32,
-    "cu_seqlens_q": s32,
-    "cu_seqlens_k": s32,
-    "lengths": s32,
-    "table": s32,
-    "k_scale": f32,
+    "sinks": f32, "cu_seqlens_q": s32, "cu_seqlens_k": s32, "lengths": s32, "table": s32, "k_scale": f32,
     "v_scale": f32,
-}
+}  # fmt: skip
 """Arguments that the kernel reads element by element, and their types."""
 
 
