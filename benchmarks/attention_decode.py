@@ -42,7 +42,7 @@ ERROR, LSE_ERROR = 4e-3, 1e-5
 class Case:
     """What is timed: `batch` sequences of `length` keys, `queries` tokens of `heads` on `kv_heads`; pages of `page`.
 
-    ragged: lengths differ, from a sixteenth of `length` up to it.
+    ragged: lengths differ, from a sixteenth of `length` up to it. narrow: the cache is e4m3.
     """
 
     batch: int
@@ -53,13 +53,14 @@ class Case:
     dim: int = 128
     page: int = 0
     ragged: bool = False
+    narrow: bool = False
 
     @property
     def name(self) -> str:
         words = [f"{self.batch} x {self.length}", f"{self.heads}/{self.kv_heads} heads of {self.dim}"]
         words += [f"{self.queries} tokens"] if self.queries > 1 else []
         words += [f"page {self.page}"] if self.page else []
-        return " ".join(words + (["ragged"] if self.ragged else []))
+        return " ".join(words + (["ragged"] if self.ragged else []) + (["e4m3"] if self.narrow else []))
 
     @property
     def lengths(self) -> list[int]:
@@ -70,7 +71,7 @@ class Case:
     @property
     def bytes(self) -> int:
         """Of K and V."""
-        return sum(self.lengths) * self.kv_heads * self.dim * 2 * 2
+        return sum(self.lengths) * self.kv_heads * self.dim * 2 * (1 if self.narrow else 2)
 
 
 SUITE = (
@@ -78,7 +79,7 @@ SUITE = (
     Case(128, 1024), Case(16, 8192, heads=64), Case(16, 8192, heads=8), Case(16, 8192, queries=4),
     Case(16, 8192, dim=64), Case(16, 8192, dim=256, heads=16, kv_heads=4), Case(64, 8192, ragged=True),
     Case(16, 8192, page=16), Case(64, 8192, page=16), Case(16, 8192, page=64), Case(16, 8192, page=128),
-    Case(16, 8192, page=256), Case(16, 8192, page=1), Case(64, 8192, page=16, ragged=True),
+    Case(16, 8192, narrow=True), Case(64, 8192, page=16, narrow=True), Case(16, 8192, page=256), Case(16, 8192, page=1), Case(64, 8192, page=16, ragged=True),
 )  # fmt: skip
 
 
@@ -101,6 +102,8 @@ def make(case: Case, seed: int) -> Cache:
 
     q = normal(case.batch, case.heads, case.queries, case.dim)
     k, v = (normal(case.batch, case.kv_heads, case.length, case.dim) for _ in range(2))
+    if case.narrow:
+        k, v = (array.to(torch.float8_e4m3fn) for array in (k, v))
     lengths = torch.tensor(case.lengths, dtype=torch.int32, device="cuda")
     pages = None
     if case.page:
@@ -109,9 +112,9 @@ def make(case: Case, seed: int) -> Cache:
         pools = []
         for array in (k, v):
             pool = torch.empty(case.batch * width, case.kv_heads, case.page, case.dim, device="cuda", dtype=q.dtype)
-            cut = array.reshape(case.batch, case.kv_heads, width, case.page, case.dim).transpose(1, 2)
-            pool[table] = cut
-            pools.append(pool)
+            cut = array.to(q.dtype).reshape(case.batch, case.kv_heads, width, case.page, case.dim)
+            pool[table] = cut.transpose(1, 2)
+            pools.append(pool.to(array.dtype))
         pages = (pools[0], pools[1], table.to(torch.int32))
     return Cache(q, k, v, lengths, pages)
 
@@ -161,7 +164,9 @@ def contenders(case: Case, caches: list[Cache]) -> Iterator[tuple[str, list[Call
         return outs[index]
 
     yield "warploom", [partial(own, index) for index in range(len(caches))], sums[0]
-    if case.page or case.ragged or case.queries > 1:  # torch has no mask for them that keeps its fast kernels
+    if (
+        case.page or case.ragged or case.narrow or case.queries > 1
+    ):  # torch has no mask for them that keeps its fast kernels
         return
     for name, backend in (("cudnn", SDPBackend.CUDNN_ATTENTION), ("flash", SDPBackend.FLASH_ATTENTION)):
         call = torchs(case, backend)
@@ -187,7 +192,7 @@ def measure(case: Case, gpu: Gpu, watchdog: Watchdog, meter: PowerMeter, seconds
     """The rows of one case."""
     watchdog.beat(f"{case.name}: building", 60)
     caches = [make(case, seed) for seed in range(max(1, min(12, -(-2 * L2_BYTES // case.bytes))))]
-    of = Decode(head_dim=case.dim, value_dim=case.dim, paged=bool(case.page))
+    of = Decode(head_dim=case.dim, value_dim=case.dim, paged=bool(case.page), narrow=case.narrow)
     config = decode_config(of, case.queries * case.heads // case.kv_heads, case.page or None)
     facts = evidence.facts(kernels.build(of, config), recipe(kernels.build, of, config))
     replays, errors = {}, {}
