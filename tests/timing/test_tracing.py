@@ -14,7 +14,7 @@ from warploom.driver import toolchain
 from warploom.driver.sass_lines import numbered, sass_lines
 from warploom.kernels.ladder import find
 from warploom.timing.page.pack import packed
-from warploom.timing.timeline import ARRIVE, BARRIER, COPY, MATRIX, RUN, WAIT
+from warploom.timing.timeline import ARRIVE, BARRIER, COLUMNS, COPY, MATRIX, RUN, WAIT
 from warploom.timing.tracing import Traced, waiters_of
 from warploom.types import bf16, f32, u64
 
@@ -132,6 +132,19 @@ def test_a_finding_has_the_moment_and_the_warp_at_which_it_was_made():
     pins = [pin for pin in traced.pins if pin.severity == "error"]
     assert pins and all(0 < pin.clocks <= traced.timeline.end and pin.warp in (0, 1) for pin in pins)
     assert race.trace(np.zeros(32, np.float32), sass=False, check=False).pins == []
+
+
+def test_columns_of_tensor_memory_are_taken_and_given_back_and_a_commit_is_an_arrival():
+    from warploom.kernels.blackwell import minimal
+
+    a = np.zeros((128, 128), bf16.numpy)
+    traced = minimal.build().trace(a, a, sass=False)
+    held = [event.bytes // (128 * 4) for event in traced.timeline.of_kind(COLUMNS)]
+    assert held and held[0] > 0 and sum(held) == 0
+    issued = [event for event in traced.timeline.events if event.what.startswith("tcgen05.commit")]
+    assert issued and all(event.kind == ARRIVE and event.barrier for event in issued)
+    assert traced.model.endswith("assembled and emulated, not run on hardware")
+    assert specialised().model == "times of the model of an H200"
 
 
 def test_packed_columns_hold_the_events():

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import EmulationError, WarploomError
+from ..isa import arch as arches
 from .on_clock import EVENTS, record
+from .on_cpu import FIRST_UNRECORDED
 from .program import HasProgram, Program, program_of
 
 if TYPE_CHECKING:
@@ -90,8 +92,15 @@ def trace(
     return Traced(
         timeline, prediction, [_pin(one, timeline, times, moments) for one in findings],
         waiters_of(timeline, getattr(stopped, "waits", ())), stopped.what if stopped is not None else "",
-        _code(chosen, recording, timeline, sass, folders),
+        _code(chosen, recording, timeline, sass, folders), _model(chosen),
     )  # fmt: skip
+
+
+def _model(program: Program) -> str:
+    found = "times of the model of an H200"
+    if arches.get(program.arch).number >= FIRST_UNRECORDED:
+        found += f", for a kernel of {program.arch}: assembled and emulated, not run on hardware"
+    return found
 
 
 def _pin(

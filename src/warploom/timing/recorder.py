@@ -22,7 +22,7 @@ from .recording import Access, Meeting, Operation, Phase, Recording, Run
 
 if TYPE_CHECKING:
     from ..emulator.machine.async_operation import AsyncOperation
-    from ..emulator.machine.frame import Frame
+    from ..emulator.machine.frame import Frame, Issuer
     from ..emulator.machine.machine import Cta, Machine
     from ..emulator.machine.mbarrier import Event, MBarrier
 
@@ -336,6 +336,20 @@ class Recorder(Observer):
         fences = (each for each in frame.operation.effects if isinstance(each, Fences))
         if not all(fence.kind.startswith("registers:") for fence in fences):
             self._step(frame, None, kinds.FENCE, frame.operation.instruction.opcode)
+
+    def made(self, kind: str, what: Any, by: Issuer) -> None:
+        if kind == "columns":
+            self._hold(what.count, by)
+
+    def unmade(self, kind: str, what: Any, by: Issuer) -> None:
+        if kind == "columns":
+            self._hold(-what.count, by)
+
+    def _hold(self, columns: int, by: Issuer) -> None:
+        """Columns are taken or given back: in front of the run in which the instruction stands."""
+        warp = by.frame.first_warp + (by.lane or 0) // 32
+        self._warp(by.frame.cta, warp)
+        self.recording.steps[self.number(by.frame.cta), warp].append((kinds.HOLD, by.operation.pc, columns))
 
     def permitted(self, frame: Frame, what: str) -> None:
         self._step(frame, None, kinds.RELEASE, None)

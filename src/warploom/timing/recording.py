@@ -10,6 +10,7 @@ A warp's steps are tuples, `(kind, pc, payload)`:
     MEET, PASS   the arrival at a meeting and the wait for it; payload: index into `meetings`
     FENCE        a fence; payload: its kind
     GRID         griddepcontrol.wait; RELEASE: griddepcontrol.launch_dependents
+    HOLD         columns of tensor memory are taken; payload: how many, below 0 where they are given back
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-RUN, ISSUE, ARRIVE, WAIT, GROUP, MEET, PASS, FENCE, GRID, RELEASE = range(10)
+RUN, ISSUE, ARRIVE, WAIT, GROUP, MEET, PASS, FENCE, GRID, RELEASE, HOLD = range(11)
 Step = tuple[int, int, Any]
 
 

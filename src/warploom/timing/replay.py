@@ -228,6 +228,8 @@ class Replay:
                 cause = trace.meet(actor, pc, payload) if trace is not None else -1
                 if meeting.contribute(actor.time, cause):
                     self._wake(meeting)
+            elif kind == kinds.HOLD and trace is not None:
+                trace.hold(actor, pc, payload)
             elif kind == kinds.FENCE:
                 self._push(actor, actor.time + self._fence(str(self.recording.pcs[pc].opcode)))
                 return

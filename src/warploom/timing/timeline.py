@@ -14,15 +14,19 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-RUN, WAIT, ARRIVE, COPY, STORE, MATRIX, BARRIER = "run", "wait", "arrive", "copy", "store", "matrix", "barrier"
+RUN, WAIT, ARRIVE, COPY, STORE, MATRIX, BARRIER, COLUMNS = (
+    "run", "wait", "arrive", "copy", "store", "matrix", "barrier", "columns",
+)  # fmt: skip
 KINDS: Mapping[str, str] = {
     RUN: "a warp issues instructions, from one of the others to the next",
     WAIT: "a warp stands still: for a phase, a group, a meeting, or the value of a load; `cause` ended it",
     ARRIVE: "an arrival on an mbarrier takes effect, or bytes are announced; start and end are the same",
-    COPY: "bytes are on their way to shared memory (TMA, bulk copy, cp.async), from the issue to the signal",
+    COPY: "bytes are on their way to shared memory (TMA, bulk copy, cp.async) or between tensor memory and registers, "
+    "from the issue to the signal",
     STORE: "bytes are on their way from shared memory; `read` is when they had left it",
     MATRIX: "a matrix product in flight, from its issue to its result; `busy` is the tensor core's part",
     BARRIER: "a phase of an mbarrier, from the one before to its completion; `cause` completed it",
+    COLUMNS: "columns of tensor memory are taken, or given back where `bytes` is below 0; start and end are the same",
 }
 """Kinds of events."""
 VERSION = 2

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..emulator.machine.units import REMOTE, UMMA
 from . import recording as kinds
 from .recording import Recording
-from .timeline import ARRIVE, BARRIER, COPY, MATRIX, RUN, STORE, WAIT, Event
+from .timeline import ARRIVE, BARRIER, COLUMNS, COPY, MATRIX, RUN, STORE, WAIT, Event
 
 if TYPE_CHECKING:
     from .replay import Actor, Instance
     from .runs import Cost
+
+COLUMN_BYTES = 128 * 4
+"""Of one column of tensor memory: 128 lanes of 32 bits."""
 
 
 class Trace:
@@ -97,6 +101,13 @@ class Trace:
             barrier=of,
         )  # fmt: skip
 
+    def hold(self, actor: Actor, pc: int, columns: int) -> None:
+        words = f"takes {columns} columns" if columns > 0 else f"gives back {-columns} columns"
+        self._add(
+            COLUMNS, actor.time, actor.time, self._cta(actor.instance, actor.cta), actor.warp, pc, what=words,
+            bytes=columns * COLUMN_BYTES,
+        )  # fmt: skip
+
     def completed(self, instance: Instance, phase: int, time: float, cause: int) -> None:
         of = self.recording.phases[phase]
         key = instance.number, hash((of.name, of.stage, of.cta))
@@ -111,8 +122,8 @@ class Trace:
         operation = self.recording.operations[index]
         cta = self._cta(actor.instance, operation.cta)
         kind = MATRIX if operation.flops else STORE if operation.stores else COPY
-        if operation.engine == "remote":
-            kind = ARRIVE
+        if operation.engine == REMOTE.engine or (operation.engine == UMMA.engine and not operation.flops):
+            kind = ARRIVE  # a remote arrival, or that of tcgen05.commit
         first = self.recording.phases[operation.phases[0]] if operation.phases else None
         return self._add(
             kind, done if kind == ARRIVE else start, done, cta, operation.warp, operation.pc,

@@ -84,7 +84,7 @@ class Traced:
         timeline: what happened when.
         prediction: of the whole launch; None where the kernel hangs or breaks off.
         pins: the sanitizer's findings; waiters: who waits for ever; error: what ended the run, "" if nothing did.
-        code: the kernel's texts.
+        code: the kernel's texts. model: which GPU the times are those of, in words.
     """
 
     timeline: Timeline
@@ -93,6 +93,7 @@ class Traced:
     waiters: list[Waiter] = field(default_factory=list)
     error: str = ""
     code: CodeTexts = field(default_factory=CodeTexts)
+    model: str = ""
 
     @property
     def kernel(self) -> str:
@@ -101,7 +102,7 @@ class Traced:
     def as_dict(self) -> dict[str, Any]:
         """Plain values: the timeline with its columns, the prediction, findings and waiters; without the code."""
         return {
-            "kernel": self.kernel, "error": self.error,
+            "kernel": self.kernel, "model": self.model, "error": self.error,
             "prediction": self.prediction.as_dict() if self.prediction is not None else None,
             "findings": [asdict(pin) for pin in self.pins], "waiters": [asdict(one) for one in self.waiters],
             "timeline": self.timeline.as_dict(),

@@ -1,7 +1,7 @@
 // Unpacks launches: bytes become columns (typed arrays), times become clocks, references become event numbers.
 
-const KINDS = ["run", "wait", "arrive", "copy", "store", "matrix", "barrier"];
-const [RUN, WAIT, ARRIVE, COPY, STORE, MATRIX, BARRIER] = KINDS.keys();
+const KINDS = ["run", "wait", "arrive", "copy", "store", "matrix", "barrier", "columns"];
+const [RUN, WAIT, ARRIVE, COPY, STORE, MATRIX, BARRIER, COLUMNS] = KINDS.keys();
 const ARRAYS = {
   uint8: Uint8Array, int8: Int8Array, uint16: Uint16Array, int16: Int16Array, uint32: Uint32Array, int32: Int32Array,
   float64: Float64Array,
@@ -70,7 +70,7 @@ const SHORT = [
   [/^cp\.async\.bulk\.global.*/, "bulk store"],
   [/^cp\.async.*/, "cp.async"],
   [/^(wgmma)\.mma_async\S*\.(m\d+n\d+k\d+)\.(\S+)$/, "$1 $2"],
-  [/^(tcgen05\.mma)\S*/, "$1"],
+  [/^(tcgen05\.\w+)\S*/, "$1"],
   [/^mbarrier\.arrive\S*/, "arrive"],
 ];
 

@@ -62,6 +62,7 @@ def packed(traced: Traced) -> bytes:
         "kernel": timeline.kernel, "mhz": timeline.clock_mhz, "ticks": ticks, "end": end, "count": len(events),
         "grid": timeline.grid, "block": timeline.block, "cluster": timeline.cluster, "complete": timeline.complete,
         "sharedBytes": timeline.shared_bytes, "residents": timeline.residents, "error": traced.error,
+        "model": traced.model,
         "sm": {str(cta): sm for cta, sm in timeline.sm.items()}, "kinds": list(KINDS), "explained": dict(KINDS),
         "prediction": traced.prediction.as_dict() if traced.prediction is not None else None,
         "pins": [asdict(pin) for pin in traced.pins], "waiters": [asdict(one) for one in traced.waiters],

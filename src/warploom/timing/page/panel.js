@@ -108,7 +108,8 @@ class Panel {
       ? `${prediction.us.toFixed(1)} µs predicted, ${prediction.tflops.toFixed(1)} TFLOP/s at ${Math.round(prediction.clock_mhz)} MHz and ${Math.round(prediction.watts)} W; bound by ${prediction.bound}`
       : head.error;
     return element("section", {}, element("h2", {}, head.kernel), element("p", { class: prediction ? "" : "said error" }, said),
-      element("p", { class: "soft" }, `grid ${head.grid.join(" × ")}, block ${head.block.join(" × ")}, cluster ${head.cluster.join(" × ")}; ${count(head.count)} events of ${launch.slots.size} CTA${launch.slots.size > 1 ? "s" : ""}`));
+      element("p", { class: "soft" }, `grid ${head.grid.join(" × ")}, block ${head.block.join(" × ")}, cluster ${head.cluster.join(" × ")}; ${count(head.count)} events of ${launch.slots.size} CTA${launch.slots.size > 1 ? "s" : ""}`),
+      element("p", { class: "soft" }, head.model));
   }
 
   table(names, rows) {

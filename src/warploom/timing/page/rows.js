@@ -44,7 +44,7 @@ function classOf(launch, event) {
     case STORE: return CLASS.store;
     case MATRIX: return CLASS.matrix;
     case BARRIER: return launch.phase[event] % 2 ? CLASS["phase-odd"] : CLASS.phase;
-    case ARRIVE: return CLASS.arrive;
+    case ARRIVE: case COLUMNS: return CLASS.arrive;
   }
   if (!launch.waitClass) launch.waitClass = launch.head.words.map(waitClassOf);
   const named = launch.waitClass[launch.what[event]];
@@ -120,7 +120,7 @@ function rowsOf(launch) {
   const slotOf = new Map([...slots].map(([cta, one]) => {
     const key = one.sm * 4096 + one.slot;
     if (!groups.has(key)) {
-      groups.set(key, { sm: one.sm, slot: one.slot, warps: new Map(), arrivals: new Map(), phases: new Map(), copies: [], stores: [],
+      groups.set(key, { sm: one.sm, slot: one.slot, warps: new Map(), arrivals: new Map(), phases: new Map(), copies: [], moves: [], stores: [],
         matrix: new Map() });
     }
     return [cta, groups.get(key)];
@@ -129,9 +129,9 @@ function rowsOf(launch) {
     const group = slotOf.get(launch.cta[at]), warp = launch.warp[at];
     switch (launch.kind[at]) {
       case RUN: case WAIT: push(group.warps, warp, at); break;
-      case ARRIVE: push(group.arrivals, warp, at); break;
+      case ARRIVE: case COLUMNS: push(group.arrivals, warp, at); break;
       case BARRIER: push(group.phases, launch.barrier[at] * 4096 + launch.stage[at] + 1, at); break;
-      case COPY: group.copies.push(at); break;
+      case COPY: (launch.head.words[launch.what[at]].startsWith("tcgen05.") ? group.moves : group.copies).push(at); break;
       case STORE: group.stores.push(at); break;
       case MATRIX: push(group.matrix, launch.warp[at] >> 2, at); break;
     }
@@ -142,7 +142,7 @@ function rowsOf(launch) {
     const group = groups.get(key), where = several ? ` (SM ${group.sm})` : "";
     if (several) rows.push({ kind: "slot", launch, title: titleOf(group, slots), lanes: [], group });
     rows.push(...warpRows(launch, group, key, where), ...barrierRows(launch, group, where));
-    const flights = [["TMA and copies in flight", group.copies], ["Stores in flight", group.stores]];
+    const flights = [["TMA and copies in flight", group.copies], ["Tensor memory in flight", group.moves], ["Stores in flight", group.stores]];
     for (const [title, events] of flights) {
       if (events.length) rows.push({ kind: "flight", launch, title, where, lanes: spread(launch, alone(launch, events), 10) });
     }

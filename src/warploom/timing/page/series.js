@@ -102,7 +102,7 @@ function seriesRows(launch, group, where) {
   }];
 }
 
-// Rows of an SM: what of its shared memory is taken and filled, and how busy its tensor pipe is.
+// Rows of an SM: what of its shared and tensor memory is taken, and how busy its tensor pipe is.
 function chipRows(launch, sm, groups) {
   const several = new Set([...groups.values()].map((group) => group.sm)).size > 1, where = several ? ` (SM ${sm})` : "";
   const rows = [], taken = [], held = [], coming = [], KIB = 1024;
@@ -127,6 +127,16 @@ function chipRows(launch, sm, groups) {
       kind: "series", launch, title: "Shared memory", where, lanes: [], most: outline.most, unit: "KiB", digits: 0,
       outline: { steps: outline, name: "allocated" },
       series: [{ steps: new Series(held), name: "filled" }, { steps: new Series(coming), name: "arriving" }],
+    });
+  }
+  const columns = [];
+  for (let event = 0; event < launch.count; event++) {
+    if (launch.kind[event] === COLUMNS && (launch.head.sm[launch.cta[event]] ?? 0) === sm) columns.push(launch.start[event], launch.bytes[event] / 512);
+  }
+  if (columns.length) {
+    rows.push({
+      kind: "series", launch, title: "Tensor memory", where, lanes: [], most: 512, unit: "columns", digits: 0,
+      series: [{ steps: new Series(columns), name: "allocated" }],
     });
   }
   const busy = tensorOf(launch, sm);
