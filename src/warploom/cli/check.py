@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Any
@@ -167,12 +167,16 @@ def check_python(target: str, options: dict[str, Any]) -> Iterator[Checked]:
 
 @dataclass(frozen=True)
 class Example:
-    """A kernel and what it is run with: arguments None where that is not known; `check` takes the outputs."""
+    """A kernel and what it is run with: arguments None where that is not known; `check` takes the outputs.
+
+    options: of `emulate`, such as {"devices": 2}.
+    """
 
     name: str
     kernel: Any
     arguments: Sequence[Any] | None = None
     check: Callable[..., None] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def named(module: ModuleType, name: str) -> dict[str, Any]:
@@ -182,20 +186,23 @@ def named(module: ModuleType, name: str) -> dict[str, Any]:
 
 
 def examples(module: ModuleType, kernels: Mapping[str, Any], name: str = "") -> Iterator[Example]:
-    """The examples of a file: its `example()` yields (kernel, arguments, check); a kernel's own yields arguments.
+    """The examples of a file: its `example()` yields (kernel, arguments, check, options), the last two if it likes; a
+    kernel's own yields arguments.
 
     Where a name is given, those of the kernel it is bound to, or that is called so, or that the function made.
     """
     of_module = getattr(module, "example", None)
     listed = _listed(of_module()) if callable(of_module) else _of_rung(module)
     for item in listed:
-        if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 3 or not find.is_kernel(item[0]):
+        if not isinstance(item, (tuple, list)) or not 2 <= len(item) <= 4 or not find.is_kernel(item[0]):
             raise ArgumentError(
-                "example() yields something else than it should", expected="(kernel, arguments, check)", got=repr(item)
-            )
-        kernel, arguments, *check = item
+                "example() yields something else than it should", got=repr(item),
+                expected='(kernel, arguments, check), and behind them options of `emulate` like {"devices": 2} if any',
+            )  # fmt: skip
+        kernel, arguments, *more = item
+        check, options = more[0] if more else None, more[1] if len(more) > 1 else {}
         if not name or (kernel is kernels[name] if kernels else name in _names(kernel)):
-            yield Example(getattr(kernel, "name", str(kernel)), kernel, arguments, check[0] if check else None)
+            yield Example(getattr(kernel, "name", str(kernel)), kernel, arguments, check, options)
     for known_as, kernel in kernels.items():
         example = getattr(kernel, "example", None)
         if example is not None:
@@ -250,7 +257,7 @@ def _checked(example: Example, options: dict[str, Any]) -> Checked:
     static = check_static(example.name, program.text, example.name)
     if not static.ok or example.arguments is None:
         return static
-    return check_emulated(example.kernel, program, example.arguments, example.check, **options)
+    return check_emulated(example.kernel, program, example.arguments, example.check, **options, **example.options)
 
 
 _TO_DO = "put in sizes, types and values, delete the line `guessed = true`, then run"
