@@ -86,7 +86,7 @@ def _heads() -> tuple[Any, ...]:
     and O is scaled. Then the scale and the section."""
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, rows, 2, 64)).astype(ml_dtypes.bfloat16) for rows in (130, 150, 150))
-    q[..., 0], k[..., 0] = 8, (np.arange(150)[::-1] // 64 * 40)[None, :, None]
+    q[..., 0], k[..., 0] = 8, (np.arange(150)[::-1] // 64 * 8)[None, :, None]
     return q, k, v, np.float32(0.18), np.uint32(1)
 
 
