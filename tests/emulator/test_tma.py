@@ -593,3 +593,37 @@ def test_a_map_that_reaches_beyond_its_array_is_refused_before_the_launch():
 def test_a_load_without_a_barrier_is_an_error():
     with pytest.raises(InvalidOperandError, match="the mbarrier at bar has not been initialised"):
         emulate(load(size=2048).split(";", 1)[1], argument(np.zeros((16, 64), np.uint16), (64, 16)), *ZERO)
+
+
+@pytest.mark.parametrize("swizzle", ["NONE", "128B"])
+@pytest.mark.parametrize("schedule", ["lazy", "random"])
+def test_a_gather_brings_four_rows_from_anywhere(swizzle: str, schedule: str):
+    """.tile::gather4 of sm_100: a column and four rows, one of them outside; as four boxes of a row each."""
+    array = np.random.default_rng(0).integers(1, 200, (20, 128)).astype(np.uint8)
+    map_, rows, out = argument(array, (64, 1), swizzle=swizzle), (7, 19, 20, 2), np.zeros(TILE_BYTES, np.uint8)
+    coordinates = ", ".join(f"%s{number}" for number in range(2, 7))
+    body = init(1) + f"""
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 256;
+    @%first cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes
+        [tile], [%a0, {{{coordinates}}}], [bar];
+    """ + wait(0) + dump("%a1", TILE_BYTES)  # fmt: skip
+    emulate(
+        body, map_, out, np.int32(16), *map(np.int32, rows), target="sm_100a", schedule=schedule, seed=1
+    )  # fmt: skip
+    wanted = np.full(TILE_BYTES, POISON, np.uint8)
+    for number, row in enumerate(rows):
+        place = number * map_.spec.pitch
+        own = expected_tile(array, map_.spec, (16, row), place)
+        wanted = np.where(own != POISON, own, wanted)
+    np.testing.assert_array_equal(out[: 4 * map_.spec.pitch], wanted[: 4 * map_.spec.pitch])
+
+
+def test_a_gather_takes_a_map_of_single_rows():
+    array = np.zeros((20, 128), np.uint8)
+    body = init(1) + """
+    @%first cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes
+        [tile], [%a0, {%s1, %s1, %s1, %s1, %s1}], [bar];
+    """  # fmt: skip
+    with pytest.raises(InvalidOperandError) as caught:
+        emulate(body, argument(array, (64, 4)), np.int32(0), target="sm_100a")
+    assert caught.value.expected == "a box of one row"

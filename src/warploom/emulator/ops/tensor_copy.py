@@ -133,10 +133,25 @@ def _coordinates(d: Decode) -> Callable[[Frame], np.ndarray]:
 # -- loads -------------------------------------------------------------------------------------------------------
 
 
-@HANDLERS.add("tensor.load", "tensor.load_hint", "tensor.load_multicast", "tensor.load_multicast_hint")
+def _gathered(frame: Frame, box: Box, at: np.ndarray, lane: int) -> list[Box]:
+    """The rows of .tile::gather4, of a map whose box is one row: column, then four rows (9.7.9.27.1.2)."""
+    if box.spec.box[1] != 1:
+        frame.error(
+            InvalidOperandError, f"a gather of rows with a tensor map whose box is {box.spec.box}", lane,
+            expected="a box of one row",
+        )  # fmt: skip
+    return [Box(box.bound, (int(at[0]), int(row)), box.map_place) for row in at[1:]]
+
+
+@HANDLERS.add(
+    "tensor.load", "tensor.load_hint", "tensor.load_multicast", "tensor.load_multicast_hint",
+    "tensor.load_gather4", "tensor.load_gather4_hint", "tensor.load_gather4_multicast",
+    "tensor.load_gather4_multicast_hint",
+)  # fmt: skip
 def load(d: Decode) -> Step:
     target, where, barrier = d.address("dst"), d.address("map"), d.address("mbar")
-    coordinates = _coordinates(d)
+    gathers = "gather4" in d.match.form.key
+    coordinates = d.coordinates("map").read if gathers else _coordinates(d)
     mask = d.source("mask") if d.has("mask") else -1
     of_pair = d.modifier("cta_group") == "cta_group::2"
     reaches = d.modifier("to") != "shared::cta"
@@ -145,19 +160,21 @@ def load(d: Decode) -> Step:
         targets, maps, barriers = target.compute(frame), where.compute(frame), barrier.compute(frame)
         at = coordinates(frame)
         for lane in frame.active_lanes.tolist():
-            box = _box(frame, where, int(maps[lane]), at[:, lane], lane)
+            box = _box(frame, where, int(maps[lane]), at[: 2 if gathers else None, lane], lane)
+            rows = _gathered(frame, box, at[:, lane], lane) if gathers else [box]
             cta, offset = shared.place(frame, target.space, int(targets[lane]), lane, "the destination", reaches)
             place = mbarrier.locate(frame, barrier.space, int(barriers[lane]), lane, reaches or of_pair)
             if mask < 0:
                 own_barrier(frame, cta, place, lane, of_pair)
             receivers = [cta] if mask < 0 else members(frame, lane_value(frame, mask, lane), lane)
-            frame.machine.counters.tma_fetch_bytes += box.spec.box_bytes
+            frame.machine.counters.tma_fetch_bytes += box.spec.box_bytes * len(rows)
+            size = box.spec.shared_bytes + box.spec.pitch * (len(rows) - 1)
             for receiver in receivers:
-                shared.check_range(
-                    frame, receiver, offset, box.spec.shared_bytes, TENSOR_ALIGNMENT, lane, "the destination"
-                )
+                shared.check_range(frame, receiver, offset, size, TENSOR_ALIGNMENT, lane, "the destination")
                 told = frame.peer(receiver.rank & ~1 | place[0].rank & 1, lane) if of_pair else receiver
-                _issue_load(frame, lane, box, SharedBox(box.spec, receiver, offset), (told, place[1]))
+                for number, row in enumerate(rows):
+                    into = SharedBox(row.spec, receiver, offset + number * row.spec.pitch)
+                    _issue_load(frame, lane, row, into, (told, place[1]))
 
     return step
 
