@@ -35,6 +35,12 @@ LATER_FENCE = (
 )
 FIRST_ROUND = "the stage has not been used before, so the wait passes at once"
 
+OF_THE_MAXIMUM = "the shuffle is one of the row's maximum: softmax is the same for any number near it"
+SAME_VALUE = "every thread has the value, and another one stores it to the same place"
+AT_THE_END = "nothing follows the barrier, and threads that have exited are not waited for"
+NO_BYTES = "the copies that use the address take no bytes: the tile lies behind the last one"
+RANDOM_NUMBER = "the XOR is one of a random number, not of an address"
+
 HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     ("barriers_*", "drop-fence", "fence.sc.cta#0", LAST),
     ("barriers_*", "relaxed-flag", "atom.add.acquire.cta.u32#0", LAST),
@@ -67,6 +73,11 @@ HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     ("scans_*", "relaxed-flag", "atom.global.gpu.acq_rel.add.u32#0", LAST),
     ("scans_*", "off-by-one", "setp.gt.s32#48", TIES),
     ("scans_sm90", "drop-barrier", "bar.sync#17", UNUSED),
+    ("row_softmax_*", "other-lane", "shfl.sync.bfly.b32#2", OF_THE_MAXIMUM),
+    ("layer_norm_*", "negate-guard", "st.global.b32#1", SAME_VALUE),
+    ("host_descriptors_sm90", "thread-leaves-early", "bar.sync#13", AT_THE_END),
+    ("causal_attention_sm80", "other-stride", "mul.wide.s32#3", NO_BYTES),
+    ("scans_*", "drop-swizzle", "xor.b32#17", RANDOM_NUMBER),
     ("biasrelu", "drop-barrier", "bar.sync#3", ONE_TILE),
     ("biasrelu", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", LATER_FENCE),
     ("biasrelu", "drop-wait-loop", "mbarrier.try_wait.parity.shared::cta.b64#16", FIRST_ROUND),

@@ -1,8 +1,9 @@
 """Whether swizzled boxes begin where the pattern of their swizzle does.
 
 TMA swizzles by the absolute address in shared memory (PTX ISA 5.5.7): in a box that begins inside the pattern, row 0 is
-exchanged as if it were another row. Who reads the tile by its own row and column then finds other chunks. A box that
-follows another one without a gap, back to one that begins with the pattern, is a part of that one's tile.
+exchanged as if it were another row. Matrix units go by the absolute address, too; threads that read or write the tile
+by its own row and column find other chunks. A box that follows another one without a gap, back to one that begins with
+the pattern, is a part of that one's tile.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from ..happens_before.access import flights_of
 from ..report.findings import at
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ...emulator.machine.async_operation import AsyncOperation
     from ...emulator.machine.finding import Finding
+    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.places import Lanes
     from ..context import Context
     from ..happens_before.access import Flight
 
@@ -31,10 +36,20 @@ class SwizzleBases(Observer):
         self._ends: dict[tuple[str, int], set[int]] = {}
         """Where boxes begin, by their swizzle and the byte behind them."""
         self._inside: dict[tuple[str, int], tuple[SharedBox, Flight]] = {}
-        """Boxes that begin inside the pattern, by swizzle and first byte, each with the first that used it."""
+        self._touched: set[tuple[str, int]] = set()
+        """Boxes that begin inside the pattern, by swizzle and first byte, each with the first that used it, and those
+        of them that threads touch."""
+
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        if not self._inside or place.space != "shared":
+            return
+        low, high = int(place.index.min()) * place.size, (int(place.index.max()) + place.count) * place.size
+        for key, (box, _) in self._inside.items():
+            if key not in self._touched and low < box.offset + box.rows * box.spec.pitch and box.offset < high:
+                self._touched.add(key)
 
     def issued(self, operation: AsyncOperation) -> None:
-        for place in (*operation.sources, *operation.targets):
+        for number, place in enumerate((*operation.sources, *operation.targets)):
             if not isinstance(place, SharedBox) or place.packed:
                 continue
             swizzle, begin = place.spec.swizzle, place.offset
@@ -42,10 +57,12 @@ class SwizzleBases(Observer):
             if begin % place.spec.swizzle_mode.repeat and (swizzle, begin) not in self._inside:
                 for flight in flights_of(operation):
                     self._inside[swizzle, begin] = (place, flight)
+                if number < len(operation.sources):  # a store of what threads have written
+                    self._touched.add((swizzle, begin))
 
     def report(self) -> list[Finding]:
         for (swizzle, begin), (box, flight) in self._inside.items():
-            if self._continues(swizzle, begin, box.spec.swizzle_mode.repeat):
+            if (swizzle, begin) not in self._touched or self._continues(swizzle, begin, box.spec.swizzle_mode.repeat):
                 continue
             phase = begin % box.spec.swizzle_mode.repeat
             self.context.findings.add(
