@@ -122,11 +122,12 @@ def trapped(instruction: Instruction, facts: Facts) -> list[Rewrite]:
 
 
 def trapped_at_guard(instruction: Instruction, facts: Facts) -> list[Rewrite]:
-    """A trap where its guard does not hold."""
+    """A trap in front of it, where its guard does not hold."""
     guard = instruction.guard
     if guard is None:
         return trapped(instruction, facts)
-    return [(replace(instruction, opcode="trap", operands=(), guard=replace(guard, negated=not guard.negated)),)]
+    trap = replace(instruction, opcode="trap", operands=(), guard=replace(guard, negated=not guard.negated))
+    return [(trap, instruction)]
 
 
 def trapped_at_bound(instruction: Instruction, facts: Facts) -> list[Rewrite]:
