@@ -22,3 +22,19 @@ def test_a_planted_bug_is_an_error(text: Text, tmp_path: Path) -> None:
     assert any(bug.outcome == "error" for bug in bugs)
     missed = [bug for bug in bugs if bug.outcome in ("missed", "explored")]
     assert [bug for bug in missed if (text.name, bug.kind) not in KNOWN] == []
+
+
+SLIPPERY = {
+    "grid_sm90a.chained": (),
+    "barriers_sm90a.piped": pytest.mark.slow,
+    "cluster_sm90a.histogram": pytest.mark.slow,
+    "row_softmax_sm80": pytest.mark.slow,
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in SLIPPERY.items()])
+def test_a_slip_is_an_error(name: str, tmp_path: Path) -> None:
+    text = next(text for text in TEXTS if text.name == name)
+    bugs = [bug for mutant in chosen(text, 1, "slips") if (bug := judge(text, mutant, tmp_path)) is not None]
+    assert any(bug.outcome == "error" for bug in bugs)
+    assert [bug for bug in bugs if bug.outcome in ("missed", "explored")] == []
