@@ -192,3 +192,18 @@ def test_every_lane_waits_for_its_part_of_a_copy(commit, wait, rule):
     body = CP_ASYNC_OF_EACH.replace("COMMIT", commit).replace("WAIT", wait)
     errors = {one.rule for one in findings(Example(body)) if one.severity == "error"}
     assert errors == ({rule} if rule else set())
+
+
+@pytest.mark.parametrize(
+    "after, severity",
+    [
+        ("", "warning"),
+        ("bar.sync 0;\nld.shared.u32 %r2, [tile];", "error"),
+        ("bar.sync 0;\n@%first st.shared.u32 [tile], 0;\nbar.sync 0;\nld.shared.u32 %r2, [tile];", "warning"),
+        ("bar.sync 0;\nld.shared.u32 %r2, [tile+4];", "warning"),
+    ],
+)
+def test_a_value_of_which_nothing_says_whose_it_is_must_not_be_read(after, severity):
+    body = "st.shared.u32 [tile+4], 0;\nsetp.lt.u32 %p1, %tid, 32;\nbar.sync 0;\n@%p1 st.shared.u32 [tile], %tid;\n"
+    found = {one.severity for one in findings(Example(body + after)) if one.rule == "lane-race"}
+    assert found == {severity}

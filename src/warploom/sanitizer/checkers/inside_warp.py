@@ -29,9 +29,12 @@ from ..shadow.shadow import Shadow, distinct
 
 if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
+    from ...emulator.machine.memory import Region
     from ...emulator.machine.operation import Operation
     from ..context import Context
 
+MANY = 256
+"""Bytes with arbitrary values that are remembered of a region."""
 FEW = 4
 """Addresses up to which a strong access counts as a meeting of its lanes."""
 
@@ -43,12 +46,16 @@ class InsideWarp(Observer):
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self._arbitrary: dict[Region, dict[int, Operation]] = {}
+        """Bytes for which nothing says whose value stayed there, by their first, and the store."""
 
     # -- accesses --------------------------------------------------------------------------------------------------
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
         state = self.context.state(frame.cta)
         shadow = state.shadows.get(place.region)
+        if place.region in self._arbitrary:
+            self._settle(how, place)
         if frame.operation.order.strong:
             self._strong(state, frame, how, place)
             return
@@ -173,7 +180,12 @@ class InsideWarp(Observer):
         met = (where[1:] == where[:-1]) & (which[1:] >> 5 == which[:-1] >> 5)
         stored = np.ascontiguousarray(values[:, which]).view(f"u{place.size}")
         differ = met & (stored[:, 1:] != stored[:, :-1]).any(axis=0)
-        if not differ.any() or self.context.findings.seen("lane-race", (frame.operation,)):
+        if not differ.any():
+            return
+        arbitrary = self._arbitrary.setdefault(place.region, {})
+        if len(arbitrary) < MANY:
+            arbitrary.update(dict.fromkeys((where[1:][differ] * place.size).tolist(), frame.operation))
+        if self.context.findings.seen("lane-race", (frame.operation,)):
             return
         one = int(np.flatnonzero(differ)[0])
         self._add(
@@ -182,6 +194,17 @@ class InsideWarp(Observer):
             f"{int(which[one + 1]) % WARP} with {at(frame.operation)}; nothing says whose value stays",
             None if self.context.strict else WARNING,
         )  # fmt: skip
+
+    def _settle(self, how: str, place: Lanes) -> None:
+        """An access to a region with arbitrary values: whoever reads one makes the store an error."""
+        arbitrary = self._arbitrary[place.region]
+        low = place.index * place.size
+        for byte, code in list(arbitrary.items()):
+            if not ((low <= byte) & (byte < low + place.size * place.count)).any():
+                continue
+            if how != effects.WRITES:
+                self.context.findings.raise_to_error("lane-race", (code,), "; and it is read afterwards")
+            del arbitrary[byte]
 
     # -- reports ---------------------------------------------------------------------------------------------------
 
