@@ -63,4 +63,3 @@ def test_the_base_offset_makes_a_shifted_pattern_equal_to_an_aligned_one(swizzle
 def test_the_codes_of_descriptor_and_driver_are_different_numbers():
     assert [(mode.descriptor_code, mode.driver_code) for mode in OPERAND_SWIZZLES] == [(1, 3), (2, 2), (3, 1), (0, 0)]
     assert all(Swizzle.of_descriptor_code(mode.descriptor_code) is mode for mode in OPERAND_SWIZZLES)
-    assert all(Swizzle.of_driver_code(mode.driver_code) is mode for mode in Swizzle)

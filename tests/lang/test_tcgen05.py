@@ -355,6 +355,3 @@ def test_layouts_follow_from_rows_group_and_variant():
         assert tensor_memory.data_path(m, group, **dict.fromkeys(options, True)).name == name
     with pytest.raises(ArgumentError):
         tensor_memory.data_path(32)
-    with pytest.raises(ArgumentError):
-        tensor_memory.allocation_size(513)
-    assert [tensor_memory.allocation_size(columns) for columns in (1, 33, 300)] == [32, 64, 512]

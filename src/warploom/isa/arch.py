@@ -55,11 +55,6 @@ class Arch:
     ptx: tuple[int, int]
     features: frozenset[str]
 
-    @property
-    def static_shared_start(self) -> int:
-        """Shared-memory offset of the first static variable; below are the bytes the system keeps."""
-        return self.shared_reserved if self.number >= 90 else 0
-
     def supports(self, needed: str) -> bool:
         """Whether an instruction that needs a target runs here.
 

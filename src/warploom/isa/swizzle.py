@@ -102,11 +102,6 @@ class Swizzle(Enum):
         """The mode of bits 62-63 of a matrix descriptor."""
         return _OF_DESCRIPTOR_CODE[code]
 
-    @classmethod
-    def of_driver_code(cls, code: int) -> Swizzle:
-        """The mode of a CUtensorMapSwizzle value."""
-        return next(swizzle for swizzle, facts in _FACTS.items() if facts.driver == code)
-
 
 _FACTS = {
     Swizzle.NONE: _Facts(16, 0, 4, 0, 0, 0),

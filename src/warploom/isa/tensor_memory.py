@@ -34,20 +34,6 @@ def split(bits: int) -> tuple[int, int]:
     return bits >> LANE_SHIFT, bits & (1 << LANE_SHIFT) - 1
 
 
-def allocation_size(columns: int) -> int:
-    """The smallest allocation that has that many columns. Raises ArgumentError beyond 512."""
-    for size in SIZES:
-        if columns <= size:
-            return size
-    raise ArgumentError(
-        "tensor memory does not have that many columns",
-        expected=f"at most {COLUMNS}",
-        got=columns,
-        consequence="tcgen05.alloc would wait for ever",
-        hint="use a smaller tile or fewer buffers",
-    )
-
-
 @dataclass(frozen=True)
 class DataPath:
     """How the M x N accumulator of one product is laid out in tensor memory.

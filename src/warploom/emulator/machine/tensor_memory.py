@@ -72,10 +72,6 @@ class TensorMemory:
         self.region = Region(np.full(LANES * COLUMNS * 4, 0xFF, np.uint8), "tensor memory")
         self.allocations: list[Columns] = []
 
-    def place_for(self, count: int) -> int:
-        """The first column of the lowest free place, or -1."""
-        return next(iter(self.places_for(count)), -1)
-
     def places_for(self, count: int) -> Iterator[int]:
         """First columns of all free places of that size, in multiples of SMALLEST."""
         taken = np.zeros(COLUMNS, np.bool_)
