@@ -79,7 +79,8 @@ SUITE = (
     Case(128, 1024), Case(16, 8192, heads=64), Case(16, 8192, heads=8), Case(16, 8192, queries=4),
     Case(16, 8192, dim=64), Case(16, 8192, dim=256, heads=16, kv_heads=4), Case(64, 8192, ragged=True),
     Case(16, 8192, page=16), Case(64, 8192, page=16), Case(16, 8192, page=64), Case(16, 8192, page=128),
-    Case(16, 8192, narrow=True), Case(64, 8192, page=16, narrow=True), Case(16, 8192, page=256), Case(16, 8192, page=1), Case(64, 8192, page=16, ragged=True),
+    Case(16, 8192, page=256), Case(16, 8192, page=1), Case(64, 8192, page=16, ragged=True),
+    Case(16, 8192, narrow=True), Case(64, 8192, page=16, narrow=True),
 )  # fmt: skip
 
 
