@@ -1,7 +1,6 @@
-"""The attention kernels of the zoo: forward, decode from pages, and both gradients.
+"""The attention kernels of the zoo: decode from pages, and both gradients.
 
-Rings of two stages turn over, blocks are taken from the queue one after the other, tiles are masked, full and partly
-outside, and several CTAs of decode share a head.
+Rings of two stages turn over, the last tiles are partly outside, and several CTAs of decode share a head.
 """
 
 from __future__ import annotations
@@ -15,25 +14,21 @@ import ml_dtypes
 import numpy as np
 
 from warploom.kernels.hopper import (
-    attention,
     attention_backward_keys,
     attention_backward_queries,
     attention_decode,
 )
 from warploom.kernels.hopper.attention_backward import BackwardConfig
-from warploom.kernels.hopper.attention_config import Attention, Config
+from warploom.kernels.hopper.attention_config import Attention
 from warploom.kernels.hopper.attention_decode_config import Decode, decode_config
 from warploom.runtime import H200
 
 NARROW = Attention(head_dim=64, value_dim=64)
-CAUSAL = replace(NARROW, above=True)
 SCALE = 64**-0.5
 
 
 def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
     """Name, kernel, what makes its arguments, machine."""
-    small = Config(keys=64, consumers=2, key_stages=2, value_stages=2)
-    yield "attention", attention.build(CAUSAL, small), (forward,), H200(sms=1)
     of = Decode(head_dim=64, value_dim=64, paged=True)
     config = replace(decode_config(of, 16, 16), stages=2)
     paged = partial(decode, config.block_elements(of))
@@ -45,11 +40,6 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
 
 def normal(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(ml_dtypes.bfloat16)
-
-
-def forward() -> tuple[Any, ...]:
-    """Four blocks of queries of one head, with 5 to 11 tiles of keys, of which three are crossed by the diagonal."""
-    return normal(1, 450, 1, 64), normal(1, 650, 1, 64), normal(1, 650, 1, 64), SCALE, 1, 200
 
 
 def decode(block: int) -> tuple[Any, ...]:
