@@ -53,7 +53,7 @@ def test_the_reference_shows_every_public_name_and_each_has_a_docstring(site: Pa
     import warploom
 
     listed = {public: (page, home) for page, public, home in hook.shown()}
-    modules = {"reg", "smem", "ptx", "asm", "errors", "types", "__version__"}
+    modules = {"reg", "smem", "tmem", "ptx", "asm", "errors", "types", "__version__"}
     assert {f"warploom.{name}" for name in set(warploom.__all__) - modules} <= set(listed)
     for public, (page, home) in listed.items():
         text = (site / "api" / f"{page}.html").read_text()

@@ -22,11 +22,14 @@ sys.path.insert(0, str(ROOT / "src"))
 
 TOP_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 REFERENCE = {
-    "kernels": ("Writing kernels", {"warploom": ("kernel", "Kernel", "Tile", "Scalar", "tiles"), "warploom.reg": (),
-                                    "warploom.smem": (), "warploom.types": ("DType", "of")}),
+    "kernels": ("Writing kernels", {"warploom": ("kernel", "Kernel", "Tile", "Scalar", "tiles", "ptx_kernel",
+                                                 "PtxKernel", "Param"), "warploom.reg": (),
+                                    "warploom.smem": (), "warploom.tmem": (), "warploom.types": ("DType", "of")}),
     "instructions": ("Instructions", {"warploom.ptx": ()}),
-    "running": ("Running and emulating", {"warploom": ("emulate", "launch", "Program", "TensorMap", "H200", "Report",
-                                                       "config"), "warploom.asm": ("parse", "check", "verify")}),
+    "running": ("Running and emulating", {"warploom": ("emulate", "launch", "predict", "trace", "Program", "TensorMap",
+                                                       "Struct", "H200", "Report", "config"),
+                                          "warploom.timing": ("Prediction", "Traced", "Timeline", "Event"),
+                                          "warploom.asm": ("parse", "check", "verify")}),
     "products": ("Products and attention", {"warploom": ("matmul", "linear", "grouped_matmul", "quantize", "rms_norm",
                                                          "attention", "attention_varlen", "attention_decode",
                                                          "attention_backward"),
