@@ -284,5 +284,8 @@ def _write_templates(target: str, path: Path, launch: Path | None, python: bool)
             elif path.is_dir() or len(programs) > 1:
                 say(f"{goal} is there already and is left as it is")
             else:
-                raise ArgumentError("the launch description is there already and is left as it is", got=str(goal))
+                raise ArgumentError(
+                    "the launch description is there already and is left as it is", got=str(goal),
+                    hint="remove it, or write another with --launch FILE",
+                )  # fmt: skip
     say(f"{_TO_DO} warploom check {target}")

@@ -163,7 +163,8 @@ def _load_file(path: Path) -> ModuleType:
     taken = other is not None and getattr(other, "__file__", None) != str(path)
     spec = importlib.util.spec_from_file_location(f"{path.stem} in {path.parent}" if taken else path.stem, path)
     if spec is None or spec.loader is None:
-        raise ArgumentError("this is not a Python file", got=str(path))
+        hint = "`check`, `trace`, `python` and `inspect` take PTX texts" if path.suffix == ".ptx" else None
+        raise ArgumentError("this is not a Python file", got=str(path), hint=hint)
     module = importlib.util.module_from_spec(spec)
     beside = str(path.resolve().parent)
     sys.path.insert(0, beside)

@@ -50,12 +50,18 @@ def warm(
     if as_json:
         say_json({"gpu": asdict(gpu), **asdict(found)})
     else:
-        built = f"{found.kernels} kernels, {found.built} built now, in {found.folder}"
-        say(f"{found.products} products on {gpu.name}: {built}")
+        say(
+            f"{_many(found.products, 'product')} on {gpu.name}: {_many(found.kernels, 'kernel')}, "
+            f"{found.built} built now, in {found.folder}"
+        )
         for problem, reason in found.failed.items():
             say(f"  {problem} failed: {reason}")
     if found.failed:
         raise typer.Exit(1)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def asked(what: str, rows: str, dtype: str, scales: str, shards: int, fused: bool) -> list[Problem]:

@@ -138,7 +138,10 @@ class Traced:
 
     def __str__(self) -> str:
         lines = [str(self.prediction)] if self.prediction is not None else [f"{self.kernel}: {self.error}"]
-        lines.append(f"  traced  {len(self.timeline.events)} events of {len(self.timeline.sm)} CTAs")
+        events, ctas = len(self.timeline.events), len(self.timeline.sm)
+        lines.append(f"  traced  {events} events of {ctas} CTA{'s' if ctas != 1 else ''}")
+        if self.code.no_sass:
+            lines.append(f"  SASS    none: {self.code.no_sass}")
         lines += [f"  found   {pin.severity}[{pin.rule}] {pin.title}" for pin in self.pins]
         return "\n".join(lines)
 

@@ -115,7 +115,16 @@ def from_text(text: str) -> Any:
     for family in FAMILIES:
         if colon and family.name == name.strip():
             return family.config(**from_words(family.config, words))
-    return any_config(text)
+    try:
+        return any_config(text)
+    except ArgumentError as error:
+        if "=" in name:  # fields, of the family that may go unnamed
+            raise
+        raise ArgumentError(
+            "this is not a configuration of a kernel",
+            expected="FAMILY:FIELD=VALUE,… with a family of " + ", ".join(family.name for family in FAMILIES),
+            got=text[:200] or repr(text), hint="`warploom explain M N K` shows the names of some",
+        ) from error  # fmt: skip
 
 
 __all__ = [
