@@ -152,6 +152,8 @@ def test_a_result_for_the_guesses_of_init_says_so_until_the_line_is_deleted(tmp_
     path = write(tmp_path, "copy", COPY, None)
     run("check", path, "--init")
     description = path.with_suffix(".launch.toml")
+    again = run("check", path, "--init")
+    assert again.exit_code == 2 and "left as it is" in again.stderr and "--launch FILE" in again.stderr
     said = run("check", path).stdout
     assert "still the guesses of --init" in said and "copy.launch.toml" in said
     assert "1 with guesses of --init" in run("check", tmp_path).stdout
@@ -188,3 +190,9 @@ def test_every_rule_that_an_error_broke_is_named_at_the_end(tmp_path: Path) -> N
     last = result.stdout.splitlines()[-1]
     assert all(f"warploom rules {rule}" in last for rule in rules)
     assert run("check", write(tmp_path, "good", good())).exit_code == 0
+
+
+def test_a_command_for_python_files_says_which_commands_take_texts(tmp_path: Path) -> None:
+    path = write(tmp_path, "copy", COPY, None)
+    result = run("time", path, "--predict")
+    assert result.exit_code == 2 and "this is not a Python file" in result.stderr and "`trace`" in result.stderr

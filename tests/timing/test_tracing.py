@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -15,7 +16,7 @@ from warploom.driver.sass_lines import numbered, sass_lines
 from warploom.kernels.ladder import find
 from warploom.timing.page.pack import packed
 from warploom.timing.timeline import ARRIVE, BARRIER, COLUMNS, COPY, MATRIX, RUN, WAIT
-from warploom.timing.tracing import Traced, waiters_of
+from warploom.timing.tracing import CodeTexts, Traced, waiters_of
 from warploom.types import bf16, f32, u64
 
 
@@ -183,6 +184,14 @@ def test_as_dict_is_plain():
     found = json.loads(specialised().to_json())
     assert found["kernel"].startswith("warp_specialised") and found["prediction"]["us"] > 0
     assert len(found["timeline"]["columns"]["cause"]) == found["timeline"]["count"]
+
+
+def test_a_trace_without_machine_code_says_why():
+    traced = specialised()
+    told = replace(traced, code=replace(traced.code, sass=[], no_sass="there is no disassembler"))
+    assert "SASS    none: there is no disassembler" in str(told) and "SASS" not in str(
+        replace(told, code=CodeTexts(""))
+    )
 
 
 @pytest.mark.skipif(toolchain.find("nvdisasm") is None or toolchain.ptxas() is None, reason="no ptxas and nvdisasm")
