@@ -318,7 +318,8 @@ def main() -> None:
     from warploom.lab import evidence
 
     path = ROOT / "benchmarks" / "results" / f"cpu-{platform.machine()}-{os.cpu_count()}-cores" / "emulator-speed.json"
-    before = {row["what"]: row for row in json.loads(path.read_text())["rows"]} if path.exists() else {}
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    before = {row["what"]: row for row in kept.get("rows", ())}
     rows = []
     for name, (_, target, note) in ROWS.items():
         if not fnmatch(name, options.only):
@@ -353,7 +354,7 @@ def main() -> None:
         print(f"{name}: {row['seconds']['median']} s (target {target or '-'} s), {row['peak_mib']} MiB", flush=True)
     if not options.quick:
         head = evidence.header("emulator-speed", command="python benchmarks/emulator_speed.py")
-        evidence.write(path, head, rows)
+        evidence.write(path, {**head, **{key: kept[key] for key in ("compared",) if key in kept}}, rows)
     return None
 
 

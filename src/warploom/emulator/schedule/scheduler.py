@@ -56,7 +56,8 @@ class Scheduler:
                         if self.on_progress is not None:
                             self.on_progress(done + machine.cancelled, machine.to_run)
             if policy.engine_first or not ran:
-                quiet = not ran and not policy.engine_first and not self._spins()
+                # Where each round draws by the seed, none may be left out: a seed means the same run for ever.
+                quiet = not (ran or policy.engine_first or policy.engine_between or self._spins())
                 signals = machine.signals
                 ran |= machine.engine.advance()
                 while quiet and ran and machine.signals == signals and machine.engine.advance():
