@@ -16,3 +16,11 @@ def test_words_go_on_in_the_next_line_and_code_is_cut() -> None:
     assert max(map(len, text.splitlines())) <= WIDTH
     assert all(f"word{i}" in text for i in range(90)) and text.count("f" * 40) >= 3
     assert "reads lib::smem+16" in text and "_ZN" not in text
+
+
+def test_a_name_too_long_for_a_file_is_no_file():
+    """The kernels of a text go by their names, and mangled ones are longer than a file's may be."""
+    from warploom.errors import SourceLocation
+    from warploom.sanitizer.report.rendering import Sources
+
+    assert Sources().line(SourceLocation("_Z4gemm" + "I" * 300, 3)) == ""

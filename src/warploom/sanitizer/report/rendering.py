@@ -59,8 +59,11 @@ class Sources:
     def path(self, file: str) -> Path | None:
         """The file that a location names, where it is there."""
         for folder in (Path(), *self.folders, _PACKAGE_PARENT):
-            if (folder / file).is_file():
-                return folder / file
+            try:
+                if (folder / file).is_file():
+                    return folder / file
+            except OSError:  # a kernel of a text goes by its mangled name, which may be too long for a file's
+                return None
         return None
 
     def _read(self, file: str) -> list[str]:
