@@ -16,8 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ENTRANCES = ("warploom", "warploom.__main__", "warploom.cli.app", "warploom.testing.plugin", "warploom.torch",
              "warploom.jax", "warploom.types", "warploom.gemm")  # fmt: skip
 """What users import or start, and the module that pytest loads."""
-LIBRARIES = ("warploom.kernels", "warploom.collective", "warploom.lang")
-"""Packages whose every module a kernel author may import."""
+LIBRARIES = ("warploom.kernels", "warploom.collective", "warploom.lang", "warploom.lab.pages")
+"""Packages whose every module a kernel author may import, or that a command opens by its file."""
 
 
 @pytest.fixture(scope="module")
