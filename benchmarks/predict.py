@@ -15,6 +15,7 @@ import argparse
 import hashlib
 import json
 import pickle
+import re
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import prediction_checks as checks
 
 from warploom.isa.dtypes import ALL
 from warploom.kernels.ladder import find
@@ -37,6 +39,7 @@ RESULTS = ROOT / "benchmarks/results/nvidia-h200"
 OUT = ROOT / "benchmarks/results/emulator/predicted.json"
 TRIVIAL_TFLOPS = {"bf16": 680.0, "f16": 680.0, "e4m3": 1330.0, "f32": 40.0}
 TRIVIAL_TBYTES, TRIVIAL_START_US = 4.71, 2.2
+FREE_TILE = re.compile(r"[us]\d+x\d")
 FEW_ROWS = 512
 """Up to this many, the trivial rule counts bytes."""
 
@@ -49,7 +52,7 @@ class Point:
         part: the set it belongs to; kernel, shape, dtype: names for people.
         measured_us, measured_mhz: the latter 0 where the kernel did not count its clock.
         record: makes the recording.
-        protocol: of the measurement; zeros: its data.
+        protocol: of the measurement; zeros: its data; flops: where they are not 2 m n k; cap_watts: of its protocol.
     """
 
     part: str
@@ -62,8 +65,12 @@ class Point:
     protocol: str = "alone"
     zeros: bool = False
     sha: str = ""
+    flops: float = 0.0
+    cap_watts: float = 0.0
 
     def trivial_us(self) -> float:
+        if self.flops:
+            return self.flops / TRIVIAL_TFLOPS[self.dtype] / 1e6
         m, n, k = self.shape
         if min(m, n) > FEW_ROWS:
             return 2 * m * n * k / TRIVIAL_TFLOPS[self.dtype] / 1e6
@@ -80,7 +87,7 @@ def zeros_for(kernel: Any, sizes: dict[str, int]) -> list[np.ndarray]:
     specs = list(kernel.in_specs.values()) if isinstance(kernel.in_specs, dict) else list(kernel.in_specs)
     made = []
     for spec in specs:
-        if not hasattr(spec, "shape"):
+        if not hasattr(spec, "shape") or spec.workspace:
             continue
         shape = tuple(sizes.get(one, 1) if isinstance(one, str) else one for one in spec.shape)
         made.append(np.zeros(shape, spec.dtype.numpy))
@@ -138,7 +145,8 @@ def built(name: str, part: str, protocol: str, wanted: Callable[[dict[str, Any]]
 
         yield Point(part, f"{row['kernel']} {row.get('config', '')}".strip(), (m, n, k), row["dtype"],
                     row["us"]["median"], recorded, row.get("kernel_clock_mhz", 0.0), protocol,
-                    sha=row.get("ptx_sha256", ""))  # fmt: skip
+                    sha=row.get("ptx_sha256", ""),
+                    cap_watts=H200["burst_watts"] if protocol == "burst" else 0.0)  # fmt: skip
 
 
 def texts() -> Iterator[Point]:
@@ -167,6 +175,65 @@ def texts() -> Iterator[Point]:
                     sha=row.get("text_sha256", ""))  # fmt: skip
 
 
+def attention() -> Iterator[Point]:
+    """Attention forward, its data normal. The shape is (queries of all heads, keys that one sees at most, head_dim)."""
+    from attention import Case, subject
+
+    from warploom.kernels.hopper.attention_config import section
+
+    for row in rows_of("attention"):
+        if row["provider"] != "warploom" or row["protocol"] != "alone" or row["data"] != "normal":
+            continue
+        words = row["case"].split()
+        value_dim = int(words[0].partition("/")[2] or 0)
+        group = int(words[words.index("group") + 1]) if "group" in words else 1
+        window = (1024, 0) if "window" in words else None
+        case = Case(row["head_dim"], row["length"], row["causal"], row["dtype"], value_dim, group, window=window)
+
+        def recorded(row: dict[str, Any] = row, case: Case = case) -> tuple[Recording, Launch]:
+            kernel = rebuild(row["build"])
+            b, h, n, d = case.shape
+            sizes = {"B": b, "S": n, "T": n, "H": h, "G": h // case.group, "N": 1}
+            numbers: dict[str, Any] = {"scale": 1.0, "section": 1}
+            if case.causal or case.window:
+                of = subject(case)
+                numbers |= {"section": section(of, True, n, h, h // case.group), "last": 0}
+            if case.window:
+                numbers["first"] = -case.window[0]
+            return record(
+                kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes), registers=row["registers"], **numbers
+            )
+
+        queries = case.shape[0] * case.shape[1] * case.shape[2]
+        yield Point("attention", row["case"], (queries, case.length, case.head_dim), row["dtype"],
+                    row["us"]["median"], recorded, sha=row["ptx_sha256"], flops=case.flops)  # fmt: skip
+
+
+def sampled(most: int) -> Iterator[Point]:
+    """Shapes drawn at random, which no constant has seen."""
+    for name in ("sample-bf16", "sample-bf16-seed-101"):
+        yield from built(name, "sampled", "interleaved", most=most)
+
+
+def within(shapes: int = 6, most: int = 7) -> Iterator[Point]:
+    """Configurations of free tiles on the same shape."""
+    from warploom.kernels.hopper.free_tile import build
+    from warploom.kernels.hopper.free_tile_config import named
+
+    rows = rows_of("sweep-free-tile")
+    for at in range(shapes):
+        row = rows[at * len(rows) // shapes]
+        m, n, k = row["m"], row["n"], row["k"]
+        for config in [name for name in sorted(row["us"]) if FREE_TILE.match(name)][:most]:
+
+            def recorded(config: str = config, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
+                kernel, sizes = build(config=named(config)), {"M": m, "N": n, "K": k}
+                return record(kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes))
+
+            yield Point("within a shape", config, (m, n, k), row["dtype"], row["us"][config], recorded,
+                        protocol="interleaved")  # fmt: skip
+
+
 def points(most: int) -> dict[str, Callable[[], Iterator[Point]]]:
     """The sets by name. most: points of a long one."""
     return {
@@ -182,6 +249,10 @@ def points(most: int) -> dict[str, Callable[[], Iterator[Point]]]:
         "llm": lambda: built("llm-bf16", "llm", "alone", most=most),
         "small K": lambda: built("small-k-bf16", "small K", "alone", most=most),
         "reference texts": texts,
+        "attention": attention,
+        "burst": lambda: built("square-bf16", "burst", "burst"),
+        "sampled": lambda: sampled(most),
+        "within a shape": within,
     }
 
 
@@ -240,6 +311,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="*", default=[], help="names; all by default")
     parser.add_argument("--recordings", type=Path, help="a folder that keeps what was recorded")
     parser.add_argument("--append", action="store_true", help="keep the rows that --out has of other sets")
+    parser.add_argument("--folds", action="store_true", help="fit on odd rungs and score on even ones, then swap")
     parser.add_argument("--most", type=int, default=12, help="points of a long set")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
@@ -257,7 +329,7 @@ def main() -> None:
             started = time.perf_counter()
             try:
                 recording, launch = recorded(point, options.recordings)
-                prediction = predict(recording, H200, replace(launch, zeros=point.zeros))
+                prediction = predict(recording, H200, replace(launch, zeros=point.zeros, cap_watts=point.cap_watts))
             except Exception as error:  # one that cannot be predicted is named, and costs no other
                 skipped.append(
                     {"set": name, "kernel": point.kernel, "reason": f"{type(error).__name__}: {error}"[:200]}
@@ -272,6 +344,16 @@ def main() -> None:
             print(name, score(mine), flush=True)
     head = evidence.header("predicted", gpu="emulator")
     sets = dict.fromkeys(row["set"] for row in rows)
+    inside = [row for row in rows if row["set"] == "within a shape"]
+    rungs = [row for row in rows if row["set"] == "ladder 8192"]
+    head |= {"steps": checks.steps(rungs), "within_a_shape": checks.orders(inside)}
+    if options.folds:
+        head["halves"] = checks.halves({
+            int(one.kernel[1:3]): (one.measured_us, *recorded(one, options.recordings))
+            for one in ladder("ladder-4096", "")
+        })  # fmt: skip
+    elif options.append and options.out.exists():
+        head["halves"] = before.get("halves", {})
     head |= {"scores": {name: score([row for row in rows if row["set"] == name]) for name in sets}, "skipped": skipped}
     evidence.write(options.out, head, rows)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError, WarploomError
+from ..errors import ArgumentError, DeadlockError, WarploomError
 from .bind import Shape, bind
 from .dispatch import complete, look, sort_out
 from .machine import for_arch
@@ -64,10 +64,17 @@ def predict(
     from ..timing import H200, Trace
     from ..timing import predict as predicted
 
-    recording, launch = record(
-        program, *args, out=out, grid=grid, block=block, cluster=cluster, entry=entry, dynamic_smem=dynamic_smem,
-        clusters=clusters, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz, registers=registers, **scalars,
-    )  # fmt: skip
+    try:
+        recording, launch = record(
+            program, *args, out=out, grid=grid, block=block, cluster=cluster, entry=entry, dynamic_smem=dynamic_smem,
+            clusters=clusters, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz, registers=registers, **scalars,
+        )  # fmt: skip
+    except DeadlockError as error:
+        error.add_note(
+            f"predict ran the first {clusters} of the grid's clusters alone: if they wait for others, as at a barrier "
+            "of the grid, give clusters= as many as wait for each other"
+        )
+        raise
     return predicted(recording, H200, launch, Trace(recording, EVENTS) if timeline else None)
 
 

@@ -107,6 +107,9 @@ FOUR_ROWS = "fitted: base + energy x (clock / 1.8)^exponent to the rows power.wg
 
 POWER: Mapping[str, Constant] = {
     "cap_watts": _c(700.0, "published: H200 SXM data sheet"),
+    "burst_watts": _c(856.0, '119.7 + 0.842 * m("power.wgmma.n256.ctas132", "tflops") '
+                            '* m("burst.wgmma.n256.ctas132", "clock_mhz") / m("power.wgmma.n256.ctas132", "clock_mhz") '
+                            '* (m("burst.wgmma.n256.ctas132", "clock_mhz") / 1800) ** 1.9'),
     "base_watts": _c(119.7, FOUR_ROWS),
     "mma_pj_per_flop": _c(0.842, FOUR_ROWS),
     "mma_zeros_pj_per_flop": _c(0.1742, '(m("power.wgmma.n256.zeros", "watts") - 119.7) '

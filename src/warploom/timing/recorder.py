@@ -18,6 +18,7 @@ from ..isa.effects import Fences
 from . import recording as kinds
 from .caches import Cache
 from .instructions import Facts, facts_of
+from .queues import Queues
 from .recording import Access, Meeting, Operation, Phase, Recording, Run
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Recorder(Observer):
         self._touched: set[Any] = set()
         self._regions: dict[Any, int] = {}
         self._box: Box | None = None
+        self._queues: Queues | None = None
 
     # -- warps ---------------------------------------------------------------------------------------------------------
 
@@ -147,6 +149,8 @@ class Recorder(Observer):
         else:
             wavefronts, sectors = self._requests(place.lanes, address, size)
             missed, distant = self._missed(frame.cta, place, address, size, how)
+            if how == "updates":
+                self._taken(frame.cta, place)
         share = len(warps)
         key = (space, how != "reads", wavefronts / share, sectors / share, round(missed / share, 1),
                round(distant / share, 1))  # fmt: skip
@@ -156,6 +160,15 @@ class Recorder(Observer):
             self._accesses.append(Access(*key))
         for warp in warps.tolist():
             self._warp(frame.cta, frame.first_warp + warp).append(-1 - index)
+
+    def _taken(self, cta: Cta, place: Lanes) -> None:
+        """Another number of a queue: those that are not recorded take theirs."""
+        if self._queues is None:
+            machine, shape = self.machine, self.machine.cluster_shape
+            every = int(np.prod(machine.grid))
+            recorded = min(every, (machine.most_clusters or every) * int(np.prod(shape)))
+            self._queues = Queues((every - recorded) // recorded)
+        self._queues.updates(self.number(cta), place)
 
     def _wavefronts(self, lanes: np.ndarray, address: np.ndarray, size: int) -> float:
         """Passes of a shared-memory request: as many as its bytes need, and those that conflicts add."""

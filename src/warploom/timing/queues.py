@@ -1,0 +1,42 @@
+"""Counters from which CTAs take numbers: what the CTAs that nobody records would have taken.
+
+A queue of tiles is a counter in global memory. With few clusters recorded it would give them all of the grid's work.
+So the second time that a CTA updates the same counter, the CTAs that are not there have updated it as often: those of
+a grid take turns. A counter that each CTA updates once (arrivals at the end of a split sum) stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..emulator.machine.places import Lanes
+
+NUMBER = np.dtype(np.uint32)
+
+
+class Queues:
+    """absent: CTAs of the grid that are not recorded, for each one that is."""
+
+    def __init__(self, absent: int) -> None:
+        self._absent = absent
+        self._last: dict[tuple[int, int], int] = {}
+        self._seen: dict[tuple[int, int], set[int]] = {}
+        self._kept: list[Any] = []
+
+    def updates(self, cta: int, place: Lanes) -> None:
+        """A CTA is about to update an integer in global memory atomically."""
+        if not self._absent or place.lanes.size != 1 or place.count != 1 or place.size != NUMBER.itemsize:
+            return
+        values, at = place.region.as_type(NUMBER), int(place.index[0])
+        key = id(place.region), at
+        now = int(values[at])
+        seen = self._seen.get(key)
+        if seen is None:
+            seen = self._seen[key] = set()
+            self._kept.append(place.region)
+        elif cta in seen and now == self._last[key] + 1:
+            values[at] = now = now + self._absent
+        seen.add(cta)
+        self._last[key] = now

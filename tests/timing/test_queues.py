@@ -1,0 +1,55 @@
+"""A queue of tiles gives the recorded CTA its share, not everybody's."""
+
+import numpy as np
+import pytest
+
+import warploom
+from warploom.errors import DeadlockError
+from warploom.isa.dtypes import u32
+from warploom.lang import Tile, kernel, ptx, reg
+
+CTAS, ITEMS = 8, 48
+
+
+@kernel(
+    in_specs={"counter": Tile(1, u32)}, out_specs={"out": Tile("N", u32)}, grid=(CTAS, 1, 1), block=32, arch="sm_90a"
+)  # fmt: skip
+def taking(counter, out):
+    """Takes numbers until none is left, and writes each."""
+    (source, target) = ptx.global_ptrs(counter, out)
+    with ptx.if_(ptx.special.tid.x() == 0):
+        number = reg.scalar(u32, init=0)
+        number.set(ptx.atomic.inc(ptx.addr(source), ITEMS + CTAS - 1))
+        with ptx.while_(lambda: number < ITEMS):
+            ptx.store(ptx.addr(target + number.to(target.dtype) * 4), number)
+            number.set(ptx.atomic.inc(ptx.addr(source), ITEMS + CTAS - 1))
+
+
+@pytest.mark.parametrize("clusters", [1, 2])
+def test_recorded_ctas_take_every_eighth_number(clusters):
+    counter, out = np.zeros(1, np.uint32), np.zeros(ITEMS, np.uint32)
+    prediction = warploom.predict(taking, counter, out=out, registers=32, clusters=clusters)
+    assert prediction.dram_bytes == pytest.approx(ITEMS * 4, rel=0.4)
+
+
+@kernel(
+    in_specs={"counter": Tile(1, u32)}, out_specs={"out": Tile("N", u32)}, grid=(2, 1, 1), block=32, arch="sm_90a"
+)  # fmt: skip
+def meeting(counter, out):
+    """A barrier of the whole grid: the counter wraps to 0 with the last CTA."""
+    (source, target) = ptx.global_ptrs(counter, out)
+    with ptx.if_(ptx.special.tid.x() == 0):
+        ptx.atomic.inc(ptx.addr(source), 1)
+        here = reg.scalar(u32, init=1)
+        with ptx.while_(lambda: here != 0):
+            here.set(ptx.load(u32, ptx.addr(source)))
+        ptx.store(ptx.addr(target), here)
+
+
+def test_a_barrier_of_the_grid_needs_all_clusters():
+    arrays = {"counter": np.zeros(1, np.uint32), "out": np.zeros(1, np.uint32)}
+    with pytest.raises(DeadlockError) as caught:
+        warploom.predict(meeting, arrays["counter"], out=arrays["out"], registers=32)
+    assert "clusters=" in caught.value.__notes__[0]
+    arrays["counter"][:] = 0
+    assert warploom.predict(meeting, arrays["counter"], out=arrays["out"], registers=32, clusters=2).us > 0
