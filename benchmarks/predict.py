@@ -120,6 +120,11 @@ def ladder(name: str, part: str, zeros: bool = False) -> Iterator[Point]:
                     row.get("kernel_clock_mhz", 0.0), zeros=zeros, sha=row["ptx_sha256"])  # fmt: skip
 
 
+def spread(rows: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+    """So many of them, from first to last; 0: all."""
+    return [rows[at * len(rows) // most] for at in range(most)] if most and len(rows) > most else rows
+
+
 def built(name: str, part: str, protocol: str, wanted: Callable[[dict[str, Any]], bool] = lambda row: True,
           most: int = 0) -> Iterator[Point]:  # fmt: skip
     """Rows with a recipe."""
@@ -127,9 +132,7 @@ def built(name: str, part: str, protocol: str, wanted: Callable[[dict[str, Any]]
         row for row in rows_of(name)
         if row.get("provider", "") == "warploom" and row.get("protocol") == protocol and "build" in row and wanted(row)
     ]  # fmt: skip
-    if most and len(rows) > most:
-        rows = [rows[at * len(rows) // most] for at in range(most)]
-    for row in rows:
+    for row in spread(rows, most):
         m, n, k = row["m"], row["n"], row["k"]
 
         def recorded(row: dict[str, Any] = row, m: int = m, n: int = n, k: int = k) -> tuple[Recording, Launch]:
@@ -175,15 +178,17 @@ def texts() -> Iterator[Point]:
                     sha=row.get("text_sha256", ""))  # fmt: skip
 
 
-def attention() -> Iterator[Point]:
+def attention(most: int) -> Iterator[Point]:
     """Attention forward, its data normal. The shape is (queries of all heads, keys that one sees at most, head_dim)."""
     from attention import Case, subject
 
     from warploom.kernels.hopper.attention_config import section
 
-    for row in rows_of("attention"):
-        if row["provider"] != "warploom" or row["protocol"] != "alone" or row["data"] != "normal":
-            continue
+    rows = [
+        row for row in rows_of("attention")
+        if row["provider"] == "warploom" and row["protocol"] == "alone" and row["data"] == "normal"
+    ]  # fmt: skip
+    for row in spread(rows, most):
         words = row["case"].split()
         value_dim = int(words[0].partition("/")[2] or 0)
         group = int(words[words.index("group") + 1]) if "group" in words else 1
@@ -249,7 +254,7 @@ def points(most: int) -> dict[str, Callable[[], Iterator[Point]]]:
         "llm": lambda: built("llm-bf16", "llm", "alone", most=most),
         "small K": lambda: built("small-k-bf16", "small K", "alone", most=most),
         "reference texts": texts,
-        "attention": attention,
+        "attention": lambda: attention(most),
         "burst": lambda: built("square-bf16", "burst", "burst"),
         "sampled": lambda: sampled(most),
         "within a shape": within,

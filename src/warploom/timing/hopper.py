@@ -99,8 +99,8 @@ SYNCHRONISATION: Mapping[str, Constant] = {
     "fence_gpu": _clocks(275, "latency.fence.gpu"),
     "fence_cta": _clocks(13.0, "latency.fence.cta"),
     "cta_start": _c(451.8, '(m("launch.waves8", "us") - m("launch.one_wave", "us")) / 7 * 1980'),
-    "launch_us": _c(0.9155, 'm("launch.spin", "us") - 5000 / 1980'),
-    "launch_pdl_us": _c(0.5886, 'm("launch.pdl.late", "us") - 5000 / 1980'),
+    "launch_us": _c(0.6873, 'm("launch.spin", "us") - (5000 + 451.8) / 1980'),
+    "launch_pdl_us": _c(0.3604, 'm("launch.pdl.late", "us") - (5000 + 451.8) / 1980'),
 }  # fmt: skip
 
 FOUR_ROWS = "fitted: base + energy x (clock / 1.8)^exponent to the rows power.wgmma.n256.ctas33, 66, 99 and 132"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from .constants import Hardware
 from .occupancy import Occupancy, occupancy
 from .power import Work, settle
-from .recording import Recording
+from .recording import GRID, ISSUE, Recording, Step
 from .replay import Replay
 from .timeline import Timeline
 from .trace import Trace
@@ -126,10 +126,19 @@ class Predictor:
         in_one_wave = turns <= self.room.residents
         self.active = min(hardware.sms, -(-self.ctas // turns) if in_one_wave else self.ctas)
         """SMs among which L2 and DRAM are shared; in a single wave, by what the fullest of them gets."""
+        self.early = recording.pdl and any(map(self._loads_early, recording.steps.values()))
+        """Whether it begins to load while the launch in front still runs."""
         self.l2_bytes = recording.fetched * self.scale
         self.stored = (recording.written or recording.stored) * self.scale
         self.dram_bytes = self._dram()
         self._replays: dict[float, tuple[float, Replay]] = {}
+
+    def _loads_early(self, steps: list[Step]) -> bool:
+        """Whether a warp issues a copy in front of its wait for the grid before."""
+        waits = next((at for at, (kind, _, _) in enumerate(steps) if kind == GRID), 0)
+        operations = self.recording.operations
+        issued = (operations[what] for kind, _, what in steps[:waits] if kind == ISSUE)
+        return any(not one.stores and one.fetched for one in issued)
 
     def _share(self) -> float:
         """Work of a mean cluster, of what the recorded ones do: where tiles do not divide, the first have one more.
@@ -203,8 +212,8 @@ class Predictor:
     def _seconds(self, ghz: float) -> float:
         clocks, _ = self.replayed(ghz)
         gap = self.hardware["launch_pdl_us" if self.recording.pdl else "launch_us"] * 1e-6
-        if self.recording.pdl:  # it begins while the launch in front ends: its start and first latency are hidden
-            clocks -= min(clocks / 2, self.hardware["cta_start"] + self.chip(ghz).latency)
+        if self.early:  # the grid in front hides its first latency
+            clocks -= min(clocks / 2, self.chip(ghz).latency)
         work = clocks / ghz * 1e-9
         floor = (self.dram_bytes + self.stored) / (self.hardware["dram_bytes_per_ns"] * 1e9)
         return max(work, floor) + gap
