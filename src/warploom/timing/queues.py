@@ -7,27 +7,31 @@ a grid take turns. A counter that each CTA updates once (arrivals at the end of 
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..emulator.machine.places import Lanes
 
+if TYPE_CHECKING:
+    from ..emulator.machine.machine import Machine
+
 NUMBER = np.dtype(np.uint32)
 
 
 class Queues:
-    """absent: CTAs of the grid that are not recorded, for each one that is."""
+    """Of one machine, which runs the first clusters of its grid."""
 
-    def __init__(self, absent: int) -> None:
-        self._absent = absent
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
         self._last: dict[tuple[int, int], int] = {}
         self._seen: dict[tuple[int, int], set[int]] = {}
         self._kept: list[Any] = []
 
     def updates(self, cta: int, place: Lanes) -> None:
         """A CTA is about to update an integer in global memory atomically."""
-        if not self._absent or place.lanes.size != 1 or place.count != 1 or place.size != NUMBER.itemsize:
+        if place.lanes.size != 1 or place.count != 1 or place.size != NUMBER.itemsize:
             return
         values, at = place.region.as_type(NUMBER), int(place.index[0])
         key = id(place.region), at
@@ -37,6 +41,13 @@ class Queues:
             seen = self._seen[key] = set()
             self._kept.append(place.region)
         elif cta in seen and now == self._last[key] + 1:
-            values[at] = now = now + self._absent
+            values[at] = now = now + self._absent()
         seen.add(cta)
         self._last[key] = now
+
+    def _absent(self) -> int:
+        """CTAs of the grid that are not recorded, for each one that is."""
+        machine = self._machine
+        every = math.prod(machine.grid)
+        recorded = min(every, (machine.most_clusters or every) * math.prod(machine.cluster_shape))
+        return (every - recorded) // recorded

@@ -59,7 +59,7 @@ class Recorder(Observer):
         self._touched: set[Any] = set()
         self._regions: dict[Any, int] = {}
         self._box: Box | None = None
-        self._queues: Queues | None = None
+        self._queues = Queues(machine)
 
     # -- warps ---------------------------------------------------------------------------------------------------------
 
@@ -122,8 +122,8 @@ class Recorder(Observer):
                 pcs.append(item)
                 accesses.append(None)
             else:
-                access = self._accesses[-1 - item]
-                accesses[-1] = access if accesses[-1] is None else _both(accesses[-1], access)
+                access, before = self._accesses[-1 - item], accesses[-1]
+                accesses[-1] = access if before is None else before.joined(access)
         return Run(tuple(pcs), tuple(accesses))
 
     def _step(self, frame: Frame, lane: int | None, kind: int, payload: Any, pc: int | None = None) -> None:
@@ -150,7 +150,7 @@ class Recorder(Observer):
             wavefronts, sectors = self._requests(place.lanes, address, size)
             missed, distant = self._missed(frame.cta, place, address, size, how)
             if how == "updates":
-                self._taken(frame.cta, place)
+                self._queues.updates(self.number(frame.cta), place)
         share = len(warps)
         key = (space, how != "reads", wavefronts / share, sectors / share, round(missed / share, 1),
                round(distant / share, 1))  # fmt: skip
@@ -160,15 +160,6 @@ class Recorder(Observer):
             self._accesses.append(Access(*key))
         for warp in warps.tolist():
             self._warp(frame.cta, frame.first_warp + warp).append(-1 - index)
-
-    def _taken(self, cta: Cta, place: Lanes) -> None:
-        """Another number of a queue: those that are not recorded take theirs."""
-        if self._queues is None:
-            machine, shape = self.machine, self.machine.cluster_shape
-            every = int(np.prod(machine.grid))
-            recorded = min(every, (machine.most_clusters or every) * int(np.prod(shape)))
-            self._queues = Queues((every - recorded) // recorded)
-        self._queues.updates(self.number(cta), place)
 
     def _wavefronts(self, lanes: np.ndarray, address: np.ndarray, size: int) -> float:
         """Passes of a shared-memory request: as many as its bytes need, and those that conflicts add."""
@@ -389,14 +380,6 @@ def recording_of(made: list[Recorder]) -> Callable[[Machine], Recorder]:
         return made[-1]
 
     return make
-
-
-def _both(one: Access | None, other: Access) -> Access:
-    assert one is not None
-    return Access(
-        one.space, one.writes or other.writes, one.wavefronts + other.wavefronts, one.sectors + other.sectors,
-        one.missed + other.missed, one.distant + other.distant,
-    )  # fmt: skip
 
 
 def _ring(name: str) -> tuple[str, int]:

@@ -40,6 +40,13 @@ class Access:
     missed: float = 0.0
     distant: float = 0.0
 
+    def joined(self, other: Access) -> Access:
+        """Both, as one access of one instruction."""
+        return Access(
+            self.space, self.writes or other.writes, self.wavefronts + other.wavefronts, self.sectors + other.sectors,
+            self.missed + other.missed, self.distant + other.distant,
+        )  # fmt: skip
+
 
 @dataclass(slots=True)
 class Run:
