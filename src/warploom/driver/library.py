@@ -7,6 +7,7 @@ right device already, that one stays.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +66,7 @@ class Library:
         self.cuda = cuda
         self.native = native
         self._contexts: dict[int, int] = {}
+        self._unknown_graphs = itertools.count(1)
         self._lock = threading.Lock()
 
     def call(self, name: str, *arguments: Any, doing: str = "") -> Any:
@@ -180,12 +182,18 @@ class Library:
         return bool(failed or status.value)
 
     def captured_graph(self, stream: int) -> int:
-        """A number for the CUDA graph that is being captured from that stream, one for each capture; 0 for none."""
+        """A number for the CUDA graph that is being captured from that stream, one for each capture; 0 for none.
+
+        Where the driver does not tell them apart, each call gives another number.
+        """
         status, number = ctypes.c_int(0), ctypes.c_ulonglong(0)
-        failed = self.native.cuStreamGetCaptureInfo_v2(
-            ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), None, None, None
-        )
-        return -1 if failed else number.value * bool(status.value)
+        for name in ("cuStreamGetCaptureInfo", "cuStreamGetCaptureInfo_v2"):
+            ask = getattr(self.native, name, None)  # (stream, status, number), in later versions optional outputs too
+            if ask is not None and not ask(
+                ctypes.c_void_p(stream), ctypes.byref(status), ctypes.byref(number), None, None, None, None
+            ):
+                return number.value * bool(status.value)
+        return -next(self._unknown_graphs) if self.is_capturing(stream) else 0
 
     def synchronize(self, stream: int) -> None:
         """Wait for what is in a stream."""
