@@ -14,7 +14,6 @@ from ..collective.tile.sizes import MOST_GROUPS
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa.dtypes import e4m3, f32, s32, s64, u32
 from ..kernels.hopper.attention_decode_config import MOST_ROWS, ROWS, Decode, DecodeConfig, decode_config
-from ..runtime import on_gpu
 from ..runtime.arrays import ArrayView
 from ..runtime.launch_template import Launched
 from ..runtime.program import Program
@@ -36,7 +35,7 @@ from .kernel_cache import kept
 from .spec.gpu import gpu_of
 from .spec.problem import TMA_BYTES
 from .views import restrided
-from .workspace import Workspaces, workspaces
+from .workspace import of_stream
 
 EMULATED_COST = 8
 """How many times as long as attention's products the emulator takes for these, which are warps' instructions."""
@@ -319,15 +318,10 @@ def _program(of: Decode, config: DecodeConfig, folder: Path | None) -> Program:
 
 
 def _memory(request: DecodeRequest, config: DecodeConfig, places: int) -> dict[str, ArrayView]:
-    """Where CTAs leave their parts, and counters, which are 0 between launches: for each stream its own."""
+    """Where CTAs leave their parts, and counters, which are 0 between launches: for each stream and graph its own."""
     q, size = request.views["q"], config.block_elements(request.of)
-    on_cpu = q.device == "cpu"
-    sms = EMULATED_SMS if on_cpu else gpu_of(q.index).sms
-    held = Workspaces() if on_cpu else workspaces()  # an emulation may end half-way: nothing is shared
-    stream = None if on_cpu else on_gpu.current_stream([q], q.index)
-    places = 1 << max(10, (places - 1).bit_length())  # a graph keeps the address: larger ones are others
-    key = ("decode", q.framework, q.index, stream)
+    sms = EMULATED_SMS if q.device == "cpu" else gpu_of(q.index).sms
     return {
-        "workspace": held.get((*key, size), (2 * sms, size), f32, q),
-        "counters": held.get((*key, "counters", places), (places,), u32, q),
+        "workspace": of_stream("decode", (2 * sms, size), f32, q),
+        "counters": of_stream("decode counters", (places,), u32, q),
     }
