@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -22,12 +22,10 @@ from ..settings import config as settings
 from . import reference
 from .bind import outside, warned
 from .families import KernelFamily
+from .grouped_request import Grouped
 from .quantization import LARGEST
 from .request import Request
 from .views import broadcast, item, to_array, transposed
-
-if TYPE_CHECKING:
-    from .grouped import Grouped
 
 BAND = 128
 """Rows of which some are checked: a tile of the kernels has no fewer."""
