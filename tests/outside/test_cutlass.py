@@ -71,7 +71,7 @@ def test_a_map_that_begins_nowhere_is_refused() -> None:
 def test_every_configuration_has_a_name_of_its_own_and_says_its_tile() -> None:
     assert len({one.name for one in CONFIGURATIONS}) == len(CONFIGURATIONS)
     for one in CONFIGURATIONS:
-        assert f"using Tile = Shape<_{one.tile[0]}, _{one.tile[1]}, _{one.tile[2]}>;" in one.header()
+        assert f"using TileShape = Shape<_{one.tile[0]}, _{one.tile[1]}, _{one.tile[2]}>;" in one.header()
         assert one.expected and (harness.HERE / one.source).is_file()
 
 

@@ -125,8 +125,8 @@ def _shapes(one: Configuration) -> list[str]:
 
     return [
         "#pragma once",
-        f"using Tile = Shape<{shape(one.tile)}>;",
-        f"using Cluster = Shape<{shape(one.cluster)}>;",
+        f"using TileShape = Shape<{shape(one.tile)}>;",
+        f"using ClusterShape = Shape<{shape(one.cluster)}>;",
         f"using Schedule = cutlass::gemm::Kernel{one.schedule};",
         f"using EpilogueSchedule = cutlass::epilogue::{one.epilogue};",
         f"constexpr int MULTIPROCESSORS = {one.multiprocessors};",
@@ -140,7 +140,7 @@ def _form(one: Configuration) -> str:
 
 COOPERATIVE, PINGPONG = "TmaWarpSpecializedCooperative", "TmaWarpSpecializedPingpong"
 _SUM = "A @ np.swapaxes(B, 1, 2) + 0.5 * C"
-_BIAS = 'fused.bias_ptr = array<float>("bias", "f32", {M, 1});'
+_BIAS = 'fused.bias_ptr = device_array<float>("bias", "f32", {M, 1});'
 
 CONFIGURATIONS: tuple[Configuration, ...] = (
     Gemm("cooperative", (128, 128, 64), COOPERATIVE, cluster=(2, 1, 1)),
@@ -165,7 +165,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         fusion="LinCombPerRowBiasEltActAux<cutlass::layout::RowMajor, cutlass::epilogue::thread::SiLu, Output, float, "
         "Output, float, Output, float>",
         set_fusion=f"fused.alpha = 1.0f; fused.beta = 0.5f; {_BIAS} "
-        'fused.aux_ptr = array<Output>("aux", OUTPUT, {L, M, N}, "nan"); fused.dAux = stride;',
+        'fused.aux_ptr = device_array<Output>("aux", OUTPUT, {L, M, N}, "nan"); fused.dAux = stride;',
         expected=(
             Expected("aux", f"{_SUM} + bias"),
             Expected("D", f"({_SUM} + bias) / (1 + np.exp(-({_SUM} + bias)))"),

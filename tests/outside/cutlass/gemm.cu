@@ -21,12 +21,12 @@ using Column = cutlass::layout::ColumnMajor;
 template <class T> constexpr int aligned = 128 / cutlass::sizeof_bits<T>::value;
 
 using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
     cutlass::epilogue::collective::EpilogueTileAuto, float, float, Output, Row, aligned<Output>, Output, Row,
     aligned<Output>, EpilogueSchedule, Fusion>::CollectiveOp;
 using MainLoop = typename cutlass::gemm::collective::CollectiveBuilder<
     cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, LayoutA, aligned<Element>, Element, LayoutB,
-    aligned<Element>, float, Tile, Cluster,
+    aligned<Element>, float, TileShape, ClusterShape,
     cutlass::gemm::collective::StageCountAutoCarveout<int(sizeof(typename Epilogue::SharedStorage))>,
     Schedule>::CollectiveOp;
 using Kernel = cutlass::gemm::kernel::GemmUniversal<Shape<int, int, int, int>, MainLoop, Epilogue, TileScheduler>;
@@ -34,10 +34,10 @@ template __global__ void cutlass::device_kernel<Kernel>(CUTLASS_GRID_CONSTANT ty
 
 int main() {
   using Sizes = std::vector<long>;
-  auto a = array<Element>("A", ELEMENT, std::is_same_v<LayoutA, Row> ? Sizes{L, M, K} : Sizes{L, K, M});
-  auto b = array<Element>("B", ELEMENT, std::is_same_v<LayoutB, Column> ? Sizes{L, N, K} : Sizes{L, K, N});
-  auto c = array<Output>("C", OUTPUT, {L, M, N});
-  auto d = array<Output>("D", OUTPUT, {L, M, N}, "nan");
+  auto a = device_array<Element>("A", ELEMENT, std::is_same_v<LayoutA, Row> ? Sizes{L, M, K} : Sizes{L, K, M});
+  auto b = device_array<Element>("B", ELEMENT, std::is_same_v<LayoutB, Column> ? Sizes{L, N, K} : Sizes{L, K, N});
+  auto c = device_array<Output>("C", OUTPUT, {L, M, N});
+  auto d = device_array<Output>("D", OUTPUT, {L, M, N}, "nan");
   auto stride_a = cutlass::make_cute_packed_stride(typename Kernel::StrideA{}, make_shape(M, K, L));
   auto stride_b = cutlass::make_cute_packed_stride(typename Kernel::StrideB{}, make_shape(N, K, L));
   auto stride_c = cutlass::make_cute_packed_stride(typename Kernel::StrideC{}, make_shape(M, N, L));
@@ -48,10 +48,10 @@ int main() {
   set_scheduler(arguments.scheduler);
   arguments.hw_info.device_id = 0;
   arguments.hw_info.sm_count = MULTIPROCESSORS;
-  arguments.hw_info.max_active_clusters = MULTIPROCESSORS / int(size(Cluster{}));
+  arguments.hw_info.max_active_clusters = MULTIPROCESSORS / int(size(ClusterShape{}));
   long needed = Kernel::get_workspace_size(arguments);
-  void* workspace = needed ? array<char>("workspace", "u8", {needed}, "zeros") : nullptr;
+  void* workspace = needed ? device_array<char>("workspace", "u8", {needed}, "zeros") : nullptr;
   auto parameter = Kernel::to_underlying_arguments(arguments, workspace);
   describe(parameter, Kernel::get_grid_shape(parameter), Kernel::get_block_shape(),
-           dim3(size<0>(Cluster{}), size<1>(Cluster{}), size<2>(Cluster{})), Kernel::SharedStorageSize);
+           dim3(size<0>(ClusterShape{}), size<1>(ClusterShape{}), size<2>(ClusterShape{})), Kernel::SharedStorageSize);
 }

@@ -30,11 +30,11 @@ using Row = Each<cutlass::layout::RowMajor>;
 using Column = Each<cutlass::layout::ColumnMajor>;
 
 using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Tile, Cluster,
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
     cutlass::epilogue::collective::EpilogueTileAuto, float, float, Element, Row, 8, Element, Row, 8, EpilogueSchedule,
     cutlass::epilogue::fusion::LinearCombination<Element, float>>::CollectiveOp;
 using MainLoop = typename cutlass::gemm::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, Row, 8, Element, Column, 8, float, Tile, Cluster,
+    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, Row, 8, Element, Column, 8, float, TileShape, ClusterShape,
     cutlass::gemm::collective::StageCountAutoCarveout<int(sizeof(typename Epilogue::SharedStorage))>,
     Schedule>::CollectiveOp;
 using Kernel = cutlass::gemm::kernel::GemmUniversal<Problem, MainLoop, Epilogue>;
@@ -51,10 +51,10 @@ int main() {
   for (auto [m, n, k] : sizes) {  // a group without rows has no A, C and D
     auto number = std::to_string(shapes.size());
     shapes.push_back(make_shape(m, n, k));
-    all_a.push_back(m ? array<Element>("A" + number, "bf16", {m, k}) : nullptr);
-    all_b.push_back(array<Element>("B" + number, "bf16", {n, k}));
-    all_c.push_back(m ? array<Element>("C" + number, "bf16", {m, n}) : nullptr);
-    all_d.push_back(m ? array<Element>("D" + number, "bf16", {m, n}, "nan") : nullptr);
+    all_a.push_back(m ? device_array<Element>("A" + number, "bf16", {m, k}) : nullptr);
+    all_b.push_back(device_array<Element>("B" + number, "bf16", {n, k}));
+    all_c.push_back(m ? device_array<Element>("C" + number, "bf16", {m, n}) : nullptr);
+    all_d.push_back(m ? device_array<Element>("D" + number, "bf16", {m, n}, "nan") : nullptr);
     strides_a.push_back(cutlass::make_cute_packed_stride(typename Kernel::InternalStrideA{}, {m, k, 1}));
     strides_b.push_back(cutlass::make_cute_packed_stride(typename Kernel::InternalStrideB{}, {n, k, 1}));
     strides_c.push_back(cutlass::make_cute_packed_stride(typename Kernel::InternalStrideC{}, {m, n, 1}));
@@ -84,10 +84,10 @@ int main() {
   arguments.epilogue.thread.beta = 0.5f;
   arguments.hw_info.device_id = 0;
   arguments.hw_info.sm_count = MULTIPROCESSORS;
-  arguments.hw_info.max_active_clusters = MULTIPROCESSORS / int(size(Cluster{}));
+  arguments.hw_info.max_active_clusters = MULTIPROCESSORS / int(size(ClusterShape{}));
   long needed = Kernel::get_workspace_size(arguments);
-  void* workspace = needed ? array<char>("workspace", "u8", {needed}, "zeros") : nullptr;
+  void* workspace = needed ? device_array<char>("workspace", "u8", {needed}, "zeros") : nullptr;
   auto parameter = Kernel::to_underlying_arguments(arguments, workspace);
   describe(parameter, Kernel::get_grid_shape(parameter), Kernel::get_block_shape(),
-           dim3(size<0>(Cluster{}), size<1>(Cluster{}), size<2>(Cluster{})), Kernel::SharedStorageSize);
+           dim3(size<0>(ClusterShape{}), size<1>(ClusterShape{}), size<2>(ClusterShape{})), Kernel::SharedStorageSize);
 }

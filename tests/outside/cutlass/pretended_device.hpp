@@ -32,7 +32,7 @@ inline void* address_of(Buffer const& buffer) {
 
 // An array of the kernel's. fill: as in a launch description.
 template <class T>
-T* array(std::string name, std::string dtype, std::vector<long> shape, std::string fill = "normal") {
+T* device_array(std::string name, std::string dtype, std::vector<long> shape, std::string fill = "normal") {
   return static_cast<T*>(address_of({name, dtype, fill, shape, {}}));
 }
 
