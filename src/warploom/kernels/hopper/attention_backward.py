@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...collective.mma.fragment import unpack
-from ...isa.dtypes import DType, b32, f32, u64
-from ...lang import Kernel, Tile, kernel, ptx, reg
+from ...isa.dtypes import DType, b32, f32, s32, u64
+from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg
 from ...lang.values import Register
-from .attention_config import QUERY_ROWS, SHARED_BYTES, Attention
+from .attention_config import PANEL, QUERY_ROWS, SHARED_BYTES, Attention
 
 PADDED = 128
 """Queries to whole multiples of which lse2 and delta are padded."""
@@ -82,6 +82,31 @@ class BlocksOf:
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
         """CTAs along x, y, z."""
         return (-(-dims[self.dimension] // self.rows), dims[self.heads], dims["B"])
+
+
+def arguments(of: Attention, queries: int, keys: int) -> dict[str, Tile | Scalar]:
+    """What both kernels of products take; `queries` and `keys` are those of a tile that TMA loads."""
+
+    def operand(length: str, heads: str, width: int, tile: tuple[int, int]) -> Tile:
+        return Tile.operand("B", length, heads, width, of.dtype, along=1, tile=tile)
+
+    return {
+        "Q": operand("S", "H", of.head_dim, (queries, of.key_columns)),
+        "K": operand("T", "G", of.head_dim, (keys, of.key_columns)),
+        "V": operand("T", "G", of.value_dim, (keys, of.value_columns)),
+        "dO": operand("S", "H", of.value_dim, (queries, of.value_columns)),
+        "lse2": Tile("B", "H", "P", f32),
+        "delta": Tile("B", "H", "P", f32),
+        "scale": Scalar(f32),
+        "factor": Scalar(f32),
+        **({"last": Scalar(s32)} if of.above else {}),
+        **({"first": Scalar(s32)} if of.below else {}),
+    }
+
+
+def stored(of: Attention, length: str, heads: str, width: int) -> Tile:
+    """A gradient, as `WholeStore` writes it."""
+    return Tile("B", length, heads, width, of.dtype, box=(PANEL, 1, QUERY_ROWS, 1), swizzle="128B", order="rows")
 
 
 def build_rows(dtype: DType, value_dim: int, heads_first: bool) -> Kernel:

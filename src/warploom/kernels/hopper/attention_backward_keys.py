@@ -25,11 +25,11 @@ from ...collective.pipeline.tma import State
 from ...collective.tile.roles import WARPGROUP
 from ...collective.tile.sizes import ACC_ATOM_N
 from ...isa.dtypes import f32, s32, u32, u64
-from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
+from ...lang import Kernel, kernel, ptx, reg, smem
 from ...lang.smem import SharedArray
 from ...lang.values import Register
-from .attention_backward import BackwardConfig, BlocksOf, keys_config, weight
-from .attention_config import PANEL, QUERY_ROWS, REGISTERS, Attention
+from .attention_backward import BackwardConfig, BlocksOf, arguments, keys_config, stored, weight
+from .attention_config import QUERY_ROWS, REGISTERS, Attention
 
 
 def build(of: Attention, config: BackwardConfig | None = None, parts: str = "both") -> Kernel:
@@ -61,25 +61,11 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
         for me in each_consumer(warpgroup, chosen.consumers, many):
             consume(of, chosen, call, fixed, ring, vectors, place, me, parts)
 
-    def operand(length: str, heads: str, width: int, tile: tuple[int, int]) -> Tile:
-        return Tile.operand("B", length, heads, width, of.dtype, along=1, tile=tile)
-
-    def stored(width: int) -> Tile:
-        return Tile("B", "T", "G", width, of.dtype, box=(PANEL, 1, QUERY_ROWS, 1), swizzle="128B", order="rows")
-
     return kernel(
-        in_specs={
-            "Q": operand("S", "H", of.head_dim, (config.tile, of.key_columns)),
-            "K": operand("T", "G", of.head_dim, (config.rows, of.key_columns)),
-            "V": operand("T", "G", of.value_dim, (config.rows, of.value_columns)),
-            "dO": operand("S", "H", of.value_dim, (config.tile, of.value_columns)),
-            "lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32),
-            "scale": Scalar(f32), "factor": Scalar(f32),
-            **({"last": Scalar(s32)} if of.above else {}), **({"first": Scalar(s32)} if of.below else {}),
-        },
+        in_specs=arguments(of, config.tile, config.rows),
         out_specs={
-            **({"dK": stored(of.head_dim)} if parts != "dV" else {}),
-            **({"dV": stored(of.value_dim)} if parts != "dK" else {}),
+            **({"dK": stored(of, "T", "G", of.head_dim)} if parts != "dV" else {}),
+            **({"dV": stored(of, "T", "G", of.value_dim)} if parts != "dK" else {}),
         },
         grid=BlocksOf("T", "G", config.rows), block=128 * (1 + config.consumers), arch="sm_90a", registers=at_launch,
         name="attention_keys",

@@ -18,10 +18,10 @@ from ...collective.epilogue.whole_store import WholeStore
 from ...collective.mma.fragment import Fragment
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...isa.dtypes import f32, s32, u32, u64
-from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
+from ...lang import Kernel, kernel, ptx, reg, smem
 from ...lang.values import Register
-from .attention_backward import BackwardConfig, BlocksOf, queries_config, weight
-from .attention_config import PANEL, QUERY_ROWS, REGISTERS, Attention, Config
+from .attention_backward import BackwardConfig, BlocksOf, arguments, queries_config, stored, weight
+from .attention_config import QUERY_ROWS, REGISTERS, Attention, Config
 from .attention_tiles import Block, Blocks
 
 
@@ -57,24 +57,9 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
         for me in each_consumer(warpgroup, chosen.consumers, many):
             consume(of, chosen, call, fixed, ring, block, me)
 
-    def operand(length: str, heads: str, width: int, tile: tuple[int, int]) -> Tile:
-        return Tile.operand("B", length, heads, width, of.dtype, along=1, tile=tile)
-
     return kernel(
-        in_specs={
-            "Q": operand("S", "H", of.head_dim, (config.rows, of.key_columns)),
-            "K": operand("T", "G", of.head_dim, (config.tile, of.key_columns)),
-            "V": operand("T", "G", of.value_dim, (config.tile, of.value_columns)),
-            "dO": operand("S", "H", of.value_dim, (config.rows, of.value_columns)),
-            "lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32),
-            "scale": Scalar(f32), "factor": Scalar(f32),
-            **({"last": Scalar(s32)} if of.above else {}), **({"first": Scalar(s32)} if of.below else {}),
-        },
-        out_specs={
-            "dQ": Tile(
-                "B", "S", "H", of.head_dim, of.dtype, box=(PANEL, 1, QUERY_ROWS, 1), swizzle="128B", order="rows"
-            )
-        },
+        in_specs=arguments(of, config.rows, config.tile),
+        out_specs={"dQ": stored(of, "S", "H", of.head_dim)},
         grid=BlocksOf("S", "H", config.rows), block=128 * (1 + config.consumers), arch="sm_90a", registers=at_launch,
         name="attention_queries",
     )(attention_queries)  # fmt: skip

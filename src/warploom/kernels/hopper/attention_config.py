@@ -44,24 +44,34 @@ class Padded:
     value_dim: int
 
     @property
+    def panel(self) -> int:
+        """Elements of K and V in a panel of shared memory, 128 bytes."""
+        return PANEL
+
+    @property
+    def step(self) -> int:
+        """Columns of K and V of which products take whole multiples."""
+        return DEPTH
+
+    @property
     def depth(self) -> int:
         """k of Q Kᵀ."""
-        return _up(self.head_dim, DEPTH)
+        return _up(self.head_dim, self.step)
 
     @property
     def columns(self) -> int:
         """n of P V."""
-        return _up(self.value_dim, DEPTH)
+        return _up(self.value_dim, self.step)
 
     @property
     def key_columns(self) -> int:
         """Columns of a tile of keys in shared memory."""
-        return _up(self.head_dim, PANEL)
+        return _up(self.head_dim, self.panel)
 
     @property
     def value_columns(self) -> int:
         """Columns of a tile of values in shared memory."""
-        return _up(self.value_dim, PANEL)
+        return _up(self.value_dim, self.panel)
 
 
 @dataclass(frozen=True)

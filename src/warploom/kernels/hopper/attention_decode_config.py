@@ -72,28 +72,12 @@ class Decode(Padded):
 
     @property
     def panel(self) -> int:
-        """Elements of K and V in a panel of shared memory, 128 bytes."""
         return PANEL_BYTES // self.cached.bytes
 
     @property
-    def depth(self) -> int:
-        """k of Q Kᵀ: whole reads of 32 bytes of a key."""
-        return -(-self.head_dim // (2 * DEPTH)) * 2 * DEPTH if self.narrow else super().depth
-
-    @property
-    def columns(self) -> int:
-        """n of P V."""
-        return -(-self.value_dim // (2 * DEPTH)) * 2 * DEPTH if self.narrow else super().columns
-
-    @property
-    def key_columns(self) -> int:
-        """Columns of a tile of keys in shared memory."""
-        return -(-self.head_dim // self.panel) * self.panel
-
-    @property
-    def value_columns(self) -> int:
-        """Columns of a tile of values in shared memory."""
-        return -(-self.value_dim // self.panel) * self.panel
+    def step(self) -> int:
+        """Whole reads of 32 bytes of a key."""
+        return 2 * DEPTH if self.narrow else DEPTH
 
 
 @dataclass(frozen=True)
