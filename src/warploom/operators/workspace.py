@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -29,8 +30,15 @@ class Workspaces:
         self._of_graph: dict[Any, tuple[int, ArrayView]] = {}
         self._lock = threading.Lock()
 
-    def get(self, key: Any, shape: tuple[int, ...], dtype: DType, model: ArrayView) -> ArrayView:
-        """A buffer of at least that shape, zeros when it is new."""
+    def get(
+        self,
+        key: Any,
+        shape: tuple[int, ...],
+        dtype: DType,
+        model: ArrayView,
+        settle: Callable[[], None] = lambda: None,
+    ) -> ArrayView:
+        """A buffer of at least that shape, zeros when it is new. settle: waits until a new buffer has been zeroed."""
         with self._lock:
             held = self._held.get(key)
             if held is None or not _covers(held, shape):
@@ -38,11 +46,13 @@ class Workspaces:
                     self._outgrown.append(held)
                     shape = (max(shape[0], 2 * held.shape[0]), *shape[1:])  # all that were outgrown: less than this one
                 held = self._held[key] = _zeros(shape, dtype, model)
+                settle()
             return held
 
     def of_graph(
-        self, key: Any, graph: int, shape: tuple[int, ...], dtype: DType, model: ArrayView, *, pooled: bool
-    ) -> ArrayView:
+        self, key: Any, graph: int, shape: tuple[int, ...], dtype: DType, model: ArrayView,
+        settle: Callable[[], None], *, pooled: bool,
+    ) -> ArrayView:  # fmt: skip
         """The same for a graph that is being captured. pooled: new arrays come from memory that the graph keeps."""
         with self._lock:
             made_for, held = self._of_graph.get(key, (0, None))
@@ -50,6 +60,7 @@ class Workspaces:
                 if held is not None and not pooled:
                     self._outgrown.append(held)
                 held = _zeros(shape, dtype, model)
+                settle()
                 self._of_graph[key] = graph, held
             return held
 
@@ -86,15 +97,16 @@ def of_stream(name: str, shape: tuple[int, ...], dtype: DType, model: ArrayView,
     driver, current = library.load(), on_gpu.current_stream([model], model.index)
     handle = current if stream is None else on_gpu.stream_handle(stream)
     key = name, shape[1:], model.framework, model.index, handle
+
+    def settle() -> None:
+        if handle != current and not driver.captured_graph(current):
+            driver.synchronize(current)  # the stream in which arrays are zeroed
+
     graph = driver.captured_graph(handle)
     if not graph:
-        made = workspaces().get(key, shape, dtype, model)
-    else:
-        pooled = model.framework == "torch" and handle == current
-        made = workspaces().of_graph(key, graph, shape, dtype, model, pooled=pooled)
-    if handle != current and not driver.captured_graph(current):
-        driver.synchronize(current)  # where it was zeroed
-    return made
+        return workspaces().get(key, shape, dtype, model, settle)
+    pooled = model.framework == "torch" and handle == current
+    return workspaces().of_graph(key, graph, shape, dtype, model, settle, pooled=pooled)
 
 
 def fill(array: ArrayView, value: ArrayView | None = None, number: float = 1.0) -> None:
