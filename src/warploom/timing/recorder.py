@@ -14,6 +14,7 @@ from ..emulator.engines.boxes import Box
 from ..emulator.machine.counters import bank_conflicts, global_sectors
 from ..emulator.machine.events import Observer, Waited
 from ..emulator.machine.places import Lanes, Rows
+from ..emulator.machine.units import REMOTE, TENSOR_MEMORY, UMMA
 from ..isa.effects import Fences
 from . import recording as kinds
 from .caches import Cache
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 LONGEST_RUN = 48
 """Instructions after which a run ends at the next backward branch, so that a loop's turns become the same run."""
+INSIDE = (REMOTE.engine, TENSOR_MEMORY.engine, UMMA.engine)
+"""Engines whose bytes L2 does not see."""
 ROW_BYTES = 128
 
 
@@ -264,12 +267,12 @@ class Recorder(Observer):
             self._box = box
         elif made.engine == "cp_async":
             made.fetched = made.distant = operation.bytes
-        elif operation.bytes:
+        elif operation.bytes and made.engine not in INSIDE:
             made.fetched = made.distant = operation.bytes
         if made.stores:
             recording.stored += made.fetched
             recording.written += made.fetched
-        elif made.engine != "remote":
+        elif made.engine not in INSIDE:
             recording.fetched += made.fetched
             recording.received += made.bytes
             recording.distant += made.distant

@@ -10,13 +10,12 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..emulator.machine.units import WARPGROUP_MMA
 from . import recording as kinds
 from .constants import Hardware
 from .recording import Recording
 from .runs import Cost, cost_of
 from .trace import Trace
-from .units import Chip, Sm
+from .units import MATRIX, Chip, Sm
 
 
 class Awaited:
@@ -350,10 +349,9 @@ class Replay:
         if flying.issuers > 0:
             return
         start = flying.issued
-        for before in operation.after:
-            start = (
-                max(start, instance.operation(before).read.time) if operation.engine != WARPGROUP_MMA.engine else start
-            )
+        if operation.engine not in MATRIX:  # products queue up in the tensor core
+            for before in operation.after:
+                start = max(start, instance.operation(before).read.time)
         begin, read, done = actor.sm.begin(operation, start, self.chip, instance.sms.get(operation.cta))
         if self.trace is not None:
             flying.event = self.trace.operation(actor, index, start, begin, read, done)

@@ -5,6 +5,11 @@ from __future__ import annotations
 from .constants import Hardware
 from .recording import Operation
 
+LANES, ROW_BITS = 128, 256
+"""Of a tcgen05 product: rows of each CTA, and bits of k."""
+_BITS = {"tf32": 32, "f16": 16, "mxf4": 4, "mxf4nvf4": 4}
+"""Of an element, by kind; 8 of the others."""
+
 
 def mma_clocks(operation: Operation, hardware: Hardware) -> float:
     """Of one m64nNk(32 bytes): its columns, or the bytes that it reads from shared memory, whichever takes longer.
@@ -14,3 +19,13 @@ def mma_clocks(operation: Operation, hardware: Hardware) -> float:
     rows = operation.n + (64 if operation.source == "shared" else 0)
     columns = operation.n * hardware["mma_clocks_per_column"]
     return max(columns, rows * 32 / hardware["mma_shared_bytes_per_clock"], hardware["mma_least_clocks"])
+
+
+def umma_clocks(operation: Operation, hardware: Hardware) -> float:
+    """Of one tcgen05 operation: a product's columns in each CTA, or the bytes that a copy brings to tensor memory."""
+    if not operation.flops:
+        return operation.bytes / hardware["tensor_memory_bytes_per_clock"]
+    kind = operation.text.partition("kind::")[2].partition(".")[0]
+    ctas = 2 if "cta_group::2" in operation.text else 1
+    depth = ROW_BITS // _BITS.get(kind, 8)
+    return operation.flops / (2 * LANES * depth * ctas) * hardware["umma_clocks_per_column"]

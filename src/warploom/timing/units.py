@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ..emulator.machine.units import UMMA, WARPGROUP_MMA
+from ..emulator.machine.units import TENSOR_MEMORY, UMMA, WARPGROUP_MMA
 from .constants import Hardware
 from .recording import Operation
 from .runs import Cost
-from .tensor import mma_clocks
+from .tensor import mma_clocks, umma_clocks
 
-_MATRIX = (WARPGROUP_MMA.engine, UMMA.engine)
+MATRIX = (WARPGROUP_MMA.engine, UMMA.engine)
+"""Engines of the tensor core."""
 
 
 @dataclass
@@ -82,6 +83,8 @@ class Sm:
         self.issue = [0.0, 0.0, 0.0, 0.0]
         self.pipes: list[dict[str, float]] = [{}, {}, {}, {}]
         self.lsu = self.tensor = self.tma = self.fill = self.store = 0.0
+        self.lanes = [0.0, 0.0, 0.0, 0.0]
+        """When each quarter's lanes of tensor memory are free."""
         self.loaded = 0.0
         """When the bytes of the latest loads are there."""
         self.tensor_busy = self.lsu_used = 0.0
@@ -121,12 +124,17 @@ class Sm:
     def begin(self, operation: Operation, start: float, chip: Chip, home: Sm | None) -> tuple[float, float, float]:
         """When an operation is carried out from, has read its sources, and is done."""
         hardware, engine = self.hardware, operation.engine
-        if engine in _MATRIX:
-            clocks = mma_clocks(operation, hardware)
+        if engine in MATRIX:
+            clocks = (umma_clocks if engine == UMMA.engine else mma_clocks)(operation, hardware)
             begin = max(start + hardware["mma_start"], self.tensor)
             self.tensor = begin + clocks
             self.tensor_busy += clocks
             return begin, self.tensor, self.tensor + hardware["mma_drain"]
+        if engine == TENSOR_MEMORY.engine:
+            quarter = operation.warp % 4
+            begin = max(start, self.lanes[quarter])
+            self.lanes[quarter] = begin + operation.bytes / hardware["tensor_memory_bytes_per_clock"]
+            return begin, self.lanes[quarter], self.lanes[quarter] + hardware["tensor_memory_latency"]
         if engine == "remote":
             return start, start, start + hardware["remote_arrive"]
         if operation.stores:
