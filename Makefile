@@ -42,11 +42,11 @@ demo: $(VENV)/.base
 	@$(BIN)/python -m warploom demo
 
 test: lint
-	@echo "testing each rule, row and kernel once: about 5 minutes on two quiet cores ..."
+	@echo "testing each rule, row and kernel once: about five minutes on two quiet cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not full"
 
 test-all: $(VENV)/.all lint
-	@echo "testing, with torch and jax: about 12 minutes on two quiet cores ..."
+	@echo "testing, with torch and jax: about nine minutes on two quiet cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow"
 
 test-slow: $(VENV)/.dev

@@ -20,6 +20,7 @@ class Bug:
         rule: that must find it; severity: of that rule.
         sources: where it was published.
         mirrored: the rule that finds it where the schedule lets the second access come first.
+        or_hangs: under schedules that finish asynchronous work at once it is a deadlock instead.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Bug:
     fixed: Example
     severity: str = "error"
     mirrored: str = ""
+    or_hangs: bool = False
 
 
 FENCE = "fence.proxy.async.shared::cta;\n"

@@ -88,6 +88,7 @@ BUGS: tuple[Bug, ...] = (
         (PYPTX_SUITE,),
         accumulate(parity=1),
         accumulate(),
+        or_hangs=True,
     ),
     Bug(
         "a tile filled by threads and multiplied without a proxy fence",
