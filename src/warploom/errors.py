@@ -146,6 +146,12 @@ class NoGpuError(DriverError):
     code = "no-gpu"
 
 
+class PeerError(WarploomError):
+    """Another GPU or process of a group has died, never came, or makes another call."""
+
+    code = "peer-timeout"
+
+
 class CompilerFallbackWarning(UserWarning):
     """No ptxas was found: the driver's own compiler builds the kernel, which the package's figures do not cover."""
 

@@ -25,6 +25,8 @@ EMULATED = ("A100", "H200", "B200")
 KEEPABLE = ("ptx", "cubin", "sass")
 FLAGS = {"on": True, "off": False, "1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
 """Words for an environment variable that switches something."""
+MOST_TIMEOUT_S = 1_000_000
+"""A wait of that many seconds is told to a GPU in milliseconds of 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,8 @@ class Settings:
     """Compare the first result of a kernel that its authors could not run on hardware with a slow reference."""
     autotune: int = 0
     """0: the model's choice; 1: time the best candidates; 2: time all of them."""
+    peer_timeout_s: float = 60.0
+    """How long a GPU, or a process, waits for the others of its group before it gives up."""
     emulator: EmulatorSettings = field(default_factory=EmulatorSettings)
 
     def __post_init__(self) -> None:
@@ -87,6 +91,10 @@ class Settings:
         if not isinstance(size, (int, float)) or isinstance(size, bool) or not 0 < size < float("inf"):
             raise ArgumentError("config.cache_mb is not a number of megabytes above 0", got=repr(size),
                                 hint="cache_dir=None (WARPLOOM_CACHE_DIR=off) keeps nothing")  # fmt: skip
+        wait = self.peer_timeout_s
+        if not isinstance(wait, (int, float)) or isinstance(wait, bool) or not 0 < wait <= MOST_TIMEOUT_S:
+            raise ArgumentError("config.peer_timeout_s is not a number of seconds", got=repr(wait),
+                                expected=f"above 0, at most {MOST_TIMEOUT_S}")  # fmt: skip
         if not isinstance(self.keep, (tuple, list)) or not set(self.keep) <= set(KEEPABLE):
             raise ArgumentError("config.keep names what cannot be kept", expected=KEEPABLE, got=repr(self.keep))
         if not isinstance(self.emulator, EmulatorSettings):
@@ -129,6 +137,7 @@ def from_environment(environment: dict[str, str] | None = None) -> Settings:
         ptxas=Path(read("PTXAS", "")).expanduser() if read("PTXAS", "") else None,
         check_unproven=flag("CHECK_UNPROVEN", True),
         autotune=number("AUTOTUNE", 0, int),
+        peer_timeout_s=number("PEER_TIMEOUT_S", 60.0, float),
         emulator=EmulatorSettings(
             check=flag("CHECK", False),
             gpu=read("EMULATED_GPU", "H200"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from warploom import H200
+from warploom.collective.tile import watch
 from warploom.collective.tile.rounds import STATE_WORDS
 from warploom.errors import ArgumentError, EmulationError
 from warploom.isa.dtypes import bf16, f32
@@ -36,6 +38,13 @@ class Problem:
             float(np.abs(found.astype(np.float32).reshape(right.shape) - right).max() / np.abs(right).max())
             for found, right in zip(outputs, self.expected, strict=True)
         )
+
+
+def record(patience: int = 1000) -> np.ndarray:
+    """Of the waits of a GPU; the patience in millions of the emulator's steps."""
+    made = np.zeros(watch.words(256), np.uint32)
+    made[watch.PATIENCE] = patience
+    return made
 
 
 def problem(kind: str, ranks: int, rows: int, n: int, k: int) -> Problem:
@@ -67,7 +76,7 @@ def problem(kind: str, ranks: int, rows: int, n: int, k: int) -> Problem:
             gemm_reduce_scatter.counters(rows, n, ranks, CONFIG),
         )
     counters = each(lambda: np.zeros(count, np.uint32))
-    return Problem([a, b, data, counters, state, range(ranks)], expected)
+    return Problem([a, b, data, counters, state, each(record), range(ranks)], expected)
 
 
 @lru_cache
@@ -151,15 +160,19 @@ def test_a_signal_that_is_weakened_is_an_error(kind, right, wrong):
 @pytest.mark.parametrize("kind", MODULES)
 def test_waiting_for_the_launch_before_this_one_cannot_be_left_out(kind):
     """Without it a GPU that is ahead writes over what a slow one still reads; any wait for a flag, left out alike."""
-    text = built(kind, 2).ptx()
-    lines = text.splitlines()
-    polls = [at for at, line in enumerate(lines) if "ld.acquire.sys" in line]
+    assert all(any(is_found(kind, mutant, *tried) for tried in TRIED) for mutant in impatient(built(kind, 2).ptx()))
+
+
+def impatient(text: str) -> list[str]:
+    """The text without one of its waits for a counter, for each of them: what it waits for counts as seen."""
+    polls = re.finditer(r"ld\.acquire\.sys\.global\.u32 (%r\d+), .*;", text)
     found = []
     for poll in polls:
-        branch = next(at for at in range(poll, len(lines)) if lines[at].strip().startswith("@") and "bra" in lines[at])
-        mutant = "\n".join([*lines[:branch], *lines[branch + 1 :]])
-        found.append(any(is_found(kind, mutant, *tried) for tried in TRIED))
-    assert all(found)
+        target = re.search(rf"sub\.u32 %r\d+, {poll[1]}, (%r\d+);", text[poll.end() :])
+        assert target is not None
+        found.append(f"{text[: poll.end()]}\n    mov.b32 {poll[1]}, {target[1]};{text[poll.end() :]}")
+    assert found
+    return found
 
 
 @pytest.mark.parametrize("kind", MODULES)

@@ -2,45 +2,33 @@
 
     y = warploom.torch.distributed.all_gather_matmul(x_shard, weight.T, group)        # columns of the weight here
     x_shard = warploom.torch.distributed.matmul_reduce_scatter(y, weight.T, group)    # rows of the weight here
+    x = warploom.torch.distributed.matmul_all_reduce(y, weight.T, group)              # the same for few rows
 
-The process group is PyTorch's, and so is the memory that GPUs reach into (`torch.distributed._symmetric_memory`). All
-ranks call the same operations in the same order with the same sizes. Memory for what is exchanged is made at the first
-call of a shape, and kept; `release(group)` gives it back.
+The process group is PyTorch's, and so is the memory that GPUs reach into. All ranks call the same operations in the
+same order with the same sizes. Memory for what is exchanged is made at the first call of a shape, and kept;
+`release(group)` gives it back. A rank that does not come is named after `config.peer_timeout_s` (`torch_symmetric`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from ..collective.tile import watch
 from ..collective.tile.rounds import STATE_WORDS
 from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
-from ..kernels.hopper import gemm_all_gather, gemm_reduce_scatter
-from ..kernels.hopper.description import Product
+from ..kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
+from ..kernels.hopper.description import Config, Product
+from .torch_symmetric import Group, Wanted, group_of
 
-__all__ = ["all_gather_matmul", "matmul_reduce_scatter", "release"]
+__all__ = ["all_gather_matmul", "check", "matmul_all_reduce", "matmul_reduce_scatter", "release", "reset"]
 
 _TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
 _VECTOR_BYTES = 16
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """What the GPUs of a group reach into, of each rank: memory for data, and counters; and this rank's own state.
-
-    `held`: whose memory it is. What a handle gives of a rank does not keep that memory.
-    """
-
-    data: tuple[Tensor, ...]
-    counters: tuple[Tensor, ...]
-    state: Tensor
-    held: tuple[Any, ...]
 
 
 def all_gather_matmul(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None) -> Tensor:
@@ -52,17 +40,25 @@ def all_gather_matmul(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | 
         group: the process group, the default one by default.
         out: (M, N), contiguous.
 
-    Raises ArgumentError, ArgumentTypeError; nothing is launched then.
+    Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
-    ranks, rank, name = _group(group)
+    known = _group(group)
     product, weight = _operands(a, b)
-    (rows, depth), columns = a.shape, weight.shape[0]
-    _agree(name, ("all_gather_matmul", rows, depth, columns, str(a.dtype)))
-    exchange = _exchange(name, (ranks, rows, depth), a.dtype, gemm_all_gather.counters(rows, ranks), a.device)
+    ranks, (rows, depth), columns = known.ranks, a.shape, weight.shape[0]
+
+    def wanted() -> Wanted:
+        counters = gemm_all_gather.counters(rows, ranks)
+        of_rank = (counters - ranks) // ranks
+        return Wanted(
+            (ranks, rows, depth), a.dtype, counters, STATE_WORDS, _record(gemm_all_gather.CONFIG, a.device),
+            lambda index: index if index < ranks else (index - ranks) // of_rank, ranks,
+        )  # fmt: skip
+
+    exchange = known.exchange(("all_gather_matmul", rows, depth, columns, str(a.dtype)), a.device, wanted)
     result = _result(out, (ranks * rows, columns), a)
     kernel = gemm_all_gather.build(ranks, product)
     kernel(
-        a.detach()[None], weight.detach(), exchange.data, exchange.counters, exchange.state, rank,
+        a.detach()[None], weight.detach(), *exchange.arguments(), known.rank,
         out=result.detach().view(ranks, rows, columns),
     )  # fmt: skip
     return result
@@ -79,48 +75,105 @@ def matmul_reduce_scatter(a: Tensor, b: Tensor, group: Any = None, *, out: Tenso
         group: the process group, the default one by default.
         out: (M / ranks, N), contiguous.
 
-    Raises ArgumentError, ArgumentTypeError; nothing is launched then.
+    Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
-    ranks, rank, name = _group(group)
+    known = _group(group)
     product, weight = _operands(a, b)
+    ranks = known.ranks
     if a.shape[0] % ranks:
         raise ArgumentError(
             "the rows of `a` cannot be scattered evenly", expected=f"a multiple of {ranks}, the ranks of the group",
             got=a.shape[0],
         )  # fmt: skip
     rows, columns = a.shape[0] // ranks, weight.shape[0]
-    _agree(name, ("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype)))
-    counters = gemm_reduce_scatter.counters(rows, columns, ranks)
-    exchange = _exchange(name, (ranks, rows, columns), a.dtype, counters, a.device)
+
+    def wanted() -> Wanted:
+        counters = gemm_reduce_scatter.counters(rows, columns, ranks)
+        return Wanted(
+            (ranks, rows, columns), a.dtype, counters, STATE_WORDS, _record(gemm_reduce_scatter.CONFIG, a.device),
+            lambda index: index if index < ranks else None, ranks,
+        )  # fmt: skip
+
+    exchange = known.exchange(("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype)), a.device, wanted)
     result = _result(out, (rows, columns), a)
     kernel = gemm_reduce_scatter.build(ranks, product)
-    kernel(a.detach(), weight.detach(), exchange.data, exchange.counters, exchange.state, rank, out=result.detach())
+    kernel(a.detach(), weight.detach(), *exchange.arguments(), known.rank, out=result.detach())
     return result
 
 
-def release(group: Any = None) -> None:
-    """Give back the memory that the products of all groups have kept, after a barrier of this one."""
-    dist.barrier(group)
+def matmul_all_reduce(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None) -> Tensor:
+    """The sum over all ranks of A B, on every rank, for few rows of A; for many, scatter and gather.
+
+    The parts are rounded to the type of the result and added in f32 in the order of the ranks: the same bits on all
+    ranks, each time.
+
+    Args:
+        a: (M, K / ranks), contiguous; bf16 or f16.
+        b: (K / ranks, N), the transpose of a contiguous weight.
+        group: the process group, the default one by default.
+        out: (M, N), contiguous.
+
+    Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
+    """
+    known = _group(group)
+    product, weight = _operands(a, b)
+    (rows, depth), columns, ranks = a.shape, weight.shape[0], known.ranks
+    sms = torch.cuda.get_device_properties(a.device).multi_processor_count
+    config = gemm_all_reduce.choose(rows, columns, depth, sms, product)
+
+    def wanted() -> Wanted:
+        memory = gemm_all_reduce.memory(rows, columns, ranks, config)
+        return Wanted(
+            (memory.slots,), torch.int32, memory.signals, memory.launches, memory.record, lambda index: index % ranks
+        )
+
+    call = ("matmul_all_reduce", rows, depth, columns, str(a.dtype), config.name())
+    exchange = known.exchange(call, a.device, wanted)
+    result = _result(out, (rows, columns), a)
+    kernel = gemm_all_reduce.build(ranks, product, config, two_shots=gemm_all_reduce.two_shots(rows, columns, ranks))
+    kernel(a.detach(), weight.detach(), *exchange.arguments(), known.rank, out=result.detach())
+    return result
+
+
+def check(group: Any = None) -> None:
+    """Wait for this GPU, then raise PeerError if a product of the group gave up waiting for another rank.
+
+    Calls look by themselves, at what has ended by then; this looks at everything.
+    """
     torch.cuda.synchronize()
-    _exchange.cache_clear()
-    _agree.cache_clear()
+    _group(group).check()
+
+
+def release(group: Any = None) -> None:
+    """Give back the memory that the products of a group have kept, after a barrier of it. By all of its ranks."""
+    dist.barrier(group)
+    reset(group)
+
+
+def reset(group: Any = None) -> None:
+    """Give the memory back without a barrier, after a PeerError. By all ranks that go on with the group."""
+    torch.cuda.synchronize()
+    _group(group).forget()
 
 
 # -- arguments -----------------------------------------------------------------------------------------------------
 
 
-def _group(group: Any) -> tuple[int, int, str]:
-    """Ranks, this rank, and the name of a group."""
+def _group(group: Any) -> Group:
+    """The ranks of a group."""
     if not dist.is_initialized():
         raise ArgumentError(
             "there is no process group", expected="torch.distributed.init_process_group(...) before the call",
             hint="start the program with torchrun",
         )  # fmt: skip
     chosen = dist.group.WORLD if group is None else group
-    ranks = dist.get_world_size(chosen)
-    if ranks < 2:
-        raise ArgumentError("a group of one GPU has nothing to exchange", expected="2 ranks or more", got=ranks)
-    return ranks, dist.get_rank(chosen), chosen.group_name
+    known = group_of(chosen if isinstance(chosen, str) else chosen.group_name)
+    if not known.lives():  # the process group was destroyed, and another one has its name
+        group_of.cache_clear()
+        return _group(group)
+    if known.ranks < 2:
+        raise ArgumentError("a group of one GPU has nothing to exchange", expected="2 ranks or more", got=known.ranks)
+    return known
 
 
 def _operands(a: Tensor, b: Tensor) -> tuple[Product, Tensor]:
@@ -166,44 +219,7 @@ def _result(out: Tensor | None, shape: tuple[int, int], like: Tensor) -> Tensor:
     return out
 
 
-# -- memory --------------------------------------------------------------------------------------------------------
-
-
-@lru_cache(maxsize=256)
-def _agree(group: str, call: tuple[object, ...]) -> None:
-    """Refuse a call that other ranks make with other sizes, once for each call that is new to this rank."""
-    from torch.distributed.distributed_c10d import _resolve_process_group
-
-    chosen = _resolve_process_group(group)
-    others: list[Any] = [None] * dist.get_world_size(chosen)
-    dist.all_gather_object(others, call, group=chosen)
-    if different := [(rank, other) for rank, other in enumerate(others) if other != call]:
-        raise ArgumentError(
-            "the ranks of the group make different calls",
-            expected=f"{call}, as on this rank", got=f"{different[0][1]} on rank {different[0][0]}",
-            consequence="they would wait for each other's tiles for ever",
-        )  # fmt: skip
-
-
-@lru_cache(maxsize=64)
-def _exchange(group: str, shape: tuple[int, ...], dtype: torch.dtype, counters: int, device: torch.device) -> Exchange:
-    """Memory that all ranks reach into; made by all of them together."""
-    import torch.distributed._symmetric_memory as symmetric
-
-    held: list[Any] = []
-
-    def shared(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
-        own = symmetric.empty(shape, dtype=dtype, device=device)
-        own.zero_()
-        handle = symmetric.rendezvous(own, group)
-        held.extend((own, handle))
-        return tuple(handle.get_buffer(rank, shape, dtype) for rank in range(handle.world_size))
-
-    data = shared(shape, dtype)
-    words = shared((counters,), torch.int32)
-    torch.cuda.synchronize(device)
-    from torch.distributed.distributed_c10d import _resolve_process_group
-
-    dist.barrier(_resolve_process_group(group))  # the counters of all are zero
-    state = torch.zeros(STATE_WORDS, dtype=torch.int32, device=device).view(torch.uint32)
-    return Exchange(data, tuple(each.view(torch.uint32) for each in words), state, tuple(held))
+def _record(config: Config, device: torch.device) -> int:
+    """Words of the record of a kernel that runs on all multiprocessors."""
+    sms = torch.cuda.get_device_properties(device).multi_processor_count
+    return watch.words(sms * -(-config.threads // 32))

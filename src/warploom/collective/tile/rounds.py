@@ -6,6 +6,8 @@ A GPU adds to a counter in another one's memory, and that one waits until the co
     wait(index, count)         ld.acquire.sys until `count` have been added in this launch, and in each before it
     wait_for_launch(index)     until what belongs to the launches before this one has been added
 
+A wait ends when the group's patience does (`bounded_wait`).
+
 The number of the launch is kept in memory of each GPU's own; the CTA that is done last counts it up. So a launch may
 be replayed by a CUDA graph. All GPUs of a group make the same launches in the same order.
 PTX ISA 8.5 (scopes), 8.9.4 (release and acquire).
@@ -14,13 +16,12 @@ PTX ISA 8.5 (scopes), 8.9.4 (release and acquire).
 from __future__ import annotations
 
 from ...isa.dtypes import u32
-from ...lang import ptx, reg
+from ...lang import ptx
 from ...lang.peers import PeerArrays
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
+from .bounded_wait import BoundedWait
 
-BACKWARDS = 1 << 31
-"""Differences from here on are negative: counters wrap around at 2^32."""
 STATE_WORDS = 2
 """Of the workspace: the number of the launch, and how many CTAs are done."""
 
@@ -32,10 +33,11 @@ class Rounds:
         counters: u32, one dimension, zero before the first launch, one such array on each GPU.
         rank: of this GPU.
         state: u32, `STATE_WORDS` words of this GPU, zero before the first launch; they belong to the counters.
+        record: of waits that were given up.
     """
 
-    def __init__(self, counters: PeerArrays, rank: Register, state: ArrayHandle) -> None:
-        self.counters, self.rank, self.state = counters, rank, state
+    def __init__(self, counters: PeerArrays, rank: Register, state: ArrayHandle, record: ArrayHandle) -> None:
+        self.counters, self.rank, self.state, self.bounded = counters, rank, state, BoundedWait(record)
 
     def launch(self) -> Register:
         """The number of this launch, from 0."""
@@ -55,10 +57,7 @@ class Rounds:
         self._wait(index, self.launch())
 
     def _wait(self, index: Register, target: Register) -> None:
-        here = self.counters.pointer(self.rank) + index * u32.bytes
-        seen = reg.scalar(u32)
-        with ptx.do_while(lambda: seen - target >= BACKWARDS):
-            ptx.inst("ld.acquire.sys.global.u32", seen, ptx.addr(here))
+        self.bounded.until(self.counters.pointer(self.rank) + index * u32.bytes, index, target)
 
     def finish(self) -> None:
         """By one thread of each CTA, behind all that the CTA does: the last one counts the launch up and adds to

@@ -22,6 +22,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from ...collective.pipeline.cache_policy import read_once
 from ...collective.pipeline.tma import TmaPipeline
 from ...collective.tile.roles import WARP
 from ...collective.tile.sizes import OnAll
@@ -35,7 +36,6 @@ from .attention_decode_combine import Combine
 from .attention_decode_config import Decode, DecodeConfig
 from .attention_decode_warp import DecodeWarp, RowPlaces
 from .attention_decode_work import Segment, Work
-from .small_m import read_once
 
 
 @lru_cache(maxsize=64)

@@ -38,12 +38,14 @@ from typing import Any
 from ...collective import TmaPipeline, each_consumer, warpgroup_index
 from ...collective.epilogue.staged_store import Part, StagedStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
+from ...collective.pipeline.cache_policy import read_once
 from ...collective.pipeline.tma import Stage, State
+from ...collective.reduce.peers import PeerReduce
 from ...collective.reduce.split_k import DsmemReduce, NoReduce
 from ...collective.tile.inside import inside, least, moved
 from ...collective.tile.roles import producer_warp
 from ...collective.tile.stream_k import Segment, SplitKSchedule
-from ...isa.dtypes import b32, b64, u32
+from ...isa.dtypes import b32, u32
 from ...lang import Kernel, Tile, kernel, ptx, reg, smem
 from ...lang.arrays import RegisterArray
 from ...lang.smem import SharedAddress
@@ -76,21 +78,7 @@ def build(
 
     def free_tile(*handles: Any) -> None:
         given = dict(zip((*names, "D"), handles, strict=True))
-        parts = Parts.make(given, product, config, fusion)
-        warpgroup = warpgroup_index()
-        first = ptx.special.tid.x() == 128 * config.consumers
-        with ptx.if_(first):
-            begin(parts)
-        ptx.bar.sync(0)
-        if config.split > 1:
-            ptx.cluster.arrive(relaxed=True)
-        given_away, taken = config.role_registers
-        with producer_warp(warpgroup, config.consumers, given_away):
-            with ptx.if_(first):
-                load(parts)
-            parts.exchange.ready()
-        for me in each_consumer(warpgroup, config.consumers, taken, first=0):
-            multiply(parts, me)
+        run(Parts.make(given, product, config, fusion))
 
     positional = inspect.Parameter.POSITIONAL_ONLY
     free_tile.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -214,6 +202,10 @@ class Parts:
             own_token, own_weight,
         )  # fmt: skip
 
+    def number(self, tile: Register, block: int) -> Register:
+        """Of this CTA's part of a block of 64 rows of a tile, among all of them."""
+        return (tile * (self.config.tile_m // BLOCK) + block) * self.config.split + self.k.part  # type: ignore[no-any-return]
+
     def bytes(self) -> Register:
         """Of a stage: rows inside the tensors alone."""
         rows = inside(self.A.shape[0], self.config.tokens) + inside(self.W.shape[0], self.config.weights)
@@ -239,6 +231,24 @@ class Parts:
 
 
 # -- roles ---------------------------------------------------------------------------------------------------------
+
+
+def run(parts: Parts, over: PeerReduce | None = None) -> None:
+    """All of a CTA. `over`: GPUs of which each has a part of K, too."""
+    config, warpgroup = parts.config, warpgroup_index()
+    first = ptx.special.tid.x() == 128 * config.consumers
+    with ptx.if_(first):
+        begin(parts)
+    ptx.bar.sync(0)
+    if config.split > 1:
+        ptx.cluster.arrive(relaxed=True)
+    registers = config.role_registers
+    with producer_warp(warpgroup, config.consumers, registers[0]):
+        with ptx.if_(first):
+            load(parts)
+        parts.exchange.ready()
+    for me in each_consumer(warpgroup, config.consumers, registers[1], first=0):
+        multiply(parts, me, over)
 
 
 def begin(parts: Parts) -> None:
@@ -305,12 +315,14 @@ def wait_for_kernel_in_front(config: FreeTileConfig) -> None:
         ptx.griddepcontrol.wait()
 
 
-def multiply(parts: Parts, me: int) -> None:
+def multiply(parts: Parts, me: int, over: PeerReduce | None) -> None:
     """A consumer: its rows of the M axis, tile by tile; then the sums are completed and stored."""
     config = parts.config
     if config.cleared:
         clear_outside(parts)
     wait_for_kernel_in_front(config)
+    if over is not None:
+        over.begin()
     empty_parts = config.split > 1
     acc = wgmma_accumulators(BLOCK * config.blocks, config.tile_n, zero=empty_parts)
     loop, rows = ConsumerLoop(parts.ring, parts.ring.consumer_state()), BLOCK * config.blocks
@@ -325,7 +337,11 @@ def multiply(parts: Parts, me: int) -> None:
         store, here = Stores(parts, me), parts.place(tile)
         for index, block in enumerate(acc):
             for complete in parts.exchange.combine(block, me, Segment(parts.k.tile, parts.k.total)):
+                if over is not None:
+                    over.combine(block, complete, parts.number(tile, me * config.blocks + index), me)
                 store.block(block, index, complete, here)
+    if over is not None:
+        over.finish(me)
 
 
 def clear_outside(parts: Parts) -> None:
@@ -382,10 +398,3 @@ class Stores:
         """Where accumulators stand in D that begin at row `on_m` and column `on_n` of the tile."""
         token, weight = (on_n, on_m) if self.config.swapped else (on_m, on_n)
         return Part(here.token + token, here.weight + weight, here.own_token, here.own_weight)
-
-
-def read_once() -> Register:
-    """The L2 policy of weights that do not come again before all of L2 has been passed."""
-    policy = reg.scalar(b64)
-    ptx.inst.createpolicy.fractional.L2__evict_first.b64(policy, 1.0)
-    return policy

@@ -71,11 +71,11 @@ def counters(rows: int, ranks: int, config: Config = CONFIG) -> int:
 
 @lru_cache(maxsize=64)
 def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> Kernel:  # noqa: B008 - frozen
-    """The kernel for a group of `ranks` GPUs; called as kernel(a, b, gathered, counters, state, rank, out=d).
+    """The kernel for a group of `ranks` GPUs; called as kernel(a, b, gathered, counters, state, record, rank, out=d).
 
     a (1, M / ranks, K), contiguous; b (N, K); gathered: of each GPU (ranks, M / ranks, K); counters: of each GPU
     `counters(...)` words of u32, zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise;
-    d (ranks, M / ranks, N).
+    record: `watch.words(...)` of this GPU; d (ranks, M / ranks, N).
     Raises ArgumentError where the configuration does not fit.
     """
     config.check(product)
@@ -92,6 +92,7 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
                              layout=of_a.layout, peers=ranks),
             "signals": Tile("Signals", u32, peers=ranks),
             "state": Tile(STATE_WORDS, u32, inout=True),
+            "record": Tile("Record", u32, inout=True),
             "rank": Scalar(u32),
         },
         out_specs={"D": result(product, ranks)},
@@ -101,7 +102,7 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
         registers=gemm.launch_registers(config),
         name="gemm_all_gather",
     )  # fmt: skip
-    def gemm_all_gather(A, B, gathered, signals, state, rank, D):
+    def gemm_all_gather(A, B, gathered, signals, state, record, rank, D):
         ring = TmaPipeline(
             stages=config.stages,
             consumers=config.consumers,
@@ -110,7 +111,7 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
         )
         out = TmaStore(D, config.consumers, epi_stages=config.epi_stages)
         ring.initialise()
-        rounds = Rounds(signals, rank, state)
+        rounds = Rounds(signals, rank, state, record)
         rows, depth, columns = A.shape[1], A.shape[2], D.shape[2]
         schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group), own_first=True)
         num_k_tiles, warpgroup = (depth + (product.tile_k - 1)) // product.tile_k, warpgroup_index()

@@ -67,11 +67,11 @@ def counters(rows: int, columns: int, ranks: int, config: Config = CONFIG) -> in
 
 @lru_cache(maxsize=64)
 def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> Kernel:  # noqa: B008 - frozen
-    """The kernel for a group of `ranks` GPUs; called as kernel(a, b, slots, counters, state, rank, out=d).
+    """The kernel for a group of `ranks` GPUs; called as kernel(a, b, slots, counters, state, record, rank, out=d).
 
     a (M, K), b (N, K); slots: of each GPU (ranks, M / ranks, N); counters: of each GPU `counters(...)` words of u32,
-    zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise;
-    d (M / ranks, N). Raises ArgumentError where the configuration does not fit.
+    zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise; record: `watch.words(...)`
+    of this GPU; d (M / ranks, N). Raises ArgumentError where the configuration does not fit.
     """
     config.check(product)
     check(product, config, ranks)
@@ -86,6 +86,7 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
                           peers=ranks),
             "signals": Tile("Signals", u32, peers=ranks),
             "state": Tile(STATE_WORDS, u32, inout=True),
+            "record": Tile("Record", u32, inout=True),
             "rank": Scalar(u32),
         },
         out_specs={"D": Tile("R", "N", product.out, multiple=(1, _VECTOR))},
@@ -95,7 +96,7 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
         registers=gemm.launch_registers(config),
         name="gemm_reduce_scatter",
     )  # fmt: skip
-    def gemm_reduce_scatter(A, B, slots, signals, state, rank, D):
+    def gemm_reduce_scatter(A, B, slots, signals, state, record, rank, D):
         ring = TmaPipeline(
             stages=config.stages,
             consumers=config.consumers,
@@ -105,7 +106,7 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
         target = Target(slots)
         out = TmaStore(target, config.consumers, epi_stages=config.epi_stages)
         ring.initialise()
-        rounds = Rounds(signals, rank, state)
+        rounds = Rounds(signals, rank, state, record)
         schedule = RankedTiles(D.shape[0], D.shape[1], tile, ranks, rank, grouped(config.group))
         num_k_tiles, warpgroup = k_tiles(A, product.tile_k), warpgroup_index()
         producer_regs, consumer_regs = gemm.role_registers(config)

@@ -37,12 +37,13 @@ from ...collective.epilogue.apply import Epilogue
 from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.epilogue.transposed_store import TransposedStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
+from ...collective.pipeline.cache_policy import read_once
 from ...collective.pipeline.tma import Stage, State, TmaPipeline
 from ...collective.reduce.split_k import DsmemReduce, NoReduce, SemaphoreReduce, StreamKFixup
 from ...collective.tile.roles import each_consumer, producer_warp, warpgroup_index
 from ...collective.tile.stream_k import SplitKSchedule, StreamKSchedule
 from ...errors import ArgumentError
-from ...isa.dtypes import b64, f32, u32
+from ...isa.dtypes import f32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg, smem
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
@@ -261,10 +262,3 @@ def multiply(cta: Cta, epilogue: Epilogue, me: int) -> None:
         cta.exchange.ready()
         for complete in cta.exchange.combine(acc, me, segment):
             end.store(acc, complete)
-
-
-def read_once() -> Register:
-    """The L2 policy of weights: first to be evicted, for they do not come again before all of L2 has been passed."""
-    policy = reg.scalar(b64)
-    ptx.inst.createpolicy.fractional.L2__evict_first.b64(policy, 1.0)
-    return policy

@@ -1,0 +1,14 @@
+"""What L2 is told of data that a kernel loads."""
+
+from __future__ import annotations
+
+from ...isa.dtypes import b64
+from ...lang import ptx, reg
+from ...lang.values import Register
+
+
+def read_once() -> Register:
+    """The L2 policy of weights: first to be evicted, for they do not come again before all of L2 has been passed."""
+    policy = reg.scalar(b64)
+    ptx.inst.createpolicy.fractional.L2__evict_first.b64(policy, 1.0)
+    return policy

@@ -1,0 +1,231 @@
+"""PyTorch: memory that the GPUs of a group reach into, and what one rank must know of the others.
+
+The memory is `torch.distributed._symmetric_memory`'s, made by all ranks at the first call of a shape, and kept. Before
+that they compare their calls in the group's store: a rank that makes another call, or none, is named and nothing is
+launched. Kernels give up a wait after `config.peer_timeout_s` and write down which counter did not come
+(`collective.tile.bounded_wait`), in memory that the host reads without asking the GPU: the next call says which ranks
+it waited for.
+
+    agree      the calls of all ranks, compared through the store   -> ArgumentError, PeerError
+    exchange   memory and counters of a call's shape
+    check      what kernels have given up                           -> PeerError
+    forget     everything that is kept for a group
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ..collective.tile import watch
+from ..errors import ArgumentError, PeerError
+from ..settings import config as settings
+
+_WORD = torch.int32
+_SOONEST_S = 0.002
+"""Between two looks into the store."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a kernel needs: `data` and `counters` that others reach into, `state` of this GPU, and a `record` of waits.
+
+    Attributes:
+        shape, dtype: of the data.
+        counters, state, record: in words of u32.
+        raised_by: the rank that raises a counter, by its number; None where several do.
+        finished: how many counters, the first ones, count the launches that each rank has ended.
+    """
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    counters: int
+    state: int
+    record: int
+    raised_by: Callable[[int], int | None] = field(compare=False)
+    finished: int = 0
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What the GPUs of a group reach into, by rank; this GPU's own state; and the record of its waits.
+
+    `host`: the record as this process reads it. `held`: whose memory it is; what a handle gives of a rank does not
+    keep that memory.
+    """
+
+    wanted: Wanted
+    data: tuple[Tensor, ...]
+    counters: tuple[Tensor, ...]
+    state: Tensor
+    record: Tensor
+    host: Any
+    held: tuple[Any, ...]
+
+    def arguments(self) -> tuple[Any, ...]:
+        """As the kernels take them."""
+        return self.data, self.counters, self.state, self.record
+
+
+class Group:
+    """The ranks of a process group, and all that is kept for them."""
+
+    def __init__(self, name: str) -> None:
+        from torch.distributed.distributed_c10d import _get_process_group_store, _resolve_process_group
+
+        self.name = name
+        self.process_group = _resolve_process_group(name)
+        self.ranks, self.rank = dist.get_world_size(self.process_group), dist.get_rank(self.process_group)
+        self.store = _get_process_group_store(self.process_group)
+        self.calls: dict[Any, Exchange] = {}
+        self.generation = self.agreed = 0
+
+    def lives(self) -> bool:
+        """Whether the name still means the same process group."""
+        from torch.distributed.distributed_c10d import _resolve_process_group
+
+        return _resolve_process_group(self.name) is self.process_group
+
+    # -- what the others do ----------------------------------------------------------------------------------------
+
+    def agree(self, call: tuple[object, ...]) -> None:
+        """Compare a new call with those of the other ranks. Raises ArgumentError, PeerError."""
+        prefix = f"warploom/{self.name}/{self.generation}/{self.agreed}"
+        self.agreed += 1
+        self.store.set(f"{prefix}/{self.rank}", repr(call))
+        keys = [f"{prefix}/{rank}" for rank in range(self.ranks)]
+        missing = self._missing(keys)
+        if missing:
+            raise PeerError(
+                f"rank {_listed(missing)} of the group did not come to {call[0]}",
+                expected=f"the same call on all {self.ranks} ranks within {settings.peer_timeout_s:g} s",
+                got=f"{self.ranks - len(missing)} ranks", consequence="nothing was launched",
+                hint="has it died, or does it make another call?",
+            )  # fmt: skip
+        others = [self.store.get(key).decode() for key in keys]
+        if different := [rank for rank, other in enumerate(others) if other != repr(call)]:
+            raise ArgumentError(
+                "the ranks of the group make different calls", code="peer-call",
+                expected=f"{call}, as on rank {self.rank}", got=f"{others[different[0]]} on rank {different[0]}",
+                consequence="they would wait for each other's tiles; nothing was launched",
+            )  # fmt: skip
+
+    def _missing(self, keys: Sequence[str]) -> list[int]:
+        """The ranks that have not come when the group's patience ends."""
+        end, pause = time.monotonic() + settings.peer_timeout_s, _SOONEST_S
+        while not self.store.check(list(keys)):
+            if time.monotonic() > end:
+                return [rank for rank, key in enumerate(keys) if not self.store.check([key])]
+            time.sleep(pause)
+            pause = min(2 * pause, 0.1)
+        return []
+
+    # -- memory ----------------------------------------------------------------------------------------------------
+
+    def exchange(self, call: tuple[object, ...], device: torch.device, wanted: Callable[[], Wanted]) -> Exchange:
+        """The memory of a call; new to this rank, it is compared with the others' and made. Raises as `agree`, and
+        PeerError where a launch before this one gave up."""
+        found = self.calls.get((device, call))
+        if found is None:
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+                raise ArgumentError(
+                    f"{call[0]} is new, and a CUDA graph is being captured", code="capture", got=call,
+                    expected="the same call once before the capture", consequence="nothing was launched",
+                )  # fmt: skip
+            self.check()
+            self.agree(call)
+            found = self.calls[device, call] = make(self, wanted(), device)
+        if found.host[0]:
+            self.check()
+        return found
+
+    def check(self) -> None:
+        """Raise PeerError if a kernel has given up a wait."""
+        for (_, call), made in self.calls.items():
+            if not (waits := watch.given_up(made.host)):
+                continue
+            known = self._waited_for(made, waits)
+            one = waits[0]
+            raise PeerError(
+                f"{call[0]} on rank {self.rank} gave up waiting for "
+                + (f"rank {_listed(known)}" if known else "the other ranks"),
+                expected=f"counter {one.index} to come to {one.target} within {settings.peer_timeout_s:g} s",
+                got=f"{one.seen}; {len(waits)} waits were given up",
+                consequence="what the launch wrote is worthless, and the group's counters no longer agree",
+                hint="warploom.torch.distributed.reset(group) on all ranks makes them anew",
+            )  # fmt: skip
+
+    def _waited_for(self, made: Exchange, waits: Sequence[watch.GivenUp]) -> list[int]:
+        """The ranks that did not raise what was waited for, as far as the counters tell."""
+        known = {rank for each in waits if (rank := made.wanted.raised_by(each.index)) is not None}
+        if not known and made.wanted.finished:
+            ended = made.counters[self.rank][: made.wanted.finished].view(_WORD).tolist()
+            known = {rank for rank, count in enumerate(ended) if count == min(ended)} - {self.rank}
+        return sorted(known)
+
+    def forget(self) -> None:
+        """Give all memory back, and begin anew."""
+        self.calls.clear()
+        self.generation, self.agreed = self.generation + 1, 0
+
+
+@lru_cache(maxsize=64)
+def group_of(name: str) -> Group:
+    """The group of a name; known until `group_of.cache_clear()`."""
+    return Group(name)
+
+
+def make(group: Group, wanted: Wanted, device: torch.device) -> Exchange:
+    """Memory that all ranks reach into; made by all of them together."""
+    import torch.distributed._symmetric_memory as symmetric
+
+    held: list[Any] = []
+
+    def shared(shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, ...]:
+        own = symmetric.empty(shape, dtype=dtype, device=device)
+        own.zero_()
+        handle = symmetric.rendezvous(own, group.name)
+        held.extend((own, handle))
+        return tuple(handle.get_buffer(rank, shape, dtype) for rank in range(handle.world_size))
+
+    data, words = shared(wanted.shape, wanted.dtype), shared((wanted.counters,), _WORD)
+    state = torch.zeros(wanted.state, dtype=_WORD, device=device)
+    pinned = torch.zeros(wanted.record, dtype=_WORD, pin_memory=True)
+    pinned[watch.PATIENCE] = int(settings.peer_timeout_s * 1000)
+    torch.cuda.synchronize(device)
+    group.agree(("the counters are zero",))
+    return Exchange(
+        wanted, tuple(_unsigned(each) for each in data) if wanted.dtype is _WORD else data,
+        tuple(map(_unsigned, words)), _unsigned(state), _unsigned(as_seen_by_gpu(pinned)), pinned.numpy(),
+        (*held, pinned),
+    )  # fmt: skip
+
+
+def _unsigned(words: Tensor) -> Tensor:
+    return words.view(torch.uint32)
+
+
+class _Described:
+    """Page-locked memory as an array of the GPU (CUDA Array Interface): both have one address space."""
+
+    def __init__(self, pinned: Tensor) -> None:
+        self.pinned = pinned
+        self.__cuda_array_interface__ = {
+            "data": (pinned.data_ptr(), False), "shape": tuple(pinned.shape), "typestr": "<i4", "version": 3,
+        }  # fmt: skip
+
+
+def as_seen_by_gpu(pinned: Tensor) -> Tensor:
+    """A CUDA tensor of the same page-locked memory."""
+    return torch.as_tensor(_Described(pinned), device="cuda")
+
+
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks))

@@ -1,0 +1,166 @@
+"""D = the sum over GPUs of A B for few rows, on every GPU: a product and an all-reduce in one launch.
+
+Every GPU has a part of K: A (M, K / ranks), W (N, K / ranks). The product is a free tile's (`free_tile`, whose roles,
+barriers and buffers these are); what a consumer would store goes to the other GPUs first (`collective.reduce.peers`).
+
+    producer     [weights to L2] wait [stage 0][stage 1] ...
+    consumer     wait . . . . . . . . [multiply 0][multiply 1] ... [sums][send, signal] wait [add up][store]
+    other GPUs   . . . . . . . . . . . . . . . . . . . . . . . . . [send, signal] ......
+
+Few rows leave nothing to hide the exchange behind: all CTAs end at one time. So it is one journey, without a round of
+leave to write before it: places are two, for launches in turn.
+Limits     as of a free tile; and all CTAs of the grid are resident at one time, or a wait would not end
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ...collective.reduce.peers import PLACES, PeerReduce, slot_words
+from ...collective.tile.sizes import exchange_width, owned
+from ...collective.tile.watch import words
+from ...errors import ArgumentError
+from ...isa.dtypes import u32
+from ...lang import Kernel, Tile, kernel
+from ...lang.tile import Scalar
+from .description import Fusion, Product
+from .free_tile import ALL_CONSUMERS, Parts, operands, result, run
+from .free_tile_choice import ranked, waves_of
+from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
+
+__all__ = ["Memory", "build", "choose", "memory"]
+
+ONE_SHOT_BYTES = 1 << 20
+"""Of D, up to which more than two GPUs send everything to all: a journey costs more than the bytes then."""
+_PLAIN = Fusion()
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a call needs on each GPU, in words of u32: `slots` and `signals` that the others reach into, `launches` and
+    the `record` of waits for itself. All but the slots are zeros before the first launch."""
+
+    slots: int
+    signals: int
+    launches: int
+    record: int
+
+
+def memory(m: int, n: int, ranks: int, config: FreeTileConfig) -> Memory:
+    """Of D (M, N) = (m, n)."""
+    tiles = -(-m // config.tokens) * -(-n // config.weights)
+    pieces = tiles * (config.tile_m // BLOCK) * config.split
+    ctas = -(-tiles // config.neighbours) * config.ctas
+    return Memory(
+        pieces * PLACES * ranks * slot_words(_accumulators(config)), pieces * ranks, ctas,
+        words(ctas * -(-config.threads // 32)),
+    )  # fmt: skip
+
+
+def two_shots(m: int, n: int, ranks: int) -> bool:
+    """Whether tiles go to an owner first: where GPUs are more than two and D is large."""
+    return ranks > 2 and m * n * 2 > ONE_SHOT_BYTES
+
+
+@lru_cache(maxsize=256)
+def choose(m: int, n: int, k: int, sms: int, product: Product = Product()) -> FreeTileConfig:  # noqa: B008 - frozen
+    """The free tile that the model expects to be fastest among those whose grid is resident at one time.
+
+    Raises ArgumentError where there is none.
+    """
+    for config, _ in ranked(m, n, k, product, sms):
+        if config.neighbours == 1 and (config.persistent or waves_of(config, m, n, sms) == 1):
+            return config
+    raise ArgumentError(
+        "no tile of this product lets all its CTAs run at one time", expected=f"fewer rows or columns, {sms} SMs",
+        got=(m, n, k), hint="matmul_reduce_scatter and an all-gather take products of any size",
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def build(
+    ranks: int,
+    product: Product = Product(),  # noqa: B008 - frozen
+    config: FreeTileConfig = FreeTileConfig(),  # noqa: B008
+    *,
+    two_shots: bool = False,
+) -> Kernel:
+    """The kernel for a group of `ranks` GPUs; called as
+    kernel(a, w, slots, signals, launches, record, rank, out=d), with a (M, K), w (N, K), d (M, N), slots and signals of
+    each GPU, and sizes by `memory`. Raises ArgumentError where the configuration does not fit.
+    """
+    config.check(product)
+    if ranks < 2:
+        raise ArgumentError("sums over GPUs need some", expected="2 ranks or more", got=ranks)
+    names: dict[str, Tile | Scalar] = {
+        **operands(product, config),
+        "slots": Tile("Words", u32, peers=ranks),
+        "signals": Tile("Signals", u32, peers=ranks),
+        "launches": Tile("CTAs", u32, inout=True),
+        "record": Tile("Record", u32, inout=True),
+        "rank": Scalar(u32),
+    }
+
+    def gemm_all_reduce(*handles: Any) -> None:
+        given = dict(zip((*names, "D"), handles, strict=True))
+        parts = Parts.make(given, product, config, _PLAIN)
+        over = PeerReduce(
+            given["slots"], given["signals"], given["launches"], given["record"], given["rank"],
+            accumulators=_accumulators(config), dtype=product.out,
+            all_consumers=(ALL_CONSUMERS, 128 * config.consumers), two_shots=two_shots,
+        )  # fmt: skip
+        run(parts, over)
+
+    positional = inspect.Parameter.POSITIONAL_ONLY
+    gemm_all_reduce.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, positional) for name in (*names, "D")]
+    )
+    return kernel(
+        in_specs=tuple(names.values()),
+        out_specs=(result(product, config),),
+        grid=ResidentGrid(config),
+        block=config.threads,
+        cluster=(config.ctas, 1, 1),
+        arch="sm_90a",
+        registers=config.launch_registers,
+        pdl=config.pdl,
+        name="gemm_all_reduce",
+    )(gemm_all_reduce)
+
+
+def _accumulators(config: FreeTileConfig) -> int:
+    """Of a thread for its part of a block of 64 rows, at most."""
+    of_block = config.tile_n // 2
+    if config.split == 1:
+        return of_block
+    width = exchange_width(of_block, config.split)
+    return max(len(owned(of_block // width, config.split, part)) for part in range(config.split)) * width
+
+
+@dataclass(frozen=True)
+class ResidentGrid:
+    """A free tile's grid, refused where a GPU cannot hold all of it at one time."""
+
+    config: FreeTileConfig
+
+    def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
+        """CTAs along x, y, z. Raises ArgumentError for memory that is too small, too."""
+        config, m, n = self.config, dims["M"], dims["N"]
+        grid = FreeTileGrid(config)(dims, machine)
+        if grid[0] > machine.sms * config.ctas_per_sm:
+            raise ArgumentError(
+                f"{config.name()} has more CTAs than a GPU holds at one time, and those that run wait for the others",
+                expected=f"at most {machine.sms * config.ctas_per_sm}", got=grid[0],
+                hint="choose(...) finds a configuration that fits",
+            )  # fmt: skip
+        needed = memory(m, n, 2, config)
+        if dims["CTAs"] < grid[0] or dims["Record"] < needed.record or dims["Signals"] < needed.signals:
+            raise ArgumentError(
+                f"the memory of {config.name()} is too small for {m} x {n}", expected=f"sizes by memory(...): {needed}",
+                got={name: dims[name] for name in ("Words", "Signals", "CTAs", "Record")},
+            )  # fmt: skip
+        return grid

@@ -1,0 +1,241 @@
+"""Products that communicate, as PyTorch calls them: ranks that differ or never come are named, and nothing hangs.
+
+On CPUs two processes compare their calls through gloo's store; what kernels do is emulated (tests/kernels). On two GPUs
+(`-m gpu`) the same calls run.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import numpy as np  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as processes  # noqa: E402
+
+from warploom import config  # noqa: E402
+from warploom.collective.tile import watch  # noqa: E402
+from warploom.errors import ArgumentError, PeerError  # noqa: E402
+from warploom.integrations import torch_distributed as distributed  # noqa: E402
+from warploom.integrations import torch_symmetric as symmetric  # noqa: E402
+
+SHORT_S = 0.3
+TOLERANCE = 0.02
+
+
+def spawn(worker, world: int, folder: Path) -> list[list[str]]:
+    """The lines that each rank wrote."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    processes.spawn(worker, args=(world, port, str(folder)), nprocs=world)
+    return [Path(folder, f"{rank}.txt").read_text().splitlines() for rank in range(world)]
+
+
+def begin(rank: int, world: int, port: int, backend: str) -> None:
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group(backend, **({} if backend == "gloo" else {"device_id": torch.device("cuda", rank)}))
+
+
+def end(folder: str, rank: int, lines: list[object]) -> None:
+    Path(folder, f"{rank}.txt").write_text("\n".join(map(str, lines)))
+    dist.destroy_process_group()
+
+
+# -- on CPUs ---------------------------------------------------------------------------------------------------------
+
+
+def calls_of_two(rank, world, port, folder):
+    begin(rank, world, port, "gloo")
+    group, lines = symmetric.group_of(dist.group.WORLD.group_name), []
+
+    def attempt(*call):
+        try:
+            group.agree(call)
+            lines.append("agreed")
+        except (ArgumentError, PeerError) as error:
+            lines.append(f"{error.code} {'rank 1' in str(error)}")
+
+    attempt("product", 16, 64)
+    attempt("product", 16 + rank, 64)
+    with config.override(peer_timeout_s=SHORT_S):
+        if rank == 0:
+            began = time.monotonic()
+            attempt("product", 32, 64)
+            lines.append(SHORT_S <= time.monotonic() - began < 20 * SHORT_S)
+    dist.barrier()
+    group.forget()  # both begin anew, though rank 1 has made a call less
+    attempt("product", 32, 64)
+    end(folder, rank, lines)
+
+
+def test_ranks_that_differ_or_do_not_come_are_named_and_the_group_begins_anew(tmp_path):
+    first, second = spawn(calls_of_two, 2, tmp_path)
+    assert first == ["agreed", "peer-call True", "peer-timeout True", "True", "agreed"]
+    assert second[0] == second[-1] == "agreed" and second[1].startswith("peer-call")
+
+
+class Alone(symmetric.Group):
+    """A group without processes: what others do is written into its memory by the test."""
+
+    def __init__(self, ranks: int = 2, rank: int = 0) -> None:
+        self.name, self.ranks, self.rank, self.calls = "alone", ranks, rank, {}
+        self.generation = self.agreed = 0
+
+    def agree(self, call) -> None:
+        self.agreed += 1
+
+
+def exchange_of(group: Alone, monkeypatch, wanted: symmetric.Wanted, call=("product", 8)) -> symmetric.Exchange:
+    def make(group, wanted, device):
+        words = tuple(torch.zeros(wanted.counters, dtype=torch.int32).view(torch.uint32) for _ in range(group.ranks))
+        return symmetric.Exchange(wanted, (), words, words[0], words[0], np.zeros(wanted.record, np.int32), ())
+
+    monkeypatch.setattr(symmetric, "make", make)
+    return group.exchange(call, torch.device("cpu"), lambda: wanted)
+
+
+def note(exchange: symmetric.Exchange, warp: int, index: int, seen: int, target: int) -> None:
+    """What a kernel writes that gives up."""
+    at = watch.RECORD + watch.RECORD_WORDS * warp
+    exchange.host[at : at + watch.RECORD_WORDS] = (index, seen, target, 1)
+    exchange.host[0] = 1
+
+
+def wanted(counters: int = 6, finished: int = 0, raised_by=lambda index: index % 2) -> symmetric.Wanted:
+    return symmetric.Wanted((8,), torch.int32, counters, 4, watch.words(4), raised_by, finished)
+
+
+def test_the_call_after_one_that_gave_up_names_the_rank_and_the_counter(monkeypatch):
+    group = Alone()
+    exchange = exchange_of(group, monkeypatch, wanted())
+    assert exchange_of(group, monkeypatch, wanted()) is exchange
+    note(exchange, warp=2, index=5, seen=3, target=4)
+    with pytest.raises(PeerError) as caught:
+        exchange_of(group, monkeypatch, wanted())
+    assert caught.value.code == "peer-timeout"
+    assert "rank 1" in str(caught.value) and "counter 5" in str(caught.value)
+    with pytest.raises(PeerError):  # any other call of the group fails too: its counters no longer agree
+        exchange_of(group, monkeypatch, wanted(), ("product", 16))
+
+
+def test_where_several_ranks_raise_a_counter_the_one_with_fewest_launches_is_named(monkeypatch):
+    group = Alone(ranks=3, rank=1)
+    exchange = exchange_of(group, monkeypatch, wanted(counters=8, finished=3, raised_by=lambda index: None))
+    exchange.counters[1][:3] = torch.tensor([7, 7, 6], dtype=torch.int32).view(torch.uint32)
+    note(exchange, warp=0, index=5, seen=1, target=3)
+    with pytest.raises(PeerError) as caught:
+        group.check()
+    assert "rank 2" in str(caught.value)
+
+
+def test_after_forgetting_memory_is_made_anew(monkeypatch):
+    group = Alone()
+    exchange = exchange_of(group, monkeypatch, wanted())
+    note(exchange, warp=0, index=1, seen=0, target=1)
+    group.forget()
+    group.check()
+    again = exchange_of(group, monkeypatch, wanted())
+    assert again is not exchange and not again.host.any() and group.agreed == 1
+
+
+def test_products_of_the_cpu_and_calls_without_a_group_are_refused(monkeypatch):
+    a = torch.zeros(8, 16, dtype=torch.bfloat16)
+    with pytest.raises(ArgumentError):
+        distributed.matmul_all_reduce(a, a.mT)
+    monkeypatch.setattr(distributed, "_group", lambda group: Alone())
+    with pytest.raises(ArgumentError) as caught:
+        distributed.matmul_all_reduce(a, a.mT)
+    assert caught.value.code == "wrong-device"
+
+
+# -- on two GPUs -----------------------------------------------------------------------------------------------------
+
+
+def calls_on_gpus(rank, world, port, folder):
+    begin(rank, world, port, "nccl")
+    device, lines = torch.device("cuda", rank), []
+    torch.cuda.set_device(device)
+    generator = torch.Generator(device).manual_seed(rank)
+
+    def normal(*shape):
+        return torch.randn(shape, device=device, dtype=torch.bfloat16, generator=generator)
+
+    def away(found, right):
+        return float((found.float() - right).norm() / right.norm()) < TOLERANCE
+
+    for m, n, k in ((1, 264, 72), (17, 4096, 1024), (128, 8192, 2048), (100, 520, 4096), (64, 28672, 512)):
+        a, b = normal(m, k), normal(n, k).mT
+        right = a.float() @ b.float()
+        dist.all_reduce(right)
+        lines.append(
+            f"all-reduce {m} {n} {k} {all(away(distributed.matmul_all_reduce(a, b), right) for _ in range(3))}"
+        )
+    m, n, k = 512, 768, 1024
+    a, b = normal(m, k), normal(n, k).mT
+    right = a.float() @ b.float()
+    dist.all_reduce(right)
+    mine = slice(rank * m // world, (rank + 1) * m // world)
+    scattered = all(away(distributed.matmul_reduce_scatter(a, b), right[mine]) for _ in range(3))
+    whole = torch.empty(m * world, k, device=device, dtype=a.dtype)
+    dist.all_gather_into_tensor(whole, a)
+    gathered = all(away(distributed.all_gather_matmul(a, b), whole.float() @ b.float()) for _ in range(3))
+    lines.append(f"others {scattered} {gathered}")
+
+    a, b = normal(16, 2048), normal(4096, 2048).mT
+    out = torch.empty(16, 4096, device=device, dtype=a.dtype)
+    right = a.float() @ b.float()
+    dist.all_reduce(right)
+    distributed.matmul_all_reduce(a, b, out=out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        distributed.matmul_all_reduce(a, b, out=out)
+    replayed = True
+    for _ in range(5):
+        out.zero_()
+        graph.replay()
+        replayed = replayed and away(out, right)
+    lines.append(f"graph {replayed}")
+
+    distributed.release()
+    with config.override(peer_timeout_s=2.0):
+        for product in (
+            distributed.matmul_all_reduce,
+            distributed.matmul_reduce_scatter,
+            distributed.all_gather_matmul,
+        ):
+            product(a, b)
+            distributed.check()
+            named = ""
+            if rank == 0:
+                product(a, b)  # rank 1 never comes
+                try:
+                    distributed.check()
+                except PeerError as error:
+                    named = f"{error.code} {'rank 1' in str(error)}"
+            dist.barrier()
+            distributed.reset()
+            lines.append(f"missing {named}")
+    right = a.float() @ b.float()
+    dist.all_reduce(right)
+    lines.append(f"anew {away(distributed.matmul_all_reduce(a, b), right)}")
+    distributed.check()
+    end(folder, rank, lines)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus_compute_replay_and_outlive_a_rank_that_does_not_come(tmp_path):
+    for rank, lines in enumerate(spawn(calls_on_gpus, 2, tmp_path)):
+        for line in lines:
+            assert "False" not in line, (rank, line)
+        missing = [line for line in lines if line.startswith("missing")]
+        assert missing == ["missing peer-timeout True" if rank == 0 else "missing "] * 3
+        assert lines[-1] == "anew True"

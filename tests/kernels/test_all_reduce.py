@@ -1,0 +1,177 @@
+"""A product of few rows with its all-reduce, on several emulated GPUs: right, clean; each planted fault is found."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from warploom import H200
+from warploom.collective.tile import watch
+from warploom.errors import ArgumentError, EmulationError
+from warploom.isa.dtypes import f16
+from warploom.kernels.hopper import gemm_all_reduce
+from warploom.kernels.hopper.description import Product
+from warploom.kernels.hopper.free_tile_choice import waves_of
+from warploom.kernels.hopper.free_tile_config import named
+
+MACHINE = H200(sms=4)
+ROUNDING = 2**-8
+SCHEDULES = ("lazy", "eager", "random", "starve", "pct")
+PATIENT = 1000
+"""Millions of the emulator's steps."""
+SMALL = "s64x8_2_f3"
+
+
+@lru_cache
+def built(config: str, ranks: int, two_shots: bool):
+    return gemm_all_reduce.build(ranks, config=named(config), two_shots=two_shots)
+
+
+def run(config: str, ranks: int, m: int, n: int, k: int, *, two_shots: bool = False, patience: int = PATIENT,
+        text: str | None = None, **options):  # fmt: skip
+    """The report, the sums that are right, and the records of the waits."""
+    draw = np.random.default_rng(ranks)
+    a, w = ([draw.standard_normal((rows, k)).astype(ml_dtypes.bfloat16) for _ in range(ranks)] for rows in (m, n))
+    memory = gemm_all_reduce.memory(m, n, ranks, named(config))
+
+    def zeros(words: int) -> list[np.ndarray]:
+        return [np.zeros(words, np.uint32) for _ in range(ranks)]
+
+    slots = [np.full(memory.slots, 0x7FC07FC0, np.uint32) for _ in range(ranks)]
+    records = zeros(memory.record)
+    for record in records:
+        record[watch.PATIENCE] = patience
+    report = built(config, ranks, two_shots).emulate(
+        a, w, slots, zeros(memory.signals), zeros(memory.launches), records, range(ranks), devices=ranks,
+        machine=MACHINE, ptx=text, **options,
+    )  # fmt: skip
+    parts = [x.astype(np.float32) @ y.astype(np.float32).T for x, y in zip(a, w, strict=True)]
+    return report, sum(part.astype(ml_dtypes.bfloat16).astype(np.float32) for part in parts), records
+
+
+def is_right(report, right: np.ndarray) -> bool:
+    """Whether all GPUs have the sums, and the same bits."""
+    first = report.outputs[0][0]
+    same = all(np.array_equal(each.view(np.uint16), first.view(np.uint16)) for each in report.outputs[0])
+    return same and float(np.abs(first.astype(np.float32) - right).max() / np.abs(right).max()) < ROUNDING
+
+
+@pytest.mark.sample(2, full=5)
+@pytest.mark.parametrize("two_shots", [False, True])
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_launches_are_right_and_clean_under_every_schedule(schedule: str, two_shots: bool):
+    report, right, records = run(SMALL, 3, 8, 72, 72, two_shots=two_shots, schedule=schedule, calls=3)
+    assert not report.findings and is_right(report, right)
+    assert not any(watch.given_up(record) for record in records)
+
+
+CASES = {
+    "tokens on m, two GPUs": ("u64x40_3_f3", 2, 64, 80, 192),
+    "weights on m, four GPUs": ("s64x24_3_f3", 4, 24, 128, 136),
+    "K in two parts": ("u64x64_3_S2_f3", 2, 64, 64, 320),
+    "K in three parts, one of them empty": ("s64x40_3_S3_f1", 3, 40, 64, 128),
+    "two blocks of a consumer": ("u128x40_3_f2", 2, 150, 40, 72),
+    "two consumers, both axes moved": ("u128x56w2_3_f3", 2, 200, 104, 72),
+    "several tiles of a CTA": ("u64x24_3_p_f3", 2, 70, 104, 64),
+    "fewer rows than a tile": ("s64x8_2_f3_z", 2, 3, 64, 72),
+    "rows that are no whole vectors": ("s64x8_2_1_f3_z", 2, 5, 67, 64),
+}
+
+
+@pytest.mark.sample(3, full=9)
+@pytest.mark.parametrize("two_shots", [False, True])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_forms_of_the_tile_and_ragged_sizes(case: tuple, two_shots: bool):
+    report, right, _ = run(*case, two_shots=two_shots, calls=2)
+    assert is_right(report, right)
+    assert {finding.rule for finding in report.findings} <= {"uncoalesced-access", "bank-conflict"}
+
+
+def test_the_bits_do_not_depend_on_who_comes_first():
+    bits = {
+        run(SMALL, 3, 8, 64, 64, schedule=schedule, seed=seed)[0].outputs[0][0].tobytes()
+        for schedule, seed in (("lazy", 0), ("random", 1), ("starve", 2), ("pct", 3))
+    }
+    assert len(bits) == 1
+
+
+# -- faults ----------------------------------------------------------------------------------------------------------
+
+MUTANTS = {
+    "a release that reaches no other GPU": ("red.release.sys", "red.release.gpu"),
+    "a signal without release": ("red.release.sys", "red.relaxed.sys"),
+    "an acquire of its own GPU": ("ld.acquire.sys", "ld.acquire.gpu"),
+    "a wait without acquire": ("ld.acquire.sys", "ld.relaxed.sys"),
+    "a launch that is not counted": (r"st\.global\.u32 \[(%rd\d+)\], (%r\d+);", ""),
+    "a signal before the other threads have written": (r"(?s)(.*)bar\.sync 1, 128;(.*?red\.release\.sys)", r"\1\2"),
+}
+
+
+def is_found(text: str, *, two_shots: bool, schedule: str = "lazy", seed: int = 0) -> bool:
+    """Whether launches of a small product fail, compute something else, or the sanitizer calls them an error."""
+    try:
+        report, right, _ = run(
+            SMALL, 2, 8, 128, 64, two_shots=two_shots, text=text, calls=4, schedule=schedule, seed=seed
+        )
+    except EmulationError:
+        return True
+    return not is_right(report, right) or any(finding.severity == "error" for finding in report.findings)
+
+
+@pytest.mark.sample(4, full=8)
+@pytest.mark.parametrize("two_shots", [False, True])
+@pytest.mark.parametrize("right, wrong", MUTANTS.values(), ids=MUTANTS)
+def test_a_weakened_hand_over_is_an_error(right: str, wrong: str, two_shots: bool):
+    text = built(SMALL, 2, two_shots).ptx()
+    mutant = re.sub(right, wrong, text)
+    assert mutant != text
+    assert any(is_found(mutant, two_shots=two_shots, schedule=each) for each in ("lazy", "starve", "random"))
+
+
+@pytest.mark.parametrize("two_shots", [False, True])
+def test_one_place_for_all_launches_is_found(two_shots: bool):
+    """The GPU that is ahead writes over what the other still reads; nothing makes it wait."""
+    text = built(SMALL, 2, two_shots).ptx()
+    mutant = re.sub(r"and\.b32 (%r\d+), (%r\d+), 1;", r"and.b32 \1, \2, 0;", text)
+    assert mutant != text
+    tried = (("starve", 0), ("starve", 1), ("pct", 0), ("random", 0), ("lazy", 0))
+    assert any(is_found(mutant, two_shots=two_shots, schedule=schedule, seed=seed) for schedule, seed in tried)
+
+
+@pytest.mark.parametrize("two_shots", [False, True])
+def test_a_gpu_that_never_signals_is_given_up_and_named(two_shots: bool):
+    text = re.sub(r"(?m)^(.*red\.release\.sys.*), 1;", r"\1, 0;", built(SMALL, 2, two_shots).ptx())
+    _, _, records = run(SMALL, 2, 8, 64, 64, two_shots=two_shots, text=text, patience=0)
+    waits = [wait for record in records for wait in watch.given_up(record)]
+    assert waits and all((wait.seen, wait.target) == (0, 1) for wait in waits)
+    assert {wait.index % 2 for wait in watch.given_up(records[0])} == {1}
+
+
+# -- choice ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("m", [1, 16, 64, 128])
+@pytest.mark.parametrize("n, k", [(8192, 14336), (4096, 1792), (28672, 2048)])
+def test_the_chosen_tile_is_resident_at_one_time(m: int, n: int, k: int):
+    config = gemm_all_reduce.choose(m, n, k, 132)
+    assert config.persistent or waves_of(config, m, n) == 1
+
+
+@pytest.mark.sample(3, full=4)
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+@pytest.mark.parametrize("m", [1, 16, 64, 128])
+def test_what_is_chosen_builds_without_spills(m: int, ranks: int):
+    config = gemm_all_reduce.choose(m, 8192, 28672 // ranks, 132)
+    shots = gemm_all_reduce.two_shots(m, 8192, ranks)
+    assert gemm_all_reduce.build(ranks, Product(f16, f16, f16), config, two_shots=shots).resources().spill_stores == 0
+
+
+def test_a_grid_that_is_not_resident_and_memory_that_is_too_small_are_refused():
+    with pytest.raises(ArgumentError):
+        run("s64x8_2_f3", 2, 8, 64 * 5, 64)
+    with pytest.raises(ArgumentError):
+        gemm_all_reduce.build(1)
