@@ -22,6 +22,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> Non
                 print(f"left out: {kind} {m}x{n}x{k}", flush=True)
             continue
         size = (m, n, k, rank, world, device)
-        row = few_rows(*size) if kind == "all-reduce" else case(kind, *size)
+        row = few_rows(*size, options.candidates) if kind == "all-reduce" else case(kind, *size)
         rows.append(row)
         if rank == 0:
             times = ", ".join(f"{name} {us:.1f}" for name, us in row["us"].items())
@@ -85,8 +86,8 @@ def write(out: str, rows: list[dict[str, Any]], world: int, device: Any) -> None
     Path(out).write_text(json.dumps(evidence, indent=1) + "\n")
 
 
-def few_rows(m: int, n: int, k: int, rank: int, world: int, device: Any) -> dict[str, Any]:
-    """Check and time one product of few rows with its all-reduce."""
+def few_rows(m: int, n: int, k: int, rank: int, world: int, device: Any, others: int) -> dict[str, Any]:
+    """Check and time one product of few rows with its all-reduce; `others`: tiles that are tried beside the chosen."""
     import torch
     import torch.distributed as dist
     import torch.distributed._symmetric_memory as symmetric
@@ -132,12 +133,29 @@ def few_rows(m: int, n: int, k: int, rank: int, world: int, device: Any) -> dict
         raise SystemExit(f"the bits differ: all-reduce {m}x{n}x{k}")
     ours.check()
     eager = timed(calls, device)
+    if rank == 0:
+        print(f"eager {m}x{n}x{k}: " + ", ".join(f"{name} {us:.1f}" for name, us in eager["us"].items()), flush=True)
+    sms = torch.cuda.get_device_properties(device).multi_processor_count
+    tiles = gemm_all_reduce.candidates(m, n, k // world, sms)
+    for tile in [*tiles[1 : others + 1], *decoding(m, n, k // world, sms)][: others + 1 if others else 0]:
+        calls[tile.name()] = lambda tile=tile: ours.matmul_all_reduce(a, b, out=outs["warploom"], config=tile)
+        error_of(calls[tile.name()], expected)
     captured = {name: replayed(call) for name, call in calls.items()}
     found = timed(captured, device, 1, CALLS)
-    sms = torch.cuda.get_device_properties(device).multi_processor_count
-    config = gemm_all_reduce.choose(m, n, k // world, sms)
+    config = tiles[0]
     return {"kind": "all-reduce", "m": m, "n": n, "k": k, "config": config.name(), "relative_error": errors,
             "same_bits": SAME_BITS, **found, "eager_us": eager["us"], "eager_ratio": eager["ratio"]}  # fmt: skip
+
+
+def decoding(m: int, n: int, k: int, sms: int) -> list[Any]:
+    """The free tile that does as much as the small-M kernel that would be chosen, where there is one."""
+    from warploom.kernels.hopper import small_m_config
+    from warploom.kernels.hopper.free_tile_choice import of_decode, waves_of
+
+    small = small_m_config.choose(m, n, k, sms)
+    tile = of_decode(small)
+    tile = replace(tile, tile_n=max(tile.tile_n, 8 * tile.split)).filled()
+    return [tile] if (small.split == 1 or small.clustered) and waves_of(tile, m, n, sms) == 1 else []
 
 
 def error_of(call: Callable[[], Any], expected: Any) -> float:
@@ -252,7 +270,7 @@ def timed(calls: dict[str, Callable[[], Any]], device: Any, repeats: int = CALLS
             found[name].append(float(slowest))
     us = {name: statistics.median(values) for name, values in found.items()}
     bound = max(us["mm"], us["collective"])
-    baselines = [value for name, value in us.items() if name not in ("warploom", "mm", "collective")]
+    baselines = [value for name, value in us.items() if name.startswith(("nccl", "torch"))]
     return {
         "us": us, "rounds": found, "ratio": min(baselines) / us["warploom"], "of_bound": bound / us["warploom"],
         "ratio_to_nccl": us["nccl"] / us["warploom"],
@@ -263,6 +281,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="")
     parser.add_argument("--seconds", type=float, default=120.0, help="no further case is begun after that")
+    parser.add_argument("--candidates", type=int, default=0, help="further tiles to try for few rows")
     parser.add_argument("--only", choices=KINDS, help="one kind alone")
     parser.add_argument("--shapes", type=int, default=len(SHAPES))
     options = parser.parse_args(arguments)

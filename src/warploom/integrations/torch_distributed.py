@@ -23,6 +23,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from ..isa import dtypes
 from ..kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
 from ..kernels.hopper.description import Config, Product
+from ..kernels.hopper.free_tile_config import FreeTileConfig
 from .torch_symmetric import Group, Wanted, group_of
 
 __all__ = ["all_gather_matmul", "check", "matmul_all_reduce", "matmul_reduce_scatter", "release", "reset"]
@@ -101,7 +102,9 @@ def matmul_reduce_scatter(a: Tensor, b: Tensor, group: Any = None, *, out: Tenso
     return result
 
 
-def matmul_all_reduce(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None) -> Tensor:
+def matmul_all_reduce(
+    a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None, config: FreeTileConfig | None = None
+) -> Tensor:
     """The sum over all ranks of A B, on every rank, for few rows of A; for many, scatter and gather.
 
     The parts are rounded to the type of the result and added in f32 in the order of the ranks: the same bits on all
@@ -112,6 +115,7 @@ def matmul_all_reduce(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | 
         b: (K / ranks, N), the transpose of a contiguous weight.
         group: the process group, the default one by default.
         out: (M, N), contiguous.
+        config: a tile in place of the one that is chosen, the same on all ranks.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
@@ -119,7 +123,7 @@ def matmul_all_reduce(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | 
     product, weight = _operands(a, b)
     (rows, depth), columns, ranks = a.shape, weight.shape[0], known.ranks
     sms = torch.cuda.get_device_properties(a.device).multi_processor_count
-    config = gemm_all_reduce.choose(rows, columns, depth, sms, product)
+    config = config or gemm_all_reduce.choose(rows, columns, depth, sms, product)
 
     def wanted() -> Wanted:
         memory = gemm_all_reduce.memory(rows, columns, ranks, config)

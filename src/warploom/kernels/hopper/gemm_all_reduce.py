@@ -32,7 +32,7 @@ from .free_tile import ALL_CONSUMERS, Parts, operands, result, run
 from .free_tile_choice import ranked, waves_of
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
 
-__all__ = ["Memory", "build", "choose", "memory"]
+__all__ = ["Memory", "build", "candidates", "choose", "memory", "two_shots"]
 
 ONE_SHOT_BYTES = 1 << 20
 """Of D, up to which more than two GPUs send everything to all: a journey costs more than the bytes then."""
@@ -67,18 +67,23 @@ def two_shots(m: int, n: int, ranks: int) -> bool:
 
 
 @lru_cache(maxsize=256)
-def choose(m: int, n: int, k: int, sms: int, product: Product = Product()) -> FreeTileConfig:  # noqa: B008 - frozen
-    """The free tile that the model expects to be fastest among those whose grid is resident at one time.
-
-    Raises ArgumentError where there is none.
-    """
-    for config, _ in ranked(m, n, k, product, sms):
-        if config.neighbours == 1 and (config.persistent or waves_of(config, m, n, sms) == 1):
-            return config
-    raise ArgumentError(
-        "no tile of this product lets all its CTAs run at one time", expected=f"fewer rows or columns, {sms} SMs",
-        got=(m, n, k), hint="matmul_reduce_scatter and an all-gather take products of any size",
+def candidates(m: int, n: int, k: int, sms: int, product: Product = Product()) -> tuple[FreeTileConfig, ...]:  # noqa: B008
+    """The free tiles whose grid is resident at one time, in the order of what the model expects."""
+    return tuple(
+        config for config, _ in ranked(m, n, k, product, sms)
+        if config.neighbours == 1 and (config.persistent or waves_of(config, m, n, sms) == 1)
     )  # fmt: skip
+
+
+def choose(m: int, n: int, k: int, sms: int, product: Product = Product()) -> FreeTileConfig:  # noqa: B008 - frozen
+    """The best of the `candidates`. Raises ArgumentError where there is none."""
+    found = candidates(m, n, k, sms, product)
+    if not found:
+        raise ArgumentError(
+            "no tile of this product lets all its CTAs run at one time", expected=f"fewer rows or columns, {sms} SMs",
+            got=(m, n, k), hint="matmul_reduce_scatter and an all-gather take products of any size",
+        )  # fmt: skip
+    return found[0]
 
 
 @lru_cache(maxsize=64)
