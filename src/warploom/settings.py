@@ -23,6 +23,8 @@ from .errors import ArgumentError
 
 EMULATED = ("A100", "H200", "B200")
 KEEPABLE = ("ptx", "cubin", "sass")
+FIRST_CALLS = "first-calls"
+AUTOTUNE = (0, 1, 2, FIRST_CALLS)
 FLAGS = {"on": True, "off": False, "1": True, "0": False, "true": True, "false": False, "yes": True, "no": False}
 """Words for an environment variable that switches something."""
 MOST_TIMEOUT_S = 1_000_000
@@ -76,10 +78,11 @@ class Settings:
     """A ptxas to use in place of the one that is found."""
     check_unproven: bool = True
     """Compare the first result of a kernel that its authors could not run on hardware with a slow reference."""
-    autotune: int = 0
-    """0: the model's choice; 1: time the best candidates; 2: time all of them."""
     peer_timeout_s: float = 60.0
     """How long a GPU, or a process, waits for the others of its group before it gives up."""
+    autotune: int | str = 0
+    """0: the model's choice; 1: time the best candidates first; 2: all of them; "first-calls": a product's first calls
+    run the model's two best in turn, and the faster stays."""
     emulator: EmulatorSettings = field(default_factory=EmulatorSettings)
 
     def __post_init__(self) -> None:
@@ -87,6 +90,8 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not isinstance(value, Path):
                 raise ArgumentError(f"config.{name} is not a path", expected="a str, a Path or None", got=repr(value))
+        if self.autotune not in AUTOTUNE:
+            raise ArgumentError("config.autotune has no such value", expected=AUTOTUNE, got=repr(self.autotune))
         size = self.cache_mb
         if not isinstance(size, (int, float)) or isinstance(size, bool) or not 0 < size < float("inf"):
             raise ArgumentError("config.cache_mb is not a number of megabytes above 0", got=repr(size),
@@ -136,8 +141,8 @@ def from_environment(environment: dict[str, str] | None = None) -> Settings:
         line_info=flag("LINEINFO", True),
         ptxas=Path(read("PTXAS", "")).expanduser() if read("PTXAS", "") else None,
         check_unproven=flag("CHECK_UNPROVEN", True),
-        autotune=number("AUTOTUNE", 0, int),
         peer_timeout_s=number("PEER_TIMEOUT_S", 60.0, float),
+        autotune=FIRST_CALLS if read("AUTOTUNE", "") == FIRST_CALLS else number("AUTOTUNE", 0, int),
         emulator=EmulatorSettings(
             check=flag("CHECK", False),
             gpu=read("EMULATED_GPU", "H200"),

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError
 from ..runtime.arrays import view
 from ..runtime.launch_cache import LaunchCache
+from ..settings import FIRST_CALLS
 from ..settings import config as settings
+from . import first_calls
 from .dispatch_hook import plugin_for
 from .execute import run
 from .request import check_linear, read
@@ -225,9 +227,12 @@ def compute(
         options = {name: value[None, :] if name in OF_RESULT_SHAPE and getattr(value, "ndim", 0) == 1 else value
                    for name, value in options.items()}  # fmt: skip
     request = read(a, b, {**options, "out": result}, what)
-    if settings.autotune:
-        tune_before(request)
-    outcome = run(request, result)
+    if settings.autotune == FIRST_CALLS:
+        outcome = first_calls.run(request, result)
+    else:
+        if settings.autotune:
+            tune_before(request)
+        outcome = run(request, result)
     if outcome.launches and static is not None and not vector:
         named = {"c" if name == "residual" else name: tensor for name, tensor in tensors.items()}
         CACHE.remember(static, named, {"out": outcome.result}, outcome.launches)

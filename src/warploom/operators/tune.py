@@ -230,18 +230,26 @@ def caller(problem: Problem, config: Any, sets: list[dict[str, Any]]) -> Callabl
     return call
 
 
-def tune_before(request: Request) -> None:
-    """With `config.autotune`: time a problem that nobody has timed yet, unless a CUDA graph is being captured."""
-    model, level = request.a, settings.autotune
-    if request.config is not None or model.framework != "torch" or model.device == "cpu":
-        return
-    gpu = gpu_of(model.index)
-    if not gpu.runs("sm_90a") or choose(request.problem, gpu).source != "model":
-        return
+def untimed_gpu(request: Request) -> Gpu | None:
+    """The GPU of a call whose product nobody has timed there yet; None where nothing is to be timed: the arrays are in
+    host memory, or the configuration is pinned."""
+    if request.config is not None or request.a.device == "cpu":
+        return None
+    gpu = gpu_of(request.a.index)
+    return gpu if gpu.runs("sm_90a") and choose(request.problem, gpu).source == "model" else None
+
+
+def is_captured(request: Request) -> bool:
+    """Whether a call on a GPU becomes part of a CUDA graph: nothing may be timed then."""
     from ..driver import library
 
-    if not library.load().is_capturing(on_gpu.current_stream([model], model.index)):
-        tune(request.problem, device=model.index, top=TOP if level == 1 else 1000)
+    return library.load().is_capturing(on_gpu.current_stream([request.a], request.a.index))
+
+
+def tune_before(request: Request) -> None:
+    """With `config.autotune` 1 or 2: time a problem that nobody has timed yet."""
+    if request.a.framework == "torch" and untimed_gpu(request) is not None and not is_captured(request):
+        tune(request.problem, device=request.a.index, top=TOP if settings.autotune == 1 else 1000)
 
 
 __all__ = ["Tuned", "select", "tune"]

@@ -35,6 +35,43 @@ class Rotation:
         call()
 
 
+class EventPair:
+    """Two CUDA events of a device, for the time between them in a stream.
+
+    driver: `library.load()`, with a context of the device active while a method runs.
+    """
+
+    def __init__(self, driver: Any) -> None:
+        self._driver = driver
+        self._events = [driver.call("cuEventCreate", 0) for _ in range(2)]
+
+    def begin(self, stream: int) -> None:
+        """Record the first event."""
+        self._driver.call("cuEventRecord", self._events[0], self._driver.cuda.CUstream(stream))
+
+    def end(self, stream: int) -> None:
+        """Record the second event."""
+        self._driver.call("cuEventRecord", self._events[1], self._driver.cuda.CUstream(stream))
+
+    def passed(self) -> bool:
+        """Whether the stream has come past the second event."""
+        return self._driver.cuda.cuEventQuery(self._events[1])[0] != self._driver.cuda.CUresult.CUDA_ERROR_NOT_READY
+
+    def wait(self) -> None:
+        """Wait for the second event. Raises DriverError for a kernel that failed."""
+        self._driver.call("cuEventSynchronize", self._events[1], doing="waiting for a timed kernel")
+
+    def seconds(self) -> float:
+        """Seconds between the two, once both have passed."""
+        return float(self._driver.call("cuEventElapsedTime", *self._events)) / 1e3
+
+    def close(self) -> None:
+        """Give the events back to the driver."""
+        for event in self._events:
+            self._driver.call("cuEventDestroy", event)
+        self._events = []
+
+
 class CudaTimer:
     """CUDA events on the current stream of torch or CuPy, else on stream 0.
 
@@ -45,24 +82,23 @@ class CudaTimer:
         self._driver = library.load()
         self._device, self._limit_s = device, limit_s
         with self._driver.activated(device):
-            self._events = [self._driver.call("cuEventCreate", 0) for _ in range(2)]
+            self._events = EventPair(self._driver)
 
     def timed(self, call: Call, launches: int) -> float:
         """Seconds of device time per launch. Raises DriverError for a launch that hangs or fails."""
-        begin, end = self._events
         with self._driver.activated(self._device):
-            stream = self._driver.cuda.CUstream(current_stream(self._device))
-            self._driver.call("cuEventRecord", begin, stream)
+            stream = current_stream(self._device)
+            self._events.begin(stream)
             for _ in range(launches):
                 call()
-            self._driver.call("cuEventRecord", end, stream)
-            self._wait(end)
-            return float(self._driver.call("cuEventElapsedTime", begin, end)) / 1e3 / launches
+            self._events.end(stream)
+            self._wait()
+            return self._events.seconds() / launches
 
-    def _wait(self, event: Any) -> None:
+    def _wait(self) -> None:
         if self._limit_s is not None:
-            started, not_ready = self.now(), self._driver.cuda.CUresult.CUDA_ERROR_NOT_READY
-            while self._driver.cuda.cuEventQuery(event)[0] == not_ready:
+            started = self.now()
+            while not self._events.passed():
                 if self.now() - started > self._limit_s:
                     raise DriverError(
                         f"a kernel that is timed has not ended after {self._limit_s:g} s",
@@ -71,7 +107,7 @@ class CudaTimer:
                         code="gpu-hang",
                     )
                 time.sleep(1e-4)
-        self._driver.call("cuEventSynchronize", event, doing="waiting for a timed kernel")
+        self._events.wait()
 
     def now(self) -> float:
         return time.perf_counter()
