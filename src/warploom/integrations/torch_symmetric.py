@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..collective.tile import watch
-from ..errors import ArgumentError, PeerError
+from ..errors import ArgumentError, DriverError, PeerError
 from ..settings import config as settings
 
 _WORD = torch.int32
@@ -197,13 +197,15 @@ def make(group: Group, wanted: Wanted, device: torch.device) -> Exchange:
 
     data, words = shared(wanted.shape, wanted.dtype), shared((wanted.counters,), _WORD)
     state = torch.zeros(wanted.state, dtype=_WORD, device=device)
-    pinned = torch.zeros(wanted.record, dtype=_WORD, pin_memory=True)
-    pinned[watch.PATIENCE] = int(settings.peer_timeout_s * 1000)
+    with torch.cuda.device(device):
+        pinned = torch.zeros(wanted.record, dtype=_WORD, pin_memory=True)
+        pinned[watch.PATIENCE] = int(settings.peer_timeout_s * 1000)
+        record = as_seen_by_gpu(pinned, device)
     torch.cuda.synchronize(device)
     group.agree(("the counters are zero",))
     return Exchange(
         wanted, tuple(_unsigned(each) for each in data) if wanted.dtype is _WORD else data,
-        tuple(map(_unsigned, words)), _unsigned(state), _unsigned(as_seen_by_gpu(pinned)), pinned.numpy(),
+        tuple(map(_unsigned, words)), _unsigned(state), _unsigned(record), pinned.numpy(),
         (*held, pinned),
     )  # fmt: skip
 
@@ -222,9 +224,12 @@ class _Described:
         }  # fmt: skip
 
 
-def as_seen_by_gpu(pinned: Tensor) -> Tensor:
+def as_seen_by_gpu(pinned: Tensor, device: torch.device) -> Tensor:
     """A CUDA tensor of the same page-locked memory."""
-    return torch.as_tensor(_Described(pinned), device="cuda")
+    seen = torch.as_tensor(_Described(pinned), device=device)
+    if seen.data_ptr() != pinned.data_ptr():
+        raise DriverError("torch copied page-locked memory that a GPU was to write to", got=torch.__version__)
+    return seen
 
 
 def _listed(ranks: Sequence[int]) -> str:
