@@ -207,11 +207,19 @@ bar.sync 0;
 )
 
 
-def test_bulk_reductions_of_all_ctas_do_not_race_and_bulk_stores_do():
+def test_bulk_reductions_of_all_ctas_do_not_race():
     reduce = REDUCED.replace("COPY", "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32")
     assert not rules(Example(reduce, grid=3)) & RACES
-    store = REDUCED.replace("COPY", "cp.async.bulk.global.shared::cta.bulk_group")
-    assert rules(Example(store, grid=2)) & RACES
+
+
+@schedules
+@pytest.mark.parametrize(("value", "found"), [("1", "same-value-race"), ("%r6", "copy-to-global-not-complete")])
+def test_bulk_stores_of_two_ctas_to_one_place_race_unless_their_bytes_are_equal(
+    value: str, found: str, schedule: str, seed: int
+):
+    store = CTA + REDUCED.replace("COPY", "cp.async.bulk.global.shared::cta.bulk_group")
+    store = store.replace("st.shared.u32 [%r1], 1;", f"st.shared.u32 [%r1], {value};")
+    assert rules(Example(store, grid=2), schedule, seed) & (RACES | {"same-value-race"}) == {found}
 
 
 @pytest.mark.parametrize(("fence", "clean"), [

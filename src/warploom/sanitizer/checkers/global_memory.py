@@ -20,7 +20,7 @@ import numpy as np
 from ...emulator.engines.boxes import Box
 from ...emulator.engines.bulk import Bytes, Scattered
 from ...emulator.machine.events import Observer
-from ...emulator.machine.finding import Side
+from ...emulator.machine.finding import Finding, Side
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..context import narrowest_access
@@ -34,6 +34,7 @@ from ..report.words import actor
 from ..shadow.global_shadow import ACTOR_SHIFT, Deed, GlobalShadow, pack, unpack
 from ..shadow.shadow import distinct
 from ..shadow.storing import Storing
+from ..shadow.written_twice import WrittenTwice
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
@@ -57,6 +58,7 @@ class GlobalMemory(Observer):
         self._granule = narrowest_access(context.machine, "global", writes_only=True)
         self._storing: Storing | None = None
         self._last: tuple[int, AsyncOperation] | None = None
+        self._twice = WrittenTwice(context)
 
     def _buffer(self, region: Region) -> GlobalShadow:
         found = self._buffers.get(region)
@@ -201,6 +203,13 @@ class GlobalMemory(Observer):
             for target in operation.targets:
                 self._copy(state, flight, target, writes=True)
 
+    def written(self, operation: AsyncOperation) -> None:
+        self._twice.landed(operation)
+
+    def report(self) -> list[Finding]:
+        self._twice.give_up()
+        return []
+
     def _is_repeated(self, operation: AsyncOperation) -> bool:
         """Whether another lane has just made the same copy with the same instruction: both write the same bytes."""
         when, last = self.context.machine.steps, self._last
@@ -269,9 +278,17 @@ class GlobalMemory(Observer):
                 continue  # elements of a reduction are atomic, whoever does it
             missing = self._copy_gap(state, clock, deed)
             if missing:
-                offset = self._offset_of(shadow, before, before == number)
-                now = (flight.cta, flight.warp, flight.code)
-                self._report_global(state, shadow, offset, deed, now, writes, missing, level)
+                places = shadow.granules_in(before, before == number)
+                offset, now = int(places[0]) * shadow.granule, (flight.cta, flight.warp, flight.code)
+
+                def report(equal: bool = False, deed: Deed = deed, offset: int = offset, missing: str = missing) -> None:
+                    kind = "same value" if equal else missing
+                    self._report_global(state, shadow, offset, deed, now, writes, kind, level)
+
+                if missing == NOT_COMPLETE and writes and deed.writes and not deed.level and not level:
+                    self._twice.add(shadow, places, (deed.actor, deed.epoch), flight, report)
+                else:
+                    report()
 
     def _copy_gap(self, state: ClusterState, clock: WarpClock, deed: Deed) -> str:
         if deed.asynchronous:
@@ -283,15 +300,6 @@ class GlobalMemory(Observer):
         cluster, me = divmod(deed.actor - 1, state.count)
         front = clock.q if cluster == state.number else clock.far[cluster].q
         return "" if front[me] >= deed.epoch else FENCE
-
-    @staticmethod
-    def _offset_of(shadow: GlobalShadow, view: np.ndarray, hits: np.ndarray) -> int:
-        """The byte in the buffer of the first hit in a view of the shadow."""
-        first = np.argwhere(hits)[0]
-        start = view.__array_interface__["data"][0] + int(np.dot(first, view.strides))
-        origins = (array.__array_interface__["data"][0] for array in (shadow.last, shadow.reads, shadow.others))
-        inside = next(start - origin for origin in origins if 0 <= start - origin < shadow.count * 8)
-        return inside // 8 * shadow.granule
 
     def _region_of(self, state: ClusterState, place: object) -> Region | None:
         """The global buffer a copy's source or destination is in."""

@@ -106,6 +106,13 @@ class GlobalShadow:
             np.ndarray(shape, np.int64, array, first * 8, strides) for array in (self.last, self.reads, self.others)
         ]
 
+    def granules_in(self, view: np.ndarray, hits: np.ndarray) -> np.ndarray:
+        """Which granules are hits in one of `views`."""
+        starts = view.__array_interface__["data"][0] + np.argwhere(hits) @ np.array(view.strides)
+        origins = (array.__array_interface__["data"][0] for array in (self.last, self.reads, self.others))
+        inside: np.ndarray = next(starts - origin for origin in origins if 0 <= starts[0] - origin < self.count * 8)
+        return inside // 8
+
     def log_read(self, place: Bytes | Box, number: int, machine: Machine, count: int) -> None:
         """A copy reads; put into the shadow once somebody writes the buffer."""
         self._log.append((place, number))
