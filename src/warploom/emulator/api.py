@@ -26,7 +26,7 @@ from .diagnosis.report import Report
 from .engines.engine import Engine
 from .machine import initialiser
 from .machine.events import Observer, listen
-from .machine.machine import Machine
+from .machine.machine import POISON, Machine
 from .machine.memory import GlobalMemory
 from .machine.model import Model
 from .machine.symbols import Names
@@ -65,6 +65,7 @@ def run(
     others: Sequence[Sequence[Argument]] = (),
     owners: Mapping[int, int] = NO_OWNERS,
     calls: int = 1,
+    unwritten: bytes = POISON,
 ) -> Report:
     """Emulate one launch, on one device or on several at once.
 
@@ -86,6 +87,7 @@ def run(
         others: the arguments of the devices after the first, each of which runs the same grid. All share one address
             space. owners: the device that holds an array, by the array's id; where left out, the first that gets it.
         calls: how often each device launches the grid, one launch after the other in its stream.
+        unwritten: what shared memory holds before it is written, repeated.
 
     Raises ArgumentError and ArgumentTypeError for a launch that cannot be, EmulationError for what goes wrong in it.
     """
@@ -121,6 +123,7 @@ def run(
         machine.tensor_maps = binder.maps
         machine.calls = calls
         machine.numerics = numerics
+        machine.unwritten = unwritten
         machine.dependent = dependent
         observers = [make(machine) for make in watch]
         machine.events = listen(observers)

@@ -24,6 +24,7 @@ from .program import HasProgram, Program, program_of
 from .progress import Progress
 from .struct import Struct
 from .tensor_map import TensorMap
+from .unwritten import OTHER_BYTES, settled
 from .validate import whole
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ def run(
         pair: tuple[str, int],
         watch: Callable[[EmulatedMachine], Observer] | None = None,
         choose: Choose | None = None,
+        unwritten: bytes = api.POISON,
     ) -> Report:
         return api.run(
             codes,
@@ -194,8 +196,20 @@ def run(
             others=values.of_each[1:],
             owners=values.owners,
             calls=calls,
+            unwritten=unwritten,
         )
 
+    def judged(
+        values: _Values,
+        on_progress: Callable[[int, int], None] | None,
+        pair: tuple[str, int],
+        watch: Callable[[EmulatedMachine], Observer] | None = None,
+    ) -> Report:
+        before = _all_values(bounds, copy=True) if check else values
+        report = launch(values, most, on_progress, None, pair, watch)
+        return settled(report, lambda: launch(before, most, None, None, pair, unwritten=OTHER_BYTES))
+
+    most = settings.max_steps if max_steps is None else max_steps
     usual = ("lazy", seed) if schedule in (EXPLORE, EXHAUSTIVE) else (schedule, seed)
 
     def sample(steps: int) -> float:
@@ -210,11 +224,10 @@ def run(
 
     estimates.refuse_if_long(estimates.estimate(_clusters(bound), sample), settings.limit_s, program.title)
     with Progress(f"emulating {program.title}", after_s=settings.progress_after_s) as bar:
-        most = settings.max_steps if max_steps is None else max_steps
         started, pair = time.perf_counter(), usual
         tried: tuple[tuple[str, int], ...] = ()
         if schedule == EXPLORE:
-            found = explore(lambda *pair: launch(_all_values(bounds, copy=True), most, bar, None, pair))
+            found = explore(lambda *pair: judged(_all_values(bounds, copy=True), bar, pair))
             pair, tried = found.failing or usual, found.tried
         interleavings = None
         if schedule == EXHAUSTIVE:
@@ -230,7 +243,7 @@ def run(
                     interleavings=interleavings,
                 )  # fmt: skip
         try:
-            report = launch(_all_values(bounds), most, bar, None, pair, watch)
+            report = judged(_all_values(bounds), bar, pair, watch)
         except EmulationError as error:
             error.add_note(f"  replay with schedule={pair[0]!r}, seed={pair[1]}")
             error.replay, error.explored = pair, tried

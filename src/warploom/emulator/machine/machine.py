@@ -26,6 +26,8 @@ from .symbols import warps_named
 from .wait import Wait
 
 FULL = 0xFFFFFFFF
+POISON = b"\xff"
+"""NaN in every format."""
 
 
 @lru_cache(maxsize=4096)
@@ -132,7 +134,7 @@ class Cta:
         shape = machine.cluster_shape
         self.index_in_cluster = tuple(at % size for at, size in zip(index, shape, strict=True))
         self.shared_start = code.shared_start
-        self.shared = Region(np.full(code.shared_size, 0xFF, np.uint8), "shared memory")
+        self.shared = Region(np.resize(np.frombuffer(machine.unwritten, np.uint8), code.shared_size), "shared memory")
         self.local_size = code.local_bytes
         warps = -(-self.threads // WARP)
         self.local = Region(np.full(warps * WARP * code.local_bytes, 0xFF, np.uint8), "local memory")
@@ -251,6 +253,7 @@ class Machine:
     Attributes:
         memory: global memory; devices: the GPUs, each with its own parameters; calls: launches of each, in its stream.
         engine: the asynchronous operations in flight.
+        unwritten: what shared memory holds at first, repeated.
         events: who listens to what happens.
         cancelled: clusters whose work another cluster has taken over; most_clusters: stop after that many.
         progress_count: how often something happened that another thread may have waited for; signals: the same without
@@ -287,6 +290,7 @@ class Machine:
         self.counters = Counters(detailed=detailed)
         self.events = Events()
         self.numerics = "exact"
+        self.unwritten = POISON
         self.dependent = False
         self.tensor_maps: list[object] = []
         self.steps = 0

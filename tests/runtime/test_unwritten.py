@@ -1,0 +1,63 @@
+"""Shared memory that nothing has written: reading it is an error where something that is stored depends on it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from warploom.runtime import emulate
+
+TEXT = """
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 out)
+{
+  .reg .b64 %rd<3>;
+  .reg .b32 %r<6>;
+  .reg .b32 %f<2>;
+  .reg .pred %p<2>;
+  .shared .align 16 .b8 tile[128];
+  ld.param.u64 %rd1, [out];
+  mov.u32 %r1, %tid.x;
+  mov.u32 %r2, tile;
+  shl.b32 %r3, %r1, 2;
+  add.u32 %r2, %r2, %r3;
+  cvt.u64.u32 %rd2, %r3;
+  add.u64 %rd1, %rd1, %rd2;
+  setp.lt.u32 %p1, %r1, 20;
+  @%p1 st.shared.u32 [%r2], %r1;
+  ld.shared.u32 %r4, [%r2];
+  RESULT
+  @%p1 st.global.u32 [%rd1], %r5;
+  ret;
+}
+"""
+OF_THE_ROW_ALONE = "add.u32 %r5, %r4, 1;"
+OF_THE_ROW_BEHIND = "shfl.sync.down.b32 %r5, %r4, 1, 31, -1;"
+ONE_SIGN = "max.s32 %r5, %r4, 0;\nshfl.sync.down.b32 %r5, %r5, 1, 31, -1;"
+
+
+def found(result: str, schedule: str) -> tuple[set[str], np.ndarray]:
+    out = np.zeros(32, np.int32)
+    report = emulate(TEXT.replace("RESULT", result), out, grid=1, block=32, schedule=schedule)
+    return {finding.rule for finding in report.findings}, out
+
+
+@pytest.mark.parametrize("schedule", ["lazy", "explore"])
+@pytest.mark.parametrize(
+    ("result", "rules"),
+    [
+        (OF_THE_ROW_ALONE, set()),
+        (OF_THE_ROW_BEHIND, {"uninitialised-shared-read"}),
+        (ONE_SIGN, {"uninitialised-shared-read"}),
+    ],
+)
+def test_a_read_is_found_where_what_is_stored_depends_on_it(result: str, rules: set[str], schedule: str) -> None:
+    assert found(result, schedule)[0] == rules
+
+
+def test_the_arrays_are_those_of_the_first_run() -> None:
+    rules, out = found(OF_THE_ROW_ALONE, "lazy")
+    assert not rules
+    np.testing.assert_array_equal(out, np.where(np.arange(32) < 20, np.arange(32) + 1, 0))
