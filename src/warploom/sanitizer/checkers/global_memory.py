@@ -13,6 +13,7 @@ PTX ISA 8.7.1 (data races), 8.9.5 (causality), 9.7.9.25.2 (proxies), 9.7.9.27.2 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +35,7 @@ from ..report.words import actor
 from ..shadow.global_shadow import ACTOR_SHIFT, Deed, GlobalShadow, pack, unpack
 from ..shadow.shadow import distinct
 from ..shadow.storing import Storing
-from ..shadow.written_twice import WrittenTwice
+from ..shadow.written_twice import NOT_COMPLETE, SAME, WrittenTwice
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
     from ..context import Context
 
-NO_ORDER, FENCE, NOT_COMPLETE = "no order", "fence", "not complete"
+NO_ORDER, FENCE = "no order", "fence"
 
 
 class GlobalMemory(Observer):
@@ -145,7 +146,7 @@ class GlobalMemory(Observer):
                     ):
                         touched = np.broadcast_to(granules, hits.shape)[hits]
                         if self._storing.changes_nothing(touched, shadow.granule):
-                            missing = "same value"
+                            missing = SAME
                     self._report_global(state, shadow, offset, deed, now, writes, missing, level)
                 elif not deed.level:
                     clock.settled.add(number)
@@ -185,7 +186,7 @@ class GlobalMemory(Observer):
             now = (frame.cta, warp, frame.operation)
             touched = np.broadcast_to(granules, lost.shape)[lost]
             same = self._storing is not None and self._storing.changes_nothing(touched, shadow.granule)
-            missing = "same value" if same else "same instruction"
+            missing = SAME if same else "same instruction"
             self._report_global(state, shadow, offset, loser, now, True, missing, 0)
 
     # -- copies ----------------------------------------------------------------------------------------------------
@@ -281,14 +282,11 @@ class GlobalMemory(Observer):
                 places = shadow.granules_in(before, before == number)
                 offset, now = int(places[0]) * shadow.granule, (flight.cta, flight.warp, flight.code)
 
-                def report(equal: bool = False, deed: Deed = deed, offset: int = offset, missing: str = missing) -> None:
-                    kind = "same value" if equal else missing
-                    self._report_global(state, shadow, offset, deed, now, writes, kind, level)
-
+                report = partial(self._report_global, state, shadow, offset, deed, now, writes, level=level)
                 if missing == NOT_COMPLETE and writes and deed.writes and not deed.level and not level:
                     self._twice.add(shadow, places, (deed.actor, deed.epoch), flight, report)
                 else:
-                    report()
+                    report(missing)
 
     def _copy_gap(self, state: ClusterState, clock: WarpClock, deed: Deed) -> str:
         if deed.asynchronous:
@@ -350,7 +348,7 @@ class GlobalMemory(Observer):
     ) -> tuple[str, str | None, str]:
         """Rule, severity where it is not the rule's own, and the missing edge in words."""
         cluster, me = divmod(earlier.actor - 1, state.count)
-        if missing == "same value":
+        if missing == SAME:
             return (
                 "same-value-race",
                 None,

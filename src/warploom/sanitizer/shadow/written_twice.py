@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ..context import Context
     from .global_shadow import GlobalShadow
 
+NOT_COMPLETE, SAME = "not complete", "same value"
+"""What is missing between two copies; of equal bytes only the order."""
+
 Copy = tuple[int, int]
 """The warp of the grid that issued a copy, and the copy's number."""
 
@@ -26,7 +29,7 @@ Copy = tuple[int, int]
 class _Pair:
     shadow: GlobalShadow
     granules: np.ndarray
-    report: Callable[[bool], None]
+    report: Callable[[str], None]
     landing: set[Copy]
     held: list[bytes] = field(default_factory=list)
 
@@ -45,11 +48,12 @@ class WrittenTwice:
         self._pairs: list[_Pair] = []
 
     def add(
-        self, shadow: GlobalShadow, granules: np.ndarray, first: Copy, second: Flight, report: Callable[[bool], None]
+        self, shadow: GlobalShadow, granules: np.ndarray, first: Copy, second: Flight, report: Callable[[str], None]
     ) -> None:
-        """Two copies write these granules; `report` will hear whether both write the same bytes."""
+        """Two copies write these granules; `report` will hear SAME where the bytes are equal, else NOT_COMPLETE."""
         pair = _Pair(shadow, granules, report, {self._copy(second)})
-        if any(first == copy for operation in self.context.machine.engine.pending() for copy in self._copies(operation)):
+        pending = self.context.machine.engine.pending()
+        if any(first == copy for operation in pending for copy in self._copies(operation)):
             pair.landing.add(first)
         else:
             pair.look()
@@ -65,12 +69,12 @@ class WrittenTwice:
                 pair.look()
                 if not pair.landing:
                     self._pairs.remove(pair)
-                    pair.report(pair.held[0] == pair.held[1])
+                    pair.report(SAME if pair.held[0] == pair.held[1] else NOT_COMPLETE)
 
     def give_up(self) -> None:
         """The run is over: what has not landed counts as different."""
         for pair in self._pairs:
-            pair.report(False)
+            pair.report(NOT_COMPLETE)
         self._pairs.clear()
 
     def _copies(self, operation: AsyncOperation) -> Iterator[Copy]:
