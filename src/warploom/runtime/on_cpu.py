@@ -131,6 +131,7 @@ def run(
     """Emulate a call that has been looked at; `others`: those of further devices."""
     from ..emulator import api
     from ..emulator.diagnosis.report import Report
+    from ..emulator.machine.machine import POISON
     from ..emulator.machine.model import Model
     from ..emulator.schedule import exhaustive
     from ..sanitizer import Sanitizer, explore
@@ -176,7 +177,7 @@ def run(
         pair: tuple[str, int],
         watch: Callable[[EmulatedMachine], Observer] | None = None,
         choose: Choose | None = None,
-        unwritten: bytes = api.POISON,
+        unwritten: bytes = POISON,
     ) -> Report:
         return api.run(
             codes,
