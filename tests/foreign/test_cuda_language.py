@@ -292,22 +292,24 @@ def test_a_square_root_behind_a_cluster_barrier() -> None:
     assert np.array_equal(x, np.sqrt(np.arange(64)) + 1.5)
 
 
+@mixed
+def test_what_a_kernel_prints_is_in_the_report(target: str) -> None:
+    sums = np.zeros(3, np.float32)
+    report = run("mixed", target, "row_sum", np.ones((3, 40), np.float32), sums, 40, block=64, dynamic_smem=4,
+                 grid=(3, 1, 1))  # fmt: skip
+    assert (sums == 40).all()
+    assert [line.split()[-1] for line in report.printed] == ["40.000000"] * 3
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------
 
 
 @mixed
 def test_a_function_without_a_body_stops_where_it_is_called(target: str) -> None:
-    with pytest.raises(WarploomError, match="vprintf has no body here"):
-        run(
-            "mixed",
-            target,
-            "row_sum",
-            np.ones((1, 40), np.float32),
-            np.zeros(1, np.float32),
-            40,
-            block=64,
-            dynamic_smem=4,
-        )
+    unknown = text("mixed", target).replace("vprintf", "vsomething")
+    arguments = (np.ones((1, 40), np.float32), np.zeros(1, np.float32), np.int32(40))
+    with pytest.raises(WarploomError, match="vsomething has no body here"):
+        emulate(unknown, *arguments, entry="row_sum", grid=(1, 1, 1), block=(64, 1, 1), dynamic_smem=4)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..errors import SourceLocation
-from ..isa.instructions.table import canonical
+from ..isa.instructions.word_order import canonical
 from .declarations import LINKAGE, SPACES, DeclarationParser
 from .lexer import DIRECTIVE, END, NUMBER, PUNCTUATION, STRING, WORD, Tokens, tokenize
 from .nodes import (

@@ -12,7 +12,7 @@ from ..asm.printer import operand_text
 from ..errors import ArgumentError, WarploomError
 from ..isa import arch as arches
 from ..isa.effects import Choice, Effect, Operand
-from ..isa.instructions import table
+from ..isa.instructions import table, word_order
 from ..isa.instructions.schema import Form, Match, OperandSpec
 from ..isa.special_registers import SPECIAL_REGISTERS
 from .names import Definition, Names
@@ -51,7 +51,7 @@ def hover(reading: Reading, names: Names, offset: int) -> tuple[int, int, str] |
 
 def _opcode(reading: Reading, names: Names, token: int) -> str:
     instruction = _instruction(names, token)
-    opcode = instruction.opcode if instruction else table.canonical(names.tokens.texts[token])
+    opcode = instruction.opcode if instruction else word_order.canonical(names.tokens.texts[token])
     rows = table.match(opcode)
     if not rows:
         return _unfinished(opcode)

@@ -151,6 +151,7 @@ def run(
         seed=seed,
         seconds=time.perf_counter() - started,
         launch={"grid": grid, "block": block, "cluster": cluster},
+        printed=tuple(machine.printed),
     )
 
 

@@ -62,6 +62,7 @@ class Report:
         launch: grid, block, cluster.
         explored: the pairs that were run before this one was chosen, with schedule "explore".
         interleavings: what a search of all of them found, with schedule "exhaustive".
+        printed: what the kernel printed, call by call.
     """
 
     entry: str
@@ -75,6 +76,7 @@ class Report:
     explored: tuple[tuple[str, int], ...] = ()
     error: EmulationError | None = None
     interleavings: Interleavings | None = None
+    printed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

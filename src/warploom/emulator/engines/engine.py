@@ -101,6 +101,11 @@ class Engine:
         else:
             self._finish(operation)
 
+    def finish(self, operation: AsyncOperation) -> None:
+        """Complete this operation now, if it is not done."""
+        if not operation.done:
+            self._finish(operation)
+
     def drain(self) -> None:
         """Complete everything: the end of the kernel."""
         while self.advance():

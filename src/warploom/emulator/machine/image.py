@@ -45,6 +45,7 @@ class Image:
         layout: its registers; thread_rows, cta_constants: those that are filled when a CTA starts.
         shared_start, shared_size: where its own shared memory begins and ends; local_bytes: of each thread.
         shared_parts: what the author calls parts of its shared variables; roles: likewise its warps.
+        before_use: what runs before an instruction that names one of these registers, (bank, row) each.
 
     It holds nothing of a run, so that one run after the other may use it; what a run changes in it, `restore` undoes.
     """
@@ -65,6 +66,7 @@ class Image:
         self._hidden: dict[str, Row] = {}
         self._facts: dict[Hashable, Any] = {}
         self._steps: dict[int, Callable[[Any], Any] | None] = {}
+        self.before_use: list[tuple[frozenset[tuple[int, int]], Callable[[Any], None]]] = []
 
     def fact(self, key: Hashable, find: Callable[[], Fact]) -> Fact:
         """What follows from the text alone, found when it is first asked for under this key."""

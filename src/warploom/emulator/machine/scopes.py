@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from ...asm.nodes import Function, Variable
+from ...asm.nodes import Function, Register, Variable, Vector
 from ...isa import dtypes
 from .registers import Row
 
@@ -90,3 +90,15 @@ def declared_types(scope: Scope) -> Mapping[str, str]:
                 types.setdefault(name, found.type)
         current = current.parent
     return types
+
+
+def rows_named(scope: Scope, operand: object) -> frozenset[tuple[int, int]]:
+    """The registers that an operand names, as (bank, row)."""
+    if isinstance(operand, Vector):
+        return frozenset[tuple[int, int]]().union(*(rows_named(scope, one) for one in operand.elements))
+    if isinstance(operand, Register):
+        found = scope.find(operand.name)
+        if isinstance(found, DeclaredRegister):
+            return frozenset({(found.row.bits, found.row.index)})
+    base = getattr(operand, "base", None)
+    return rows_named(scope, base) if base is not None else frozenset()

@@ -1,7 +1,8 @@
 """Tensor memory: allocation, and copies between it and registers. PTX ISA 9.7.16.7, 9.7.16.8.
 
 A load holds poison in its registers until it is done; a store's cells likewise. Both are done in any order, and a warp
-learns of it by wait::ld and wait::st alone.
+learns of it by wait::ld and wait::st alone. An instruction that names a register of a load stands until that load is
+done (ptxas 13.0 gives it a scoreboard), but this orders nothing in memory (9.7.16.6.4.5).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..machine.async_operation import AsyncOperation
 from ..machine.events import Waited
 from ..machine.frame import Frame, Issuer
 from ..machine.machine import FULL, Cta
+from ..machine.places import Rows
 from ..machine.register_list import RegisterList, lane_value
 from ..machine.registers import WARP
 from ..machine.slots import Slot
@@ -280,6 +282,7 @@ def load(d: Decode) -> Step:
     move = _move(d)
     target = move.registers.place()
     reduced = _reduction(d) if "redval" in d.operands else None
+    d.code.before_use.append((target.rows | (reduced[0].place().rows if reduced else frozenset()), _settled(target)))
 
     def step(frame: Frame) -> None:
         cells, lanes, columns = move.place(frame)
@@ -308,6 +311,19 @@ def load(d: Decode) -> Step:
         _start(frame, LOADS, operation)
 
     return step
+
+
+def _settled(target: Rows) -> Callable[[Frame], None]:
+    """Completes the loads of a frame's warps into these registers."""
+
+    def settle(frame: Frame) -> None:
+        held = IN_FLIGHT.of(frame.cta).operations
+        for warp in range(frame.first_warp, frame.first_warp + frame.warps):
+            for operation in held.get((LOADS, warp), ()):
+                if not operation.done and operation.targets[0] is target:
+                    frame.machine.engine.finish(operation)
+
+    return settle
 
 
 def _reduction(d: Decode) -> tuple[RegisterList, Callable[[np.ndarray], np.ndarray]]:

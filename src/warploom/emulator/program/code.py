@@ -5,13 +5,13 @@ Operations are decoded by `decode` and the handlers of `ops`; the scheduler runs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from ...asm.binding import Bound
 from ...asm.forms import FormBinder
 from ...asm.nodes import Address, Function, Instruction, Module, Operand, Register, Symbol, TensorAddress, Vector
-from ...errors import EmulationError, UnsupportedInstructionError, VerificationError
+from ...errors import UnsupportedInstructionError, VerificationError
 from ...isa import arch as isa_arch
 from ...isa import dtypes
 from ...isa.effects import Changes, Commits, Gives, Meets, Starts, Takes, Unmakes, Waits, may_block
@@ -19,8 +19,9 @@ from ..machine import initialiser
 from ..machine.frame import Frame
 from ..machine.image import Image, SharedVariable
 from ..machine.operation import BRANCH, EXIT, INDEXED_BRANCH, MANY, PLAIN, WARP, WARPGROUP, WHOLE, Operation
-from ..machine.scopes import DeclaredRegister, DeclaredVariable, JumpTarget, Scope, declared_types
+from ..machine.scopes import DeclaredRegister, DeclaredVariable, JumpTarget, Scope, declared_types, rows_named
 from .decode import Decode
+from .external import external_call
 from .flatten import FlatInstruction, Flattener
 from .handlers import Handler, Step
 
@@ -50,6 +51,7 @@ class Code(Image):
         self.operations.append(Operation(len(self.operations), end, EXIT, flattener.root))
         for operation, flat in zip(self.operations, flattener.flat, strict=False):
             self._link(operation, flat)
+        self._let_run_before_use()
 
     # -- layouts -------------------------------------------------------------------------------------------------
 
@@ -130,7 +132,7 @@ class Code(Image):
         if kind == PLAIN and base != "call":
             self._decode(operation)
         elif base == "call":
-            operation.step = external_call(flat.instruction)
+            operation.step = external_call(flat.instruction, flat.scope, self.layout)
         return operation
 
     def _decode(self, operation: Operation) -> None:
@@ -178,12 +180,34 @@ class Code(Image):
                 )
             operation.index_slot = self.layout.slot(found.row, dtypes.u32)
 
+    def _let_run_before_use(self) -> None:
+        asked: dict[tuple[int, int], list[Callable[[Frame], None]]] = {}
+        for rows, hook in self.before_use:
+            for row in rows:
+                asked.setdefault(row, []).append(hook)
+        for operation in self.operations if asked else ():
+            if operation.step is None:
+                continue
+            named = (rows_named(operation.scope, operand) for operand in operation.instruction.operands)
+            hooks = dict.fromkeys(hook for rows in named for row in rows for hook in asked.get(row, ()))
+            if hooks:
+                operation.step = _after(tuple(hooks), operation.step)
+
     def _label(self, operand: Operand, scope: Scope, instruction: Instruction) -> JumpTarget:
         name = getattr(operand, "name", "")
         found = scope.find(name)
         if not isinstance(found, JumpTarget):
             raise VerificationError(f"the label {name!r} is not defined", where=instruction.location)
         return found
+
+
+def _after(hooks: tuple[Callable[[Frame], None], ...], step: Step) -> Step:
+    def hooked(frame: Frame) -> object:
+        for hook in hooks:
+            hook(frame)
+        return step(frame)
+
+    return hooked  # type: ignore[return-value]
 
 
 class Codes:
@@ -220,19 +244,3 @@ def executed_by(bound: Bound, handler: Handler) -> int:
     if any(isinstance(one, Starts) and one.parts == "warp" for one in effects) and form.converged:
         return WARP  # the operation is the warp's
     return WHOLE if form.converged else MANY
-
-
-def external_call(instruction: Instruction) -> Step:
-    """A call of a function without a body: an error when it is reached, not before."""
-    name = next((operand.name for operand in instruction.operands if isinstance(operand, (Symbol, Register))), "?")
-
-    def step(frame: Frame) -> None:
-        if name == "__assertfail":
-            frame.error(EmulationError, "an assertion of the kernel failed", int(frame.active_lanes[0]))
-        frame.error(
-            UnsupportedInstructionError,
-            f"{name} has no body here, so the emulator cannot call it",
-            int(frame.active_lanes[0]),
-        )
-
-    return step

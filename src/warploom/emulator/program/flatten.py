@@ -7,9 +7,11 @@ fresh registers; `ret` in it jumps to what follows the call. Recursion is refuse
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...asm.nodes import (
+    Address,
     Block,
     Directive,
     Function,
@@ -29,6 +31,7 @@ from ...errors import EmulationError, UnsupportedInstructionError
 from ...isa import dtypes
 from ..machine.registers import RegisterLayout
 from ..machine.scopes import DeclaredRegister, DeclaredVariable, JumpTarget, Scope
+from .external import KNOWN
 
 MAX_CALL_DEPTH = 16
 
@@ -127,7 +130,7 @@ class Flattener:
                 hint="call the function by name",
             )
         if callee.body is None:
-            self.flat.append(FlatInstruction(call, scope))
+            self._external(call, callee, arguments, results, scope)
             return
         if depth >= MAX_CALL_DEPTH:
             raise EmulationError(
@@ -162,6 +165,43 @@ class Flattener:
         for own, wanted in given_back:
             self._move(wanted, own, call)
         self.positions[skipped] = len(self.flat)
+
+    def _external(
+        self,
+        call: Instruction,
+        callee: Function,
+        arguments: Sequence[Operand],
+        results: Sequence[Operand],
+        scope: Scope,
+    ) -> None:
+        """A function without a body: one that is known takes registers, so .param variables are copied around it."""
+        formals, actuals = (*callee.parameters, *callee.results), (*arguments, *results)
+        if callee.name not in KNOWN or len(actuals) != len(formals):
+            self.flat.append(FlatInstruction(call, scope))
+            return
+        inner = self._scope(scope)
+        own = [Register(f"%{number}") for number in range(len(formals))]
+        for mine, formal in zip(own, formals, strict=True):
+            row = self.layout.new_row(dtypes.ALL[formal.type].register_bits)
+            inner.names[mine.name] = DeclaredRegister(formal.type, row)
+
+        def copy(at: int, back: bool) -> None:
+            mine, outside, kind = own[at], actuals[at], formals[at].type
+            if isinstance(scope.find(getattr(outside, "name", "")), DeclaredVariable):
+                opcode, outside = f"{'st' if back else 'ld'}.param.{kind}", Address(outside)  # type: ignore[arg-type]
+            else:
+                opcode = f"mov.{kind}"
+            self._inserted(opcode, (outside, mine) if back else (mine, outside), call, inner)
+
+        for at in range(len(arguments)):
+            copy(at, back=False)
+        self._inserted("call", (Symbol(callee.name), *own), call, inner)
+        for at in range(len(arguments), len(formals)):
+            copy(at, back=True)
+
+    def _inserted(self, opcode: str, operands: tuple[Operand, ...], call: Instruction, scope: Scope) -> None:
+        made = Instruction(opcode, operands, call.guard, call.location, call.ptx_line)
+        self.flat.append(FlatInstruction(made, scope))
 
     def _bind(
         self,

@@ -10,7 +10,6 @@ import difflib
 import itertools
 from functools import cache
 
-from .. import dtypes
 from ..effects import Commits
 from . import (
     async_copy,
@@ -88,62 +87,6 @@ def match(opcode: str) -> tuple[Match, ...]:
         if chosen is not None:
             found.append(Match(form, chosen))
     return tuple(found)
-
-
-SUBOPERATIONS = {"mbarrier": 1, "wgmma": 1, "wmma": 2, "cp": 8, "tensormap": 8, "tcgen05": 8, "multimem": 1,
-                 "clusterlaunchcontrol": 1, "griddepcontrol": 1, "createpolicy": 1}  # fmt: skip
-"""How many words after the base name the operation and keep their place; of all others every modifier may move."""
-BEFORE_THE_TYPE = {
-    "mul": ("lo", "hi", "wide"),
-    "mad": ("lo", "hi", "wide"),
-    "mul24": ("lo", "hi"),
-    "mad24": ("lo", "hi"),
-}
-"""Modifiers that ptxas wants before the type."""
-
-
-@cache
-def canonical(opcode: str) -> str:
-    """The opcode with its modifiers in the order of the ISA's syntax lines; as it is if no row reads it in any order.
-
-    ptxas takes modifiers in any order, as long as the types among them keep theirs (`div.ftz.rn.f32`, measured with
-    ptxas 13.0).
-    """
-    if match(opcode):
-        return opcode
-    base, *words = opcode.split(".")
-    fixed = SUBOPERATIONS.get(base, 0)
-    if len(set(words)) < len([word for word in words if word not in dtypes.ALL]) or len(words) > 10:
-        return opcode
-    types = [at for at, word in enumerate(words) if word in dtypes.ALL]
-    early = [at for at, word in enumerate(words) if word in BEFORE_THE_TYPE.get(base, ())]
-    if types and any(at > types[0] for at in early):
-        return opcode
-    for form in rows_of(base):
-        if form.fixed_words.issubset(words):
-            order = _ordered(form, tuple(words[fixed:]), tuple(words[:fixed]))
-            if order is not None:
-                return ".".join((base, *order))
-    return opcode
-
-
-def _ordered(form: Form, words: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The words after `before` in the order of a row's slots; None if it does not take them all."""
-    slots = form.modifier_slots
-
-    def place(at: int, left: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, ...] | None:
-        if at == len(slots):
-            return taken if not left and taken[: len(before)] == before else None
-        typed = False
-        for number, word in enumerate(left):
-            if slots[at].accepts(word) and not (typed and word in dtypes.ALL):
-                found = place(at + 1, left[:number] + left[number + 1 :], (*taken, word))
-                if found is not None:
-                    return found
-            typed = typed or word in dtypes.ALL  # types keep their order among themselves
-        return place(at + 1, left, taken) if slots[at].optional else None
-
-    return place(0, (*before, *words), ())
 
 
 def keys() -> tuple[str, ...]:

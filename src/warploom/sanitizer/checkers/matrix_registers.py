@@ -1,8 +1,9 @@
 """The registers that a wgmma or a load of tensor memory owns while it is in flight. PTX ISA 9.7.15.7, 9.7.16.8.
 
 Registers belong to each warp: between the issue and that warp's own wait nothing but another operation of the family
-may touch them, and after a touch the family's fence comes first. Which instructions touch such registers is known
-before the kernel runs, so only those are watched.
+may touch them, and after a touch the family's fence comes first. Those of a load may be read, which waits for it, but
+proves nothing about memory (9.7.16.6.4.5). Which instructions touch such registers is known before the kernel runs, so
+only those are watched.
 """
 
 from __future__ import annotations
@@ -10,16 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from ...asm.nodes import Register, Vector
 from ...emulator.machine.events import Observer, Waited
 from ...emulator.machine.image import Image
 from ...emulator.machine.operation import Operation
 from ...emulator.machine.places import Rows
-from ...emulator.machine.scopes import DeclaredRegister
+from ...emulator.machine.scopes import rows_named
 from ...isa import effects
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
 from ..report.words import actor
+from ..undefined_reads import read_and_written
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,9 +76,10 @@ class MatrixRegisters(Observer):
 
     def _watched(self, operation: Operation, step: Step, rows: RowSet[tuple[int, int]]) -> Step:
         marks = dict.fromkeys(rows, operation)
+        written = rows.intersection(read_and_written(operation)[1])
 
         def watch(frame: Frame) -> object:
-            self._touch(frame, operation, rows, marks)
+            self._touch(frame, operation, rows, written, marks)
             return step(frame)
 
         return watch  # type: ignore[return-value]
@@ -94,14 +96,25 @@ class MatrixRegisters(Observer):
     # -- touches ---------------------------------------------------------------------------------------------------
 
     def _touch(
-        self, frame: Frame, code: Operation, rows: RowSet[tuple[int, int]], marks: dict[tuple[int, int], Operation]
+        self,
+        frame: Frame,
+        code: Operation,
+        rows: RowSet[tuple[int, int]],
+        written: RowSet[tuple[int, int]],
+        marks: dict[tuple[int, int], Operation],
     ) -> None:
         for number, mine in enumerate(self._of_frame(frame)):
             mine.touched |= rows
             mine.dirty.update(marks)
             for owned, flights in mine.owned.items():
-                if not owned.isdisjoint(rows):
+                if owned.isdisjoint(rows):
+                    continue
+                loaded = flights[-1].starts.parts == "warp"
+                if not loaded or not owned.isdisjoint(written):
                     self._touched_early(frame, code, frame.first_warp + number, flights[-1])
+                for flight in flights if loaded else ():
+                    if flight.used < 0:
+                        flight.used = self.context.state(frame.cta).clocks[flight.me].epoch
 
     def _touched_early(self, frame: Frame, code: Operation, warp: int, flight: Flight) -> None:
         codes = (code, flight.code)
@@ -126,7 +139,7 @@ class MatrixRegisters(Observer):
         if not self.findings.seen("tensor-load-not-waited", codes):
             self.findings.add(
                 "tensor-load-not-waited",
-                f"{actor(frame.cta, warp)} touches with {at(codes[0])} a register that {at(codes[1])} loads, and no "
+                f"{actor(frame.cta, warp)} writes with {at(codes[0])} a register that {at(codes[1])} loads, and no "
                 "tcgen05.wait::ld of this warp stands between them",
                 codes,
                 frame.cta,
@@ -247,7 +260,7 @@ def _owned_and_touched(code: Image) -> tuple[Owned, Owned]:
     for operation in code.operations if used else ():
         if operation.pc in owners or operation.step is None:
             continue
-        named = (rows_of(code, operation, operand) for operand in operation.instruction.operands)
+        named = (rows_named(operation.scope, operand) for operand in operation.instruction.operands)
         if rows := RowSet[tuple[int, int]]().union(*named) & used:
             touching[operation.pc] = rows
     return owners, touching
@@ -258,16 +271,4 @@ def _owned_rows(code: Image, operation: Operation) -> RowSet[tuple[int, int]]:
     operands = operation.bound.operands if operation.bound is not None else {}
     accesses = effects.accesses(operation.effects, effects.RUN)
     named = {access.operand for access in accesses if access.space == "register"}
-    return RowSet[tuple[int, int]]().union(*(rows_of(code, operation, operands[name]) for name in named))
-
-
-def rows_of(code: Image, operation: Operation, operand: object) -> RowSet[tuple[int, int]]:
-    """The registers an operand names."""
-    if isinstance(operand, Vector):
-        return RowSet[tuple[int, int]]().union(*(rows_of(code, operation, one) for one in operand.elements))
-    if isinstance(operand, Register):
-        found = operation.scope.find(operand.name)
-        if isinstance(found, DeclaredRegister):
-            return RowSet({(found.row.bits, found.row.index)})
-    base = getattr(operand, "base", None)
-    return rows_of(code, operation, base) if base is not None else RowSet()
+    return RowSet[tuple[int, int]]().union(*(rows_named(operation.scope, operands[name]) for name in named))

@@ -257,6 +257,7 @@ class TensorCells(Observer):
         state = self.context.state(what.cta)
         shadow = state.notes(Notes).of(what.cta)
         clock = state.clock_of(by)
+        view = View.of(clock)
         warp = clock.me % state.per_cta
         columns = slice(what.start, what.end)
         numbers = [one for one in distinct(shadow.last[:, columns]) if one]
@@ -268,11 +269,12 @@ class TensorCells(Observer):
             if access.bit & clock.known or self.context.findings.seen("freed-columns-in-use", codes):
                 continue
             assert access.flight is not None
+            read = 0 <= access.flight.used <= view.c[access.flight.me]
             self.context.findings.add(
                 "freed-columns-in-use",
                 f"{actor(what.cta, warp)} frees {what.count} columns from {what.start} with "
                 f" {at(by.operation)}, and {deed(access)} some of them; {_missing(access.flight)}",
-                codes, what.cta, warp,
+                codes, what.cta, warp, WARNING if read and not self.context.strict else None,
             )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ class Flight:
         phase: of the barrier that it signals, when it was issued; -1 without one.
         weak: of an operation of a warpgroup, what its warps had done when they issued it.
         waiting: of a warp's operation, the lanes that have a part in it and have not waited for it.
+        used: the warp's epoch when it first read a register that the operation loads, or -1.
     """
 
     read: int
@@ -43,6 +44,7 @@ class Flight:
     phase: int = -1
     weak: np.ndarray | None = None
     waiting: int = 0
+    used: int = -1
 
     @property
     def all(self) -> int:

@@ -1,0 +1,84 @@
+"""A load of tensor memory whose registers are read before wait::ld: the value is right, and nothing more is known.
+
+PTX ISA 9.7.16.6.4.5. LLVM moves arithmetic in front of the wait (Triton 3.9), and CuTe's tutorials have no wait at all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.sanitizer.running import SCHEDULES, run
+from tests.sanitizer.tensor_pieces import (
+    ALLOC,
+    COMMIT,
+    DESCRIPTOR,
+    DONE,
+    FREE,
+    LOAD,
+    READY,
+    USE,
+    WAIT_LOAD,
+    Blackwell,
+    multiply,
+)
+from warploom import asm
+from warploom.emulator import api
+from warploom.sanitizer import Sanitizer
+
+from .pieces import INIT, wait
+
+KEEP = """
+shl.b32 %r0, %tid, 2;
+cvt.u64.u32 %d2, %r0;
+add.u64 %d2, %data, %d2;
+st.global.u32 [%d2], %r9;
+"""
+ONES = """
+shl.b32 %r0, %tid, 5;
+mov.u32 %r1, tile;
+add.u32 %r1, %r1, %r0;
+mov.u32 %r2, 0x3F803F80;
+st.shared.v4.b32 [%r1], {%r2, %r2, %r2, %r2};
+st.shared.v4.b32 [%r1+16], {%r2, %r2, %r2, %r2};
+fence.proxy.async;
+bar.sync 0;
+"""
+PRODUCT = INIT + ALLOC + ONES + DESCRIPTOR + multiply() + COMMIT + wait(0, "1")
+AGAIN = "bar.sync 0;\n" + multiply() + COMMIT + wait(1, "2")
+
+
+def severities(example: Blackwell, schedule: str = "lazy", seed: int = 0) -> dict[str, str]:
+    return {finding.rule: finding.severity for finding in run(example, schedule, seed).findings}
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=str)
+@pytest.mark.parametrize("late", [WAIT_LOAD, ""], ids=["waited for later", "never waited for"])
+def test_what_is_read_early_is_what_was_loaded(late: str, schedule: str, seed: int) -> None:
+    report = run(Blackwell(PRODUCT + LOAD + KEEP + late + FREE), schedule, seed)
+    assert report.outputs[0][:128].view(np.float32).tolist() == [16.0] * 128
+    assert [finding for finding in report.findings if finding.severity == "error"] == []
+
+
+def test_an_early_read_breaks_no_rule_if_the_warp_waits_before_it_tells_anyone() -> None:
+    assert severities(Blackwell(READY + multiply() + DONE + LOAD + USE + WAIT_LOAD + FREE)) == {}
+
+
+def test_a_load_that_is_never_waited_for_is_a_warning_and_in_strict_mode_an_error() -> None:
+    example = Blackwell(READY + multiply() + DONE + LOAD + USE + FREE)
+    rules = {"exit-with-pending-work", "freed-columns-in-use"}
+    assert severities(example) == dict.fromkeys(rules, "warning")
+    report = api.run(
+        asm.parse(example.text()), "k", [np.zeros(8192, np.uint32)], grid=(1, 1, 1), block=(example.threads, 1, 1),
+        watch=[lambda machine: Sanitizer(machine, strict=True)],
+    )  # fmt: skip
+    assert "freed-columns-in-use" in {finding.rule for finding in report.findings if finding.severity == "error"}
+
+
+def test_columns_freed_under_a_load_that_nobody_has_read_are_an_error() -> None:
+    assert severities(Blackwell(READY + multiply() + DONE + LOAD + FREE))["freed-columns-in-use"] == "error"
+
+
+@pytest.mark.parametrize("end, expected", [(WAIT_LOAD, {}), ("", {"tensor-memory-overwritten": "error"})])
+def test_an_early_read_does_not_let_the_next_product_overwrite(end: str, expected: dict[str, str]) -> None:
+    assert severities(Blackwell(PRODUCT + LOAD + USE + end + AGAIN + WAIT_LOAD + FREE)) == expected
