@@ -29,11 +29,11 @@ def test_two_gpus_exchange_their_numbers(schedule: str) -> None:
 @pytest.mark.parametrize(
     "right, wrong, rule",
     [
-        ("release.sys", "release.gpu", "global-hand-off"),
+        ("release.sys", "release.gpu", "peer-scope"),
         ("release.sys", "relaxed.sys", "global-hand-off"),
-        ("acquire.sys", "acquire.gpu", "global-hand-off"),
+        ("acquire.sys", "acquire.gpu", "peer-scope"),
         ("acquire.sys", "relaxed.sys", "global-hand-off"),
-        ('"devices": GPUS', '"devices": GPUS, "calls": 2', "global-data-race"),
+        ('"devices": GPUS', '"devices": GPUS, "calls": 2', "peer-buffer-reused"),
     ],
 )
 def test_a_weaker_signal_is_an_error(tmp_path: Path, right: str, wrong: str, rule: str) -> None:

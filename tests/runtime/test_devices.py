@@ -91,11 +91,11 @@ def test_flags_that_are_reset_serve_the_next_launch(schedule):
 @pytest.mark.parametrize(
     ("mutant", "rule"),
     [
-        ({"release": "st.release.gpu.global.u32"}, "global-hand-off"),
-        ({"acquire": "ld.acquire.gpu.global.u32"}, "global-hand-off"),
+        ({"release": "st.release.gpu.global.u32"}, "peer-scope"),
+        ({"acquire": "ld.acquire.gpu.global.u32"}, "peer-scope"),
         ({"release": "st.relaxed.sys.global.u32"}, "global-hand-off"),
         ({"acquire": "ld.relaxed.sys.global.u32"}, "global-hand-off"),
-        ({"flag_first": True}, "global-data-race"),
+        ({"flag_first": True}, "peer-flag-order"),
     ],
 )
 def test_a_hand_over_that_does_not_reach_another_gpu_is_found(mutant, rule):
@@ -123,7 +123,7 @@ def test_one_gpu_alone_needs_no_more_than_its_own_scope():
 
 def test_a_flag_that_nobody_resets_is_found_by_the_second_launch():
     assert not run(ring(reset=False)).findings
-    assert "global-data-race" in rules(run(ring(reset=False), calls=2))
+    assert "peer-flag-stale" in rules(run(ring(reset=False), calls=2))
 
 
 def test_a_gpu_that_is_never_signalled_is_a_deadlock_that_names_it():
@@ -170,7 +170,7 @@ def test_a_bulk_store_to_a_peer_must_be_complete_before_the_signal():
         return rules(push(wait).emulate(inbox, flags, [0, 1], devices=2))
 
     assert not findings(True)
-    assert "copy-to-global-not-complete" in findings(False)
+    assert "peer-proxy" in findings(False)
 
 
 def test_grids_that_differ_between_gpus_are_refused():

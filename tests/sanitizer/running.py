@@ -31,8 +31,9 @@ kept = lru_cache(maxsize=256)(fresh)
 def run(example: Example, schedule: str = "lazy", seed: int = 0, ready: Codes | None = None) -> Report:
     """Emulate an example with checking."""
     data = np.arange(DATA_BYTES // 4, dtype=np.uint32)
+    mine, *others = ([data, *([] if example.devices == 1 else [np.uint32(gpu)])] for gpu in range(example.devices))
     return api.run(
-        ready or kept(example.text()), "k", [data],
+        ready or kept(example.text()), "k", mine, others=others, owners={id(data): 0}, calls=example.calls,
         grid=(example.grid or example.cluster, 1, 1), block=(example.threads, 1, 1), cluster=(example.cluster, 1, 1),
         detailed=True, watch=[Sanitizer], schedule=schedule, seed=seed,
     )  # fmt: skip

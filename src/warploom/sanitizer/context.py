@@ -27,7 +27,7 @@ class Context:
         flags: what warps of different CTAs learn of each other through global memory.
         unchecked: the places (pc) of waits whose result nobody looks at.
         indices: %ctaid of the CTAs of each cluster, by the cluster's number; kept when the cluster is over.
-        devices: the GPU of each cluster, likewise.
+        devices, calls: the GPU of each cluster and the number of its launch there, likewise.
     """
 
     def __init__(self, machine: Machine, strict: bool = False) -> None:
@@ -38,6 +38,7 @@ class Context:
         self.unchecked = machine.code.fact("unchecked waits", lambda: unchecked_waits(machine.code))
         self.indices: list[tuple[tuple[int, int, int], ...]] = []
         self.devices: list[int] = []
+        self.calls: list[int] = []
         self._before: dict[tuple[int, int], Far] = {}
         self._granule = narrowest_access(machine, "shared")
         self._states: dict[Cluster, ClusterState] = {}
@@ -50,6 +51,7 @@ class Context:
             found = self._states[cluster] = ClusterState(cluster, self._granule, len(self.indices))
             self.indices.append(tuple(one.index for one in cluster.ctas))
             self.devices.append(cluster.device.index)
+            self.calls.append(cluster.call)
             if cluster.call:
                 far = self._earlier_calls(cluster)
                 for clock in found.clocks:

@@ -12,6 +12,7 @@ from .inside_warp import InsideWarp
 from .layout import Layouts
 from .matrix_registers import MatrixRegisters
 from .mbarriers import MBarriers
+from .peer_flags import PeerFlags
 from .performance import Performance
 from .register_pool import RegisterPool
 from .shared_memory import SharedMemory
@@ -24,7 +25,7 @@ from .undefined_registers import UndefinedRegisters
 
 CHECKERS = (
     Text, UndefinedRegisters, Clusters, MBarriers, GridOrder, TensorMaps, InsideWarp, ArrayBounds, SharedMemory,
-    Layouts, SwizzleBases, GlobalMemory, MatrixRegisters, TensorCells, TensorUnits, Groups, Exits, RegisterPool,
-    Performance,
+    Layouts, SwizzleBases, PeerFlags, GlobalMemory, MatrixRegisters, TensorCells, TensorUnits, Groups, Exits,
+    RegisterPool, Performance,
 )  # fmt: skip
 """Causes before consequences; `InsideWarp` before the checker that owns the shadows, `Layouts` after it."""

@@ -31,6 +31,15 @@ from ..happens_before.flags import knows
 from ..happens_before.scopes import LEVELS, needed
 from ..happens_before.state import ClusterState
 from ..report.findings import at
+from ..report.global_verdict import (
+    BETWEEN_GPUS,
+    FENCE,
+    NO_ORDER,
+    OF_ONE_GPU,
+    SAME_INSTRUCTION,
+    SCOPE,
+    verdict,
+)
 from ..report.words import actor
 from ..shadow.global_shadow import ACTOR_SHIFT, Deed, GlobalShadow, pack, unpack
 from ..shadow.shadow import distinct
@@ -45,13 +54,11 @@ if TYPE_CHECKING:
     from ...emulator.machine.operation import Operation
     from ..context import Context
 
-NO_ORDER, FENCE = "no order", "fence"
-
 
 class GlobalMemory(Observer):
     """See the module's docstring."""
 
-    rules = ("global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete")
+    rules = (*OF_ONE_GPU, *BETWEEN_GPUS)
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -161,7 +168,7 @@ class GlobalMemory(Observer):
             cluster, me = divmod(deed.actor - 1, state.count)
             theirs = self.context.where(cluster, me // state.per_cta)
             mine = self.context.where(state.number, clock.me // state.per_cta)
-            return "" if min(deed.level, level) >= needed(theirs, mine) else "scope"
+            return "" if min(deed.level, level) >= needed(theirs, mine) else SCOPE
         return NO_ORDER
 
     @staticmethod
@@ -186,7 +193,7 @@ class GlobalMemory(Observer):
             now = (frame.cta, warp, frame.operation)
             touched = np.broadcast_to(granules, lost.shape)[lost]
             same = self._storing is not None and self._storing.changes_nothing(touched, shadow.granule)
-            missing = SAME if same else "same instruction"
+            missing = SAME if same else SAME_INSTRUCTION
             self._report_global(state, shadow, offset, loser, now, True, missing, 0)
 
     # -- copies ----------------------------------------------------------------------------------------------------
@@ -316,7 +323,7 @@ class GlobalMemory(Observer):
     ) -> None:  # fmt: skip
         cta, warp, code = now
         before = self.context.machine.code.operations[earlier.pc]
-        rule, severity, clause = self._verdict(state, earlier, cta, missing, writes)
+        rule, clause = verdict(self.context, state, earlier, now, missing, writes)
         if self.context.findings.seen(rule, (code, before)):
             return
         cluster, me = divmod(earlier.actor - 1, state.count)
@@ -333,7 +340,7 @@ class GlobalMemory(Observer):
             Side(actor(cta, warp), f"{does} {place}", code.text, code.instruction.location),
             Side(other, f"{did} {place}", before.text, before.instruction.location),
         )
-        self.context.findings.add(rule, message, (code, before), cta, warp, severity, sides, place, clause)
+        self.context.findings.add(rule, message, (code, before), cta, warp, None, sides, place, clause)
 
     def _warp_words(self, state: ClusterState, cluster: int, me: int) -> str:
         rank, warp = divmod(me, state.per_cta)
@@ -342,51 +349,3 @@ class GlobalMemory(Observer):
         several = len(self.context.machine.devices) > 1
         gpu = f" of GPU {self.context.devices[cluster]}" if several else ""
         return (f"{role}, " if role else "") + f"warp {warp} of CTA ({x}, {y}, {z}){gpu}"
-
-    def _verdict(
-        self, state: ClusterState, earlier: Deed, cta: Cta, missing: str, writes: bool
-    ) -> tuple[str, str | None, str]:
-        """Rule, severity where it is not the rule's own, and the missing edge in words."""
-        cluster, me = divmod(earlier.actor - 1, state.count)
-        if missing == SAME:
-            return (
-                "same-value-race",
-                None,
-                "nothing orders the two; both write the same value, so it does not show",
-            )
-        if missing == "same instruction":
-            return "global-data-race", None, "both execute it at once, and nothing says whose value stays"
-        if missing == "scope":
-            return (
-                "global-hand-off",
-                None,
-                "both are strong, but the scope of one does not include the other's CTA: they race",
-            )
-        if missing == FENCE:
-            return (
-                "global-proxy-fence",
-                None,
-                "the two are ordered, but by nothing that includes a fence.proxy.async for global memory, and a copy "
-                "goes through the async proxy",
-            )
-        if missing == NOT_COMPLETE:
-            own = cluster == state.number
-            return (
-                "copy-to-global-not-complete",
-                None,
-                "the copy may be in flight: "
-                + ("its thread" if own else "the thread of the other CTA that issued it")
-                + " has not waited until it is complete (cp.async.bulk.wait_group without .read) and then told this "
-                "one",
-            )
-        hint = self.context.flags.hints.get((self.context.where(state.number, cta.rank), earlier.actor))
-        if hint is not None and hint.epoch >= earlier.epoch:
-            return "global-hand-off", None, f"the two meet at a flag, which does not order them: {hint.reason}"
-        who = (
-            "no barrier"
-            if cluster == state.number
-            else "CTAs of different clusters meet only by flags in global memory"
-            if self.context.devices[cluster] == cta.device.index
-            else "GPUs meet only by flags of .sys scope"
-        )
-        return "global-data-race", None, f"nothing orders the two: {who}, and no release that the other side acquires"

@@ -54,10 +54,12 @@ class Flag:
 
 @dataclass(frozen=True)
 class Hint:
-    """Why an observation orders nothing: what the writer had done (its fronts), and the reason in words."""
+    """Why an observation orders nothing: what the writer had done (its fronts), and the reason in words; `narrow`:
+    whether it is a scope."""
 
     epoch: int
     reason: str
+    narrow: bool = False
 
 
 class Flags:
@@ -125,7 +127,7 @@ class Flags:
     def _hint_all(self, state: ClusterState, left: Left, who: Place, me: Place, reason: str) -> None:
         for warp, epoch in enumerate(left.released.weak):
             if epoch:
-                self.hints[me, who.cluster * state.count + warp + 1] = Hint(epoch, reason)
+                self.hints[me, who.cluster * state.count + warp + 1] = Hint(epoch, reason, narrow=True)
 
     def _hint_pending(self, state: ClusterState, gained: Released, me: Place, code: Operation) -> None:
         """A relaxed read has seen a release; if no fence follows, this is why there is no order."""

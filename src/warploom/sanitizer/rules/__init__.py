@@ -13,8 +13,8 @@ from typing import Any
 from ...pages import Pages
 from .schema import ERROR, PERFORMANCE, WARNING, Example, Rule
 
-_FAMILIES = ("bounds", "races", "grid", "protocol", "tensor", "tensor_memory", "performance")
-_OF_EXAMPLES = ("threads", "cluster", "grid", "directives", "target")
+_FAMILIES = ("bounds", "races", "grid", "devices", "protocol", "tensor", "tensor_memory", "performance")
+_OF_EXAMPLES = ("threads", "cluster", "grid", "directives", "target", "devices", "calls")
 
 
 def _rule(id: str, facts: dict[str, Any]) -> Rule:

@@ -15,6 +15,7 @@ class Example:
 
     As it begins, %data holds the address of a buffer of DATA_BYTES bytes, %tid holds %tid.x, %first is true in thread
     0, %rank is the CTA's rank in its cluster, and `tile` (4 KiB) and `bar` (two mbarriers) are in shared memory.
+    With several `devices`, which share the buffer, %gpu is the number of the kernel's own; `calls`: launches of each.
     """
 
     body: str
@@ -23,11 +24,14 @@ class Example:
     grid: int = 0
     directives: str = ""
     target: str = "sm_90a"
+    devices: int = 1
+    calls: int = 1
 
     def text(self) -> str:
         """The whole PTX text; its kernel is `k`."""
         lines = "\n".join(f"    {line.strip()}" for line in self.body.strip().splitlines())
-        return _FRAME.replace("BODY", lines).replace("DIRECTIVES", self.directives).replace("TARGET", self.target)
+        frame = _FRAME if self.devices == 1 else _SEVERAL
+        return frame.replace("BODY", lines).replace("DIRECTIVES", self.directives).replace("TARGET", self.target)
 
 
 @dataclass(frozen=True)
@@ -83,3 +87,8 @@ BODY
     ret;
 }
 """
+_SEVERAL = _FRAME.replace("(.param .u64 data)", "(.param .u64 data, .param .u32 gpu)").replace(
+    "    ld.param.u64 %data, [data];\n",
+    "    .reg .b32 %gpu;\n    ld.param.u64 %data, [data];\n    ld.param.u32 %gpu, [gpu];\n",
+)
+"""The same for several GPUs."""

@@ -1,0 +1,86 @@
+"""Two accesses of global memory that nothing orders: which rule that breaks, and what is missing, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..happens_before.state import ClusterState
+from ..shadow.global_shadow import Deed
+from ..shadow.written_twice import NOT_COMPLETE, SAME
+
+if TYPE_CHECKING:
+    from ...emulator.machine.machine import Cta
+    from ...emulator.machine.operation import Operation
+    from ..context import Context
+
+NO_ORDER, FENCE, SAME_INSTRUCTION, SCOPE = "no order", "fence", "same instruction", "scope"
+"""What may be missing between two accesses, besides what `written_twice` says."""
+OF_ONE_GPU = ("global-data-race", "global-hand-off", "global-proxy-fence", "copy-to-global-not-complete")
+BETWEEN_GPUS = ("peer-scope", "peer-flag-order", "peer-buffer-reused", "peer-proxy")
+
+Verdict = tuple[str, str]
+"""Rule, and the missing edge."""
+
+
+def verdict(
+    context: Context, state: ClusterState, earlier: Deed, now: tuple[Cta, int, Operation], missing: str, writes: bool
+) -> Verdict:
+    """The rule that an access (CTA, warp, instruction) breaks with an earlier one, and the missing edge."""
+    cta, cluster = now[0], (earlier.actor - 1) // state.count
+    of_gpus = context.devices[cluster] != cta.device.index
+    if missing == SAME:
+        return "same-value-race", "nothing orders the two; both write the same value, so it does not show"
+    if missing == SAME_INSTRUCTION:
+        return "global-data-race", "both execute it at once, and nothing says whose value stays"
+    if missing == SCOPE:
+        clause = "both are strong, but the scope of one does not include the other's CTA: they race"
+        return "peer-scope" if of_gpus else "global-hand-off", clause
+    if missing == FENCE:
+        return (
+            "peer-proxy" if of_gpus else "global-proxy-fence",
+            "the two are ordered, but by nothing that includes a fence.proxy.async for global memory, and a copy goes "
+            "through the async proxy",
+        )
+    if missing == NOT_COMPLETE:
+        own = cluster == state.number
+        return (
+            "peer-proxy" if of_gpus else "copy-to-global-not-complete",
+            "the copy may be in flight: " + ("its thread" if own else "the thread of the other CTA that issued it")
+            + " has not waited until it is complete (cp.async.bulk.wait_group without .read) and then told this one",
+        )  # fmt: skip
+    hint = context.flags.hints.get((context.where(state.number, cta.rank), earlier.actor))
+    if hint is not None and hint.epoch >= earlier.epoch:
+        rule = "peer-scope" if of_gpus and hint.narrow else "global-hand-off"
+        return rule, f"the two meet at a flag, which does not order them: {hint.reason}"
+    if of_gpus and (found := _between_gpus(context, state, earlier, now, writes)):
+        return found
+    who = (
+        "no barrier"
+        if cluster == state.number
+        else "GPUs meet only by flags of .sys scope"
+        if of_gpus
+        else "CTAs of different clusters meet only by flags in global memory"
+    )
+    return "global-data-race", f"nothing orders the two: {who}, and no release that the other side acquires"
+
+
+def _between_gpus(
+    context: Context, state: ClusterState, earlier: Deed, now: tuple[Cta, int, Operation], writes: bool
+) -> Verdict | None:
+    """The verdict on two accesses of different GPUs that no flag orders, if it is known which signal is missing."""
+    cta, warp, _ = now
+    cluster = (earlier.actor - 1) // state.count
+    gpu, theirs, mine = context.devices[cluster], context.calls[cluster], cta.cluster.call
+    if (theirs > mine and earlier.writes) or (theirs < mine and writes):
+        ahead = gpu if theirs > mine else cta.device.index
+        return (
+            "peer-buffer-reused",
+            f"GPU {ahead} is a launch ahead, and was not told that what lay there has been read",
+        )
+    if writes and not earlier.writes:
+        return "peer-buffer-reused", f"nothing says that GPU {gpu} has read it"
+    far = state.clocks[cta.rank * state.per_cta + warp].far
+    heard = any(context.devices[other] == gpu and context.calls[other] == mine for other in far)
+    if earlier.writes and not writes and heard:
+        return "peer-flag-order", f"GPU {gpu} wrote it after the flag that this warp has acquired"
+    return None
