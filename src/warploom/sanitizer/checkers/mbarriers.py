@@ -42,7 +42,7 @@ class MBarriers(Observer):
     rules = (
         "mbarrier-init-not-visible", "mbarrier-used-when-invalid", "surplus-arrival", "double-arrival",
         "bytes-in-later-phase",
-        "phase-not-observed", "byte-count-mismatch", "remote-arrival-scope",
+        "phase-not-observed", "byte-count-mismatch", "remote-arrival-scope", "remote-wait-scope",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
@@ -177,6 +177,22 @@ class MBarriers(Observer):
         init = state.accesses[record.access]
         if any(not record.visible_to(clock, init) for clock, _ in state.among(frame, wait.lanes)):
             self._check_waiter_initialised(barrier, frame, init.code)
+        released, order = record.previous.released, frame.operation.order
+        if released is not None and barrier.phase > 0 and order.acquires and LEVELS[order.scope] < LEVELS["cluster"]:
+            self._check_wait_scope(barrier, frame, released)
+
+    def _check_wait_scope(self, barrier: MBarrier, frame: Frame, released: Operation) -> None:
+        """A wait takes what another CTA has released only at a scope that includes both."""
+        codes = (frame.operation, released)
+        if not self.findings.seen("remote-wait-scope", codes):
+            self.findings.add(
+                "remote-wait-scope",
+                f"the wait {at(frame.operation)} for `{barrier.name}` has .cta scope, the default: of what the arrival "
+                f"{at(released)} of another CTA releases it takes nothing but that asynchronous reads have finished",
+                codes,
+                frame.cta,
+                frame.first_warp,
+            )
 
     def _check_waiter_initialised(self, barrier: MBarrier, frame: Frame, init: Operation) -> None:
         codes = (frame.operation, init)

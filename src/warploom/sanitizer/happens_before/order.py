@@ -84,11 +84,10 @@ class Entry(Observer):
                 released.known |= state.issued.get((commit.family, clock.me, None), 0)
             return released
         ((clock, mask),) = state.clocks_of(issuer)
+        released = clock.release(mask)
         if commit is not None:  # of one thread: what its operations came after is over when they are
-            released = clock.snapshot(mask)
             released.known |= state.issued.get((commit.family, clock.me, issuer.lane), 0)
-            return released
-        return clock.release(mask)
+        return released
 
     def made(self, kind: str, what: object, by: Issuer) -> None:
         if not isinstance(what, MBarrier):
@@ -294,6 +293,8 @@ class Order(Observer):
             released = released.only_operations()
         elif order.sem == "relaxed":
             released = released.relaxed()
+        elif remote and not any(isinstance(one, effects.Commits) for one in by.operation.effects):
+            phase.released = by.operation
         (phase.others if remote else phase.own).add(released)
 
     def _phase_complete(self, barrier: MBarrier) -> None:

@@ -37,6 +37,7 @@ class PhaseRecord:
         codes: the instructions that delivered or arrived.
         arrived, again: lanes that arrived once, and more than once, by (CTA, warp).
         seen: whether a wait saw the phase complete.
+        released: an arrival by a thread of another CTA that releases what it did to the cluster.
     """
 
     own: Released
@@ -45,6 +46,7 @@ class PhaseRecord:
     arrived: dict[tuple[Cta, int], int] = field(default_factory=dict)
     again: dict[tuple[Cta, int], int] = field(default_factory=dict)
     seen: bool = False
+    released: Operation | None = None
     _told: dict[bool, Released] = field(default_factory=dict)
 
     def told(self, wide: bool) -> Released:
