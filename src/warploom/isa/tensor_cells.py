@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .tensor_memory import QUARTER, data_path
+from .tensor_memory import LANES, QUARTER, data_path
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +62,41 @@ def matrix_a(m: int, group: int) -> tuple[Block, ...]:
         )
     lanes = _HALF_QUARTERS if m == 64 else slice(0, m)
     return (Block(0, lanes, slice(0, 8), slice(0, m), slice(0, 8)),)
+
+
+# -- sparse A ------------------------------------------------------------------------------------------------------
+
+
+def metadata_cells(kind: str) -> int:
+    """Columns that the metadata of one product takes."""
+    return 1 if kind in ("f16", "tf32") else 2
+
+
+def metadata_lanes(m: int, group: int, stationary: bool = False) -> tuple[int, slice | np.ndarray]:
+    """Rows that a CTA gives, and the lanes that hold their metadata: those of the accumulator's rows.
+
+    `.ws` with fewer than 128 rows wants copies in all lanes. Source: CUTLASS's tmem_e_frg, for 128 rows of a CTA and
+    for `.ws`; that 64 rows elsewhere follow their accumulator is an assumption.
+    """
+    rows = m // group
+    spread = rows == 64 and not stationary
+    return rows, _HALF_QUARTERS if spread else slice(0, LANES)
+
+
+@lru_cache(maxsize=32)
+def metadata_bits(kind: str, rows: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lane (among `metadata_lanes`), column and lowest bit of each group's four bits: three (rows, groups).
+
+    A group has four neighbours along k, of the 4-bit kinds eight, of tf32 two. With elements of 8 bits and fewer a row
+    has its own lane; with wider ones rows r and r + 8 share two lanes, each for one half of k.
+    """
+    row = np.arange(rows)[:, None]
+    if metadata_cells(kind) == 2:
+        group = np.arange(16)[None, :]
+        return row + 0 * group, group // 8 + 0 * row, (4 * (group % 8) + 0 * row).astype(np.uint32)
+    group = np.arange(8)[None, :]
+    lanes = row // 16 * 16 + row % 8 + 8 * (group // 4)
+    return lanes, 0 * lanes, (16 * (row // 8 % 2) + 4 * (group % 4)).astype(np.uint32)
 
 
 def factor_cells(rows: int) -> int:

@@ -57,11 +57,11 @@ class TileSlice(SharedAddress):
         self._inside = inside + (layout.k_offset(k_start) if k_start else 0)
         super().__init__(tile.trace, origin.offset + self._inside, origin.base)
 
-    def k(self, i: int) -> TileSlice:
-        """The i-th slice as deep as one instruction (32 bytes of k)."""
-        depth = self.layout.instruction_k
-        if not isinstance(i, int) or not 0 <= i < self.k_slices:
-            raise self.trace.error("no such k-slice", expected=f"0 to {self.k_slices - 1}", got=repr(i))
+    def k(self, i: int, width: int = 1) -> TileSlice:
+        """The i-th slice as deep as one instruction (32 bytes of k); `width` 2: the B of a sparse A, 64 bytes."""
+        depth = self.layout.instruction_k * width
+        if not isinstance(i, int) or not 0 <= i < self.k_slices // width:
+            raise self.trace.error("no such k-slice", expected=f"0 to {self.k_slices // width - 1}", got=repr(i))
         return TileSlice(self.tile, self._origin, self._row, self.rows_count, self._k_start + i * depth, depth)
 
     def first_k(self, k: int) -> TileSlice:

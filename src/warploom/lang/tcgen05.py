@@ -83,7 +83,7 @@ class Tcgen05:
     def mma(
         self, d: AccumulatorBuffer, a: Any, b: Any, *, accumulate: bool | Predicate = True, kind: str = "",
         scales: Scales | None = None, collector: str = "", lanes: Sequence[Register] | None = None,
-        scale_d: int = 0, ws: bool = False, metadata: TensorAddress | None = None,
+        scale_d: int = 0, ws: bool = False, metadata: TensorAddress | None = None, selector: int = 0,
         negate: tuple[bool, bool] = (False, False), idesc: int | Register | None = None, pred: Predicate | None = None,
     ) -> None:  # fmt: skip
         """tcgen05.mma: d = a @ b + (d if accumulate else 0), one instruction deep, ordered by one thread.
@@ -101,7 +101,8 @@ class Tcgen05:
             lanes: registers of 32 bits each that switch lanes of D off, 4 (8 of a pair).
             scale_d: d is divided by two to that power before it is added to.
             ws: .ws: M of 32 and columns taken as zero.
-            metadata: of a sparse A.
+            metadata: of a sparse A: a holds half of its elements, b is twice as deep (`tile[stage].k(i, 2)`).
+            selector: 1 where types of 16 and 32 bits have their metadata in the column after `metadata`.
             negate: whether a and b change their signs.
             idesc: the instruction descriptor, instead of the one that follows from all this.
 
@@ -109,8 +110,9 @@ class Tcgen05:
         """
         trace = Trace.current()
         found = describe(
-            trace, d, a, b, kind=kind, scales=scales, ws=ws, sparse=metadata is not None, negate=negate, given=idesc
-        )
+            trace, d, a, b, kind=kind, scales=scales, ws=ws, sparse=metadata is not None, selector=selector,
+            negate=negate, given=idesc,
+        )  # fmt: skip
         words = f"tcgen05.mma{'.ws' * ws}{'.sp' * (metadata is not None)}.{_group(d.of.memory.group)}"
         words += f".kind::{found.kind}"
         if scales is not None:
@@ -131,11 +133,17 @@ class Tcgen05:
     ) -> None:
         """`mma` for each slice of k of whole tiles `a` and `b`; only the first one may not accumulate.
 
-        `a` may be in tensor memory: 8 columns for each slice. Options as of `mma`.
+        `a` may be in tensor memory: 8 columns for each slice. Options as of `mma`. The metadata of a sparse A stands in
+        one column after the other: two for each slice, one where elements have 16 or 32 bits.
         """
-        for step in range(b.k_slices):
+        metadata = more.pop("metadata", None)
+        width = 1 if metadata is None else 2
+        for step in range(b.k_slices // width):
             part = a + 8 * step if isinstance(a, TensorAddress) else a.k(step)
-            self.mma(d, part, b.k(step), accumulate=accumulate if step == 0 else True, **more)
+            if metadata is not None:
+                column, selector = (step // 2 * 2, step % 2) if b.layout.dtype.bits > 8 else (2 * step, 0)
+                more |= {"metadata": metadata + column, "selector": selector}
+            self.mma(d, part, b.k(step, width), accumulate=accumulate if step == 0 else True, **more)
 
     # -- copies into tensor memory -----------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ class Operands:
 
 def describe(
     trace: Trace, d: Any, a: Any, b: Any, *, kind: str, scales: Scales | None, ws: bool, sparse: bool,
-    negate: tuple[bool, bool], given: Any = None,
+    selector: int, negate: tuple[bool, bool], given: Any = None,
 ) -> Operands:  # fmt: skip
     """Operands and instruction descriptor of a product. Raises TraceError for what does not fit together."""
     if not isinstance(d, AccumulatorBuffer):
@@ -79,6 +79,7 @@ def describe(
         named_a, named_b = (_AS.get(dtype.name, dtype.name) for dtype in (dtype_a, dtype_b))
         made = InstructionDescriptor(
             kind, accumulator.m, accumulator.n, named_a, named_b, accumulator.element.name, sparse=sparse,
+            selector=selector,
             mn_major_a=_mn_major(a), mn_major_b=_mn_major(b), negate_a=bool(negate[0]), negate_b=bool(negate[1]),
             scale=scales.dtype if scales is not None else "", scale_a_id=scales.a_id if scales is not None else 0,
             scale_b_id=scales.b_id if scales is not None else 0,

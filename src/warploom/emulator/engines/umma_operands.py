@@ -11,10 +11,9 @@ import numpy as np
 from ...isa import dtypes
 from ...isa.dtypes import DType
 from ...isa.instruction_descriptor import InstructionDescriptor
+from ...isa.tensor_cells import factor_cells
 from .matrix_operands import SharedOperand, of_sm_100
 
-ROW_BYTES = 32
-"""Bytes of each row of A and B that one instruction multiplies."""
 _BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e2m1": 4, "e2m3": 6, "e3m2": 6}
 _UNITS: dict[int, DType] = {16: dtypes.b16, 32: dtypes.b32}
 MISSING = {"ue8m0": 0xFF, "ue4m3": 0x7F}
@@ -31,11 +30,20 @@ def dense(descriptor: InstructionDescriptor) -> bool:
     return descriptor.kind in ("mxf4", "mxf4nvf4")
 
 
-def shared_operand(kind: str, rows: int, mn_major: bool) -> SharedOperand:
-    """Where the `rows` rows of an operand in the shared memory of one CTA are."""
+def row_bytes(of: InstructionDescriptor, name: str) -> int:
+    """Bytes of each row of "a" or "b" that one instruction multiplies: 32; 48 where k is 96; of a sparse A half as many
+    as of its B."""
+    stored = of.k // 2 if of.sparse and name == "a" else of.k
+    bits = 4 if dense(of) else max(bits_of(of.a if name == "a" else of.b), 8)
+    return stored * bits // 8
+
+
+def shared_operand(of: InstructionDescriptor, name: str, rows: int) -> SharedOperand:
+    """Where the `rows` rows of "a" or "b" in the shared memory of one CTA are."""
+    kind, mn_major = (of.a, of.mn_major_a) if name == "a" else (of.b, of.mn_major_b)
     bits = max(bits_of(kind), 8)
     unit = _UNITS.get(bits, dtypes.b8)
-    return SharedOperand(bits, rows, ROW_BYTES * 8 // bits, "MN" if mn_major else "K", unit, of_sm_100)
+    return SharedOperand(bits, rows, row_bytes(of, name) * 8 // bits, "MN" if mn_major else "K", unit, of_sm_100)
 
 
 def codes(raw: np.ndarray, kind: str, packed: bool) -> np.ndarray:
@@ -72,9 +80,12 @@ def negated(elements: np.ndarray, kind: str) -> np.ndarray:
 def factors(cells: np.ndarray, rows: int, first: int, count: int, kind: str) -> np.ndarray:
     """Scale factors, (rows, count), from the 128 lanes of their columns: row r in lane r % 32, column r // 32.
 
-    Each quarter of the lanes must hold the same; where they differ there is no number.
+    Of k = 96 there may be more than the cell has left from byte `first` on: they go on in the next `factor_cells(rows)`
+    columns. Each quarter of the lanes must hold the same; where they differ there is no number.
     """
-    bytes_ = np.ascontiguousarray(cells).view(np.uint8).reshape(4, 32, cells.shape[1], 4)[..., first : first + count]
+    words = cells.shape[1] // (width := factor_cells(rows))
+    quarters = np.ascontiguousarray(cells).view(np.uint8).reshape(4, 32, words, width, 4)
+    bytes_ = quarters.transpose(0, 1, 3, 2, 4).reshape(4, 32, width, words * 4)[..., first : first + count]
     same = (bytes_ == bytes_[0]).all(0)
     found = np.where(same, bytes_[0], np.uint8(MISSING[kind]))  # (32, columns, count)
     return found.transpose(1, 0, 2).reshape(-1, count)[:rows]

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
 from ...errors import InvalidOperandError, UnsupportedInstructionError
-from ...isa import dtypes, instruction_descriptor
-from ...isa.instruction_descriptor import KINDS, InstructionDescriptor
+from ...isa import dtypes
+from ...isa.instruction_descriptor import KINDS
 from ...isa.instructions.tcgen05_mma import kind_of
-from ...isa.tensor_cells import Block, accumulator, factor_cells, matrix_a
+from ...isa.tensor_cells import Block, factor_cells, metadata_cells, metadata_lanes
 from ...isa.tensor_memory import LANE_SHIFT
-from ..engines import umma
+from ..engines import umma, umma_sparse
 from ..engines.matrix_operands import OperandPlace, SharedOperand
-from ..engines.umma_operands import bits_of, codes, codes_from_cells, dense, factors, negated, shared_operand
+from ..engines.umma_operands import factors, negated, row_bytes
+from ..engines.umma_plan import Plan, from_cells, gather, plan, rows_of, scatter
 from ..machine.address import AddressOperand
 from ..machine.async_operation import AsyncOperation
 from ..machine.frame import Frame, Issuer
@@ -30,65 +30,13 @@ from ..machine.register_list import RegisterList, lane_value
 from ..machine.tensor_memory import COLUMN_MASK, POISON, Cells, tensor_memory_of
 from ..machine.units import UMMA
 from ..numerics.block_scaled import Scaling, multiply_scaled
-from ..numerics.tensor_core import Product, multiply_accumulate, values
+from ..numerics.tensor_core import Product, multiply_accumulate, rounded, values
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 from .tcgen05_memory import check_columns, check_peer, group_of
 
 HANDLERS = Handlers()
 _BLOCK = {"scale_vec::1X": 32, "scale_vec::2X": 32, "scale_vec::4X": 16, "block16": 16, "block32": 32}
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What follows from the instruction descriptor alone.
-
-    Attributes:
-        ctas: how many take part; rows, columns: of A and B that each gives.
-        a, b: how they are read from shared memory; a_blocks: A in tensor memory.
-        d: where D is; packed: whether elements of 4 bits are packed.
-    """
-
-    of: InstructionDescriptor
-    ctas: int
-    rows: int
-    columns: int
-    a: SharedOperand
-    b: SharedOperand
-    a_blocks: tuple[Block, ...]
-    d: tuple[Block, ...]
-    packed: bool
-
-    @property
-    def width(self) -> int:
-        """Columns of tensor memory that D takes."""
-        return max(block.cells.stop for block in self.d)
-
-
-@lru_cache(maxsize=512)
-def plan(kind: str, bits: int, group: int, sparse: bool, stationary: bool) -> Plan:
-    """The plan of an instruction descriptor. Raises InvalidOperandError for what the kind does not have."""
-    found = instruction_descriptor.decode(kind, bits)
-    if found.sparse != sparse:
-        raise InvalidOperandError(
-            f"the instruction descriptor {bits:#010x} {'has' if found.sparse else 'lacks'} the sparsity bit",
-            expected=f"bit 2 to be {int(sparse)}, as the instruction is {'' if sparse else 'not '}.sp",
-        )
-    if found.wide_k:
-        raise UnsupportedInstructionError("the emulator does not know products with K = 96 (sm_103a)")
-    wrong = instruction_descriptor.wrong_shape(found, group, stationary)
-    if wrong is not None:
-        raise InvalidOperandError(
-            f"the instruction descriptor {bits:#010x} has the wrong {wrong[0]}", expected=wrong[1], got=wrong[2]
-        )
-    if (found.mn_major_a or found.mn_major_b) and min(bits_of(found.a), bits_of(found.b)) < 8:
-        raise InvalidOperandError("operands of 4 and 6 bits are K-major", got="a transposed operand")
-    rows, columns = found.m // group, found.n // group
-    return Plan(
-        found, group, rows, columns,
-        shared_operand(found.a, rows, found.mn_major_a), shared_operand(found.b, columns, found.mn_major_b),
-        matrix_a(found.m, group), accumulator(found.m, found.n, group, sparse, stationary), dense(found),
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +51,7 @@ class Multiply:
     a_cells: AddressOperand | None
     b_slot: int
     idesc: int
+    metadata: AddressOperand | None
     scales: tuple[AddressOperand, AddressOperand] | None
     block: int
     mask: RegisterList | None
@@ -119,7 +68,7 @@ class Multiply:
     def _issue(self, frame: Frame, lane: int, adds: bool) -> None:
         bits = lane_value(frame, self.idesc, lane)
         try:
-            what = plan(self.kind, bits, self.group, False, self.stationary)
+            what = plan(self.kind, bits, self.group, self.metadata is not None, self.stationary)
         except (InvalidOperandError, UnsupportedInstructionError) as error:
             frame.error(type(error), error.what, lane, expected=error.expected, got=error.got)
         cta = frame.cta
@@ -135,37 +84,43 @@ class Multiply:
         else:
             a_bits = self._descriptor(frame, ctas, lane, self.a_slot, what.a, "a", sources)
         b_bits = self._descriptor(frame, ctas, lane, self.b_slot, what.b, "b", sources)
+        metadata = self._metadata_cells(frame, ctas, what, lane)
+        sources += metadata
         scales = self._factor_cells(frame, ctas, what, lane)
         sources += [cells for side in scales for cells in side]
         unit, key = umma.unit_of(ctas[0]), (column, base, what.of.m, what.of.n)
         kept = self._kept_rows(frame, lane, what)
         chain = unit.accumulators.get(key)
         if chain is None:
-            before = _gather(what, targets) if adds or kept is not None else None
+            before = gather(what, targets) if adds or kept is not None else None
             chain = unit.accumulators[key] = umma.Accumulator(before)
             for block, cells in zip(what.d, targets, strict=True):
                 cells.put(POISON if kept is None else np.where(kept[block.rows, None], cells.view, POISON))
         chain.users += 1
         held: list[np.ndarray] = []
+        selected: list[np.ndarray] = []
 
         def read(part: int, parts: int) -> None:
             if part:
                 return
+            stored = from_cells(what, a_cells) if a_cells else rows_of(ctas, what.a, a_bits, what.of.a, what.packed)
+            where = _places(frame, what, metadata, lane) if metadata else None
             held[:] = [
-                _from_cells(what, a_cells) if a_cells else _rows(ctas, what.a, a_bits, what.of.a, what.packed),
-                _rows(ctas, what.b, b_bits, what.of.b, what.packed),
+                stored if where is None else umma_sparse.dense(stored, where, what.of.k),
+                rows_of(ctas, what.b, b_bits, what.of.b, what.packed),
                 *self._factors(what, scales),
             ]
+            selected[:] = [] if where is None else [where]
             if self.moves_a:
                 for cells in a_cells:
                     _move_up(cells)
 
         def write(part: int, parts: int) -> None:
             if part == 0:
-                self._execute(frame, what, chain, held, adds, kept)
+                self._execute(frame, what, chain, held, selected, adds, kept)
                 if chain.users == 0:
                     unit.accumulators.pop(key, None)
-                    _scatter(what, targets, chain.matrix)
+                    scatter(what, targets, chain.matrix)
 
         flops = 2 * what.of.m * what.of.n * what.of.k
         if adds:
@@ -177,7 +132,9 @@ class Multiply:
         )  # fmt: skip
         counters = frame.machine.counters
         counters.count_products("tcgen05", 1, flops)
-        counters.matrix_operand_bytes += (what.of.n + (0 if a_cells else what.of.m)) * 32
+        counters.matrix_operand_bytes += what.of.n * row_bytes(what.of, "b")
+        if not a_cells:
+            counters.matrix_operand_bytes += what.of.m * row_bytes(what.of, "a")
         of_d = what.of.m * what.of.n * 4
         counters.tensor_memory_product_bytes += of_d * (2 if adds else 1) + (what.of.m * 32 if a_cells else 0)
         unit.start(umma.MMA, frame.thread(lane), operation, key)
@@ -229,6 +186,21 @@ class Multiply:
             sources.append(OperandPlace(name, cta.shared, operand, found))
         return bits
 
+    def _metadata_cells(self, frame: Frame, ctas: list[Cta], what: Plan, lane: int) -> list[Cells]:
+        """The cells of a sparse A's metadata, in each CTA; the selector moves on to the next column of wider types."""
+        if self.metadata is None:
+            return []
+        of, width = what.of, metadata_cells(what.of.kind)
+        if of.selector > (2 - width):
+            frame.error(
+                InvalidOperandError, f"the sparsity selector of .kind::{of.kind} is {of.selector}", lane,
+                expected="0 or 1" if width == 1 else "0",
+            )  # fmt: skip
+        column, base = _address(frame, self.metadata, lane)
+        column += of.selector
+        block = Block(0, metadata_lanes(of.m, self.group, self.stationary)[1], slice(0, width), slice(0), slice(0))
+        return [self._cells(frame, [cta], block, column, base, "A's metadata", lane) for cta in ctas]
+
     def _factor_cells(self, frame: Frame, ctas: list[Cta], what: Plan, lane: int) -> tuple[list[Cells], list[Cells]]:
         """The cells of the scale factors of A and of B, in each CTA."""
         if self.scales is None:
@@ -238,7 +210,9 @@ class Multiply:
         for name, address, rows in (("A", self.scales[0], what.rows), ("B", self.scales[1], what.of.n // halves)):
             column, _ = _address(frame, address, lane)
             column &= 0x3FFFFFFF
-            block = Block(0, slice(0, 128), slice(0, factor_cells(rows)), slice(0), slice(0))
+            first = what.of.scale_a_id if name == "A" else what.of.scale_b_id
+            words = -(-(first + what.of.k // self.block) // 4)
+            block = Block(0, slice(0, 128), slice(0, words * factor_cells(rows)), slice(0), slice(0))
             sides.append([
                 self._cells(frame, [cta], block, column, 0, f"{name}'s scale factors", lane) for cta in ctas
             ])  # fmt: skip
@@ -269,8 +243,8 @@ class Multiply:
     # -- arithmetic ----------------------------------------------------------------------------------------------
 
     def _execute(
-        self, frame: Frame, what: Plan, chain: umma.Accumulator, held: list[np.ndarray], adds: bool,
-        kept: np.ndarray | None,
+        self, frame: Frame, what: Plan, chain: umma.Accumulator, held: list[np.ndarray], selected: list[np.ndarray],
+        adds: bool, kept: np.ndarray | None,
     ) -> None:  # fmt: skip
         of, before = what.of, chain.matrix if adds else None
         left = negated(held[0], of.a) if of.negate_a else held[0]
@@ -278,12 +252,18 @@ class Multiply:
         if before is not None and self.shift:
             scaled = np.ldexp(values(before, of.d), -self.shift)
             before = scaled.astype(np.float32 if of.d == "f32" else np.float16).view(before.dtype)
+        wild = umma_sparse.unbounded(left, right, selected[0], (of.a, of.b)) if selected else None
+        if wild is not None:
+            right = umma_sparse.finite(right, of.b)
         kind, mode = Product(of.a, of.b, of.d, "tcgen05", of.saturate), frame.machine.numerics
         if self.scales is None:
             result = multiply_accumulate(left, right, before, kind, mode)
         else:
             scaling = Scaling(of.scale, self.block)
             result = multiply_scaled(left, right, before, kind, scaling, held[2], held[3], mode)
+        if wild is not None:
+            met, sums = wild
+            result[met] = rounded(sums + values(result, of.d), of.d)[met]
         if kept is not None and chain.matrix is not None:
             result[kept] = chain.matrix[kept]
         chain.matrix = result
@@ -296,29 +276,15 @@ def _address(frame: Frame, operand: AddressOperand, lane: int) -> tuple[int, int
     return value & COLUMN_MASK, value >> LANE_SHIFT & 0x3FFF
 
 
-def _rows(ctas: list[Cta], operand: SharedOperand, bits: int, kind: str, packed: bool) -> np.ndarray:
-    """An operand from the shared memory of all CTAs that take part, (rows, k) codes."""
-    parts = [codes(operand.read(cta.shared, bits), kind, packed) for cta in ctas]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _from_cells(what: Plan, cells: list[Cells]) -> np.ndarray:
-    return np.concatenate([codes_from_cells(one.view, what.of.a, what.packed) for one in cells])
-
-
-def _gather(what: Plan, cells: list[Cells]) -> np.ndarray:
-    """D from tensor memory, (m, n) raw bits."""
-    matrix = np.empty((what.of.m, what.of.n), np.uint16 if what.of.d == "f16" else np.uint32)
-    for block, one in zip(what.d, cells, strict=True):
-        matrix[block.rows, block.columns] = one.view
-    return matrix
-
-
-def _scatter(what: Plan, cells: list[Cells], matrix: np.ndarray | None) -> None:
-    """D into tensor memory, an element to a cell."""
-    assert matrix is not None
-    for block, one in zip(what.d, cells, strict=True):
-        one.put(matrix[block.rows, block.columns])
+def _places(frame: Frame, what: Plan, metadata: list[Cells], lane: int) -> np.ndarray:
+    """Where the stored elements of a sparse A belong, (m, k / 2)."""
+    found = []
+    for cells in metadata:
+        try:
+            found.append(umma_sparse.nibbles(cells.view, what.of, what.rows))
+        except InvalidOperandError as error:
+            frame.error(InvalidOperandError, error.what, lane, expected=error.expected)
+    return umma_sparse.places(np.concatenate(found), what.of)
 
 
 def _move_up(cells: Cells) -> None:
@@ -329,21 +295,28 @@ def _move_up(cells: Cells) -> None:
     cells.put(rows)
 
 
+_SPARSE = ("", "sp_")
 _SUFFIXES = [
-    f"{place}{mask}{scale}" for place in ("desc", "tmem") for mask in ("", "_mask") for scale in ("", "_scale")
-]
+    f"{sparse}{place}{mask}{scale}"
+    for sparse in _SPARSE for place in ("desc", "tmem") for mask in ("", "_mask") for scale in ("", "_scale")
+]  # fmt: skip
 
 
 @HANDLERS.add(
     *(f"tcgen05.mma_{suffix}" for suffix in _SUFFIXES),
-    *(f"tcgen05.mma_{family}_{place}" for family in ("block", "ws") for place in ("desc", "tmem")),
+    *(
+        f"tcgen05.mma_{family}_{sparse}{place}"
+        for family in ("block", "ws")
+        for sparse in _SPARSE
+        for place in ("desc", "tmem")
+    ),
 )
 def mma(d: Decode) -> Step:
     key, kind = d.match.form.key, kind_of(d.modifiers)
     stationary = "_ws" in key
     if stationary and d.has("zeros"):
         d.error(UnsupportedInstructionError, "the emulator does not know the zero-column mask of tcgen05.mma.ws")
-    in_cells = key.split("_")[1] == "tmem" or key.endswith("_tmem")
+    in_cells = "tmem" in key.split("_")
     scaled = KINDS[kind].scaled
     vector = d.modifier("vector", "block32")
     return Multiply(
@@ -355,8 +328,9 @@ def mma(d: Decode) -> Step:
         a_cells=d.address("a", "tensor") if in_cells else None,
         b_slot=d.source("b", dtypes.b64),
         idesc=d.source("idesc", dtypes.b32),
+        metadata=d.address("metadata", "tensor") if "metadata" in d.operands else None,
         scales=(d.address("sfa", "tensor"), d.address("sfb", "tensor")) if scaled else None,
-        block=_BLOCK[vector],
+        block=_BLOCK[vector] * (2 if "metadata" in d.operands else 1),
         mask=d.registers("mask", dtypes.b32) if "mask" in d.operands else None,
         accumulate=_flag(d),
         shift=d.constant("scale") if "scale" in d.operands else 0,

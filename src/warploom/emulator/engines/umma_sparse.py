@@ -1,0 +1,89 @@
+"""A sparse A of tcgen05.mma: half of its elements are stored, metadata in tensor memory says which.
+
+Of four neighbours along k two are stored, of the 4-bit kinds two pairs of four pairs, of tf32 one of two. Four bits for
+each of these groups are the places of the two that are stored. PTX ISA 9.7.16.10.8.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...errors import InvalidOperandError
+from ...isa.instruction_descriptor import InstructionDescriptor
+from ...isa.tensor_cells import metadata_bits
+from ..numerics.tensor_core import values
+
+PLACES = (0x4, 0x8, 0xC, 0x9, 0xD, 0x6, 0xE)
+"""A group's four bits: the place of the first stored element in the low two, of the second in the others."""
+PLACES_OF_TF32 = (0x4, 0xE)
+"""The first of two elements, the second: both of its halves."""
+
+
+def nibbles(cells: np.ndarray, of: InstructionDescriptor, rows: int) -> np.ndarray:
+    """The metadata of a CTA's rows, (rows, groups); `cells`: those of the lanes that the rows have.
+
+    Raises InvalidOperandError for four bits that mean nothing.
+    """
+    lanes, columns, shifts = metadata_bits(of.kind, rows)
+    found = np.asarray(cells[lanes, columns] >> shifts & np.uint32(15), np.uint8)
+    legal = PLACES_OF_TF32 if of.kind == "tf32" else PLACES
+    bad = ~np.isin(found, legal)
+    if bad.any():
+        row, group = (int(at[0]) for at in np.nonzero(bad))
+        raise InvalidOperandError(
+            f"the metadata of row {row} has {int(found[row, group]):#x} for its group {group} along k",
+            expected=", ".join(f"{one:#x}" for one in legal),
+            consequence="undefined behaviour (PTX ISA 9.7.16.10.8)",
+        )
+    return found
+
+
+def places(metadata: np.ndarray, of: InstructionDescriptor) -> np.ndarray:
+    """Where along k each stored element belongs, (rows, k / 2)."""
+    groups = np.arange(metadata.shape[1])[None, :, None]
+    if of.kind == "tf32":
+        inside = (metadata == PLACES_OF_TF32[1])[:, :, None].astype(np.int64)
+        return np.asarray((2 * groups + inside).reshape(len(metadata), -1))
+    pair = np.stack([metadata & 3, metadata >> 2], axis=-1).astype(np.int64)  # (rows, groups, 2)
+    unit = of.k // 2 // (2 * metadata.shape[1])
+    first = (4 * groups + pair)[..., None] * unit + np.arange(unit)
+    return np.asarray(first.reshape(len(metadata), -1))
+
+
+def dense(stored: np.ndarray, where: np.ndarray, k: int) -> np.ndarray:
+    """A with zeros where nothing is stored, (rows, k) codes."""
+    whole = np.zeros((len(stored), k), stored.dtype)
+    np.put_along_axis(whole, where, stored, 1)
+    return whole
+
+
+def finite(b: np.ndarray, kind: str) -> np.ndarray:
+    """B with zeros for what is not finite: an infinity that meets no stored element is not multiplied."""
+    if kind in ("s8", "u8"):
+        return b
+    return np.asarray(np.where(np.isfinite(values(b, kind)), b, b.dtype.type(0)))
+
+
+def unbounded(
+    a: np.ndarray, b: np.ndarray, where: np.ndarray, kinds: tuple[str, str]
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Which elements of D meet what is not finite in B, (m, n) bool, and the sums of these products, f64; None where B
+    is finite.
+
+    Args:
+        a, b: (m, k) and (n, k) codes, `a` dense.
+        where: of the stored elements of `a`.
+        kinds: their types.
+    """
+    right = np.zeros(b.shape) if kinds[1] in ("s8", "u8") else values(b, kinds[1])
+    wild = ~np.isfinite(right)
+    if not wild.any():
+        return None
+    stored = np.zeros(a.shape, np.bool_)
+    np.put_along_axis(stored, where, True, 1)
+    met = (stored.astype(np.int64) @ wild.astype(np.int64).T) > 0
+    left, sums = values(a, kinds[0]), np.zeros(met.shape)
+    with np.errstate(all="ignore"):
+        for column in np.flatnonzero(met.any(0)):
+            sums[:, column] = np.where(stored & wild[column], left * right[column], 0.0).sum(1)
+    return met, sums
