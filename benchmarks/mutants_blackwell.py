@@ -28,14 +28,13 @@ from benchmarks.zoo.kernels import Subject, _subject
 from benchmarks.zoo.mutate import Mutant
 from benchmarks.zoo.mutations import MUTATIONS, ORDERS
 from warploom.errors import EmulationError
-from warploom.kernels.blackwell import attention, block_scaled, gemm, minimal, specialised
+from warploom.kernels.blackwell import attention, block_scaled, gemm, grouped, minimal, small_m, specialised
 from warploom.kernels.blackwell.attention_config import Config as AttentionConfig
+from warploom.kernels.blackwell.description import Config, SmallMConfig
 from warploom.kernels.hopper.attention_config import Attention
 from warploom.runtime import B200
 
 FILE = Path(__file__).parent / "results" / "emulated" / "mutants-blackwell.json"
-SAMPLE = {"attention": 110}
-"""How many mutants of a kernel are judged where not all are."""
 SCHEDULES = (("lazy", 0), ("random", 0), ("starve", 1), ("eager", 0), ("starve", 102), ("random", 1), ("pct", 0))
 
 IN_CTA = "the barriers are used by threads of the CTA and by its own copies: bar.sync orders their initialisation"
@@ -44,16 +43,25 @@ CONVERGES = "it only brings the threads of the warp together; nothing passes bet
 COLLECTIVE = "what the warp tells of are its own tcgen05 loads and stores, whose wait all lanes execute together"
 IN_LEADER = "the multiply thread and the barrier are both in the leader: the scope of a CTA is enough"
 AT_THE_END = "the memory has been read (wait_group.read before); that the bytes are written is known when the grid ends"
+ONE_TILE = "a CTA has one tile, so that nobody gives its accumulator back: the wait for an empty one passes at once"
+ANY_SCOPE = "what comes are bytes of st.async: as of any copy, the phase says that they are written, at every scope"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *((name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", CLUSTER if name == "pair" else IN_CTA)
-      for name in ("minimal", "specialised", "launch control", "pair", "mxfp8", "attention")),
+      for name in ("minimal", "specialised", "launch control", "pair", "mxfp8", "attention", "grouped")),
     *((name, "drop-barrier", f"bar.warp.sync#{number}", CONVERGES)
       for name, numbers in (("specialised", (0, 1)), ("launch control", (1, 2)), ("pair", (1, 2)), ("mxfp8", (0, 1)),
-                            ("attention", (0, 1, 2)))
+                            ("attention", (0, 1, 2)), ("grouped", (0, 1)), ("few rows", (0, 1)))
       for number in numbers),
     ("pair", "narrow-scope", "mbarrier.arrive.release.cluster.shared::cluster.b64#1", IN_LEADER),
     *(("attention", "drop-barrier", f"bar.warp.sync#{number}", COLLECTIVE) for number in (3, 4, 6, 8)),
+    *(("few rows", kind, f"{instruction}#{number}", ONE_TILE) for kind, instruction, number in (
+        ("change-count", "mbarrier.init.shared::cta.b64", 5),
+        ("drop-wait", "mbarrier.try_wait.parity.shared::cta.b64", 1),
+        ("drop-wait-loop", "mbarrier.try_wait.parity.shared::cta.b64", 1),
+    )),
+    *(("few rows", "narrow-scope", f"mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64#{number}", ANY_SCOPE)
+      for number in (0, 1)),
     ("attention", "wait-for-less", "cp.async.bulk.wait_group#0", AT_THE_END),
 )  # fmt: skip
 """Kernel, kind of mutation, site, reason."""
@@ -81,13 +89,20 @@ def _scaled() -> tuple[np.ndarray, ...]:
     return _normal(128, 384).astype(narrow), _normal(640, 384).astype(narrow), *atoms
 
 
-def _heads() -> tuple[Any, ...]:
+def _heads(keys: int = 150) -> tuple[Any, ...]:
     """Two heads of 130 queries and 150 keys, whose scores grow from tile to tile: a CTA has two blocks of three tiles,
     and O is scaled. Then the scale and the section."""
     rng = np.random.default_rng(0)
-    q, k, v = (rng.standard_normal((1, rows, 2, 64)).astype(ml_dtypes.bfloat16) for rows in (130, 150, 150))
-    q[..., 0], k[..., 0] = 8, (np.arange(150)[::-1] // 64 * 8)[None, :, None]
+    q, k, v = (rng.standard_normal((1, rows, 2, 64)).astype(ml_dtypes.bfloat16) for rows in (130, keys, keys))
+    q[..., 0], k[..., 0] = 8, (np.arange(keys)[::-1] // 64 * 8)[None, :, None]
     return q, k, v, np.float32(0.18), np.uint32(1)
+
+
+def _groups() -> tuple[Any, ...]:
+    """Groups of 200, no and 60 rows, each with a matrix of 40 rows: a CTA has tiles of several groups; then
+    their ends, and D."""
+    ends = np.array([200, 200, 260], np.int32)
+    return _normal(260, 320), _normal(3 * 40, 320), ends, np.zeros((260, 40), ml_dtypes.bfloat16)
 
 
 @cache
@@ -110,11 +125,17 @@ def subjects() -> dict[str, Subject]:
             attention.build(Attention(head_dim=64, value_dim=64), AttentionConfig(keys=64, stages=2)), _heads, 1,
         ),
         "mxfp8": (block_scaled.build(block_scaled.Config(stages=2)), _scaled, 1),
+        "grouped": (grouped.build(config=Config(128, 32, 2), limits="offsets"), _groups, 1),
+        "few rows": (small_m.build(SmallMConfig(16, 2, 2)), lambda: (_normal(20, 640), _normal(130, 640)), 8),
     }  # fmt: skip
+    more = {"attention": (lambda: _heads(keys=40),)}
     return {
-        name: replace(_subject(name.replace(" ", "_"), kernel, arguments), machine=B200(sms), sample=SAMPLE.get(name))
+        name: replace(
+            _subject(name.replace(" ", "_"), kernel, arguments),
+            machine=B200(sms), more=more.get(name, ()),
+        )
         for name, (kernel, arguments, sms) in made.items()
-    }
+    }  # fmt: skip
 
 
 def mutants_of(subject: Subject) -> Iterator[Mutant]:
@@ -124,21 +145,23 @@ def mutants_of(subject: Subject) -> Iterator[Mutant]:
     )
 
 
-def judge(name: str, subject: Subject, mutant: Mutant, healthy: Any) -> Verdict:
-    """Run a mutant under one schedule after the other until something is found. `healthy`: the kernel's report."""
-    steps = 40 * healthy.counters.instructions
+def judge(name: str, subject: Subject, mutant: Mutant, healthy: list[Any]) -> Verdict:
+    """Run a mutant on each problem, under one schedule after the other, until something is found. `healthy`: the
+    kernel's own reports, by problem."""
     head = (mutant.kind, mutant.site, mutant.variant)
     for schedule, seed in SCHEDULES:
-        try:
-            report = subject.run(schedule, seed, mutant.module, max_steps=steps)
-        except EmulationError as error:
-            return Verdict(*head, "found", type(error).__name__)
-        named = [finding.rule for finding in report.findings if finding.severity != "performance"]
-        if named:
-            return Verdict(*head, "found", named[0])
-        pairs = zip(report.outputs, healthy.outputs, strict=True)
-        if any(np.asarray(one).tobytes() != np.asarray(other).tobytes() for one, other in pairs):
-            return Verdict(*head, "found", "wrong-result")
+        for problem, right in enumerate(healthy):
+            steps = 40 * right.counters.instructions
+            try:
+                report = subject.run(schedule, seed, mutant.module, problem, max_steps=steps)
+            except EmulationError as error:
+                return Verdict(*head, "found", type(error).__name__)
+            named = [finding.rule for finding in report.findings if finding.severity != "performance"]
+            if named:
+                return Verdict(*head, "found", named[0])
+            pairs = zip(report.outputs, right.outputs, strict=True)
+            if any(np.asarray(one).tobytes() != np.asarray(other).tobytes() for one, other in pairs):
+                return Verdict(*head, "found", "wrong-result")
     for kernel, kind, site, reason in EQUIVALENT:
         if (name, mutant.kind, mutant.site) == (kernel, kind, site):
             return Verdict(*head, "equivalent", reason)
@@ -148,12 +171,12 @@ def judge(name: str, subject: Subject, mutant: Mutant, healthy: Any) -> Verdict:
 def judged(name: str, sample: int | None = None) -> list[Verdict]:
     """The verdicts on all mutants of a kernel, or on so many drawn with a fixed seed."""
     subject = subjects()[name]
-    healthy = subject.run("lazy", 0)
-    assert healthy.findings == [], healthy.findings
+    healthy = [subject.run("lazy", 0, problem=problem) for problem in subject.problems]
+    for report in healthy:
+        assert report.findings == [], report.findings
     every = list(mutants_of(subject))
-    count = sample or subject.sample
-    if count is not None:
-        every = random.Random(0).sample(every, min(count, len(every)))
+    if sample is not None:
+        every = random.Random(0).sample(every, min(sample, len(every)))
     return [judge(name, subject, mutant, healthy) for mutant in every]
 
 
@@ -162,8 +185,7 @@ def row(name: str, verdicts: list[Verdict]) -> dict[str, Any]:
     total = Counter(verdict.outcome for verdict in verdicts)
     return {
         "kernel": name, "mutants": len(verdicts), "found": total["found"], "equivalent": total["equivalent"],
-        "of": len(list(mutants_of(subjects()[name]))),
-        "as_good": {f"{v.kind} at {v.site}": v.by for v in verdicts if v.outcome == "equivalent"},
+                "as_good": {f"{v.kind} at {v.site}": v.by for v in verdicts if v.outcome == "equivalent"},
         "missed": [f"{v.kind} at {v.site}, {v.variant}" for v in verdicts if v.outcome == "missed"],
         "kinds": dict(sorted(Counter(v.kind for v in verdicts).items())),
         "by": dict(Counter(v.by for v in verdicts if v.outcome == "found").most_common()),
