@@ -627,3 +627,35 @@ def test_a_gather_takes_a_map_of_single_rows():
     with pytest.raises(InvalidOperandError) as caught:
         emulate(body, argument(array, (64, 4)), np.int32(0), target="sm_100a")
     assert caught.value.expected == "a box of one row"
+
+
+@pytest.mark.parametrize("swizzle", ["NONE", "128B"])
+@pytest.mark.parametrize("schedule", ["lazy", "random"])
+def test_a_scatter_is_the_inverse_of_a_gather(swizzle: str, schedule: str):
+    """.tile::scatter4: rows from shared memory to four places, one of them outside, which is not written."""
+    array = np.random.default_rng(0).integers(1, 200, (20, 128)).astype(np.uint8)
+    map_, rows, tile = argument(array.copy(), (64, 1), swizzle=swizzle), (7, 19, 20, 2), np.zeros(TILE_BYTES, np.uint8)
+    new = np.random.default_rng(1).integers(1, 200, (4, 64)).astype(np.uint8)
+    for number, row in enumerate(new):
+        place = number * map_.spec.pitch
+        source = np.zeros_like(array)
+        source[0, :64] = row
+        own = expected_tile(source, map_.spec, (0, 0), place)
+        tile[own != POISON] = own[own != POISON]
+    coordinates = ", ".join(f"%s{number}" for number in range(2, 7))
+    emulate(
+        fill("%a1", TILE_BYTES)
+        + f"""
+        @!%first bra end;
+        cp.async.bulk.tensor.2d.global.shared::cta.tile::scatter4.bulk_group [%a0, {{{coordinates}}}], [tile];
+        cp.async.bulk.commit_group;
+        cp.async.bulk.wait_group 0;
+        end:
+        """,
+        map_, tile, np.int32(16), *map(np.int32, rows), target="sm_100a", schedule=schedule, seed=1,
+    )  # fmt: skip
+    wanted = array.copy()
+    for row, values in zip(rows, new, strict=True):
+        if row < 20:
+            wanted[row, 16:80] = values
+    np.testing.assert_array_equal(map_.array, wanted)

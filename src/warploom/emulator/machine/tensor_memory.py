@@ -44,12 +44,16 @@ class Columns:
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """A block of cells: `lanes` x `columns` of the tensor memory of a CTA's SM; lanes may be listed one by one."""
+    """A block of cells: `lanes` x `columns` of the tensor memory of a CTA's SM; lanes may be listed one by one.
+
+    `named`: the lane in the address of a warp's load or store, which the unit takes within the warp's own quarter.
+    """
 
     cta: Cta
     region: Region
     lanes: slice | np.ndarray
     columns: slice
+    named: int | None = None
 
     @property
     def view(self) -> np.ndarray:

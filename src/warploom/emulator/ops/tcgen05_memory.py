@@ -255,7 +255,7 @@ class Move:
         base = QUARTER * (frame.first_warp % 4)
         rows = slice(base + inside, base + inside + (16 if self.halves else QUARTER))
         memory = tensor_memory_of(frame.cta)
-        cells = Cells(frame.cta, memory.region, rows, slice(column, column + self.span))
+        cells = Cells(frame.cta, memory.region, rows, slice(column, column + self.span), lane)
         return cells, self.lanes + (base + inside), self.columns + column
 
 

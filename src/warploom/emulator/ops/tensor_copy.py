@@ -130,17 +130,31 @@ def _coordinates(d: Decode) -> Callable[[Frame], np.ndarray]:
     return listed.read
 
 
+Boxes = Callable[[Frame, AddressOperand, int, int], list[Box]]
+"""The boxes that one lane's copy moves, of a frame, a map's operand, its address, the lane."""
+
+
+def _boxes(d: Decode) -> Boxes:
+    """One; of gathers and scatters four rows, of a map whose box is one row: column, then rows (9.7.9.27.1.2)."""
+    if not d.match.form.key.removesuffix("_hint").removesuffix("_multicast").endswith(("gather4", "scatter4")):
+        coordinates = _coordinates(d)
+        return lambda frame, where, address, lane: [_box(frame, where, address, coordinates(frame)[:, lane], lane)]
+    listed = d.coordinates("map").read
+
+    def rows(frame: Frame, where: AddressOperand, address: int, lane: int) -> list[Box]:
+        at = listed(frame)[:, lane]
+        box = _box(frame, where, address, at[:2], lane)
+        if box.spec.box[1] != 1:
+            frame.error(
+                InvalidOperandError, f"rows one by one with a tensor map whose box is {box.spec.box}", lane,
+                expected="a box of one row",
+            )  # fmt: skip
+        return [Box(box.bound, (int(at[0]), int(row)), box.map_place) for row in at[1:]]
+
+    return rows
+
+
 # -- loads -------------------------------------------------------------------------------------------------------
-
-
-def _gathered(frame: Frame, box: Box, at: np.ndarray, lane: int) -> list[Box]:
-    """The rows of .tile::gather4, of a map whose box is one row: column, then four rows (9.7.9.27.1.2)."""
-    if box.spec.box[1] != 1:
-        frame.error(
-            InvalidOperandError, f"a gather of rows with a tensor map whose box is {box.spec.box}", lane,
-            expected="a box of one row",
-        )  # fmt: skip
-    return [Box(box.bound, (int(at[0]), int(row)), box.map_place) for row in at[1:]]
 
 
 @HANDLERS.add(
@@ -150,18 +164,16 @@ def _gathered(frame: Frame, box: Box, at: np.ndarray, lane: int) -> list[Box]:
 )  # fmt: skip
 def load(d: Decode) -> Step:
     target, where, barrier = d.address("dst"), d.address("map"), d.address("mbar")
-    gathers = "gather4" in d.match.form.key
-    coordinates = d.coordinates("map").read if gathers else _coordinates(d)
+    boxes = _boxes(d)
     mask = d.source("mask") if d.has("mask") else -1
     of_pair = d.modifier("cta_group") == "cta_group::2"
     reaches = d.modifier("to") != "shared::cta"
 
     def step(frame: Frame) -> None:
         targets, maps, barriers = target.compute(frame), where.compute(frame), barrier.compute(frame)
-        at = coordinates(frame)
         for lane in frame.active_lanes.tolist():
-            box = _box(frame, where, int(maps[lane]), at[: 2 if gathers else None, lane], lane)
-            rows = _gathered(frame, box, at[:, lane], lane) if gathers else [box]
+            rows = boxes(frame, where, int(maps[lane]), lane)
+            box = rows[0]
             cta, offset = shared.place(frame, target.space, int(targets[lane]), lane, "the destination", reaches)
             place = mbarrier.locate(frame, barrier.space, int(barriers[lane]), lane, reaches or of_pair)
             if mask < 0:
@@ -212,14 +224,16 @@ def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: tup
     )
 
 
-@HANDLERS.add("tensor.prefetch", "tensor.prefetch_hint")
+@HANDLERS.add(
+    "tensor.prefetch", "tensor.prefetch_hint", "tensor.prefetch_gather4", "tensor.prefetch_gather4_hint"
+)  # fmt: skip
 def prefetch(d: Decode) -> Step:
-    where, coordinates = d.address("map"), _coordinates(d)
+    where, boxes = d.address("map"), _boxes(d)
 
     def step(frame: Frame) -> None:
-        maps, at = where.compute(frame), coordinates(frame)
+        maps = where.compute(frame)
         for lane in frame.active_lanes.tolist():
-            _box(frame, where, int(maps[lane]), at[:, lane], lane)
+            boxes(frame, where, int(maps[lane]), lane)
 
     return step
 
@@ -227,26 +241,33 @@ def prefetch(d: Decode) -> Step:
 # -- stores ------------------------------------------------------------------------------------------------------
 
 
-@HANDLERS.add("tensor.store", "tensor.store_hint", "tensor.reduce", "tensor.reduce_hint")
+@HANDLERS.add(
+    "tensor.store", "tensor.store_hint", "tensor.reduce", "tensor.reduce_hint", "tensor.store_scatter4",
+    "tensor.store_scatter4_hint",
+)  # fmt: skip
 def store(d: Decode) -> Step:
-    where, source, coordinates = d.address("map"), d.address("src"), _coordinates(d)
+    where, source, boxes = d.address("map"), d.address("src"), _boxes(d)
     operation = d.modifier("op")
 
     def step(frame: Frame) -> None:
-        maps, sources, at = where.compute(frame), source.compute(frame), coordinates(frame)
+        maps, sources = where.compute(frame), source.compute(frame)
         for lane in frame.active_lanes.tolist():
-            box = _box(frame, where, int(maps[lane]), at[:, lane], lane)
-            if min(box.coordinates) < 0:
-                frame.error(
-                    InvalidOperandError,
-                    f"a TMA store starts at {box.coordinates}",
-                    lane,
-                    expected="coordinates of 0 or more",
-                )
+            rows = boxes(frame, where, int(maps[lane]), lane)
+            for box in rows:
+                if min(box.coordinates) < 0:
+                    frame.error(
+                        InvalidOperandError,
+                        f"a TMA store starts at {box.coordinates}",
+                        lane,
+                        expected="coordinates of 0 or more",
+                    )
+            spec = rows[0].spec
             cta, offset = shared.place(frame, source.space, int(sources[lane]), lane, "the source")
-            shared.check_range(frame, cta, offset, box.spec.shared_bytes, TENSOR_ALIGNMENT, lane, "the source")
-            _check_reduction(frame, operation, box, lane)
-            _issue_store(frame, lane, box, SharedBox(box.spec, cta, offset), operation)
+            size = spec.shared_bytes + spec.pitch * (len(rows) - 1)
+            shared.check_range(frame, cta, offset, size, TENSOR_ALIGNMENT, lane, "the source")
+            _check_reduction(frame, operation, rows[0], lane)
+            for number, box in enumerate(rows):
+                _issue_store(frame, lane, box, SharedBox(spec, cta, offset + number * spec.pitch), operation)
 
     return step
 

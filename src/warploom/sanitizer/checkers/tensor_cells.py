@@ -15,7 +15,7 @@ import numpy as np
 from ...emulator.machine.events import Observer, Waited
 from ...emulator.machine.tensor_memory import Cells, Columns
 from ...isa import effects
-from ...isa.tensor_memory import COLUMNS, LANES
+from ...isa.tensor_memory import COLUMNS, LANES, QUARTER
 from ..happens_before.access import ASYNC, Access, Flight, flights_of
 from ..happens_before.clocks import View
 from ..report.findings import at
@@ -74,6 +74,7 @@ class TensorCells(Observer):
     rules = (
         "tensor-memory-race", "tensor-memory-overwritten", "tensor-memory-uninitialised", "tensor-memory-order",
         "missing-tensor-fence", "freed-columns-in-use",
+        "tensor-address-of-another-warp",
     )  # fmt: skip
     only_with = "tcgen05"
 
@@ -90,6 +91,8 @@ class TensorCells(Observer):
             clock, notes = state.clocks[flight.me], state.notes(Notes)
             view = View.of(clock)
             notes.issued[flight] = clock.epoch
+            if self.context.strict:
+                self._check_quarter(flight)
             read = state.of_flight(flight, False, ASYNC)
             write = state.of_flight(flight, True, ASYNC)
             for source in operation.sources:
@@ -98,6 +101,21 @@ class TensorCells(Observer):
             for target in operation.targets:
                 if isinstance(target, Cells):
                     self._write(state, notes.of(target.cta), target, write, view)
+
+    def _check_quarter(self, flight: Flight) -> None:
+        """By the text a warp may name the lanes of its own quarter only."""
+        operation = flight.operation
+        for cells in (*operation.sources, *operation.targets):
+            named = cells.named if isinstance(cells, Cells) else None
+            if named is None or named // QUARTER == flight.warp % (LANES // QUARTER):
+                continue
+            if not self.context.findings.seen("tensor-address-of-another-warp", (flight.code,)):
+                self.context.findings.add(
+                    "tensor-address-of-another-warp",
+                    f"{actor(flight.cta, flight.warp)} passes lane {named} to {at(flight.code)}; its own are "
+                    f"{flight.warp % 4 * QUARTER} to {flight.warp % 4 * QUARTER + QUARTER - 1}",
+                    (flight.code,), flight.cta, flight.warp,
+                )  # fmt: skip
 
     def _read(self, state: ClusterState, shadow: Shadow, cells: Cells, number: int, view: View) -> None:
         now = state.accesses[number]

@@ -1,0 +1,71 @@
+"""Tensor memory: what strict mode says besides, and what a commit carries."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from tests.sanitizer.running import rules, run
+from tests.sanitizer.tensor_pieces import ALLOC, FREE, Blackwell
+from warploom import asm
+from warploom.emulator import api
+from warploom.sanitizer import Sanitizer
+
+STORE = """
+tcgen05.st.sync.aligned.32x32b.x1.b32 [%r9], {%tid};
+tcgen05.wait::st.sync.aligned;
+"""
+
+
+def strict_rules(body: str) -> set[str]:
+    example = Blackwell(body)
+    report = api.run(
+        asm.parse(example.text(), name="example.ptx"), "k", [np.zeros(2048, np.uint32)], grid=(1, 1, 1),
+        block=(example.threads, 1, 1), watch=[partial(Sanitizer, strict=True)],
+    )  # fmt: skip
+    return {finding.rule for finding in report.findings}
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        ("mov.u32 %r9, %r8;", True),
+        ("shr.u32 %r10, %tid, 5;\nand.b32 %r10, %r10, 3;\nshl.b32 %r10, %r10, 21;\nadd.u32 %r9, %r8, %r10;", False),
+    ],
+    ids=["lane 0 of every warp", "its own quarter"],
+)
+def test_a_warp_that_names_the_lanes_of_another_is_told_so_in_strict_mode_alone(address: str, found: bool):
+    body = f"{ALLOC}{address}\n{STORE}{FREE}"
+    assert rules(Blackwell(body)) == set()
+    assert ("tensor-address-of-another-warp" in strict_rules(body)) is found
+
+
+@pytest.mark.parametrize("reads_first", [True, False], ids=["read, commit", "commit, read"])
+def test_a_commit_carries_what_its_thread_did_before_it_and_not_what_it_does_then(reads_first: bool):
+    """Thread 0 reads a word and commits; warp 1 waits for the commit, fences, and a copy of thread 32 overwrites it."""
+    read = "@%first ld.shared.u32 %r3, [tile];\n"
+    commit = "@%first tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar];\n"
+    body = f"""
+    @%first mbarrier.init.shared::cta.b64 [bar], 1;
+    @%first mbarrier.init.shared::cta.b64 [bar+8], 1;
+    @%first st.shared.u32 [tile], 0;
+    bar.sync 0;
+    setp.eq.u32 %p2, %tid, 32;
+    {read + commit if reads_first else commit + read}
+    @!%p2 bra done;
+    wait_0:
+    mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+    @!%p0 bra wait_0;
+    fence.proxy.async;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar+8], 16;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 16, [bar+8];
+    wait_1:
+    mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar+8], 0;
+    @!%p0 bra wait_1;
+    done:
+    bar.sync 0;
+    """
+    found = {finding.rule for finding in run(Blackwell(body, threads=64)).findings}
+    assert ("generic-access-before-async-write" in found or "data-race" in found) is not reads_first
