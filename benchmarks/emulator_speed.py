@@ -254,6 +254,13 @@ def checked_rung(number: int) -> dict[str, float]:
     return with_and_without_checks(ladder.find(number).build(), *matrices(512, 768, 512, transposed=True))
 
 
+def checked_pair() -> dict[str, float]:
+    """One tile of 256 x 256 by a pair of CTAs of a B200."""
+    from warploom.kernels.blackwell import gemm
+
+    return with_and_without_checks(gemm.build(), *matrices(256, 256, 256, transposed=True))
+
+
 def explored_large_tiles() -> dict[str, float]:
     """Eight schedules of the kernel with the largest tile, 2 x 2 of them."""
     from warploom.kernels import ladder
@@ -291,6 +298,7 @@ ROWS: dict[str, tuple[Callable[[], dict[str, float]], float, str]] = {
     "checked walkthrough 256 x 256 x 256 bf16": (checked_walkthrough_256, 0.0, "ratio <= 5"),
     "checked rung 6 (mma.sync, cp.async) 512 x 768 x 512 bf16": (lambda: checked_rung(6), 0.0, "ratio <= 5"),
     "checked rung 21 (256 x 192 tiles, clusters) 512 x 768 x 512 bf16": (lambda: checked_rung(21), 0.0, "ratio <= 5"),
+    "checked Blackwell pair 256 x 256 x 256 bf16": (checked_pair, 5.0, "cta_group::2, one 256 x 256 tile"),
     "explored (8 schedules) rung 21, 2 x 2 tiles, K = 1024": (explored_large_tiles, 60.0, "512 x 384 x 1024 bf16"),
 }
 
