@@ -5,29 +5,40 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
 from ..isa.dtypes import f32, s32, u32
-from ..kernels.hopper.attention_config import Attention, Config, default
+from ..kernels.blackwell.attention_config import Config as BlackwellConfig
 from ..runtime.arrays import ArrayView, view
 from ..runtime.estimate import spoken
 from ..runtime.launch_cache import LaunchCache
 from ..runtime.launch_template import Launched
-from ..runtime.machine import H200
+from ..runtime.machine import H200, Machine
 from ..runtime.program import Program
 from ..settings import config as settings
 from .attention_blocks import tile_lists
+from .attention_machine import (
+    CALLED,
+    CONFIGS,
+    EMULATED_SMS,
+    AnyConfig,
+    Unproven,
+    check_first,
+    configured,
+    emulating,
+    machine_for,
+    program_of,
+)
 from .attention_request import Asked, Request, read
 from .bind import outside, warned
 from .binding import Binding
 from .dispatch_hook import plugin_for, refuse_gradients
 from .execute import EMULATED_FLOPS, launch
-from .kernel_cache import kept
 from .spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
 from .spec.problem import TMA_BYTES
+from .unproven import announce
 from .views import copy_into, new_array, restrided
 from .workspace import fill, of_stream
 
@@ -37,8 +48,6 @@ ARGUMENT_OF = {
     "Q": "q", "K": "k", "V": "v", "O": "out", "LSE": "lse", "q_ends": "cu_seqlens_q", "k_ends": "cu_seqlens_k",
 }  # fmt: skip
 """The call's argument for the kernel's, where it has another name."""
-EMULATED_SMS = 4
-"""Multiprocessors that the emulator is given: fewer CTAs begin fewer times."""
 
 
 def attention(
@@ -58,7 +67,7 @@ def attention(
     return_lse: bool = False,
     out: Any = None,
     lse: Any = None,
-    config: Config | None = None,
+    config: AnyConfig | None = None,
 ) -> Any:
     """softmax(scale Q Kᵀ + mask) V, in one kernel that keeps no scores in memory.
 
@@ -115,7 +124,7 @@ def attention(
 class Family:
     """Kernels that compute attention: their configurations, and one launch of a request of theirs."""
 
-    config: type
+    config: type | tuple[type, ...]
     run: Callable[[Any, ArrayView, ArrayView, Any], Launched | None]
     called: str
 
@@ -128,7 +137,7 @@ def compute(
 
     static: all of it but the tensors; None for a call that is not remembered.
     """
-    family = family or Family(Config, run, "kernels.hopper.attention_config.Config")
+    family = family or Family(CONFIGS, run, CALLED)
     if (out is None) != (lse is None) and out is None:
         raise ArgumentError("`lse` comes with `out`", expected="both, out alone, or none of them")
     outs = () if out is None or lse is None else (out, lse)
@@ -186,7 +195,7 @@ def outputs(request: Asked, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
 
 
 def run(
-    request: Request, target: ArrayView, sums: ArrayView, config: Config | None = None,
+    request: Request, target: ArrayView, sums: ArrayView, config: AnyConfig | None = None,
     counter: ArrayView | None = None,
 ) -> Launched | None:  # fmt: skip
     """Compute; what is needed to repeat the launch, on a GPU and where nothing was copied.
@@ -197,15 +206,22 @@ def run(
     if 0 in (target.size, request.keys):
         without_keys(request, target, sums)
         return None
-    check_machine(request)
-    config = config or default(request.of, getattr(request.block_mask, "BLOCK_SIZE", None))
-    program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
+    if q.device == "cpu":
+        refuse_long_emulation(request)
+    gpu = machine_for(q, config)
+    config = configured(request, config, gpu)
+    program = program_of(request.of, config, None if q.device == "cpu" else settings.cache_dir)
     outs: dict[str, ArrayView] = {"out": target, "lse": sums}
     owned: dict[str, ArrayView] = {}
     (owned if counter is None else outs)["counter"] = _counter(q) if counter is None else counter
     if request.block_mask is not None:
         owned |= tile_lists(request.block_mask, config.rows, config.keys, q.shape[1], request.keys)
-    return launch_bound(program, request, outs, owned)
+    if not isinstance(config, BlackwellConfig):
+        return launch_bound(program, request, outs, owned)
+    announce(Unproven())
+    launched = launch_bound(program, request, outs, owned, emulating(gpu))
+    check_first(request, config, target, sums)
+    return launched
 
 
 def check_machine(request: Asked) -> None:
@@ -217,30 +233,22 @@ def check_machine(request: Asked) -> None:
 
 
 def launch_bound(
-    program: Program, request: Asked, outs: dict[str, ArrayView], owned: dict[str, ArrayView]
-) -> Launched | None:
-    """Launch on the request's arrays, `outs`, and memory of the library; None where the launch does not repeat it."""
+    program: Program, request: Asked, outs: dict[str, ArrayView], owned: dict[str, ArrayView],
+    machine: Machine | None = None,
+) -> Launched | None:  # fmt: skip
+    """Launch on the request's arrays, `outs`, and memory of the library; None where the launch does not repeat it.
+
+    machine: for the emulator, instead of a small H200.
+    """
     arrays = {name: readable(array, name) for name, array in request.views.items()} | outs | owned
     names = tuple(ARGUMENT_OF.get(spec.name, spec.name) for spec in program.arrays)
     bound = Binding(
         tuple(arrays[name] for name in names), tuple(None if name in owned else name for name in names), request.numbers
     )
     on_cpu = request.views["q"].device == "cpu"
-    launched = launch(program, bound, machine=H200(sms=EMULATED_SMS) if on_cpu else None)
+    launched = launch(program, bound, machine=(machine or H200(sms=EMULATED_SMS)) if on_cpu else None)
     copied = any(arrays[name].pointer != given.pointer for name, given in request.views.items())
     return None if copied else launched
-
-
-@lru_cache(maxsize=64)
-def _program(of: Attention, config: Config, folder: Path | None) -> Program:
-    """The kernel's program; with a folder, from the disk or put there."""
-
-    def trace() -> Program:
-        from ..kernels.hopper import attention
-
-        return attention.build(of, config).program()
-
-    return trace() if folder is None else kept(f"attention {of!r} {config!r}", trace, folder)
 
 
 def _counter(model: ArrayView) -> ArrayView:

@@ -18,7 +18,8 @@ from ..runtime.arrays import ArrayView
 from ..runtime.launch_template import Launched
 from ..runtime.program import Program
 from ..settings import config as settings
-from .attention_calls import EMULATED_SMS, Family, check_machine, compute, hashed, launch_bound, without_keys
+from .attention_calls import Family, check_machine, compute, hashed, launch_bound, without_keys
+from .attention_machine import EMULATED_SMS
 from .attention_request import (
     LAYOUTS,
     Asked,

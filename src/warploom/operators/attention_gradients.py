@@ -16,7 +16,8 @@ from ..runtime.launch_template import Launched
 from ..runtime.machine import H200
 from ..runtime.program import Program
 from ..settings import config as settings
-from .attention_calls import EMULATED_SMS, plain, readable, refuse_long_emulation
+from .attention_calls import plain, readable, refuse_long_emulation
+from .attention_machine import EMULATED_SMS
 from .attention_request import Request, read
 from .binding import Binding
 from .execute import launch

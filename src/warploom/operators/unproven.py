@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from typing import Any
+from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -35,7 +35,14 @@ SLACK = 2.0**-9
 """Of the largest element: what sums of f32 and fused activations may be off by, far less than a wrong element is."""
 
 
-def announce(family: KernelFamily) -> None:
+class Announced(Protocol):
+    """Kernels by name, and why they are unproven; "" where they are not."""
+
+    name: str
+    unproven: str
+
+
+def announce(family: KernelFamily | Announced) -> None:
     """Say once in a process that nobody ran these kernels."""
     if family.unproven and warned().first(("unproven", family.name)):
         checked = "; the first result of each is compared with a slow reference" if settings.check_unproven else ""
@@ -53,27 +60,27 @@ def check_first(request: Request, config: Any, result: ArrayView) -> None:
     captured into a graph, and what has no view in its framework, is left for a later call.
     """
     problem = request.problem
-    if not _due(("checked", config, problem.product, problem.fusion), result):
+    if not due(("checked", config, problem.product, problem.fusion), result):
         return
     first = (0,) * len(problem.batch)
     rows = _rows(problem.m, problem.n, problem.k)
-    a = _numbers(item(broadcast(request.a, problem.batch), first), rows, problem.product.a)
+    a = numbers_in(item(broadcast(request.a, problem.batch), first), rows, problem.product.a)
     b = transposed(item(transposed(broadcast(request.b, problem.batch)), first))
-    got = _numbers(item(result, first), rows)
-    exact = reference.matmul(a, _numbers(b, dtype=problem.product.b), **_end(request, first, rows))
+    got = numbers_in(item(result, first), rows)
+    exact = reference.matmul(a, numbers_in(b, dtype=problem.product.b), **_end(request, first, rows))
     _compare(config, got, exact, rows, problem.product.out, problem.fusion)
 
 
 def check_groups(group: Grouped, config: Any, result: ArrayView) -> None:
     """The same for a grouped product: some rows of every group; result: (Rows, N) or (Groups, Room, N)."""
-    if not _due(("grouped", config, group.product, group.fusion, group.what), result):
+    if not due(("grouped", config, group.product, group.fusion, group.what), result):
         return
-    marks = _numbers(group.views["marks"]).astype(int)
+    marks = numbers_in(group.views["marks"]).astype(int)
     room = group.rows // group.groups
     begins = np.concatenate([[0], marks[:-1]]) if group.what == "offsets" else np.arange(group.groups) * room
     ends = marks if group.what == "offsets" else begins + np.minimum(marks, room)
-    left, got = (_numbers(array).reshape(group.rows, -1) for array in (group.views["a"], result))
-    vectors = {name: _numbers(group.views[name]) for name in ("scale_a", "scale_b", "bias") if name in group.views}
+    left, got = (numbers_in(array).reshape(group.rows, -1) for array in (group.views["a"], result))
+    vectors = {name: numbers_in(group.views[name]) for name in ("scale_a", "scale_b", "bias") if name in group.views}
     each = max(1, MOST_WORK // (group.n * group.k * group.groups))
     for number, (begin, end) in enumerate(zip(begins, np.clip(ends, 0, group.rows), strict=True)):
         rows = np.arange(begin, end)[:: max(1, (end - begin) // each)]
@@ -83,12 +90,12 @@ def check_groups(group: Grouped, config: Any, result: ArrayView) -> None:
                          "scale_b": vectors["scale_b"].reshape(group.groups, 1, -1)[number]}  # fmt: skip
         elif group.fusion.scales == "tensor":
             of_group |= {name: vectors[name].reshape(-1)[0] for name in ("scale_a", "scale_b")}
-        b = _numbers(item(group.views["b"], (number,)), dtype=group.product.b)
+        b = numbers_in(item(group.views["b"], (number,)), dtype=group.product.b)
         exact = reference.matmul(left[rows], b, activation=group.fusion.activation, **of_group)
         _compare(config, got[rows], exact, rows, group.product.out, group.fusion)
 
 
-def _due(key: Any, result: ArrayView) -> bool:
+def due(key: Any, result: ArrayView) -> bool:
     """Whether a result is the first of its kind, and can be looked at now."""
     readable = result.host is not None or result.framework == "torch"
     return settings.check_unproven and readable and not _capturing() and warned().first(key)
@@ -126,10 +133,10 @@ def _end(request: Request, index: tuple[int, ...], rows: np.ndarray) -> dict[str
     end: dict[str, Any] = {"alpha": request.alpha, "beta": request.beta, "activation": fusion.activation}
     for name in ("c", "gate"):
         array = getattr(request, name)
-        end[name] = None if array is None else _numbers(item(array, index), rows)
+        end[name] = None if array is None else numbers_in(item(array, index), rows)
     for name in ("bias", "scale_a", "scale_b", "scale_out"):
         array = getattr(request, name)
-        end[name] = None if array is None else _numbers(array)
+        end[name] = None if array is None else numbers_in(array)
     if fusion.bias == "row":
         end["bias"] = end["bias"][rows, None]
     if fusion.scales == "row":
@@ -137,7 +144,7 @@ def _end(request: Request, index: tuple[int, ...], rows: np.ndarray) -> dict[str
     return end
 
 
-def _numbers(array: ArrayView, rows: np.ndarray | None = None, dtype: DType | None = None) -> np.ndarray:
+def numbers_in(array: ArrayView, rows: np.ndarray | None = None, dtype: DType | None = None) -> np.ndarray:
     """Values in float64; of f32 that is multiplied as tf32, what the unit reads."""
     if array.host is not None:
         host = array.host if rows is None else array.host[rows]

@@ -48,8 +48,9 @@ class Config:
             (of.head_dim not in HEAD_DIMS or of.value_dim != of.head_dim, "head_dim and value_dim 64, or 128",
              (of.head_dim, of.value_dim)),
             (of.dtype.bits != 16, "bf16 or f16", of.dtype),
-            (of.below or of.softcap or of.sinks or of.varlen or of.score_mod is not None or of.mask_mod is not None,
-             "full or causal attention", "a window, softcap, sinks, functions of scores, or lengths"),
+            (of.below or of.softcap or of.sinks or of.varlen or of.score_mod is not None or of.mask_mod is not None
+             or of.lists,
+             "full or causal attention", "a window, softcap, sinks, functions of scores, a block mask, or lengths"),
             (self.keys not in (64, 128), "64 or 128 keys in a tile", self.keys),
             (self.shared_stages(of) < 2, "room for a tile of keys and one of values", self.shared_stages(of)),
         ):  # fmt: skip
