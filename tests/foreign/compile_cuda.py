@@ -33,6 +33,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "shuffle_loop": ("sm_90a",),
     "reused_barrier": ("sm_90a",),
     "same_store": ("sm_90a",),
+    "system": ("sm_90a",),
 }
 """Which targets a file is compiled for. `mixed.cu` has its own commands in its head."""
 

@@ -271,3 +271,35 @@ def test_an_acquire_alone_carries_nothing_to_the_async_proxy(fence: str, clean: 
 def test_a_scope_must_reach_the_lowest_common_place(a: Place, b: Place, scope: str):
     assert needed(a, b) == needed(b, a) == LEVELS[scope]
     assert sorted(LEVELS, key=LEVELS.__getitem__) == ["", "cta", "cluster", "gpu", "sys"]
+
+
+SPIN = """
+@!%first bra writer;
+again:
+LOAD %r2, [tile];
+setp.eq.u32 %p1, %r2, 0;
+@%p1 bra again;
+bra done;
+writer:
+setp.ne.u32 %p2, %tid, 32;
+@%p2 bra done;
+STORE
+done:
+"""
+CLEARED = "@%first st.shared.u32 [tile], 0;\nbar.sync 0;\n"
+
+
+@pytest.mark.parametrize(("load", "store", "race"), [
+    ("ld.volatile.shared.u32", "st.volatile.shared.u32 [tile], 1;", False),
+    ("ld.relaxed.cta.shared.u32", "atom.add.release.cta.shared.u32 %r3, [tile], 1;", False),
+    ("ld.acquire.cta.shared.u32", "st.shared.u32 [tile], 1;", True),
+])  # fmt: skip
+def test_a_strong_write_does_not_race_with_a_strong_read_before_it(load: str, store: str, race: bool):
+    body = CLEARED + SPIN.replace("LOAD", load).replace("STORE", store)
+    for schedule, seed in (("lazy", 0), ("starve", 0), ("pct", 0), ("pct", 1)):
+        assert ("data-race" in rules(Example(body), schedule, seed)) is race
+
+
+def test_a_strong_write_races_with_a_plain_read():
+    body = CLEARED + "@%first ld.shared.u32 %r2, [tile];\nsetp.eq.u32 %p2, %tid, 32;\n"
+    assert "data-race" in rules(Example(body + "@%p2 atom.shared.add.u32 %r3, [tile], 1;"))

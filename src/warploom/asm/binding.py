@@ -116,22 +116,17 @@ def _refuse_opcode(instruction: Instruction) -> NoReturn:
     hint = 'if PTX has it, CONTRIBUTING.md says it under "How to add an instruction"'
     if suggestion:
         hint = f"the nearest known spelling is `{suggestion}`; {hint}"
-    if not rows:
-        what = f"`{instruction.opcode}` is not a known instruction"
-        raise VerificationError(what, where=instruction.location, hint=hint, code="unknown-instruction")
     slots = [slot for row in rows for slot in row.modifier_slots]
-    for modifier in modifiers:
-        if not any(slot.accepts(modifier) for slot in slots):
-            what = f"`.{modifier}` is not a modifier of `{base}`"
-            raise VerificationError(
-                what, where=instruction.location, got=instruction.opcode, hint=hint, code="unknown-instruction"
-            )
-    raise VerificationError(
-        f"the modifiers of `{instruction.opcode}` do not go together, stand in the wrong order, or one is missing",
-        where=instruction.location,
-        hint=hint,
-        code="unknown-instruction",
-    )
+    unknown = [modifier for modifier in modifiers if not any(slot.accepts(modifier) for slot in slots)]
+    together = "do not go together, stand in the wrong order, or one is missing"
+    what, got = f"the modifiers of `{instruction.opcode}` {together}", None
+    if not rows and (about := table.LEFT_OUT.get(base)):
+        what, hint = f"`{instruction.opcode}`: {about} are not supported", "read global or shared memory by ld"
+    elif not rows:
+        what = f"`{instruction.opcode}` is not a known instruction"
+    elif unknown:
+        what, got = f"`.{unknown[0]}` is not a modifier of `{base}`", instruction.opcode
+    raise VerificationError(what, where=instruction.location, got=got, hint=hint, code="unknown-instruction")
 
 
 def expected_operands(match: Match) -> str:

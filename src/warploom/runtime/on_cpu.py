@@ -105,10 +105,7 @@ def emulate(
         )
     return run(
         call, views, shape, machine, check=check, schedule=schedule, seed=seed, max_steps=max_steps, numerics=numerics,
-        watch=watch,
-        runs=bound,
-        others=others,
-        calls=launches,
+        watch=watch, runs=bound, others=others, calls=launches,
     )  # fmt: skip
 
 
@@ -201,13 +198,10 @@ def run(
         )
 
     def judged(
-        values: _Values,
-        on_progress: Callable[[int, int], None] | None,
-        pair: tuple[str, int],
-        watch: Callable[[EmulatedMachine], Observer] | None = None,
+        values: _Values, on_progress: Callable[[int, int], None] | None, pair: tuple[str, int], last: bool = False
     ) -> Report:
         before = _all_values(bounds, copy=True) if check else values
-        report = launch(values, most, on_progress, None, pair, watch)
+        report = launch(values, most, on_progress, None, pair, watch if last else None)
         return settled(report, lambda: launch(before, most, None, None, pair, unwritten=OTHER_BYTES))
 
     most = settings.max_steps if max_steps is None else max_steps
@@ -244,7 +238,7 @@ def run(
                     interleavings=interleavings,
                 )  # fmt: skip
         try:
-            report = judged(_all_values(bounds), bar, pair, watch)
+            report = judged(_all_values(bounds), bar, pair, last=True)
         except EmulationError as error:
             error.add_note(f"  replay with schedule={pair[0]!r}, seed={pair[1]}")
             error.replay, error.explored = pair, tried

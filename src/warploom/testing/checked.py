@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import asm
@@ -34,7 +34,7 @@ class Checked:
         counters: of the emulation; empty where it did not end.
         schedule, seed: the pair that shows the findings; explored: the pairs that were tried.
         interleavings: what a search of all of them found, with schedule "exhaustive".
-        notes: what is worth knowing and no finding.
+        notes: what is worth knowing and no finding; printed: what the kernel printed, call by call.
         guessed: the launch description whose values are still those of `check --init`; "" where there is none.
     """
 
@@ -51,6 +51,7 @@ class Checked:
     interleavings: Interleavings | None = None
     guessed: str = ""
     notes: tuple[str, ...] = ()
+    printed: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -93,6 +94,7 @@ class Checked:
         line = f"{kernel}: emulated, {verdict}" + (f" ({', '.join(details)})" if details else "")
         lines = [line] if self.interleavings is None else [line, f"{kernel}: {self.interleavings}"]
         lines += [f"  note  {note}" for note in self.notes]
+        lines += [f"  prints  {line}" for line in "".join(self.printed).splitlines()]
         if self.guessed:
             lines.append(f"{kernel}: {GUESSED}: look through {self.guessed} and delete its line `guessed = true`")
         return "\n".join(lines)
@@ -113,12 +115,17 @@ def finding_as_dict(finding: Finding) -> dict[str, Any]:
     return plain
 
 
-def check_static(kernel: str, text: str, name: str) -> Checked:
-    """The rules that need no launch: the text parses, and its target takes each instruction."""
+def check_static(kernel: str, text: str, name: str, entries: Sequence[str] | None = None) -> Checked:
+    """The rules that need no launch: the text parses, and its target takes each instruction.
+
+    entries: kernels that are looked at, beside what all of them share; None for all.
+    """
     notes: tuple[str, ...] = ()
     try:
         module = asm.parse(text, name=name)
-        errors: Sequence[WarploomError] = asm.verify(module)
+        left_out = {id(one) for one in module.entries if entries is not None and one.name not in entries}
+        kept = tuple(item for item in module.items if id(item) not in left_out)
+        errors: Sequence[WarploomError] = asm.verify(replace(module, items=kept))
         notes = tuple(filter(None, [asm.newer(module)]))
     except (PtxSyntaxError, VerificationError) as error:
         errors = [error]
@@ -163,4 +170,5 @@ def check_emulated(
     return Checked(
         program.title, "emulated", findings, report.counters.as_dict(), dict(report.launch), report.seconds,
         schedule=report.schedule, seed=report.seed, explored=report.explored, interleavings=report.interleavings,
+        printed=report.printed,
     )  # fmt: skip

@@ -34,7 +34,7 @@ def check_text(path: Path, entry: str = "", launch: Path | None = None, **option
 def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict[str, Any]) -> Checked:
     if entry:
         program_of(path, entry=entry)  # says which kernels there are, where it has another name
-    static = check_static(entry or path.name, text, path.name)
+    static = check_static(entry or path.name, text, path.name, [entry] if entry else None)
     if not static.ok:
         return static
     usual = launch_file.beside(path)
@@ -66,6 +66,10 @@ def check_entries(path: Path, entry: str = "", launch: Path | None = None, **opt
     names = _entries(path) if not entry and launch is None else []
     if len(names) < 2:
         return [check_text(path, entry, launch, **options)]
+    shared = check_static(path.name, read_text(path), path.name, [])
+    if not shared.ok:  # the text itself is wrong, and every kernel would say so
+        shared.file = str(path)
+        return [shared]
     one = launch_file.beside(path)
     described = launch_file.read(one).entry or names[0] if one.is_file() else None
     found = []
@@ -74,11 +78,9 @@ def check_entries(path: Path, entry: str = "", launch: Path | None = None, **opt
         if own.is_file() or name == described:
             found.append(check_text(path, name, own if own.is_file() else one, **options))
         else:
-            static = check_static(name, read_text(path), path.name)
+            static = check_static(name, read_text(path), path.name, [name])
             static.file = str(path)
             found.append(static)
-        if found[-1].mode == "static" and not found[-1].ok:
-            return found[-1:]  # the text itself is wrong, and every kernel would say so
     return found
 
 

@@ -97,6 +97,7 @@ class Device:
     Attributes:
         index: its rank among the devices; parameters: the kernel's parameter bytes there.
         started, running, retired: clusters of all its calls so far; a call starts when the one before it is over.
+        workspace: where the CTAs of a grid meet, once one asks for it.
     """
 
     def __init__(self, index: int, parameters: Region) -> None:
@@ -104,6 +105,7 @@ class Device:
         self.parameters = parameters
         self.sms: dict[int, Sm] = {}
         self.started = self.retired = 0
+        self.workspace: Allocation | None = None
 
     @property
     def running(self) -> int:

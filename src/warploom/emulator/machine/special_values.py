@@ -48,9 +48,20 @@ _RESERVED_END = 0x120
 """End of what the system uses of a CTA's reserved shared memory, an H200's answer (tests/golden/conformance.npz); a
 kernel's own begins later, at %reserved_smem_offset_cap."""
 
+
+def _workspace(cta: Cta) -> int:
+    """The address of what `grid.sync()` of cooperative groups counts in: two words, of which a GPU's driver makes the
+    first the size."""
+    device = cta.device
+    if device.workspace is None:
+        words = np.array([8, 0], np.uint32)
+        device.workspace = cta.machine.memory.allocate(words, "the grid's workspace")
+    return device.workspace.base
+
+
 _ZERO = (
     *(f"%reserved_smem_offset_{n}" for n in range(2)), *(f"%pm{n}" for n in range(8)),
-    *(f"%pm{n}_64" for n in range(8)), *(f"%envreg{n}" for n in range(32)), "%current_graph_exec",
+    *(f"%pm{n}_64" for n in range(8)), *(f"%envreg{n}" for n in range(32) if n not in (1, 2)), "%current_graph_exec",
 )  # fmt: skip
 """What an emulated GPU has none of."""
 
@@ -90,6 +101,8 @@ SPECIAL: dict[str, Value] = {
     "%reserved_smem_offset_begin": lambda cta, threads: 0,
     "%reserved_smem_offset_end": lambda cta, threads: min(cta.shared_start, _RESERVED_END),
     "%reserved_smem_offset_cap": lambda cta, threads: cta.shared_start,
+    "%envreg1": lambda cta, threads: _workspace(cta) >> 32,
+    "%envreg2": lambda cta, threads: _workspace(cta) & 0xFFFFFFFF,
     **dict.fromkeys(_ZERO, _zero),
 }
 """Special register -> its value for these threads of a CTA, an array or one number for all. A clock counts warp

@@ -1,4 +1,4 @@
-"""Functions without a body in the text: `vprintf` of CUDA's library is known, any other is an error when it is reached.
+"""Functions without a body in the text: `vprintf` and `__assertfail` are known, any other is an error once reached.
 
 `vprintf(format, arguments)` takes two generic addresses: a string that ends in 0, and values one after the other, each
 aligned to its size, as C promotes them (CUDA C++ Programming Guide, "Formatted output"). What threads print is in the
@@ -20,7 +20,7 @@ from ..machine.registers import RegisterLayout
 from ..machine.scopes import DeclaredRegister, Scope
 from .handlers import Step
 
-KNOWN = ("vprintf",)
+KNOWN = ("vprintf", "__assertfail")
 _LONGEST = 1 << 16
 _CONVERSION = re.compile(rb"%([-+ #0]*)(\*|\d*)(?:\.(\*|\d*))?(hh|h|ll|l|j|z|t|)([diouxXcsfFeEgGaAp%])")
 
@@ -34,11 +34,9 @@ def external_call(call: Instruction, scope: Scope, layout: RegisterLayout) -> St
             found = scope.find(getattr(operand, "name", ""))
             if isinstance(found, DeclaredRegister):
                 slots.append(layout.slot(found.row, dtypes.ALL[found.type]))
-        return _vprintf(*slots)
+        return _vprintf(*slots) if name == "vprintf" else _assertion(*slots)
 
     def step(frame: Frame) -> None:
-        if name == "__assertfail":
-            frame.error(EmulationError, "an assertion of the kernel failed", int(frame.active_lanes[0]))
         frame.error(
             UnsupportedInstructionError,
             f"{name} has no body here, so the emulator cannot call it",
@@ -61,6 +59,19 @@ def _vprintf(text: int, values: int, result: int) -> Step:
             frame.machine.printed.append(printed)
         frame.mask = mask
         frame.write(result, counts)
+
+    return step
+
+
+def _assertion(claim: int, file: int, line: int, *rest: int) -> Step:
+    def step(frame: Frame) -> None:
+        lane = int(frame.active_lanes[0])
+        frame.mask = np.arange(frame.lanes) == lane
+        read = _reader(frame, lane)
+        texts = [_string(read, int(np.broadcast_to(frame.values[slot], frame.lanes)[lane])) for slot in (claim, file)]
+        claimed, where = (text.decode(errors="replace") for text in texts)
+        number = int(np.broadcast_to(frame.values[line], frame.lanes)[lane])
+        frame.error(EmulationError, f"an assertion of the kernel failed: {claimed} ({where}, line {number})", lane)
 
     return step
 

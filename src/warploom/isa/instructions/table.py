@@ -108,6 +108,13 @@ def spellings(form: Form, most: int = _MOST_SPELLINGS) -> list[str]:
     return [form.base + "".join(words) for words in combinations]
 
 
+LEFT_OUT = {
+    **dict.fromkeys(("tex", "tld4", "txq", "istypep"), "textures"),
+    **dict.fromkeys(("suld", "sust", "sured", "suq"), "surfaces"),
+}
+"""First words of instructions that PTX has and this table leaves out, and what they are about."""
+
+
 @cache
 def suggest(opcode: str) -> str:
     """The known spelling nearest to an unknown opcode, or "" where nothing is near; for error messages."""

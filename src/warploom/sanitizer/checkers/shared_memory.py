@@ -59,6 +59,7 @@ class SharedMemory(Observer):
     def __init__(self, context: Context) -> None:
         self.context = context
         self._storing: Storing | None = None
+        self._strong = np.asarray([operation.order.strong for operation in context.machine.code.operations], np.bool_)
         self._operands: dict[int, tuple[object, np.ndarray]] = {}
         """Granules of matrix operands, by their chunk map and base."""
 
@@ -151,6 +152,8 @@ class SharedMemory(Observer):
             return
         for row, me in enumerate(shadow.warps):
             epochs = shadow.epochs[row][granules]
+            if now.strong:
+                epochs = np.where(self._strong[shadow.codes[row][granules]], 0, epochs)
             latest = int(epochs.max(initial=0))
             if latest == 0 or (me == now.me and not by_async):
                 continue
