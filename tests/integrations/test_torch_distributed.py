@@ -23,6 +23,7 @@ from warploom import config  # noqa: E402
 from warploom.collective.tile import watch  # noqa: E402
 from warploom.errors import ArgumentError, PeerError  # noqa: E402
 from warploom.integrations import torch_distributed as distributed  # noqa: E402
+from warploom.integrations import torch_peer_launch as peer_launch  # noqa: E402
 from warploom.integrations import torch_symmetric as symmetric  # noqa: E402
 
 SHORT_S = 0.3
@@ -150,10 +151,77 @@ def test_products_of_the_cpu_and_calls_without_a_group_are_refused(monkeypatch):
     a = torch.zeros(8, 16, dtype=torch.bfloat16)
     with pytest.raises(ArgumentError):
         distributed.matmul_all_reduce(a, a.mT)
-    monkeypatch.setattr(distributed, "_group", lambda group: Alone())
+    monkeypatch.setattr(distributed, "ranks_of", lambda group: Alone())
     with pytest.raises(ArgumentError) as caught:
         distributed.matmul_all_reduce(a, a.mT)
     assert caught.value.code == "wrong-device"
+
+
+# -- gradients, and graphs -------------------------------------------------------------------------------------------
+
+
+def by_gloo(what: str):
+    """An operation as torch and gloo compute it, in place of the kernel."""
+
+    def launch(known, a, b, out=None):
+        if what == "all_gather_matmul":
+            parts = [torch.empty_like(a) for _ in range(known.ranks)]
+            dist.all_gather(parts, a)
+            return torch.cat(parts) @ b
+        whole = a @ b
+        dist.all_reduce(whole)
+        return whole.chunk(known.ranks)[known.rank].clone() if what == "matmul_reduce_scatter" else whole
+
+    return launch
+
+
+def gradients_of_two(rank, world, port, folder):
+    begin(rank, world, port, "gloo")
+    for what in peer_launch.LAUNCHES:
+        peer_launch.LAUNCHES[what] = by_gloo(what)
+    draw, lines = torch.Generator().manual_seed(3), []
+    m, n, k = 8, 24, 16
+
+    def normal(*shape):
+        return torch.randn(shape, generator=draw).to(torch.bfloat16)
+
+    def mine(x, axis):
+        return x.chunk(world, axis)[rank].contiguous()
+
+    for what in peer_launch.LAUNCHES:
+        a, w, g = normal(m, k), normal(n, k), normal(m, n)
+        of_whole = [x.float().requires_grad_() for x in (a, w)]
+        right = of_whole[0] @ of_whole[1].mT
+        right.backward(g.float())
+        gather = what == "all_gather_matmul"
+        split_a, split_w = (0, 0) if gather else (1, 1)
+        of_result = {"all_gather_matmul": 1, "matmul_reduce_scatter": 0}.get(what)
+        for compiled in (False, True):
+            mine_a, mine_w = mine(a, split_a).requires_grad_(), mine(w, split_w).requires_grad_()
+            function = getattr(distributed, what)
+
+            def call(x, y, function=function):
+                return function(x, y.mT)
+
+            if compiled:
+                call = torch.compile(call, backend="aot_eager", fullgraph=True)
+            found = call(mine_a, mine_w)
+            found.backward(g if of_result is None else mine(g, of_result))
+            expected = right.detach() if of_result is None else mine(right.detach(), of_result)
+            pairs = [
+                (found, expected), (mine_a.grad, mine(of_whole[0].grad, split_a)),
+                (mine_w.grad, mine(of_whole[1].grad, split_w)),
+            ]  # fmt: skip
+            worst = max(float((x.detach().float() - y).norm() / y.norm()) for x, y in pairs)
+            lines.append(f"{what} {compiled} {worst < TOLERANCE}")
+    end(folder, rank, lines)
+
+
+@pytest.mark.full
+def test_gradients_and_graphs_are_those_of_the_whole_product(tmp_path):
+    for lines in spawn(gradients_of_two, 2, tmp_path):
+        assert len(lines) == 6
+        assert all(line.endswith("True") for line in lines), lines
 
 
 # -- on two GPUs -----------------------------------------------------------------------------------------------------

@@ -112,6 +112,18 @@ def test_odd_sizes_and_numbers_of_gpus(kind, ranks, rows, n, k):
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("kind", MODULES)
+def test_b_may_be_contiguous_along_its_columns(kind):
+    """As in the products of the gradient."""
+    posed = problem(kind, 2, 80, 72, 64)
+    posed.arguments[1] = [np.ascontiguousarray(b.T) for b in posed.arguments[1]]
+    kernel = MODULES[kind].build(2, Product(b_major="MN"), CONFIG)
+    report = kernel.emulate(*posed.arguments, devices=2, machine=MACHINE, calls=2)
+    assert not report.findings
+    assert posed.worst(report.outputs[0]) < ROUNDING
+
+
+@pytest.mark.full
 def test_slots_are_added_in_the_order_of_the_ranks_whoever_comes_first():
     bits = {
         run("reduce-scatter", 3, rows=16, schedule=schedule, seed=seed)[1].outputs[0][0].tobytes()

@@ -6,30 +6,28 @@
 
 The process group is PyTorch's, and so is the memory that GPUs reach into. All ranks call the same operations in the
 same order with the same sizes. Memory for what is exchanged is made at the first call of a shape, and kept;
-`release(group)` gives it back. A rank that does not come is named after `config.peer_timeout_s` (`torch_symmetric`).
+`release(group)` gives it back. All have gradients, and under `torch.compile` they are operators (`warploom::…`), whose
+group is given by name or left out. A rank that does not come is named after `config.peer_timeout_s`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed import _functional_collectives as collectives
 
-from ..collective.tile import watch
-from ..collective.tile.rounds import STATE_WORDS
-from ..errors import ArgumentError, ArgumentTypeError
-from ..isa import dtypes
-from ..kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
-from ..kernels.hopper.description import Config, Product
 from ..kernels.hopper.free_tile_config import FreeTileConfig
-from .torch_symmetric import Group, Wanted, group_of
+from .torch import product
+from .torch_peer_launch import LAUNCHES, ranks_of
+from .torch_symmetric import group_of
 
 __all__ = ["all_gather_matmul", "check", "matmul_all_reduce", "matmul_reduce_scatter", "release", "reset"]
 
-_TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
-_VECTOR_BYTES = 16
+# -- calls ---------------------------------------------------------------------------------------------------------
 
 
 def all_gather_matmul(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None) -> Tensor:
@@ -37,32 +35,13 @@ def all_gather_matmul(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | 
 
     Args:
         a: (M / ranks, K), this rank's rows, contiguous; bf16 or f16.
-        b: (K, N), the transpose of a contiguous weight (N, K).
+        b: (K, N), contiguous, or the transpose of a contiguous weight (N, K).
         group: the process group, the default one by default.
         out: (M, N), contiguous.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
-    known = _group(group)
-    product, weight = _operands(a, b)
-    ranks, (rows, depth), columns = known.ranks, a.shape, weight.shape[0]
-
-    def wanted() -> Wanted:
-        counters = gemm_all_gather.counters(rows, ranks)
-        of_rank = (counters - ranks) // ranks
-        return Wanted(
-            (ranks, rows, depth), a.dtype, counters, STATE_WORDS, _record(gemm_all_gather.CONFIG, a.device),
-            lambda index: index if index < ranks else (index - ranks) // of_rank, ranks,
-        )  # fmt: skip
-
-    exchange = known.exchange(("all_gather_matmul", rows, depth, columns, str(a.dtype)), a.device, wanted)
-    result = _result(out, (ranks * rows, columns), a)
-    kernel = gemm_all_gather.build(ranks, product)
-    kernel(
-        a.detach()[None], weight.detach(), *exchange.arguments(), known.rank,
-        out=result.detach().view(ranks, rows, columns),
-    )  # fmt: skip
-    return result
+    return _call("all_gather_matmul", a, b, group, out)
 
 
 def matmul_reduce_scatter(a: Tensor, b: Tensor, group: Any = None, *, out: Tensor | None = None) -> Tensor:
@@ -72,34 +51,13 @@ def matmul_reduce_scatter(a: Tensor, b: Tensor, group: Any = None, *, out: Tenso
 
     Args:
         a: (M, K / ranks), contiguous, M a multiple of the ranks; bf16 or f16.
-        b: (K / ranks, N), the transpose of a contiguous weight.
+        b: (K / ranks, N), contiguous, or the transpose of a contiguous weight.
         group: the process group, the default one by default.
         out: (M / ranks, N), contiguous.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
-    known = _group(group)
-    product, weight = _operands(a, b)
-    ranks = known.ranks
-    if a.shape[0] % ranks:
-        raise ArgumentError(
-            "the rows of `a` cannot be scattered evenly", expected=f"a multiple of {ranks}, the ranks of the group",
-            got=a.shape[0],
-        )  # fmt: skip
-    rows, columns = a.shape[0] // ranks, weight.shape[0]
-
-    def wanted() -> Wanted:
-        counters = gemm_reduce_scatter.counters(rows, columns, ranks)
-        return Wanted(
-            (ranks, rows, columns), a.dtype, counters, STATE_WORDS, _record(gemm_reduce_scatter.CONFIG, a.device),
-            lambda index: index if index < ranks else None, ranks,
-        )  # fmt: skip
-
-    exchange = known.exchange(("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype)), a.device, wanted)
-    result = _result(out, (rows, columns), a)
-    kernel = gemm_reduce_scatter.build(ranks, product)
-    kernel(a.detach(), weight.detach(), *exchange.arguments(), known.rank, out=result.detach())
-    return result
+    return _call("matmul_reduce_scatter", a, b, group, out)
 
 
 def matmul_all_reduce(
@@ -119,24 +77,7 @@ def matmul_all_reduce(
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
-    known = _group(group)
-    product, weight = _operands(a, b)
-    (rows, depth), columns, ranks = a.shape, weight.shape[0], known.ranks
-    sms = torch.cuda.get_device_properties(a.device).multi_processor_count
-    config = config or gemm_all_reduce.choose(rows, columns, depth, sms, product)
-
-    def wanted() -> Wanted:
-        memory = gemm_all_reduce.memory(rows, columns, ranks, config)
-        return Wanted(
-            (memory.slots,), torch.int32, memory.signals, memory.launches, memory.record, lambda index: index % ranks
-        )
-
-    call = ("matmul_all_reduce", rows, depth, columns, str(a.dtype), config.name())
-    exchange = known.exchange(call, a.device, wanted)
-    result = _result(out, (rows, columns), a)
-    kernel = gemm_all_reduce.build(ranks, product, config, two_shots=gemm_all_reduce.two_shots(rows, columns, ranks))
-    kernel(a.detach(), weight.detach(), *exchange.arguments(), known.rank, out=result.detach())
-    return result
+    return _call("matmul_all_reduce", a, b, group, out, **({} if config is None else {"config": config}))
 
 
 def check(group: Any = None) -> None:
@@ -145,7 +86,7 @@ def check(group: Any = None) -> None:
     Calls look by themselves, at what has ended by then; this looks at everything.
     """
     torch.cuda.synchronize()
-    _group(group).check()
+    ranks_of(group).check()
 
 
 def release(group: Any = None) -> None:
@@ -157,73 +98,100 @@ def release(group: Any = None) -> None:
 def reset(group: Any = None) -> None:
     """Give the memory back without a barrier, after a PeerError. By all ranks that go on with the group."""
     torch.cuda.synchronize()
-    _group(group).forget()
+    ranks_of(group).forget()
 
 
-# -- arguments -----------------------------------------------------------------------------------------------------
+# -- the operators -------------------------------------------------------------------------------------------------
 
 
-def _group(group: Any) -> Group:
-    """The ranks of a group."""
-    if not dist.is_initialized():
-        raise ArgumentError(
-            "there is no process group", expected="torch.distributed.init_process_group(...) before the call",
-            hint="start the program with torchrun",
-        )  # fmt: skip
-    chosen = dist.group.WORLD if group is None else group
-    known = group_of(chosen if isinstance(chosen, str) else chosen.group_name)
-    if not known.lives():  # the process group was destroyed, and another one has its name
-        group_of.cache_clear()
-        return _group(group)
-    if known.ranks < 2:
-        raise ArgumentError("a group of one GPU has nothing to exchange", expected="2 ranks or more", got=known.ranks)
-    return known
+def _call(what: str, a: Tensor, b: Tensor, group: Any, out: Tensor | None, **options: Any) -> Tensor:
+    """The launch itself; the operator where somebody traces or wants a gradient."""
+    traced = torch.compiler.is_compiling()
+    wanted = torch.is_grad_enabled() and isinstance(a, Tensor) and (a.requires_grad or b.requires_grad)
+    if (traced or wanted) and out is None and not options:
+        return getattr(torch.ops.warploom, what)(a, b, name_of(group))  # type: ignore[no-any-return]
+    return LAUNCHES[what](ranks_of(group), a, b, out, **options)
 
 
-def _operands(a: Tensor, b: Tensor) -> tuple[Product, Tensor]:
-    """The product, and B as the contiguous (N, K) weight that it is the transpose of."""
-    for name, tensor in (("a", a), ("b", b)):
-        if not isinstance(tensor, Tensor) or tensor.ndim != 2:
-            raise ArgumentTypeError(f"`{name}` is not a matrix", expected="a tensor of two dimensions", got=tensor)
-        if tensor.device.type != "cuda":
-            raise ArgumentError(
-                f"`{name}` is not on a GPU", expected="a CUDA tensor of this rank's GPU", got=str(tensor.device),
-                hint="kernel.emulate(..., devices=n) runs the kernels of this module on the CPU", code="wrong-device",
-            )  # fmt: skip
-    if a.dtype not in _TYPES or a.dtype is not b.dtype:
-        raise ArgumentTypeError(
-            "these types are not multiplied across GPUs", expected="bf16 or f16, both the same", got=(a.dtype, b.dtype)
-        )
-    if a.shape[1] != b.shape[0]:
-        raise ArgumentError(
-            "the inner sizes of `a` and `b` differ", expected=f"b of shape ({a.shape[1]}, N)", got=tuple(b.shape),
-            code="wrong-shape",
-        )  # fmt: skip
-    weight = b.mT
-    vector = _VECTOR_BYTES // a.element_size()
-    for name, tensor in (("a", a), ("b.T", weight)):
-        if not tensor.is_contiguous() or tensor.shape[1] % vector:
-            raise ArgumentError(
-                f"`{name}` is not contiguous in rows of whole 16 bytes", expected=f"K a multiple of {vector}, stride 1",
-                got=f"shape {tuple(tensor.shape)}, strides {tensor.stride()}", code="wrong-layout",
-            )  # fmt: skip
-    if weight.shape[0] % vector:
-        raise ArgumentError("N is not a multiple of 16 bytes", expected=f"a multiple of {vector}", got=weight.shape[0])
-    kind = _TYPES[a.dtype]
-    return Product(kind, kind, kind), weight
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def name_of(group: Any) -> str:
+    """The name of a process group, which operators are given."""
+    return group if isinstance(group, str) else ranks_of(group).name
 
 
-def _result(out: Tensor | None, shape: tuple[int, int], like: Tensor) -> Tensor:
-    if out is None:
-        return like.new_empty(shape)
-    if tuple(out.shape) != shape or out.dtype is not like.dtype or not out.is_contiguous():
-        raise ArgumentError(
-            "`out` does not fit", expected=f"contiguous {shape} of {like.dtype}", got=f"{tuple(out.shape)} {out.dtype}"
-        )
-    return out
+def _rows(what: str, rows: int, ranks: int) -> int:
+    """Of the result."""
+    return {"all_gather_matmul": rows * ranks, "matmul_reduce_scatter": rows // ranks}.get(what, rows)
 
 
-def _record(config: Config, device: torch.device) -> int:
-    """Words of the record of a kernel that runs on all multiprocessors."""
-    sms = torch.cuda.get_device_properties(device).multi_processor_count
-    return watch.words(sms * -(-config.threads // 32))
+def _gathered(x: Tensor, group: str) -> Tensor:
+    """The rows of all ranks."""
+    return collectives.wait_tensor(collectives.all_gather_tensor(x, 0, group))  # type: ignore[no-any-return]
+
+
+def _gradient_of_b(a: Tensor, b: Tensor, grad: Tensor) -> Tensor:
+    """Aᵀ dD, in the order of B: that of a weight's transpose is made in the weight's own."""
+    if b.stride(-2) == 1:
+        return product(grad.mT, a, out_dtype=b.dtype).mT
+    return product(a.mT, grad, out_dtype=b.dtype)
+
+
+def _of_gather(a: Tensor, b: Tensor, grad: Tensor, group: str, needed: tuple[bool, bool]) -> list[Tensor | None]:
+    """A's rows are gathered again: they are not kept."""
+    return [
+        torch.ops.warploom.matmul_reduce_scatter(grad, b.mT, group) if needed[0] else None,
+        _gradient_of_b(_gathered(a, group), b, grad) if needed[1] else None,
+    ]
+
+
+def _of_scatter(a: Tensor, b: Tensor, grad: Tensor, group: str, needed: tuple[bool, bool]) -> list[Tensor | None]:
+    return [
+        torch.ops.warploom.all_gather_matmul(grad, b.mT, group) if needed[0] else None,
+        _gradient_of_b(a, b, _gathered(grad, group)) if needed[1] else None,
+    ]
+
+
+def _of_sum(a: Tensor, b: Tensor, grad: Tensor, group: str, needed: tuple[bool, bool]) -> list[Tensor | None]:
+    """The gradient of the whole sum is on every rank already."""
+    return [
+        product(grad, b.mT, out_dtype=a.dtype) if needed[0] else None,
+        _gradient_of_b(a, b, grad) if needed[1] else None,
+    ]
+
+
+_GRADIENTS: dict[str, Callable[..., list[Tensor | None]]] = {
+    "all_gather_matmul": _of_gather, "matmul_reduce_scatter": _of_scatter, "matmul_all_reduce": _of_sum,
+}  # fmt: skip
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    a, b, ctx.group = inputs
+    ctx.save_for_backward(a, b)
+
+
+def _register() -> Any:
+    """Define the operators; the library object must stay."""
+    library = torch.library.Library("warploom", "FRAGMENT")
+
+    def define(what: str) -> None:
+        def run(a: Tensor, b: Tensor, group: str) -> Tensor:
+            return LAUNCHES[what](group_of(group), a, b)
+
+        def fake(a: Tensor, b: Tensor, group: str) -> Tensor:
+            return a.new_empty((_rows(what, a.shape[0], group_of(group).ranks), b.shape[1]))
+
+        def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+            return *_GRADIENTS[what](*ctx.saved_tensors, grad.contiguous(), ctx.group, ctx.needs_input_grad[:2]), None
+
+        library.define(f"{what}(Tensor a, Tensor b, str group) -> Tensor")
+        for key in ("CPU", "CUDA"):
+            library.impl(what, run, key)
+        torch.library.register_fake(f"warploom::{what}", fake, lib=library)
+        torch.library.register_autograd(f"warploom::{what}", backward, setup_context=_setup, lib=library)
+
+    for each in LAUNCHES:
+        define(each)
+    return library
+
+
+_LIBRARY = _register()

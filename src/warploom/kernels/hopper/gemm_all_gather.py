@@ -20,7 +20,7 @@ Barriers   full[s], empty[s]               the ring's
            bar 1..                         128 threads of a consumer: its store boxes
            bar 8                           all of the CTA: it is done
 Memory     gathered: on each GPU ranks x its rows x K, of A's type, written by the others
-Limits     rows of A contiguous, K a multiple of 16 bytes' worth; both operands K-major; every GPU has as many CTAs
+Limits     rows of A contiguous, K a multiple of 16 bytes' worth; A K-major; every GPU has as many CTAs
            resident as the grid, or a wait would not end
 """
 
@@ -159,10 +159,10 @@ def result(product: Product, ranks: int) -> Tile:
 def check(product: Product, config: Config, ranks: int) -> None:
     """Raise ArgumentError if no such kernel can be built."""
     fits = config.kernel_schedule == "cooperative" and (config.ctas, config.pdl, config.split_tail) == (1, False, False)
-    if not fits or "MN" in (product.a_major, product.b_major) or ranks < 2:
+    if not fits or product.a_major == "MN" or ranks < 2:
         raise ArgumentError(
             f"the product with an all-gather cannot be built as {config.name()} for {ranks} GPUs",
-            expected="a cooperative form of one CTA, both operands contiguous in k, 2 GPUs or more",
+            expected="a cooperative form of one CTA, A contiguous in k, 2 GPUs or more",
             got=f"{product}, {config}",
         )
 

@@ -19,7 +19,7 @@ Barriers   full[s], empty[s]        the ring's
            bar 1..                  128 threads of a consumer: its store boxes, and what it waited for
            bar 8                    all consumers: the CTA is done
 Memory     slots: on each GPU ranks x its rows x N, of D's type, written by all
-Limits     M a multiple of the ranks; N a multiple of 16 bytes' worth; 16-bit D; both operands K-major; every GPU has
+Limits     M a multiple of the ranks; N a multiple of 16 bytes' worth; 16-bit D; A K-major; every GPU has
            as many CTAs resident as the grid, or a wait would not end
 """
 
@@ -144,10 +144,10 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
 def check(product: Product, config: Config, ranks: int) -> None:
     """Raise ArgumentError if no such kernel can be built."""
     fits = config.kernel_schedule == "cooperative" and (config.ctas, config.pdl, config.split_tail) == (1, False, False)
-    if not fits or "MN" in (product.a_major, product.b_major) or product.out.bits != 16 or ranks < 2:
+    if not fits or product.a_major == "MN" or product.out.bits != 16 or ranks < 2:
         raise ArgumentError(
             f"the product with a reduce-scatter cannot be built as {config.name()} for {ranks} GPUs",
-            expected="a cooperative form of one CTA, both operands contiguous in k, a 16-bit result, 2 GPUs or more",
+            expected="a cooperative form of one CTA, A contiguous in k, a 16-bit result, 2 GPUs or more",
             got=f"{product}, {config}",
         )
 
