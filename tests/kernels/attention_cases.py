@@ -16,7 +16,7 @@ from warploom.operators.attention_request import LOG2_E
 from warploom.runtime.machine import H200
 from warploom.types import bf16
 
-NUMPY = {"bf16": ml_dtypes.bfloat16, "f16": np.float16}
+NUMPY = {"bf16": ml_dtypes.bfloat16, "f16": np.float16, "e4m3": ml_dtypes.float8_e4m3fn}
 SMALL = Config(keys=64, consumers=2, key_stages=2, value_stages=2)
 """Tiles of 64 keys, so that short sequences have several of them; rings that turn over at once."""
 
@@ -78,18 +78,25 @@ class Run:
 
 def run(
     of: Attention, q: Any, k: Any, v: Any, config: Config | None = None, *, last: int | None = None,
-    first: int | None = None, cap: float | None = None, sinks: Any = None, sms: int = 2, **how: Any,
+    first: int | None = None, cap: float | None = None, sinks: Any = None, scales: Any = None, sms: int = 2,
+    **how: Any,
 ) -> Run:  # fmt: skip
-    """Emulate a kernel on arrays (B, S, H, D)."""
+    """Emulate a kernel on arrays (B, S, H, D). `scales`: of the heads of q, k and v, (B, H), (B, G) and (B, G)."""
     scale = of.head_dim**-0.5
     numbers: dict[str, Any] = {
         "scale": (cap or scale) * LOG2_E, "section": section(of, of.above, k.shape[1], q.shape[2], k.shape[2]),
         **({"inner": scale / cap} if cap is not None else {}),
+        **({"v_factor": 1.0} if of.narrow and not of.scaled else {}),
         **({"last": last} if last is not None else {}), **({"first": first} if first is not None else {}),
     }  # fmt: skip
     kernel = built(of, config or default(of))
-    report = kernel.emulate(*(x for x in (q, k, v, sinks) if x is not None), machine=H200(sms=sms), **numbers, **how)
+    given = (q, k, v, *(scales or ()), sinks)
+    report = kernel.emulate(*(x for x in given if x is not None), machine=H200(sms=sms), **numbers, **how)
     out, lse = (np.asarray(x, np.float64) for x in report.outputs[-2:])
+    if scales is not None:
+        q, k, v = (
+            np.asarray(x, np.float64) * factor[:, None, :, None] for x, factor in zip((q, k, v), scales, strict=True)
+        )
     return Run(report, out, lse, *reference(q, k, v, scale=scale, last=last, first=first, cap=cap, sinks=sinks))
 
 
@@ -109,10 +116,10 @@ def jumping(levels: tuple[int, ...], of: Attention, config: Config) -> tuple[np.
     draw = np.random.default_rng(1)
     keys, dtype = config.keys, NUMPY[of.dtype.name]
     q = np.zeros((1, config.rows, 1, of.head_dim))
-    q[..., 0] = 1
+    q[..., 0] = unit = 16 if of.narrow else 1  # a level is beyond the largest e4m3
     k = draw.standard_normal((1, keys * len(levels), 1, of.head_dim)) * 0.1
     for tile, level in enumerate(reversed(levels)):
-        k[0, keys * tile : keys * (tile + 1), 0, 0] = level / LOG2_E * of.head_dim**0.5
+        k[0, keys * tile : keys * (tile + 1), 0, 0] = level / LOG2_E * of.head_dim**0.5 / unit
     means = np.repeat(np.arange(len(levels)), keys)[None, :, None, None]
     v = draw.standard_normal((1, keys * len(levels), 1, of.value_dim)) + means
     return q.astype(dtype), k.astype(dtype), v.astype(dtype)

@@ -187,3 +187,59 @@ def test_gradients_are_those_of_the_formula_in_both_layouts(layout):
         assert_close(x.transpose(0, 2, 1, 3) if layout == "bhsd" else x, y)
     with pytest.raises(ArgumentError):
         warploom.attention_backward(*turned[:3], out, lse, turned[3][:, :, :1], **options)
+
+
+def eight_bits(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(ml_dtypes.float8_e4m3fn)
+
+
+def test_eight_bits_with_a_number_or_with_a_scale_for_each_head_give_bf16():
+    q, k, v = eight_bits(1, 2, 40, D), eight_bits(1, 1, 90, D, seed=1), eight_bits(1, 1, 90, D, seed=2)
+    factors = {"q_scale": 0.5, "k_scale": 2.0, "v_scale": 0.25}
+    found = warploom.attention(q, k, v, **factors)
+    assert found.dtype == ml_dtypes.bfloat16
+    np.testing.assert_allclose(np.asarray(found, np.float64), exact(q, k, v)[0] / 4, atol=0.01)
+    shapes = {"q_scale": (1, 2), "k_scale": (1, 1), "v_scale": (1, 1)}
+    arrays = {name: np.full(shape, factors[name], np.float32) for name, shape in shapes.items()}
+    arrays["q_scale"][0, 1] *= 3
+    apart = warploom.attention(q, k, v, **arrays)
+    wanted = exact(q.astype(np.float64) * np.array([1, 3])[None, :, None, None], k, v)[0] / 4
+    np.testing.assert_array_equal(apart[:, 0], found[:, 0])
+    np.testing.assert_allclose(np.asarray(apart, np.float64), wanted, atol=0.02)
+
+
+def test_sequences_of_eight_bits_have_numbers_for_all_of_them():
+    q, k, v = eight_bits(100, 2, D), eight_bits(140, 1, D, seed=1), eight_bits(140, 1, D, seed=2)
+    ends = np.array([0, 30, 100], np.int32), np.array([0, 70, 140], np.int32)
+    found = warploom.attention_varlen(q, k, v, *ends, v_scale=0.5)
+    for (start, stop), (first, last) in zip(*(zip(each, each[1:], strict=False) for each in ends), strict=True):
+        one = reference(q[None, start:stop], k[None, first:last], v[None, first:last], scale=SCALE)[0][0] / 2
+        np.testing.assert_allclose(np.asarray(found[start:stop], np.float64), one, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "changes, error",
+    [
+        ({"k": operand(1, 1, 90, D)}, ArgumentTypeError),
+        ({"q_scale": np.ones((1, 2), np.float32)}, ArgumentError),
+        ({"v_scale": 0.0}, ArgumentError),
+        ({"v_scale": float("nan")}, ArgumentError),
+        ({name: np.ones((2, 1), np.float32) for name in ("q_scale", "k_scale", "v_scale")}, ArgumentError),
+        ({"out": np.zeros((1, 2, 40, D), ml_dtypes.float8_e4m3fn)}, ArgumentError),
+        ({"v": eight_bits(1, 1, 90, 24)}, ArgumentError),
+    ],
+    ids=["mixed types", "one array", "zero", "nan", "shape", "out", "24 columns"],
+)
+def test_eight_bits_that_do_not_go_together_are_refused(changes, error):
+    given = {"q": eight_bits(1, 2, 40, D), "k": eight_bits(1, 1, 90, D), "v": eight_bits(1, 1, 90, D)} | changes
+    with pytest.raises(error):
+        warploom.attention(**given)
+
+
+def test_scales_of_sixteen_bits_and_gradients_of_eight_are_refused():
+    with pytest.raises(ArgumentError):
+        warploom.attention(*given(), k_scale=2.0)
+    q, k, v = eight_bits(1, 1, 40, D), eight_bits(1, 1, 90, D), eight_bits(1, 1, 90, D)
+    out, lse = warploom.attention(q, k, v, return_lse=True)
+    with pytest.raises(ArgumentTypeError):
+        warploom.attention_backward(q, k, v, out, lse, out)

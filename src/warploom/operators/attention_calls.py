@@ -32,6 +32,7 @@ from .attention_machine import (
     program_of,
 )
 from .attention_request import Asked, Request, read
+from .attention_scales import arrays_and_numbers
 from .bind import outside, warned
 from .binding import Binding
 from .dispatch_hook import plugin_for, refuse_gradients
@@ -60,6 +61,9 @@ def attention(
     window: Any = None,
     softcap: float | None = None,
     sinks: Any = None,
+    q_scale: Any = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
     score_mod: Any = None,
     mask_mod: Any = None,
     block_mask: Any = None,
@@ -74,7 +78,8 @@ def attention(
     CUDA arrays run on their GPU, on the caller's stream, without waiting; NumPy arrays and CPU tensors in the emulator.
 
     Args:
-        q: (B, H, S, D): B sequences of S queries, H heads. bf16 or f16; D a multiple of 8 up to 256.
+        q: (B, H, S, D): B sequences of S queries, H heads. bf16 or f16; D a multiple of 8 up to 256. q, k and v may all
+            be e4m3: D and E are multiples of 16 then, P is e4m3, too, and the result bf16.
         k: (B, G, T, D): T keys, G heads; H is a multiple of G, and each key head serves H / G query heads.
         v: (B, G, T, E); E as D, and may differ from it.
         causal: True or "bottom-right": the last query sees all keys, the one before it one less, as in flash-attn.
@@ -84,6 +89,8 @@ def attention(
             or -1: no limit. A number w: (w, w), with `causal` (w, 0).
         softcap: scores s become softcap * tanh(s / softcap) before they are masked (tanh.approx, 2^-11).
         sinks: (H,), f32, bf16 or f16: a score of each head that takes part in every sum and has no value.
+        q_scale, k_scale, v_scale: of e4m3: what q, k and v are multiplied by: three numbers, or f32 arrays (B, H),
+            (B, G) and (B, G).
         score_mod: a function of Python, (score, batch, head, query, key) -> score, as FlexAttention's, which becomes a
             part of the kernel; `score` is scaled. It may use torch.where, torch.exp and the like, numbers, and arrays
             that it captures: `lambda s, b, h, i, j: s - slope[h] * (i - j)`. No gradient.
@@ -105,18 +112,20 @@ def attention(
     Raises ArgumentError and ArgumentTypeError for what does not fit (nothing was launched then), CostLimitError for an
     emulation that would take too long, DriverError, CompilationError.
     """
-    tensors = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks})
+    scales, numbers = arrays_and_numbers(q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
+    tensors = {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}) | scales
     options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "layout": layout}
     attend = getattr(plugin_for(tuple(tensors.values())), "attend", None)
     functions = {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
     plain_call = all(function is None for function in functions.values())
-    if attend is not None and plain_call:  # a gradient, autocast or a tracer
+    if attend is not None and plain_call and not (scales or numbers):  # a gradient, autocast or a tracer
         return attend(**tensors, **options, return_lse=return_lse, out=out, lse=lse, config=config)
     if not plain_call:
-        options |= functions
+        options |= functions | {"numbers": numbers}
         return compute(tensors, partial(read, **options), None, out, lse, return_lse, config)
-    static = ("attention", causal, scale, hashed(window), softcap, layout, config, sinks is not None)
-    reading = partial(read, **options)
+    static = ("attention", causal, scale, hashed(window), softcap, layout, config, sinks is not None,
+              *scales, *numbers.items())  # fmt: skip
+    reading = partial(read, **options, numbers=numbers)
     return compute(tensors, reading, static, out, lse, return_lse, config)
 
 
@@ -153,7 +162,7 @@ def compute(
     refuse_gradients(tensors)
     request = reading(tensors)
     model = request.views["q"]
-    result = new_array(model, request.shape, request.of.dtype) if out is None else out
+    result = new_array(model, request.shape, request.of.result) if out is None else out
     logarithms = new_array(model, request.lse_shape, f32) if lse is None else lse
     target, sums = outputs(request, result, logarithms)
     launched = family.run(request, target, sums, config)
@@ -173,9 +182,9 @@ def _given(out: Any, lse: Any, return_lse: bool) -> Any:
 def outputs(request: Asked, out: Any, lse: Any) -> tuple[ArrayView, ArrayView]:
     """The result as the kernel sees it, and the logarithms."""
     given = replace(view(out, "out"), writable=True)
-    if given.shape != request.shape or given.dtype is not request.of.dtype:
+    if given.shape != request.shape or given.dtype is not request.of.result:
         raise ArgumentError(
-            "`out` has the wrong shape or type", expected=f"{request.shape} {request.of.dtype}", got=given.describe()
+            "`out` has the wrong shape or type", expected=f"{request.shape} {request.of.result}", got=given.describe()
         )
     sums = replace(view(lse, "lse"), writable=True)
     if sums.shape != request.lse_shape or sums.dtype is not f32 or not sums.contiguous:
@@ -281,8 +290,8 @@ def refuse_long_emulation(request: Asked) -> None:
 
 
 VECTORS = {
-    "sinks": f32, "cu_seqlens_q": s32, "cu_seqlens_k": s32, "lengths": s32, "table": s32, "k_scale": f32,
-    "v_scale": f32,
+    "sinks": f32, "cu_seqlens_q": s32, "cu_seqlens_k": s32, "lengths": s32, "table": s32, "q_scale": f32,
+    "k_scale": f32, "v_scale": f32,
 }  # fmt: skip
 """Arguments that the kernel reads element by element, and their types."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from .attention_calls import Family, check_machine, compute, hashed, launch_boun
 from .attention_machine import EMULATED_SMS
 from .attention_request import (
     LAYOUTS,
+    WIDE,
     Asked,
     array_of,
     check_sinks,
@@ -32,6 +32,7 @@ from .attention_request import (
     permuted,
     window_of,
 )  # fmt: skip
+from .attention_scales import arrays_and_numbers, check_scales
 from .kernel_cache import kept
 from .spec.gpu import gpu_of
 from .spec.problem import TMA_BYTES
@@ -100,10 +101,8 @@ def attention_decode(
     tensors = {"q": q, "k": k, "v": v, "lengths": lengths}
     tensors |= {} if table is None else {"table": table}
     tensors |= {} if sinks is None else {"sinks": sinks}
-    scales = {name: value for name, value in (("k_scale", k_scale), ("v_scale", v_scale)) if value is not None}
-    arrays = {name: value for name, value in scales.items() if not isinstance(value, (int, float))}
+    arrays, numbers = arrays_and_numbers(k_scale=k_scale, v_scale=v_scale)
     tensors |= arrays
-    numbers = {name: value for name, value in scales.items() if name not in arrays}
     options = {
         "numbers": numbers,
         "causal": causal,
@@ -202,31 +201,14 @@ def _check_cache(
     seen: dict[str, ArrayView], views: dict[str, ArrayView], narrow: bool, numbers: dict[str, float]
 ) -> None:
     """Types of q, k and v, and the factors of eight-bit ones."""
-    given = {*numbers, *(name for name in ("k_scale", "v_scale") if name in seen)}
+    shape = (views["q"].shape[0], views["k"].shape[2])
+    check_scales(seen, numbers, {"k_scale": shape, "v_scale": shape}, ("k", "v"))
     if not narrow:
-        check_types(seen)
-        if given:
-            raise ArgumentError("scales belong to a cache of eight bits", expected="e4m3 k and v, or no k_scale= and "
-                                "v_scale=", got=f"{seen['k'].dtype}, {', '.join(sorted(given))}")  # fmt: skip
+        check_types(seen, WIDE)
         return
     check_types(
-        {name: array for name, array in seen.items() if name not in ("k", "v")} | {"k": seen["q"], "v": seen["q"]}
+        {name: array for name, array in seen.items() if name not in ("k", "v")} | {"k": seen["q"], "v": seen["q"]}, WIDE
     )
-    if seen["v"].dtype is not e4m3:
-        raise ArgumentTypeError("k and v are of one type", expected="e4m3", got=seen["v"].dtype)
-    if 0 < len(given & set(seen)) < 2:
-        raise ArgumentError(
-            "k_scale and v_scale are two numbers or two arrays", expected="both of one kind", got=sorted(given)
-        )  # fmt: skip
-    for name in ("k_scale", "v_scale"):
-        expected = (views["q"].shape[0], views["k"].shape[2])
-        if name in seen and (seen[name].shape != expected or seen[name].dtype is not f32):
-            raise ArgumentError(
-                f"`{name}` has a factor for each sequence and key head", expected=f"{expected} f32",
-                got=seen[name].describe(),
-            )  # fmt: skip
-        if name in numbers and not 0 < numbers[name] < math.inf:
-            raise ArgumentError(f"`{name}` is a positive number", got=numbers[name])
     for name in ("k", "v"):
         if views[name].shape[3] % TMA_BYTES:
             raise ArgumentError(

@@ -18,7 +18,7 @@ from ..runtime.program import Program
 from ..settings import config as settings
 from .attention_calls import plain, readable, refuse_long_emulation
 from .attention_machine import EMULATED_SMS
-from .attention_request import Request, read
+from .attention_request import WIDE, Request, check_types, read
 from .binding import Binding
 from .execute import launch
 from .kernel_cache import kept
@@ -79,6 +79,7 @@ def gradients(
     made: where the gradients go ("q", "k", "v"), and lse2 and delta, (B, H, P); new arrays by default.
     """
     request = read(tensors, softcap=None, **options)
+    check_types({name: view(tensors[name], name) for name in ("q", "k", "v")}, WIDE)
     of = replace(request.of, sinks=False)  # they are in lse already
     result, wanted, sums = view(out, "out"), view(grad, "grad"), view(lse, "lse")
     for name, array in (("out", result), ("grad", wanted)):

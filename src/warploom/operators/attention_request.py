@@ -7,17 +7,19 @@ is arithmetic on strides.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
-from ..isa.dtypes import bf16, f16, f32, s32, s64
+from ..isa.dtypes import DType, bf16, e4m3, f16, f32, s32, s64
 from ..kernels.hopper.attention_config import MOST_SEQUENCES, Attention, Padded, section
 from ..runtime.arrays import ArrayView, view
 from .attention_blocks import check_block_mask, function_of
 from .attention_captured import captured
+from .attention_scales import check_scales
 from .spec.problem import TMA_BYTES
 from .views import restrided
 
@@ -25,6 +27,10 @@ LAYOUTS = {"bhsd": (0, 2, 1, 3), "bshd": (0, 1, 2, 3)}
 """Where (batch, length, head, dimension) are in a caller's array."""
 MOST_DIM = 256
 LOG2_E = math.log2(math.e)
+WIDE = (bf16, f16)
+"""Types for which everything is there; e4m3 has no gradients."""
+RANKS = {"sinks": 1, "q_scale": 2, "k_scale": 2, "v_scale": 2}
+"""Dimensions of arrays besides q, k and v."""
 CAUSAL = ("bottom-right", "top-left")
 
 
@@ -79,11 +85,12 @@ class Request(Asked):
 def read(
     tensors: dict[str, Any], *, layout: str, causal: bool | str, scale: float | None, window: Any,
     softcap: float | None, score_mod: Any = None, mask_mod: Any = None, block_mask: Any = None,
+    numbers: Mapping[str, float] | None = None,
 ) -> Request:  # fmt: skip
-    """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
+    """Look at the arguments; `numbers`: scales that are no arrays. Raises ArgumentError, ArgumentTypeError."""
     if layout not in LAYOUTS:
         raise ArgumentError("attention knows no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
-    seen = {name: array_of(value, name, 1 if name == "sinks" else 4) for name, value in tensors.items()}
+    seen = {name: array_of(value, name, RANKS.get(name, 4)) for name, value in tensors.items()}
     given = {name: seen[name].shape for name in ("q", "k", "v")}
     views = {name: permuted(seen[name], layout) for name in ("q", "k", "v")}
     check_types(seen)
@@ -91,8 +98,8 @@ def read(
     batch, queries, heads, head_dim = views["q"].shape
     value_dim, keys = views["v"].shape[3], views["k"].shape[1]
     check_sinks(seen, heads)
-    if "sinks" in seen:
-        views["sinks"] = seen["sinks"]
+    check_scales(seen, numbers or {}, _scale_shapes(batch, heads, views["k"].shape[2]), ("q", "k", "v"))
+    views |= {name: seen[name] for name in RANKS if name in seen}
     edges = _edges(causal, window, queries, keys)
     if block_mask is not None:
         if edges != (None, None) or mask_mod is not None:
@@ -104,25 +111,27 @@ def read(
         mask_mod = function_of(block_mask)
     of = _subject(views, edges, softcap)
     begin = section(of, of.above, keys, heads, views["k"].shape[2])
-    numbers = numbers_of(of, edges, scale, softcap) | {"section": begin}
+    found = numbers_of(of, edges, scale, softcap) | {"section": begin}
+    found = _scaled(of, found, numbers or {})
     if score_mod is not None or mask_mod is not None:
         if softcap is not None and score_mod is not None:
             raise ArgumentError("a softcap is a function of scores", expected="softcap= or score_mod=", got="both")
-        of, numbers = _with_functions(of, numbers, views, score_mod, mask_mod)
+        of, found = _with_functions(of, found, views, score_mod, mask_mod)
     of = replace(of, lists=block_mask is not None)
     shape = tuple(exchanged((batch, queries, heads, value_dim), layout))
-    return Request(of, views, numbers, layout, shape, (batch, heads, queries), block_mask)
+    return Request(of, views, found, layout, shape, (batch, heads, queries), block_mask)
 
 
 def read_varlen(
     tensors: dict[str, Any], *, longest: int | None, causal: bool | str, scale: float | None, window: Any,
-    softcap: float | None,
+    softcap: float | None, numbers: Mapping[str, float] | None = None,
 ) -> Request:  # fmt: skip
     """As `read`, of sequences one after the other: q (rows, H, D), k and v (rows, G, D), and where each begins.
 
     longest: keys of a sequence, as far as the caller knows.
     """
-    seen = {name: array_of(value, name, 3 if name in ("q", "k", "v") else 1) for name, value in tensors.items()}
+    ranks = RANKS | dict.fromkeys(("q", "k", "v"), 3)
+    seen = {name: array_of(value, name, ranks.get(name, 1)) for name, value in tensors.items()}
     views = {name: one_batch(seen[name]) for name in ("q", "k", "v")}
     check_types(seen)
     check_sizes(views, {name: seen[name].shape for name in ("q", "k", "v")}, "thd")
@@ -130,15 +139,15 @@ def read_varlen(
         raise ArgumentError("sequences of different lengths are masked from their ends", got="causal='top-left'")
     _, rows, heads, head_dim = views["q"].shape
     check_sinks(seen, heads)
-    if "sinks" in seen:
-        views["sinks"] = seen["sinks"]
+    check_scales(seen, numbers or {}, _scale_shapes(1, heads, views["k"].shape[2]), ("q", "k", "v"))
+    views |= {name: seen[name] for name in RANKS if name in seen}
     views |= _sequences(seen, rows, views["k"].shape[1])
     edges = _edges(causal, window, 0, 0)
     of = replace(_subject(views, edges, softcap), varlen=True)
     count = views["cu_seqlens_q"].shape[0]
     length = longest or max(1, views["k"].shape[1] // max(1, count))
-    numbers = numbers_of(of, edges, scale, softcap) | {"section": section(of, True, length, heads, views["k"].shape[2])}
-    return Request(of, views, numbers, "thd", (rows, heads, of.value_dim), (1, heads, rows))
+    found = numbers_of(of, edges, scale, softcap) | {"section": section(of, True, length, heads, views["k"].shape[2])}
+    return Request(of, views, _scaled(of, found, numbers or {}), "thd", (rows, heads, of.value_dim), (1, heads, rows))
 
 
 def one_batch(array: ArrayView) -> ArrayView:
@@ -183,7 +192,7 @@ def _subject(views: dict[str, ArrayView], edges: tuple[int | None, int | None], 
     q, v = views["q"], views["v"]
     return Attention(
         q.dtype, q.shape[3], v.shape[3], above=edges[1] is not None, below=edges[0] is not None,
-        softcap=softcap is not None, sinks="sinks" in views,
+        softcap=softcap is not None, sinks="sinks" in views, scaled="k_scale" in views,
     )  # fmt: skip
 
 
@@ -196,6 +205,19 @@ def numbers_of(
         cap = _positive(softcap, "softcap")
         numbers |= {"scale": cap * LOG2_E, "inner": scale / cap}
     return numbers | {name: edge for name, edge in zip(("first", "last"), edges, strict=True) if edge is not None}
+
+
+def _scale_shapes(batch: int, heads: int, kv_heads: int) -> dict[str, tuple[int, ...]]:
+    return {"q_scale": (batch, heads), "k_scale": (batch, kv_heads), "v_scale": (batch, kv_heads)}
+
+
+def _scaled(of: Attention, numbers: dict[str, float], scales: Mapping[str, float]) -> dict[str, float]:
+    """The kernel's numbers with those by which arrays of eight bits are multiplied."""
+    if not of.narrow or of.scaled:
+        return numbers
+    name = "inner" if of.softcap else "scale"
+    both = scales.get("q_scale", 1.0) * scales.get("k_scale", 1.0)
+    return numbers | {name: numbers[name] * both, "v_factor": float(scales.get("v_scale", 1.0))}
 
 
 def _with_functions(
@@ -244,12 +266,12 @@ def array_of(value: Any, name: str, rank: int) -> ArrayView:
     return found
 
 
-def check_types(seen: dict[str, ArrayView]) -> None:
+def check_types(seen: dict[str, ArrayView], allowed: tuple[DType, ...] = (*WIDE, e4m3)) -> None:
     q = seen["q"]
     for name in ("q", "k", "v"):
-        if seen[name].dtype not in (bf16, f16) or seen[name].dtype is not q.dtype:
+        if seen[name].dtype not in allowed or seen[name].dtype is not q.dtype:
             raise ArgumentTypeError(
-                "attention takes q, k and v of one type", expected="bf16 or f16",
+                "attention takes q, k and v of one type", expected=", ".join(map(str, allowed)),
                 got=", ".join(f"{each} {seen[each].dtype}" for each in ("q", "k", "v")),
                 hint="convert with .to(torch.bfloat16)",
             )  # fmt: skip

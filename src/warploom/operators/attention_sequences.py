@@ -8,6 +8,7 @@ from typing import Any
 from ..kernels.hopper.attention_config import Config
 from .attention_calls import compute, hashed
 from .attention_request import read_varlen
+from .attention_scales import arrays_and_numbers
 
 
 def attention_varlen(
@@ -24,6 +25,9 @@ def attention_varlen(
     window: Any = None,
     softcap: float | None = None,
     sinks: Any = None,
+    q_scale: Any = None,
+    k_scale: Any = None,
+    v_scale: Any = None,
     return_lse: bool = False,
     out: Any = None,
     lse: Any = None,
@@ -32,21 +36,24 @@ def attention_varlen(
     """`attention` of sequences one after the other, in one launch; arguments in the order of flash-attn's.
 
     Args:
-        q: (rows of all sequences, H, D), bf16 or f16.
+        q: (rows of all sequences, H, D), bf16, f16 or e4m3.
         k, v: (rows of all sequences, G, D) and (…, G, E).
         cu_seqlens_q, cu_seqlens_k: (sequences + 1,), s32: 0, and where each sequence ends; ascending. They stay on the
             GPU: nobody waits for them. At most 512 sequences; any of them may be empty.
         max_seqlen_q, max_seqlen_k: of the longest sequence; only a hint for the order of the work.
         causal, window, softcap, sinks, scale, config: as `attention`'s; a sequence's last query sees its last key.
+        q_scale, k_scale, v_scale: of e4m3, as `attention`'s; arrays are (1, H), (1, G) and (1, G).
         return_lse: also give the logarithms of the sums of exp(score), (1, H, rows) f32.
         out, lse: where the result, (rows, H, E), and the logarithms go.
 
     Rows behind the last sequence are not written. Raises as `attention` does.
     """
     tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
-    tensors |= {} if sinks is None else {"sinks": sinks}
-    static = ("varlen", max_seqlen_k, causal, scale, hashed(window), softcap, config, sinks is not None)
+    scales, numbers = arrays_and_numbers(q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
+    tensors |= ({} if sinks is None else {"sinks": sinks}) | scales
+    static = ("varlen", max_seqlen_k, causal, scale, hashed(window), softcap, config, sinks is not None,
+              *scales, *numbers.items())  # fmt: skip
     reading = partial(
-        read_varlen, longest=max_seqlen_k, causal=causal, scale=scale, window=window, softcap=softcap
-    )  # fmt: skip
+        read_varlen, longest=max_seqlen_k, causal=causal, scale=scale, window=window, softcap=softcap, numbers=numbers
+    )
     return compute(tensors, reading, static, out, lse, return_lse, config)

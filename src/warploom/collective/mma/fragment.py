@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from ...isa.dtypes import DType, b32, bf16, f16, f32, s32
+from ...isa.dtypes import DType, b16, b32, bf16, e4m3, f16, f32, s32
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
@@ -138,27 +138,48 @@ class Fragment:
             register.set(register * factors[index // 2 % 2])
 
     def as_a(self, dtype: DType) -> list[RegisterArray]:
-        """The block as the A operand of products with k = n: four registers for each 16 columns, rounded to `dtype`.
+        """The block as the A operand of products with k = n: four registers for each 32 bytes of k, rounded to `dtype`.
 
-        A 16-bit A fragment has the rows of the accumulators, and the columns of two atoms (PTX ISA 9.7.15.5.1.1), so
-        no lane needs another's elements. Raises TraceError for types that are not f16 or bf16.
+        See `a_elements`. Raises TraceError for other types than f16, bf16 and e4m3.
         """
-        if dtype not in (bf16, f16) or len(self.registers) % (2 * ACC_REGS):
+        count = len(self.registers) * dtype.bytes // 4
+        if dtype not in (bf16, f16, e4m3) or count % ACC_REGS:
             raise self.registers.trace.error(
-                "accumulators become an A operand of 16-bit elements, 16 columns at a time",
-                expected="bf16 or f16, and a multiple of 16 columns",
+                "accumulators become an A operand of 16-bit or e4m3 elements, 32 bytes at a time",
+                expected="bf16 or f16, and a multiple of 16 columns; e4m3, and a multiple of 32",
                 got=f"{dtype}, {len(self.registers) * 2} columns",
             )
-        pairs = [pack(self.registers[index : index + 2], dtype) for index in range(0, len(self.registers), 2)]
-        return [RegisterArray(pairs[index : index + ACC_REGS]) for index in range(0, len(pairs), ACC_REGS)]
+        words = [pack([self.registers[at] for at in a_elements(word, dtype)], dtype) for word in range(count)]
+        return [RegisterArray(words[index : index + ACC_REGS]) for index in range(0, count, ACC_REGS)]
+
+
+def a_elements(word: int, dtype: DType) -> list[int]:
+    """The accumulators that are register `word` of an A operand: of the thread's row word % 2, lowest bits first.
+
+    A 16-bit fragment has the rows of the accumulators and the columns of two atoms (PTX ISA 9.7.15.5.1.1), so no lane
+    needs another's elements. One of 8 bits has four columns next to each other where the accumulators have pairs of
+    two atoms: k counts columns in another order then, 2i, 2i + 1, 8 + 2i, 9 + 2i of each 16 for 4i to 4i + 3, and B has
+    to come in that order, too.
+    """
+    if dtype.bits == 16:
+        return [2 * word, 2 * word + 1]
+    step, inside = divmod(word, ACC_REGS)
+    atom, half = 4 * step + 2 * (inside // 2), inside % 2
+    return [ACC_REGS * (atom + of) + 2 * half + at for of in range(2) for at in range(2)]
 
 
 # -- conversions -------------------------------------------------------------------------------------------------------
 
 
 def pack(pair: Sequence[Register] | RegisterArray, dtype: DType, into: Register | None = None) -> Register:
-    """Two f32 as one register of two 16-bit floats, in the order of memory (cvt.rn): a new one, or `into`."""
+    """f32 as one register of two 16-bit floats or four e4m3, in the order of memory (cvt.rn): a new one, or `into`."""
     result = reg.scalar(b32) if into is None else into
+    if dtype is e4m3:
+        halves = [reg.scalar(b16) for _ in range(2)]
+        for number, half in enumerate(halves):
+            ptx.inst("cvt.rn.satfinite.e4m3x2.f32", half, pair[2 * number + 1], pair[2 * number])
+        ptx.inst.mov.b32(result, halves)
+        return result
     ptx.inst(f"cvt.rn.{dtype}x2.f32", result, pair[1], pair[0])
     return result
 

@@ -190,6 +190,17 @@ class TmaPipeline:
         yield self.producer_acquire(state, tiles)
         self.advance(state)
 
+    # -- threads that write a stage themselves -----------------------------------------------------------------------
+
+    def writer_acquire(self, state: State) -> Stage:
+        """Wait until the stage is empty; each of the ring's `producers` writes its part, then `writer_commit`."""
+        ptx.mbarrier.wait(self.empty[state.index], state.phase)
+        return self.stage(state)
+
+    def writer_commit(self, state: State, leader: Predicate) -> None:
+        """One arrival of a producer, by the thread for which `leader` holds, after all of its threads' writes."""
+        ptx.mbarrier.arrive(self.full[state.index], pred=leader)
+
     # -- a consumer ------------------------------------------------------------------------------------------------
 
     def wait(self, state: State) -> None:

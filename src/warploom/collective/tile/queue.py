@@ -46,6 +46,7 @@ class TileQueue:
         tiles: how many there are; tiles plus CTAs is below 2^32.
         consumers: warpgroups that read each number.
         order: gives a tile's place for its number, in the order in which tiles should begin (`queue.place(number)`).
+        others: threads that read each number besides.
         slots: numbers that may be on their way, so that a tile can be begun before the last one has ended.
 
     Allocates its barriers, which `TmaPipeline.initialise(queue)` or a call of `init_barriers` makes usable.
@@ -53,9 +54,10 @@ class TileQueue:
 
     def __init__(
         self, counter: ArrayHandle, tiles: Register, consumers: int, order: Callable[[Register], Any] | None = None,
-        slots: int = 2,
+        slots: int = 2, others: int = 0,
     ) -> None:  # fmt: skip
         self.counter, self.tiles, self.consumers, self.order, self.slots = counter, tiles, consumers, order, slots
+        self.others = others
         self.mailbox = smem.array(u32, slots, name="queue.mailbox")
         self.full = smem.mbarrier(slots, name="queue.full")
         self.empty = smem.mbarrier(slots, name="queue.empty")
@@ -64,7 +66,7 @@ class TileQueue:
         """By one thread, before `fence.mbarrier_init`."""
         for slot in range(self.slots):
             ptx.mbarrier.init(self.full[slot], 1)
-            ptx.mbarrier.init(self.empty[slot], self.consumers * WARPGROUP)
+            ptx.mbarrier.init(self.empty[slot], self.consumers * WARPGROUP + self.others)
 
     def place(self, number: Register) -> Any:
         """Where a tile is, by `order`; the number itself by default."""

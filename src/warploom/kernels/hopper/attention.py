@@ -3,11 +3,14 @@
 Idea       S of the next tile is multiplied before O of this one: the exponentials of a consumer run while its own
            P V and the products of the other consumer do. P never leaves the registers: an accumulator of S is an A
            operand of P V as it is. The softmax (`attention_softmax`) needs no maxima after a row's first tile.
+           Of eight bits V has to be transposed on its way (`attention_turn`), by warps that have nothing else to do.
 Roles      producer    warpgroup 0, one thread   takes a block's number from the queue; TMA of Q, then K, V, K, V ...
+           turners     warps 1 to 3 of it        e4m3 only: columns x keys of keys x columns
            consumer    warpgroups 1, 2 (3)       64 queries each
 Barriers   q.full, q.empty    a block of queries; O leaves through the same memory
            k.full, k.empty    a tile of keys
            v.full, v.empty    a tile of values, which is let go a tile later
+           t.full, t.empty    a tile of transposed values
            queue              numbers of blocks, longest first
 Timeline   of a consumer, from the second tile of a block on
 
@@ -22,13 +25,15 @@ from __future__ import annotations
 from typing import Any
 
 from ...collective import TileQueue, TmaPipeline, each_consumer, producer, warpgroup_index
+from ...collective.tile.roles import WARP, producer_warpgroup
 from ...collective.tile.sizes import OnAll
 from ...isa.dtypes import f32, s32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
 from ...lang.values import Register
-from .attention_config import PANEL, QUERY_ROWS, REGISTERS, Attention, Config, OnePerSm, default
+from .attention_config import PANEL, QUERY_ROWS, REGISTERS, TURNERS, Attention, Config, OnePerSm, default
 from .attention_consumer import Arguments, Consumer, Shared
 from .attention_tiles import Blocks, Walk
+from .attention_turn import Turner, turner
 
 ARCH = "sm_90a"
 
@@ -40,11 +45,14 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
     scores (with a softcap: log2(e) cap, and `inner` = scale / cap); `last`, `first`: query i sees keys i + first to
     i + last. With `of.lists`: `tiles` (1 or B, 1 or H, blocks of `config.rows` queries, tiles of `config.keys` keys)
     s32, the tiles that each block sees, those seen in part first, and `counts` (…, blocks, 2), how many of either kind.
+
+    Of e4m3 O is bf16. Q, K and V stand for arrays times `q_scale` (B, H), `k_scale` and `v_scale` (B, G), f32, where
+    `of.scaled`; else V for one times the number `v_factor`.
     """
     config = config or default(of)
     given, columns = of, of.query_columns
     few, many, at_launch = REGISTERS[config.consumers]
-    stored = (PANEL, 1, QUERY_ROWS, 1)
+    stored, major = (PANEL, 1, QUERY_ROWS, 1), "K" if of.narrow else "MN"
 
     def attention(**arguments: Any) -> None:
         functions = {name: arguments.pop(name) for name in function_arrays(of)}
@@ -59,23 +67,39 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
                 k=smem.wgmma_tile(of.dtype, (config.keys, of.key_columns), stages=config.key_stages, name="K"),
             ),
             values=TmaPipeline(
-                stages=config.value_stages, consumers=config.consumers, name="v",
+                stages=config.value_stages, consumers=TURNERS if of.narrow else config.consumers, name="v",
                 v=smem.wgmma_tile(
-                    of.dtype, (config.keys, of.value_columns), major="MN", stages=config.value_stages, name="V"
+                    of.dtype, (config.keys, of.value_columns), major=major, stages=config.value_stages, name="V"
                 ),
             ),
         )  # fmt: skip
+        if of.narrow:
+            tiles.turned = TmaPipeline(
+                stages=config.value_stages, consumers=config.consumers, producers=TURNERS, name="t",
+                t=smem.wgmma_tile(
+                    of.dtype, (of.columns, config.turned_keys), stages=config.value_stages, name="Vt"
+                ),
+            )  # fmt: skip
+            tiles.out = smem.wgmma_tile(of.result, (config.rows, of.out_columns), name="O")
         ends = None if call.q_ends is None or call.k_ends is None else (call.q_ends, call.k_ends)
         lists = None if call.tiles is None or call.counts is None else (call.tiles, call.counts)
         blocks = Blocks(of, config, call.Q, call.K, call.section, call.last, call.first, ends, lists)
-        queue = TileQueue(call.counter, call.section, config.consumers)
+        queue = TileQueue(call.counter, call.section, config.consumers, others=TURNERS * WARP if of.narrow else 0)
         blocks.initialise()
-        tiles.queries.initialise(tiles.keys, tiles.values, queue)
+        tiles.queries.initialise(tiles.keys, tiles.values, *([tiles.turned] if tiles.turned else []), queue)
         blocks.begin()
         queue.tiles = blocks.count
         warpgroup = warpgroup_index()
-        with producer(warpgroup, few):
-            load(config, call, tiles, blocks, queue)
+        if tiles.turned is None:
+            with producer(warpgroup, few):
+                load(config, call, tiles, blocks, queue)
+        else:
+            with producer_warpgroup(warpgroup, few):
+                me = turner(ptx.special.tid.x())
+                with ptx.if_(me < TURNERS):
+                    Turner(given, config, tiles.values, tiles.turned, me).run(blocks, queue)
+                with ptx.else_(), ptx.if_(ptx.special.tid.x() == 0):
+                    load(config, call, tiles, blocks, queue)
         for me in each_consumer(warpgroup, config.consumers, many):
             Consumer(given, config, call, tiles, blocks, queue, me).run()
 
@@ -84,8 +108,10 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
             "Q": Tile.operand("B", "S", "H", of.head_dim, of.dtype, along=1, tile=(config.rows, columns)),
             "K": Tile.operand("B", "T", "G", of.head_dim, of.dtype, along=1, tile=(config.keys, of.key_columns)),
             "V": Tile.operand(
-                "B", "T", "G", of.value_dim, of.dtype, along=1, tile=(config.keys, of.value_columns), major="MN"
+                "B", "T", "G", of.value_dim, of.dtype, along=1, tile=(config.keys, of.value_columns), major=major
             ),
+            **({"q_scale": Tile("B", "H", f32)} if of.scaled else {}),
+            **({"k_scale": Tile("B", "G", f32), "v_scale": Tile("B", "G", f32)} if of.scaled else {}),
             **({"sinks": Tile("H", f32)} if of.sinks else {}),
             **({"tiles": Tile("LB", "LH", "QB", "KB", s32)} if of.lists else {}),
             **({"counts": Tile("LB", "LH", "QB", 2, s32)} if of.lists else {}),
@@ -95,11 +121,12 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
             "scale": Scalar(f32),
             "section": Scalar(u32),
             **({"inner": Scalar(f32)} if of.softcap or of.score_mod is not None else {}),
+            **({"v_factor": Scalar(f32)} if of.narrow and not of.scaled else {}),
             **({"last": Scalar(s32)} if of.above else {}),
             **({"first": Scalar(s32)} if of.below else {}),
         },
         out_specs={
-            "O": Tile("B", "S", "H", of.value_dim, of.dtype, box=stored, swizzle="128B", order="rows"),
+            "O": Tile("B", "S", "H", of.value_dim, of.result, box=stored, swizzle="128B", order="rows"),
             "LSE": Tile("B", "H", "S", f32),
         },
         grid=OnAll() if of.varlen else OnePerSm(config.rows), block=128 * (1 + config.consumers), arch=ARCH,

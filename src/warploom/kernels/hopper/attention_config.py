@@ -2,6 +2,10 @@
 
 A consumer warpgroup holds, of 64 queries: S in keys / 2 registers of a thread, O in value_dim / 2, P twice in keys / 4.
 Shared memory holds the queries (`query_slots` blocks, in which O leaves again), and rings of keys and of values.
+
+Of eight bits P takes keys / 8 registers, twice, and a product of P and V has `apart` / 2 of its own before O: sums of
+such products keep 13 bits, in which a term vanishes beside thousands of its like. O, which is wider than the queries,
+has its own shared memory, and so have the values that a wgmma can read: keys next to each other.
 """
 
 from __future__ import annotations
@@ -10,16 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...isa.dtypes import DType, bf16
+from ...isa.dtypes import DType, bf16, e4m3
 
 QUERY_ROWS = 64
 """Queries of a consumer warpgroup."""
-PANEL = 64
-"""16-bit elements of a panel in shared memory, 128 bytes: tiles are padded to whole ones, with zeros by TMA."""
-DEPTH = 16
-"""16-bit elements of k of one wgmma: to which the products are padded."""
+PANEL_BYTES = 128
+"""Of a row of a panel in shared memory: tiles are padded to whole ones, with zeros by TMA."""
+PANEL = PANEL_BYTES // 2
+"""The same in 16-bit elements."""
+STEP_BYTES = 32
+"""Of k of one wgmma: to which the products are padded."""
 REGISTERS = {1: (24, 240, 240), 2: (24, 240, 168), 3: (32, 160, 128)}
 """Registers of a thread by number of consumers: of the producer, of a consumer, at launch."""
+TURNERS = 3
+"""Warps of the producer's warpgroup that transpose values, where they have to be."""
 L2_BYTES = 32 << 20
 """Keys and values that a section of heads may have, so that they stay in the L2 cache of an H100 or H200."""
 
@@ -44,14 +52,24 @@ class Padded:
     value_dim: int
 
     @property
+    def cached(self) -> DType:
+        """Of K and V in memory."""
+        return self.dtype
+
+    @property
+    def result(self) -> DType:
+        """Of O."""
+        return self.dtype
+
+    @property
     def panel(self) -> int:
-        """Elements of K and V in a panel of shared memory, 128 bytes."""
-        return PANEL
+        """Elements of K and V in a panel of shared memory."""
+        return PANEL_BYTES // self.cached.bytes
 
     @property
     def step(self) -> int:
         """Columns of K and V of which products take whole multiples."""
-        return DEPTH
+        return STEP_BYTES // self.cached.bytes
 
     @property
     def depth(self) -> int:
@@ -79,9 +97,10 @@ class Attention(Padded):
     """What is in the text of a kernel; lengths, strides and numbers are not.
 
     Attributes:
-        dtype: of Q, K, V, P and O: bf16 or f16.
+        dtype: of Q, K, V and P: bf16, f16 or e4m3.
         head_dim: of Q and K.
         value_dim: of V and O.
+        scaled: of e4m3: each head of Q, of K and of V has a factor; else V has one for all.
         above: keys are masked from a diagonal on: causal, or a window with a right edge.
         below: keys are masked before a diagonal: a window with a left edge.
         softcap: scores s become cap tanh(s / cap).
@@ -102,11 +121,26 @@ class Attention(Padded):
     score_mod: Any = None
     mask_mod: Any = None
     lists: bool = False
+    scaled: bool = False
+
+    @property
+    def narrow(self) -> bool:
+        """Whether Q, K, V and P are of eight bits."""
+        return self.dtype is e4m3
+
+    @property
+    def result(self) -> DType:
+        return bf16 if self.narrow else self.dtype
 
     @property
     def query_columns(self) -> int:
-        """Columns of a block of queries in shared memory, where O fits, too."""
-        return max(self.key_columns, self.value_columns)
+        """Columns of a block of queries in shared memory, where O of the same type fits, too."""
+        return self.key_columns if self.narrow else max(self.key_columns, self.value_columns)
+
+    @property
+    def out_columns(self) -> int:
+        """Columns of O in shared memory of its own."""
+        return _up(self.value_dim, PANEL)
 
 
 @dataclass(frozen=True)
@@ -116,10 +150,12 @@ class Config:
     Attributes:
         keys: of a tile.
         consumers: warpgroups, with 64 queries each.
-        key_stages, value_stages: of the two rings.
+        key_stages, value_stages: of the two rings; that of transposed values has as many.
         query_slots: 2 to begin the next block of queries under the end of the last one.
         guarded: the softmax that keeps a row's first maximum; else the exact one.
         ordered: consumers take turns in issuing products.
+        apart: columns of P V that are multiplied into registers of their own and added to O then, for eight bits; 0:
+            O itself is the accumulator.
     """
 
     keys: int = 128
@@ -129,6 +165,7 @@ class Config:
     query_slots: int = 2
     guarded: bool = True
     ordered: bool = True
+    apart: int = 0
 
     @property
     def rows(self) -> int:
@@ -140,11 +177,19 @@ class Config:
         queries = self.query_slots * self.rows * of.query_columns
         rings = self.key_stages * of.key_columns + self.value_stages * of.value_columns
         counted = 4 * (MOST_SEQUENCES + 1) if of.varlen else 0
-        return (queries + self.keys * rings) * of.dtype.bytes + counted
+        own = self.rows * of.out_columns * of.result.bytes if of.narrow else 0
+        turned = self.value_stages * of.columns * self.turned_keys if of.narrow else 0
+        return (queries + self.keys * rings) * of.dtype.bytes + own + turned + counted
+
+    @property
+    def turned_keys(self) -> int:
+        """Keys of a tile of transposed values in shared memory: whole panels, or whole halves of narrower ones."""
+        half = PANEL_BYTES // 2
+        return _up(self.keys, half if self.keys % PANEL_BYTES == half else PANEL_BYTES)
 
     def accumulators(self, of: Attention) -> int:
-        """Registers of a thread for S, O and two P."""
-        return self.keys + of.columns // 2
+        """Registers of a thread for S, O, two P, and products apart from O."""
+        return self.keys // 2 + self.keys * of.dtype.bytes // 4 + (of.columns + self.apart) // 2
 
 
 @dataclass(frozen=True)
@@ -176,6 +221,8 @@ def default(of: Attention, block: tuple[int, int] | None = None) -> Config:
 
 
 def _widest(of: Attention) -> Config:
+    if of.narrow:
+        return _narrow(of)
     if max(of.depth, of.columns) <= 64 and not of.above:
         return Config(keys=96, consumers=3, key_stages=4, value_stages=4)
     if max(of.depth, of.columns) <= 64:
@@ -187,6 +234,14 @@ def _widest(of: Attention) -> Config:
     if max(of.depth, of.columns) <= 192:
         return Config(keys=96, key_stages=2, query_slots=1)
     return Config(keys=64, key_stages=2, query_slots=1)
+
+
+def _narrow(of: Attention) -> Config:
+    if max(of.depth, of.columns) <= 64:
+        return Config(keys=128, key_stages=4, value_stages=3, apart=of.columns)
+    if max(of.depth, of.columns) <= 128:
+        return Config(keys=96, key_stages=4, value_stages=3, apart=of.columns)
+    return Config(keys=64, key_stages=2, query_slots=1, apart=32)
 
 
 def section(of: Attention, causal: bool, length: int, heads: int, kv_heads: int) -> int:

@@ -18,6 +18,7 @@ from ...collective.tile.roles import WARPGROUP
 from ...isa.dtypes import b32, f32, s32, u32, u64
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
+from ...lang.operand_tile import OperandTile, TileSlice
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
@@ -39,6 +40,10 @@ class Arguments:
     O: ArrayHandle  # noqa: E741 - the field's name
     LSE: ArrayHandle
     sinks: ArrayHandle | None = None
+    q_scale: ArrayHandle | None = None
+    k_scale: ArrayHandle | None = None
+    v_scale: ArrayHandle | None = None
+    v_factor: Register | None = None
     tiles: ArrayHandle | None = None
     counts: ArrayHandle | None = None
     q_ends: ArrayHandle | None = None
@@ -51,11 +56,13 @@ class Arguments:
 
 @dataclass
 class Shared:
-    """The rings."""
+    """The rings; of eight bits also that of transposed values, and where O leaves."""
 
     queries: TmaPipeline
     keys: TmaPipeline
     values: TmaPipeline
+    turned: TmaPipeline | None = None
+    out: OperandTile | None = None
 
 
 class Consumer:
@@ -65,16 +72,25 @@ class Consumer:
         self, of: Attention, config: Config, call: Arguments, tiles: Shared, blocks: Blocks, queue: TileQueue, me: int
     ) -> None:
         self.of, self.config, self.call, self.blocks, self.queue, self.me = of, config, call, blocks, queue, me
-        self.queries, self.keys, self.values = tiles.queries, tiles.keys, tiles.values
+        self.queries, self.keys, self.values = tiles.queries, tiles.keys, tiles.turned or tiles.values
+        self.out_tile = tiles.out
         self.at_q, self.at_k, self.at_v = (
-            ring.consumer_state() for ring in (tiles.queries, tiles.keys, tiles.values)
+            ring.consumer_state() for ring in (self.queries, self.keys, self.values)
         )  # fmt: skip
         self.leader = self.keys.leader()
         (self.scores,) = wgmma_accumulators(QUERY_ROWS, config.keys)
         (self.out,) = wgmma_accumulators(QUERY_ROWS, of.columns)
         self.out_rows = Fragment(self.out)
-        self.p = [reg.array(b32, config.keys // 4) for _ in range(2)]
-        self.softmax = Softmax(self.scores, call.scale, of.dtype, guarded=config.guarded)
+        self.apart = wgmma_accumulators(QUERY_ROWS, config.apart)[0] if config.apart else None
+        self.p = [reg.array(b32, config.keys * of.dtype.bytes // 8) for _ in range(2)]
+        self.scale, self.inner, self.v_factor = call.scale, call.inner, call.v_factor
+        if of.scaled:  # a block's own
+            self.v_factor = reg.scalar(f32)
+            if call.inner is None:
+                self.scale = reg.scalar(f32)
+            else:
+                self.inner = reg.scalar(f32)
+        self.softmax = Softmax(self.scores, self.scale, of.dtype, guarded=config.guarded)
         self.accumulate = reg.predicate()
         self.store = WholeStore(call.O, 1 + me)
         self.turns = None
@@ -102,6 +118,7 @@ class Consumer:
                     self.queries.advance(self.at_q, branch=False)
                     self.begin()
                 ptx.wgmma.wait_group(1 if early else 0)
+                self.add_up(self.p[0], self.at_v.index)
                 self.let_go(self.values, self.at_v)
                 self.finish(block, slot)
                 if not early:
@@ -127,12 +144,34 @@ class Consumer:
         ptx.wgmma.commit_group()
 
     def add_values(self, p: RegisterArray) -> None:
-        """O += P V of the tile of values that has arrived; a group of wgmmas."""
+        """O += P V of the tile of values that has arrived, or the first part of it, apart; a group of wgmmas."""
         ptx.wgmma.fence()
         parts = [p[4 * step : 4 * step + 4] for step in range(len(p) // 4)]
-        values = self.values.stage(self.at_v).v.rows(0, self.of.columns)
-        wgmma_block(self.out, parts, values, accumulate=self.accumulate)
+        if self.apart is not None:
+            wgmma_block(self.apart, parts, self._turned(self.at_v.index, 0), accumulate=False)
+        else:
+            stage = self.values.stage(self.at_v)
+            values = stage.t.first_k(self.config.keys) if self.of.narrow else stage.v.rows(0, self.of.columns)
+            wgmma_block(self.out, parts, values, accumulate=self.accumulate)
         ptx.wgmma.commit_group()
+
+    def add_up(self, p: RegisterArray, stage: Register) -> None:
+        """O += the product that was multiplied apart and is complete; then its other parts, one after the other."""
+        if self.apart is None:
+            return
+        parts = [p[4 * step : 4 * step + 4] for step in range(len(p) // 4)]
+        for column in range(0, self.of.columns, self.config.apart):
+            if column:
+                ptx.wgmma.fence()
+                wgmma_block(self.apart, parts, self._turned(stage, column), accumulate=False)
+                ptx.wgmma.commit_group()
+                ptx.wgmma.wait_group(0)
+            for out, found in zip(self.out[column // 2 : (column + self.config.apart) // 2], self.apart, strict=True):
+                out += found
+
+    def _turned(self, stage: Register, column: int) -> TileSlice:
+        tile = self.values.tiles["t"][stage]
+        return tile.rows(column, self.config.apart).first_k(self.config.keys)
 
     def let_go(self, ring: TmaPipeline, state: State) -> None:
         ring.consumer_release(state, leader=self.leader)
@@ -142,12 +181,17 @@ class Consumer:
 
     def all_but_last_values(self, block: Block) -> None:
         """All tiles of a block; P of the last one is left in `p[0]`, its values are waited for."""
+        if self.of.scaled:
+            self.load_scales(block)
         ptx.wgmma.wait_group(0)
         self.let_go(self.keys, self.at_k)
         walk = Walk(block, block.start.copy(), self.config.keys)
         self.modify(block, walk.start, masked=True)
         self.softmax.start(self.p[0])
         self.accumulate.set(False)
+        if self.apart is not None:
+            for out in self.out:
+                out.set(0.0)
         self.values.wait(self.at_v)
         read, start = self.of.score_mod is not None, walk.start
         if self.of.above or self.of.lists:
@@ -193,6 +237,7 @@ class Consumer:
         self.values.advance(self.at_v, branch=False)
         self.values.wait(self.at_v)  # a loop, across which ptxas does not sink the exponentials
         ptx.wgmma.wait_group(0)
+        self.add_up(p, read)
         self.values.consumer_release(read, leader=self.leader)
         self.softmax.rescale(self.out_rows)
         self.accumulate.set(True)
@@ -202,9 +247,9 @@ class Consumer:
         mask_mod = self.of.mask_mod if masked or not self.of.lists else None
         if self.of.score_mod is not None or mask_mod is not None:
             self.apply_functions(block, start, mask_mod)
-        elif self.call.inner is not None:
+        elif self.inner is not None:
             for score in self.scores:
-                ptx.inst("tanh.approx.f32", score, score * self.call.inner)
+                ptx.inst("tanh.approx.f32", score, score * self.inner)
         if not masked:
             return
         rows = [row.view(s32) + (block.row + QUERY_ROWS * self.me) for row in self.out_rows.rows]
@@ -230,8 +275,8 @@ class Consumer:
             row = rows[index // 2 % 2]
             key = ptx.math.min(self.softmax.scores.column_of(index).view(s32) + start, keys - 1)
             if score_mod is not None:
-                assert self.call.inner is not None
-                score.set(score_mod.apply(of_score, score * self.call.inner, batch, head, row, key).floating())
+                assert self.inner is not None
+                score.set(score_mod.apply(of_score, score * self.inner, batch, head, row, key).floating())
             if mask_mod is not None:
                 seen = mask_mod.apply(of_mask, batch, head, row, key).truth()
                 score.set(ptx.select(seen, score, float("-inf")))
@@ -243,15 +288,21 @@ class Consumer:
             place = self.call.sinks.pointer() + block.head.to(u64) * 4
             sink = ptx.load(f32, ptx.addr(place))
         factors, logarithms = self.softmax.finish(sink)
+        if self.v_factor is not None:
+            factors = [factor * self.v_factor for factor in factors]
         self.out_rows.scale_rows(factors)
         first = block.row + QUERY_ROWS * self.me
         self.store_logarithms(block, first, logarithms)
-        memory = self.queries.stage(slot).q.rows(QUERY_ROWS * self.me, QUERY_ROWS)
+        where = self.queries.stage(slot).q if self.out_tile is None else self.out_tile[0]
+        memory = where.rows(QUERY_ROWS * self.me, QUERY_ROWS)
         row = first + block.query_begin
 
         def whole() -> None:
+            if self.out_tile is not None:
+                self.store.wait_read()
             self.store.store(self.out, memory, lambda column: (column, block.head, row, block.batch))
-            self.store.wait_read()
+            if self.out_tile is None:
+                self.store.wait_read()
 
         if not self.of.varlen:
             whole()
@@ -261,6 +312,21 @@ class Consumer:
             with ptx.else_():
                 self.store_some(block, first)
         self.queries.consumer_release(slot, leader=self.leader)
+
+    def load_scales(self, block: Block) -> None:
+        """The factors of a block's heads: those of Q and K go into the scores' scale, V's into O."""
+        of_q, of_k, of_v = self.call.q_scale, self.call.k_scale, self.call.v_scale
+        assert of_q is not None and of_k is not None and of_v is not None and self.v_factor is not None
+        q, k, v = (
+            ptx.load(f32, ptx.addr(array.pointer() + (block.batch * array.shape[1] + head).to(u64) * f32.bytes))
+            for array, head in ((of_q, block.head), (of_k, block.kv_head), (of_v, block.kv_head))
+        )
+        both = q * k
+        if self.call.inner is not None and self.inner is not None:
+            self.inner.set(self.call.inner * both)
+        else:
+            self.scale.set(self.call.scale * both)
+        self.v_factor.set(v)
 
     def store_logarithms(self, block: Block, first: Register, logarithms: list[Register]) -> None:
         """By the first lane of each quad, for rows that exist."""
@@ -273,7 +339,7 @@ class Consumer:
 
     def store_some(self, block: Block, first: Register) -> None:
         """The rows of O that are the sequence's own, two columns at a time."""
-        width, step = self.of.value_dim, self.of.dtype.bytes
+        width, step = self.of.value_dim, self.of.result.bytes
         for half, row in enumerate(self.out_rows.rows):
             here = row.view(s32) + first
             line = (here + block.query_begin).view(u32) * self.blocks.heads + block.head
@@ -282,6 +348,6 @@ class Consumer:
             for index in range(2 * half, len(self.out), 4):
                 column = 2 * (index - 2 * half)
                 if column < width:
-                    word = pack(self.out[index : index + 2], self.of.dtype)
+                    word = pack(self.out[index : index + 2], self.of.result)
                     ptx.store(ptx.addr(place, column * step), word, pred=exists)
         ptx.bar.sync(self.store.barrier, WARPGROUP)

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ...isa.dtypes import DType, bf16, e4m3, f16
-from .attention_config import DEPTH, RESERVE_BYTES, SHARED_BYTES, Padded
+from .attention_config import RESERVE_BYTES, SHARED_BYTES, Padded
 
 ROWS = 16
 """Rows of a warp: the m of mma.sync."""
@@ -23,7 +23,6 @@ MOST_ROWS = 16
 ROUND_COLUMNS = 64
 """Columns of O that the warps exchange in one round."""
 MOST_STAGES = 12
-PANEL_BYTES = 128
 MOST_REGISTERS, REGISTERS_OF_SM = 255, 1 << 16
 """Of a thread, and of all threads of a multiprocessor."""
 
@@ -56,7 +55,6 @@ class Decode(Padded):
 
     @property
     def cached(self) -> DType:
-        """Of K and V in memory."""
         return e4m3 if self.narrow else self.dtype
 
     @property
@@ -69,15 +67,6 @@ class Decode(Padded):
         """Columns between rows of the exchange, so that threads of other rows write to other banks: four rows at a
         time, 8 bytes from each thread, or two rows, 16 bytes."""
         return 16 if self.narrow else 8
-
-    @property
-    def panel(self) -> int:
-        return PANEL_BYTES // self.cached.bytes
-
-    @property
-    def step(self) -> int:
-        """Whole reads of 32 bytes of a key."""
-        return 2 * DEPTH if self.narrow else DEPTH
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ guarded    m = the largest score of the row's FIRST tile, and P = 2^(s - m - hea
            careful    a warp that had to twice looks at the maxima first, in all tiles that are left.
 
 Both give the same rows: P has the exponents of f32 in bf16, from 2^-126 to 2^127, so a reference may be far from the
-maximum. f16 has only 30 of them, so there the guard fires earlier (`head`, `limit`).
+maximum. f16 has only 30 of them, so there the guard fires earlier (`head`, `limit`). e4m3 has 18: P lies above 1, near
+which it would lose the small ones, and maxima are taken sooner (`growth`).
 
 A factor 2^(m_before - m) may be below the smallest f32 where factor times l is not, so its root is multiplied twice.
 A row that has seen no key has m = -inf: 0 is subtracted instead while it is computed exactly; the guard's reference is
@@ -22,8 +23,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ...collective.mma.fragment import Fragment, across_quad, pack
-from ...isa.dtypes import DType, f16, f32, u32
+from ...collective.mma.fragment import Fragment, a_elements, across_quad, pack
+from ...isa.dtypes import DType, e4m3, f16, f32, u32
 from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
@@ -31,7 +32,7 @@ from ...lang.values import Register
 
 LOG2_E = math.log2(math.e)
 GROWTH = 8.0
-"""log2 of how much a maximum may grow before l and O are scaled down to the new one."""
+"""`growth` of 16 bits."""
 RECOMPUTED = 2
 """Tiles that a warp recomputes before it becomes careful."""
 _LARGEST = 3e38
@@ -39,12 +40,19 @@ _LARGEST = 3e38
 
 def head(dtype: DType, guarded: bool) -> float:
     """log2 of how far below 1 the reference puts a row's first maximum: as much more room above it."""
+    if dtype is e4m3:  # 16, where 1 is 2^10 above the smallest of 4 bits and 2^4.8 below the largest
+        return -4.0
     return 60.0 if guarded and dtype is not f16 else 0.0
 
 
 def limit(dtype: DType) -> float:
     """The largest sum of a thread's P in one tile that the guard lets pass."""
-    return 2.0 ** (15 if dtype is f16 else 80)
+    return 448.0 if dtype is e4m3 else 2.0 ** (15 if dtype is f16 else 80)
+
+
+def growth(dtype: DType) -> float:
+    """log2 of how much a maximum may grow before l and O are scaled down to the new one."""
+    return 4.0 if dtype is e4m3 else GROWTH
 
 
 class Softmax:
@@ -53,7 +61,7 @@ class Softmax:
     Args:
         scores: a thread's f32 accumulators of S; overwritten by nothing here but `ptx.wgmma` and masks.
         scale: f32, positive: log2(e) times what the scores are multiplied by.
-        dtype: of P, f16 or bf16.
+        dtype: of P: f16, bf16 or e4m3.
         guarded: which of the two.
 
     Attributes:
@@ -125,7 +133,7 @@ class Softmax:
         newest = self.scores.row_max(self.largest)
         for half in range(2):
             largest, total, root = self.largest[half], self.total[half], self.roots[half]
-            grew = (newest[half] - _finite(largest)) * self.scale > GROWTH
+            grew = (newest[half] - _finite(largest)) * self.scale > growth(self.dtype)
             grew = grew | ((largest == -math.inf) & (newest[half] > -math.inf))
             before = largest.copy()
             largest.set(ptx.select(grew, newest[half], largest))
@@ -151,9 +159,13 @@ class Softmax:
         scores = self.scores.registers
         for word, rounded in enumerate(into):
             half = word % 2
-            pair = [ptx.math.ex2(ptx.math.fma(s, self.scale, offset[half])) for s in scores[2 * word : 2 * word + 2]]
-            pack(pair, self.dtype, rounded)
-            sums[half] = [a + b for a, b in zip(sums[half], pair, strict=True)] if sums[half] else pair
+            found = [
+                ptx.math.ex2(ptx.math.fma(scores[at], self.scale, offset[half])) for at in a_elements(word, self.dtype)
+            ]
+            pack(found, self.dtype, rounded)
+            for pair in (found[:2], found[2:]):
+                if pair:
+                    sums[half] = [a + b for a, b in zip(sums[half], pair, strict=True)] if sums[half] else pair
         return [even + odd for even, odd in sums]
 
     def _add(self, parts: Sequence[Register]) -> None:

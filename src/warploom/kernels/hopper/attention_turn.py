@@ -1,0 +1,129 @@
+"""Values transposed on their way: what TMA has loaded as keys x columns becomes columns x keys, as wgmma reads 8 bits.
+
+A warp takes 32 keys and 16 columns at a time: ldmatrix.trans gives a lane two columns of two keys in a register, prmt
+puts four keys of one column into one, stmatrix writes them as a row's.
+
+    ldmatrix   keys 2i, 2i + 1 (register 0) and 8 + 2i, 9 + 2i (1)    of columns 2g, 2g + 1      lane 4g + i
+    prmt       keys 2i, 2i + 1, 8 + 2i, 9 + 2i                        of column 2g; of 2g + 1
+    stmatrix   4i to 4i + 3 of 16                                     row 2g; row 2g + 1
+
+That is the order in which P's registers count keys (`a_elements`), so neither side moves anything else. Lanes of g > 3
+exchange their two columns: the 8 rows that a matrix is written to lie in different banks then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...collective import TileQueue, TmaPipeline
+from ...collective.pipeline.swizzling import swizzled
+from ...collective.pipeline.tma import State
+from ...collective.tile.roles import WARP
+from ...isa.dtypes import b32, u32
+from ...isa.swizzle import CHUNK_BYTES, Swizzle
+from ...lang import ptx, reg
+from ...lang.operand_tile import TileSlice
+from ...lang.values import Register
+from .attention_config import PANEL_BYTES, TURNERS, Attention, Config
+from .attention_tiles import Blocks
+
+KEYS, COLUMNS = 32, 16
+"""Of a warp's step."""
+EVEN, ODD = 0x6420, 0x7531
+"""prmt: the first columns of two registers, and the second ones."""
+_PER_PANEL = PANEL_BYTES // COLUMNS
+
+
+@dataclass
+class Places:
+    """Where a lane reads and writes 32 keys, from the start of the tiles."""
+
+    read: Register
+    written: Register
+
+
+class Turner:
+    """A warp that transposes: `me` of `TURNERS`, the 32 keys me, me + 3, ... of each tile.
+
+    Args:
+        of, config: the kernel.
+        values, turned: the rings, as they are loaded and as they are multiplied; of as many stages.
+        me: a register, the same for the warp.
+    """
+
+    def __init__(self, of: Attention, config: Config, values: TmaPipeline, turned: TmaPipeline, me: Register) -> None:
+        self.of, self.values, self.turned, self.me = of, values, turned, me
+        self.groups = config.keys // KEYS
+        layout = turned.tiles["t"].layout
+        self.pitch = layout.swizzle.span
+        in_panel = self.pitch // KEYS
+        self.at = values.consumer_state()
+        lane = ptx.special.tid.x() & (WARP - 1)
+        self.leader = lane == 0
+        far, matrix, row = lane >= WARP // 2, lane >> 3, lane & 7
+        self.selectors = [ptx.select(far, reg.scalar(b32, init=a), b) for a, b in ((ODD, EVEN), (EVEN, ODD))]
+        # matrices 0 and 1: the two columns of the first 16 keys; 2 and 3: of the next
+        column = (row << 1) + ((row >> 2) ^ (matrix & 1))
+        self.places = []
+        for first in range(0, self.groups, TURNERS):
+            group = me + first
+            written = column * self.pitch + (group % in_panel) * KEYS + (matrix >> 1) * CHUNK_BYTES
+            self.places.append(
+                Places(
+                    swizzled((group * KEYS + lane) * PANEL_BYTES, Swizzle.B128),
+                    swizzled(written, layout.swizzle) + (group // in_panel) * layout.panel_bytes,
+                )
+            )
+
+    def run(self, blocks: Blocks, queue: TileQueue) -> None:
+        """All tiles of all blocks that the queue gives to this CTA."""
+        state = queue.consumer_state()
+        number = queue.next(state).copy()
+        with ptx.while_(lambda: number < queue.tiles):
+            block = blocks.place(number)
+            for _ in ptx.range(block.after_first + 1, unroll=False):
+                self.tile()
+            number.set(queue.next(state))
+
+    def tile(self) -> None:
+        """The next tile of values."""
+        values = self.values.consumer_wait(self.at).v
+        turned = self.turned.writer_acquire(State(self.at.index, self.at.phase ^ 1)).t
+        for number, places in enumerate(self.places):
+            first = number * TURNERS
+            if first + TURNERS <= self.groups:
+                self.keys(values, turned, places)
+            else:
+                with ptx.if_(self.me < self.groups - first):
+                    self.keys(values, turned, places)
+        ptx.fence.proxy_async_shared_cta()  # both ways: what was read here is loaded next, what was written multiplied
+        ptx.warp.sync()
+        self.values.consumer_release(self.at, leader=self.leader)
+        self.turned.writer_commit(self.at, self.leader)
+        self.values.advance(self.at, branch=False)
+
+    def keys(self, values: TileSlice, turned: TileSlice, places: Places) -> None:
+        """All columns of 32 keys."""
+        read = (values + places.read).register()
+        written = (turned + places.written).register()
+        steps = range(self.of.columns // COLUMNS)
+        for inside in range(_PER_PANEL):  # one by one: the producer has few registers
+            source = read ^ (inside * COLUMNS) if inside else read
+            for panel, step in enumerate(steps[inside::_PER_PANEL]):
+                words = ptx.ldmatrix(ptx.addr(source, panel * values.layout.panel_bytes), trans=True)
+                found = [_bytes(words[at], words[at + 1], selector) for at in (0, 2) for selector in self.selectors]
+                ptx.stmatrix(ptx.addr(written, step * (COLUMNS * self.pitch)), found)
+
+
+def turner(thread: Register) -> Register:
+    """Which transposing warp of the producer's warpgroup this is; the first warp, which loads, is none."""
+    index = reg.scalar(u32)
+    ptx.inst.shfl.sync.idx.b32(index, thread // WARP - 1, 0, 31, -1)
+    return index
+
+
+def _bytes(low: Register, high: Register, selector: Register) -> Register:
+    """Four of eight bytes (prmt.b32)."""
+    result = reg.scalar(b32)
+    ptx.inst("prmt.b32", result, low, high, selector)
+    return result

@@ -1,0 +1,60 @@
+"""What arrays of eight bits are multiplied by: a number for all of an array, or one for each batch and head."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..errors import ArgumentError, ArgumentTypeError
+from ..isa.dtypes import e4m3, f32
+from ..runtime.arrays import ArrayView
+
+
+def arrays_and_numbers(**given: Any) -> tuple[dict[str, Any], dict[str, float]]:
+    """The scales that were given, apart."""
+    scales = {name: value for name, value in given.items() if value is not None}
+    numbers = {name: value for name, value in scales.items() if isinstance(value, (int, float))}
+    return {name: value for name, value in scales.items() if name not in numbers}, numbers
+
+
+def check_scales(
+    seen: Mapping[str, ArrayView], numbers: Mapping[str, float], wanted: Mapping[str, tuple[int, ...]],
+    narrow: Iterable[str],
+) -> None:  # fmt: skip
+    """Raise ArgumentError, ArgumentTypeError unless scales and types go together.
+
+    Args:
+        seen: all arrays.
+        numbers: scales that are numbers.
+        wanted: every scale that there may be, and its shape as an array.
+        narrow: arrays that have eight bits if `k` has; they have the scales.
+    """
+    names = list(wanted)
+    given = sorted({*numbers, *(name for name in names if name in seen)})
+    if seen["k"].dtype is not e4m3:
+        if given:
+            raise ArgumentError(
+                "scales belong to arrays of eight bits", expected=f"e4m3 {' and '.join(narrow)}, or no scales",
+                got=f"{seen['k'].dtype}, {', '.join(given)}",
+            )  # fmt: skip
+        return
+    for name in narrow:
+        if seen[name].dtype is not e4m3:
+            raise ArgumentTypeError(
+                f"{', '.join(narrow)} are of one type", expected="e4m3", got=f"{name} {seen[name].dtype}",
+                hint="warploom.quantize makes e4m3",
+            )  # fmt: skip
+    arrays = [name for name in names if name in seen]
+    if 0 < len(arrays) < len(names):
+        raise ArgumentError(
+            f"{', '.join(names)} are numbers, or arrays, all of them", expected="all of one kind",
+            got=f"arrays {', '.join(arrays)}",
+        )  # fmt: skip
+    for name, shape in wanted.items():
+        if name in seen and (seen[name].shape != shape or seen[name].dtype is not f32):
+            raise ArgumentError(
+                f"`{name}` has a factor for each batch and head", expected=f"{shape} f32", got=seen[name].describe()
+            )
+        if name in numbers and not 0 < numbers[name] < math.inf:
+            raise ArgumentError(f"`{name}` is a positive number", got=numbers[name])
