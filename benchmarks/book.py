@@ -4,6 +4,7 @@ A marker stands in a comment, and what it brings stands right behind it; `benchm
 
     <!-- rungs 8 9 -->                                        the seed's and our figures, from the evidence file
     <!-- counters 8 9: global_per_kfma, tensor_instructions -->   what the emulator counted, from its file
+    <!-- tcgen05 minimal, specialised: products, ctas -->     the same of the kernels for sm_100
     <!-- table tiles -->                                      one of TABLES below, calculated
     <!-- code PATH "first" to "last" -->                      the lines of a file from the first one that has `first`
                                                               to the next one that has `last`, as a block of code
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import book_blackwell
 from benchmarks.pictures.measured import COUNTERS, LADDER, steps
 from warploom.isa import arch
 from warploom.isa.instructions.table import FORMS
@@ -28,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 FOLDER = ROOT / "docs" / "ladder"
 CODE = re.compile(r'(<!-- code (\S+) "(.+?)" to "(.+?)" -->\n)(?:```python\n.*?```\n)?', re.DOTALL)
-TABLE = re.compile(r"(<!-- (rungs|counters|table) (.+?) -->\n)(?:\|[^\n]*\n)*")
+TABLE = re.compile(r"(<!-- (rungs|counters|table|tcgen05) (.+?) -->\n)(?:\|[^\n]*\n)*")
 
 
 def documents() -> list[Path]:
@@ -39,7 +41,10 @@ def documents() -> list[Path]:
 def rendered(text: str) -> str:
     """A chapter with what its markers bring."""
     text = CODE.sub(lambda found: f"{found[1]}```python\n{quote(found[2], found[3], found[4])}```\n", text)
-    made = {"rungs": rungs, "counters": counters, "table": lambda name: TABLES[name]()}
+    made = {
+        "rungs": rungs, "counters": counters, "table": lambda name: TABLES[name](),
+        "tcgen05": lambda words: book_blackwell.counters(words, table),
+    }  # fmt: skip
     return TABLE.sub(lambda found: found[1] + "".join(f"{line}\n" for line in made[found[2]](found[3])), text)
 
 
@@ -278,4 +283,5 @@ def instructions() -> list[str]:
 TABLES = {
     "machines": machines, "instructions": instructions, "roofs": roofs, "tiles": tiles, "multicast": multicast,
     "occupancy": occupancy, "waves": waves, "rasters": rasters, "clocks": clocks, "tails": tails, "power": power,
+    "generations": lambda: book_blackwell.machines(table), "pairs": lambda: book_blackwell.pairs(table),
 }  # fmt: skip

@@ -12,13 +12,14 @@ from pathlib import Path
 
 def pictures(results: Path) -> dict[str, Callable[[], str]]:
     """Every picture of the book by name. results: the folder of evidence files, benchmarks/results."""
-    from . import layouts, measured, tensor_memory, tiles, timelines
+    from . import blackwell, layouts, measured, tensor_memory, tiles, timelines
 
     return {
         "roofs": measured.roofs,
         **{name: partial(draw, results) for name, draw in measured.PICTURES.items()},
         **layouts.PICTURES,
         **tensor_memory.PICTURES,
+        **blackwell.PICTURES,
         **tiles.PICTURES,
         **{name: partial(timelines.draw, name) for name in timelines.RUNS},
     }
