@@ -6,6 +6,7 @@ On CPUs two processes compare their calls through gloo's store; what kernels do 
 
 from __future__ import annotations
 
+import copy
 import os
 import socket
 import time
@@ -51,36 +52,6 @@ def end(folder: str, rank: int, lines: list[object]) -> None:
 
 
 # -- on CPUs ---------------------------------------------------------------------------------------------------------
-
-
-def calls_of_two(rank, world, port, folder):
-    begin(rank, world, port, "gloo")
-    group, lines = symmetric.group_of(dist.group.WORLD.group_name), []
-
-    def attempt(*call):
-        try:
-            group.agree(call)
-            lines.append("agreed")
-        except (ArgumentError, PeerError) as error:
-            lines.append(f"{error.code} {'rank 1' in str(error)}")
-
-    attempt("product", 16, 64)
-    attempt("product", 16 + rank, 64)
-    with config.override(peer_timeout_s=SHORT_S):
-        if rank == 0:
-            began = time.monotonic()
-            attempt("product", 32, 64)
-            lines.append(SHORT_S <= time.monotonic() - began < 20 * SHORT_S)
-    dist.barrier()
-    group.forget()  # both begin anew, though rank 1 has made a call less
-    attempt("product", 32, 64)
-    end(folder, rank, lines)
-
-
-def test_ranks_that_differ_or_do_not_come_are_named_and_the_group_begins_anew(tmp_path):
-    first, second = spawn(calls_of_two, 2, tmp_path)
-    assert first == ["agreed", "peer-call True", "peer-timeout True", "True", "agreed"]
-    assert second[0] == second[-1] == "agreed" and second[1].startswith("peer-call")
 
 
 class Alone(symmetric.Group):
@@ -175,10 +146,32 @@ def by_gloo(what: str):
     return launch
 
 
-def gradients_of_two(rank, world, port, folder):
-    begin(rank, world, port, "gloo")
-    for what in peer_launch.LAUNCHES:
-        peer_launch.LAUNCHES[what] = by_gloo(what)
+def agreements(rank: int) -> list[object]:
+    """Calls that agree, that differ, and that one rank makes alone."""
+    group, lines = symmetric.group_of(dist.group.WORLD.group_name), []
+
+    def attempt(*call):
+        try:
+            group.agree(call)
+            lines.append("agreed")
+        except (ArgumentError, PeerError) as error:
+            lines.append(f"{error.code} {'rank 1' in str(error)}")
+
+    attempt("product", 16, 64)
+    attempt("product", 16 + rank, 64)
+    with config.override(peer_timeout_s=SHORT_S):
+        if rank == 0:
+            began = time.monotonic()
+            attempt("product", 32, 64)
+            lines.append(SHORT_S <= time.monotonic() - began < 20 * SHORT_S)
+    dist.barrier()
+    group.forget()  # both begin anew, though rank 1 has made a call less
+    attempt("product", 32, 64)
+    return lines
+
+
+def gradients(rank: int, world: int) -> list[object]:
+    """Of each operation, eager and compiled, beside those of the whole product."""
     draw, lines = torch.Generator().manual_seed(3), []
     m, n, k = 8, 24, 16
 
@@ -214,14 +207,79 @@ def gradients_of_two(rank, world, port, folder):
             ]  # fmt: skip
             worst = max(float((x.detach().float() - y).norm() / y.norm()) for x, y in pairs)
             lines.append(f"{what} {compiled} {worst < TOLERANCE}")
+    return lines
+
+
+def layers(rank: int, world: int) -> list[object]:
+    """A block split by our styles, beside the whole one."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    mesh, lines = init_device_mesh("cpu", (world,)), []
+    for sequence in (False, True):
+        for rows in (8, 260):
+            torch.manual_seed(3)
+            whole = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.SiLU(), torch.nn.Linear(32, 16))
+            whole = whole.to(torch.bfloat16)
+            x, g = (torch.randn(1, rows, 16).to(torch.bfloat16) for _ in range(2))
+            mine = slice(rank * rows // world, (rank + 1) * rows // world) if sequence else slice(None)
+            styles = distributed.ColwiseParallel(sequence=sequence), distributed.RowwiseParallel(sequence=sequence)
+            split = parallelize_module(copy.deepcopy(whole), mesh, dict(zip("02", styles, strict=True)))
+            ours, theirs = (x[:, mine].clone().requires_grad_(), x.clone().requires_grad_())
+            found, right = split(ours), whole(theirs)
+            found.backward(g[:, mine])
+            right.backward(g)
+            pairs = [
+                (found, right[:, mine]), (ours.grad, theirs.grad[:, mine]),
+                (split[0].weight.grad, whole[0].weight.grad.chunk(world)[rank]),
+                (split[2].weight.grad, whole[2].weight.grad.chunk(world, 1)[rank]),
+            ]  # fmt: skip
+            worst = max(
+                float((a.detach().float() - b.detach().float()).norm() / b.detach().float().norm()) for a, b in pairs
+            )
+            lines.append(f"{sequence} {rows} {worst < TOLERANCE}")
+    return lines
+
+
+def on_cpus(rank, world, port, folder):
+    begin(rank, world, port, "gloo")
+    for what in peer_launch.LAUNCHES:
+        peer_launch.LAUNCHES[what] = by_gloo(what)
+    lines = [*agreements(rank), "gradients", *gradients(rank, world), "layers", *layers(rank, world)]
     end(folder, rank, lines)
 
 
+@pytest.fixture(scope="module")
+def two(tmp_path_factory) -> list[list[str]]:
+    """What two processes found, by rank."""
+    return spawn(on_cpus, 2, tmp_path_factory.mktemp("two"))
+
+
+def part(lines: list[str], name: str) -> list[str]:
+    """The lines behind a name, up to the next."""
+    begin = lines.index(name) + 1
+    return [line for line in lines[begin : begin + 6] if " " in line]
+
+
 @pytest.mark.full
-def test_gradients_and_graphs_are_those_of_the_whole_product(tmp_path):
-    for lines in spawn(gradients_of_two, 2, tmp_path):
-        assert len(lines) == 6
-        assert all(line.endswith("True") for line in lines), lines
+def test_ranks_that_differ_or_do_not_come_are_named_and_the_group_begins_anew(two):
+    first, second = (lines[: lines.index("gradients")] for lines in two)
+    assert first == ["agreed", "peer-call True", "peer-timeout True", "True", "agreed"]
+    assert second[0] == second[-1] == "agreed" and second[1].startswith("peer-call")
+
+
+@pytest.mark.full
+def test_gradients_and_graphs_are_those_of_the_whole_product(two):
+    for lines in two:
+        assert len(part(lines, "gradients")) == 6
+        assert all(line.endswith("True") for line in part(lines, "gradients")), lines
+
+
+@pytest.mark.full
+def test_layers_split_by_our_styles_compute_what_the_whole_ones_do(two):
+    for lines in two:
+        assert len(part(lines, "layers")) == 4
+        assert all(line.endswith("True") for line in part(lines, "layers")), lines
 
 
 # -- on two GPUs -----------------------------------------------------------------------------------------------------

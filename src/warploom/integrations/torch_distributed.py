@@ -27,6 +27,9 @@ from .torch_symmetric import group_of
 
 __all__ = ["all_gather_matmul", "check", "matmul_all_reduce", "matmul_reduce_scatter", "release", "reset"]
 
+STYLES = ("ColwiseParallel", "RowwiseParallel")
+"""Of `torch_parallel`; looked up when first used."""
+
 # -- calls ---------------------------------------------------------------------------------------------------------
 
 
@@ -195,3 +198,12 @@ def _register() -> Any:
 
 
 _LIBRARY = _register()
+
+
+def __getattr__(name: str) -> Any:
+    """The styles for `parallelize_module`, which import DTensor."""
+    if name not in STYLES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import torch_parallel
+
+    return getattr(torch_parallel, name)

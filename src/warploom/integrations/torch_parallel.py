@@ -1,0 +1,158 @@
+"""PyTorch: styles for `parallelize_module` whose layers multiply and communicate in one launch.
+
+    from warploom.torch import distributed
+
+    plan = {"up": distributed.ColwiseParallel(), "down": distributed.RowwiseParallel()}     # in place of torch's
+    parallelize_module(model, mesh, plan)
+
+The layers keep plain parameters, of which each rank has its part. Activations between two pairs are whole on each rank;
+with `sequence=True` they are split by rows (tokens), as behind a norm with sequence parallelism:
+
+    ColwiseParallel()                  x whole        plain product, gradient of x summed over the ranks
+    ColwiseParallel(sequence=True)     x's rows       all-gather and product
+    RowwiseParallel()                  y whole        few rows: product and all-reduce; more: reduce-scatter, all-gather
+    RowwiseParallel(sequence=True)     y's rows       product and reduce-scatter
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import _functional_collectives as collectives
+from torch.distributed.tensor.parallel.style import ParallelStyle
+
+from ..errors import ArgumentError, ArgumentTypeError
+from .torch_distributed import all_gather_matmul, matmul_all_reduce, matmul_reduce_scatter
+from .torch_layers import Linear
+
+__all__ = ["ColwiseParallel", "RowwiseParallel"]
+
+FEW_ROWS = 256
+"""Rows up to which a product is summed over the ranks in its own launch: then no more is sent than has to travel."""
+
+
+class ColwiseParallel(ParallelStyle):
+    """Each rank has some of a linear layer's output features. `sequence`: the input is split by rows."""
+
+    def __init__(self, *, sequence: bool = False) -> None:
+        self.sequence = sequence
+
+    def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
+        return _split(module, device_mesh, ColwiseLinear, 0, self.sequence)
+
+
+class RowwiseParallel(ParallelStyle):
+    """Each rank has some of a linear layer's input features. `sequence`: the output is split by rows."""
+
+    def __init__(self, *, sequence: bool = False) -> None:
+        self.sequence = sequence
+
+    def _apply(self, module: nn.Module, device_mesh: Any) -> nn.Module:
+        return _split(module, device_mesh, RowwiseLinear, 1, self.sequence)
+
+
+class _Split(Linear):
+    """A linear layer of which this rank has a part."""
+
+    group: str
+    ranks: int
+    sequence: bool
+
+    def extra_repr(self) -> str:
+        """What `print` shows of it."""
+        return f"{super().extra_repr()}, ranks={self.ranks}, sequence={self.sequence}"
+
+
+class ColwiseLinear(_Split):
+    """See `ColwiseParallel`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """This rank's columns."""
+        if not self.sequence:
+            return super().forward(_Shared.apply(input, self.group) if torch.is_grad_enabled() else input)
+        y = all_gather_matmul(_rows(input), self.weight.mT, self.group)
+        y = y.view(*input.shape[:-2], -1, y.shape[-1])
+        return y if self.bias is None else y + self.bias
+
+
+class RowwiseLinear(_Split):
+    """See `RowwiseParallel`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The sum over the ranks, or this rank's rows of it."""
+        x, weight = (_rows(input) if self.sequence else input.flatten(0, -2)), self.weight.mT
+        if self.sequence:
+            y = matmul_reduce_scatter(x, weight, self.group)
+        elif x.shape[0] <= FEW_ROWS or x.shape[0] % self.ranks:
+            y = matmul_all_reduce(x, weight, self.group)
+        else:
+            y = _Whole.apply(matmul_reduce_scatter(x, weight, self.group), self.group)
+        y = y.view(*input.shape[:-2], -1, y.shape[-1]) if self.sequence else y.view(*input.shape[:-1], y.shape[-1])
+        if self.bias is None:
+            return y
+        return y + (_Shared.apply(self.bias, self.group) if self.sequence and torch.is_grad_enabled() else self.bias)
+
+
+class _Shared(torch.autograd.Function):
+    """Every rank reads the same input; its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: str) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return collectives.wait_tensor(collectives.all_reduce(grads[0].contiguous(), "sum", ctx.group)), None
+
+
+class _Whole(torch.autograd.Function):
+    """The rows of all ranks; every rank has the gradient of the whole."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: str) -> Tensor:
+        ctx.rows, ctx.rank = x.shape[0], dist.get_rank(dist.distributed_c10d._resolve_process_group(group))
+        return collectives.wait_tensor(collectives.all_gather_tensor(x, 0, group))  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return grads[0][ctx.rank * ctx.rows : (ctx.rank + 1) * ctx.rows], None
+
+
+def _split(module: nn.Module, mesh: Any, kind: type[_Split], axis: int, sequence: bool) -> nn.Module:
+    """Keep this rank's part of a layer, in place. Raises ArgumentError, ArgumentTypeError."""
+    if type(module) not in (nn.Linear, Linear):
+        raise ArgumentTypeError("only linear layers are split so", expected="an nn.Linear", got=type(module).__name__)
+    assert isinstance(module, nn.Linear)
+    ranks, rank = mesh.size(), mesh.get_local_rank()
+    if module.weight.shape[axis] % ranks:
+        raise ArgumentError(
+            f"the {('output', 'input')[axis]} features of a layer cannot be split evenly",
+            expected=f"a multiple of {ranks}, the ranks of the mesh", got=module.weight.shape[axis],
+        )  # fmt: skip
+
+    def mine(parameter: nn.Parameter) -> nn.Parameter:
+        part = parameter.detach().chunk(ranks, axis)[rank].clone(memory_format=torch.contiguous_format)
+        return nn.Parameter(part, requires_grad=parameter.requires_grad)
+
+    module.weight = mine(module.weight)
+    if module.bias is not None and axis == 0:
+        module.bias = mine(module.bias)
+    module.out_features, module.in_features = module.weight.shape
+    module.__class__ = kind
+    assert isinstance(module, _Split)
+    module.group, module.ranks, module.sequence = mesh.get_group().group_name, ranks, sequence
+    return module
+
+
+def _rows(x: Tensor) -> Tensor:
+    """(1, …, rows, features) as a matrix: with several sequences, rows of all ranks would not follow one another."""
+    if x.numel() != x.shape[-2] * x.shape[-1]:
+        raise ArgumentError(
+            "rows of several sequences are not split over ranks", expected="a batch of one sequence",
+            got=tuple(x.shape), code="wrong-shape", hint="flatten the batch into the rows before they are split",
+        )  # fmt: skip
+    return x.reshape(x.shape[-2:])
