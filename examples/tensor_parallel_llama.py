@@ -1,0 +1,244 @@
+"""Layers of a Llama split over the GPUs of one host: PyTorch with NCCL, and products that communicate themselves.
+
+Idea       In a tensor-parallel layer each GPU has some heads and some columns of the feed-forward part, and the results
+           of the two products that end them are summed over the GPUs. The plan is torch's; only the styles are ours,
+           whose products send their sums themselves:
+
+               plan = {"layers.*.mlp.down_proj": RowwiseParallel(), ...}        torch's, or warploom.torch.distributed's
+
+Model      `transformers`' Llama where it is installed, else layers of the same parts and names; random weights
+Runs       prefill (one long sequence) and decode (one token of each of many sequences, nothing cached, so that the
+           layers' products are what is timed), as CUDA graphs; results of both models must agree
+
+    python examples/tensor_parallel_llama.py                                   one GPU; without one, a small shape
+    torchrun --nproc-per-node 2 examples/tensor_parallel_llama.py --out llama-2.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+import warploom.torch
+from warploom.torch import distributed
+
+F = nn.functional
+LLAMA_3_70B = {"hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64, "num_key_value_heads": 8}
+SMALL = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+COLUMNS = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "mlp.gate_proj", "mlp.up_proj")
+ROWS = ("self_attn.o_proj", "mlp.down_proj")
+TOLERANCE = 0.03
+WINDOWS, REPEATS = 7, 5
+
+
+class Attention(nn.Module):
+    """Causal attention without positions, of as many heads as the projections have."""
+
+    def __init__(self, shape: dict[str, int]) -> None:
+        super().__init__()
+        self.head = shape["hidden_size"] // shape["num_attention_heads"]
+        hidden, narrow = shape["hidden_size"], shape["num_key_value_heads"] * self.head
+        self.q_proj, self.o_proj = (nn.Linear(hidden, hidden, bias=False) for _ in range(2))
+        self.k_proj, self.v_proj = (nn.Linear(hidden, narrow, bias=False) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (
+            layer(x).unflatten(-1, (-1, self.head)).transpose(1, 2) for layer in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=x.shape[1] > 1, enable_gqa=True)
+        return self.o_proj(mixed.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    """The gated part."""
+
+    def __init__(self, shape: dict[str, int]) -> None:
+        super().__init__()
+        hidden, inner = shape["hidden_size"], shape["intermediate_size"]
+        self.gate_proj, self.up_proj = (nn.Linear(hidden, inner, bias=False) for _ in range(2))
+        self.down_proj = nn.Linear(inner, hidden, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class Layer(nn.Module):
+    """Attention and the gated part, each behind a norm."""
+
+    def __init__(self, shape: dict[str, int]) -> None:
+        super().__init__()
+        self.self_attn, self.mlp = Attention(shape), FeedForward(shape)
+        self.input_layernorm, self.post_attention_layernorm = (nn.RMSNorm(shape["hidden_size"]) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.self_attn(self.input_layernorm(x))
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Layers(nn.Module):
+    """A stack of layers on embedded tokens."""
+
+    def __init__(self, shape: dict[str, int], count: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(count))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def build(shape: dict[str, int], count: int, own: bool) -> tuple[nn.Module, Callable[[nn.Module, Tensor], Tensor], str]:
+    """The model, how it is called with embedded tokens, and whose it is."""
+    torch.manual_seed(0)
+    if not own:
+        try:
+            from transformers import LlamaConfig, LlamaModel
+        except ImportError:
+            pass
+        else:
+            config = LlamaConfig(**shape, num_hidden_layers=count, vocab_size=32, attn_implementation="sdpa")
+            return LlamaModel(config), lambda model, x: model(inputs_embeds=x, use_cache=False)[0], "transformers"
+    return Layers(shape, count), lambda model, x: model(x), "this file"
+
+
+def split(model: nn.Module, columns: type, rows: type) -> nn.Module:
+    """The layers of a model over all ranks, by the styles of torch or of this library."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    mesh = init_device_mesh("cuda" if torch.cuda.is_available() else "cpu", (dist.get_world_size(),))
+    plan: dict[str, Any] = {f"layers.*.{name}": columns() for name in COLUMNS}
+    plan |= {f"layers.*.{name}": rows() for name in ROWS}
+    return parallelize_module(model, mesh, plan)
+
+
+def models(model: nn.Module, ranks: int) -> dict[str, nn.Module]:
+    """The plain model and ours, on one GPU or split."""
+    ours = warploom.torch.convert(copy.deepcopy(model))
+    if ranks == 1:
+        return {"plain": model, "warploom": ours}
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+    return {
+        "plain": split(model, ColwiseParallel, RowwiseParallel),
+        "warploom": split(ours, distributed.ColwiseParallel, distributed.RowwiseParallel),
+    }
+
+
+def captured(call: Callable[[], Tensor]) -> Callable[[], object]:
+    """A call as a CUDA graph; as it is on a CPU."""
+    if not torch.cuda.is_available():
+        return call
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        call()
+    return graph.replay
+
+
+def seconds(calls: dict[str, Callable[[], object]], ranks: int) -> dict[str, float]:
+    """Of one call of each: medians of windows taken in turns, of the slowest rank."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    on_gpu = torch.cuda.is_available()
+    repeats = REPEATS if on_gpu else 1
+    for _ in range(WINDOWS if on_gpu else 1):
+        for name, call in calls.items():
+            if ranks > 1:
+                dist.barrier()
+            wait()
+            start = time.perf_counter()
+            for _ in range(repeats):
+                call()
+            wait()
+            spent = torch.tensor((time.perf_counter() - start) / repeats, device="cuda" if on_gpu else "cpu")
+            if ranks > 1:
+                dist.all_reduce(spent, op=dist.ReduceOp.MAX)
+            times[name].append(float(spent))
+    return {name: statistics.median(each) for name, each in times.items()}
+
+
+def wait() -> None:
+    """For the GPU, where there is one."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def phase(name: str, shape: tuple[int, ...], both: dict[str, nn.Module], call: Any, ranks: int) -> dict[str, Any]:
+    """One phase: the results of both models agree, then tokens a second of each."""
+    like = next(iter(both["warploom"].parameters()))
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(like.device, like.dtype)
+    with torch.no_grad():
+        plain, ours = (call(each, x) for each in both.values())
+        plain = plain.full_tensor() if hasattr(plain, "full_tensor") else plain
+        away = float((plain.float() - ours.float()).norm() / plain.float().norm())
+        assert away < TOLERANCE, f"{name}: the models differ by {away:.4f}"
+        ready = {which: captured(lambda each=each: call(each, x)) for which, each in both.items()}  # type: ignore[misc]
+        times = seconds(ready, ranks)
+    tokens = shape[0] * shape[1]
+    return {"phase": name, "tokens": tokens, "differ": away, "ms": {key: 1e3 * each for key, each in times.items()},
+            "tokens_per_second": {key: tokens / each for key, each in times.items()}}  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layers", type=int, default=8)
+    parser.add_argument("--prefill", type=int, default=2048)
+    parser.add_argument("--decode", default="16,64")
+    parser.add_argument("--own", action="store_true", help="the layers of this file, with transformers installed too")
+    parser.add_argument("--out", default="")
+    options = parser.parse_args(arguments)
+    ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
+    on_gpu = torch.cuda.is_available()
+    device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if on_gpu else torch.device("cpu")
+    if on_gpu:
+        torch.cuda.set_device(device)
+    if ranks > 1:
+        dist.init_process_group(*(("nccl",) if on_gpu else ("gloo",)), **({"device_id": device} if on_gpu else {}))
+    shape = LLAMA_3_70B if on_gpu else SMALL
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with device:
+            model, call, whose = build(shape, options.layers if on_gpu else 1, options.own)
+    finally:
+        torch.set_default_dtype(before)
+    both = models(model.eval().requires_grad_(False), ranks)
+    phases = [("prefill", (1, options.prefill if on_gpu else 8, shape["hidden_size"]))]
+    phases += [(f"decode {count}", (int(count), 1, shape["hidden_size"])) for count in options.decode.split(",")]
+    rows = []
+    for name, size in phases:
+        rows.append(phase(name, size, both, call, ranks))
+        if rank == 0:
+            speeds = ", ".join(f"{key} {value:,.0f}" for key, value in rows[-1]["tokens_per_second"].items())
+            print(f"{ranks} x {device.type}, {name}: tokens/s {speeds}; differ by {rows[-1]['differ']:.4f}", flush=True)
+    if ranks > 1 and on_gpu:
+        distributed.check()
+    if rank == 0 and options.out:
+        gpu, program = torch.cuda.get_device_name() if on_gpu else "cpu", "examples/tensor_parallel_llama.py"
+        found = {"suite": "tensor-parallel-llama", "gpu": gpu, "ranks": ranks, "model": whose, "shape": shape,
+                 "layers": options.layers, "date": time.strftime("%Y-%m-%d"),
+                 "command": program, "versions": {"torch": torch.__version__}, "rows": rows}  # fmt: skip
+        Path(options.out).write_text(json.dumps(found, indent=1) + "\n")
+    if ranks > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
