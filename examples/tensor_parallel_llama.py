@@ -8,7 +8,7 @@ Idea       In a tensor-parallel layer each GPU has some heads and some columns o
 
 Model      `transformers`' Llama where it is installed, else layers of the same parts and names; random weights
 Runs       prefill (one long sequence) and decode (one token of each of many sequences, nothing cached, so that the
-           layers' products are what is timed), as CUDA graphs; results of both models must agree
+           layers' products are what is timed), as CUDA graphs unless --eager; results of both models must agree
 
     python examples/tensor_parallel_llama.py                                   one GPU; without one, a small shape
     torchrun --nproc-per-node 2 examples/tensor_parallel_llama.py --out llama-2.json
@@ -137,9 +137,9 @@ def models(model: nn.Module, ranks: int) -> dict[str, nn.Module]:
     }
 
 
-def captured(call: Callable[[], Tensor]) -> Callable[[], object]:
-    """A call as a CUDA graph; as it is on a CPU."""
-    if not torch.cuda.is_available():
+def captured(call: Callable[[], Tensor], eager: bool) -> Callable[[], object]:
+    """A call as a CUDA graph; as it is where that is not wanted, and on a CPU."""
+    if eager or not torch.cuda.is_available():
         return call
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -180,7 +180,9 @@ def wait() -> None:
         torch.cuda.synchronize()
 
 
-def phase(name: str, shape: tuple[int, ...], both: dict[str, nn.Module], call: Any, ranks: int) -> dict[str, Any]:
+def phase(
+    name: str, shape: tuple[int, ...], both: dict[str, nn.Module], call: Any, ranks: int, eager: bool = False
+) -> dict[str, Any]:
     """One phase: the results of both models agree, then tokens a second of each."""
     like = next(iter(both["warploom"].parameters()))
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(like.device, like.dtype)
@@ -189,7 +191,7 @@ def phase(name: str, shape: tuple[int, ...], both: dict[str, nn.Module], call: A
         plain = plain.full_tensor() if hasattr(plain, "full_tensor") else plain
         away = float((plain.float() - ours.float()).norm() / plain.float().norm())
         assert away < TOLERANCE, f"{name}: the models differ by {away:.4f}"
-        ready = {which: captured(lambda each=each: call(each, x)) for which, each in both.items()}  # type: ignore[misc]
+        ready = {which: captured(lambda each=each: call(each, x), eager) for which, each in both.items()}  # type: ignore[misc]
         times = seconds(ready, ranks)
     tokens = shape[0] * shape[1]
     return {"phase": name, "tokens": tokens, "differ": away, "ms": {key: 1e3 * each for key, each in times.items()},
@@ -202,6 +204,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--prefill", type=int, default=2048)
     parser.add_argument("--decode", default="16,64")
     parser.add_argument("--own", action="store_true", help="the layers of this file, with transformers installed too")
+    parser.add_argument("--eager", action="store_true", help="no CUDA graphs")
     parser.add_argument("--out", default="")
     options = parser.parse_args(arguments)
     ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))
@@ -224,7 +227,7 @@ def main(arguments: list[str] | None = None) -> None:
     phases += [(f"decode {count}", (int(count), 1, shape["hidden_size"])) for count in options.decode.split(",")]
     rows = []
     for name, size in phases:
-        rows.append(phase(name, size, both, call, ranks))
+        rows.append(phase(name, size, both, call, ranks, options.eager))
         if rank == 0:
             speeds = ", ".join(f"{key} {value:,.0f}" for key, value in rows[-1]["tokens_per_second"].items())
             print(f"{ranks} x {device.type}, {name}: tokens/s {speeds}; differ by {rows[-1]['differ']:.4f}", flush=True)
@@ -233,7 +236,7 @@ def main(arguments: list[str] | None = None) -> None:
     if rank == 0 and options.out:
         gpu, program = torch.cuda.get_device_name() if on_gpu else "cpu", "examples/tensor_parallel_llama.py"
         found = {"suite": "tensor-parallel-llama", "gpu": gpu, "ranks": ranks, "model": whose, "shape": shape,
-                 "layers": options.layers, "date": time.strftime("%Y-%m-%d"),
+                 "layers": options.layers, "eager": options.eager, "date": time.strftime("%Y-%m-%d"),
                  "command": program, "versions": {"torch": torch.__version__}, "rows": rows}  # fmt: skip
         Path(options.out).write_text(json.dumps(found, indent=1) + "\n")
     if ranks > 1:
