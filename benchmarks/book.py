@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import book_blackwell
+from benchmarks import book_beyond, book_blackwell
 from benchmarks.pictures.measured import COUNTERS, LADDER, steps
 from warploom.isa import arch
 from warploom.isa.instructions.table import FORMS
@@ -283,5 +283,6 @@ def instructions() -> list[str]:
 TABLES = {
     "machines": machines, "instructions": instructions, "roofs": roofs, "tiles": tiles, "multicast": multicast,
     "occupancy": occupancy, "waves": waves, "rasters": rasters, "clocks": clocks, "tails": tails, "power": power,
+    **book_beyond.tables(table),
     "generations": lambda: book_blackwell.machines(table), "pairs": lambda: book_blackwell.pairs(table),
 }  # fmt: skip

@@ -17,10 +17,10 @@ FOLDER = ROOT / "docs" / "ladder"
 CONTENTS = FOLDER / "README.md"
 CHAPTERS = sorted(FOLDER.glob("[0-9]*.md"))
 ANSWERS = FOLDER / "answers.md"
-PAGES = [CONTENTS, *CHAPTERS, ANSWERS]
+PAGES = [CONTENTS, *CHAPTERS, ANSWERS, FOLDER / "glossary.md"]
 BLACKWELL = ROOT / "docs" / "blackwell.md"
 """A page outside the book, with pictures of its own."""
-MOST_BYTES = 1_500_000
+MOST_BYTES = 2_000_000
 QUICK_COMMANDS = {"warploom ladder --emulate --rungs 8,9", "warploom explain 4096 4096 4096"}
 TIE = 0.015
 """Two rungs as close as this, as a share of the speed, are as fast as one another."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 def pictures(results: Path) -> dict[str, Callable[[], str]]:
     """Every picture of the book by name. results: the folder of evidence files, benchmarks/results."""
-    from . import blackwell, layouts, measured, tensor_memory, tiles, timelines
+    from . import beyond, blackwell, layouts, measured, tensor_memory, tiles, timelines
 
     return {
         "roofs": measured.roofs,
@@ -20,6 +20,7 @@ def pictures(results: Path) -> dict[str, Callable[[], str]]:
         **layouts.PICTURES,
         **tensor_memory.PICTURES,
         **blackwell.PICTURES,
+        **beyond.pictures(results),
         **tiles.PICTURES,
         **{name: partial(timelines.draw, name) for name in timelines.RUNS},
     }

@@ -1,0 +1,160 @@
+"""Tables of the book's chapters after the ladder: attention's steps, launches, scaling, several GPUs, steps down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from warploom.lab import roofline, schedules
+
+RESULTS = Path(__file__).resolve().parent / "results"
+H200 = RESULTS / "nvidia-h200"
+DOWN = (7, 8, 10, 11, 17, 18)
+"""Rungs that are slower than the one below, and that one."""
+SAYS = {
+    "one kernel": "one kernel, one consumer",
+    "two consumers": "two consumers",
+    "turns": "they take turns",
+    "guarded softmax": "the first maximum kept",
+    "next block early": "the next block begins early",
+}
+
+Table = Callable[[Iterable[str], Iterable[Iterable[object]]], list[str]]
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """The rows of an evidence file."""
+    found: list[dict[str, Any]] = json.loads(path.read_text())["rows"]
+    return found
+
+
+def attention_bytes(table: Table, heads: int = 16, length: int = 4096, wide: int = 128) -> list[str]:
+    """Bytes of three products apart, and of one kernel, against the time of the products."""
+    roof = roofline.Roofline.of("H200")
+    scores, rows = heads * length * length * 2, heads * length * wide * 2
+    flop = 4 * heads * length * length * wide
+    cells = []
+    for name, moved in (("S = Q Kᵀ, softmax, P V: three kernels", 4 * scores + 4 * rows), ("one kernel", 4 * rows)):
+        us = f"{moved / roof.bandwidth * 1e6:,.0f}", f"{flop / roof.peak * 1e6:,.0f}"
+        cells.append([name, f"{moved / 1e6:,.0f}", *us])
+    return table(["16 heads, 4096 x 4096, head dimension 128, bf16", "MB to and from HBM", "us at 4.8 TB/s",
+                  "us of the products at the peak"], cells)  # fmt: skip
+
+
+def attention_steps(table: Table) -> list[str]:
+    """Predictions of five steps; what was measured of the last."""
+    measured = next(row["tflops"]["median"] for row in rows_of(H200 / "attention.json")
+                    if (row["case"], row["provider"], row["protocol"])
+                    == ("128 4096 full bf16", "warploom", "alone"))  # fmt: skip
+    found = rows_of(RESULTS / "emulator" / "attention-steps.json")
+    cells = [[SAYS[row["step"]], row["predicted_tflops"], ""] for row in found]
+    cells[-1][-1] = measured
+    return table(["step", "TFLOP/s, predicted", "measured"], cells)
+
+
+def attention_measured(table: Table) -> list[str]:
+    """Ours beside cuDNN's, alone."""
+    alone = [row for row in rows_of(H200 / "attention.json") if row["protocol"] == "alone"]
+    found = {(row["case"], row["provider"]): row for row in alone}
+    cells = []
+    for case in (f"{wide} {length} {mask} bf16" for wide in (64, 128, 256) for mask in ("full", "causal")
+                 for length in (4096, 16384)):  # fmt: skip
+        ours, theirs = found[case, "warploom"], found[case, "cudnn"]
+        cells.append([case, ours["tflops"]["median"], theirs["tflops"]["median"], f"{ours['ratio_to']['cudnn']:.2f}"])
+    return table(["head dimension, length", "TFLOP/s", "cuDNN", "times as fast"], cells)
+
+
+def launches(table: Table) -> list[str]:
+    """Microseconds from one kernel's start to the next one's."""
+    found: dict[str, dict[str, float]] = {}
+    for row in rows_of(H200 / "launch.json"):
+        if row["provider"] == "warploom":
+            shape = f"{row['m']} x {row['n']} x {row['k']}"
+            found.setdefault(shape, {})[row["launch"]] = row["us"]["median"]
+    ways = ("stream", "pdl", "graph", "pdl+graph")
+    cells = [[shape, *(f"{times[way]:.2f}" for way in ways)] for shape, times in found.items()]
+    return table(["M x N x K, bf16", "one by one, us", "dependent", "graph", "both"], cells)
+
+
+def strong(table: Table) -> list[str]:
+    """One product of 4096 cubed on more and more SMs."""
+    cells = []
+    for sms in (16, 66, 100, 132, 171, 200, 264, 528):
+        found = roofline.waves(4096, 4096, 128, 256, sms)
+        steps = -(-found.tiles // sms)
+        cells.append([sms, f"{found.waves:.2f}", steps, f"{found.tiles / steps:.0f}", f"{found.efficiency:.0%}"])
+    return table(["SMs", "waves", "that take", "times as fast as one SM", "of the SMs' time"], cells)
+
+
+def sizes(table: Table) -> list[str]:
+    """Large products, measured."""
+    found = {(row["m"], row["n"], row["k"]): row for row in rows_of(H200 / "square-bf16.json")
+             if (row["provider"], row["protocol"]) == ("warploom", "alone")}  # fmt: skip
+    cells = [[" x ".join(map(str, size)), found[size]["us"]["median"], found[size]["tflops"]["median"]]
+             for size in sorted(found)]  # fmt: skip
+    return table(["M x N x K, bf16", "us", "TFLOP/s"], cells)
+
+
+def ways_to_divide(table: Table) -> list[str]:
+    """Tiles of 256 x 192 of some products on 132 CTAs: k-tiles of the slowest CTA, and pieces to add up."""
+    cells = []
+    for m, n, k in ((8192, 8192, 8192), (4096, 4096, 4096), (1024, 2048, 8192), (256, 4096, 14336)):
+        tiles, k_tiles = -(-m // 256) * -(-n // 192), k // 64
+        for made in (schedules.data_parallel(tiles, k_tiles, 132), schedules.split_k(tiles, k_tiles, 132, 2),
+                     schedules.split_k(tiles, k_tiles, 132, 4), schedules.stream_k(tiles, k_tiles, 132)):  # fmt: skip
+            cells.append([f"{m} x {n} x {k}", made.name, made.time, f"{made.busy:.0%}", made.partial])
+    return table(["product", "way", "k-tiles of the slowest CTA", "busy", "pieces to add up"], cells)
+
+
+def tensor_parallel(table: Table) -> list[str]:
+    """Two H200s, beside NCCL and torch's fused operators; the bound is the longer of the two parts."""
+    cells = []
+    for row in rows_of(H200 / "tensor-parallel.json"):
+        us = row["us"]
+        bound, best = max(us["mm"], us["collective"]), min(us["nccl"], us["torch fused"])
+        times = (us[name] for name in ("mm", "collective", "nccl", "torch fused", "warploom"))
+        shares = f"{best / us['warploom']:.2f}", f"{bound / us['warploom']:.2f}"
+        shape = f"{row['m']} x {row['n']} x {row['k']}"
+        cells.append([row["kind"], shape, *(f"{time:,.0f}" for time in times), *shares])
+    head = ["with the product", "M x N x K", "product, us", "NCCL alone", "one after the other", "torch, fused", "ours"]
+    return table([*head, "of the faster", "of the bound"], cells)
+
+
+def down(table: Table) -> list[str]:
+    """The rungs that fall and those below them, on random data and on zeros."""
+    cells = []
+    normal, zeros = (_alone(name) for name in ("ladder.json", "ladder-zeros.json"))
+    for rung in DOWN:
+        mine, free = normal[rung], zeros[rung]
+        name, speeds = mine["kernel"].partition("_")[2], [f"{row['tflops']['median']:.0f}" for row in (mine, free)]
+        busy = f"{free['tensor_activity']:.0%}"
+        cells.append([f"{rung} {name}", speeds[0], mine["power_w"], mine["pj_per_flop"], speeds[1], busy])
+    return table(["rung", "TFLOP/s, random data", "W", "pJ for each FLOP", "TFLOP/s, zeros", "busy, zeros"],
+                 cells)  # fmt: skip
+
+
+def _alone(name: str) -> dict[int, dict[str, Any]]:
+    """Our rows of a file of the ladder, by rung."""
+    wanted = ("warploom", "alone")
+    return {row["rung"]: row for row in rows_of(H200 / name) if (row["provider"], row["protocol"]) == wanted}
+
+
+def chains(table: Table) -> list[str]:
+    """What a quarter of an SM does with one fma after the other, and with several at once."""
+    found = {row["name"]: row for row in rows_of(H200 / "microbenchmarks.json")}
+    latency = found["latency.ffma"]["clocks"]
+    cells = [[chains, f"{latency / chains:.2f}" if latency / chains > 1 else "1", f"{min(1.0, chains / latency):.0%}"]
+             for chains in (1, 2, 3, 4, 8)]  # fmt: skip
+    return table(["independent chains in a quarter", "clocks for each fma of a warp", "of the peak"], cells)
+
+
+def tables(table: Table) -> dict[str, Callable[[], list[str]]]:
+    """All of them, by the name in a chapter's marker."""
+    made = {
+        "attention-bytes": attention_bytes, "attention-steps": attention_steps, "attention": attention_measured,
+        "launches": launches, "strong": strong, "sizes": sizes, "dividing": ways_to_divide,
+        "tensor-parallel": tensor_parallel, "down": down, "chains": chains,
+    }  # fmt: skip
+    return {name: lambda make=make: make(table) for name, make in made.items()}  # type: ignore[misc]
