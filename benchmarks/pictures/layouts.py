@@ -21,7 +21,7 @@ from warploom.isa.swizzle import Swizzle
 from warploom.kernels.ladder import find
 from warploom.lang import Kernel
 
-from .style import ACCENT, FAINT, GROUPS, INK, PALE, TILES, bare, cells, figure, plain, svg
+from .style import ACCENT, FAINT, GROUPS, INK, MIDDLE, PALE, TILES, bare, cells, figure, plain, svg
 
 LINE, CHUNK = 128, 16
 BANKS, BANK_BYTES, SECTOR = 32, 4, 32
@@ -49,6 +49,31 @@ def swizzles() -> str:
             f"chunk 0 of rows 0-7: {len(groups)} group{'s' if len(groups) > 1 else ''} of banks", fontsize=7
         )
     axes[0].set_ylabel("lines of 128 bytes", fontsize=7)
+    return svg(drawn)
+
+
+def swizzle_bits(chunk: int = 3) -> str:
+    """Bits of the addresses of one chunk in eight rows of 128 bytes, before and after the 128B swizzle."""
+    drawn, axes = figure(7.6, 2.5, 1, 3, gridspec_kw={"width_ratios": [6, 6, 8]})
+    before = [row * LINE + chunk * CHUNK for row in range(8)]
+    after = [Swizzle.B128.apply(place) for place in before]
+    for each, places, name in ((axes[0], before, "row | chunk"), (axes[1], after, "after row ^ chunk")):
+        bits = [[place >> bit & 1 for bit in range(9, 3, -1)] for place in places]
+        colours = [[PALE[0]] * 3 + [PALE[1] if place == old else MIDDLE[1]] * 3
+                   for place, old in zip(places, before, strict=True)]  # fmt: skip
+        cells(each, colours, [[str(bit) for bit in row] for row in bits], 7)
+        bare(each, name)
+        each.set_xticks([at + 0.5 for at in range(6)], [str(bit) for bit in range(9, 3, -1)], fontsize=7)
+        each.tick_params(axis="x", length=0)
+        each.set_xlabel("bits of the address", fontsize=7)
+    axes[0].set_yticks([row + 0.5 for row in range(8)], [f"row {row}" for row in range(8)], fontsize=7)
+    axes[0].tick_params(axis="y", length=0)
+    held = [place % LINE // CHUNK for place in after]
+    colours = [[GROUPS[column] if column == at else FAINT for column in range(8)] for at in held]
+    labels = [[f"{row}.{chunk}" if column == at else "" for column in range(8)] for row, at in enumerate(held)]
+    cells(axes[2], colours, labels, 6)
+    bare(axes[2], f"where chunk {chunk} of each row lies")
+    axes[2].set_xlabel("groups of four banks", fontsize=7)
     return svg(drawn)
 
 
@@ -272,6 +297,6 @@ def descriptor() -> str:
 
 
 PICTURES = {
-    "swizzles": swizzles, "owners": owners, "coalescing": coalescing, "results": results, "banks": banks,
-    "descriptor": descriptor,
+    "swizzles": swizzles, "swizzle-bits": swizzle_bits, "owners": owners, "coalescing": coalescing, "results": results,
+    "banks": banks, "descriptor": descriptor,
 }  # fmt: skip

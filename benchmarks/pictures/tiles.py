@@ -12,7 +12,7 @@ from warploom.lab.roofline import SMS, waves
 from warploom.lang import Tile, kernel, ptx, reg
 from warploom.types import u32, u64
 
-from .style import FAINT, INK, MIDDLE, TILES, bare, figure, plain, svg
+from .style import FAINT, INK, MIDDLE, PALE, TILES, bare, figure, plain, svg
 
 ORDERS: dict[str, Order] = {
     "along rows": along_rows, "bands of 4": grouped(4), "bands of 8": grouped(8), "Hilbert, squares of 8": hilbert(3),
@@ -191,6 +191,37 @@ def outer(lane: int = 5) -> str:
     return svg(drawn)
 
 
+def tiling(side: int = 4, at: tuple[int, int] = (1, 2), shown: tuple[int, ...] = (0, 1, 3)) -> str:
+    """A CTA of rung 3 step by step: the tiles of A and B that are in shared memory, and the tile of C that grows."""
+    drawn, axes = figure(7.6, 2.7, 1, len(shown))
+    row, column, gap = *at, 0.4
+    for each, step in zip(axes, shown, strict=True):
+        boxes = [
+            (0.0, 0.0, side, side, FAINT),
+            (-side - gap, 0.0, side, side, FAINT),
+            (0.0, -side - gap, side, side, FAINT),
+        ]
+        for k in range(step + 1):
+            newest = k == step
+            boxes.append((-side - gap + k, row, 1, 1, TILES[1] if newest else PALE[1]))
+            boxes.append((column, -side - gap + k, 1, 1, TILES[2] if newest else PALE[2]))
+        boxes.append((column, row, 1, 1, TILES[0] if step == side - 1 else MIDDLE[0]))
+        _boxes(each, boxes)
+        each.text(column + 0.5, row + 0.5, f"{step + 1}/{side}", ha="center", va="center", fontsize=6, color="white")
+        for x, y, name in (
+            (-side / 2 - gap, side + 0.5, "A"),
+            (side / 2, side + 0.5, "C"),
+            (side + 0.4, -side / 2, "B"),
+        ):
+            each.text(x, y, name, ha="center", va="center", fontsize=8, color=INK)
+        each.set_xlim(-side - gap, side + 0.8)
+        each.set_ylim(side + 1, -side - gap)
+        each.set_aspect("equal")
+        bare(each, f"k-tile {step}: fetch, meet, multiply, meet")
+        each.title.set_fontsize(7)
+    return svg(drawn)
+
+
 def _boxes(axes: Any, boxes: list[tuple[float, float, float, float, str]]) -> None:
     """Rectangles: left, top, width, height, colour."""
     from matplotlib.patches import Rectangle
@@ -201,4 +232,5 @@ def _boxes(axes: Any, boxes: list[tuple[float, float, float, float, str]]) -> No
 
 PICTURES = {
     "orders": orders, "quantisation": quantisation, "edges": edges, "larger": larger, "tail": tail, "outer": outer,
+    "tiling": tiling,
 }  # fmt: skip
