@@ -45,6 +45,9 @@ IN_LEADER = "the multiply thread and the barrier are both in the leader: the sco
 AT_THE_END = "the memory has been read (wait_group.read before); that the bytes are written is known when the grid ends"
 ONE_TILE = "a CTA has one tile, so that nobody gives its accumulator back: the wait for an empty one passes at once"
 ANY_SCOPE = "what comes are bytes of st.async: as of any copy, the phase says that they are written, at every scope"
+OWN_COLUMNS = "nobody uses `drained`, which is for a P that has the columns of S"
+TWO_STRANDS = "a block has two tiles of queries and their ring two stages: the first is always in stage 0"
+OF_QUERIES = "it tells that queries have been read, and the product that it now precedes reads none"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *((name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", CLUSTER if name == "pair" else IN_CTA)
@@ -54,7 +57,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
                             ("attention", (0, 1, 2)), ("grouped", (0, 1)), ("few rows", (0, 1)))
       for number in numbers),
     ("pair", "narrow-scope", "mbarrier.arrive.release.cluster.shared::cluster.b64#1", IN_LEADER),
-    *(("attention", "drop-barrier", f"bar.warp.sync#{number}", COLLECTIVE) for number in (3, 4, 6, 8)),
+    *(("attention", "drop-barrier", f"bar.warp.sync#{number}", COLLECTIVE) for number in (3, 4, 6, 8, 13, 15)),
     *(("few rows", kind, f"{instruction}#{number}", ONE_TILE) for kind, instruction, number in (
         ("change-count", "mbarrier.init.shared::cta.b64", 5),
         ("drop-wait", "mbarrier.try_wait.parity.shared::cta.b64", 1),
@@ -62,7 +65,12 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     )),
     *(("few rows", "narrow-scope", f"mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64#{number}", ANY_SCOPE)
       for number in (0, 1)),
-    ("attention", "wait-for-less", "cp.async.bulk.wait_group#0", AT_THE_END),
+    *(("attention", kind, "cp.async.bulk.wait_group#0", AT_THE_END)
+      for kind in ("wait-for-less", "drop-store-wait", "wait-for-reads-only")),
+    *(("attention", "change-count", f"mbarrier.init.shared::cta.b64#{number}", OWN_COLUMNS) for number in (12, 13)),
+    ("attention", "ring-length", "setp.eq.u32#10", TWO_STRANDS),
+    ("attention", "tensor-commit-too-early",
+     "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64#9", OF_QUERIES),
 )  # fmt: skip
 """Kernel, kind of mutation, site, reason."""
 
@@ -122,7 +130,7 @@ def subjects() -> dict[str, Subject]:
             gemm.build(gemm.Config(tile_n=32, stages=2)), lambda: (_normal(1280, 320), _normal(64, 320)), 4,
         ),
         "attention": (
-            attention.build(Attention(head_dim=64, value_dim=64), AttentionConfig(keys=64, stages=2)), _heads, 1,
+            attention.build(Attention(head_dim=64, value_dim=64), AttentionConfig(keys=64, stages=3)), _heads, 1,
         ),
         "mxfp8": (block_scaled.build(block_scaled.Config(stages=2)), _scaled, 1),
         "grouped": (grouped.build(config=Config(128, 32, 2), limits="offsets"), _groups, 1),

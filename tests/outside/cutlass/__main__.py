@@ -28,7 +28,7 @@ from .launch_description import described
 
 HERE = Path(__file__).resolve().parent
 FLAGS = (
-    "-std=c++17", "-gencode", "arch=compute_90a,code=compute_90a", "-O1", "--expt-relaxed-constexpr", "-DNDEBUG",
+    "-std=c++17", "-O1", "--expt-relaxed-constexpr", "-DNDEBUG",
     "-DCUTLASS_ENABLE_DIRECT_CUDA_DRIVER_CALL=1", "-DCUTLASS_VERSIONS_GENERATED=0",
 )  # fmt: skip
 
@@ -63,7 +63,8 @@ def build(one: Configuration, checkout: Path, folder: Path, nvcc: str) -> Path:
         (work / "configuration.hpp").write_text(one.header())
         include = [f"-I{each}" for each in (checkout / "include", checkout / "tools/util/include", HERE, work)]
         program = work / "program"
-        _run([nvcc, *FLAGS, *include, "-keep", "-keep-dir", str(work), "-o", str(program), str(HERE / one.source)])
+        flags = [*FLAGS, "-gencode", f"arch=compute_{one.arch}a,code=compute_{one.arch}a"]
+        _run([nvcc, *flags, *include, "-keep", "-keep-dir", str(work), "-o", str(program), str(HERE / one.source)])
         made = _run([str(program)])
         next(work.glob("*.ptx")).replace(text)
         printed.write_text(made)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-TYPES = {"bf16": "cutlass::bfloat16_t", "f16": "cutlass::half_t", "tf32": "cutlass::tfloat32_t", "f32": "float"}
+TYPES = {
+    "bf16": "cutlass::bfloat16_t", "f16": "cutlass::half_t", "tf32": "cutlass::tfloat32_t", "f32": "float",
+    "e4m3": "cutlass::float_e4m3_t",
+}  # fmt: skip
 STORED = {"tf32": "f32"}
 """What an array's elements are called in a launch description, where not as in TYPES."""
 
@@ -33,6 +36,7 @@ class Gemm:
         sizes: M, N, K, L; multiprocessors: how many there seem to be.
         fusion: behind `cutlass::epilogue::fusion::`; set_fusion: statements on its arguments, `fused`.
         scheduler: of tiles, behind `cutlass::gemm::`; set_scheduler: statements on its arguments, `scheduler`.
+        arch: 90, or 100 for Blackwell: a tile is then that of a pair of CTAs where the schedule is of two.
     """
 
     name: str
@@ -52,6 +56,7 @@ class Gemm:
     set_scheduler: str = ""
     expected: tuple[Expected, ...] = field(default=(Expected("D", "A @ np.swapaxes(B, 1, 2) + 0.5 * C"),))
     source: str = "gemm.cu"
+    arch: int = 90
 
     def header(self) -> str:
         """The text of configuration.hpp."""
@@ -59,6 +64,7 @@ class Gemm:
         m, n, k, batch = self.sizes
         return "\n".join([
             *_shapes(self),
+            f"using Arch = cutlass::arch::Sm{self.arch};",
             f"using Element = {TYPES[self.element]};",
             f"using Output = {TYPES[output]};",
             f'char const* const ELEMENT = "{STORED.get(self.element, self.element)}";',
@@ -95,6 +101,7 @@ class Grouped:
     shapes_on_host: bool = True
     multiprocessors: int = 4
     source: str = "grouped.cu"
+    arch: int = 90
 
     @property
     def expected(self) -> tuple[Expected, ...]:
@@ -178,6 +185,18 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     Gemm(
         "split-k", (128, 128, 64), COOPERATIVE, sizes=(384, 256, 640, 1), multiprocessors=18,
         scheduler="StreamKScheduler", set_scheduler="scheduler.splits = 3;",
+    ),
+    Gemm(
+        "blackwell-one-sm", (128, 128, 64), "TmaWarpSpecialized1SmSm100", "TmaWarpSpecialized1Sm", arch=100,
+    ),
+    Gemm(
+        "blackwell-pair", (256, 128, 64), "TmaWarpSpecialized2SmSm100", "TmaWarpSpecialized2Sm", (2, 1, 1),
+        sizes=(520, 256, 192, 1), arch=100,
+    ),
+    Gemm(
+        "blackwell-pairs-f16", (256, 64, 64), "TmaWarpSpecialized2SmSm100", "TmaWarpSpecialized2Sm", (4, 2, 1), "f16",
+        layout_a="ColumnMajor", layout_b="RowMajor", sizes=(1024, 192, 136, 2), arch=100, multiprocessors=16,
+        expected=(Expected("D", "np.swapaxes(A, 1, 2) @ B + 0.5 * C"),),
     ),
     Gemm("one-role", (128, 128, 64), "Tma", "NoSmemWarpSpecialized"),
     Gemm("cp-async", (128, 128, 64), "CpAsyncWarpSpecializedPingpong", "NoSmemWarpSpecialized"),

@@ -21,11 +21,11 @@ using Column = cutlass::layout::ColumnMajor;
 template <class T> constexpr int aligned = 128 / cutlass::sizeof_bits<T>::value;
 
 using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
+    Arch, cutlass::arch::OpClassTensorOp, TileShape, ClusterShape,
     cutlass::epilogue::collective::EpilogueTileAuto, float, float, Output, Row, aligned<Output>, Output, Row,
     aligned<Output>, EpilogueSchedule, Fusion>::CollectiveOp;
 using MainLoop = typename cutlass::gemm::collective::CollectiveBuilder<
-    cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Element, LayoutA, aligned<Element>, Element, LayoutB,
+    Arch, cutlass::arch::OpClassTensorOp, Element, LayoutA, aligned<Element>, Element, LayoutB,
     aligned<Element>, float, TileShape, ClusterShape,
     cutlass::gemm::collective::StageCountAutoCarveout<int(sizeof(typename Epilogue::SharedStorage))>,
     Schedule>::CollectiveOp;
