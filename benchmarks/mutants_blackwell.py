@@ -48,6 +48,7 @@ ANY_SCOPE = "what comes are bytes of st.async: as of any copy, the phase says th
 OWN_COLUMNS = "nobody uses `drained`, which is for a P that has the columns of S"
 TWO_STRANDS = "a block has two tiles of queries and their ring two stages: the first is always in stage 0"
 OF_QUERIES = "it tells that queries have been read, and the product that it now precedes reads none"
+USED_AT_ONCE = "the next instruction uses what is loaded, and so stands until it is; a later wait tells of it"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *((name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", CLUSTER if name == "pair" else IN_CTA)
@@ -67,7 +68,9 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
       for number in (0, 1)),
     *(("attention", kind, "cp.async.bulk.wait_group#0", AT_THE_END)
       for kind in ("wait-for-less", "drop-store-wait", "wait-for-reads-only")),
-    *(("attention", "change-count", f"mbarrier.init.shared::cta.b64#{number}", OWN_COLUMNS) for number in (12, 13)),
+    *(("attention", "change-count", f"mbarrier.init.shared::cta.b64#{number}", OWN_COLUMNS) for number in (14, 15)),
+    *((name, "drop-tensor-wait", f"tcgen05.wait::ld.sync.aligned#{number}", USED_AT_ONCE)
+      for name, numbers in (("attention", (4, 5, 6)), ("mxfp8", (0, 1, 2))) for number in numbers),
     ("attention", "ring-length", "setp.eq.u32#10", TWO_STRANDS),
     ("attention", "tensor-commit-too-early",
      "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64#9", OF_QUERIES),
@@ -136,7 +139,7 @@ def subjects() -> dict[str, Subject]:
         "grouped": (grouped.build(config=Config(128, 32, 2), limits="offsets"), _groups, 1),
         "few rows": (small_m.build(SmallMConfig(16, 2, 2)), lambda: (_normal(20, 640), _normal(130, 640)), 8),
     }  # fmt: skip
-    more = {"attention": (lambda: _heads(keys=40),)}
+    more = {"attention": (lambda: _heads(keys=40), lambda: _heads(keys=100))}
     return {
         name: replace(
             _subject(name.replace(" ", "_"), kernel, arguments),

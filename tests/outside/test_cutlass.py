@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.outside.cutlass import __main__ as harness
-from tests.outside.cutlass.configurations import CONFIGURATIONS, Expected
+from tests.outside.cutlass.configurations import CONFIGURATIONS, Expected, Tutorial
 from tests.outside.cutlass.launch_description import FIRST_ADDRESS, MAP_BYTES, MAP_FILLER, described
 from warploom.runtime import launch_file
 from warploom.runtime.struct import Struct
@@ -35,7 +35,7 @@ def launch() -> dict[str, object]:
     pretended = bytes(4) + bytes([MAP_FILLER]) * (MAP_BYTES - 4)
     data = pretended + (7).to_bytes(8, "little") + address(1, 16) + address(1) + address(2)
     return {
-        "grid": [2, 1, 1], "block": [128, 1, 1], "cluster": [2, 1, 1], "dynamic_smem": 1024, "parameter": data.hex(),
+        "grid": [2, 1, 1], "block": [128, 1, 1], "cluster": [2, 1, 1], "dynamic_smem": 1024, "parameters": [data.hex()],
         "maps": [{"dtype": 9, "address": FIRST_ADDRESS, "sizes": [64, 8], "strides": [128], "box": [64, 8],
                   "element_strides": [1, 1], "swizzle": 3}],
         "buffers": [
@@ -71,7 +71,8 @@ def test_a_map_that_begins_nowhere_is_refused() -> None:
 def test_every_configuration_has_a_name_of_its_own_and_says_its_tile() -> None:
     assert len({one.name for one in CONFIGURATIONS}) == len(CONFIGURATIONS)
     for one in CONFIGURATIONS:
-        assert f"using TileShape = Shape<_{one.tile[0]}, _{one.tile[1]}, _{one.tile[2]}>;" in one.header()
+        if not isinstance(one, Tutorial):
+            assert f"using TileShape = Shape<_{one.tile[0]}, _{one.tile[1]}, _{one.tile[2]}>;" in one.header()
         assert one.expected and (harness.HERE / one.source).is_file()
 
 

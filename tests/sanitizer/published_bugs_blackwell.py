@@ -120,6 +120,7 @@ BUGS: tuple[Bug, ...] = (
         ),
         Blackwell(PAIR_ALLOC + _PAIR_DONE, cluster=2),
         Blackwell(CLUSTER_SYNC + PAIR_ALLOC + _PAIR_DONE, cluster=2),
+        severity="warning",
     ),
     Bug(
         "an exit while a commit of the pair still arrives",

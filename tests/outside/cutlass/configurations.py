@@ -123,10 +123,32 @@ class Grouped:
         return f"bf16, {', '.join('x'.join(map(str, each)) for each in self.groups)}, {_form(self)}"
 
 
-Configuration = Gemm | Grouped
+@dataclass(frozen=True)
+class Tutorial:
+    """A program of examples/cute/tutorial/blackwell by tutorial.cu: `program` its file's name; sizes M, N, K."""
+
+    name: str
+    program: str
+    sizes: tuple[int, int, int] = (512, 1024, 128)
+    source: str = "tutorial.cu"
+    arch: int = 100
+    expected: tuple[Expected, ...] = (Expected("D", "A @ B.T + 0.5 * C"),)
+
+    def header(self) -> str:
+        """The text of configuration.hpp."""
+        m, n, k = self.sizes
+        program = f"../examples/cute/tutorial/blackwell/{self.program}.cu"
+        return f'#pragma once\n#include "{program}"\nconstexpr int M = {m}, N = {n}, K = {k};\n'
+
+    def says(self) -> str:
+        """The cell of the table."""
+        return f"f16, {'x'.join(map(str, self.sizes))}, CuTe's tutorial {self.program}"
 
 
-def _shapes(one: Configuration) -> list[str]:
+Configuration = Gemm | Grouped | Tutorial
+
+
+def _shapes(one: Gemm | Grouped) -> list[str]:
     def shape(sizes: tuple[int, ...]) -> str:
         return ", ".join(f"_{size}" for size in sizes)
 
@@ -140,7 +162,7 @@ def _shapes(one: Configuration) -> list[str]:
     ]
 
 
-def _form(one: Configuration) -> str:
+def _form(one: Gemm | Grouped) -> str:
     tile, cluster = "x".join(map(str, one.tile)), "x".join(map(str, one.cluster))
     return f"tile {tile}, cluster {cluster}, {one.schedule}"
 
@@ -198,6 +220,11 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         layout_a="ColumnMajor", layout_b="RowMajor", sizes=(1024, 192, 136, 2), arch=100, multiprocessors=16,
         expected=(Expected("D", "np.swapaxes(A, 1, 2) @ B + 0.5 * C"),),
     ),
+    Tutorial("tutorial-one", "01_mma_sm100", (256, 512, 128)),
+    Tutorial("tutorial-tma", "02_mma_tma_sm100", (256, 512, 128)),
+    Tutorial("tutorial-multicast", "03_mma_tma_multicast_sm100"),
+    Tutorial("tutorial-pair", "04_mma_tma_2sm_sm100"),
+    Tutorial("tutorial-store", "05_mma_tma_epi_sm100"),
     Gemm("one-role", (128, 128, 64), "Tma", "NoSmemWarpSpecialized"),
     Gemm("cp-async", (128, 128, 64), "CpAsyncWarpSpecializedPingpong", "NoSmemWarpSpecialized"),
     Grouped(

@@ -1,6 +1,6 @@
 """What a program with a pretended device prints, as the launch description of its kernel.
 
-The kernel takes one structure by value. Tensor maps and pointers in it are known by their bytes, see
+The kernel takes structures by value, and scalars. Tensor maps and pointers in it are known by their bytes, see
 pretended_device.hpp; a pointer to values that the host has copied leads to more of them.
 """
 
@@ -14,8 +14,9 @@ from typing import Any
 
 from .configurations import Expected
 
-FIRST_ADDRESS = 0x5A00_0000_0000
-"""Of the first buffer, each in 4 GiB of its own, as in pretended_device.hpp."""
+FIRST_ADDRESS = 0x5A00_4000_0000
+"""Of the first buffer, each in 4 GiB of its own, as in pretended_device.hpp: a small number that stands beside the
+upper half of an address, as in the gaps of a structure, is no address."""
 MAP_BYTES, MAP_FILLER, MAP_TAIL = 128, 0xA7, 12
 """A map is its number and this byte; CUTLASS itself may change some of the bytes before MAP_TAIL."""
 DTYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16", "f32", "tf32", "tf32")
@@ -29,12 +30,15 @@ Table = dict[str, Any]
 def described(launch: Mapping[str, Any], expected: Sequence[Expected] = ()) -> str:
     """The text of a launch description.
 
-    launch: grid, block, cluster, dynamic_smem in bytes, parameter as hexadecimal digits, maps, buffers. Raises
-    ValueError where an address is in no buffer or a map cannot be described.
+    launch: perhaps entry; grid, block, cluster, dynamic_smem in bytes, parameters (structures as hexadecimal digits,
+    scalars as dtype and value), maps, buffers. Raises ValueError where an address is in no buffer or a map cannot be
+    described.
     """
-    top = {key: launch[key] for key in ("grid", "block", "cluster", "dynamic_smem")}
-    parameter = _Parts(launch["maps"], launch["buffers"]).structure(bytes.fromhex(launch["parameter"]))
-    lines = [*_entries(top), "", "[[parameter]]", *_lines(parameter, "parameter")]
+    top = {key: launch[key] for key in ("entry", "grid", "block", "cluster", "dynamic_smem") if key in launch}
+    parts, lines = _Parts(launch["maps"], launch["buffers"]), _entries(top)
+    for each in launch["parameters"]:
+        table = {"kind": "scalar", **each} if isinstance(each, Mapping) else parts.structure(bytes.fromhex(each))
+        lines += ["", "[[parameter]]", *_lines(table, "parameter")]
     for each in expected:
         table: Table = {"name": each.name, "value": each.value}
         if each.tolerance:
@@ -83,7 +87,11 @@ class _Parts:
     def target(self, address: int) -> tuple[Mapping[str, Any], int] | None:
         """The buffer of an address, and bytes from its beginning."""
         number, offset = divmod(address - FIRST_ADDRESS, 1 << 32)
-        return (self.buffers[number], offset) if 0 <= number < len(self.buffers) else None
+        if not 0 <= number < len(self.buffers):
+            return None
+        buffer = self.buffers[number]
+        size = len(buffer["bytes"]) // 2 or math.prod(buffer["shape"]) * SIZES[buffer["dtype"]]
+        return (buffer, offset) if offset < size else None
 
     def pointer(self, buffer: Mapping[str, Any], offset: int) -> Table:
         if buffer["bytes"]:

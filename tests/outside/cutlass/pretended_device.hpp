@@ -18,7 +18,7 @@ struct Buffer {
 };
 
 // Buffer number n begins at FIRST_ADDRESS + n * 4 GiB, so that an address tells its buffer.
-constexpr uint64_t FIRST_ADDRESS = 0x5A00'0000'0000ull;
+constexpr uint64_t FIRST_ADDRESS = 0x5A00'4000'0000ull;
 // The bytes of a pretended tensor map: its number in four bytes, and this.
 constexpr int MAP_FILLER = 0xA7;
 
@@ -79,19 +79,36 @@ extern "C" CUresult CUDAAPI cuTensorMapEncodeTiled(
 
 inline std::string listed(dim3 size) { unsigned sizes[] = {size.x, size.y, size.z}; return listed(sizes, 3); }
 
-// Prints the launch of a kernel whose one parameter is a structure by value.
-template <class Parameter>
-void describe(Parameter const& parameter, dim3 grid, dim3 block, dim3 cluster, int dynamic_smem) {
-  printf("{\"grid\":%s,\"block\":%s,\"cluster\":%s,\"dynamic_smem\":%d,\n\"parameter\":\"%s\",\n\"maps\":[",
-         listed(grid).c_str(), listed(block).c_str(), listed(cluster).c_str(), dynamic_smem,
-         hexadecimal(&parameter, sizeof(Parameter)).c_str());
-  for (size_t i = 0; i < maps().size(); i++) printf("%s%s", i ? ",\n" : "", maps()[i].c_str());
-  printf("],\n\"buffers\":[");
+inline std::string parameter_text(float value) {
+  std::ostringstream out;
+  out << "{\"dtype\":\"f32\",\"value\":" << value << "}";
+  return out.str();
+}
+
+template <class Structure>
+std::string parameter_text(Structure const& value) { return "\"" + hexadecimal(&value, sizeof(Structure)) + "\""; }
+
+// Prints the launch of a kernel on a line of its own: structures by value, and floats.
+template <class... Parameters>
+void describe_all(dim3 grid, dim3 block, dim3 cluster, int dynamic_smem, Parameters const&... parameters) {
+  std::string listed_parameters[] = {parameter_text(parameters)...};
+  printf("\n{\"grid\":%s,\"block\":%s,\"cluster\":%s,\"dynamic_smem\":%d,\"parameters\":[", listed(grid).c_str(),
+         listed(block).c_str(), listed(cluster).c_str(), dynamic_smem);
+  for (size_t i = 0; i < sizeof...(Parameters); i++) printf("%s%s", i ? "," : "", listed_parameters[i].c_str());
+  printf("],\"maps\":[");
+  for (size_t i = 0; i < maps().size(); i++) printf("%s%s", i ? "," : "", maps()[i].c_str());
+  printf("],\"buffers\":[");
   for (size_t i = 0; i < buffers().size(); i++) {
     auto& one = buffers()[i];
-    printf("%s{\"name\":\"%s\",\"dtype\":\"%s\",\"fill\":\"%s\",\"shape\":%s,\"bytes\":\"%s\"}", i ? ",\n" : "",
+    printf("%s{\"name\":\"%s\",\"dtype\":\"%s\",\"fill\":\"%s\",\"shape\":%s,\"bytes\":\"%s\"}", i ? "," : "",
            one.name.c_str(), one.dtype.c_str(), one.fill.c_str(), listed(one.shape.data(), one.shape.size()).c_str(),
            hexadecimal(one.bytes.data(), one.bytes.size()).c_str());
   }
   printf("]}\n");
+}
+
+// Of a kernel whose one parameter is a structure by value.
+template <class Parameter>
+void describe(Parameter const& parameter, dim3 grid, dim3 block, dim3 cluster, int dynamic_smem) {
+  describe_all(grid, block, cluster, dynamic_smem, parameter);
 }

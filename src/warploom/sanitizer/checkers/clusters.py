@@ -14,6 +14,7 @@ from ...emulator.machine.tensor_memory import Cells, Columns, peer_of
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
 from ..report.words import actor
+from ..rules import ERROR, WARNING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,13 +78,15 @@ class Clusters(Observer):
                     self._check_started(state, state.clocks[flight.me], cta, owner, code)
 
     def made(self, kind: str, what: object, by: Issuer) -> None:
-        """Columns of a pair are allocated by both of its CTAs."""
+        """Columns of a pair are allocated by both of its CTAs, who wait for each other there."""
         if isinstance(what, Columns) and what.group == 2:
             state, peer = self.context.state(what.cta), peer_of(what.cta)
             if peer is not None:
-                self._check_started(state, state.clock_of(what.by), what.cta, peer, what.by.operation)
+                self._check_started(state, state.clock_of(what.by), what.cta, peer, what.by.operation, WARNING)
 
-    def _check_started(self, state: ClusterState, clock: WarpClock, cta: Cta, target: Cta, code: Operation) -> None:
+    def _check_started(
+        self, state: ClusterState, clock: WarpClock, cta: Cta, target: Cta, code: Operation, severity: str = ERROR
+    ) -> None:
         """By the cluster's barrier, or anything else that somebody in that CTA did first."""
         first = target.rank * state.per_cta
         if clock.weak[first : first + state.per_cta].any():
@@ -98,6 +101,7 @@ class Clusters(Observer):
             (code,),
             cta,
             warp,
+            severity,
         )
 
     # -- exits -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from ..happens_before.scopes import LEVELS
 from ..happens_before.state import ClusterState, record_of
 from ..report.findings import at
 from ..report.words import actor
+from ..rules import WARNING
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation
@@ -128,6 +129,7 @@ class MBarriers(Observer):
                 codes,
                 by.frame.cta,
                 warp,
+                WARNING if all(record.met_long_ago(clock, init) for clock in late) else None,
             )
 
     def _check_phase_seen(self, barrier: MBarrier, by: Issuer) -> None:

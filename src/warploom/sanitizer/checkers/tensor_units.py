@@ -161,7 +161,7 @@ class TensorUnits(Observer):
             return
         me, epoch = notes.allocated[mine]
         codes = (by.operation, mine.by.operation)
-        if clock.c[me] >= epoch or self.context.findings.seen("pair-frees-before-peer-has-columns", codes):
+        if clock.weak[me] >= epoch or self.context.findings.seen("pair-frees-before-peer-has-columns", codes):
             return
         self.context.findings.add(
             "pair-frees-before-peer-has-columns",

@@ -248,7 +248,11 @@ class Order(Observer):
             return
         frame = event.by.frame
         relaxed = frame.operation.order.sem == "relaxed"
-        for clock, mask in self.context.state(frame.cta).active(frame):
+        state = self.context.state(frame.cta)
+        of_cluster = any(isinstance(one, effects.Meets) and one.kind == "cluster" for one in frame.operation.effects)
+        for clock, mask in state.active(frame):
+            for record in state.unfenced.get(clock.me, ()) if of_cluster else ():
+                record.met = clock.epoch if record.met is None else record.met
             released = clock.release(mask)
             if relaxed:
                 released = released.only_operations()

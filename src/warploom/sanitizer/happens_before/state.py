@@ -76,6 +76,8 @@ class BarrierRecord:
     """An mbarrier: the phase in progress, the one before, and the number of the access that initialised it.
 
     `fenced`: its thread has executed fence.mbarrier_init since, so that a relaxed cluster barrier makes it visible.
+    `met`: the epoch in which that thread's warp then came to a barrier of the cluster, unfenced: who has heard of later
+    ones came there long ago.
     `always`: the lanes that arrived in every complete phase, by (CTA, warp); None before the first.
     """
 
@@ -83,7 +85,12 @@ class BarrierRecord:
     previous: PhaseRecord
     access: int
     fenced: bool = False
+    met: int | None = None
     always: dict[tuple[Cta, int], int] | None = None
+
+    def met_long_ago(self, clock: WarpClock, init: Access) -> bool:
+        """Whether the warp has heard of what the initialising one did behind the cluster's barrier, at any scope."""
+        return self.met is not None and clock.weak[init.me] > self.met
 
     def visible_to(self, clock: WarpClock, init: Access) -> bool:
         """Whether a warp knows that the barrier is initialised."""

@@ -10,7 +10,7 @@ from ...emulator.machine import shared_address as shared
 from ...emulator.machine.mbarrier import mbarriers_of
 from ..happens_before.access import ASYNC, BARRIER, COPY, Access
 from ..happens_before.state import ClusterState
-from ..rules import RULES
+from ..rules import RULES, WARNING
 from .findings import at
 from .words import who
 
@@ -54,7 +54,7 @@ def classify(conflict: Conflict) -> tuple[str, str | None, str]:
         if earlier.cta is not now.cta:
             return (
                 "hand-off-scope",
-                None,
+                WARNING if now.writes and not earlier.writes else None,  # what was read has been read
                 "the two CTAs synchronise in between, but not by a release and an acquire of .cluster scope, "
                 "so the barrier carries no memory accesses from one to the other",
             )
