@@ -68,7 +68,7 @@ class Frame:
 
     @property
     def lane_mask(self) -> int:
-        """The lanes of a single warp that execute, as a 32-bit mask."""
+        """The lanes of a single warp that execute, as a 32-bit mask; all of several that execute as one."""
         return 0xFFFFFFFF if self.mask is True else int(np.packbits(self.mask, bitorder="little").view(np.uint32)[0])
 
     def thread(self, lane: int) -> int:

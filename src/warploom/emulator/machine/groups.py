@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ...isa.instructions.table import GROUP_FAMILIES
 from .async_operation import AsyncOperation
+from .frame import Frame
 from .machine import FULL, Cta
 from .slots import Slot
 
@@ -18,7 +19,7 @@ Issued = tuple[AsyncOperation, int]
 """An operation and the lanes it belongs to."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(slots=True)
 class Group:
     """Operations that some lanes committed together.
 
@@ -36,6 +37,10 @@ class Groups:
 
     open: list[Issued] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
+
+    def equals(self, other: Groups) -> bool:
+        """Whether two warps have the same operations in the same groups, as those of a warpgroup mostly do."""
+        return self.open == other.open and self.groups == other.groups
 
     def add(self, operation: AsyncOperation, lanes: int) -> None:
         """Note an operation that these lanes have issued."""
@@ -123,6 +128,18 @@ class GroupBooks:
 
 
 FAMILIES = {family: Slot(f"groups of {family}", GroupBooks) for family in GROUP_FAMILIES}
+
+
+def neighbours(family: str, frame: Frame) -> list[int]:
+    """How many warps of a frame at a time have the same operations in the same groups, from the first on."""
+    books = FAMILIES[family].of(frame.cta).warps[frame.first_warp : frame.first_warp + frame.warps]
+    counts, first = [0], books[0]
+    for book in books:
+        if not book.equals(first):
+            counts.append(0)
+            first = book
+        counts[-1] += 1
+    return counts
 
 
 def groups_of(family: str, cta: Cta, warp: int) -> Groups:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,6 +27,8 @@ class Operation:
         kind: PLAIN, BRANCH (`targets[0]`), INDEXED_BRANCH (`step` puts the index in a slot), EXIT.
         by: who a PLAIN one is executed by at once: MANY warps; WHOLE warps only, else each warp alone; each WARP alone,
             since it may block or has its place in the warp's order; a WARPGROUP.
+        together: of one that is executed by each WARP alone: how many neighbouring warps of a frame, all of whose threads
+            come to it, execute it as one, from the first on. They wait for the same. None: each alone.
         blocks: whether its threads may have to wait.
         members: slot of the membermask, or -1; meets_anywhere: its members may stand at different instructions.
         step: what it does to a frame: a function that may return a Wait.
@@ -47,6 +49,7 @@ class Operation:
     step: Callable[[Any], Any] | None = None
     polls: bool = False
     by: int = 0
+    together: Callable[[Any], Sequence[int]] | None = None
     blocks: bool = False
     members: int = -1
     meets_anywhere: bool = False

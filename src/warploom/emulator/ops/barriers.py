@@ -88,7 +88,7 @@ NAMED_BARRIERS = Slot("named barriers", lambda cta: NamedBarriers())
 
 
 def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 0, waits: bool = True) -> Round:
-    """Let the frame's warp arrive; `waits`: it will wait for the others.
+    """Let the frame's warps arrive; `waits`: they will wait for the others.
 
     Raises InvalidOperandError for what breaks the barrier's rules.
     """
@@ -119,23 +119,25 @@ def _enter(frame: Frame, number: int, count: int | None, use: str, votes: int = 
             got=_count(count),
             consequence="some warps are released too early or never",
         )
-    warp, lanes = frame.first_warp, mask_of(frame.active)
-    before = current.arrived.get(warp, 0)
-    twice = before & lanes
-    if twice and (not waits or twice & current.again.get(warp, 0)):
-        frame.error(
-            InvalidOperandError,
-            f"warp {warp} arrives a second time at barrier {number} before it is complete",
-            expected=f"{current.needed(cta)} threads, of which {current.reached(cta)} are there",
-            hint="the counts of this barrier's users do not add up, or a loop runs ahead of the other warps",
-        )
-    current.arrived[warp] = before | lanes
-    if twice:
-        current.again[warp] = current.again.get(warp, 0) | twice
-    current.threads += lanes.bit_count()
+    lanes = FULL if frame.mask is True else mask_of(frame.active)
+    for warp in range(frame.first_warp, frame.first_warp + frame.warps):
+        before = current.arrived.get(warp, 0)
+        twice = before & lanes
+        if twice and (not waits or twice & current.again.get(warp, 0)):
+            frame.error(
+                InvalidOperandError,
+                f"warp {warp} arrives a second time at barrier {number} before it is complete",
+                expected=f"{current.needed(cta)} threads, of which {current.reached(cta)} are there",
+                hint="the counts of this barrier's users do not add up, or a loop runs ahead of the other warps",
+            )
+        current.arrived[warp] = before | lanes
+        if twice:
+            current.again[warp] = current.again.get(warp, 0) | twice
+    threads = lanes.bit_count() * frame.warps
+    current.threads += threads
     current.votes += votes
     for hear in frame.machine.events.arrived:
-        hear(current, Event("arrive", lanes.bit_count(), Issuer.of(frame)))
+        hear(current, Event("arrive", threads, Issuer.of(frame)))
     reached = current.reached(cta)
     if count is not None and reached > count:
         frame.error(
@@ -168,7 +170,7 @@ def _wait(frame: Frame, current: Round, resume: Callable[[Frame], None] | None =
             f"{current.needed(cta) - current.reached(cta)} missing; not there: {cta.describe_warps(absent)}"
         )
 
-    frame.machine.counters.barrier_waits += 1
+    frame.machine.counters.barrier_waits += frame.warps
 
     def go_on(frame: Frame) -> None:
         for hear in frame.machine.events.waited:
@@ -203,12 +205,37 @@ def _numbers(d: Decode) -> Callable[[Frame], tuple[int, int | None]]:
     return read
 
 
+def _together(d: Decode) -> Callable[[Frame], list[int]]:
+    """How many warps arrive as one: as many as the barrier still needs, and then again."""
+    number = d.source("a")
+    count = d.source("b") if d.has("b") else -1
+
+    def counts(frame: Frame) -> list[int]:
+        alone = [1] * frame.warps
+        values = frame.values[number], WARP * len(frame.cta.warps) if count < 0 else frame.values[count]
+        if any(isinstance(value, np.ndarray) and np.count_nonzero(value != value[0]) for value in values):
+            return alone
+        which, needed = (int(value.flat[0]) if isinstance(value, np.ndarray) else int(value) for value in values)
+        current = NAMED_BARRIERS.of(frame.cta).rounds.get(which)
+        if needed % WARP or needed <= 0:
+            return alone  # an error
+        left, size = frame.warps, (needed - (current.reached(frame.cta) if current is not None else 0)) // WARP
+        found = []
+        while left > 0:
+            found.append(max(1, min(size, left)))
+            left, size = left - found[-1], needed // WARP
+        return found
+
+    return counts
+
+
 # `barrier` without .aligned may be run by part of a warp; `bar` needs the whole warp together. A divided warp that
 # comes to a `barrier` simply arrives in parts.
 @HANDLERS.add("bar.sync")
 @HANDLERS.add("barrier.sync")
 def sync(d: Decode) -> Step:
     read = _numbers(d)
+    d.operation.together = _together(d)
 
     def step(frame: Frame) -> Wait:
         number, count = read(frame)

@@ -9,15 +9,17 @@ from ..machine.wait import Wait
 
 
 def wait_for_groups(frame: Frame, family: str, newest: int, reads_only: bool = False) -> Wait | None:
-    """Wait until each active lane of a (single) warp has at most `newest` groups that are not done.
+    """Wait until each active lane of a warp, or of neighbours with the same groups, has at most `newest` groups that are
+    not done.
 
     reads_only: until the operations have read their sources.
     """
-    book, lanes = groups_of(family, frame.cta, frame.first_warp), frame.lane_mask
-    needed = book.pending(newest, lanes, reads_only)
+    lanes = frame.lane_mask
+    needed = groups_of(family, frame.cta, frame.first_warp).pending(newest, lanes, reads_only)
 
     def finish(frame: Frame) -> None:
-        proven = book.prove(newest, lanes, reads_only)
+        for warp in range(frame.first_warp, frame.first_warp + frame.warps):
+            proven = groups_of(family, frame.cta, warp).prove(newest, lanes, reads_only)
         for hear in frame.machine.events.waited:
             hear(frame, Waited(family, frame.active_lanes, None, proven, newest, reads_only))
 

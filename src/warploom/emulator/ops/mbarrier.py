@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -195,13 +195,14 @@ def _watch(frame: Frame, address: AddressOperand, where: int, value: int, by_par
 
 
 def _finish(frame: Frame, done: int, watches: list[Watch]) -> None:
-    """Write the predicate of each lane."""
+    """Write the predicate of each lane. Several watches are those of one warp, one may be that of neighbours too."""
     for watch in watches:
         passed = watch.passed()
-        lane_array(frame, done)[watch.lanes] = passed
+        lanes = watch.lanes if len(watches) > 1 else frame.active_lanes
+        lane_array(frame, done)[lanes] = passed
         if passed:
             for hear in frame.machine.events.waited:
-                hear(frame, Waited("phase", watch.lanes, watch.barrier))
+                hear(frame, Waited("phase", lanes, watch.barrier))
 
 
 @HANDLERS.add("mbarrier.test_wait", "mbarrier.test_wait_parity", polls=True)
@@ -223,8 +224,17 @@ def try_wait(d: Decode) -> Step:
     parity = d.source("parity") if d.has("parity") else -1
     state = d.source("state") if d.has("state") else -1
 
+    def together(frame: Frame) -> Sequence[int]:
+        addresses, values = address.compute(frame), frame.values[parity]
+        if _alike(addresses) and (not isinstance(values, np.ndarray) or _alike(values)):
+            return (frame.warps,)
+        return (1,) * frame.warps
+
+    if parity >= 0:
+        d.operation.together = together
+
     def step(frame: Frame) -> Wait:
-        frame.machine.counters.mbarrier_waits += 1
+        frame.machine.counters.mbarrier_waits += frame.warps
         watches = _watches(frame, address, parity, state)
 
         def finish(frame: Frame) -> None:

@@ -20,7 +20,7 @@ from ...isa.instructions.mma import shape_of
 from ..engines.matrix_operands import OperandPlace, SharedOperand
 from ..machine.async_operation import AsyncOperation
 from ..machine.frame import Frame, Issuer
-from ..machine.groups import groups_of
+from ..machine.groups import groups_of, neighbours
 from ..machine.machine import FULL
 from ..machine.memory import Region
 from ..machine.places import Rows
@@ -329,8 +329,11 @@ def fence(d: Decode) -> Step:
 
 @HANDLERS.add("wgmma.commit_group")
 def commit_group(d: Decode) -> Step:
+    d.operation.together = lambda frame: neighbours("wgmma", frame)
+
     def step(frame: Frame) -> None:
-        operations = groups_of("wgmma", frame.cta, frame.first_warp).commit(FULL)
+        for warp in range(frame.first_warp, frame.first_warp + frame.warps):
+            operations = groups_of("wgmma", frame.cta, warp).commit(FULL)
         for hear in frame.machine.events.committed:
             hear(frame, "wgmma", operations)
 
@@ -340,4 +343,5 @@ def commit_group(d: Decode) -> Step:
 @HANDLERS.add("wgmma.wait_group")
 def wait_group(d: Decode) -> Step:
     allowed = d.constant("n")
+    d.operation.together = lambda frame: neighbours("wgmma", frame)
     return lambda frame: wait_for_groups(frame, "wgmma", allowed)

@@ -6,6 +6,8 @@ block, polls, or is executed by a whole warp or warpgroup goes warp by warp (`Op
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..diagnosis.livelock import LoopWatch
@@ -121,6 +123,8 @@ class Runner:
     def _one_by_one(self, group: Group, frame: Frame, operation: Operation) -> bool:
         """Run an instruction warp by warp. Whether all threads of the group went on to the next one together."""
         cta, pc, went_on, outer = group.cta, operation.pc, True, frame.mask
+        if outer is True and operation.together is not None and len(group.fragments) > 1:
+            return self._by_neighbours(group, operation, operation.together(frame))
         for at, fragment in enumerate(group.fragments):
             warp = cta.warps[group.first + at]
             part = frame if len(group.fragments) == 1 else frame_of(cta, warp.index, 1)
@@ -141,14 +145,27 @@ class Runner:
                 if not ready:
                     continue
                 part.mask = lanes_of(ready)
-            went_on &= self._execute(warp, fragment, part)
+            went_on &= self._execute(warp, (fragment,), part)
         if went_on and len(group.fragments) > 1:
             return True
         self._merge(group)
         return went_on and len(cta.warps[group.first].fragments) == 1
 
-    def _execute(self, warp: Warp, fragment: Fragment, frame: Frame) -> bool:
-        """Run an instruction for one fragment. Whether it went on to the next one."""
+    def _by_neighbours(self, group: Group, operation: Operation, counts: Sequence[int]) -> bool:
+        """Run an instruction for so many warps at a time, all of whose threads come to it. Whether all went on."""
+        cta, at, went_on = group.cta, 0, True
+        for count in counts:
+            part = frame_of(cta, group.first + at, count)
+            part.operation, part.mask = operation, True
+            fragments = group.fragments[at : at + count]
+            for fragment in fragments:
+                fragment.pc = operation.pc
+            went_on &= self._execute(cta.warps[group.first + at], fragments, part)
+            at += count
+        return went_on
+
+    def _execute(self, warp: Warp, fragments: Sequence[Fragment], frame: Frame) -> bool:
+        """Run an instruction for a fragment, or for whole warps from this one on. Whether they went on to the next."""
         operation = frame.operation
         wait: Wait | None
         if operation.polls and polls_again(self.machine, warp, frame):
@@ -160,10 +177,12 @@ class Runner:
                     wait.resume(frame)
                 wait = None
         if wait is None:
-            fragment.pc += 1
+            for fragment in fragments:
+                fragment.pc += 1
             return True
         assert wait.spins or operation.blocks, f"the row of {operation.text} does not say that it may block"
-        self._block(fragment, wait, frame.mask)
+        for fragment in fragments:
+            self._block(fragment, wait, frame.mask)
         return False
 
     def _block(self, fragment: Fragment, wait: Wait, mask: np.ndarray | bool) -> None:

@@ -14,6 +14,7 @@ from ..diagnosis.deadlock import report_deadlock
 from ..diagnosis.livelock import SpinWatch
 from ..machine.frame import Frame, frame_of
 from ..machine.machine import Cluster, Cta, Fragment, Machine, Warp
+from ..machine.wait import Wait
 from .executor import Runner
 from .fragments import Group, merge
 from .policy import Policy
@@ -174,14 +175,28 @@ class Scheduler:
         return None
 
     def _wake(self, warp: Warp, fragment: Fragment, then: Callable[[Frame], None] | None) -> None:
-        """Finish the instruction that a fragment waited at."""
+        """Finish the instruction that a fragment waited at, and its neighbours with it."""
         wait = fragment.wait
         fragment.wait = None
         if then is not None:
-            frame = frame_of(warp.cta, warp.index, 1)
+            neighbours = self._with_it(warp, wait)
+            frame = frame_of(warp.cta, warp.index, 1 + len(neighbours))
             frame.mask = fragment.wait_mask
             frame.operation = self.operations[fragment.pc]
             then(frame)
+            for other in neighbours:
+                other.wait = None
+                other.pc += 1
         if wait is not None and not wait.parked:
             fragment.pc += 1
             merge(self.machine, warp)
+
+    @staticmethod
+    def _with_it(warp: Warp, wait: Wait | None) -> list[Fragment]:
+        """The warps behind this one that wait as one with it: where it goes on, they do."""
+        found = []
+        for other in warp.cta.warps[warp.index + 1 :]:
+            if len(other.fragments) != 1 or other.fragments[0].wait is not wait:
+                break
+            found.append(other.fragments[0])
+        return found
