@@ -89,8 +89,10 @@ class Counters:
         self.matrix[unit] += times
         self.tensor_flops += flops * times
 
-    def count_access(self, pc: int, space: str, kind: str, size: int, lanes: np.ndarray, address: np.ndarray) -> None:
-        """Count a load or store of `size` bytes by these lanes."""
+    def count_access(
+        self, pc: int, space: str, kind: str, size: int, lanes: np.ndarray, address: np.ndarray, raw: bytes = b""
+    ) -> None:
+        """Count a load or store of `size` bytes by these lanes; `raw`: see `resolve.Pattern`."""
         total = size * lanes.size
         if space.startswith("shared"):
             if kind == "load":
@@ -98,7 +100,7 @@ class Counters:
             else:
                 self.shared_store_bytes += total
             if self.detailed:
-                extra = self._by_pattern(bank_conflicts, BANK_COUNT * BANK_WIDTH, lanes, address, size)
+                extra = self._by_pattern(bank_conflicts, BANK_COUNT * BANK_WIDTH, lanes, address, raw, size)
                 self.bank_conflicts += extra
                 site = self._site(pc)
                 site.requests += -(-lanes.size // 32)
@@ -110,7 +112,7 @@ class Counters:
             else:
                 self.global_store_bytes += total
             if self.detailed:
-                requests, sectors = self._by_pattern(global_sectors, SECTOR, lanes, address, size)
+                requests, sectors = self._by_pattern(global_sectors, SECTOR, lanes, address, raw, size)
                 self.global_requests += requests
                 self.global_sectors += sectors
                 site = self._site(pc)
@@ -128,11 +130,12 @@ class Counters:
 
     def _by_pattern(
         self, count: Callable[[np.ndarray, np.ndarray, int], Any], period: int, lanes: np.ndarray, address: np.ndarray,
-        size: int,
+        raw: bytes, size: int,
     ) -> Any:  # fmt: skip
         """The same count holds wherever a pattern of addresses starts again at a multiple of `period` bytes."""
-        relative = address - (int(address[0]) & -period)
-        key = (count, size, relative.tobytes(), lanes.tobytes())
+        whole = int(lanes[-1]) + 1 == lanes.size  # the first lanes, without a gap
+        raw = raw or (address - address[0]).tobytes()
+        key = (count, size, int(address[0]) % period, raw, lanes.size if whole else lanes.tobytes())
         found = self._patterns.get(key)
         if found is None:
             if len(self._patterns) >= KEPT_PATTERNS:

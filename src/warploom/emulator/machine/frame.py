@@ -13,13 +13,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...asm.nodes import Instruction
-from ...errors import EmulationError, InvalidOperandError, MisalignedError, OutOfBoundsError
+from ...errors import EmulationError, InvalidOperandError
 from ...isa.dtypes import DType
 from .machine import Cta, Machine
-from .memory import LOCAL_WINDOW, OFFSET_MASK, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE, Allocation, Region
+from .memory import Region
 from .operation import Operation
 from .places import Lanes
 from .registers import WARP, RegisterFile
+from .resolve import pattern_of, resolve
 
 
 class Frame:
@@ -112,21 +113,23 @@ class Frame:
         """
         element = dtype.numpy if isinstance(dtype, DType) else dtype
         lanes, where = self._lanes_and_addresses(address)
-        result = np.zeros((count, self.lanes), element)
-        if lanes.size:
-            heard = self.machine.events.accessed
-            for picked, region, index, name in self._resolve(space, lanes, where, element.itemsize, count, False):
-                view = region.as_type(element)
-                if count == 1 and picked is self.lane_index:
-                    np.take(view, index, out=result[0], mode="clip")  # in bounds already; clip skips a second check
-                elif count == 1:
-                    result[0, picked] = view[index]
-                else:
-                    result[:, picked] = view[index + np.arange(count)[:, None]]
-                for hear in heard:
-                    hear(self, "reads", Lanes(region, name, index, element.itemsize, count, picked), None)
-            self.machine.counters.count_access(self.operation.pc, space, "load", element.itemsize * count, lanes, where)
-        return result
+        if not lanes.size:
+            return np.zeros((count, self.lanes), element)
+        found = resolve(self, space, lanes, where, element.itemsize, count, False)
+        every = len(found) == 1 and found[0][0] is self.lane_index
+        result: np.ndarray | None = None if every else np.zeros((count, self.lanes), element)
+        heard = self.machine.events.accessed
+        for picked, region, index, name in found:
+            places = index if count == 1 else index + np.arange(count)[:, None]
+            taken = region.as_type(element).take(places, None, None, "clip")  # in bounds already: no second check
+            if result is None:
+                result = taken.reshape(count, self.lanes)
+            else:
+                result[:, picked] = taken
+            for hear in heard:
+                hear(self, "reads", Lanes(region, name, index, element.itemsize, count, picked), None)
+        self.count(space, "load", element.itemsize * count, lanes, where)
+        return result  # type: ignore[return-value]
 
     def store(self, space: str, address: np.ndarray | int, dtype: DType | np.dtype, values: np.ndarray) -> None:
         """Write (count, lanes) or (lanes,) values for each active lane; the highest lane wins a collision.
@@ -143,13 +146,13 @@ class Frame:
         if not lanes.size:
             return
         heard = self.machine.events.accessed
-        for picked, region, index, name in self._resolve(space, lanes, where, element.itemsize, count, True):
+        for picked, region, index, name in resolve(self, space, lanes, where, element.itemsize, count, True):
             view = region.as_type(element)
             for hear in heard:
                 hear(self, "writes", Lanes(region, name, index, element.itemsize, count, picked), values)
             for part in range(count):
                 view[index + part] = values[part, picked]
-        self.machine.counters.count_access(self.operation.pc, space, "store", element.itemsize * count, lanes, where)
+        self.count(space, "store", element.itemsize * count, lanes, where)
         self.machine.progress_count += 1
 
     def places(
@@ -163,8 +166,14 @@ class Frame:
         lanes, where = self._lanes_and_addresses(address)
         if not lanes.size:
             return []
-        found = self._resolve(space, lanes, where, element.itemsize, count, writes)
+        found = resolve(self, space, lanes, where, element.itemsize, count, writes)
         return [(picked, region, index) for picked, region, index, _ in found]
+
+    def count(self, space: str, kind: str, size: int, lanes: np.ndarray, address: np.ndarray) -> None:
+        """Count a load or store of `size` bytes by these lanes."""
+        counters = self.machine.counters
+        raw = pattern_of(self, space, address).raw if counters.detailed else b""
+        counters.count_access(self.operation.pc, space, kind, size, lanes, address, raw)
 
     def _lanes_and_addresses(self, address: np.ndarray | int) -> tuple[np.ndarray, np.ndarray]:
         """Indices of the active lanes and their addresses as int64."""
@@ -176,82 +185,6 @@ class Frame:
             return self.lane_index, address.view(np.int64)
         lanes = self.mask.nonzero()[0]  # type: ignore[union-attr]
         return lanes, address[lanes].view(np.int64)
-
-    def _resolve(
-        self, space: str, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
-    ) -> list[tuple[np.ndarray, Region, np.ndarray, str]]:
-        """Split lanes by the region they touch: (lanes, region, element index, space) for each."""
-        total = size * count
-        if total & (total - 1) == 0 and int(np.bitwise_or.reduce(address)) & (total - 1):
-            self._misaligned(lanes, address, total, int(np.flatnonzero(address & (total - 1))[0]))
-        shift = size.bit_length() - 1
-        low, high = int(np.minimum.reduce(address)), int(np.maximum.reduce(address))
-        if space == "generic":
-            return self._resolve_generic(lanes, address, size, count, writes, low, high)
-        if space in ("global", "const"):
-            allocation = self.machine.memory.find(low)
-            if allocation is not None and high + total <= allocation.end:
-                self._check_writable(allocation, writes, int(lanes[0]))
-                return [(lanes, allocation.region, (address - allocation.base) >> shift, "global")]
-            return self._split_global(lanes, address, size, count, writes)
-        if space in ("shared", "shared::cta", "shared::cluster"):
-            return self._resolve_shared(space, lanes, address, total, shift, low, high)
-        if space == "local":
-            region = self.cta.local
-            if low < 0 or high + total > self.cta.local_size:
-                at = int(np.flatnonzero((address < 0) | (address + total > self.cta.local_size))[0])
-                self._outside(lanes, address, at, total, f"local memory has {self.cta.local_size} bytes a thread")
-            start = (lanes + self.first_warp * WARP) * self.cta.local_size
-            return [(lanes, region, (start + address) >> shift, "local")]
-        if space.startswith("param"):
-            region = self.cta.parameters
-            if low < 0 or high + total > region.size:
-                self._outside(lanes, address, 0, total, f"the kernel's parameters have {region.size} bytes")
-            return [(lanes, region, address >> shift, "param")]
-        raise InvalidOperandError(f"there is no state space {space!r}", where=self.where())
-
-    def _resolve_generic(
-        self, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool, low: int, high: int
-    ) -> list[tuple[np.ndarray, Region, np.ndarray, str]]:
-        """Generic addresses: by window, else global."""
-        windows = ((SHARED_WINDOW, "shared::cluster"), (LOCAL_WINDOW, "local"), (PARAM_WINDOW, "param"))
-        for base, space in windows:
-            if base <= low and high < base + WINDOW_SIZE:
-                return self._resolve(space, lanes, address - base, size, count, writes)
-        inside = [(address >= base) & (address < base + WINDOW_SIZE) for base, _ in windows]
-        if not any(np.count_nonzero(found) for found in inside):
-            return self._resolve("global", lanes, address, size, count, writes)
-        parts = []
-        rest = np.ones(lanes.size, np.bool_)
-        for (base, space), found in zip(windows, inside, strict=True):
-            if np.count_nonzero(found):
-                parts += self._resolve(space, lanes[found], address[found] - base, size, count, writes)
-                rest &= ~found
-        if np.count_nonzero(rest):
-            parts += self._resolve("global", lanes[rest], address[rest], size, count, writes)
-        return parts
-
-    def _resolve_shared(
-        self, space: str, lanes: np.ndarray, address: np.ndarray, total: int, shift: int, low: int, high: int
-    ) -> list[tuple[np.ndarray, Region, np.ndarray, str]]:
-        if low >> RANK_SHIFT == high >> RANK_SHIFT:
-            rank = low >> RANK_SHIFT
-            cta = self.cta
-            if rank != cta.rank:
-                cta = self._peer(space, rank, int(lanes[0]))
-            offset = address & OFFSET_MASK
-            if (high & OFFSET_MASK) + total > cta.shared.size or (low & OFFSET_MASK) < cta.shared_start:
-                outside = (offset + total > cta.shared.size) | (offset < cta.shared_start)
-                at = int(np.flatnonzero(outside)[0])
-                have = f"the CTA's shared memory is bytes {cta.shared_start} to {cta.shared.size}"
-                self._outside(lanes, offset, at, total, have)
-            return [(lanes, cta.shared, offset >> shift, "shared")]
-        parts = []
-        for rank in np.unique(address >> RANK_SHIFT):
-            same = address >> RANK_SHIFT == rank
-            some = address[same]
-            parts += self._resolve_shared(space, lanes[same], some, total, shift, int(some.min()), int(some.max()))
-        return parts
 
     def peer(self, rank: int, lane: int | None = None) -> Cta:
         """A CTA of the cluster. Raises InvalidOperandError where it is not there or has exited."""
@@ -275,71 +208,6 @@ class Frame:
                 hint="let all CTAs of the cluster wait for each other (barrier.cluster) before any of them exits",
             )
         return cta
-
-    def _peer(self, space: str, rank: int, lane: int) -> Cta:
-        """The CTA of a shared::cluster address."""
-        if space != "shared::cluster":
-            self.error(
-                OutOfBoundsError,
-                f"a {space} address belongs to CTA rank {rank} of the cluster, and this is rank {self.cta.rank}",
-                lane,
-                hint="address another CTA's shared memory with the shared::cluster forms",
-            )
-        return self.peer(rank, lane)
-
-    def _split_global(
-        self, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
-    ) -> list[tuple[np.ndarray, Region, np.ndarray, str]]:
-        parts = []
-        rest = np.ones(lanes.size, np.bool_)
-        shift = size.bit_length() - 1
-        while np.count_nonzero(rest):
-            at = int(np.flatnonzero(rest)[0])
-            allocation = self.machine.memory.find(int(address[at]))
-            if allocation is None or int(address[at]) + size * count > allocation.end:
-                self._outside_global(lanes, address, at, size * count)
-            same = rest & (address >= allocation.base) & (address + size * count <= allocation.end)  # type: ignore[union-attr]
-            self._check_writable(allocation, writes, int(lanes[at]))  # type: ignore[arg-type]
-            index = (address[same] - allocation.base) >> shift  # type: ignore[union-attr]
-            parts.append((lanes[same], allocation.region, index, "global"))  # type: ignore[union-attr]
-            rest &= ~same
-        return parts
-
-    def _check_writable(self, allocation: Allocation, writes: bool, lane: int) -> None:
-        if writes and not allocation.writable:
-            self.error(InvalidOperandError, f"{allocation.region.name} is read-only and is written here", lane)
-
-    def _misaligned(self, lanes: np.ndarray, address: np.ndarray, total: int, at: int) -> NoReturn:
-        self.error(
-            MisalignedError,
-            f"an access of {total} bytes at address {int(address[at]) & 0xFFFFFFFFFFFFFFFF:#x} is misaligned",
-            int(lanes[at]),
-            expected=f"a multiple of {total}",
-            got=f"{int(address[at]) % total} bytes past one",
-        )
-
-    def _outside(self, lanes: np.ndarray, address: np.ndarray, at: int, total: int, have: str) -> NoReturn:
-        self.error(
-            OutOfBoundsError,
-            f"an access of {total} bytes at {int(address[at]):#x} is out of bounds: {have}",
-            int(lanes[at]),
-        )
-
-    def _outside_global(self, lanes: np.ndarray, address: np.ndarray, at: int, total: int) -> NoReturn:
-        where = int(address[at])
-        near = self.machine.memory.nearest(where)
-        if near is None:
-            have = "it is below every buffer (a null or shared address used as a global one?)"
-        else:
-            have = (
-                f"the nearest buffer is {near.region.name} with {near.region.size} bytes, "
-                f"and this is byte {where - near.base} of it"
-            )
-        self.error(
-            OutOfBoundsError,
-            f"an access of {total} bytes at global address {where:#x} is in no buffer: {have}",
-            int(lanes[at]),
-        )
 
 
 def frame_of(cta: Cta, first_warp: int, warps: int) -> Frame:

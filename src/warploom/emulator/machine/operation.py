@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -27,8 +27,8 @@ class Operation:
         kind: PLAIN, BRANCH (`targets[0]`), INDEXED_BRANCH (`step` puts the index in a slot), EXIT.
         by: who a PLAIN one is executed by at once: MANY warps; WHOLE warps only, else each warp alone; each WARP alone,
             since it may block or has its place in the warp's order; a WARPGROUP.
-        together: of one that is executed by each WARP alone: how many neighbouring warps of a frame, all of whose threads
-            come to it, execute it as one, from the first on. They wait for the same. None: each alone.
+        together: of one executed by each WARP alone: how many neighbouring warps of a frame, all of whose threads come
+            to it, execute it as one, from the first on. They wait for the same. None: each alone.
         blocks: whether its threads may have to wait.
         members: slot of the membermask, or -1; meets_anywhere: its members may stand at different instructions.
         step: what it does to a frame: a function that may return a Wait.
@@ -37,6 +37,7 @@ class Operation:
         index_slot: slot of the index of an INDEXED_BRANCH.
         refresh: clocks the core must read before this instruction runs.
         bound: the row of the instruction table it was read by, with the row's names for its operands.
+        patterns: of the addresses it named last, by state space (`resolve`).
         polled_address: the addresses, by frame, that an instruction reads that polls; another address is another poll.
     """
 
@@ -57,6 +58,7 @@ class Operation:
     index_slot: int = -1
     refresh: tuple[str, ...] = ()
     polled_address: Callable[[Any], np.ndarray] | None = None
+    patterns: dict[str, Any] = field(default_factory=dict)
     bound: Bound | None = None
 
     @property

@@ -11,8 +11,8 @@ from typing import Any
 class Wait:
     """Threads wait after an instruction has started, or (`parked`) before it.
 
-    Warps that execute an instruction as one (`Operation.together`) have one wait, and `resume` or `timeout` runs once for
-    all of them that stand side by side then.
+    Warps that execute an instruction as one (`Operation.together`) have one wait, and `resume` or `timeout` runs once
+    for all of them that stand side by side then.
 
     Attributes:
         kind: what they wait for, in a word.

@@ -181,7 +181,7 @@ def _atomic(d: Decode) -> Step:
             for hear in heard:
                 name = "shared" if _is_shared(space, reached) else "global"
                 hear(frame, "updates", Lanes(region, name, first, dtype.bytes, count, lanes), None)
-            frame.machine.counters.count_access(frame.operation.pc, space, "store", dtype.bytes * count, lanes, reached)
+            frame.count(space, "store", dtype.bytes * count, lanes, reached)
             act = combine
             if flushes and not _is_shared(space, reached):
                 act = add_flushed

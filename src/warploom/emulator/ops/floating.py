@@ -13,7 +13,7 @@ import numpy as np
 
 from ...isa import dtypes
 from ..machine.frame import Frame
-from ..numerics.rounding import NAN32, add32, directed64, flush, fma32, fma64, round32, saturate, suspicious
+from ..numerics.rounding import F64, NAN32, add32, directed64, flush, fma32, fma64, round32, saturate, suspicious
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 from .integer import computed, elementwise, spread
@@ -104,7 +104,7 @@ def multiply_add32(d: Decode) -> Step:
 
     def step(frame: Frame) -> None:
         v = frame.values
-        total = np.add(np.multiply(v[a], v[b], dtype=np.float64), v[c])
+        total = v[a].astype(F64) * v[b].astype(F64) + v[c].astype(F64)
         result = total.astype(np.float32)
         if suspicious(total, result):
             result = fma32(v[a], v[b], v[c])

@@ -61,6 +61,8 @@ class GridOrder(Observer):
             return
         for flight in flights_of(operation):
             state = self.context.state(flight.cta)
+            if state.clocks[flight.me].after_grid:
+                continue
             for writes, places in enumerate((operation.sources, operation.targets)):
                 for place in places:
                     name = self._global_name(state, place)

@@ -177,8 +177,10 @@ class MBarriers(Observer):
             return
         state, record = self.context.state(barrier.cta), record_of(barrier)
         init = state.accesses[record.access]
-        if any(not record.visible_to(clock, init) for clock, _ in state.among(frame, wait.lanes)):
-            self._check_waiter_initialised(barrier, frame, init.code)
+        late = [clock for clock, _ in state.among(frame, wait.lanes) if not record.visible_to(clock, init)]
+        if late:
+            warp = late[0].me - frame.cta.rank * state.per_cta
+            self._check_waiter_initialised(barrier, frame, warp, init.code)
         released, order = record.previous.released, frame.operation.order
         if released is not None and barrier.phase > 0 and order.acquires and LEVELS[order.scope] < LEVELS["cluster"]:
             self._check_wait_scope(barrier, frame, released)
@@ -196,16 +198,16 @@ class MBarriers(Observer):
                 frame.first_warp,
             )
 
-    def _check_waiter_initialised(self, barrier: MBarrier, frame: Frame, init: Operation) -> None:
+    def _check_waiter_initialised(self, barrier: MBarrier, frame: Frame, warp: int, init: Operation) -> None:
         codes = (frame.operation, init)
         if not self.findings.seen("mbarrier-init-not-visible", codes):
             self.findings.add(
                 "mbarrier-init-not-visible",
-                f"{actor(frame.cta, frame.first_warp)} waits for `{barrier.name}` with {at(frame.operation)}, and no "
+                f"{actor(frame.cta, warp)} waits for `{barrier.name}` with {at(frame.operation)}, and no "
                 f"barrier that both pass stands between this and its initialisation with {at(init)}",
                 codes,
                 frame.cta,
-                frame.first_warp,
+                warp,
             )
 
     # -- errors of the machine -------------------------------------------------------------------------------------
