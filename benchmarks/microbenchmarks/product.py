@@ -122,6 +122,8 @@ def measurements() -> Iterator[Measurement]:
     yield wave("rate.product.depth1024.ctas132", 8, depth=1024)
     for ctas in (33, 66, 132):
         yield wave(f"rate.product.own.ctas{ctas}", 8, depth=1024, sharing=False, ctas=ctas)
+    for ctas in (33, 48, 66, 86, 99, 115, 132):  # every row is read once: from DRAM, 64 KiB apart
+        yield wave(f"rate.product.dram.ctas{ctas}", 8, depth=1 << 15, sharing=False, ctas=ctas, repetitions=60)
     for ctas in (1, 132):
         for in_flight in (0, 2):
             yield cp_async(f"rate.cp_async.flight{in_flight}.ctas{ctas}", ctas, in_flight)

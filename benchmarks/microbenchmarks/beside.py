@@ -1,0 +1,73 @@
+"""Products of two warpgroups while two others execute ordinary instructions: what the one costs the other.
+
+Each repetition is a group of wgmmas and `count` instructions of each of the other warps; `operations` are the wgmmas.
+With 0 instructions the row is the products' own rate; with many it is the instructions'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from warploom.isa.dtypes import bf16, f32, u32
+from warploom.lang import Kernel, Tile, ptx, reg, smem
+from warploom.lang.wgmma import accumulators
+
+from .arithmetic import INSTRUCTIONS, values
+from .harness import Measurement, loop
+
+N, STAGES, REPETITIONS, M = 128, 4, 64, 64
+
+
+def beside(name: str, kind: str, count: int, in_registers: bool) -> Kernel:
+    """Warpgroups 0 and 1 multiply, 2 and 3 execute `count` instructions in eight chains."""
+    dtype, each, emit = INSTRUCTIONS[kind]
+
+    def prepare(data):
+        a = smem.wgmma_tile(bf16, (2 * M, 64), stages=STAGES, name="a")
+        b = smem.wgmma_tile(bf16, (N, 64), stages=STAGES, name="b")
+        group = ptx.special.tid.x() >> 7
+        ptx.inst.shfl.sync.idx.b32(group, group, 0, 31, -1)
+        acc = reg.array(f32, accumulators(N, f32), init=0.0)
+        fragment = reg.array(u32, 4)
+        for at in range(4):
+            fragment[at] = ptx.special.tid.x() * 0x01230123 + at
+        left = [a[stage].rows(((group & 1) << 6).copy(), M) for stage in range(STAGES)]
+        return group, acc, left, [b[stage] for stage in range(STAGES)], fragment, values(dtype, 8), values(dtype, 2)
+
+    def body(state):
+        group, acc, left, right, fragment, chains, others = state
+        with ptx.if_(group < 2):
+            ptx.wgmma.fence()
+            for stage in range(STAGES):
+                for k in range(left[stage].k_slices):
+                    ptx.wgmma.mma_async(
+                        shape=(M, N, 16), dtype_d=f32, dtype_a=bf16, dtype_b=bf16, d=acc,
+                        a=fragment if in_registers else left[stage].k(k), b=right[stage].k(k),
+                    )  # fmt: skip
+            ptx.wgmma.commit_group()
+            ptx.wgmma.wait_group(0)
+        with ptx.else_():
+            for at in range(count // each):
+                emit(chains[at % len(chains)], *others)
+        ptx.bar.sync(0)
+
+    def finish(state):
+        return [*state[1], *state[5]]
+
+    return loop(
+        name, body, repetitions=REPETITIONS, warps=16, prepare=prepare, finish=finish, registers=128,
+        array=Tile(1024, 64, bf16, box=(64, 8), swizzle="128B"),
+    )  # fmt: skip
+
+
+def measurements() -> Iterator[Measurement]:
+    for source in ("ss", "rs"):
+        for kind, counts in (("ffma", (0, 384, 768)), ("fmax", (384, 768)), ("mufu", (96, 192)), ("convert", (192,))):
+            for count in counts:
+                name = f"rate.beside.{source}.{kind}.{count}"
+                yield Measurement(
+                    name, lambda n=name, k=kind, c=count, r=source == "rs": beside(n, k, c, r),  # type: ignore[misc]
+                    operations=4 * STAGES, repetitions=REPETITIONS,
+                    of=f"wgmma m64n{N} of two warpgroups ({source}) beside {count} instructions ({kind}) of 8 warps each",
+                    elements=(1024, 64), data="normal:bf16", facts={"n": N, "count": count, "kind": kind},
+                )  # fmt: skip
