@@ -40,6 +40,7 @@ OUT = ROOT / "benchmarks/results/emulator/predicted.json"
 TRIVIAL_TFLOPS = {"bf16": 680.0, "f16": 680.0, "e4m3": 1330.0, "f32": 40.0}
 TRIVIAL_TBYTES, TRIVIAL_START_US = 4.71, 2.2
 FREE_TILE = re.compile(r"[us]\d+x\d")
+Recorded = tuple[Recording, Launch]
 FEW_ROWS = 512
 """Up to this many, the trivial rule counts bytes."""
 
@@ -51,7 +52,7 @@ class Point:
     Attributes:
         part: the set it belongs to; kernel, shape, dtype: names for people.
         measured_us, measured_mhz: the latter 0 where the kernel did not count its clock.
-        record: makes the recording.
+        record: makes the recording, or those of several launches one after the other.
         protocol: of the measurement; zeros: its data; flops: where they are not 2 m n k; cap_watts: of its protocol.
     """
 
@@ -60,7 +61,7 @@ class Point:
     shape: tuple[int, int, int]
     dtype: str
     measured_us: float
-    record: Callable[[], tuple[Recording, Launch]] = field(repr=False)
+    record: Callable[[], Recorded | list[Recorded]] = field(repr=False)
     measured_mhz: float = 0.0
     protocol: str = "alone"
     zeros: bool = False
@@ -85,7 +86,7 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 def zeros_for(kernel: Any, sizes: dict[str, int]) -> list[np.ndarray]:
     """The kernel's inputs, of zeros; a size that nobody names is 1."""
     specs = list(kernel.in_specs.values()) if isinstance(kernel.in_specs, dict) else list(kernel.in_specs)
-    made = []
+    made: list[np.ndarray] = []
     for spec in specs:
         if not hasattr(spec, "shape") or spec.workspace:
             continue
@@ -214,6 +215,44 @@ def attention(most: int) -> Iterator[Point]:
                     row["us"]["median"], recorded, sha=row["ptx_sha256"], flops=case.flops)  # fmt: skip
 
 
+def attention_backward() -> Iterator[Point]:
+    """The gradients of attention: a sum for each row, dQ, and dK with dV, three launches one after the other.
+
+    Where blocks see different numbers of keys, a head's blocks are recorded; of 128 of them that takes too long.
+    """
+    from attention import Case, subject
+
+    from warploom.kernels.hopper import attention_backward_keys, attention_backward_queries
+    from warploom.kernels.hopper.attention_backward import build_rows
+
+    for row in rows_of("attention-backward"):
+        case = Case(row["head_dim"], row["length"], row["causal"], row["dtype"])
+        if row["provider"] != "warploom" or (case.causal and case.length > LONGEST_CAUSAL):
+            continue
+
+        def recorded(case: Case = case) -> list[Recorded]:
+            (b, h, n, _), of = case.shape, subject(case)
+            sizes = {"B": b, "S": n, "T": n, "H": h, "G": h, "P": n, "N": 1}
+            found = [build_rows(of.dtype, of.value_dim, True), attention_backward_queries.build(of),
+                     attention_backward_keys.build(of)]  # fmt: skip
+            numbers = {"scale": 1.0, "factor": 1.0} | ({"last": 0} if case.causal else {})
+            made = []
+            for kernel in found:
+                scalars = {parameter.source for parameter in kernel.program().scalars}
+                wanted = {name: number for name, number in numbers.items() if name in scalars}
+                blocks = kernel.grid({**sizes}, H200)[0] if case.causal and wanted else 1
+                made.append(record(kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes),
+                                   clusters=blocks, **wanted))  # fmt: skip
+            return made
+
+        queries = case.shape[0] * case.shape[1] * case.shape[2]
+        yield Point("attention backward", row["case"], (queries, case.length, case.head_dim), row["dtype"],
+                    row["us"]["median"], recorded, sha=row["ptx_sha256"], flops=2.5 * case.flops)  # fmt: skip
+
+
+LONGEST_CAUSAL = 4096
+
+
 def sampled(most: int) -> Iterator[Point]:
     """Shapes drawn at random, which no constant has seen."""
     for name in ("sample-bf16", "sample-bf16-seed-101"):
@@ -255,6 +294,7 @@ def points(most: int) -> dict[str, Callable[[], Iterator[Point]]]:
         "small K": lambda: built("small-k-bf16", "small K", "alone", most=most),
         "reference texts": texts,
         "attention": lambda: attention(most),
+        "attention backward": attention_backward,
         "burst": lambda: built("square-bf16", "burst", "burst"),
         "sampled": lambda: sampled(most),
         "within a shape": within,
@@ -264,18 +304,32 @@ def points(most: int) -> dict[str, Callable[[], Iterator[Point]]]:
 # -- predictions -----------------------------------------------------------------------------------------------------
 
 
-def recorded(point: Point, folder: Path | None) -> tuple[Recording, Launch]:
-    """The recording of a point, from the folder if it is there."""
+def recorded(point: Point, folder: Path | None) -> list[Recorded]:
+    """The recordings of a point's launches, from the folder if they are there."""
     if folder is None:
-        return point.record()
+        return several(point.record())
     name = hashlib.sha256(repr((point.kernel, point.shape, point.sha, point.dtype)).encode()).hexdigest()[:24]
     path = folder / f"{name}.pickle"
     if path.exists():
-        return pickle.loads(path.read_bytes())  # type: ignore[no-any-return]
+        return several(pickle.loads(path.read_bytes()))
     made = point.record()
     folder.mkdir(parents=True, exist_ok=True)
     path.write_bytes(pickle.dumps(made))
-    return made
+    return several(made)
+
+
+def several(made: Recorded | list[Recorded]) -> list[Recorded]:
+    return made if isinstance(made, list) else [made]
+
+
+def predicted(launches: list[Recorded], point: Point) -> Prediction:
+    """The prediction of a point; of several launches the sum of their times, and what is said of the longest."""
+    found = [
+        predict(recording, H200, replace(launch, zeros=point.zeros, cap_watts=point.cap_watts))
+        for recording, launch in launches
+    ]
+    longest = max(found, key=lambda one: one.us)
+    return replace(longest, us=sum(one.us for one in found), clocks=sum(one.clocks for one in found))
 
 
 def row_of(point: Point, prediction: Prediction, seconds: float) -> dict[str, Any]:
@@ -333,8 +387,7 @@ def main() -> None:
         for point in made():
             started = time.perf_counter()
             try:
-                recording, launch = recorded(point, options.recordings)
-                prediction = predict(recording, H200, replace(launch, zeros=point.zeros, cap_watts=point.cap_watts))
+                prediction = predicted(recorded(point, options.recordings), point)
             except Exception as error:  # one that cannot be predicted is named, and costs no other
                 skipped.append(
                     {"set": name, "kernel": point.kernel, "reason": f"{type(error).__name__}: {error}"[:200]}
@@ -354,7 +407,7 @@ def main() -> None:
     head |= {"steps": checks.steps(rungs), "within_a_shape": checks.orders(inside)}
     if options.folds:
         head["halves"] = checks.halves({
-            int(one.kernel[1:3]): (one.measured_us, *recorded(one, options.recordings))
+            int(one.kernel[1:3]): (one.measured_us, *recorded(one, options.recordings)[0])
             for one in ladder("ladder-4096", "")
         })  # fmt: skip
     elif options.append and options.out.exists():

@@ -68,6 +68,6 @@ def measurements() -> Iterator[Measurement]:
                 yield Measurement(
                     name, lambda n=name, k=kind, c=count, r=source == "rs": beside(n, k, c, r),  # type: ignore[misc]
                     operations=4 * STAGES, repetitions=REPETITIONS,
-                    of=f"wgmma m64n{N} of two warpgroups ({source}) beside {count} instructions ({kind}) of 8 warps each",
+                    of=f"wgmma m64n{N} of two warpgroups ({source}) beside {count} instructions ({kind}) of 8 warps",
                     elements=(1024, 64), data="normal:bf16", facts={"n": N, "count": count, "kind": kind},
                 )  # fmt: skip

@@ -7,6 +7,7 @@ import warploom
 from warploom.errors import DeadlockError
 from warploom.isa.dtypes import u32
 from warploom.lang import Tile, kernel, ptx, reg
+from warploom.timing.recording import Operation, Recording
 
 CTAS, ITEMS = 8, 48
 
@@ -53,3 +54,19 @@ def test_a_barrier_of_the_grid_needs_all_clusters():
     assert "clusters=" in caught.value.__notes__[0]
     arrays["counter"][:] = 0
     assert warploom.predict(meeting, arrays["counter"], out=arrays["out"], registers=32, clusters=2).us > 0
+
+
+def lengths(*tiles):
+    """A recording of a CTA that takes tiles of so many bytes from a queue."""
+    made = Recording("queue", (8, 1, 1), (32, 1, 1), (1, 1, 1), turns={0: list(range(1, len(tiles)))})
+    made.operations = [Operation("tma", 0, 0, 0, bytes=size, fetched=size) for size in tiles]
+    return made
+
+
+def test_a_mean_cta_has_less_than_the_one_with_the_first_of_each_turn_where_tiles_become_shorter():
+    assert lengths(8, 6, 4, 2).pace == pytest.approx((7 + 5 + 3 + 2) / 20)
+    assert lengths(2, 4, 6, 8).pace == pytest.approx((3 + 5 + 7 + 8) / 20)
+
+
+def test_tiles_of_one_length_are_as_many_as_the_first_cta_has():
+    assert lengths(4, 4, 4).pace == 1.0

@@ -121,7 +121,8 @@ class Predictor:
             hardware, threads=block[0] * block[1] * block[2], registers=launch.registers,
             shared=recording.shared_bytes, ctas=self.ctas, cluster=self.cluster,
         )  # fmt: skip
-        self.scale = self.ctas / max(1, recording.ctas) * self._share()
+        self.pace = recording.pace
+        self.scale = self.ctas / max(1, recording.ctas) * self._share() * self.pace
         turns = max(1, self.room.turns)
         in_one_wave = turns <= self.room.residents
         self.active = min(hardware.sms, -(-self.ctas // turns) if in_one_wave else self.ctas)
@@ -198,7 +199,7 @@ class Predictor:
     ) -> tuple[float, Replay]:
         replay = Replay(
             self.recording, self.hardware, chip or self.chip(ghz), residents=self.room.residents, instances=instances,
-            trace=trace,
+            places=self.room.places, trace=trace,
         )  # fmt: skip
         return replay.run(), replay
 
@@ -214,7 +215,7 @@ class Predictor:
         gap = self.hardware["launch_pdl_us" if self.recording.pdl else "launch_us"] * 1e-6
         if self.early:  # the grid in front hides its first latency
             clocks -= min(clocks / 2, self.chip(ghz).latency)
-        work = clocks / ghz * 1e-9
+        work = clocks * self.pace / ghz * 1e-9
         floor = (self.dram_bytes + self.stored) / (self.hardware["dram_bytes_per_ns"] * 1e9)
         return max(work, floor) + gap
 
@@ -229,14 +230,14 @@ class Predictor:
 
     def work(self, replay: Replay) -> Work:
         """What the launch does, for its power."""
-        per_cta = replay.instructions / max(1, replay.started * self.cluster)
+        per_cta = replay.instructions * self.pace / max(1, replay.started * self.cluster)
         wide = sum(one.flops for one in self.recording.operations if one.flops and one.dtype not in NARROW)
         narrow = sum(one.flops for one in self.recording.operations if one.flops and one.dtype in NARROW)
         return Work(
             warpgroup_flops=wide * self.scale, narrow_flops=narrow * self.scale,
-            mma_flops=replay.flops / max(1, replay.started * self.cluster) * self.ctas,
+            mma_flops=replay.flops * self.pace / max(1, replay.started * self.cluster) * self.ctas,
             instructions=per_cta * self.ctas,
-            shared=replay.wavefronts / max(1, replay.started * self.cluster) * self.ctas * WAVEFRONT,
+            shared=replay.wavefronts * self.pace / max(1, replay.started * self.cluster) * self.ctas * WAVEFRONT,
             filled=self.recording.received * self.scale, dram=self.dram_bytes + self.stored, zeros=self.launch.zeros,
         )  # fmt: skip
 

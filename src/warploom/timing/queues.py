@@ -2,7 +2,8 @@
 
 A queue of tiles is a counter in global memory. With few clusters recorded it would give them all of the grid's work.
 So the second time that a CTA updates the same counter, the CTAs that are not there have updated it as often: those of
-a grid take turns. A counter that each CTA updates once (arrivals at the end of a split sum) stays as it is.
+a grid take turns, and the recording keeps where each turn begins. A counter that each CTA updates once (arrivals at the
+end of a split sum) stays as it is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..emulator.machine.places import Lanes
 
 if TYPE_CHECKING:
     from ..emulator.machine.machine import Machine
+    from .recording import Recording
 
 NUMBER = np.dtype(np.uint32)
 
@@ -23,8 +25,9 @@ NUMBER = np.dtype(np.uint32)
 class Queues:
     """Of one machine, which runs the first clusters of its grid."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, recording: Recording) -> None:
         self._machine = machine
+        self._recording = recording
         self._last: dict[tuple[int, int], int] = {}
         self._seen: dict[tuple[int, int], set[int]] = {}
         self._kept: list[Any] = []
@@ -42,6 +45,7 @@ class Queues:
             self._kept.append(place.region)
         elif cta in seen and now == self._last[key] + 1:
             values[at] = now = now + self._absent()
+            self._recording.turns.setdefault(cta, []).append(len(self._recording.operations))
         seen.add(cta)
         self._last[key] = now
 

@@ -62,7 +62,7 @@ class Recorder(Observer):
         self._touched: set[Any] = set()
         self._regions: dict[Any, int] = {}
         self._box: Box | None = None
-        self._queues = Queues(machine)
+        self._queues = Queues(machine, self.recording)
 
     # -- warps ---------------------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ A warp's steps are tuples, `(kind, pc, payload)`:
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,6 +127,7 @@ class Recording:
         pcs: what is known of each instruction, by program counter (`instructions.Facts`).
         flops, fetched, received, stored, written: sums over the recorded CTAs: of matrix products; bytes asked of L2,
             received by SMs, sent to global memory in whole sectors, and of those what lanes and copies write.
+        turns: of CTAs that take number after number from a queue: how many operations there were before each.
         marks: steps whose time somebody wants to know, by CTA and warp.
     """
 
@@ -149,12 +151,31 @@ class Recording:
     stored: float = 0.0
     written: float = 0.0
     distant: float = 0.0
+    turns: dict[int, list[int]] = field(default_factory=dict)
     marks: dict[tuple[int, int], set[int]] = field(default_factory=dict)
 
     @property
     def ctas(self) -> int:
         """How many CTAs were recorded."""
         return sum(len(ctas) for ctas in self.clusters.values())
+
+    @property
+    def pace(self) -> float:
+        """Work of a mean CTA, of that of the recorded ones, where they take their tiles from a queue.
+
+        They have the first tile of each turn. What others get of a turn lies between it and the first of the next one:
+        less, where a queue begins with its longest tiles.
+        """
+        shares = []
+        for cta, marks in self.turns.items():
+            loads = [0.0] * (len(marks) + 1)
+            for index, one in enumerate(self.operations):
+                if one.cta == cta and not one.stores:
+                    loads[bisect_right(marks, index)] += one.fetched
+            tiles = [bytes_ for bytes_ in loads if bytes_]
+            if tiles:
+                shares.append(1 - (tiles[0] - tiles[-1]) / (2 * sum(tiles)))
+        return sum(shares) / len(shares) if shares else 1.0
 
     @property
     def warps(self) -> int:

@@ -106,15 +106,17 @@ class Flying:
 class Replay:
     """Runs `instances` copies of the recorded clusters, as many at a time as `residents` allow.
 
+    places: among which the grid's clusters are handed out: this one gets one of so many, and where they differ, the
+    recorded ones stand for the grid's beginning, which goes on like that.
     ghz: clock of the SMs; what L2 and DRAM do is in nanoseconds, and so takes fewer clocks where it is low.
     """
 
     def __init__(
         self, recording: Recording, hardware: Hardware, chip: Chip, *, residents: int = 1, instances: int = 1,
-        trace: Trace | None = None,
+        places: int = 1, trace: Trace | None = None,
     ) -> None:  # fmt: skip
         self.recording, self.hardware, self.chip, self.trace = recording, hardware, chip, trace
-        self.residents, self.instances = residents, instances
+        self.residents, self.instances, self.places = residents, instances, places
         self.costs: list[Cost | None] = [None] * len(recording.runs)
         self.heap: list[tuple[float, int, Actor]] = []
         self.sequence = self.started = 0
@@ -132,8 +134,8 @@ class Replay:
         groups = list(self.recording.clusters.values())
         size = max(len(group) for group in groups)
         self.sms = [Sm(self.hardware) for _ in range(size)]
-        for at in range(min(self.residents, self.instances)):
-            self._start(groups[at % len(groups)], 0.0)
+        for _ in range(min(self.residents, self.instances)):
+            self._start(groups[self._next(len(groups))], 0.0)
         heap = self.heap
         while heap:
             time, _, actor = heapq.heappop(heap)
@@ -184,6 +186,10 @@ class Replay:
             self.actors.append(actor)
             self._push(actor, time + self.hardware["cta_start"])
 
+    def _next(self, recorded: int) -> int:
+        """Which of the recorded clusters this place gets next: of the first round the first, then one in the middle."""
+        return (self.started * self.places + (self.places // 2 if self.started else 0)) % recorded
+
     def _exit(self, actor: Actor) -> None:
         instance, role = actor.instance, self._role(actor)
         self.lives[role] = self.lives.get(role, 0.0) + actor.time - instance.start
@@ -193,7 +199,7 @@ class Replay:
             self.ends.append(instance.end)
             if self.started < self.instances:
                 groups = list(self.recording.clusters.values())
-                self._start(groups[self.started % len(groups)], instance.end)
+                self._start(groups[self._next(len(groups))], instance.end)
 
     def _push(self, actor: Actor, time: float) -> None:
         self.sequence += 1
