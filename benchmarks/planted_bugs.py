@@ -7,10 +7,11 @@ Of each text and rule up to `--each` places are drawn with a fixed seed. What be
     error         `warploom check`, called as by default, reports an error
     explored      it does not, and one of the other schedules of `--schedule explore` does
     not executed  the run does not come to the changed instruction: no bug was planted
-    harmless      `planted/harmless.py` says why the text is as right as before
+    harmless      `planted/harmless.py`, or `harmless.toml` beside the text, says why the text is as right as before
     missed        none of these
 
-`--texts` takes folders of texts with launch descriptions next to them; their `[[expect]]` says what is right.
+`--texts` takes folders of texts with launch descriptions next to them; `[[expect]]` in them says what is right, and a file
+`harmless.toml` in the folder may say of changes why they are harmless.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def judge(text: Text, mutant: Mutant, folder: Path) -> Bug | None:
             return Bug(*head, "error", found)
         if not executed(text, mutant, folder):
             return Bug(*head, "not executed")
-        if why := reason(text.name, mutant):
+        if why := reason(text.name, mutant, text.path.parent):
             return Bug(*head, "harmless", reason=why)
         found = errors(text, mutant, folder, schedule="explore")
     except WarploomError as error:

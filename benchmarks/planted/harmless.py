@@ -5,7 +5,10 @@ A change counts as harmless only where `check` finds no error and it stands here
 
 from __future__ import annotations
 
+import tomllib
 from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
 
 from ..zoo.mutate import Mutant
 
@@ -85,9 +88,17 @@ HARMLESS: tuple[tuple[str, str, str, str], ...] = (
 """Text, kind and site as patterns, and the reason."""
 
 
-def reason(text: str, mutant: Mutant) -> str:
-    """Why a change of a text is harmless; "" where that is not known."""
-    for of_text, kind, site, why in HARMLESS:
+@cache
+def beside(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
+    """What `harmless.toml` in a folder of other texts says: tables [[harmless]] with text, kind, site and why."""
+    file = folder / "harmless.toml"
+    tables = tomllib.loads(file.read_text())["harmless"] if file.is_file() else []
+    return tuple((one["text"], one["kind"], one["site"], one["why"]) for one in tables)
+
+
+def reason(text: str, mutant: Mutant, folder: Path) -> str:
+    """Why a change of a text in a folder is harmless; "" where that is not known."""
+    for of_text, kind, site, why in (*HARMLESS, *beside(folder)):
         if fnmatch(text, of_text) and fnmatch(mutant.kind, kind) and fnmatch(mutant.site, site):
             return why
     return ""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.planted.harmless import reason
 from benchmarks.planted.texts import Text, texts
 from benchmarks.planted_bugs import chosen, judge
 
@@ -38,3 +39,14 @@ def test_a_slip_is_an_error(name: str, tmp_path: Path) -> None:
     bugs = [bug for mutant in chosen(text, 1, "slips") if (bug := judge(text, mutant, tmp_path)) is not None]
     assert any(bug.outcome == "error" for bug in bugs)
     assert [bug for bug in bugs if bug.outcome in ("missed", "explored")] == []
+
+
+def test_a_folder_of_texts_says_which_changes_are_harmless(tmp_path: Path) -> None:
+    text = next(text for text in TEXTS if text.name == "row_softmax_sm80")
+    mutant = next(chosen(text, 1))
+    assert reason("mine", mutant, tmp_path) == ""
+    said = f'[[harmless]]\ntext = "mi*"\nkind = "{mutant.kind}"\nsite = "{mutant.site}"\nwhy = "because"\n'
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "harmless.toml").write_text(said)
+    assert reason("mine", mutant, folder) == "because"
