@@ -98,7 +98,12 @@ def beside(folder: Path) -> tuple[tuple[str, str, str, str], ...]:
 
 def reason(text: str, mutant: Mutant, folder: Path) -> str:
     """Why a change of a text in a folder is harmless; "" where that is not known."""
-    for of_text, kind, site, why in (*HARMLESS, *beside(folder)):
-        if fnmatch(text, of_text) and fnmatch(mutant.kind, kind) and fnmatch(mutant.site, site):
+    return known(text, mutant.kind, mutant.site, folder)
+
+
+def known(text: str, kind: str, site: str, folder: Path) -> str:
+    """As `reason`, of a change by its names."""
+    for of_text, of_kind, at, why in (*HARMLESS, *beside(folder)):
+        if fnmatch(text, of_text) and fnmatch(kind, of_kind) and fnmatch(site, at):
             return why
     return ""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.outside.table import PAGE, written
+from tests.outside.texts import schedules_of
 from warploom.errors import WarploomError
 from warploom.runtime.launch_file import beside
 from warploom.testing import check_entries
@@ -120,17 +121,12 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _schedules(text: str) -> list[tuple[str, int]]:
-    pairs = [each.partition(":") for each in text.split(",")]
-    return [(name, int(seed or 0)) for name, _, seed in pairs]
-
-
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nvcc", default="nvcc")
     parser.add_argument("--only", nargs="+", choices=[one.name for one in CONFIGURATIONS], metavar="NAME")
-    parser.add_argument("--schedules", type=_schedules, default=_schedules("lazy:0,starve:2"))
+    parser.add_argument("--schedules", type=schedules_of, default=schedules_of("lazy:0,starve:2"))
     parser.add_argument("--write", action="store_true")
     given = parser.parse_args(arguments)
     checkout, nvcc = given.folder / "cutlass", shutil.which(given.nvcc)
