@@ -69,3 +69,69 @@ def test_a_commit_carries_what_its_thread_did_before_it_and_not_what_it_does_the
     """
     found = {finding.rule for finding in run(Blackwell(body, threads=64)).findings}
     assert ("generic-access-before-async-write" in found or "data-race" in found) is not reads_first
+
+
+MET = """
+@%first mbarrier.init.shared::cta.b64 [bar], 1;
+@%first fence.mbarrier_init.release.cluster;
+@%first mbarrier.init.shared::cta.b64 [bar+8], 1;
+barrier.cluster.arrive.relaxed.aligned;
+barrier.cluster.wait.aligned;
+xor.b32 %r4, %rank, 1;
+mov.u32 %r5, bar;
+mapa.shared::cluster.u32 %r5, %r5, %r4;
+"""
+"""The second barrier of each CTA is initialised behind the fence; %r5: the peer's first."""
+EXCHANGE = """
+@%first mbarrier.arrive.shared::cluster.b64 _, [%r5];
+wait_0:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+@!%p0 bra wait_0;
+"""
+SECOND = """
+@%first mbarrier.arrive.shared::cluster.b64 _, [%r5+8];
+wait_1:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar+8], 0;
+@!%p0 bra wait_1;
+barrier.cluster.arrive.aligned;
+barrier.cluster.wait.aligned;
+"""
+
+
+@pytest.mark.parametrize(("between", "severity"), [("", "error"), (EXCHANGE, "warning")])
+def test_a_barrier_without_a_fence_is_a_warning_for_who_has_heard_of_its_maker_since(between: str, severity: str):
+    """CUTLASS initialises a barrier behind the last fence, and uses it when the kernel ends."""
+    found = run(Blackwell(MET + between + SECOND, cluster=2, threads=32)).findings
+    assert {one.severity for one in found if one.rule == "mbarrier-init-not-visible"} == {severity}
+
+
+@pytest.mark.parametrize(("peer", "severity"), [("ld.shared.u32 %r2, [tile];", "warning"),
+                                                ("st.shared.u32 [tile], 7;", "error")])  # fmt: skip
+def test_too_small_a_scope_is_a_warning_where_what_is_overwritten_has_been_read(peer: str, severity: str):
+    """The peer reads or writes a word of its own and says so at .cta scope; then this CTA writes there."""
+    body = f"""
+    @%first mbarrier.init.shared::cta.b64 [bar], 1;
+    @%first st.shared.u32 [tile], 0;
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    setp.eq.u32 %p2, %rank, 1;
+    and.pred %p2, %p2, %first;
+    setp.eq.u32 %p3, %rank, 0;
+    and.pred %p3, %p3, %first;
+    mov.u32 %r5, bar;
+    mapa.shared::cluster.u32 %r5, %r5, 0;
+    mov.u32 %r6, tile;
+    mapa.shared::cluster.u32 %r6, %r6, 1;
+    @%p2 {peer}
+    @%p2 mbarrier.arrive.shared::cluster.b64 _, [%r5];
+    @!%p3 bra done;
+    wait_0:
+    mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+    @!%p0 bra wait_0;
+    st.shared::cluster.u32 [%r6], %tid;
+    done:
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+    """
+    found = run(Blackwell(body, cluster=2)).findings
+    assert {one.severity for one in found if one.rule == "hand-off-scope"} == {severity}
