@@ -28,13 +28,13 @@ def launch_registers(code: Image, threads: int) -> int | None:
 
     `.maxnreg` says it, and so does a block size (`.reqntid`, `.maxntid`) together with `.minnctapersm`: as many as fit.
     A block size alone is enough where the kernel has an MMA so large that two CTAs do not fit an SM. It is never more
-    than the smallest count an `inc` asks for.
+    than the largest count an `inc` asks for ("the largest temporal register count" of ptxas' error C7406).
     """
     entry = code.entry
     asked = _asked(code)
     named = entry.directive("maxnreg")
     if named:
-        return -(-min(named[0], *asked) // UNIT) * UNIT
+        return -(-min(named[0], asked) // UNIT) * UNIT
     sizes, ctas = entry.directive("reqntid") or entry.directive("maxntid"), entry.directive("minnctapersm")
     if not sizes:
         return None
@@ -44,7 +44,7 @@ def launch_registers(code: Image, threads: int) -> int | None:
         return None
     if ctas and -(-block // WARP) * ctas[0] > code.arch.warps_per_sm:
         return None
-    return min(fitting(total, block, ctas[0] if ctas else 1), *asked)
+    return min(fitting(total, block, ctas[0] if ctas else 1), asked)
 
 
 def fitting(registers: int, threads: int, ctas: int) -> int:
@@ -53,15 +53,16 @@ def fitting(registers: int, threads: int, ctas: int) -> int:
     return min(MOST, registers // PARTITIONS // -(-warps // PARTITIONS) // WARP // 8 * 8)
 
 
-def _asked(code: Image) -> list[int]:
-    """The counts that `setmaxnreg.inc` asks for, and MOST."""
-    return [MOST] + [
+def _asked(code: Image) -> int:
+    """The largest count that `setmaxnreg.inc` asks for; MOST where none does."""
+    counts = [
         operand.value
         for operation in code.operations
         if any(isinstance(effect, Takes) and effect.pool == "registers" for effect in operation.effects)
         for operand in operation.instruction.operands
         if isinstance(operand, Integer)
     ]
+    return max(counts, default=MOST)
 
 
 def _largest_product(code: Image) -> int:
