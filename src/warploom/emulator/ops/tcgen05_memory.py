@@ -22,6 +22,7 @@ from ..machine.async_operation import AsyncOperation
 from ..machine.events import Waited
 from ..machine.frame import Frame, Issuer
 from ..machine.machine import FULL, Cta
+from ..machine.memory import SHARED_WINDOW
 from ..machine.places import Rows
 from ..machine.register_list import RegisterList, lane_value
 from ..machine.registers import WARP
@@ -65,7 +66,10 @@ def alloc(d: Decode) -> Step:
             mask, frame.mask = frame.mask, np.zeros(frame.lanes, np.bool_)
             frame.mask[first] = True
             address = where.compute(frame)
-            frame.store(where.space, address, dtypes.u32, np.full(frame.lanes, request.granted, np.uint32))
+            # ThunderKittens gives a generic address with .shared::cta; ptxas 13.0 takes its lower half, the shared one.
+            generic = int(np.broadcast_to(address, frame.lanes)[first[0]]) >= SHARED_WINDOW
+            granted = np.full(frame.lanes, request.granted, np.uint32)
+            frame.store("generic" if generic else where.space, address, dtypes.u32, granted)
             frame.mask = mask
 
         return _until(request, finish)
