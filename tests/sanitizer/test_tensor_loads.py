@@ -82,3 +82,22 @@ def test_columns_freed_under_a_load_that_nobody_has_read_are_an_error() -> None:
 @pytest.mark.parametrize("end, expected", [(WAIT_LOAD, {}), ("", {"tensor-memory-overwritten": "error"})])
 def test_an_early_read_does_not_let_the_next_product_overwrite(end: str, expected: dict[str, str]) -> None:
     assert severities(Blackwell(PRODUCT + LOAD + USE + end + AGAIN + WAIT_LOAD + FREE)) == expected
+
+
+def test_one_lane_of_each_of_two_warps_is_no_product_by_several_lanes() -> None:
+    """Two warps may execute an instruction at once; each starts a product of its own accumulator."""
+    both = """
+and.b32 %r0, %tid, 31;
+setp.eq.u32 %p1, %r0, 0;
+setp.lt.u32 %p0, %tid, 64;
+and.pred %p1, %p1, %p0;
+shr.u32 %r1, %tid, 1;
+and.b32 %r1, %r1, 16;
+add.u32 %r1, %r8, %r1;
+setp.ne.u32 %p3, 0, 0;
+@%p1 tcgen05.mma.cta_group::1.kind::f16 [%r1], %d0, %d0, 0x8040490, %p3;
+@%p1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar];
+"""
+    init = INIT.replace("[bar], 1", "[bar], 2")
+    body = init + ALLOC + ONES + DESCRIPTOR + both + wait(0, "1") + LOAD + WAIT_LOAD + USE + FREE
+    assert "product-by-several-lanes" not in severities(Blackwell(body))

@@ -8,8 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine.events import Observer
+from ...emulator.machine.registers import WARP
 from ...emulator.machine.tensor_memory import Cells, Columns, peer_of, tensor_memory_of
 from ...isa import effects
 from ..happens_before.access import Flight, flights_of
@@ -78,8 +81,10 @@ class TensorUnits(Observer):
             self._collected(state, notes, operation, collector, use)
         for flight in flights_of(operation):
             if any(isinstance(how, effects.Signalled) for how in flight.starts.tracked):
-                if issuer.frame.active_lanes.size > 1:
-                    self._several(issuer, flight)
+                warps = issuer.frame.active_lanes // WARP  # a frame may hold several
+                lanes = int(np.count_nonzero(warps == (issuer.lane or 0) // WARP))
+                if lanes > 1:
+                    self._several(lanes, flight)
                 notes.threads[flight.cta.rank, issuer.thread] = flight
 
     def _collected(
@@ -121,11 +126,11 @@ class TensorUnits(Observer):
                 codes, cta, issuer.thread // 32,
             )  # fmt: skip
 
-    def _several(self, issuer: Issuer, flight: Flight) -> None:
+    def _several(self, lanes: int, flight: Flight) -> None:
         if not self.context.findings.seen("product-by-several-lanes", (flight.code,)):
             self.context.findings.add(
                 "product-by-several-lanes",
-                f"{issuer.frame.active_lanes.size} lanes of {actor(flight.cta, flight.warp)} execute "
+                f"{lanes} lanes of {actor(flight.cta, flight.warp)} execute "
                 f"{at(flight.code)}, and each starts an operation of its own",
                 (flight.code,), flight.cta, flight.warp,
             )  # fmt: skip
