@@ -1,8 +1,7 @@
 """Tensor memory: allocation, and copies between it and registers. PTX ISA 9.7.16.7, 9.7.16.8.
 
-A load holds poison in its registers until it is done; a store's cells likewise. Both are done in any order, and a warp
-learns of it by wait::ld and wait::st alone. An instruction that names a register of a load stands until that load is
-done (ptxas 13.0 gives it a scoreboard), but this orders nothing in memory (9.7.16.6.4.5).
+A load holds poison in its registers until it is done; a store's cells likewise. Both are done in any order. What names
+a register of a load stands until it is done (ptxas' scoreboard), which orders nothing in memory (9.7.16.6.4.5).
 """
 
 from __future__ import annotations
@@ -66,10 +65,9 @@ def alloc(d: Decode) -> Step:
             mask, frame.mask = frame.mask, np.zeros(frame.lanes, np.bool_)
             frame.mask[first] = True
             address = where.compute(frame)
-            # ThunderKittens gives a generic address with .shared::cta; ptxas 13.0 takes its lower half, the shared one.
-            generic = int(np.broadcast_to(address, frame.lanes)[first[0]]) >= SHARED_WINDOW
-            granted = np.full(frame.lanes, request.granted, np.uint32)
-            frame.store("generic" if generic else where.space, address, dtypes.u32, granted)
+            # Of a generic address ptxas takes the lower half, the shared one (ThunderKittens has such).
+            space = "generic" if int(np.max(address)) >= SHARED_WINDOW else where.space
+            frame.store(space, address, dtypes.u32, np.full(frame.lanes, request.granted, np.uint32))
             frame.mask = mask
 
         return _until(request, finish)
