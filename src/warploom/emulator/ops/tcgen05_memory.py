@@ -65,8 +65,7 @@ def alloc(d: Decode) -> Step:
             mask, frame.mask = frame.mask, np.zeros(frame.lanes, np.bool_)
             frame.mask[first] = True
             address = where.compute(frame)
-            # Of a generic address ptxas takes the lower half, the shared one (ThunderKittens has such).
-            space = "generic" if int(np.max(address)) >= SHARED_WINDOW else where.space
+            space = "generic" if int(np.max(address)) >= SHARED_WINDOW else where.space  # as ptxas takes it
             frame.store(space, address, dtypes.u32, np.full(frame.lanes, request.granted, np.uint32))
             frame.mask = mask
 
