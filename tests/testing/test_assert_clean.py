@@ -37,7 +37,7 @@ def test_a_finding_fails_with_the_whole_report_and_how_to_see_it_again() -> None
 
 def test_a_rule_can_be_allowed_and_milder_findings_can_be_made_to_fail() -> None:
     assert_clean(bad(), DATA, allow=("generic-write-before-async-read",), **LAUNCH)
-    unread = "ld.shared.u32 %r2, [tile+2048];\n"
+    unread = "@%first ld.shared.u32 %r2, [tile+2048];\n@%first st.global.u32 [%data+8000], %r2;\n"
     text = good().replace("setp.eq.u32 %first, %tid, 0;", "setp.eq.u32 %first, %tid, 0;\n" + unread)
     assert_clean(text, DATA, **LAUNCH)
     with pytest.raises(AssertionError, match=r"warning\[uninitialised-shared-read\]"):
