@@ -6,12 +6,16 @@ ptxas takes modifiers in any order behind the words that name the operation, as 
 
 from __future__ import annotations
 
+import tomllib
 from functools import cache
+from pathlib import Path
 
 from .. import dtypes
 from .schema import Form
 from .table import match, rows_of
 
+FILE = Path(__file__).parent / "operation_names.toml"
+"""Opcodes whose first words name the operation."""
 _MOST_MOVED = 11
 _ROLES = {
     **dict.fromkeys((*dtypes.ALL, "b1", "s2", "u2", "s4", "u4"), "type"),
@@ -22,25 +26,6 @@ _ROLES = {
     **dict.fromkeys(("L2::evict_first", "L2::evict_last", "L2::evict_normal", "L2::evict_unchanged"), "priority"),
 }
 """Words of one role keep their order among themselves."""
-NAMES = (
-    "bar.arrive", "bar.cta.arrive", "bar.cta.red", "bar.cta.sync", "bar.red", "bar.sync", "bar.warp.sync",
-    "barrier.arrive", "barrier.cluster.arrive", "barrier.cluster.wait", "barrier.cta.arrive", "barrier.cta.red",
-    "barrier.red", "barrier.sync", "clusterlaunchcontrol.query_cancel",
-    "clusterlaunchcontrol.try_cancel.async", "cp.async", "cp.async.bulk", "cp.async.bulk.commit_group",
-    "cp.async.bulk.prefetch", "cp.async.bulk.prefetch.tensor", "cp.async.bulk.tensor", "cp.async.bulk.wait_group",
-    "cp.async.mbarrier.arrive", "cp.reduce.async.bulk", "cp.reduce.async.bulk.tensor", "createpolicy.cvt",
-    "createpolicy.fractional", "createpolicy.range", "cvt.pack", "fence.proxy", "griddepcontrol.launch_dependents",
-    "griddepcontrol.wait", "mbarrier.arrive", "mbarrier.arrive.expect_tx", "mbarrier.arrive_drop",
-    "mbarrier.arrive_drop.expect_tx", "mbarrier.complete_tx", "mbarrier.expect_tx", "mbarrier.init", "mbarrier.inval",
-    "mbarrier.pending_count", "mbarrier.test_wait", "mbarrier.test_wait.parity", "mbarrier.try_wait",
-    "mbarrier.try_wait.parity", "multimem.ld_reduce", "multimem.red", "multimem.st", "red.async", "setmaxnreg.dec",
-    "setmaxnreg.inc", "shf.l", "shf.r", "st.async", "st.bulk", "tcgen05.alloc", "tcgen05.commit", "tcgen05.cp",
-    "tcgen05.dealloc", "tcgen05.ld", "tcgen05.ld.red", "tcgen05.mma", "tcgen05.mma.ws",
-    "tcgen05.relinquish_alloc_permit", "tcgen05.shift", "tcgen05.st", "tcgen05.wait::ld", "tcgen05.wait::st",
-    "tensormap.cp_fenceproxy", "tensormap.replace", "wgmma.commit_group", "wgmma.fence", "wgmma.mma_async",
-    "wgmma.mma_async.sp", "wgmma.wait_group", "wmma.load.a", "wmma.load.b", "wmma.load.c", "wmma.mma", "wmma.store.d",
-)  # fmt: skip
-"""Opcodes whose first words are the name of the operation and stay in front; of all others every modifier may move."""
 BEFORE_THE_TYPE = {
     "mul": ("lo", "hi", "wide"),
     "mad": ("lo", "hi", "wide"),
@@ -73,9 +58,15 @@ def canonical(opcode: str) -> str:
     return opcode
 
 
+@cache
+def operation_names() -> tuple[str, ...]:
+    """Opcodes whose first words stay in front; of all others every modifier may move."""
+    return tuple(tomllib.loads(FILE.read_text())["names"])
+
+
 def _name(opcode: str) -> str:
     """The words that name the operation and keep their place, "" where it is the first one alone."""
-    return max((name for name in NAMES if f"{opcode}.".startswith(f"{name}.")), key=len, default="")
+    return max((name for name in operation_names() if f"{opcode}.".startswith(f"{name}.")), key=len, default="")
 
 
 def _ordered(form: Form, words: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, ...] | None:
