@@ -10,8 +10,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from warploom import asm
-from warploom.emulator import api
+from tests.sanitizer.running import run
 from warploom.emulator.engines.boxes import Box, SharedBox
 from warploom.emulator.engines.bulk import Bytes, Scattered
 from warploom.emulator.engines.matrix_operands import OperandPlace
@@ -42,7 +41,6 @@ from warploom.isa.effects import (
 )
 from warploom.kernels import ladder
 from warploom.sanitizer.rules import RULES
-from warploom.sanitizer.rules.schema import DATA_BYTES
 
 PLACES = {
     "bytes": Bytes, "value": Bytes, "lanes": Scattered, "box": Box, "shared_box": SharedBox,
@@ -130,11 +128,7 @@ def watched(rule, seen: Counter[str]) -> None:
     """Run the rule's examples under a Witness, which counts the kinds of effects in `seen`."""
     for example in (rule.good, rule.bad):
         try:
-            api.run(
-                asm.parse(example.text()), "k", [np.arange(DATA_BYTES // 4, dtype=np.uint32)],
-                grid=(example.grid or example.cluster, 1, 1), block=(example.threads, 1, 1),
-                cluster=(example.cluster, 1, 1), watch=[lambda machine: Witness(seen)],
-            )  # fmt: skip
+            run(example, watch=lambda machine: Witness(seen))
         except EmulationError:
             assert example is rule.bad
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -9,7 +10,9 @@ import numpy as np
 from warploom import asm
 from warploom.emulator import api
 from warploom.emulator.diagnosis.report import Report
+from warploom.emulator.machine.events import Observer
 from warploom.emulator.machine.finding import Finding
+from warploom.emulator.machine.machine import Machine
 from warploom.emulator.program.code import Codes
 from warploom.errors import EmulationError
 from warploom.sanitizer import Sanitizer
@@ -28,14 +31,17 @@ kept = lru_cache(maxsize=256)(fresh)
 """The same for run after run."""
 
 
-def run(example: Example, schedule: str = "lazy", seed: int = 0, ready: Codes | None = None) -> Report:
-    """Emulate an example with checking."""
+def run(
+    example: Example, schedule: str = "lazy", seed: int = 0, ready: Codes | None = None,
+    watch: Callable[[Machine], Observer] = Sanitizer,
+) -> Report:  # fmt: skip
+    """Emulate an example with checking, or with another observer."""
     data = np.arange(DATA_BYTES // 4, dtype=np.uint32)
     mine, *others = ([data, *([] if example.devices == 1 else [np.uint32(gpu)])] for gpu in range(example.devices))
     return api.run(
         ready or kept(example.text()), "k", mine, others=others, owners={id(data): 0}, calls=example.calls,
         grid=(example.grid or example.cluster, 1, 1), block=(example.threads, 1, 1), cluster=(example.cluster, 1, 1),
-        detailed=True, watch=[Sanitizer], schedule=schedule, seed=seed,
+        detailed=True, watch=[watch], schedule=schedule, seed=seed,
     )  # fmt: skip
 
 

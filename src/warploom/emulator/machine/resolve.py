@@ -7,21 +7,34 @@ its lanes is kept with it (`Pattern`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from typing import NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
-from ...errors import InvalidOperandError, MisalignedError, OutOfBoundsError
+from ...errors import EmulationError, InvalidOperandError, MisalignedError, OutOfBoundsError
+from .machine import Cta, Machine
 from .memory import LOCAL_WINDOW, OFFSET_MASK, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE, Allocation, Region
+from .operation import Operation
 from .registers import WARP
-
-if TYPE_CHECKING:
-    from .frame import Frame
-    from .machine import Cta
 
 Found: TypeAlias = "list[tuple[np.ndarray, Region, np.ndarray, str]]"
 """For each region that is touched: lanes, region, index of each one's first element, state space."""
 WINDOWS = ((SHARED_WINDOW, "shared::cluster"), (LOCAL_WINDOW, "local"), (PARAM_WINDOW, "param"))
+
+
+class Accessor(Protocol):
+    """What is asked of a frame here."""
+
+    machine: Machine
+    cta: Cta
+    first_warp: int
+    operation: Operation
+
+    def where(self, lane: int | None = None) -> str: ...
+
+    def peer(self, rank: int, lane: int | None = None) -> Cta: ...
+
+    def error(self, kind: type[EmulationError], what: str, lane: int | None = None, **parts: object) -> NoReturn: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -54,7 +67,7 @@ class Pattern:
         return steps + (first >> shift)
 
 
-def pattern_of(frame: Frame, space: str, address: np.ndarray) -> Pattern:
+def pattern_of(frame: Accessor, space: str, address: np.ndarray) -> Pattern:
     """The pattern of the addresses that the frame's instruction names now, remembered by it."""
     relative = address - address[0]
     raw = relative.tobytes()
@@ -65,7 +78,7 @@ def pattern_of(frame: Frame, space: str, address: np.ndarray) -> Pattern:
 
 
 def resolve(
-    frame: Frame, space: str, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
+    frame: Accessor, space: str, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
 ) -> Found:
     """The memory that lanes name: `count` elements of `size` bytes from each address on.
 
@@ -112,7 +125,7 @@ def resolve(
     raise InvalidOperandError(f"there is no state space {space!r}", where=frame.where())
 
 
-def _cta_of(frame: Frame, space: str, rank: int, lane: int) -> Cta:
+def _cta_of(frame: Accessor, space: str, rank: int, lane: int) -> Cta:
     """The CTA of a shared address."""
     if rank == frame.cta.rank:
         return frame.cta
@@ -130,7 +143,7 @@ def _cta_of(frame: Frame, space: str, rank: int, lane: int) -> Cta:
 
 
 def _several_windows(
-    frame: Frame, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
+    frame: Accessor, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
 ) -> Found:
     """Generic addresses: by window, else global."""
     inside = [(address >= base) & (address < base + WINDOW_SIZE) for base, _ in WINDOWS]
@@ -148,7 +161,7 @@ def _several_windows(
 
 
 def _several_ctas(
-    frame: Frame, space: str, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
+    frame: Accessor, space: str, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
 ) -> Found:
     parts = []
     for rank in np.unique(address >> RANK_SHIFT):
@@ -158,7 +171,7 @@ def _several_ctas(
 
 
 def _several_buffers(
-    frame: Frame, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
+    frame: Accessor, lanes: np.ndarray, address: np.ndarray, size: int, count: int, writes: bool
 ) -> Found:
     parts = []
     rest = np.ones(lanes.size, np.bool_)
@@ -179,12 +192,12 @@ def _several_buffers(
 # -- errors ------------------------------------------------------------------------------------------------------
 
 
-def _check_writable(frame: Frame, allocation: Allocation, writes: bool, lane: int) -> None:
+def _check_writable(frame: Accessor, allocation: Allocation, writes: bool, lane: int) -> None:
     if writes and not allocation.writable:
         frame.error(InvalidOperandError, f"{allocation.region.name} is read-only and is written here", lane)
 
 
-def _misaligned(frame: Frame, lanes: np.ndarray, address: np.ndarray, total: int) -> NoReturn:
+def _misaligned(frame: Accessor, lanes: np.ndarray, address: np.ndarray, total: int) -> NoReturn:
     at = int(np.flatnonzero(address & (total - 1))[0])
     frame.error(
         MisalignedError,
@@ -195,7 +208,7 @@ def _misaligned(frame: Frame, lanes: np.ndarray, address: np.ndarray, total: int
     )
 
 
-def _outside(frame: Frame, lanes: np.ndarray, address: np.ndarray, at: int, total: int, have: str) -> NoReturn:
+def _outside(frame: Accessor, lanes: np.ndarray, address: np.ndarray, at: int, total: int, have: str) -> NoReturn:
     frame.error(
         OutOfBoundsError,
         f"an access of {total} bytes at {int(address[at]):#x} is out of bounds: {have}",
@@ -203,7 +216,7 @@ def _outside(frame: Frame, lanes: np.ndarray, address: np.ndarray, at: int, tota
     )
 
 
-def _outside_global(frame: Frame, lanes: np.ndarray, address: np.ndarray, at: int, total: int) -> NoReturn:
+def _outside_global(frame: Accessor, lanes: np.ndarray, address: np.ndarray, at: int, total: int) -> NoReturn:
     where = int(address[at])
     near = frame.machine.memory.nearest(where)
     if near is None:
