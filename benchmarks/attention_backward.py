@@ -23,7 +23,7 @@ from benchmarks.attention import Case, Tensors, make, subject
 from warploom.kernels.hopper import attention_backward_keys
 from warploom.lab import evidence
 from warploom.lab.recipe import recipe
-from warploom.operators.attention_gradients import gradients
+from warploom.operators.attention.gradients import gradients
 from warploom.runtime.benchmark import protocols
 from warploom.runtime.benchmark.gpu import Gpu
 from warploom.runtime.benchmark.power import PowerMeter, driver_version

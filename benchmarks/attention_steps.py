@@ -17,7 +17,7 @@ import numpy as np
 
 from warploom.kernels.hopper import attention
 from warploom.kernels.hopper.attention_config import Attention, Config, section
-from warploom.operators.attention_request import LOG2_E
+from warploom.operators.attention.request import LOG2_E
 
 OUT = Path(__file__).resolve().parent / "results" / "emulator" / "attention-steps.json"
 HEADS, LENGTH = 16, 4096

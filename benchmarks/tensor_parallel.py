@@ -92,7 +92,7 @@ def few_rows(m: int, n: int, k: int, rank: int, world: int, device: Any, others:
     import torch.distributed as dist
     import torch.distributed._symmetric_memory as symmetric
 
-    from warploom.integrations import torch_distributed as ours
+    from warploom.integrations.torch import distributed as ours
     from warploom.kernels.hopper import gemm_all_reduce
 
     generator = torch.Generator(device).manual_seed(rank + 1)
@@ -189,7 +189,7 @@ def case(kind: str, m: int, n: int, k: int, rank: int, world: int, device: Any) 
     import torch.distributed as dist
     import torch.distributed._symmetric_memory as symmetric
 
-    from warploom.integrations import torch_distributed as ours
+    from warploom.integrations.torch import distributed as ours
 
     generator = torch.Generator(device).manual_seed(rank + 1)
 

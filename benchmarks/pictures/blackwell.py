@@ -15,7 +15,7 @@ from warploom.kernels.blackwell.attention_config import STRANDS
 from warploom.kernels.blackwell.description import ROWS, Config
 from warploom.kernels.hopper.attention_config import Attention, section
 from warploom.lang import Kernel
-from warploom.operators.attention_request import LOG2_E
+from warploom.operators.attention.request import LOG2_E
 from warploom.runtime import B200
 from warploom.timing import Timeline
 

@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from .lang.kernel import Kernel as Kernel
     from .lang.kernel import kernel as kernel
     from .lang.ptx_kernel import ptx_kernel as ptx_kernel
-    from .operators import attention as attention
-    from .operators import attention_backward as attention_backward
-    from .operators import attention_decode as attention_decode
-    from .operators import attention_varlen as attention_varlen
     from .operators import grouped_matmul as grouped_matmul
     from .operators import linear as linear
     from .operators import matmul as matmul
     from .operators import quantize as quantize
     from .operators import rms_norm as rms_norm
+    from .operators.attention import attention as attention
+    from .operators.attention import attention_backward as attention_backward
+    from .operators.attention import attention_decode as attention_decode
+    from .operators.attention import attention_varlen as attention_varlen
     from .runtime import H200 as H200
     from .runtime import Program as Program
     from .runtime import Struct as Struct
@@ -55,7 +55,7 @@ _HOME_OF = {
     **dict.fromkeys(("ptx_kernel", "PtxKernel", "Param"), "lang"),
     **dict.fromkeys(("emulate", "launch", "predict", "trace", "TensorMap", "Struct", "Program", "H200"), "runtime"),
     **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize", "rms_norm"), "operators"),
-    **dict.fromkeys(("attention", "attention_varlen", "attention_decode", "attention_backward"), "operators"),
+    **dict.fromkeys(("attention", "attention_varlen", "attention_decode", "attention_backward"), "operators.attention"),
     "Report": "emulator.diagnosis.report",
     "config": "settings",
 }

@@ -1,6 +1,6 @@
 """`import warploom.jax`: the JAX plug, under the name people type. See `warploom.integrations.jax`."""
 
 from .integrations.jax import linear, matmul
-from .integrations.jax_attention import attention
+from .integrations.jax.attention import attention
 
 __all__ = ["attention", "linear", "matmul"]

@@ -1,10 +1,9 @@
 """`import warploom.torch`: the PyTorch plug, under the name people type. See `warploom.integrations.torch`."""
 
-from .integrations import torch_distributed as distributed
-from .integrations.torch import linear, matmul
-from .integrations.torch_attention import flex_attention, scaled_dot_product_attention
-from .integrations.torch_compile import backend, register
-from .integrations.torch_layers import ConversionWarning, Linear, convert, converted, fused
+from .integrations.torch import distributed, linear, matmul
+from .integrations.torch.attention import flex_attention, scaled_dot_product_attention
+from .integrations.torch.compile import backend, register
+from .integrations.torch.layers import ConversionWarning, Linear, convert, converted, fused
 
 __all__ = ["ConversionWarning", "Linear", "backend", "convert", "converted", "distributed", "flex_attention", "fused",
            "linear", "matmul", "scaled_dot_product_attention"]  # fmt: skip

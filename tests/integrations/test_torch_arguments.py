@@ -12,7 +12,7 @@ import warploom.torch as wt  # noqa: E402
 from tests.errors import refused  # noqa: E402
 from tests.integrations.torch_values import close, normal  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
-from warploom.integrations.torch_arguments import spelled  # noqa: E402
+from warploom.integrations.torch.arguments import spelled  # noqa: E402
 from warploom.kernels.hopper.description import Config  # noqa: E402
 from warploom.kernels.hopper.small_m_config import SmallMConfig  # noqa: E402
 from warploom.operators import execute  # noqa: E402

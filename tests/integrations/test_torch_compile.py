@@ -11,7 +11,7 @@ nn, F = torch.nn, torch.nn.functional
 
 import warploom.torch  # noqa: E402
 from warploom.errors import ArgumentError  # noqa: E402
-from warploom.integrations import torch_compile  # noqa: E402
+from warploom.integrations.torch import compile as torch_compile  # noqa: E402
 
 
 class Block(nn.Module):

@@ -23,9 +23,9 @@ import torch.multiprocessing as processes  # noqa: E402
 from warploom import config  # noqa: E402
 from warploom.collective.tile import watch  # noqa: E402
 from warploom.errors import ArgumentError, PeerError  # noqa: E402
-from warploom.integrations import torch_distributed as distributed  # noqa: E402
-from warploom.integrations import torch_peer_launch as peer_launch  # noqa: E402
-from warploom.integrations import torch_symmetric as symmetric  # noqa: E402
+from warploom.integrations.torch import distributed as distributed  # noqa: E402
+from warploom.integrations.torch import peer_launch as peer_launch  # noqa: E402
+from warploom.integrations.torch import symmetric as symmetric  # noqa: E402
 
 SHORT_S = 0.3
 TOLERANCE = 0.02

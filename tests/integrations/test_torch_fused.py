@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 nn = torch.nn
 
 import warploom.torch  # noqa: E402
-from warploom.integrations import torch_fused  # noqa: E402
-from warploom.integrations.torch_models import eps_of_norm  # noqa: E402
+from warploom.integrations.torch import fused as torch_fused  # noqa: E402
+from warploom.integrations.torch.models import eps_of_norm  # noqa: E402
 from warploom.operators.norm import rms_norm  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -12,7 +12,7 @@ import numpy as np
 from warploom.kernels.hopper import attention
 from warploom.kernels.hopper.attention_config import Attention, Config, default, section
 from warploom.lang import Kernel
-from warploom.operators.attention_request import LOG2_E
+from warploom.operators.attention.request import LOG2_E
 from warploom.runtime.machine import H200
 from warploom.types import bf16
 

@@ -13,7 +13,7 @@ from warploom.errors import ArgumentError, UnprovenWarning, WrongResultError
 from warploom.kernels.blackwell.attention_config import Config
 from warploom.kernels.hopper.attention_config import Attention
 from warploom.kernels.hopper.attention_config import Config as HopperConfig
-from warploom.operators import attention_calls
+from warploom.operators.attention import calls as attention_calls
 
 NARROW = Attention(head_dim=64, value_dim=64)
 SMALL = Config(keys=64, stages=2)

@@ -13,7 +13,7 @@ from ..errors import ArgumentError
 from ..isa.dtypes import bf16
 from ..kernels.hopper.attention_config import Attention, Config, default
 from ..kernels.hopper.attention_decode_config import MOST_ROWS, Decode, DecodeConfig, decode_config
-from ..operators.attention_request import MOST_DIM
+from ..operators.attention.request import MOST_DIM
 from .roofline import ARCH, SMS, Roofline
 
 EXP_PER_CLOCK = 16

@@ -9,10 +9,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .attention_calls import attention as attention
-    from .attention_decode_calls import attention_decode as attention_decode
-    from .attention_gradients import attention_backward as attention_backward
-    from .attention_sequences import attention_varlen as attention_varlen
     from .calls import linear as linear
     from .calls import matmul as matmul
     from .explanation import Explanation as Explanation
@@ -27,8 +23,7 @@ if TYPE_CHECKING:
 
 _HOME_OF = {
     "Choice": "select", "Explanation": "explanation", "Gpu": "spec.gpu", "Problem": "spec.problem", "choose": "select",
-    "attention": "attention_calls", "attention_backward": "attention_gradients",
-    "attention_decode": "attention_decode_calls", "attention_varlen": "attention_sequences", "explain": "explanation",
+    "explain": "explanation",
     "grouped_matmul": "grouped", "linear": "calls", "matmul": "calls", "quantize": "quantization", "rms_norm": "norm",
 }  # fmt: skip
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ..errors import ArgumentError, ArgumentTypeError
-from ..runtime.arrays import ArrayView, view
+from ...errors import ArgumentError, ArgumentTypeError
+from ...runtime.arrays import ArrayView, view
 
 PARTS = ("kv_num_blocks", "kv_indices", "BLOCK_SIZE")
 """By which a block mask is known: torch.nn.attention.flex_attention.BlockMask."""

@@ -1,4 +1,4 @@
-"""What a rewritten `forward` calls (`torch_forward`): products together, gated, with a residual, and the norm.
+"""What a rewritten `forward` calls (`forward`): products together, gated, with a residual, and the norm.
 
 Each looks at the layers and tensors of the call. Where they are this library's, of 16 bits, without hooks, and no
 gradient is wanted, one kernel does it; everywhere else exactly what the text of the model said is done.
@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..operators.norm import MOST_COLUMNS, rms_norm
-from ..operators.spec.activations import ACTIVATIONS
-from .torch import linear
+from ...operators.norm import MOST_COLUMNS, rms_norm
+from ...operators.spec.activations import ACTIVATIONS
+from ..torch import linear
 
 SIXTEEN = (torch.bfloat16, torch.float16)
 
@@ -77,7 +77,7 @@ def onto_through(residual: Tensor, between: nn.Module, part: nn.Module, *given: 
 
 
 def norm(self: Any, x: Tensor) -> Tensor:
-    """The `forward` of a norm whose text is one of `torch_layers.NORMS`."""
+    """The `forward` of a norm whose text is one of `layers.NORMS`."""
     weight, eps = self.weight, self._warploom_eps
     if x.dtype in SIXTEEN and weight.dtype is x.dtype and not torch.compiler.is_compiling() and not wanted(x, weight):
         if x.shape[-1] % 8 == 0 and 0 < x.shape[-1] <= MOST_COLUMNS and x.is_contiguous() and x.device == weight.device:
@@ -90,7 +90,7 @@ def norm(self: Any, x: Tensor) -> Tensor:
 
 def usable(layer: nn.Module, x: Tensor) -> bool:
     """Whether a layer is a `Linear` of this library that nobody watches or differentiates, of the input's 16 bits."""
-    from .torch_layers import Linear
+    from .layers import Linear
 
     if type(layer) is not Linear or hooked(layer):
         return False

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ArgumentError, ArgumentTypeError
-from ..isa.dtypes import bf16, f16, f32, s32, s64, u8
-from ..kernels.hopper.attention_functions import Function
-from ..runtime.arrays import ArrayView, is_array, view
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa.dtypes import bf16, f16, f32, s32, s64, u8
+from ...kernels.hopper.attention_functions import Function
+from ...runtime.arrays import ArrayView, is_array, view
 
 TYPES = (f32, bf16, f16, s32, s64, u8)
 

@@ -12,7 +12,7 @@
     h = self.o_proj(h)                     ->   h = fused.project(self.o_proj, h, residual_)
     return h, weights                           (and `forward` takes residual_=None)
 
-What is rewritten is read from the text, never from names of models: the helpers of `torch_fused` decide at each call
+What is rewritten is read from the text, never from names of models: the helpers of `fused` decide at each call
 whether the layers are such that a kernel computes them so, and do what the text said where they are not. A text that
 cannot be found, or in which nothing matches, stays as it is.
 """

@@ -17,12 +17,12 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from ..errors import ArgumentError, ArgumentTypeError
-from ..isa import dtypes
-from ..operators.families import to_text
-from ..operators.request import check_linear, check_residual
-from ..operators.spec.arguments import ARRAYS, BY_NAME, OF_RESULT_SHAPE, check_names
-from ..runtime.arrays import view
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa import dtypes
+from ...operators.families import to_text
+from ...operators.request import check_linear, check_residual
+from ...operators.spec.arguments import ARRAYS, BY_NAME, OF_RESULT_SHAPE, check_names
+from ...runtime.arrays import view
 
 SCALES = ("scale_a", "scale_b")
 OUTPUTS = {

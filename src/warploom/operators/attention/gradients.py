@@ -7,24 +7,24 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, ArgumentTypeError
-from ..isa.dtypes import DType, f32
-from ..kernels.hopper.attention_backward import LOG2_E, PADDED, keys_parts
-from ..kernels.hopper.attention_config import Attention
-from ..runtime.arrays import ArrayView, view
-from ..runtime.launch_template import Launched
-from ..runtime.machine import H200
-from ..runtime.program import Program
-from ..settings import config as settings
-from .attention_calls import plain, readable, refuse_long_emulation
-from .attention_machine import EMULATED_SMS
-from .attention_request import WIDE, Request, check_types, read
-from .binding import Binding
-from .execute import launch
-from .kernel_cache import kept
-from .spec.gpu import EMULATED, check_gpu, gpu_of
-from .views import copy_into, new_array, restrided
-from .workspace import fill
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa.dtypes import DType, f32
+from ...kernels.hopper.attention_backward import LOG2_E, PADDED, keys_parts
+from ...kernels.hopper.attention_config import Attention
+from ...runtime.arrays import ArrayView, view
+from ...runtime.launch_template import Launched
+from ...runtime.machine import H200
+from ...runtime.program import Program
+from ...settings import config as settings
+from ..binding import Binding
+from ..execute import launch
+from ..kernel_cache import kept
+from ..spec.gpu import EMULATED, check_gpu, gpu_of
+from ..views import copy_into, new_array, restrided
+from ..workspace import fill
+from .calls import plain, readable, refuse_long_emulation
+from .machine import EMULATED_SMS
+from .request import WIDE, Request, check_types, read
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _program(of: Attention, which: str, folder: Path | None) -> Program:
     """The program of dQ ("queries"), or of dK and dV ("both", "dK", "dV")."""
 
     def trace() -> Program:
-        from ..kernels.hopper import attention_backward_keys, attention_backward_queries
+        from ...kernels.hopper import attention_backward_keys, attention_backward_queries
 
         if which == "queries":
             return attention_backward_queries.build(of).program()
@@ -166,7 +166,7 @@ def _program(of: Attention, which: str, folder: Path | None) -> Program:
 @lru_cache(maxsize=16)
 def _rows_program(dtype: DType, value_dim: int, heads_first: bool, folder: Path | None) -> Program:
     def trace() -> Program:
-        from ..kernels.hopper.attention_backward import build_rows
+        from ...kernels.hopper.attention_backward import build_rows
 
         return build_rows(dtype, value_dim, heads_first).program()
 

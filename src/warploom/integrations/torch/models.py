@@ -1,6 +1,6 @@
 """Classes of a model whose forward is rewritten: the same modules, parameters and state dict, fewer kernels.
 
-A module of a class whose text has something to fuse (`torch_forward`) becomes one of a subclass made for it, whose name
+A module of a class whose text has something to fuse (`forward`) becomes one of a subclass made for it, whose name
 is the same; one that is a norm of a known text, too. What a forward does when a kernel cannot do it is the old text.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 
 from torch import nn
 
-from . import torch_fused
-from .torch_forward import HELPERS, Rewritten, parsed, rewrite
+from . import fused as pieces
+from .forward import HELPERS, Rewritten, parsed, rewrite
 
 NORMS = (
     "v0 = v1.dtype; v1 = v1.to(torch.float32); v2 = v1.pow(2).mean(-1, keepdim=True); "
@@ -27,7 +27,7 @@ NORMS = (
 class Fused:
     """What is added to a fused class."""
 
-    _warploom_fused = torch_fused
+    _warploom_fused = pieces
     _warploom_base: type[nn.Module]
     _warploom_linears: frozenset[str] = frozenset()
     _warploom_found: Rewritten | None = None
@@ -54,7 +54,7 @@ def fused_class(base: Any, linears: frozenset[str]) -> type[nn.Module] | None:
     members: dict[str, Any]
     made: Any
     if eps is not None:
-        members = {"forward": torch_fused.norm, "_warploom_eps": eps}
+        members = {"forward": pieces.norm, "_warploom_eps": eps}
     else:
         found = rewrite(getattr(base.forward, "__wrapped__", base.forward), linears)
         if found is None:
@@ -102,7 +102,7 @@ def eps_of_norm(base: type[nn.Module]) -> str | None:
 
 def fuse(model: nn.Module) -> None:
     """Make every module of a model that has something to fuse one of a fused class, in place."""
-    from .torch_layers import Linear
+    from .layers import Linear
 
     for module in list(model.modules()):
         if isinstance(module, (Fused, Linear)) or "forward" in module.__dict__ or _compiled(module):
@@ -115,9 +115,9 @@ def fuse(model: nn.Module) -> None:
         module.__class__ = kind
         found: Rewritten | None = kind._warploom_found
         for names in found.together if found is not None else ():
-            torch_fused.pack([getattr(module, name) for name in names])
+            pieces.pack([getattr(module, name) for name in names])
         for child in module.children() if found is not None and found.gated else ():
-            if not isinstance(child, Linear) and (name := torch_fused.recognised(child)) is not None:
+            if not isinstance(child, Linear) and (name := pieces.recognised(child)) is not None:
                 child._warploom_activation = name  # type: ignore[assignment]
 
 

@@ -24,9 +24,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..collective.tile import watch
-from ..errors import ArgumentError, DriverError, PeerError
-from ..settings import config as settings
+from ...collective.tile import watch
+from ...errors import ArgumentError, DriverError, PeerError
+from ...settings import config as settings
 
 _WORD = torch.int32
 _SOONEST_S = 0.002

@@ -1,4 +1,4 @@
-"""PyTorch: gradients, `torch.compile`, autocast. The layers are in `torch_layers`.
+"""PyTorch: gradients, `torch.compile`, autocast. The layers are in `layers`.
 
     import warploom.torch
     y = warploom.torch.linear(x, weight, bias, activation="silu")     # or warploom.linear, the same
@@ -20,11 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ArgumentError, ArgumentTypeError
-from ..operators import calls
-from ..operators.spec.activations import ACTIVATIONS
-from ..operators.spec.arguments import ARGUMENTS, ARRAYS, BY_NAME, OF_RESULT_SHAPE
-from .torch_arguments import (
+from ...errors import ArgumentError, ArgumentTypeError
+from ...operators import calls
+from ...operators.spec.activations import ACTIVATIONS
+from ...operators.spec.arguments import ARGUMENTS, ARRAYS, BY_NAME, OF_RESULT_SHAPE
+from .arguments import (
     check,
     check_sizes,
     end_graph,
@@ -36,8 +36,8 @@ from .torch_arguments import (
     traced,
     untraced,
 )
-from .torch_attention import attend as attend  # `operators` looks it up here
-from .torch_sharding import sharded, sums_apart
+from .attention import attend as attend  # `operators` looks it up here
+from .sharding import sharded, sums_apart
 
 __all__ = ["linear", "matmul"]
 

@@ -21,19 +21,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ArgumentError, ArgumentTypeError
-from ..isa import dtypes
-from ..isa.dtypes import bf16, f16
-from ..operators.execute import run
-from ..operators.request import Request, check_linear, read
-from ..operators.spec.activations import ACTIVATIONS
-from ..operators.spec.arguments import ARRAYS, BY_NAME, DEFAULTS, OF_RESULT_SHAPE, check_names, signature
-from ..operators.views import transposed
-from ..runtime.arrays import ArrayView, view
-from ..runtime.launch_template import Launched
-from .jax_attention import attend as attend  # `operators` looks it up here
-from .jax_calls import ALIGNED, Handlers, seen
-from .xla_ffi import Call, Memory
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa import dtypes
+from ...isa.dtypes import bf16, f16
+from ...operators.execute import run
+from ...operators.request import Request, check_linear, read
+from ...operators.spec.activations import ACTIVATIONS
+from ...operators.spec.arguments import ARRAYS, BY_NAME, DEFAULTS, OF_RESULT_SHAPE, check_names, signature
+from ...operators.views import transposed
+from ...runtime.arrays import ArrayView, view
+from ...runtime.launch_template import Launched
+from ..xla_ffi import Call, Memory
+from .attention import attend as attend  # `operators` looks it up here
+from .calls import ALIGNED, Handlers, seen
 
 __all__ = ["linear", "matmul"]
 

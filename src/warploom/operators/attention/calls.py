@@ -8,18 +8,27 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ..errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
-from ..isa.dtypes import f32, s32, u32
-from ..kernels.blackwell.attention_config import Config as BlackwellConfig
-from ..runtime.arrays import ArrayView, view
-from ..runtime.estimate import spoken
-from ..runtime.launch_cache import LaunchCache
-from ..runtime.launch_template import Launched
-from ..runtime.machine import H200, Machine
-from ..runtime.program import Program
-from ..settings import config as settings
-from .attention_blocks import tile_lists
-from .attention_machine import (
+from ...errors import ArgumentError, ArgumentTypeError, CopyWarning, CostLimitError
+from ...isa.dtypes import f32, s32, u32
+from ...kernels.blackwell.attention_config import Config as BlackwellConfig
+from ...runtime.arrays import ArrayView, view
+from ...runtime.estimate import spoken
+from ...runtime.launch_cache import LaunchCache
+from ...runtime.launch_template import Launched
+from ...runtime.machine import H200, Machine
+from ...runtime.program import Program
+from ...settings import config as settings
+from ..bind import outside, warned
+from ..binding import Binding
+from ..dispatch_hook import plugin_for, refuse_gradients
+from ..execute import EMULATED_FLOPS, launch
+from ..spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
+from ..spec.problem import TMA_BYTES
+from ..unproven import announce
+from ..views import copy_into, new_array, restrided
+from ..workspace import fill, of_stream
+from .blocks import tile_lists
+from .machine import (
     CALLED,
     CONFIGS,
     EMULATED_SMS,
@@ -31,17 +40,8 @@ from .attention_machine import (
     machine_for,
     program_of,
 )
-from .attention_request import Asked, Request, read
-from .attention_scales import arrays_and_numbers
-from .bind import outside, warned
-from .binding import Binding
-from .dispatch_hook import plugin_for, refuse_gradients
-from .execute import EMULATED_FLOPS, launch
-from .spec.gpu import EMULATED, HOPPER, check_gpu, gpu_of
-from .spec.problem import TMA_BYTES
-from .unproven import announce
-from .views import copy_into, new_array, restrided
-from .workspace import fill, of_stream
+from .request import Asked, Request, read
+from .scales import arrays_and_numbers
 
 CACHE = LaunchCache(differentiable=True)
 """The launches of `attention`."""

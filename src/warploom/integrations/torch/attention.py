@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from ..errors import ArgumentError
-from ..operators import attention_calls, attention_gradients
-from ..operators.attention_request import LAYOUTS
-from .torch_arguments import plain, untraced
+from ...errors import ArgumentError
+from ...operators.attention import calls, gradients
+from ...operators.attention.request import LAYOUTS
+from .arguments import plain, untraced
 
 __all__ = ["attend", "flex_attention", "scaled_dot_product_attention"]
 
@@ -86,7 +86,7 @@ def scaled_dot_product_attention(
         return functional.scaled_dot_product_attention(
             query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
         )
-    found: Tensor = attention_calls.attention(query, key, value, causal="top-left" if is_causal else False, scale=scale)
+    found: Tensor = calls.attention(query, key, value, causal="top-left" if is_causal else False, scale=scale)
     return found
 
 
@@ -110,7 +110,7 @@ def flex_attention(
             got=key.shape[1],
         )  # fmt: skip
     mask = {"block_mask" if hasattr(block_mask, "kv_indices") else "mask_mod": block_mask}
-    return attention_calls.attention(query, key, value, score_mod=score_mod, scale=scale, return_lse=return_lse, **mask)
+    return calls.attention(query, key, value, score_mod=score_mod, scale=scale, return_lse=return_lse, **mask)
 
 
 # -- the operator ------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def _run(
     softcap: float | None, layout: str,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-        found: tuple[Tensor, Tensor] = attention_calls.attention(
+        found: tuple[Tensor, Tensor] = calls.attention(
             q, k, v, sinks=sinks, softcap=softcap, return_lse=True, **_options(causal, scale, left, right, layout)
         )
     return found
@@ -151,7 +151,7 @@ def _run_backward(
     if 0 in grad.stride():  # of a sum, say: one number everywhere
         grad = grad.contiguous()
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
-        found = attention_gradients.gradients(tensors, out, lse, grad, **_options(causal, scale, left, right, layout))
+        found = gradients.gradients(tensors, out, lse, grad, **_options(causal, scale, left, right, layout))
         sunk = q.new_zeros(0, dtype=torch.float32)
         if sinks is not None:
             sunk = torch.zeros_like(sinks)
@@ -203,5 +203,5 @@ def _register() -> Any:
 
 
 _LIBRARY = _register()
-attention_calls.attention._torchdynamo_inline = attend  # type: ignore[attr-defined]
-untraced(attention_calls.attention)
+calls.attention._torchdynamo_inline = attend  # type: ignore[attr-defined]
+untraced(calls.attention)

@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..runtime.arrays import ArrayView, contiguous_strides
-from ..runtime.launch_cache import bounded
-from ..runtime.launch_template import Launched, Template
-from .xla_ffi import Call, Memory, handler
+from ...runtime.arrays import ArrayView, contiguous_strides
+from ...runtime.launch_cache import bounded
+from ...runtime.launch_template import Launched, Template
+from ..xla_ffi import Call, Memory, handler
 
 ALIGNED = 16
 """Bytes that rows begin at multiples of."""
@@ -100,6 +100,6 @@ class Handlers:
 
 
 def _device(pointers: tuple[int, ...]) -> int:
-    from ..driver import library
+    from ...driver import library
 
     return library.load().device_of_pointer(next(filter(None, pointers)))

@@ -9,17 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from ..collective.tile.sizes import MOST_GROUPS
-from ..errors import ArgumentError, ArgumentTypeError
-from ..isa.dtypes import e4m3, f32, s32, s64, u32
-from ..kernels.hopper.attention_decode_config import MOST_ROWS, ROWS, Decode, DecodeConfig, decode_config
-from ..runtime.arrays import ArrayView
-from ..runtime.launch_template import Launched
-from ..runtime.program import Program
-from ..settings import config as settings
-from .attention_calls import Family, check_machine, compute, hashed, launch_bound, without_keys
-from .attention_machine import EMULATED_SMS
-from .attention_request import (
+from ...collective.tile.sizes import MOST_GROUPS
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa.dtypes import e4m3, f32, s32, s64, u32
+from ...kernels.hopper.attention_decode_config import MOST_ROWS, ROWS, Decode, DecodeConfig, decode_config
+from ...runtime.arrays import ArrayView
+from ...runtime.launch_template import Launched
+from ...runtime.program import Program
+from ...settings import config as settings
+from ..kernel_cache import kept
+from ..spec.gpu import gpu_of
+from ..spec.problem import TMA_BYTES
+from ..views import restrided
+from ..workspace import of_stream
+from .calls import Family, check_machine, compute, hashed, launch_bound, without_keys
+from .machine import EMULATED_SMS
+from .request import (
     LAYOUTS,
     WIDE,
     Asked,
@@ -32,12 +37,7 @@ from .attention_request import (
     permuted,
     window_of,
 )  # fmt: skip
-from .attention_scales import arrays_and_numbers, check_scales
-from .kernel_cache import kept
-from .spec.gpu import gpu_of
-from .spec.problem import TMA_BYTES
-from .views import restrided
-from .workspace import of_stream
+from .scales import arrays_and_numbers, check_scales
 
 EMULATED_COST = 8
 """How many times as long as attention's products the emulator takes for these, which are warps' instructions."""
@@ -293,7 +293,7 @@ def _program(of: Decode, config: DecodeConfig, folder: Path | None) -> Program:
     """The kernel's program; with a folder, from the disk or put there."""
 
     def trace() -> Program:
-        from ..kernels.hopper import attention_decode
+        from ...kernels.hopper import attention_decode
 
         return attention_decode.build(of, config).program()
 

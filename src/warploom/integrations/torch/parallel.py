@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from torch.distributed import _functional_collectives as collectives
 from torch.distributed.tensor.parallel.style import ParallelStyle
 
-from ..errors import ArgumentError, ArgumentTypeError
-from .torch_distributed import all_gather_matmul, matmul_all_reduce, matmul_reduce_scatter
-from .torch_layers import Linear
+from ...errors import ArgumentError, ArgumentTypeError
+from .distributed import all_gather_matmul, matmul_all_reduce, matmul_reduce_scatter
+from .layers import Linear
 
 __all__ = ["ColwiseParallel", "RowwiseParallel"]
 

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ArgumentTypeError
-from ..isa.dtypes import DType, bf16, e4m3, f16, f32, s32, s64
-from ..kernels.hopper.attention_config import MOST_SEQUENCES, Attention, Padded, section
-from ..runtime.arrays import ArrayView, view
-from .attention_blocks import check_block_mask, function_of
-from .attention_captured import captured
-from .attention_scales import check_scales
-from .spec.problem import TMA_BYTES
-from .views import restrided
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa.dtypes import DType, bf16, e4m3, f16, f32, s32, s64
+from ...kernels.hopper.attention_config import MOST_SEQUENCES, Attention, Padded, section
+from ...runtime.arrays import ArrayView, view
+from ..spec.problem import TMA_BYTES
+from ..views import restrided
+from .blocks import check_block_mask, function_of
+from .captured import captured
+from .scales import check_scales
 
 LAYOUTS = {"bhsd": (0, 2, 1, 3), "bshd": (0, 1, 2, 3)}
 """Where (batch, length, head, dimension) are in a caller's array."""

@@ -15,10 +15,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ..errors import ArgumentTypeError
-from .torch import linear
-from .torch_models import fuse as fuse_modules
-from .torch_models import fused
+from ...errors import ArgumentTypeError
+from ..torch import linear
+from .models import fuse as fuse_modules
+from .models import fused
 
 __all__ = ["ConversionWarning", "Linear", "convert", "converted", "fused"]
 

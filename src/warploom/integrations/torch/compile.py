@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ..errors import ArgumentError
+from ...errors import ArgumentError
 
 F = torch.nn.functional
 NAME = "warploom"

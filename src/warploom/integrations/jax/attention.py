@@ -1,4 +1,4 @@
-"""JAX: `warploom.jax.attention` under `jit`, with gradients. What XLA calls is `jax_calls`; see `jax`.
+"""JAX: `warploom.jax.attention` under `jit`, with gradients. What XLA calls is `calls`; see `jax`.
 
 All memory is XLA's: the counter of the kernel's queue is an argument of zeros that the kernel leaves as it was, and
 what the gradients' kernels hand on to each other are results that nobody sees. Emulated on the CPU by the same handler,
@@ -15,16 +15,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from ..errors import ArgumentError
-from ..isa import dtypes
-from ..kernels.hopper.attention_backward import PADDED
-from ..operators.attention_calls import outputs, run
-from ..operators.attention_gradients import gradients
-from ..operators.attention_request import read
-from ..runtime.arrays import ArrayView
-from ..runtime.launch_template import Launched
-from .jax_calls import Handlers, seen
-from .xla_ffi import Call, Memory
+from ...errors import ArgumentError
+from ...isa import dtypes
+from ...kernels.hopper.attention_backward import PADDED
+from ...operators.attention.calls import outputs, run
+from ...operators.attention.gradients import gradients
+from ...operators.attention.request import read
+from ...runtime.arrays import ArrayView
+from ...runtime.launch_template import Launched
+from ..xla_ffi import Call, Memory
+from .calls import Handlers, seen
 
 FORWARD, BACKWARD = "warploom_attention", "warploom_attention_backward"
 OPTIONS = ("causal", "scale", "window", "softcap", "layout")

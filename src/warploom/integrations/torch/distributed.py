@@ -20,15 +20,15 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import _functional_collectives as collectives
 
-from ..kernels.hopper.free_tile_config import FreeTileConfig
-from .torch import product
-from .torch_peer_launch import LAUNCHES, ranks_of
-from .torch_symmetric import group_of
+from ...kernels.hopper.free_tile_config import FreeTileConfig
+from ..torch import product
+from .peer_launch import LAUNCHES, ranks_of
+from .symmetric import group_of
 
 __all__ = ["all_gather_matmul", "check", "matmul_all_reduce", "matmul_reduce_scatter", "release", "reset"]
 
 STYLES = ("ColwiseParallel", "RowwiseParallel")
-"""Of `torch_parallel`; looked up when first used."""
+"""Of `parallel`; looked up when first used."""
 
 # -- calls ---------------------------------------------------------------------------------------------------------
 
@@ -204,6 +204,6 @@ def __getattr__(name: str) -> Any:
     """The styles for `parallelize_module`, which import DTensor."""
     if name not in STYLES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from . import torch_parallel
+    from . import parallel
 
-    return getattr(torch_parallel, name)
+    return getattr(parallel, name)

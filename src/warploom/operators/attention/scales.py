@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..errors import ArgumentError, ArgumentTypeError
-from ..isa.dtypes import e4m3, f32
-from ..runtime.arrays import ArrayView
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa.dtypes import e4m3, f32
+from ...runtime.arrays import ArrayView
 
 
 def arrays_and_numbers(**given: Any) -> tuple[dict[str, Any], dict[str, float]]:

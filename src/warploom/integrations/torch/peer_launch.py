@@ -1,6 +1,6 @@
 """PyTorch: what launches a product that communicates; its arguments, its memory and its kernel.
 
-`torch_distributed` has the calls that people make, and the operators of a graph.
+`distributed` has the calls that people make, and the operators of a graph.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..collective.tile import watch
-from ..collective.tile.rounds import STATE_WORDS
-from ..errors import ArgumentError, ArgumentTypeError
-from ..isa import dtypes
-from ..kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
-from ..kernels.hopper.description import Config, Product
-from ..kernels.hopper.free_tile_config import FreeTileConfig
-from .torch_symmetric import Group, Wanted, group_of
+from ...collective.tile import watch
+from ...collective.tile.rounds import STATE_WORDS
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa import dtypes
+from ...kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
+from ...kernels.hopper.description import Config, Product
+from ...kernels.hopper.free_tile_config import FreeTileConfig
+from .symmetric import Group, Wanted, group_of
 
 _TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
 _VECTOR_BYTES = 16

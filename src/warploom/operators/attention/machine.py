@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, WrongResultError
-from ..kernels.blackwell.attention_config import Config as BlackwellConfig
-from ..kernels.hopper.attention_config import Attention, Config, default
-from ..runtime.arrays import ArrayView
-from ..runtime.machine import B200, H200, Machine
-from ..runtime.program import Program
-from .attention_request import LOG2_E, Request
-from .kernel_cache import kept
-from .spec.gpu import BLACKWELL, Gpu, check_gpu, emulated, gpu_of
-from .unproven import MOST_WORK, due, numbers_in
+from ...errors import ArgumentError, WrongResultError
+from ...kernels.blackwell.attention_config import Config as BlackwellConfig
+from ...kernels.hopper.attention_config import Attention, Config, default
+from ...runtime.arrays import ArrayView
+from ...runtime.machine import B200, H200, Machine
+from ...runtime.program import Program
+from ..kernel_cache import kept
+from ..spec.gpu import BLACKWELL, Gpu, check_gpu, emulated, gpu_of
+from ..unproven import MOST_WORK, due, numbers_in
+from .request import LOG2_E, Request
 
 AnyConfig = Config | BlackwellConfig
 CONFIGS = (Config, BlackwellConfig)
@@ -66,10 +66,10 @@ def program_of(of: Attention, config: AnyConfig, folder: Path | None) -> Program
 
     def trace() -> Program:
         if isinstance(config, BlackwellConfig):
-            from ..kernels.blackwell import attention as blackwell
+            from ...kernels.blackwell import attention as blackwell
 
             return blackwell.build(of, config).program()
-        from ..kernels.hopper import attention
+        from ...kernels.hopper import attention
 
         return attention.build(of, config).program()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..kernels.hopper.attention_config import Config
-from .attention_calls import compute, hashed
-from .attention_request import read_varlen
-from .attention_scales import arrays_and_numbers
+from ...kernels.hopper.attention_config import Config
+from .calls import compute, hashed
+from .request import read_varlen
+from .scales import arrays_and_numbers
 
 
 def attention_varlen(
