@@ -8,7 +8,6 @@ the scores that are not masked: 2 (D + E) each. Every contender is held against 
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,6 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,23 +22,23 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import warploom
+from benchmarks.attention_session import Row, Session, Suite
 from warploom import types as dtypes
-from warploom.errors import CompilationError
+from warploom.errors import CompilationError, TraceError
 from warploom.kernels.hopper import attention as kernels
 from warploom.kernels.hopper.attention_config import Attention, Config, default
 from warploom.lab import evidence
 from warploom.lab.recipe import recipe
 from warploom.lang import Kernel
-from warploom.runtime.benchmark import protocols
-from warploom.runtime.benchmark.gpu import Gpu
-from warploom.runtime.benchmark.power import PowerMeter, driver_version
-from warploom.runtime.benchmark.watchdog import Watchdog
 
-ROOT = Path(__file__).resolve().parents[1]
 TOKENS, WIDTH = 16384, 2048
 HEADS_CHECKED = 2
+SCALES = ("q_scale", "k_scale", "v_scale")
+OWN_BF16 = "warploom bf16"
+"""Our own kernel on the same numbers in bf16, beside which e4m3 is timed: torch has no attention of eight bits."""
 ROWS_AT_A_TIME = 2048
 ERROR_MARGIN, LSE_ERROR = 1.05, 1e-5
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
 Tensors = dict[str, torch.Tensor]
 
 
@@ -135,22 +133,32 @@ OTHERS = (
     *(Case(128, 4096, causal, group=4) for causal in (False, True)),
     Case(128, 16384, True, window=(1024, 0)),
 )  # fmt: skip
+EIGHT_BITS = (
+    *(Case(128, n, causal, "e4m3") for n in (2048, 4096, 16384) for causal in (False, True)),
+    *(Case(d, 4096, causal, "e4m3") for d in (64, 256) for causal in (False, True)),
+)  # fmt: skip
 ANY_DATA = tuple(Case(128, 4096, causal, data=name) for name in DATA for causal in (False, True))
-SUITE = (*HEADLINE, *OTHERS, *ANY_DATA)
+SUITE = (*HEADLINE, *OTHERS, *ANY_DATA, *EIGHT_BITS)
 
 
 def make(case: Case, seed: int = 0) -> Tensors:
     """q, k, v in torch's layout."""
     generator = torch.Generator("cuda").manual_seed(seed)
     b, h, n, d = case.shape
-    dtype = {"bf16": torch.bfloat16, "f16": torch.float16}[case.dtype]
+    dtype = DTYPES[case.dtype]
 
     def normal(heads: int, width: int) -> torch.Tensor:
-        return torch.randn((b, heads, n, width), generator=generator, device="cuda", dtype=torch.float32).to(dtype)
+        made = torch.randn((b, heads, n, width), generator=generator, device="cuda", dtype=torch.float32)
+        return made if case.dtype == "e4m3" else made.to(dtype)
 
     made = {"q": normal(h, d), "k": normal(h // case.group, d), "v": normal(h // case.group, case.value_dim or d)}
     if case.data in DATA:
         DATA[case.data](made["q"], made["k"])
+    for name in "qkv":
+        if case.dtype == "e4m3":  # the largest of each head becomes the largest e4m3
+            made[f"{name}_scale"] = (made[name].abs().amax((2, 3)) / 448).contiguous()
+            made[name] /= made[f"{name}_scale"][:, :, None, None]
+            made[name] = made[name].to(dtype)
     if case.sinks:
         made["sinks"] = torch.randn(h, generator=generator, device="cuda")
     return made
@@ -158,7 +166,10 @@ def make(case: Case, seed: int = 0) -> Tensors:
 
 def exact(case: Case, made: Tensors, head: int) -> tuple[torch.Tensor, torch.Tensor]:
     """O and the logarithms of one head of the first batch, in float64."""
-    q, k, v = (made[name][0, head // (1 if name == "q" else case.group)].double() for name in ("q", "k", "v"))
+    at = {name: head // (1 if name == "q" else case.group) for name in "qkv"}
+    q, k, v = (made[name][0, at[name]].double() for name in "qkv")
+    if case.dtype == "e4m3":
+        q, k, v = (x * made[f"{name}_scale"][0, at[name]].double() for name, x in zip("qkv", (q, k, v), strict=True))
     columns = torch.arange(case.length, device="cuda")
     outs, sums = [], []
     for begin in range(0, case.length, ROWS_AT_A_TIME):
@@ -191,6 +202,7 @@ def subject(case: Case) -> Attention:
     return Attention(
         getattr(dtypes, case.dtype), case.head_dim, case.value_dim or case.head_dim,
         above=case.causal or bool(case.window), below=bool(case.window), softcap=bool(case.softcap), sinks=case.sinks,
+        scaled=case.dtype == "e4m3",
     )  # fmt: skip
 
 
@@ -199,6 +211,16 @@ def configurations(case: Case, variants: bool) -> dict[str, Config]:
     chosen = default(subject(case))
     if not variants:
         return {"warploom": chosen}
+    if case.dtype == "e4m3":
+        others = {
+            "o accumulates": replace(chosen, apart=0), "unordered": replace(chosen, ordered=False),
+            **({"128 keys": replace(chosen, keys=128, apart=32, value_stages=2),
+                "64 keys": replace(chosen, keys=64)} if case.head_dim == 128 else {}),
+            **({"96 keys": replace(chosen, keys=96), "160 keys": replace(chosen, keys=160),
+                "3 x 64": replace(chosen, keys=64, consumers=3)} if case.head_dim == 64 else {}),
+            **({"apart 64": replace(chosen, apart=64)} if case.head_dim == 256 else {}),
+        }  # fmt: skip
+        return {"warploom": chosen} | {name: other for name, other in others.items() if builds(case, other)}
     others = {
         "exact": replace(chosen, guarded=False),
         "unordered" if chosen.ordered else "ordered": replace(chosen, ordered=not chosen.ordered),
@@ -226,7 +248,7 @@ def builds(case: Case, config: Config) -> bool:
     """Whether ptxas makes a kernel without spills of it; it is in the cache then."""
     try:
         built(subject(case), config).resources()
-    except CompilationError:
+    except (CompilationError, TraceError):  # spills, or no room
         return False
     return True
 
@@ -235,14 +257,21 @@ def build(case: Case, variants: bool) -> None:
     """Put the kernels of a case into the cache."""
     for config in configurations(case, variants).values():
         builds(case, config)
+    if case.dtype == "e4m3":
+        builds(wide(case), default(subject(wide(case))))
+
+
+def wide(case: Case) -> Case:
+    """The same in bf16."""
+    return replace(case, dtype="bf16")
 
 
 def ours(case: Case, made: Tensors, chosen: Config, name: str) -> Contender:
     b, h, n, _ = case.shape
-    out = torch.empty((b, h, n, made["v"].shape[-1]), device="cuda", dtype=made["q"].dtype)
-    lse = torch.empty((b, h, n), device="cuda")
-    given = {"sinks": made["sinks"]} if case.sinks else {}
     of = subject(case)
+    out = torch.empty((b, h, n, made["v"].shape[-1]), device="cuda", dtype=DTYPES[of.result.name])
+    lse = torch.empty((b, h, n), device="cuda")
+    given = {name: made[name] for name in ("sinks", *SCALES) if name in made}
     kernel = built(of, chosen)
     facts = evidence.facts(kernel, recipe(kernels.build, of, chosen))
     call = partial(warploom.attention, made["q"], made["k"], made["v"], **given, **case.options, out=out, lse=lse,
@@ -265,6 +294,10 @@ def torchs(case: Case, made: Tensors, backend: SDPBackend, name: str, flash_layo
 def contenders(case: Case, made: Tensors, variants: bool) -> Iterator[Contender]:
     for name, config in configurations(case, variants).items():
         yield ours(case, made, config, name)
+    if case.dtype == "e4m3":
+        same = {name: (made[name].float() * made[f"{name}_scale"][:, :, None, None]).bfloat16() for name in "qkv"}
+        yield ours(wide(case), same, default(subject(wide(case))), OWN_BF16)
+        return
     if case.window or case.softcap or case.sinks:
         return
     yield torchs(case, made, SDPBackend.CUDNN_ATTENTION, "cudnn", False)
@@ -299,25 +332,17 @@ def checked(
     return able, errors
 
 
-def measure(
-    case: Case, gpu: Gpu, watchdog: Watchdog, meter: PowerMeter, *, seconds: float, which: Sequence[str], variants: bool
-) -> Iterator[dict[str, Any]]:
+def measure(case: Case, session: Session) -> Iterator[Row]:
     """The rows of one case."""
-    watchdog.beat(f"{case.name}: building", 60)
     made = make(case)
-    able, errors = checked(case, made, list(contenders(case, made, variants)))
+    able, errors = checked(case, made, list(contenders(case, made, session.asked.variants)))
     calls = {each.name: each.call for each in able}
+    which = session.asked.protocols.split(",")
     for protocol in which if case in HEADLINE else which[:1]:
-
-        def watch(who: str, counting: bool) -> None:
-            watchdog.beat(f"{case.name}: {who}")
-            meter.label = who if counting else None
-
-        meter.labelled.clear()
-        spreads = protocols.sample(protocol, calls, 2 * seconds, gpu.timer, watch=watch, rounds=15)
-        meter.label = None
-        theirs = {name: spreads[name].median for name in ("cudnn", "cudnn bshd") if name in spreads}
-        best = min(theirs, key=theirs.__getitem__, default="")
+        spreads = session.sample(case, calls, protocol)
+        theirs = [spreads[name].median for name in ("cudnn", "cudnn bshd") if name in spreads]
+        others = {"cudnn": min(theirs)} if theirs else {}
+        others |= {OWN_BF16: spreads[OWN_BF16].median} if OWN_BF16 in spreads else {}
         for each in able:
             spread = spreads[each.name]
             row = {
@@ -325,11 +350,9 @@ def measure(
                 "dtype": case.dtype, "data": case.data, "provider": each.name, "protocol": protocol,
                 "us": spread.as_dict(lambda s: s * 1e6, 2),
                 "tflops": spread.as_dict(lambda s: case.flops / s / 1e12, 1),
-                "ratio_to": {"cudnn": round(theirs[best] / spread.median, 4)} if best else {}, **errors[each.name],
+                "ratio_to": {name: round(median / spread.median, 4) for name, median in others.items()},
+                **errors[each.name], **session.power(each.name, protocol),
             }  # fmt: skip
-            power = meter.labelled.get(each.name)
-            if power is not None and power.watts and protocol == "alone":
-                row["power_w"] = round(power.watts, 1)
             if each.config is not None:
                 row |= {"kernel": "attention", "config": str(each.config), **each.facts}
             yield row
@@ -341,59 +364,33 @@ def fits(case: Case, words: str) -> bool:
     return all(f" {word}" in name for word in words.split(",") if word)
 
 
-def told(rows: Sequence[dict[str, Any]]) -> str:
-    """A line of a case and protocol."""
-    if not rows:
-        return "nothing"
-    words = []
-    for row in rows:
-        words.append(f"{row['provider']} {row['tflops']['median']:.0f} ({row['ratio_to'].get('cudnn', 0):.3f})")
-    theirs = min((row["relative_error"] for row in rows if "cudnn" in row["provider"]), default=0.0)
-    off = f"err {rows[0]['relative_error']:.2e} ({theirs:.2e}) lse {rows[0].get('lse_error', 0):.0e}"
-    return f"{rows[0]['case']:34} {rows[0]['protocol'][:5]} {', '.join(words)}  {off}"
+def told(rows: Sequence[Row]) -> str:
+    """A line of a case for each protocol."""
+    lines = []
+    for protocol in dict.fromkeys(row["protocol"] for row in rows):
+        some = [row for row in rows if row["protocol"] == protocol]
+        words = []
+        for row in some:
+            ratio = ", ".join(f"{value:.3f}" for value in row["ratio_to"].values())
+            words.append(f"{row['provider']} {row['tflops']['median']:.0f} ({ratio})")
+        theirs = min((row["relative_error"] for row in some if "cudnn" in row["provider"]), default=0.0)
+        off = f"err {some[0]['relative_error']:.2e} ({theirs:.2e}) lse {some[0].get('lse_error', 0):.0e}"
+        lines.append(f"{some[0]['case']:34} {protocol[:5]} {', '.join(words)}  {off}")
+    return "\n".join(lines)
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.attention", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--out", type=Path, default=None)
-    parser.add_argument("--only", default="", help="cases with these words: 'causal,normal;f16'")
-    parser.add_argument("--seconds", type=float, default=0.5, help="of a block")
+    suite = Suite("attention", __doc__, SUITE, fits, measure, told)
+    parser = suite.parser()
     parser.add_argument("--variants", action="store_true", help="other configurations, too")
     parser.add_argument("--protocols", default="alone,interleaved")
-    parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no case is begun")
     asked = parser.parse_args(words)
-    evidence.check_place(asked.out)
-    torch.set_grad_enabled(False)
-    gpu, rows = Gpu(0, 20.0), []
-    head = evidence.header("attention", gpu=gpu.name, driver=driver_version())
-    begun = gpu.timer.now()
 
-    def keep(who: str = "") -> None:
-        if who:
-            print(f"HANG {who}", flush=True)
-        if asked.out is not None:
-            evidence.write(asked.out, {**head, **meter.header()}, rows)
+    def prepare(cases: Sequence[Case]) -> None:
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+            list(pool.map(partial(build, variants=asked.variants), cases))
 
-    chosen = [case for case in SUITE if any(fits(case, words) for words in asked.only.split(";"))]
-    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        list(pool.map(partial(build, variants=asked.variants), chosen))
-    print(f"built in {gpu.timer.now() - begun:.0f} s", flush=True)
-    with PowerMeter(gpu.uuid) as meter, Watchdog(keep) as watchdog:
-        for case in chosen:
-            if gpu.timer.now() - begun > asked.budget:
-                print(f"left out: {case.name}", flush=True)
-                continue
-            found = list(
-                measure(case, gpu, watchdog, meter, seconds=asked.seconds, which=asked.protocols.split(","),
-                        variants=asked.variants)
-            )  # fmt: skip
-            rows += found
-            for protocol in asked.protocols.split(","):
-                if some := [row for row in found if row["protocol"] == protocol]:
-                    print(told(some), flush=True)
-            keep()
-            torch.cuda.empty_cache()
-    return 0
+    return suite.run(asked, prepare)
 
 
 if __name__ == "__main__":
