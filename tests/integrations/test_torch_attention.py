@@ -48,12 +48,22 @@ def test_gradients_reach_queries_keys_values_and_sinks(compiled: bool):
         assert (mine.grad.double() - other.grad).norm() <= 0.015 * other.grad.norm()
 
 
+OPTIONS = ("bottom-right", None, -1, -1, None, "bhsd")
+
+
 def test_the_operator_keeps_torchs_rules():
     tensors = [x.detach() for x in given()]
     torch.library.opcheck(
-        torch.ops.warploom.attention.default, (*tensors, "bottom-right", None, -1, -1, None, "bhsd"),
-        test_utils=("test_schema", "test_faketensor"),
-    )  # fmt: skip
+        torch.ops.warploom.attention.default, (*tensors, *OPTIONS), test_utils=("test_schema", "test_faketensor")
+    )
+
+
+def test_a_tracer_knows_the_type_of_what_eight_bits_give():
+    tensors = [x.detach() for x in given()]
+    eight = [x.to(torch.float8_e4m3fn) for x in tensors[:3]]
+    torch.library.opcheck(
+        torch.ops.warploom.attention.default, (*eight, tensors[3], *OPTIONS), test_utils="test_faketensor"
+    )
 
 
 def test_autocast_makes_sixteen_bits_of_f32():

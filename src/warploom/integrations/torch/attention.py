@@ -140,7 +140,8 @@ def _fake(
         raise ArgumentError("attention takes four dimensions", expected=", ".join(LAYOUTS), got=f"{layout}, {q.shape}")
     at = LAYOUTS[layout]
     lengths = q.new_empty((q.shape[0], q.shape[at[2]], q.shape[at[1]]), dtype=torch.float32)
-    return q.new_empty((*q.shape[:-1], v.shape[-1])), lengths
+    kind = torch.bfloat16 if q.dtype.itemsize == 1 else q.dtype
+    return q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=kind), lengths
 
 
 def _run_backward(
