@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from .operators import matmul as matmul
     from .operators import quantize as quantize
     from .operators import rms_norm as rms_norm
-    from .operators.attention import attention as attention
-    from .operators.attention import attention_backward as attention_backward
-    from .operators.attention import attention_decode as attention_decode
-    from .operators.attention import attention_varlen as attention_varlen
+    from .operators.attention.calls import attention as attention
+    from .operators.attention.decode import attention_decode as attention_decode
+    from .operators.attention.gradients import attention_backward as attention_backward
+    from .operators.attention.sequences import attention_varlen as attention_varlen
     from .runtime import H200 as H200
     from .runtime import Program as Program
     from .runtime import Struct as Struct
@@ -55,7 +55,10 @@ _HOME_OF = {
     **dict.fromkeys(("ptx_kernel", "PtxKernel", "Param"), "lang"),
     **dict.fromkeys(("emulate", "launch", "predict", "trace", "TensorMap", "Struct", "Program", "H200"), "runtime"),
     **dict.fromkeys(("matmul", "linear", "grouped_matmul", "quantize", "rms_norm"), "operators"),
-    **dict.fromkeys(("attention", "attention_varlen", "attention_decode", "attention_backward"), "operators.attention"),
+    "attention": "operators.attention.calls",
+    "attention_backward": "operators.attention.gradients",
+    "attention_decode": "operators.attention.decode",
+    "attention_varlen": "operators.attention.sequences",
     "Report": "emulator.diagnosis.report",
     "config": "settings",
 }

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _HOME_OF = {
     "Choice": "select", "Explanation": "explanation", "Gpu": "spec.gpu", "Problem": "spec.problem", "choose": "select",
-    "explain": "explanation",
-    "grouped_matmul": "grouped", "linear": "calls", "matmul": "calls", "quantize": "quantization", "rms_norm": "norm",
+    "explain": "explanation", "grouped_matmul": "grouped", "linear": "calls", "matmul": "calls",
+    "quantize": "quantization", "rms_norm": "norm",
 }  # fmt: skip
 
 __all__ = list(_HOME_OF)

@@ -68,8 +68,8 @@ class Trial:
 
     @property
     def best(self) -> Any:
-        """The candidate that stays, or None as long as one has too few times."""
-        if any(len(self.seconds.get(each, ())) < TIMED for each in self.candidates):
+        """The candidate that stays, or None as long as one has too few times, or where none builds."""
+        if not self.candidates or any(len(self.seconds.get(each, ())) < TIMED for each in self.candidates):
             return None
         first, *others = self.candidates
         least = {each: min(self.seconds[each]) for each in self.candidates}
@@ -112,8 +112,8 @@ def run(request: Request, out: Any) -> Outcome:
         with trials().lock:
             trial = trials().of(request.problem, gpu)
             trial.read()
-            best = trial.best if trial.candidates else None
-            config = best or (trial.next() if trial.candidates else None)
+            best = trial.best
+            config = trial.next() if best is None and trial.candidates else best
         if best is not None:
             _keep(request.problem, gpu, best, trial)
             return execute.run(replace(request, config=best), out)
@@ -132,6 +132,8 @@ def _timed(trial: Trial, config: Any, request: Request, out: Any, driver: Any) -
     try:
         outcome = execute.run(replace(request, config=config), out)
     except (CompilationError, TraceError):
+        if events is not None:
+            events.close()
         with trials().lock:
             trial.candidates = [each for each in trial.candidates if each != config]
         return run(request, out)

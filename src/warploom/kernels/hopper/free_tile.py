@@ -29,7 +29,6 @@ Limits     any M, N; K a multiple of 16 bytes' worth; both operands K-major; D o
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -46,7 +45,7 @@ from ...collective.tile.inside import inside, least, moved
 from ...collective.tile.roles import producer_warp
 from ...collective.tile.stream_k import Segment, SplitKSchedule
 from ...isa.dtypes import b32, u32
-from ...lang import Kernel, Tile, kernel, ptx, reg, smem
+from ...lang import Kernel, ptx, reg, smem
 from ...lang.arrays import RegisterArray
 from ...lang.smem import SharedAddress
 from ...lang.tile import ArrayHandle
@@ -55,6 +54,7 @@ from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block, staged_pitch
 from .free_tile_end import End, arguments
+from .free_tile_launch import operands, traced
 
 __all__ = ["FreeTileConfig", "build"]
 
@@ -80,38 +80,7 @@ def build(
         given = dict(zip((*names, "D"), handles, strict=True))
         run(Parts.make(given, product, config, fusion))
 
-    positional = inspect.Parameter.POSITIONAL_ONLY
-    free_tile.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, positional) for name in (*names, "D")]
-    )
-    return kernel(
-        in_specs=tuple(names.values()),
-        out_specs=(result(product, config),),
-        grid=FreeTileGrid(config),
-        block=config.threads,
-        cluster=(config.ctas, 1, 1),
-        arch="sm_90a",
-        registers=config.launch_registers,
-        pdl=config.pdl,
-        name="free_tile",
-    )(free_tile)
-
-
-def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
-    """A and W."""
-    tile_k = config.k_tiles * product.tile_k
-    return {
-        "A": Tile.wgmma_b("M", "K", product.a, major="K", tile_n=config.tokens, tile_k=tile_k, ragged=True,
-                          clipped=True),
-        "W": Tile.wgmma_a("N", "K", product.b, tile_m=config.weights, tile_k=tile_k, ragged=True, clipped=True),
-    }  # fmt: skip
-
-
-def result(product: Product, config: FreeTileConfig) -> Tile:
-    """D, with rows anywhere where they are stored in whole 16-byte pieces, so that their starts must be such."""
-    if config.whole:
-        return Tile("M", "N", product.out, multiple=(1, 8), order="rows")
-    return Tile("M", "N", product.out)
+    return traced(free_tile, names, product, config, FreeTileGrid(config))
 
 
 # -- what the roles share ------------------------------------------------------------------------------------------

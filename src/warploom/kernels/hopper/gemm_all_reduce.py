@@ -14,7 +14,6 @@ Limits     as of a free tile; and all CTAs of the grid are resident at one time,
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,12 +24,13 @@ from ...collective.tile.sizes import exchange_width, owned
 from ...collective.tile.watch import words
 from ...errors import ArgumentError
 from ...isa.dtypes import u32
-from ...lang import Kernel, Tile, kernel
+from ...lang import Kernel, Tile
 from ...lang.tile import Scalar
 from .description import Fusion, Product
-from .free_tile import ALL_CONSUMERS, Parts, operands, result, run
+from .free_tile import ALL_CONSUMERS, Parts, run
 from .free_tile_choice import ranked, waves_of
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid
+from .free_tile_launch import operands, traced
 
 __all__ = ["Memory", "build", "candidates", "choose", "memory", "two_shots"]
 
@@ -120,21 +120,7 @@ def build(
         )  # fmt: skip
         run(parts, over)
 
-    positional = inspect.Parameter.POSITIONAL_ONLY
-    gemm_all_reduce.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [inspect.Parameter(name, positional) for name in (*names, "D")]
-    )
-    return kernel(
-        in_specs=tuple(names.values()),
-        out_specs=(result(product, config),),
-        grid=ResidentGrid(config),
-        block=config.threads,
-        cluster=(config.ctas, 1, 1),
-        arch="sm_90a",
-        registers=config.launch_registers,
-        pdl=config.pdl,
-        name="gemm_all_reduce",
-    )(gemm_all_reduce)
+    return traced(gemm_all_reduce, names, product, config, ResidentGrid(config))
 
 
 def _accumulators(config: FreeTileConfig) -> int:

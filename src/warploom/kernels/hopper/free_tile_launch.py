@@ -1,0 +1,50 @@
+"""What a free tile's kernel is launched with: A, W and D as the kernel sees them, its grid and its resources."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...lang import Kernel, Tile, kernel
+from ...lang.tile import Scalar
+from .description import Product
+from .free_tile_config import FreeTileConfig
+
+
+def traced(
+    body: Callable[..., None], names: Mapping[str, Tile | Scalar], product: Product, config: FreeTileConfig, grid: Any
+) -> Kernel:
+    """The kernel of a body that takes the arguments `names` and D; it has the body's name."""
+    positional = inspect.Parameter.POSITIONAL_ONLY
+    body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, positional) for name in (*names, "D")]
+    )
+    return kernel(
+        in_specs=tuple(names.values()),
+        out_specs=(result(product, config),),
+        grid=grid,
+        block=config.threads,
+        cluster=(config.ctas, 1, 1),
+        arch="sm_90a",
+        registers=config.launch_registers,
+        pdl=config.pdl,
+        name=body.__name__,
+    )(body)
+
+
+def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
+    """A and W."""
+    tile_k = config.k_tiles * product.tile_k
+    return {
+        "A": Tile.wgmma_b("M", "K", product.a, major="K", tile_n=config.tokens, tile_k=tile_k, ragged=True,
+                          clipped=True),
+        "W": Tile.wgmma_a("N", "K", product.b, tile_m=config.weights, tile_k=tile_k, ragged=True, clipped=True),
+    }  # fmt: skip
+
+
+def result(product: Product, config: FreeTileConfig) -> Tile:
+    """D, with rows anywhere where they are stored in whole 16-byte pieces, so that their starts must be such."""
+    if config.whole:
+        return Tile("M", "N", product.out, multiple=(1, 8), order="rows")
+    return Tile("M", "N", product.out)
