@@ -20,12 +20,33 @@ from warploom.emulator.numerics.tensor_core import Product, multiply_accumulate,
 from warploom.errors import DeadlockError, InvalidOperandError
 from warploom.isa.tensor_cells import accumulator
 from warploom.isa.tensor_memory import DATA_PATHS, data_path
-from warploom.types import b32, bf16, e4m3, e5m2, f16, f32, s8, s32, u8, u32
+from warploom.types import b32, bf16, e4m3, e5m2, f16, f32, s8, s32, u8, u32, u64
 
 NUMPY: dict[str, Any] = {
     "bf16": ml_dtypes.bfloat16, "f16": np.float16, "f32": np.float32, "e4m3": ml_dtypes.float8_e4m3fn,
     "e5m2": ml_dtypes.float8_e5m2, "s8": np.int8, "u8": np.uint8,
 }  # fmt: skip
+
+
+def begin() -> tuple[Any, Any, Any, Any]:
+    """The barriers of the loads and of the products, whether this is thread 0, and the CTA's rank."""
+    full, done = smem.mbarrier(1), smem.mbarrier(1)
+    first = ptx.special.tid.x() == 0
+    rank = ptx.special.cluster_ctarank()
+    with ptx.if_(first):
+        ptx.mbarrier.init(full[0], 1)
+        ptx.mbarrier.init(done[0], 1)
+        ptx.fence.mbarrier_init()
+    return full, done, first, rank
+
+
+def store(acc: Any, C: Any, n: int, out: Any) -> None:
+    """Each thread stores its part of an accumulator to C, whose rows have n elements."""
+    fragment = acc.load()
+    ptx.tcgen05.wait_ld()
+    start = C.pointer() + (fragment.row.to(u64) * n + fragment.column) * out.bytes
+    for index, value in enumerate(fragment.registers):
+        ptx.store(ptx.addr(start, index * 4), value)
 
 
 def product_kernel(
@@ -50,13 +71,7 @@ def product_kernel(
     def product(A, B, C):
         a = smem.umma_tile(dtype, (rows, k) if major_a == "K" else (k, rows), major_a)
         b = smem.umma_tile(dtype, (columns, k) if major_b == "K" else (k, columns), major_b)
-        full, done = smem.mbarrier(1), smem.mbarrier(1)
-        first = ptx.special.tid.x() == 0
-        rank = ptx.special.cluster_ctarank()
-        with ptx.if_(first):
-            ptx.mbarrier.init(full[0], 1)
-            ptx.mbarrier.init(done[0], 1)
-            ptx.fence.mbarrier_init()
+        full, done, first, rank = begin()
         memory = tmem.alloc(512, group=group)
         acc = memory.accumulator(m, n, out if out is not bf16 else f32, ws=ws)
         with ptx.if_(first):
@@ -74,20 +89,10 @@ def product_kernel(
             ptx.tcgen05.commit(done[0], group=group, multicast=3 if group == 2 else None)
         ptx.mbarrier.wait(done[0], 0)
         ptx.tcgen05.fence_after_thread_sync()
-        fragment = acc[0].load()
-        ptx.tcgen05.wait_ld()
-        start = C.pointer() + (fragment.row.to(ptx_u64()) * n + fragment.column) * out.bytes
-        for index, value in enumerate(fragment.registers):
-            ptx.store(ptx.addr(start, index * 4), value)
+        store(acc[0], C, n, out)
         memory.dealloc()
 
     return product
-
-
-def ptx_u64() -> Any:
-    from warploom.types import u64
-
-    return u64
 
 
 def matrix(dtype: Any, rows: int, columns: int, seed: int) -> np.ndarray:
@@ -336,7 +341,7 @@ def test_a_load_that_reduces_gives_each_thread_its_least_or_largest(words: str):
     @kernel(in_specs=(Tile(128, 8, b32),), out_specs=(Tile(128, 9, b32),), grid=(1, 1, 1), block=128, arch="sm_103a")
     def reduces(A, C):
         memory = tmem.alloc(32)
-        cells, row = memory.tile(8), ptx.special.tid.x().to(ptx_u64())
+        cells, row = memory.tile(8), ptx.special.tid.x().to(u64)
         words_of_row = [ptx.load(b32, ptx.addr(A.pointer() + row * 32, 4 * column)) for column in range(8)]
         ptx.tcgen05.st(cells[0].mine(), words_of_row)
         ptx.tcgen05.wait_st()

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.emulator.test_tcgen05 import NUMPY, matrix, ptx_u64
+from tests.emulator.test_tcgen05 import NUMPY, begin, matrix, store
 from warploom import Tile, kernel, ptx, smem, tmem
 from warploom.errors import InvalidOperandError
-from warploom.types import b32, bf16, e4m3, f32, s8, s32
+from warploom.types import b32, bf16, e4m3, f32, s8, s32, u64
 
 PAIRS = {0x4: (0, 1), 0x8: (0, 2), 0xC: (0, 3), 0x9: (1, 2), 0xD: (1, 3), 0xE: (2, 3)}
 COLUMNS = 4
@@ -39,24 +39,18 @@ def sparse_kernel(
     )  # fmt: skip
     def product(A, B, E, C):
         a, b = smem.umma_tile(dtype, (rows, k // 2)), smem.umma_tile(dtype, (columns, k))
-        full, done = smem.mbarrier(1), smem.mbarrier(1)
-        first = ptx.special.tid.x() == 0
-        rank = ptx.special.cluster_ctarank()
-        with ptx.if_(first):
-            ptx.mbarrier.init(full[0], 1)
-            ptx.mbarrier.init(done[0], 1)
-            ptx.fence.mbarrier_init()
+        full, done, first, rank = begin()
         memory = tmem.alloc(512, group=group)
         acc = memory.accumulator(m, n, out, ws=ws, sparse=True)
         cells = memory.tile(COLUMNS)
-        lane = (rank * 128 + ptx.special.tid.x()).to(ptx_u64()) * (4 * COLUMNS)
+        lane = (rank * 128 + ptx.special.tid.x()).to(u64) * (4 * COLUMNS)
         words = [ptx.load(b32, ptx.addr(E.pointer() + lane, 4 * at)) for at in range(written)]
         ptx.tcgen05.st(cells[0].mine(), words)
         ptx.tcgen05.wait_st()
         left: Any = a[0]
         if in_cells:
             left = memory.tile(16)[0]
-            row = (ptx.special.tid.x()).to(ptx_u64()) * (k // 2 * dtype.bytes)
+            row = (ptx.special.tid.x()).to(u64) * (k // 2 * dtype.bytes)
             ptx.tcgen05.st(left.mine(), [ptx.load(b32, ptx.addr(A.pointer() + row, 4 * at)) for at in range(16)])
             ptx.tcgen05.wait_st()
         ptx.tcgen05.fence_before_thread_sync()
@@ -74,11 +68,7 @@ def sparse_kernel(
             ptx.tcgen05.commit(done[0], group=group, multicast=3 if group == 2 else None)
         ptx.mbarrier.wait(done[0], 0)
         ptx.tcgen05.fence_after_thread_sync()
-        fragment = acc[0].load()
-        ptx.tcgen05.wait_ld()
-        start = C.pointer() + (fragment.row.to(ptx_u64()) * n + fragment.column) * out.bytes
-        for index, value in enumerate(fragment.registers):
-            ptx.store(ptx.addr(start, index * 4), value)
+        store(acc[0], C, n, out)
         memory.dealloc()
 
     return product
