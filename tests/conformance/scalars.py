@@ -13,7 +13,7 @@ import numpy as np
 
 from tests.isa import examples
 from warploom.isa import dtypes
-from warploom.isa.instructions import integer, table
+from warploom.isa.instructions import integer, table, video
 from warploom.isa.instructions.schema import Form, Match, OperandSpec
 
 from . import values
@@ -210,7 +210,10 @@ def _wide(kind: str) -> int:
 
 
 def _case(form: Form, part: str, plans: list[_Plan]) -> Case:
-    name = f"{_family(form)}/{form.key}/{part}"
+    return _named_case(f"{_family(form)}/{form.key}/{part}", form, plans)
+
+
+def _named_case(name: str, form: Form, plans: list[_Plan]) -> Case:
     inputs, results = plans[0].inputs, plans[0].results
     body, kinds = _kernel(plans, THREADS)
 
@@ -252,6 +255,21 @@ def _plans(form: Form) -> Iterator[_Plan]:
             yield _Plan(Match(form, modifiers), opcode, truth)
 
 
+def _parts(form: Form) -> Iterator[Case]:
+    """Spellings of a scalar video instruction with parts of registers, from across the row."""
+    plans = list(_plans(form))
+    plans = plans[:: -(-len(plans) // _CHUNK)]
+    selectors = ("", *video.SELECTORS)
+    for number, plan in enumerate(plans):
+        chosen = {"a": selectors[number % 7], "b": selectors[number * 3 % 7]}
+        if form.key.endswith(video.MERGE):
+            chosen["d"] = video.SELECTORS[(number + number // 6) % 6]
+        for name, selector in chosen.items():
+            plan.text = plan.text.replace(f"%x_{name}", f"%x_{name}.{selector}".rstrip("."))
+        plan.label = plan.text.replace("%x_", "")
+    yield _named_case(f"video/parts/{form.key.removeprefix(video.SCALAR)}", form, plans)
+
+
 def cases() -> Iterator[Case]:
     for module in _FAMILIES.values():
         for form in module.FORMS:
@@ -263,6 +281,9 @@ def cases() -> Iterator[Case]:
             chunks = [group[at : at + _CHUNK] for group in groups.values() for at in range(0, len(group), _CHUNK)]
             for number, chunk in enumerate(chunks):
                 yield _case(form, str(number), chunk)
+    for form in video.FORMS:
+        if form.key.startswith(video.SCALAR):
+            yield from _parts(form)
     yield from _carries()
     yield _wide_moves()
 

@@ -44,5 +44,5 @@ WITHOUT: dict[str, str] = {
     },
 }
 """Rows that the emulator runs and that have no case, and why."""
-PENDING = {"video/video.scalar": "added while no GPU was at hand; tests/emulator/test_video.py has values"}
+PENDING = {"video/parts": "after ptxas's SASS, with no GPU at hand; tests/emulator/test_video.py has values"}
 """Beginnings of the names of cases that run here and are still to be recorded, and why."""
