@@ -1,17 +1,21 @@
 """Measure the GPU, and write `microbenchmarks.json`, from which `warploom.timing` takes its constants.
 
-    python -m benchmarks.microbenchmarks [--only PREFIX …] [--out benchmarks/results/nvidia-h200/microbenchmarks.json]
+    python -m benchmarks.microbenchmarks [--only PREFIX …] [--append]
+                                         [--out benchmarks/results/nvidia-h200/microbenchmarks.json]
 
-Every launch is watched: a kernel that hangs ends the program, and the rows that came before are kept.
+--append keeps the rows of --out that are not measured again. Every launch is watched: a kernel that hangs ends the
+program, and the rows that came before are kept.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +23,12 @@ from warploom.lab import evidence
 from warploom.runtime.benchmark.power import PowerMeter, driver_version
 from warploom.runtime.benchmark.watchdog import Watchdog
 
-from . import arithmetic, beside, copies, launches, power, product, shared, synchronisation, tensor
+from . import arithmetic, atomics, beside, copies, launches, power, product, shared, synchronisation, tensor
 from .harness import READINGS, Measurement
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks/results/nvidia-h200/microbenchmarks.json"
-MODULES = (arithmetic, shared, tensor, beside, synchronisation, copies, product)
+MODULES = (arithmetic, shared, tensor, beside, synchronisation, copies, product, atomics)
 FLUSH_BYTES = 256 << 20
 BURSTS = ("power.wgmma.n256.ctas132", "power.wgmma.n256.zeros", "power.wgmma.e4m3.n256", "power.mma_sync")
 BUSY_S = 1.5
@@ -42,9 +46,9 @@ def everything(only: list[str]) -> tuple[list[Measurement], list[launches.Launch
     return timed, started, [each for each in power.loads() if wanted(each.measurement.name)]
 
 
-def assemble(number: int) -> str:
+def assemble(number: int, only: list[str]) -> str:
     """Build one kernel into the cache, in a process of its own; the sentence of a failure."""
-    timed, started, loaded = everything([])
+    timed, started, loaded = everything(only)
     builds: list[tuple[str, Callable[[], Any]]] = [(x.name, x.build) for x in timed]
     builds += [(x.name, x.build) for x in started]
     builds += [(x.measurement.name, x.measurement.build) for x in loaded]
@@ -55,10 +59,12 @@ def assemble(number: int) -> str:
     return ""
 
 
-def assemble_all() -> None:
-    timed, started, loaded = everything([])
+def assemble_all(only: list[str]) -> None:
+    timed, started, loaded = everything(only)
     with ProcessPoolExecutor() as pool:
-        for failed in filter(None, pool.map(assemble, range(len(timed) + len(started) + len(loaded)))):
+        for failed in filter(
+            None, pool.map(partial(assemble, only=only), range(len(timed) + len(started) + len(loaded)))
+        ):
             print("not built:", failed)
 
 
@@ -243,26 +249,32 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=[], help="beginnings of names")
     parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--append", action="store_true", help="keep the other rows that --out has")
     parser.add_argument("--assemble", action="store_true", help="only build the kernels into the cache")
     options = parser.parse_args()
-    assemble_all()
+    assemble_all(options.only)
     if options.assemble:
         return
     import torch
 
     head = evidence.header("microbenchmarks", gpu=torch.cuda.get_device_name(), driver=driver_version())
     found: list[dict[str, Any]] = []
+    kept: list[dict[str, Any]] = json.loads(options.out.read_text())["rows"] if options.append else []
+
+    def together() -> list[dict[str, Any]]:
+        new = {row["name"]: row for row in found}
+        return [new.pop(row["name"], row) for row in kept] + list(new.values())
 
     def hang(who: str) -> None:
         print("no answer from the GPU:", who, flush=True)
-        evidence.write(options.out, head, found)
+        evidence.write(options.out, head, together())
 
     with PowerMeter() as meter, Watchdog(hang) as watchdog:
         for row in rows(options.only, watchdog, meter):
             found.append(row)
             if "error" in row:
                 print(row["name"], row["error"], flush=True)
-    evidence.write(options.out, head, found)
+    evidence.write(options.out, head, together())
     print(len(found), "rows,", sum("error" in row for row in found), "failed")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from warploom.isa.dtypes import b32, bf16x2, f32, u32
+from warploom.isa.dtypes import b32, bf16x2, f32, f64, u32
 from warploom.lang import ptx, reg
 
 from .harness import Measurement, loop
@@ -60,18 +60,32 @@ INSTRUCTIONS: dict[str, tuple[object, int, Instruction]] = {
     "popc": (u32, 1, lambda x, y, z: ptx.inst("popc.b32", x, x)),
     "convert": (f32, 2, lambda x, y, z: (ptx.inst("cvt.rni.s32.f32", whole := reg.scalar(u32).view(b32), x),
                                         ptx.inst("cvt.rn.f32.s32", x, whole))),
+    "ffma64": (f64, 1, _float("fma.rn.f64")),
+    "divide": (f32, 1, lambda x, y, z: ptx.inst("div.rn.f32", x, z, x)),
+    "divide_full": (f32, 1, lambda x, y, z: ptx.inst("div.full.f32", x, z, x)),
+    "root": (f32, 2, lambda x, y, z: (ptx.inst("sqrt.rn.f32", x, x), ptx.inst("add.rn.f32", x, x, y))),
+    "reciprocal": (f32, 2, lambda x, y, z: (ptx.inst("rcp.rn.f32", x, x), ptx.inst("add.rn.f32", x, x, y))),
+    "quotient": (u32, 2, lambda x, y, z: (ptx.inst("div.u32", x, x, y), ptx.inst("xor.b32", x, x, z))),
+    "remainder": (u32, 2, lambda x, y, z: (ptx.inst("rem.u32", x, z, x), ptx.inst("xor.b32", x, x, y))),
+    "divide64": (f64, 1, lambda x, y, z: ptx.inst("div.rn.f64", x, z, x)),
+    "sine": (f32, 2, lambda x, y, z: (ptx.inst("sin.approx.f32", x, x), ptx.inst("add.rn.f32", x, x, y))),
 }  # fmt: skip
 """Name: type, how many instructions one emits, how."""
 
 
 def values(dtype, count):
     lane = ptx.special.tid.x()
-    if dtype is f32:
-        return [(lane + i).to(f32) for i in range(count)]
+    if dtype in (f32, f64):
+        return [(lane + i).to(dtype) for i in range(count)]
     return [
         (lane + i).copy() if dtype is u32 else (lane + i).view(b32 if dtype is not bf16x2 else dtype)
         for i in range(count)
     ]
+
+
+def _kept(state):
+    """The values, in 32 bits."""
+    return [one.to(f32) if one.dtype is f64 else one for one in state[0]]
 
 
 def _measurement(name: str, warps: int, chains: int) -> Measurement:
@@ -89,7 +103,7 @@ def _measurement(name: str, warps: int, chains: int) -> Measurement:
     kind = "latency" if chains == 1 else f"rate.{warps}"
     full = f"{kind.split('.')[0]}.{name}" + (f".w{warps}" if chains > 1 else "")
     return Measurement(
-        full, lambda: loop(full, body, repetitions=REPETITIONS, warps=warps, prepare=prepare, finish=lambda s: s[0]),
+        full, lambda: loop(full, body, repetitions=REPETITIONS, warps=warps, prepare=prepare, finish=_kept),
         operations=count, repetitions=REPETITIONS, of=f"{name}, one warp's, {chains} chains, {warps} warps per CTA",
         facts={"warps": warps, "chains": chains},
     )  # fmt: skip

@@ -60,6 +60,11 @@ def launches() -> Iterator[Launch]:
         yield _launch(f"launch.waves{waves}", f"{waves} such CTAs on each SM in turn", ctas=waves * SMS, **whole)
     yield _launch("launch.waves8.small", "eight CTAs of 128 threads on each SM at a time, 8 waves", ctas=64 * SMS,
                   threads=128, shared=24 << 10)  # fmt: skip
+    for threads in (32, 256, 1024):
+        yield _launch(f"launch.rate.threads{threads}", "CTAs that end at once, 256 for each SM", ctas=256 * SMS,
+                      threads=threads, shared=0)  # fmt: skip
+    yield _launch("launch.rate.cluster4", "the same in clusters of four", ctas=256 * SMS, threads=256, shared=0,
+                  cluster=4)  # fmt: skip
     yield _launch("launch.spin", "a CTA on each SM that spins for 5000 clocks", ctas=SMS, spin=5000, **whole)
     yield _launch("launch.spin2", "the same twice as long", ctas=SMS, spin=10000, **whole)
     yield _launch("launch.pdl.early", "spinning, the next grid may begin at once", ctas=SMS, spin=5000, pdl="early",

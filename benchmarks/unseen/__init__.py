@@ -1,0 +1,18 @@
+"""Kernels of many kinds from which no constant of the clock was taken, for `benchmarks/predict_unseen.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import elementwise, rows, texts, tiles
+from .case import Array, Case
+from .elementwise import MILLION
+
+SMALL = 1 << 10
+__all__ = ["SMALL", "Array", "Case", "cases"]
+
+
+def cases(million: int = MILLION) -> Iterator[Case]:
+    """All of them; with SMALL on problems that the emulator runs at once."""
+    for module in (elementwise, rows, tiles, texts):
+        yield from module.cases(million)

@@ -1,0 +1,77 @@
+"""What a kernel of the unseen set is: how it is made, its arrays, and the bytes that it cannot do without."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from warploom.isa.dtypes import DType
+from warploom.lang import Kernel
+from warploom.runtime.program import Program
+
+RANDOM = 1 << 20
+"""Values drawn for an array; a larger one repeats them."""
+
+
+@dataclass(frozen=True)
+class Array:
+    """An argument.
+
+    Attributes:
+        shape, dtype: of it.
+        fill: "normal", "zeros", "chain" (each element is the index of the next one, the whole array round), or a number
+            n: integers below n.
+    """
+
+    shape: tuple[int, ...]
+    dtype: DType
+    fill: str | int = "normal"
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.bits // 8
+
+    def made(self, zeros: bool = False) -> np.ndarray:
+        """The values; integers always, since they may be indices; zeros: floats are zeros, which cost no time."""
+        if self.fill == "chain":
+            count = math.prod(self.shape)
+            step = 1 + count // 3 // 2 * 2
+            return ((np.arange(count) + step) % count).astype(self.dtype.numpy).reshape(self.shape)
+        if self.fill == "zeros" or (zeros and self.fill == "normal"):
+            return np.zeros(self.shape, self.dtype.numpy)
+        rng, count = np.random.default_rng(0), math.prod(self.shape)
+        few = min(count, RANDOM)
+        drawn = rng.standard_normal(few, np.float32) if self.fill == "normal" else rng.integers(0, self.fill, few)
+        return np.resize(drawn.astype(self.dtype.numpy), count).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel on one problem.
+
+    Attributes:
+        name, kind: for people.
+        build: makes the kernel, or a program of a text with its arrays declared.
+        inputs, outputs, scalars: of the call.
+        moved: bytes that must pass through DRAM; 0: all of the arrays once.
+        flops: of products on tensor cores.
+        clusters: that are recorded.
+    """
+
+    name: str
+    kind: str
+    build: Callable[[], Kernel | Program] = field(repr=False)
+    inputs: tuple[Array, ...]
+    outputs: tuple[Array, ...]
+    scalars: Mapping[str, Any] = field(default_factory=dict)
+    moved: int = 0
+    flops: float = 0.0
+    clusters: int = 1
+
+    @property
+    def bytes(self) -> int:
+        return self.moved or sum(array.bytes for array in (*self.inputs, *self.outputs))
