@@ -14,6 +14,7 @@ from ..errors import ArgumentError, ArgumentTypeError
 from . import dtypes
 from .dtypes import DType
 from .swizzle import Swizzle
+from .tensor_elements import DRIVER_FLOATS, ELEMENTS, PACKINGS, REPLACE_ELEMENTS, Packing, element_of
 
 MAXIMUM_RANK = 5
 MAXIMUM_DIMENSION = 1 << 32
@@ -23,21 +24,6 @@ MAXIMUM_ELEMENT_STRIDE = 8
 MAP_BYTES = 128
 """Size of the opaque tensor-map object in memory; it is aligned to 64 bytes."""
 
-# element type of the driver's CUtensorMapDataType and of tensormap.replace's .elemtype (PTX ISA 9.7.9.28, table 33)
-_ELEMENTS: dict[str, tuple[str, int, int]] = {
-    "u8": ("UINT8", 0, 0), "s8": ("UINT8", 0, 0), "b8": ("UINT8", 0, 0),
-    "e4m3": ("UINT8", 0, 0), "e5m2": ("UINT8", 0, 0),
-    "u16": ("UINT16", 1, 1), "s16": ("UINT16", 1, 1), "b16": ("UINT16", 1, 1),
-    "u32": ("UINT32", 2, 2), "b32": ("UINT32", 2, 2), "s32": ("INT32", 3, 3),
-    "u64": ("UINT64", 4, 4), "b64": ("UINT64", 4, 4), "s64": ("INT64", 5, 5),
-    "f16": ("FLOAT16", 6, 6), "f32": ("FLOAT32", 7, 7), "f64": ("FLOAT64", 8, 9),
-    "bf16": ("BFLOAT16", 9, 10), "tf32": ("TFLOAT32", 11, 11),
-}  # fmt: skip
-_DRIVER_FLOATS = frozenset({"FLOAT16", "FLOAT32", "FLOAT64", "BFLOAT16", "TFLOAT32"})
-_REPLACE_ELEMENTS = {
-    0: "u8", 1: "u16", 2: "u32", 3: "s32", 4: "u64", 5: "s64", 6: "f16", 7: "f32", 8: "f32", 9: "f64", 10: "bf16",
-    11: "tf32", 12: "tf32",
-}  # fmt: skip
 INTERLEAVES = ("NONE", "16B", "32B")
 L2_PROMOTIONS = ("NONE", "64B", "128B", "256B")
 OOB_FILLS = ("ZERO", "NAN")
@@ -87,13 +73,14 @@ class TensorMapSpec:
         """The map of an array, validated.
 
         Args:
-            shape, strides: the array's, outermost first; strides in bytes (None: C-contiguous).
-            dtype: whatever `dtypes.of` takes.
+            shape, strides: the array's, outermost first; strides in bytes (None: C-contiguous). The last dimension of
+                an array of packed elements counts bytes.
+            dtype: whatever `dtypes.of` takes, or the name of a packed type (`tensor_elements`).
             box, element_strides: innermost first.
 
         Raises ArgumentError where TMA cannot address the array, ArgumentTypeError for a type it cannot move.
         """
-        element = dtypes.of(dtype)
+        element = element_of(dtype)
         extents = tuple(int(extent) for extent in shape)
         if strides is None:
             steps = _contiguous(extents, element.bytes)
@@ -113,9 +100,10 @@ class TensorMapSpec:
             stride if extent > 1 else 16 * max(1, -(-element.bytes * extents[-1] // 16))
             for extent, stride in zip(extents[:-1], steps[:-1], strict=True)
         ][::-1]
+        packing = PACKINGS.get(element.name)
         spec = cls(
             dtype=element,
-            dims=extents[::-1],
+            dims=extents[::-1] if packing is None else (packing.elements(extents[-1]), *extents[-2::-1]),
             strides=tuple(inner_first),
             box=tuple(int(extent) for extent in box),
             element_strides=tuple(int(step) for step in element_strides),
@@ -154,12 +142,25 @@ class TensorMapSpec:
     @cached_property
     def box_bytes(self) -> int:
         """Bytes that one load signals at its mbarrier. Filled elements count, so it is the same at every edge."""
-        return self.box_elements * self.dtype.bytes
+        return self.box_elements // self.counts[0] * self.inner_bytes
+
+    @cached_property
+    def packing(self) -> Packing | None:
+        """How elements of less than a byte lie; None for others."""
+        return PACKINGS.get(self.dtype.name)
 
     @cached_property
     def inner_bytes(self) -> int:
-        """Bytes of one row of the box."""
-        return self.counts[0] * self.dtype.bytes
+        """Bytes of one row of the box in shared memory."""
+        return self.counts[0] * (self.dtype.bits if self.packing is None else self.packing.shared_bits) // 8
+
+    @cached_property
+    def in_bytes(self) -> TensorMapSpec:
+        """The map of the same places in global memory whose elements are whole bytes: itself, or of bytes."""
+        if self.packing is None:
+            return self
+        dims, box = (self.packing.bytes(each) for each in (self.dims[0], self.box[0]))
+        return replace(self, dtype=dtypes.u8, dims=(dims, *self.dims[1:]), box=(box, *self.box[1:]))
 
     @cached_property
     def pitch(self) -> int:
@@ -178,14 +179,14 @@ class TensorMapSpec:
     @property
     def address_alignment(self) -> int:
         """Alignment of the tensor's base address in bytes."""
-        return 32 if self.interleave == "32B" else 16
+        return 32 if self.interleave == "32B" or self.packing is not None and self.packing.spread else 16
 
     # -- codes ---------------------------------------------------------------------------------------------------
 
     @property
     def driver_element(self) -> int:
         """CUtensorMapDataType."""
-        return _ELEMENTS[self.dtype.name][1]
+        return ELEMENTS[self.dtype.name][1]
 
     @property
     def driver_interleave(self) -> int:
@@ -210,7 +211,7 @@ class TensorMapSpec:
     @property
     def replace_element(self) -> int:
         """Value of tensormap.replace's .elemtype, which differs from the driver's."""
-        return _ELEMENTS[self.dtype.name][2]
+        return ELEMENTS[self.dtype.name][2]
 
     def with_mode(self, field: str, code: int) -> TensorMapSpec:
         """This map after `tensormap.replace.tile.<field>` with that code (PTX ISA 9.7.9.28, table 33).
@@ -218,7 +219,7 @@ class TensorMapSpec:
         Raises ArgumentError for a code the table does not have.
         """
         tables: dict[str, dict[int, str]] = {
-            "elemtype": _REPLACE_ELEMENTS,
+            "elemtype": REPLACE_ELEMENTS,
             "interleave_layout": dict(enumerate(INTERLEAVES)),
             "swizzle_mode": {0: "NONE", 1: "32B", 2: "64B", 3: "128B"},
             "fill_mode": dict(enumerate(OOB_FILLS)),
@@ -229,7 +230,7 @@ class TensorMapSpec:
                 f"tensormap.replace.{field} has no value {code}", expected=f"one of {sorted(table)}", got=code
             )
         if field == "elemtype":
-            return replace(self, dtype=dtypes.ALL[table[code]])
+            return replace(self, dtype=element_of(table[code]))
         attribute = {"interleave_layout": "interleave", "swizzle_mode": "swizzle", "fill_mode": "oob_fill"}[field]
         return replace(self, **{attribute: table[code]})  # type: ignore[arg-type]
 
@@ -280,7 +281,9 @@ class TensorMapSpec:
         self._validate_inner()
 
     def _validate_inner(self) -> None:
-        inner = self.box[0] * self.dtype.bytes
+        if self.packing is not None:
+            self._validate_packed(self.packing)
+        inner = self.box[0] * (self.dtype.bits if self.packing is None else self.packing.shared_bits) // 8
         if self.interleave == "NONE" and inner % 16:
             raise ArgumentError(
                 f"the box's inner dimension is {inner} bytes ({self.box[0]} × {self.dtype})",
@@ -299,10 +302,34 @@ class TensorMapSpec:
                 hint="split the box into several copies, or use a wider swizzle",
             )
 
+    def _validate_packed(self, packing: Packing) -> None:
+        """CUDA driver API, cuTensorMapEncodeTiled: what it says of the packed types."""
+        if self.dims[0] % packing.multiple:
+            raise ArgumentError(
+                f"the innermost extent of a tensor of {self.dtype} is {self.dims[0]} elements",
+                expected=f"a multiple of {packing.multiple}", got=self.dims[0],
+            )  # fmt: skip
+        if not packing.spread:
+            return
+        if self.box[0] != packing.multiple:
+            raise ArgumentError(
+                f"the box of a map of {self.dtype} is {self.box[0]} elements wide", expected=packing.multiple,
+                got=self.box[0],
+            )  # fmt: skip
+        if self.interleave != "NONE":
+            raise ArgumentError(
+                f"a map of {self.dtype} is not interleaved", expected="interleave NONE", got=self.interleave
+            )
+        if self.swizzle not in packing.swizzles:
+            raise ArgumentError(
+                f"a map of {self.dtype} has no swizzle {self.swizzle}", expected=", ".join(packing.swizzles),
+                got=self.swizzle,
+            )  # fmt: skip
+
 
 def _check_names(spec: TensorMapSpec) -> None:
-    if spec.dtype.name not in _ELEMENTS:
-        raise ArgumentTypeError(f"TMA cannot move {spec.dtype}", expected=f"one of {', '.join(_ELEMENTS)}")
+    if spec.dtype.name not in ELEMENTS:
+        raise ArgumentTypeError(f"TMA cannot move {spec.dtype}", expected=f"one of {', '.join(ELEMENTS)}")
     for name, value, choices in (
         ("swizzle", spec.swizzle, SWIZZLES),
         ("interleave", spec.interleave, INTERLEAVES),
@@ -311,10 +338,10 @@ def _check_names(spec: TensorMapSpec) -> None:
     ):
         if value not in choices:
             raise ArgumentError(f"a tensor map has no {name}={value!r}", expected=f"one of {', '.join(choices)}")
-    if spec.oob_fill == "NAN" and _ELEMENTS[spec.dtype.name][0] not in _DRIVER_FLOATS:
+    if spec.oob_fill == "NAN" and ELEMENTS[spec.dtype.name][0] not in DRIVER_FLOATS:
         raise ArgumentError(
             f'oob_fill="NAN" is for types that TMA knows as floats; '
-            f"it moves {spec.dtype} as {_ELEMENTS[spec.dtype.name][0]}",
+            f"it moves {spec.dtype} as {ELEMENTS[spec.dtype.name][0]}",
             expected="f16, bf16, tf32, f32 or f64",
             got=spec.dtype,
         )

@@ -36,6 +36,7 @@ is:
     dtype = "f32"
     shape = [64]
 
+A tensor map whose dtype is "b4x16", "b4x16_p64" or "b6x16_p32" counts packed elements of an array of bytes.
 `[[shared]]` names arrays inside of shared memory, see `launch_shared`.
 
 For a parameter that is a pointer, "bytes" stand in global memory. `dependent = true` at the top launches the kernel

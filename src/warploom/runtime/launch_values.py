@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..isa import dtypes
 from ..isa.dtypes import DType, Kind
+from ..isa.tensor_elements import PACKINGS, Packing
 from .program import Parameter
 from .struct import Struct
 from .tensor_map import TensorMap
@@ -52,10 +53,13 @@ class Values:
             return _scalar(described, None)
         if kind == "bytes":
             return self._bytes(described, name, size)
+        options = {key: described[key] for key in MAP_KEYS if key in described}
+        packed = described.get("dtype") if kind == "tensor_map" else None
+        if packed in PACKINGS:  # its array is one of bytes
+            described, options["dtype"] = _in_bytes(described, PACKINGS[packed]), packed
         array = self.arrays[name] = self._array(described, name)
         if kind == "buffer":
             return array
-        options = {key: described[key] for key in MAP_KEYS if key in described}
         if "box" not in options:
             raise misdescribed("a tensor map needs a box", expected="box = [innermost, …]")
         return TensorMap.tiled(array, **options)
@@ -104,6 +108,18 @@ def _offset(key: str) -> int:
         return int(key, 0)
     except ValueError:
         raise misdescribed("`at` goes by offsets in bytes", expected="[parameter.at.64]", got=key) from None
+
+
+def _in_bytes(described: Mapping[str, Any], packing: Packing) -> dict[str, Any]:
+    """The array of bytes behind a map of packed elements: shape and strides in elements, as of other arrays."""
+    sizes: dict[str, Any] = {"dtype": "u8"}
+    if "shape" in described:
+        sizes["shape"] = [*described["shape"][:-1], packing.bytes(index(described["shape"][-1]))]
+    if "strides" in described:
+        sizes["strides"] = [packing.bytes(index(each)) for each in described["strides"][:-1]] + [1]
+    if "offset" in described:
+        sizes["offset"] = packing.bytes(index(described["offset"]))
+    return {**described, **sizes}
 
 
 def _viewed(array: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:

@@ -41,7 +41,8 @@ class TensorMap:
         Args:
             array: on either machine; its last dimension contiguous, its other strides multiples of 16 bytes.
             box: elements per dimension of one copy, innermost first.
-            dtype: element type of the map where it differs from the array's; same width.
+            dtype: element type of the map where it differs from the array's; same width. "b4x16", "b4x16_p64",
+                "b6x16_p32" (sm_100): packed elements of an array of bytes.
 
         Raises ArgumentError for what TMA cannot address: the base address, a stride, a box.
         """

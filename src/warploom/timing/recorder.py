@@ -254,10 +254,10 @@ class Recorder(Observer):
         box = next((place for place in (*operation.sources, *operation.targets) if isinstance(place, Box)), None)
         if box is not None:
             spec = box.spec
-            made.rows = -(-operation.bytes // max(1, min(ROW_BYTES, spec.counts[0] * spec.dtype.bytes)))
+            made.rows = -(-operation.bytes // max(1, min(ROW_BYTES, spec.inner_bytes)))
             valid = box.valid()
             inside = 0 if valid is None else int(np.prod([part.stop - part.start for part in valid]))
-            whole = int(np.prod(spec.counts))
+            whole = int(np.prod(box.shape))
             made.outside = made.rows * (whole - inside) // max(whole, 1)
             made.fetched = 0 if box is self._box else operation.bytes * inside // max(whole, 1)
             key = (box.bound.address, box.coordinates, spec.counts)

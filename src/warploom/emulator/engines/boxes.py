@@ -11,7 +11,7 @@ document; measured on an H200 (docs/measured-facts.md).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,16 +56,27 @@ class Box:
     def spec(self) -> TensorMapSpec:
         return self.bound.spec
 
+    @cached_property
+    def in_bytes(self) -> Box:
+        """The same place in global memory in elements of whole bytes: itself, or of bytes."""
+        packing = self.spec.packing
+        if packing is None:
+            return self
+        first = packing.bytes(self.coordinates[0])
+        return Box(BoundMap(self.spec.in_bytes, self.bound.address), (first, *self.coordinates[1:]), self.map_place)
+
     @property
     def shape(self) -> tuple[int, ...]:
-        """Elements moved along each dimension, outermost first."""
-        return self.spec.counts[::-1]
+        """Elements moved along each dimension, outermost first; of packed elements, bytes of global memory."""
+        return self.spec.in_bytes.counts[::-1]
 
     def valid(self, writes: bool = False) -> tuple[slice, ...] | None:
-        """The part of the box inside the tensor, outermost first; None where there is none.
+        """The part of the box inside the tensor, outermost first, counted as `shape` is; None where there is none.
 
         `writes`: the part that a store writes, whole 16-byte pieces of each row.
         """
+        if self.in_bytes is not self:
+            return self.in_bytes.valid(writes)
         parts = []
         dims = (whole_pieces(self.spec), *self.spec.dims[1:]) if writes else self.spec.dims
         for extent, count, step, at in zip(dims, self.spec.counts, self.spec.steps, self.coordinates, strict=True):
@@ -82,6 +93,8 @@ class Box:
         `writes`: the part that a store writes. Raises OutOfBoundsError where the tensor, or what a store writes past
         its rows, is not in a buffer.
         """
+        if self.in_bytes is not self:
+            return self.in_bytes.window(memory, by, writes)
         valid = self.valid(writes)
         if valid is None:
             return None
@@ -131,13 +144,19 @@ class Box:
 
     def overhang(self) -> int:
         """Elements of each row that a store of this box writes past the innermost extent."""
+        if self.in_bytes is not self:
+            return self.in_bytes.overhang()
         if whole_pieces(self.spec) == self.spec.dims[0]:
             return 0
         written, inside = self.valid(writes=True), self.valid()
         return written[-1].stop - inside[-1].stop if written is not None and inside is not None else 0
 
     def gather(self, memory: GlobalMemory, by: Issuer) -> np.ndarray:
-        """The box's elements, `shape`, those outside the tensor filled."""
+        """The box's elements, `shape`, those outside the tensor filled; packed ones as rows of shared bytes."""
+        packing = self.spec.packing
+        if packing is not None:
+            rows = self.in_bytes.gather(memory, by)
+            return packing.spread_out(rows) if packing.spread else rows
         element = np.dtype(f"u{self.spec.dtype.bytes}")
         found = self.window(memory, by, writes=False)
         if found is not None and found[1].shape == self.shape:

@@ -21,12 +21,13 @@ from ...errors import (
 )
 from ...isa import dtypes
 from ...isa.swizzle import Swizzle
+from ...isa.tensor_elements import PACKED, element_of
 from ...isa.tensor_map import INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, OOB_FILLS, SWIZZLES, TensorMapSpec
 from ..machine.frame import Issuer
 
 _MAGIC = 0x70616D5F6D6F6F6C  # "loom_map"
 _LAYOUT = struct.Struct("<QQ6B2x5I4Q5H5B")
-_DTYPE_NAMES = tuple(dtypes.ALL)
+_DTYPE_NAMES = (*dtypes.ALL, *PACKED)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def decode(raw: bytes) -> BoundMap | None:
         return None
     rank = fields[2]
     spec = TensorMapSpec(
-        dtype=dtypes.ALL[_DTYPE_NAMES[fields[3]]],
+        dtype=element_of(_DTYPE_NAMES[fields[3]]),
         dims=tuple(extent + 1 for extent in fields[8 : 8 + rank]),
         strides=tuple(fields[13 : 13 + rank - 1]),
         box=tuple(fields[17 : 17 + rank]),
@@ -212,8 +213,9 @@ def _padded(values: object, count: int, limit: int) -> list[int]:
 
 def _extent(spec: TensorMapSpec) -> int:
     """Bytes from the first to the last element, inclusive."""
-    last = sum((extent - 1) * stride for extent, stride in zip(spec.dims[1:], spec.strides, strict=True))
-    return last + spec.dims[0] * spec.dtype.bytes
+    whole = spec.in_bytes
+    last = sum((extent - 1) * stride for extent, stride in zip(whole.dims[1:], whole.strides, strict=True))
+    return last + whole.dims[0] * whole.dtype.bytes
 
 
 def _span(array: np.ndarray) -> int:

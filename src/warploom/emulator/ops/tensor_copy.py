@@ -108,14 +108,14 @@ def _box(frame: Frame, map_address: AddressOperand, address: int, coordinates: n
     raw = map_bytes(frame, map_address.space, address, lane).tobytes()
     bound = tma.check(tma.decode(raw), len(coordinates), Issuer.of(frame, lane))
     box = Box(bound, tuple(int(at) for at in coordinates), global_place(frame, address))
-    offset = box.coordinates[0] * bound.spec.dtype.bytes
+    offset = box.in_bytes.coordinates[0] * bound.spec.in_bytes.dtype.bytes
     if offset % COORDINATE_ALIGNMENT:
         frame.error(
             MisalignedError,
             f"the copy starts at element {box.coordinates[0]} of the innermost dimension, {offset} bytes into its row",
             lane,
             expected=f"a multiple of {COORDINATE_ALIGNMENT} bytes,"
-            f" {COORDINATE_ALIGNMENT // bound.spec.dtype.bytes} elements of {bound.spec.dtype}",
+            f" {COORDINATE_ALIGNMENT * 8 // bound.spec.dtype.bits} elements of {bound.spec.dtype}",
             consequence="an H200 stops the kernel with CUDA_ERROR_ILLEGAL_INSTRUCTION",
             hint="start the box at an aligned element and skip the first ones in shared memory",
         )
@@ -266,6 +266,11 @@ def store(d: Decode) -> Step:
             size = spec.shared_bytes + spec.pitch * (len(rows) - 1)
             shared.check_range(frame, cta, offset, size, TENSOR_ALIGNMENT, lane, "the source")
             _check_reduction(frame, operation, rows[0], lane)
+            if spec.packing is not None and not spec.packing.stored:
+                frame.error(
+                    InvalidOperandError, f"TMA cannot store through a map of {spec.dtype}", lane,
+                    expected="b4x16 or b6x16_p32",
+                )  # fmt: skip
             for number, box in enumerate(rows):
                 _issue_store(frame, lane, box, SharedBox(spec, cta, offset + number * spec.pitch), operation)
 
@@ -285,8 +290,9 @@ def _check_reduction(frame: Frame, operation: str, box: Box, lane: int) -> None:
 
 def _issue_store(frame: Frame, lane: int, box: Box, origin: SharedBox, operation: str) -> None:
     memory, by = frame.machine.memory, Issuer.of(frame, lane)
-    element = np.dtype(f"u{box.spec.dtype.bytes}")
-    held = np.empty(box.shape, element)
+    element, packing = np.dtype(f"u{box.spec.dtype.bytes}"), box.spec.packing
+    spread = packing if packing is not None and packing.spread else None
+    held = np.empty(box.shape if spread is None else (*box.shape[:-1], box.spec.inner_bytes), element)
     found = box.window(memory, by, writes=True)
     dtype = _as_integer(box.spec.dtype) if operation in ("and", "or", "xor") else box.spec.dtype
 
@@ -298,7 +304,7 @@ def _issue_store(frame: Frame, lane: int, box: Box, origin: SharedBox, operation
             return
         valid, view = found
         low, high = len(view) * part // parts, len(view) * (part + 1) // parts
-        new = held[valid][low:high]
+        new = (held if spread is None else spread.pushed_together(held))[valid][low:high]
         if operation:
             new = combine(operation, dtype, view[low:high], new).view(element)
         view[low:high] = new

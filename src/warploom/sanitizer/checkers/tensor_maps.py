@@ -208,7 +208,7 @@ class TensorMaps(Observer):
 
     def _check_overhang(self, box: Box, flight: Flight, code: Operation) -> None:
         """A store writes past its rows: an error where that is somebody else's memory."""
-        spec = box.spec
+        spec = box.spec.in_bytes
         found = self.context.machine.memory.find(box.bound.address)
         if found is None or found.overhang or self.findings.seen("tensor-store-overhang", (code,)):
             return
