@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import pytest
 import warploom
 from tests.operators.test_matmul import BF16, assert_close, draw
 from warploom.errors import CompilationError, OtherKernelWarning
+from warploom.isa import dtypes
 from warploom.isa.dtypes import bf16
 from warploom.kernels.hopper.description import Config, Fusion
 from warploom.kernels.hopper.small_m_config import SmallMConfig
@@ -18,6 +20,7 @@ from warploom.operators import Problem, choose, kernel_cache
 from warploom.operators.families import candidates
 from warploom.operators.select import kernel_of, ranking
 from warploom.operators.spec.gpu import EMULATED
+from warploom.operators.warm import warm
 from warploom.runtime.machine import H200
 
 UNKNOWN = replace(EMULATED, name="a GPU without a table")
@@ -109,3 +112,28 @@ def test_matmul_runs_what_replaced_the_choice(monkeypatch):
     a, b = draw(rng, (72, 64), BF16), draw(rng, (64, 40), BF16)
     with pytest.warns(OtherKernelWarning):
         assert_close(warploom.matmul(a, b), a, b)
+
+
+@pytest.mark.parametrize("name", sorted(dtypes.ALL))
+def test_a_type_is_the_same_object_in_every_process(name: str):
+    dtype = dtypes.ALL[name]
+    assert pickle.loads(pickle.dumps(dtype)) is dtype
+    assert copy.deepcopy(dtype) is dtype
+
+
+def test_kernels_built_ahead_in_other_processes_are_those_of_a_first_call(tmp_path):
+    """Sizes that `Llama-3-8B` has at 64 rows, whose gated kernel told bf16 by identity."""
+    gated = replace(Problem.of(64, 14336, 4096), fusion=Fusion(activation="silu", gate=True))
+    added = replace(Problem.of(64, 4096, 4096), fusion=Fusion(addend=True))
+    with warploom.config.override(cache_dir=tmp_path):
+        found = warm([gated, added], EMULATED, workers=2, progress=False)
+        assert not found.failed and found.built == 2
+        for problem in (gated, added):
+            config = choose(problem, EMULATED).config
+            kept = kernel_cache.program_of(problem, config, keep=True)
+            assert statements(kept.text) == statements(kernel_of(problem, config).program().text)
+
+
+def statements(text: str) -> list[str]:
+    """A text without the lines that say where it was traced."""
+    return [line for line in text.splitlines() if not line.lstrip().startswith((".loc", ".file", "//"))]

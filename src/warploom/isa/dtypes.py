@@ -69,6 +69,10 @@ class DType:
     def __hash__(self) -> int:
         return hash(self.name)  # of the fields together it takes three times as long, and types are looked up often
 
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        """By its name: types are told apart by identity, so a copy from another process must be this object."""
+        return of, (self.name,)
+
     def __repr__(self) -> str:
         return self.name
 

@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CompilationError, OtherKernelWarning, TraceError
-from ..isa import dtypes
-from ..isa.dtypes import DType
 from ..runtime import on_gpu
 from ..runtime.program import Program
 from ..settings import config as settings
@@ -142,17 +140,7 @@ def sources() -> str:
 # -- bytes ---------------------------------------------------------------------------------------------------------
 
 
-class _Writer(pickle.Pickler):
-    def persistent_id(self, value: Any) -> Any:
-        """Types of elements are known by their identity."""
-        return value.name if isinstance(value, DType) else None
-
-
 class _Reader(pickle.Unpickler):
-    def persistent_load(self, name: Any) -> Any:
-        """The type of that name."""
-        return dtypes.ALL[name]
-
     def find_class(self, module: str, name: str) -> Any:
         """Only what is the package's own. Raises UnpicklingError for anything else."""
         if module.partition(".")[0] != _PACKAGE:
@@ -162,9 +150,7 @@ class _Reader(pickle.Unpickler):
 
 def to_bytes(program: Program) -> bytes:
     """A program as a file has it."""
-    file = io.BytesIO()
-    _Writer(file, protocol=5).dump(program)
-    return file.getvalue()
+    return pickle.dumps(program, protocol=5)
 
 
 def from_bytes(data: bytes) -> Program:
