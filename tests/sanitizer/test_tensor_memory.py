@@ -7,10 +7,12 @@ from functools import partial
 import numpy as np
 import pytest
 
+from tests.sanitizer.pieces import INIT, load, wait
 from tests.sanitizer.running import rules, run
-from tests.sanitizer.tensor_pieces import ALLOC, FREE, Blackwell
+from tests.sanitizer.tensor_pieces import ALLOC, COMMIT, FREE, Blackwell
 from warploom import asm
 from warploom.emulator import api
+from warploom.isa.instruction_descriptor import InstructionDescriptor
 from warploom.sanitizer import Sanitizer
 
 STORE = """
@@ -135,3 +137,40 @@ def test_too_small_a_scope_is_a_warning_where_what_is_overwritten_has_been_read(
     """
     found = run(Blackwell(body, cluster=2)).findings
     assert {one.severity for one in found if one.rule == "hand-off-scope"} == {severity}
+
+
+FACTORS = """
+mov.u32 %r3, tile;
+shr.u32 %r3, %r3, 4;
+cvt.u64.u32 %d0, %r3;
+or.b64 %d0, %d0, 0x0000400800800000;
+add.u32 %r4, %r8, 16;
+"""
+"""%d0: A, 128 x 32 bytes, B, its first rows, and factors, all without swizzle; %r4: the columns of all factors."""
+COPY_FACTORS = "@%first tcgen05.cp.cta_group::1.32x128b.warpx4 [%r4], %d0;\n"
+
+
+def scaled(adds: int) -> str:
+    """A product whose operands' factors stand in the cells that %r4 names."""
+    bits = InstructionDescriptor("mxf8f6f4", 128, 16, "e4m3", "e4m3", scale="ue8m0").encode()
+    return f"""
+    setp.ne.u32 %p3, {adds}, 0;
+    @%first tcgen05.mma.cta_group::1.kind::mxf8f6f4.block_scale [%r8], %d0, %d0, {bits:#x}, [%r4], [%r4], %p3;
+    """
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (COPY_FACTORS + scaled(0), {("tensor-memory-order", "warning")}),
+        (COPY_FACTORS, {("tensor-memory-race", "error")}),
+    ],
+    ids=["read in between", "never read"],
+)
+def test_factors_are_replaced_in_the_order_of_the_products_that_read_them(first: str, expected: set[object]):
+    """CUTLASS copies the factors of each stage to the same cells: a copy follows the product before, and with it the
+    copy that this product has read."""
+    ready = INIT + ALLOC + load(4096) + wait() + FACTORS
+    found = run(Blackwell(ready + first + COPY_FACTORS + scaled(0) + COMMIT + wait(1, "1") + FREE)).findings
+    relevant = {(one.rule, one.severity) for one in found if one.rule.startswith("tensor-memory-")}
+    assert relevant == expected

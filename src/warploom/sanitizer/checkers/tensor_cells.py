@@ -147,12 +147,13 @@ class TensorCells(Observer):
         return state.readers.number(tuple(kept))
 
     def _write(self, state: ClusterState, shadow: Shadow, cells: Cells, number: int, view: View) -> None:
+        """Cells that were read since the last write are judged by their readers: those came after that write."""
         now = state.accesses[number]
-        last = shadow.last[cells.lanes, cells.columns]
+        readers = shadow.readers[cells.lanes, cells.columns]
+        last = np.where(readers == 0, shadow.last[cells.lanes, cells.columns], 0)
         for earlier in distinct(last):
             if earlier and state.accesses[earlier].flight is not now.flight:
                 self._judge(state, cells, last == earlier, state.accesses[earlier], now, view)
-        readers = shadow.readers[cells.lanes, cells.columns]
         for group in distinct(readers):
             for reader in state.readers.sets[group]:
                 if state.accesses[reader].flight is not now.flight:
