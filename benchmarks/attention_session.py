@@ -3,31 +3,50 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
-from warploom.lab import evidence
+from warploom.errors import WarploomError
+from warploom.kernels.hopper.attention_config import Config
+from warploom.kernels.hopper.attention_decode_config import DecodeConfig
+from warploom.lab import attention_operands, evidence
+from warploom.lab.attention_contenders import WarploomAttention, ours, ours_decode
+from warploom.lab.attention_operands import AttentionOperands, AttentionReference
+from warploom.lab.attention_problem import AttentionWork, ForwardProblem
+from warploom.lab.bench import ratios
+from warploom.lab.contender import Beat, Contender, Prepared
+from warploom.lab.gpu_stage import compared
+from warploom.lab.plans import meant
+from warploom.lab.problem import Work
 from warploom.runtime.benchmark import protocols
 from warploom.runtime.benchmark.gpu import Gpu
 from warploom.runtime.benchmark.power import PowerMeter, driver_version
+from warploom.runtime.benchmark.protocols import Spread
 from warploom.runtime.benchmark.watchdog import Watchdog
 
 Row = dict[str, Any]
 
 
-class Named(Protocol):
-    """A case."""
-
-    @property
-    def name(self) -> str:
-        """As it is called in evidence."""
+C = TypeVar("C", bound=Work)
 
 
-C = TypeVar("C", bound=Named)
+class Variant(WarploomAttention):
+    """Ours in one configuration."""
+
+    def __init__(self, name: str, config: Config | DecodeConfig) -> None:
+        super().__init__()
+        self.name, self.config = name, config
+
+    def prepare(self, problem: AttentionWork, sets: Sequence[AttentionOperands], beat: Beat) -> Prepared:
+        if isinstance(problem, ForwardProblem):
+            assert isinstance(self.config, Config)
+            return ours(problem, sets, self.config)
+        assert isinstance(self.config, DecodeConfig)
+        return ours_decode(problem, sets, self.config)
 
 
 @dataclass
@@ -38,20 +57,76 @@ class Session:
     gpu: Gpu
     meter: PowerMeter
     watchdog: Watchdog
+    prepared: dict[str, Prepared] = field(default_factory=dict)
+    """Contenders that are right at the present case."""
+    ready: dict[str, tuple[Callable[[], object], int]] = field(default_factory=dict)
+    """Of each a call, and how many launches it enqueues."""
     watts: dict[str, float] = field(default_factory=dict)
     """Of each contender in the last sample."""
 
-    def sample(self, case: Named, calls: Mapping[str, Callable[[], Any]], protocol: str = "alone") -> dict[str, Any]:
+    def prepare(self, case: AttentionWork, contenders: Sequence[Contender], launch: str = "stream") -> None:
+        """Make a case's arrays, and hold all who can compute it against the exact result."""
+        sets = attention_operands.make(case)
+        exact = attention_operands.reference(case, sets[0])
+        self.prepared, self.ready = {}, {}
+        for each in contenders:
+            reason = each.missing(case)
+            if reason is None:
+                self.watchdog.beat(f"{case.name}: {each.name}", 120)
+                reason = self._prepare(case, each, sets, exact, launch)
+            if reason is not None:
+                print(f"    {each.name}: {reason[:120]}", flush=True)
+
+    def _prepare(
+        self, case: AttentionWork, one: Contender, sets: list[Any], exact: AttentionReference, launch: str
+    ) -> str | None:
+        """Why it takes no part."""
+        try:
+            found = one.prepare(case, sets, self.watchdog.beat)
+            error, right = compared(exact, sets, found, torch.cuda.synchronize)
+            if not right:
+                return f"wrong result, relative error {error:.2e} {found.facts}"
+            self.ready[one.name] = self.gpu.ready(found.calls, launch)
+        except (WarploomError, RuntimeError) as failure:  # a backend that does not have it
+            return str(failure).splitlines()[0]
+        found.facts["relative_error"] = float(f"{error:.4g}")
+        self.prepared[one.name] = found
+        return None
+
+    def rows(self, case: AttentionWork, protocol: str = "alone") -> Iterator[Row]:
+        """Time the contenders that are prepared."""
+        calls = {name: call for name, (call, _) in self.ready.items()}
+        spreads = self.sample(case, calls, protocol, {name: count for name, (_, count) in self.ready.items()})
+        for name, prepared in self.prepared.items():
+            more = dict(prepared.facts)
+            if name.startswith("warploom"):
+                more |= {"kernel": prepared.kernel, "config": prepared.config}
+            yield self.row(case, name, protocol, spreads, more)
+
+    def row(
+        self, case: Work, name: str, protocol: str, spreads: Mapping[str, Spread], more: Row, times: float = 1
+    ) -> Row:
+        """One row of evidence. times: FLOP for each of the case's."""
+        spread = spreads[name]
+        return {
+            **case.as_dict(), "provider": name, "protocol": protocol, "us": spread.as_dict(lambda s: s * 1e6, 2),
+            "tflops": spread.as_dict(lambda s: times * case.flops / s / 1e12, 1), **case.rates(spread.median),
+            "ratio_to": ratios(name, spreads), **more, **self.power(name, protocol),
+        }  # fmt: skip
+
+    def sample(
+        self, case: Work, calls: Mapping[str, Callable[[], Any]], protocol: str = "alone",
+        per_call: Mapping[str, int] | None = None,
+    ) -> dict[str, Spread]:  # fmt: skip
         """How long the contenders take, by name."""
 
         def watch(who: str, counting: bool) -> None:
-            self.watchdog.beat(f"{case.name}: {who}")
+            self.watchdog.beat(f"{case.shape}: {who}")
             self.meter.label = who if counting else None
 
         self.meter.labelled.clear()
-        spreads: dict[str, Any] = protocols.sample(
-            protocol, calls, 2 * self.asked.seconds, self.gpu.timer, watch=watch, rounds=15
-        )
+        seconds = 2 * self.asked.seconds
+        spreads = protocols.sample(protocol, calls, seconds, self.gpu.timer, per_call, watch, rounds=15)
         self.meter.label = None
         self.watts = {name: round(power.watts, 1) for name, power in self.meter.labelled.items() if power.watts}
         return spreads
@@ -93,9 +168,7 @@ class Suite(Generic[C]):
         parser.add_argument("--budget", type=float, default=1e9, help="seconds after which no case is begun")
         return parser
 
-    def run(
-        self, asked: argparse.Namespace, prepare: Callable[[Sequence[C]], None] | None = None
-    ) -> int:  # fmt: skip
+    def run(self, asked: argparse.Namespace, prepare: Callable[[Sequence[C]], None] | None = None) -> int:
         """Measure all cases that are asked for. `prepare`: what to do with them before."""
         evidence.check_place(asked.out)
         torch.set_grad_enabled(False)
@@ -117,17 +190,17 @@ class Suite(Generic[C]):
             session = Session(asked, gpu, meter, watchdog)
             for case in chosen:
                 if gpu.timer.now() - begun > asked.budget:
-                    print(f"left out: {case.name}", flush=True)
+                    print(f"left out: {case.shape}", flush=True)
                     continue
-                watchdog.beat(f"{case.name}: building", 60)
+                watchdog.beat(f"{case.shape}: building", 60)
                 found = list(self.measure(case, session))
                 rows += found
-                print(self.told(found) if found else f"{case.name}: nothing", flush=True)
+                print(self.told(found) if found else f"{case.shape}: nothing", flush=True)
                 keep()
                 torch.cuda.empty_cache()
         return 0
 
 
-def all_words(case: Named, words: str) -> bool:
+def fits(case: Work, words: str) -> bool:
     """Whether a case's name has all of some words, separated by commas."""
-    return all(f" {word}" in f" {case.name}" for word in words.split(",") if word)
+    return bool(meant([case], words))

@@ -35,9 +35,10 @@ from warploom.kernels.hopper.description import Config
 from warploom.kernels.hopper.names import any_config
 from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.lab import bench, evidence, operands, through_library
-from warploom.lab.contenders import COMPILE_S, Beat, Contender, Prepared
+from warploom.lab.contender import COMPILE_S, Beat, Contender, Prepared
 from warploom.lab.gpu_stage import GpuStage, compared
 from warploom.lab.operands import Operands
+from warploom.lab.plans import Plan
 from warploom.lab.problem import Problem
 from warploom.lab.roofline import grouped
 from warploom.lab.suites import Suite
@@ -312,7 +313,7 @@ class Pretended(AbstractContextManager[None]):
         pass
 
 
-def plans(pattern: str, seconds: float, pretend: bool) -> list[bench.Plan]:
+def plans(pattern: str, seconds: float, pretend: bool) -> list[Plan]:
     """One for each duel whose text's name fits."""
     made = []
     for duel in DUELS:
@@ -320,7 +321,7 @@ def plans(pattern: str, seconds: float, pretend: bool) -> list[bench.Plan]:
             continue
         problems = (duel.small,) if pretend else tuple(map(duel.problem, duel.shapes))
         mine = Ours(SAME, duel.text, lambda problem, duel=duel: same_idea(duel, problem))
-        made.append(bench.Plan(Suite(NAME, NAME, problems, (REFERENCE,), PROTOCOLS), problems,
+        made.append(Plan(Suite(NAME, NAME, problems, (REFERENCE,), PROTOCOLS), problems,
                                (Reference(duel.kernel), mine, Chosen(duel)), PROTOCOLS, seconds=seconds,
                                rounds=ROUNDS))  # fmt: skip
     return made

@@ -35,7 +35,8 @@ from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.hopper.small_m_config import SmallMConfig
 from warploom.lab import catalogue, evidence
 from warploom.lab.bench import Stage
-from warploom.lab.contenders import Prepared, find
+from warploom.lab.contender import Prepared
+from warploom.lab.contenders import find
 from warploom.lab.operands import Operands
 from warploom.lab.problem import Problem, parse_shapes
 from warploom.lab.through_library import call_of, chosen_config, library_problem

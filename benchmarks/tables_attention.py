@@ -18,9 +18,10 @@ def table(result: Result) -> list[str]:
             continue
         theirs = [row for (provider, protocol), row in rows.items() if "cudnn" in provider and protocol == "alone"]
         best = max(theirs, key=lambda row: row["tflops"]["median"], default=None)
+        ratios = [row["ratio_to"].get("cudnn") if row else None for row in (alone, sliced)]
         cells = [
             case + mark([alone]), alone["tflops"]["median"], best["tflops"]["median"] if best else "",
-            *(f"{row['ratio_to']['cudnn']:.2f}" if row and row["ratio_to"] else "" for row in (alone, sliced)),
+            *(f"{ratio:.2f}" if ratio else "" for ratio in ratios),
             f"{alone['relative_error']:.1e}", f"{best['relative_error']:.1e}" if best else "",
         ]  # fmt: skip
         lines.append(f"| {' | '.join(map(str, cells))} |")

@@ -195,7 +195,41 @@ def test_bench_prints_a_table_and_writes_evidence(monkeypatch: pytest.MonkeyPatc
     assert evidence.ptx_sha256(recipe.rebuild(ours[0]["build"]).ptx()) == ours[0]["ptx_sha256"]
 
 
-@pytest.mark.parametrize("arguments", [("--suite", "round"), ("--protocol", "slow"), ("--shapes", "1x2")])
+@pytest.mark.parametrize(
+    "suite, only, file, ours",
+    [("attention", "64,2048,causal", "attention", "64 2048 causal bf16"),
+     ("attention-decode", "1 x 1024", "attention-decode", "1 x 1024 32/8 heads of 128")],
+)  # fmt: skip
+def test_bench_of_attention_prints_a_table_draws_it_and_writes_evidence(
+    suite: str, only: str, file: str, ours: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("matplotlib")
+    monkeypatch.setattr(gpu_stage, "GpuStage", Stage)
+    out, plot = tmp_path / f"{file}.json", tmp_path / "bars.png"
+    arguments = ("bench", "--suite", suite, "--only", only, "--out", out, "--plot", plot, "--seconds", 0.1)
+    result = run(*arguments, "--protocol", "alone,interleaved", "--against", "cudnn,flash,cublas")
+    assert result.exit_code == 0, result.output
+    assert f"{file} on Pretended GPU, alone" in result.stdout and ours in result.stdout
+    assert "cublas takes no part: it has no attention" in result.stderr
+    written = json.loads(out.read_text())
+    assert (written["suite"], written["failed"]) == (file, [])
+    row = written["rows"][0]
+    assert (row["case"], row["provider"], row["ratio_to"]) == (ours, "warploom", {"cudnn": 1.0, "flash": 1.0})
+    assert evidence.ptx_sha256(recipe.rebuild(row["build"]).ptx()) == row["ptx_sha256"]
+    assert {(row["provider"], row["protocol"]) for row in written["rows"]} == {
+        (name, protocol) for name in ("warploom", "cudnn", "flash") for protocol in ("alone", "interleaved")
+    }  # fmt: skip
+    assert ("tb_per_s" in row) == (suite == "attention-decode") == ("TB/s" in result.stdout)
+    assert plot.exists() and plot.with_name("bars-roofline.png").exists()
+    assert run(*arguments, "--append", "--protocol", "alone").exit_code == 0
+    assert len(json.loads(out.read_text())["rows"]) == len(written["rows"])
+
+
+@pytest.mark.parametrize("arguments", [("--suite", "round"), ("--protocol", "slow"), ("--shapes", "1x2"),
+                                       ("--only", "x"),
+                                       ("--suite", "attention", "--shapes", "1x2x3"),
+                                       ("--suite", "attention", "--config", "tiles=3")])  # fmt: skip
 def test_bench_called_wrongly_says_what_there_is(arguments: tuple[str, ...]) -> None:
     result = run("bench", *arguments)
     assert result.exit_code == 2 and "expected" in result.stderr
@@ -205,9 +239,10 @@ def test_bench_without_a_gpu_says_what_can_be_done_without_one() -> None:
     torch = pytest.importorskip("torch")
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    result = run("bench")
-    assert result.exit_code == 1
-    assert "needs a GPU" in result.stderr and "warploom ladder" in result.stderr
+    for suite in ("square", "attention", "attention-decode"):
+        result = run("bench", "--suite", suite)
+        assert result.exit_code == 1
+        assert "needs a GPU" in result.stderr and "warploom ladder" in result.stderr
 
 
 def test_every_suite_of_the_help_text_is_one() -> None:

@@ -12,9 +12,10 @@ import pytest
 from tests.errors import refused
 from warploom.errors import ArgumentError
 from warploom.kernels.hopper.names import large_config
-from warploom.lab import bench, contenders, evidence, roofline
-from warploom.lab.bench import Bench, Plan
-from warploom.lab.contenders import Contender, Prepared
+from warploom.lab import bench, contender, contenders, evidence, plans, roofline
+from warploom.lab.bench import Bench
+from warploom.lab.contender import Contender, Prepared
+from warploom.lab.plans import Plan
 from warploom.lab.problem import Problem, parse_shapes
 from warploom.lab.suites import SUITES, skewed
 from warploom.runtime.benchmark import protocols
@@ -143,7 +144,9 @@ def test_flops_and_bytes_of_a_problem() -> None:
 
 
 def test_every_suite_names_problems_and_contenders_that_exist() -> None:
-    assert set(SUITES) == {"square", "llm", "small-k", "launch", "decode", "fp8", "grouped", "fused", "overhead"}
+    of_attention = {"attention", "attention-decode"}
+    products = {"square", "llm", "small-k", "launch", "decode", "fp8", "grouped", "fused", "overhead"}
+    assert set(SUITES) == products | of_attention
     for suite in SUITES.values():
         assert suite.problems and len(set(suite.problems)) == len(suite.problems)
         others = [contenders.find(name) for name in suite.against]
@@ -153,6 +156,7 @@ def test_every_suite_names_problems_and_contenders_that_exist() -> None:
                 if problem.kind in each.kinds and problem.dtype in each.dtypes and problem.scales in each.scales
             ]  # fmt: skip
             assert takes, f"{suite.name}: nobody to be compared with at {problem.shape}"
+            assert suite.name in of_attention or isinstance(problem, Problem)
 
 
 def test_the_skewed_experts_are_the_same_every_time_and_some_are_empty() -> None:
@@ -187,16 +191,16 @@ def test_what_is_no_shape_is_refused(text: str) -> None:
 )
 def test_a_plan_that_cannot_be_is_refused_with_what_there_is(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ArgumentError, match=says) as caught:
-        bench.plan(**options)
+        plans.plan(**options)
     assert "expected" in str(caught.value)
 
 
 def test_a_plan_without_words_is_the_suites_own() -> None:
-    plan = bench.plan("square")
+    plan = plans.plan("square")
     assert [each.name for each in plan.contenders] == ["warploom", "cublas", "cublaslt-best", "triton"]
     assert plan.protocols == ("alone", "interleaved", "burst")
     assert plan.problems[0] == Problem(8192, 8192, 8192)
-    assert [each.name for each in bench.plan("square", against="none").contenders] == ["warploom"]
+    assert [each.name for each in plans.plan("square", against="none").contenders] == ["warploom"]
 
 
 # -- contenders ----------------------------------------------------------------------------------------------------
@@ -204,12 +208,12 @@ def test_a_plan_without_words_is_the_suites_own() -> None:
 
 @pytest.mark.parametrize("name", ["triton", "deepgemm", "quack", "pyptx"])
 def test_a_contender_that_is_not_installed_is_named_as_missing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contenders, "installed", lambda package: False)
+    monkeypatch.setattr(contender, "installed", lambda package: False)
     assert contenders.find(name).missing() == f"{contenders.find(name).needs} is not installed"
 
 
 def test_a_contender_says_which_problems_it_does_not_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contenders, "installed", lambda package: True)
+    monkeypatch.setattr(contender, "installed", lambda package: True)
     assert contenders.find("cublas").missing(Problem(8, 8, 8, dtype="e4m3", scales="tensor")) == "it does not take e4m3"
     assert contenders.find("scaled-mm").missing(Problem(8, 8, 8, dtype="e4m3", scales="row")) == "it takes other scales"
     assert contenders.find("cublas").missing(Problem(8, 8, 8, kind="gelu")) == "it has no gelu"
@@ -308,7 +312,7 @@ class PretendedStage:
 
 
 def run(contenders: Sequence[Contender], suite: str = "square", **options: Any) -> tuple[Bench, list[str]]:
-    plan = bench.plan(suite, shapes="64x64x64,128x64x64", **options)
+    plan = plans.plan(suite, shapes="64x64x64,128x64x64", **options)
     plan = replace(plan, contenders=tuple(contenders))
     said: list[str] = []
     one = Bench(plan, PretendedStage(), PowerMeter(), Watchdog(lambda who: None), said.append)
@@ -369,7 +373,7 @@ def test_the_suite_overhead_times_the_host() -> None:
 
 
 def test_power_makes_energy_for_each_flop() -> None:
-    plan = replace(bench.plan("square", "alone", shapes="64x64x64"), contenders=(Pretended("warploom", 1e-6),))
+    plan = replace(plans.plan("square", "alone", shapes="64x64x64"), contenders=(Pretended("warploom", 1e-6),))
     assert isinstance(plan, Plan)
     meter = PowerMeter()
     stage = PretendedStage()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from warploom.lab import bench, contenders
+from warploom.lab import bench, contenders, plans
 from warploom.lab.problem import Problem
 
 pytestmark = pytest.mark.gpu
@@ -34,7 +34,7 @@ def run(stage: Any, suite: str, shapes: str, against: str, protocols: str = "int
     from warploom.runtime.benchmark.power import PowerMeter
     from warploom.runtime.benchmark.watchdog import Watchdog
 
-    plan = bench.plan(suite, protocols, against, shapes=shapes, seconds=0.1)
+    plan = plans.plan(suite, protocols, against, shapes=shapes, seconds=0.1)
     plan = replace(plan, problems=tuple(replace(problem, **like) for problem in plan.problems))
     one = bench.Bench(plan, stage, PowerMeter(), Watchdog(lambda who: None), say=print)
     return one.run()

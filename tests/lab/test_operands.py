@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from warploom.driver import toolchain  # noqa: E402
-from warploom.lab import contenders, operands  # noqa: E402
+from warploom.lab import contender, contenders, operands  # noqa: E402
 from warploom.lab.problem import Problem  # noqa: E402
 from warploom.lab.warploom_contender import Warploom  # noqa: E402
 
@@ -86,7 +86,7 @@ def test_a_contender_computes_what_the_reference_says(name: str, problem: Proble
     for one, call in zip(sets, prepared.calls, strict=True):
         one.out.fill_(float("nan"))
         call()
-        error, right = operands.reference(problem, one).errors(contenders.result(call, one))
+        error, right = operands.reference(problem, one).errors(contender.result(call, one))
         assert right, error
 
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from warploom.cli import app
 from warploom.errors import ArgumentError
-from warploom.lab import bench, contenders, gpu_stage, sample
-from warploom.lab.contenders import Contender, Prepared
+from warploom.lab import contenders, gpu_stage, plans, sample
+from warploom.lab.contender import Contender, Prepared
 from warploom.lab.problem import Problem
 
 SLOW_ABOVE = 100
@@ -87,7 +87,7 @@ class Stage(AbstractContextManager[None]):
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_stage, "GpuStage", Stage)
     monkeypatch.setattr(Stage, "breaks", 10**9)
-    monkeypatch.setattr(bench, "Warploom", lambda config: Pretending("warploom"))
+    monkeypatch.setattr(plans, "Warploom", lambda config: Pretending("warploom"))
     monkeypatch.setattr(contenders, "find", Pretending)
 
 

@@ -12,7 +12,7 @@ from benchmarks import free_tile_candidates
 from benchmarks import sweep_free_tile as sweep
 from warploom.kernels.hopper.names import any_config
 from warploom.lab import operands
-from warploom.lab.contenders import Prepared
+from warploom.lab.contender import Prepared
 from warploom.lab.gpu_stage import compared
 from warploom.lab.problem import Problem
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from .output import say, say_error, say_json, say_table
 
-SUITE_NAMES = "square, llm, small-k, launch, decode, fp8, grouped, fused, overhead, sample"
+SUITE_NAMES = "square, llm, small-k, launch, decode, fp8, grouped, fused, overhead, attention, attention-decode, sample"
 
 
 def bench(
@@ -20,9 +20,16 @@ def bench(
     protocol: Annotated[str, typer.Option(help="alone, interleaved, burst, or several: alone,burst.")] = "",
     against: Annotated[str, typer.Option(help="Contenders, comma-separated; `none`: only ours.")] = "",
     config: Annotated[
-        list[str] | None, typer.Option(help="Pin ours: rung:19, or a name as `explain` shows it; may be given often.")
+        list[str] | None,
+        typer.Option(
+            help="Pin ours: rung:19, or a name as `explain` shows it; of attention fields, keys=96,stages=3; may be "
+            "given often."
+        ),
     ] = None,
-    shapes: Annotated[str, typer.Option(help="Other sizes: MxNxK,MxNxK.")] = "",
+    shapes: Annotated[str, typer.Option(help="Other sizes: MxNxK,MxNxK; of attention BxHxSxD or BxHxSxDxG.")] = "",
+    only: Annotated[
+        str, typer.Option(help="Problems with these words in their names: 'causal,bf16'; 'f16;page,16': or others.")
+    ] = "",
     data: Annotated[str, typer.Option(help="normal, zeros or small-int.")] = "normal",
     seconds: Annotated[float, typer.Option(help="For each contender of a problem, under each protocol.")] = 2.0,
     launch: Annotated[str, typer.Option(help="How calls reach the GPU: graph or stream.")] = "",
@@ -44,18 +51,21 @@ def bench(
 
     Example: warploom bench --suite square --protocol alone --against cublas,triton --plot square.png
 
+    Example: warploom bench --suite attention --only "128,bf16,normal" --out attention.json
+
     Example: warploom bench --suite sample --seed 7 --count 200 --out sample-bf16.json
     """
     from ..lab import bench as lab
     from ..lab import evidence, sample
     from ..lab.gpu_stage import GpuStage
+    from ..lab.plans import plan as planned
     from ..runtime.benchmark.power import PowerMeter, driver_version
     from ..runtime.benchmark.watchdog import Watchdog
     from ..runtime.progress import Progress
 
     drawn = suite == sample.NAME
     which = sample.suite(seed, count, dtype, scales, layouts.split(",")) if drawn else suite
-    plan = lab.plan(which, protocol, against, config or (), shapes, data, seconds, launch)
+    plan = planned(which, protocol, against, config or (), shapes, data, seconds, launch, only)
     evidence.check_place(out)
     evidence.check_place(plot, picture=True)
     before = evidence.read(out) if (append or drawn) and out is not None and out.exists() else None
@@ -126,19 +136,29 @@ def table(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], protocol:
     for name in ("problem", "contender", "config", "launch"):
         made.add_column(name, no_wrap=True)
     bases = list(dict.fromkeys(other for row in rows for other in row["ratio_to"]))
-    for name in ("us", "TFLOP/s", *(f"of {base}" for base in bases), "W", "error"):
+    bandwidth = any("tb_per_s" in row for row in rows)
+    rates = ("TFLOP/s", "TB/s") if bandwidth else ("TFLOP/s",)
+    for name in ("us", *rates, *(f"of {base}" for base in bases), "W", "error"):
         made.add_column(name, justify="right", no_wrap=True)
     last = None
     for row in rows:
-        shape = f"{row['m']}x{row['n']}x{row['k']} {row['dtype']} {row.get('kind', '')} {row.get('scales', '')}".strip()
+        shape = name_of(row)
         cells = [f"{row['ratio_to'][base]:.3f}" if base in row["ratio_to"] else "" for base in bases]
         made.add_row(
             "" if shape == last else shape, row["provider"], row.get("config", ""), row.get("launch", ""),
-            f"{row['us']['median']:.1f}", f"{row['tflops']['median']:.1f}" if "tflops" in row else "", *cells,
+            f"{row['us']['median']:.1f}", f"{row['tflops']['median']:.1f}" if "tflops" in row else "",
+            *([f"{row['tb_per_s']:.2f}"] if bandwidth else []), *cells,
             f"{row['power_w']:.0f}" if "power_w" in row else "", f"{row['relative_error']:.1e}",
         )  # fmt: skip
         last = shape
     return made
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    """A row's problem: a product's sizes, or what attention is called."""
+    if "case" in row:
+        return str(row["case"])
+    return f"{row['m']}x{row['n']}x{row['k']} {row['dtype']} {row.get('kind', '')} {row.get('scales', '')}".strip()
 
 
 def _draw(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], plot: Path) -> None:

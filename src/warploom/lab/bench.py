@@ -17,84 +17,22 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from ..errors import ArgumentError, WarploomError
+from ..errors import WarploomError
 from ..runtime.benchmark import protocols as timing
 from ..runtime.benchmark.clock import ClockReading
 from ..runtime.benchmark.power import PowerMeter, Readings
 from ..runtime.benchmark.protocols import Spread, Timer
 from ..runtime.benchmark.watchdog import Watchdog
 from ..runtime.program import Program
-from . import contenders as known
-from .contenders import Contender, Prepared
-from .operands import DATA
-from .problem import Problem, parse_shapes
-from .suites import Suite, find
+from .contender import Contender, Prepared
+from .plans import Plan
+from .problem import Work
 from .warploom_contender import Warploom
 
 PREPARE_S = 120.0
 CLOCK_S = 0.5
 CHAIN = 48
 """Kernels in a chain of the suite `launch`."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be measured.
-
-    Attributes:
-        protocols: of `timing.PROTOCOLS`.
-        data: of `operands.DATA`.
-        seconds: for each contender of a problem, under each protocol.
-        launch: "graph" or "stream".
-        rounds: of the protocol "interleaved"; 0: as many as `seconds` are long.
-        device_kernels: whether rows name the kernels that ran on the GPU.
-        also: further entries of every row, such as the seed of a sample.
-    """
-
-    suite: Suite
-    problems: tuple[Problem, ...]
-    contenders: tuple[Contender, ...]
-    protocols: tuple[str, ...]
-    data: str = "normal"
-    seconds: float = 2.0
-    launch: str = "graph"
-    rounds: int = 0
-    device_kernels: bool = False
-    also: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def steps(self) -> int:
-        """How many steps a run has: a contender's preparation, or a measurement."""
-        measurements = len(self.protocols) if self.suite.method == "products" else 1
-        return len(self.problems) * (len(self.contenders) + measurements)
-
-
-def plan(
-    suite: str | Suite,
-    protocols: str = "",
-    against: str = "",
-    configs: Sequence[str] = (),
-    shapes: str = "",
-    data: str = "normal",
-    seconds: float = 2.0,
-    launch: str = "",
-) -> Plan:
-    """A plan of what the command line says. Raises ArgumentError for what does not exist."""
-    chosen = find(suite) if isinstance(suite, str) else suite
-    wanted = tuple(filter(None, protocols.split(","))) or chosen.protocols
-    for name in wanted:
-        timing.check_protocol(name)
-    if data not in DATA:
-        raise ArgumentError(f"there is no data {data!r}", expected=", ".join(DATA), got=repr(data), code="unknown-name")
-    if launch not in ("", "graph", "stream"):
-        raise ArgumentError("calls are launched by a stream or by graph replays", expected="graph, stream", got=launch)
-    if not seconds > 0:
-        raise ArgumentError("each contender needs time", expected="seconds > 0", got=seconds)
-    names = [word.strip() for word in against.split(",") if word.strip()] or list(chosen.against)
-    others = [] if names == ["none"] else [known.find(name) for name in names if name != "warploom"]
-    problems = parse_shapes(shapes, chosen.problems[0]) if shapes else chosen.problems
-    mine = [Warploom(config) for config in configs or chosen.configs]
-    return Plan(chosen, problems, (*mine, *others), wanted, data, seconds, launch or chosen.launch)
 
 
 class Stage(Protocol):
@@ -104,10 +42,10 @@ class Stage(Protocol):
     def timer(self) -> Timer:
         """Its clocks."""
 
-    def operands(self, problem: Problem, data: str) -> list[Any]:
+    def operands(self, problem: Work, data: str) -> list[Any]:
         """The rotating sets of a problem."""
 
-    def check(self, problem: Problem, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
+    def check(self, problem: Work, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
         """Run a contender once; its relative error, and whether every element is right."""
 
     def ready(self, calls: Sequence[Any], launch: str, count: int) -> tuple[Callable[[], object], int]:
@@ -202,7 +140,7 @@ class Bench:
 
     # -- before timing ---------------------------------------------------------------------------------------------
 
-    def _prepared(self, problem: Problem, sets: Sequence[Any]) -> dict[str, Prepared]:
+    def _prepared(self, problem: Work, sets: Sequence[Any]) -> dict[str, Prepared]:
         """The contenders that can run this problem, and do so rightly, by name."""
         found: dict[str, Prepared] = {}
         for contender in self.plan.contenders:
@@ -224,7 +162,7 @@ class Bench:
                     (f"{contender.name}+pdl", Warploom(contender.config, pdl=True))]  # fmt: skip
         return [(contender.name, contender)]
 
-    def _one(self, name: str, contender: Contender, problem: Problem, sets: Sequence[Any]) -> Prepared | None:
+    def _one(self, name: str, contender: Contender, problem: Work, sets: Sequence[Any]) -> Prepared | None:
         where = f"{name} {problem.shape}"
         self.watchdog.beat(where, PREPARE_S)
         try:
@@ -240,26 +178,26 @@ class Bench:
         prepared.facts["relative_error"] = float(f"{error:.4g}")
         return prepared
 
-    def _missing(self, name: str, problem: Problem, reason: str) -> None:
+    def _missing(self, name: str, problem: Work, reason: str) -> None:
         entry = {"provider": name, "reason": reason}
         if entry not in self.results.missing:
             self.results.missing.append(entry)
             self.say(f"{name} takes no part: {reason} ({problem.shape})")
 
-    def _failed(self, name: str, problem: Problem, reason: str) -> None:
+    def _failed(self, name: str, problem: Work, reason: str) -> None:
         self.results.failed.append({"provider": name, "shape": problem.shape, "reason": reason})
         self.say(f"{name} failed at {problem.shape}: {reason}")
 
     # -- products: device time by protocol -------------------------------------------------------------------------
 
-    def _products(self, problem: Problem, prepared: Mapping[str, Prepared]) -> None:
+    def _products(self, problem: Work, prepared: Mapping[str, Prepared]) -> None:
         for protocol in self.plan.protocols:
             self.advance(f"{problem.shape}: {protocol}")
             spreads, labels = self._timed(problem, prepared, protocol)
             self._rows(problem, prepared, protocol, spreads, labels)
 
     def _timed(
-        self, problem: Problem, prepared: Mapping[str, Prepared], protocol: str
+        self, problem: Work, prepared: Mapping[str, Prepared], protocol: str
     ) -> tuple[dict[str, Spread], dict[str, str]]:
         """Seconds of a call of each, and under which label its power was read."""
         calls, per = {}, {}
@@ -280,7 +218,7 @@ class Bench:
 
     def _rows(
         self,
-        problem: Problem,
+        problem: Work,
         prepared: Mapping[str, Prepared],
         protocol: str,
         spreads: Mapping[str, Spread],
@@ -289,6 +227,7 @@ class Bench:
         for name, spread in spreads.items():
             row = self._row(problem, name, prepared[name], protocol, self.plan.launch, spread)
             row["tflops"] = spread.as_dict(lambda seconds: problem.flops / seconds / 1e12, 2)
+            row |= problem.rates(spread.median)
             if protocol == "alone":
                 row |= energy(self.meter.labelled.get(labels[name]), spread, problem)
                 if prepared[name].program is not None:
@@ -301,7 +240,7 @@ class Bench:
         self.say(f"{name}: {line}")
 
     def _row(
-        self, problem: Problem, name: str, prepared: Prepared, protocol: str, launch: str, spread: Spread
+        self, problem: Work, name: str, prepared: Prepared, protocol: str, launch: str, spread: Spread
     ) -> dict[str, Any]:
         row = {
             **problem.as_dict(), "provider": name, "kernel": prepared.kernel, "config": prepared.config,
@@ -315,7 +254,7 @@ class Bench:
 
     # -- launch: a chain of kernels by stream, graph, dependent launch and both ------------------------------------
 
-    def _chains(self, problem: Problem, prepared: Mapping[str, Prepared]) -> None:
+    def _chains(self, problem: Work, prepared: Mapping[str, Prepared]) -> None:
         self.advance(f"{problem.shape}: chains")
         calls, per, of = {}, {}, {}
         for name, one in prepared.items():
@@ -343,7 +282,7 @@ class Bench:
 
     # -- host: what a call costs the host --------------------------------------------------------------------------
 
-    def _host(self, problem: Problem, prepared: Mapping[str, Prepared]) -> None:
+    def _host(self, problem: Work, prepared: Mapping[str, Prepared]) -> None:
         self.advance(f"{problem.shape}: host time")
         spreads = {}
         for name, one in prepared.items():
@@ -372,7 +311,7 @@ def ratios(name: str, spreads: Mapping[str, Spread]) -> dict[str, float]:
     return timing.ratios(name, spreads, {other: 1 for other in spreads if not other.startswith("warploom")})
 
 
-def energy(readings: Readings | None, spread: Spread, problem: Problem) -> dict[str, Any]:
+def energy(readings: Readings | None, spread: Spread, problem: Work) -> dict[str, Any]:
     """The entries of a row about NVML's clock, the power and the energy of a FLOP; none if nothing was read."""
     if readings is None or not readings.watts:
         return {}
@@ -381,7 +320,7 @@ def energy(readings: Readings | None, spread: Spread, problem: Problem) -> dict[
             "pj_per_flop": round(joules / problem.flops * 1e12, 4)}  # fmt: skip
 
 
-def clocked(stage: Stage, prepared: Prepared, problem: Problem, say: Callable[[str], None]) -> dict[str, float]:
+def clocked(stage: Stage, prepared: Prepared, problem: Work, say: Callable[[str], None]) -> dict[str, float]:
     """The entries of a row about the clock that the kernel counts itself, and the tensor cores' activity at it."""
     try:
         reading, seconds = stage.clock(prepared.program, prepared.arguments, CLOCK_S)

@@ -107,14 +107,19 @@ def steps(rows: Sequence[Mapping[str, Any]], path: Path, title: str, value: str,
 
 
 def intensity(row: Mapping[str, Any]) -> float:
-    """FLOP for each byte of A, B and D."""
+    """FLOP for each byte of the operands and the result."""
     from .problem import Problem
+
+    if "flops" in row:
+        return float(row["flops"] / row["bytes"])
 
     problem = Problem(row["m"], row["n"], row["k"], row["dtype"], row.get("out", "bf16"))
     return problem.flops / problem.bytes
 
 
 def _shape(row: Mapping[str, Any]) -> str:
+    if "case" in row:
+        return str(row["case"])
     extra = " ".join(str(row[name]) for name in ("kind", "scales") if row.get(name))
     return f"{row['m']}x{row['n']}x{row['k']}" + (f"\n{row['dtype']} {extra}".rstrip() if extra else "")
 

@@ -1,79 +1,20 @@
-"""Who takes part in a comparison: our kernels, cuBLAS in its several forms, Triton, and what may be installed besides.
-
-A contender says why it cannot take part (`missing`), or makes one call for each set of operands (`prepare`).
-"""
+"""Who takes part in a comparison besides us: cuBLAS in its several forms, Triton, torch's attention, and what may be
+installed besides."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ArgumentError, DriverError, WarploomError
+from ..errors import ArgumentError, DriverError
 from ..runtime.benchmark.gpu import CudaTimer
+from .attention_contenders import OwnBf16, TorchAttention
+from .contender import COMPILE_S, Beat, Contender, Prepared
 from .operands import Operands
-from .problem import Problem
+from .problem import Problem, Work
 
-Beat = Callable[[str, float], None]
-"""Tells the watchdog what goes on, and for how many seconds it may."""
-COMPILE_S = 180.0
 MOST_LAUNCHES = 500
 """Of one configuration while the fastest is looked for."""
-
-
-@dataclass
-class Prepared:
-    """A contender ready to run a problem.
-
-    Attributes:
-        calls: one for each set of operands.
-        kernel, config: as the table names them.
-        facts: further entries of its evidence rows: registers, ptx_sha256, build.
-        program: of our own kernels, and `arguments`, (inputs, output) for each set.
-    """
-
-    calls: Sequence[Callable[[], object]]
-    kernel: str = ""
-    config: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
-    program: Any = None
-    arguments: Sequence[tuple[tuple[Any, ...], Any]] = ()
-
-
-class Contender:
-    """What all of them share. `name`: in tables and evidence files; `needs`: the Python package it takes."""
-
-    name = ""
-    needs = "torch"
-    dtypes: tuple[str, ...] = ("bf16", "f16", "f32")
-    scales: tuple[str, ...] = ("",)
-    kinds: tuple[str, ...] = ("gemm",)
-
-    def missing(self, problem: Problem | None = None) -> str | None:
-        """Why it cannot take part (in this problem): a sentence's end, or None."""
-        if not installed(self.needs):
-            return f"{self.needs} is not installed"
-        if problem is not None:
-            if problem.kind not in self.kinds:
-                return f"it has no {problem.kind}"
-            if problem.dtype not in self.dtypes:
-                return f"it does not take {problem.dtype}"
-            if problem.scales not in self.scales:
-                return f"it takes {'no scales' if not any(self.scales) else 'other scales'}"
-        return None
-
-    def prepare(self, problem: Problem, sets: Sequence[Operands], beat: Beat) -> Prepared:
-        """Calls of the problem. Raises WarploomError or RuntimeError where it turns out that it cannot."""
-        raise NotImplementedError
-
-
-def installed(package: str) -> bool:
-    """Whether a package can be imported."""
-    try:
-        return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 # -- cuBLAS through torch ------------------------------------------------------------------------------------------
@@ -130,7 +71,7 @@ class CublasLtBest(Contender):
     dtypes = ("bf16", "f16", "f32", "e4m3")
     scales = ("", "tensor")
 
-    def missing(self, problem: Problem | None = None) -> str | None:
+    def missing(self, problem: Work | None = None) -> str | None:
         reason = super().missing(problem)
         if reason is None and problem is not None:
             from . import cublaslt
@@ -283,7 +224,7 @@ class TorchGrouped(Contender):
     dtypes = ("bf16", "e4m3")
     scales = ("", "row")
 
-    def missing(self, problem: Problem | None = None) -> str | None:
+    def missing(self, problem: Work | None = None) -> str | None:
         reason = super().missing(problem)
         if reason is None:
             import torch
@@ -362,7 +303,7 @@ class PyPtx(Contender):
     name = "pyptx"
     needs = "pyptx"
 
-    def missing(self, problem: Problem | None = None) -> str | None:
+    def missing(self, problem: Work | None = None) -> str | None:
         return super().missing(problem) or "the package has no product to be called; baselines of it are figures only"
 
 
@@ -373,7 +314,8 @@ def result(call: Callable[[], object], operands: Operands) -> Any:
 
 OTHERS: tuple[Contender, ...] = (
     Cublas(), CublasLtBest(), Triton(), ScaledMm("tensor"), ScaledMm("row"), ScaledMm("block128"), TorchFused(False),
-    TorchFused(True), Loop(), TorchGrouped(), DeepGemm(), Quack(), PyPtx(),
+    TorchFused(True), Loop(), TorchGrouped(), DeepGemm(), Quack(), PyPtx(), TorchAttention("cudnn"),
+    TorchAttention("flash"), OwnBf16(),
 )  # fmt: skip
 
 
@@ -388,6 +330,3 @@ def find(name: str) -> Contender:
         got=repr(name),
         code="unknown-name",
     )
-
-
-__all__ = ["COMPILE_S", "OTHERS", "Beat", "Contender", "Prepared", "WarploomError", "find", "installed", "result"]

@@ -137,7 +137,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 _SAME = ("m", "n", "k", "dtype", "out", "kind", "scales", "rows", "layout", "provider", "kernel", "config", "protocol",
-         "launch", "data", "beside", "text")  # fmt: skip
+         "launch", "data", "beside", "text", "case")  # fmt: skip
 """What tells rows apart; a later row takes the place of an earlier one that agrees in all of these."""
 
 

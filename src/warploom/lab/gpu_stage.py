@@ -12,27 +12,30 @@ from ..errors import NoGpuError
 from ..runtime.benchmark.clock import ClockReading
 from ..runtime.benchmark.gpu import Gpu
 from ..runtime.benchmark.protocols import Spread
-from . import operands, roofline
-from .contenders import Prepared, result
-from .operands import Operands, Reference
-from .problem import Problem
+from . import attention_operands, operands, roofline
+from .attention_operands import AttentionReference
+from .contender import Prepared, result
+from .operands import Reference
+from .problem import Problem, Work
 
 _HOST_ROUNDS, _HOST_PASSES = 40, 15
 
 
 def compared(
-    exact: Reference, sets: Sequence[Operands], prepared: Prepared, wait: Callable[[], object]
-) -> tuple[float, bool]:
+    exact: Reference | AttentionReference, sets: Sequence[Any], prepared: Prepared,
+    wait: Callable[[], object],
+) -> tuple[float, bool]:  # fmt: skip
     """Run every call of a contender once: the error for the first set of operands, and whether everything is right.
 
     `exact` is the first set's; of the other sets' results it is only asked that all of them were written.
     """
     for each in sets:
-        each.out.fill_(float("nan"))
+        each.clear()
     for call in prepared.calls:
         call()
     wait()
     error, right = exact.errors(result(prepared.calls[0], sets[0]))
+    prepared.facts |= exact.facts
     for call, each in zip(prepared.calls[1:], sets[1:], strict=True):
         right = right and not bool(result(call, each).isnan().any())
     return error, right
@@ -60,7 +63,7 @@ class GpuStage(Gpu):
         super().__init__(0)
         self._torch: Any = torch
         self._no_grad = torch.no_grad()
-        self._references: dict[int, Reference] = {}
+        self._references: dict[int, Reference | AttentionReference] = {}
 
     def __enter__(self) -> GpuStage:
         self._no_grad.__enter__()
@@ -69,15 +72,18 @@ class GpuStage(Gpu):
     def __exit__(self, *error: object) -> None:
         self._no_grad.__exit__(*error)
 
-    def operands(self, problem: Problem, data: str) -> list[Operands]:
-        return operands.make(problem, data, operands.sets_of(problem))
+    def operands(self, problem: Work, data: str) -> list[Any]:
+        if isinstance(problem, Problem):
+            return operands.make(problem, data, operands.sets_of(problem))
+        return attention_operands.make(problem)  # type: ignore[arg-type]
 
-    def check(self, problem: Problem, sets: Sequence[Operands], prepared: Prepared) -> tuple[float, bool]:
+    def check(self, problem: Work, sets: Sequence[Any], prepared: Prepared) -> tuple[float, bool]:
         first = sets[0]
         exact = self._references.get(id(first))
         if exact is None:
             self._references.clear()
-            exact = self._references[id(first)] = operands.reference(problem, first)
+            made: Any = operands if isinstance(problem, Problem) else attention_operands
+            exact = self._references[id(first)] = made.reference(problem, first)
         return compared(exact, sets, prepared, self._torch.cuda.synchronize)
 
     def share(self, reading: ClockReading, tflops: float, dtype: str) -> float | None:

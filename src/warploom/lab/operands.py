@@ -5,10 +5,10 @@ Data is random normal unless asked otherwise: zeros and small numbers take less 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from .problem import Problem
+from .problem import Problem, Work
 
 ROTATED_BYTES = 260_000_000
 """Sets of operands are made until they are this large together: four times the L2 of an H200."""
@@ -46,8 +46,12 @@ class Operands:
     up: Any = None
     ends: Any = None
 
+    def clear(self) -> None:
+        """Make what is to be computed NaN."""
+        self.out.fill_(float("nan"))
 
-def sets_of(problem: Problem) -> int:
+
+def sets_of(problem: Work) -> int:
     """How many sets of operands are rotated through, so that no call finds its own in the L2 cache."""
     return max(1, min(MOST_SETS, -(-ROTATED_BYTES // max(problem.bytes, 1))))
 
@@ -141,6 +145,7 @@ class Reference:
         slack: largest difference that the order and the width of the accumulation, and roundings of what is between the
             products and D, explain: one number, or one for each element of `exact`.
         limit: largest ‖D − exact‖ / ‖exact‖.
+        facts: what else an evidence row says of the result that was looked at last.
     """
 
     problem: Problem
@@ -148,6 +153,7 @@ class Reference:
     exact: Any
     slack: Any
     limit: float
+    facts: dict[str, float] = field(default_factory=dict)
 
     def errors(self, out: Any) -> tuple[float, bool]:
         """(‖D − exact‖ / ‖exact‖, whether that and every element are right)."""

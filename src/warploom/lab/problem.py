@@ -6,6 +6,7 @@ Everything here is data; nothing needs a GPU or a framework.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol
 
 from ..errors import ArgumentError
 
@@ -16,6 +17,40 @@ LAYOUTS = {"forward": "tn", "input-gradient": "nn", "weight-gradient": "nt"}
 """The directions of a linear layer, and how its operands are laid out in memory: "tn": A (M, K) and B (N, K),
 contiguous in k; "nn": B contiguous in n; "nt": A contiguous in m and B in n.
 """
+
+
+class Work(Protocol):
+    """What the benchmark needs to know of any problem: a product, or attention."""
+
+    @property
+    def shape(self) -> str:
+        """Its name in messages."""
+
+    @property
+    def dtype(self) -> str:
+        """Of the operands."""
+
+    @property
+    def kind(self) -> str:
+        """What is computed; contenders say which kinds they do."""
+
+    @property
+    def scales(self) -> str:
+        """Of operands of eight bits."""
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions that have to be done."""
+
+    @property
+    def bytes(self) -> int:
+        """That have to be read and written."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What an evidence row says of it."""
+
+    def rates(self, seconds: float) -> dict[str, Any]:
+        """What else a row says of one that took so long."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +102,11 @@ class Problem:
         experts = [f"{len(self.rows)} experts" + ("" if len(set(self.rows)) == 1 else ", skewed")] if self.rows else []
         return " ".join([f"{self.m}x{self.n}x{self.k}", *extra, *experts])
 
-    def as_dict(self) -> dict[str, object]:
+    def rates(self, seconds: float) -> dict[str, Any]:
+        """None; FLOP are said of every problem."""
+        return {}
+
+    def as_dict(self) -> dict[str, Any]:
         """The fields as an evidence row has them."""
         values = asdict(self)
         if not self.rows:

@@ -81,4 +81,5 @@ def _named(name: str) -> Any:
     module, _, attribute = name.partition(":")
     if module.partition(".")[0] != _PACKAGE:
         raise ArgumentError("a recipe names something outside of the package", expected=f"{_PACKAGE}.…", got=name)
-    return getattr(import_module(_MOVED.get(module, module)), _RENAMED.get(attribute, attribute))
+    found = import_module(_MOVED.get(module, module))
+    return getattr(found, attribute if hasattr(found, attribute) else _RENAMED.get(attribute, attribute))

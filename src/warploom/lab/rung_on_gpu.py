@@ -16,7 +16,7 @@ from ..runtime.benchmark.protocols import ratios, sample
 from ..runtime.benchmark.watchdog import Watchdog
 from . import operands
 from .bench import clocked, energy
-from .contenders import Prepared
+from .contender import Prepared
 from .evidence import facts
 from .gpu_stage import GpuStage
 from .ladder_runner import facts_of

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..errors import ArgumentError
 from . import catalogue
-from .bench import Plan
-from .problem import SCALES, Problem
+from .plans import Plan
+from .problem import SCALES, Problem, Work
 from .suites import Suite
 
 NAME = "sample"
@@ -76,7 +76,7 @@ def remaining(plan: Plan, seed: int, rows: Sequence[Mapping[str, Any]]) -> Plan:
     told = {(_problem(row), row["provider"]) for row in rows if row.get("seed") == seed}
     ours = [contender.name for contender in plan.contenders if contender.name.startswith("warploom")]
 
-    def measured(problem: Problem) -> bool:
+    def measured(problem: Work) -> bool:
         each = [{**problem.as_dict(), "protocol": protocol} for protocol in plan.protocols]
         return all((_problem(row), name) in told for row in each for name in ours)
 

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass
 
 from ..errors import ArgumentError
+from .attention_problem import DECODES, FORWARDS, AttentionWork
 from .problem import Problem
 
 
@@ -27,7 +28,7 @@ class Suite:
 
     name: str
     file: str
-    problems: tuple[Problem, ...]
+    problems: tuple[Problem, ...] | tuple[AttentionWork, ...]
     against: tuple[str, ...]
     protocols: tuple[str, ...] = ("interleaved",)
     method: str = "products"
@@ -89,6 +90,9 @@ SUITES: dict[str, Suite] = {
               ("torch-eager", "torch-compile")),
         Suite("overhead", "overhead", (Problem(256, 256, 256), Problem(256, 256, 256, dtype="e4m3", scales="tensor")),
               ("cublas", "scaled-mm", "triton"), method="host", launch="stream"),
+        Suite("attention", "attention", FORWARDS, ("cudnn", "flash", "own-bf16"), ("alone", "interleaved"),
+              launch="stream"),
+        Suite("attention-decode", "attention-decode", DECODES, ("cudnn", "flash"), ("alone", "interleaved")),
     )
 }  # fmt: skip
 

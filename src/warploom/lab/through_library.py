@@ -19,7 +19,7 @@ from ..kernels.hopper.free_tile_config import FreeTileConfig
 from ..kernels.hopper.small_m_config import SmallMConfig
 from ..operators import select
 from ..operators.spec.gpu import EMULATED, Gpu, gpu_of
-from .contenders import Prepared
+from .contender import Prepared
 from .evidence import facts
 from .operands import Operands
 from .problem import Problem

@@ -21,10 +21,10 @@ from ..kernels.hopper.free_tile_config import FreeTileConfig
 from ..kernels.hopper.names import any_config
 from ..kernels.hopper.small_m_config import SmallMConfig
 from ..lang import Kernel
-from .contenders import COMPILE_S, Beat, Contender, Prepared
+from .contender import COMPILE_S, Beat, Contender, Prepared
 from .evidence import facts
 from .operands import Operands
-from .problem import Problem
+from .problem import Problem, Work
 from .recipe import recipe
 
 CONSTANT_WEIGHTS = "constant-weights"
@@ -59,7 +59,7 @@ class Warploom(Contender):
 
         return find(self.config.partition(":")[2])
 
-    def missing(self, problem: Problem | None = None) -> str | None:
+    def missing(self, problem: Work | None = None) -> str | None:
         reason = super().missing(problem)
         if reason is not None or problem is None:
             return reason

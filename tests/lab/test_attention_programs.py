@@ -1,0 +1,102 @@
+"""The programs that time attention, on CPU tensors and a pretended clock: rows, and what is said of them."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from benchmarks import attention, attention_backward, attention_decode, attention_session  # noqa: E402
+from benchmarks.attention_session import Session, fits  # noqa: E402
+from warploom.lab import attention_operands  # noqa: E402
+from warploom.lab.attention_problem import DecodeProblem, ForwardProblem  # noqa: E402
+from warploom.runtime.benchmark.power import PowerMeter  # noqa: E402
+from warploom.runtime.benchmark.watchdog import Watchdog  # noqa: E402
+
+FORWARD = ForwardProblem(64, 70, causal=True, batch=1, heads=2)
+DECODE = DecodeProblem(2, 64, heads=4, kv_heads=2, dim=64)
+
+
+class Gpu:
+    """A GPU that is none: every launch takes a millisecond, and runs once."""
+
+    def __init__(self) -> None:
+        self.timer, self.time, self.launches = self, 0.0, set[str]()
+
+    def ready(self, calls: Sequence[Callable[[], object]], launch: str) -> tuple[Callable[[], object], int]:
+        self.launches.add(launch)
+        return (lambda: None), 4
+
+    def timed(self, call: Callable[[], object], launches: int) -> float:
+        self.time += 1e-3 * launches
+        return 1e-3
+
+    def now(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> Session:
+    make = attention_operands.make
+    monkeypatch.setattr(attention_operands, "make", lambda case, sets=1: make(case, sets, "cpu"))
+    monkeypatch.setattr(attention_backward, "make", lambda case, sets: make(case, sets, "cpu"))
+    fake = types.SimpleNamespace(**{name: getattr(torch, name) for name in ("Tensor", "equal", "randn_like")})
+    fake.cuda = types.SimpleNamespace(synchronize=lambda: None)
+    monkeypatch.setattr(attention_session, "torch", fake)
+    asked = argparse.Namespace(seconds=0.1, variants=False, protocols="alone,interleaved")
+    return Session(asked, Gpu(), PowerMeter(), Watchdog(lambda who: None))  # type: ignore[arg-type]
+
+
+def test_forward_rows_name_kernel_ratio_and_errors(session: Session, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(attention.measure(FORWARD, session))
+    assert [(row["provider"], row["protocol"]) for row in rows] == [("warploom", "alone"), ("flash", "alone")]
+    ours, theirs = rows
+    assert ours["ratio_to"] == {"flash": 1.0} and ours["us"]["median"] == 250.0, "a call is four launches"
+    assert ours["kernel"] == "attention" and len(ours["ptx_sha256"]) == 64 and "kernel" not in theirs
+    assert max(row["relative_error"] for row in rows) < 4e-3
+    assert session.gpu.launches == {"stream"}  # type: ignore[attr-defined]
+    said = capsys.readouterr().out
+    assert "own-bf16: it does not take bf16" in said and "cudnn: " in said
+    assert attention.told(rows).startswith("64 70 causal bf16")
+
+
+def test_every_variant_of_a_configuration_that_builds_is_timed(session: Session) -> None:
+    session.asked.variants = True
+    names = set(attention.configurations(FORWARD, True))
+    assert {"warploom", "warploom exact", "warploom unordered"} <= names
+    wide = attention.configurations(replace(FORWARD, head_dim=128, dtype="e4m3"), False)
+    assert list(wide) == ["warploom"] and wide["warploom"].apart
+
+
+def test_decode_rows_are_of_graphs_and_say_terabytes(session: Session) -> None:
+    rows = list(attention_decode.measure(DECODE, session))
+    assert [row["provider"] for row in rows] == ["warploom", "flash"]
+    assert rows[0]["tb_per_s"] == round(DECODE.bytes / 250e-6 / 1e12, 3)
+    assert session.gpu.launches == {"graph"}  # type: ignore[attr-defined]
+    assert attention_decode.told(rows).startswith("2 x 64 4/2 heads of 64")
+    others = attention_decode.configurations(DECODE, True)
+    assert others["warploom no pdl"].pdl is False and others["warploom"].pdl
+
+
+def test_backward_rows_say_that_gradients_are_the_same_in_every_run(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention_backward, "sdpa_kernel", lambda backends: contextlib.nullcontext())
+    rows = list(attention_backward.measure(FORWARD, session))
+    assert [row["provider"] for row in rows] == ["warploom", "cudnn"]
+    assert rows[0]["same_in_every_run"] and max(row["relative_error"] for row in rows) < 1e-2
+    assert rows[0]["tflops"]["median"] == pytest.approx(2.5 * FORWARD.flops / 1e-3 / 1e12, abs=0.05)
+    assert "same True" in attention_backward.told(rows)
+
+
+def test_cases_are_found_by_words_of_their_names() -> None:
+    case: Any = ForwardProblem(128, 4096, True, "f16")
+    assert fits(case, "causal,f16") and fits(case, "") and not fits(case, "causal,bf16")
+    assert fits(DecodeProblem(1, 64, page=16), "page 16") and not fits(DECODE, "page 16")
