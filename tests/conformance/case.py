@@ -173,7 +173,9 @@ class Case:
                 found.update(argument.data)
             else:
                 found.update(np.ascontiguousarray(argument.data).tobytes())
-                found.update(str(argument.spec).encode() if isinstance(argument, Map) else b"")
+                found.update(
+                    f"{argument.spec}{argument.spec.pixels or ''}".encode() if isinstance(argument, Map) else b""
+                )
         return found.hexdigest()[:16]
 
 

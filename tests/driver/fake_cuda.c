@@ -101,6 +101,27 @@ CUresult cuTensorMapEncodeTiled(
     memset(map, 0x5a, sizeof *map);
     return setting("FAKE_CUDA_MAP", 0);
 }
+CUresult cuTensorMapEncodeIm2col(
+    CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
+    const cuuint64_t *strides, const int *lower, const int *upper, cuuint32_t channels, cuuint32_t pixels,
+    const cuuint32_t *steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+    CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+    note("im2col %d rank %u dims %zu %zu corners %d %d to %d %d moves %u %u steps %u %u swizzle %d", type, rank,
+         (size_t)dims[0], (size_t)dims[1], lower[0], lower[1], upper[0], upper[1], channels, pixels, steps[1], steps[2],
+         swizzle);
+    memset(map, 0x5a, sizeof *map);
+    return 0;
+}
+CUresult cuTensorMapEncodeIm2colWide(
+    CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank, void *address, const cuuint64_t *dims,
+    const cuuint64_t *strides, int lower, int upper, cuuint32_t channels, cuuint32_t pixels, const cuuint32_t *steps,
+    CUtensorMapInterleave interleave, CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle,
+    CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+    note("wide %d rank %u corners %d to %d moves %u %u steps %u mode %d swizzle %d fill %d", type, rank, lower, upper,
+         channels, pixels, steps[1], mode, swizzle, fill);
+    memset(map, 0x5a, sizeof *map);
+    return 0;
+}
 CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, void **parameters, void **extra) {
     if (!current) return CUDA_ERROR_INVALID_CONTEXT;
     char attributes[128] = "";

@@ -122,6 +122,26 @@ with pytest.raises(errors.ArgumentError, match="misaligned"):
     assert all("first 5a5a5a5a5a5a5a5a" in line for line in launches(log)) and len(launches(log)) == 3
 
 
+def test_maps_of_pixels_go_to_the_driver_s_functions_for_them(pretend):
+    log = pretend("""
+from warploom.driver import tensor_map
+from warploom.isa.im2col import PixelBox
+from warploom.isa.tensor_map import TensorMapSpec
+spec = TensorMapSpec.tiled((4, 14, 9, 64), None, "bf16", (32, 48), swizzle="64B", element_strides=(1, 2, 3, 1),
+                           pixels=PixelBox((-1, -2), (-3, 4)))
+assert tensor_map.encode(spec, 256) == b"\\x5a" * 128
+for mode in ("im2col::w", "im2col::w::128"):
+    wide = TensorMapSpec.tiled((4, 14, 9, 64), None, "bf16", (32, 128), swizzle="128B", element_strides=(1, 2, 1, 1),
+                               oob_fill="NAN", pixels=PixelBox((-1,), (2,), mode))
+    assert tensor_map.encode(wide, 256) == b"\\x5a" * 128
+""")
+    assert [line for line in log if line.startswith(("im2col", "wide"))] == [
+        "im2col 9 rank 4 dims 64 9 corners -1 -2 to -3 4 moves 32 48 steps 2 3 swizzle 2",
+        "wide 9 rank 4 corners -1 to 2 moves 32 128 steps 2 mode 0 swizzle 3 fill 1",
+        "wide 9 rank 4 corners -1 to 2 moves 32 128 steps 2 mode 1 swizzle 3 fill 1",
+    ]
+
+
 def test_the_stream_that_an_array_names_is_used_or_waited_for(pretend):
     log = pretend("""
 launch(ADD, Cuda(x.array, stream=0x20), y, 5, grid=1, block=32)

@@ -1,4 +1,4 @@
-"""A tensor map for the hardware: the 128 opaque bytes that cuTensorMapEncodeTiled makes of a spec and an address.
+"""A tensor map for the hardware: the 128 opaque bytes that cuTensorMapEncode… makes of a spec and an address.
 
 Encoding touches no GPU, so it may happen while a stream is captured. Maps are kept by (spec, address); a kernel gets
 them by value as `.param .align 64 .b8 name[128]`.
@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 
 from ..errors import ArgumentError
+from ..isa.im2col import MODES
 from ..isa.tensor_map import MAP_BYTES, TensorMapSpec
 from .library import Library, load
 from .once import once
@@ -66,26 +67,38 @@ def _encode(spec: TensorMapSpec, address: int, library: Library) -> bytes:
     start = ctypes.addressof(room)
     at = start + -start % _ALIGN
     wide, narrow = ctypes.c_uint64 * rank, ctypes.c_uint32 * rank
-    status = library.native.cuTensorMapEncodeTiled(
+    modes = [spec.driver_interleave, spec.driver_swizzle, spec.driver_l2_promotion, spec.driver_oob_fill]
+    name, box = _box_of(spec)
+    if spec.pixels is not None and spec.pixels.wide:
+        modes.insert(1, MODES.index(spec.pixels.mode) - 1)
+    status = getattr(library.native, name)(
         ctypes.c_void_p(at),
         ctypes.c_int(spec.driver_element),
         ctypes.c_uint32(rank),
         ctypes.c_void_p(address),
         wide(*spec.dims),
         wide(*spec.strides),
-        narrow(*spec.box),
+        *box,
         narrow(*spec.steps),
-        ctypes.c_int(spec.driver_interleave),
-        ctypes.c_int(spec.driver_swizzle),
-        ctypes.c_int(spec.driver_l2_promotion),
-        ctypes.c_int(spec.driver_oob_fill),
+        *(ctypes.c_int(mode) for mode in modes),
     )
     if status:
         raise library.error(
             status,
-            "cuTensorMapEncodeTiled",
+            name,
             "a tensor map cannot be made",
             got=f"{spec} at {address:#x}",
             hint="look at the box against the swizzle, and at the strides",
         )
     return ctypes.string_at(at, MAP_BYTES)
+
+
+def _box_of(spec: TensorMapSpec) -> tuple[str, tuple[object, ...]]:
+    """The driver's function for a map, and the arguments that say what one copy moves."""
+    if spec.pixels is None:
+        return "cuTensorMapEncodeTiled", ((ctypes.c_uint32 * spec.rank)(*spec.box),)
+    moved = tuple(ctypes.c_uint32(extent) for extent in spec.box)
+    corners = spec.pixels.lower, spec.pixels.upper
+    if spec.pixels.wide:
+        return "cuTensorMapEncodeIm2colWide", (*(ctypes.c_int(at) for (at,) in corners), *moved)
+    return "cuTensorMapEncodeIm2col", (*((ctypes.c_int * len(at))(*at) for at in corners), *moved)

@@ -7,12 +7,13 @@ which are outermost first. Limits: CUDA driver API, cuTensorMapEncodeTiled; PTX 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..errors import ArgumentError, ArgumentTypeError
 from . import dtypes
 from .dtypes import DType
+from .im2col import MAXIMUM_CHANNELS, MAXIMUM_PIXELS, PixelBox
 from .swizzle import Swizzle
 from .tensor_elements import DRIVER_FLOATS, ELEMENTS, PACKINGS, REPLACE_ELEMENTS, Packing, element_of
 
@@ -28,6 +29,7 @@ INTERLEAVES = ("NONE", "16B", "32B")
 L2_PROMOTIONS = ("NONE", "64B", "128B", "256B")
 OOB_FILLS = ("ZERO", "NAN")
 SWIZZLES = tuple(swizzle.value for swizzle in Swizzle)
+_WIDE_SWIZZLES = (Swizzle.B64.value, Swizzle.B128.value, Swizzle.B128_ATOM_32B.value)
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class TensorMapSpec:
         interleave: "NONE", "16B", "32B".
         oob_fill: what an element outside the tensor reads as: "ZERO", or "NAN" for float types.
         l2_promotion: "NONE", "64B", "128B", "256B"; a hint.
+        pixels: of a map in an im2col mode, its box of base pixels; `box` is then (channels, pixels) of one copy.
     """
 
     dtype: DType
@@ -55,6 +58,7 @@ class TensorMapSpec:
     interleave: str = "NONE"
     oob_fill: str = "ZERO"
     l2_promotion: str = "NONE"
+    pixels: PixelBox | None = field(default=None, repr=False)
 
     @classmethod
     def tiled(
@@ -69,6 +73,7 @@ class TensorMapSpec:
         interleave: str = "NONE",
         oob_fill: str = "ZERO",
         l2_promotion: str = "NONE",
+        pixels: PixelBox | None = None,
     ) -> TensorMapSpec:
         """The map of an array, validated.
 
@@ -77,6 +82,7 @@ class TensorMapSpec:
                 an array of packed elements counts bytes.
             dtype: whatever `dtypes.of` takes, or the name of a packed type (`tensor_elements`).
             box, element_strides: innermost first.
+            pixels: for a map in an im2col mode of an array NWC, NHWC or NDHWC; `box` is (channels, pixels).
 
         Raises ArgumentError where TMA cannot address the array, ArgumentTypeError for a type it cannot move.
         """
@@ -111,9 +117,16 @@ class TensorMapSpec:
             interleave=interleave,
             oob_fill=oob_fill,
             l2_promotion=l2_promotion,
+            pixels=pixels,
         )
         spec.validate()
         return spec
+
+    def row_of_pixels(self, count: int) -> TensorMapSpec:
+        """Of a map in an im2col mode: the tiled map whose box is that many pixels along W."""
+        step, ones = self.steps[1], (1,) * (self.rank - 2)
+        box = (self.box[0], count * step, *ones)
+        return replace(self, pixels=None, box=box, element_strides=(1, step, *ones))
 
     # -- derived -------------------------------------------------------------------------------------------------
 
@@ -129,7 +142,12 @@ class TensorMapSpec:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Elements that one copy moves along each dimension, innermost first: ceil(box / step)."""
+        """Elements that one copy moves along each dimension, innermost first: ceil(box / step).
+
+        Of a map in an im2col mode: channels and pixels.
+        """
+        if self.pixels is not None:
+            return self.box
         return tuple(-(-extent // step) for extent, step in zip(self.box, self.steps, strict=True))
 
     @cached_property
@@ -252,7 +270,7 @@ class TensorMapSpec:
             )
         for name, values, length in (
             ("strides", self.strides, self.rank - 1),
-            ("box", self.box, self.rank),
+            ("box", self.box, self.rank if self.pixels is None else 2),
             ("element_strides", self.element_strides or (1,) * self.rank, self.rank),
         ):
             if len(values) != length:
@@ -263,8 +281,9 @@ class TensorMapSpec:
                 )
         for index, extent in enumerate(self.dims):
             _check_range("dims", index, extent, 1, MAXIMUM_DIMENSION)
-        for index, extent in enumerate(self.box):
-            _check_range("box", index, extent, 1, MAXIMUM_BOX)
+        most = (MAXIMUM_BOX,) * self.rank if self.pixels is None else (MAXIMUM_CHANNELS, MAXIMUM_PIXELS)
+        for index, (extent, highest) in enumerate(zip(self.box, most, strict=True)):
+            _check_range("box", index, extent, 1, highest)
         for index, step in enumerate(self.element_strides):
             _check_range("element_strides", index, step, 1, MAXIMUM_ELEMENT_STRIDE)
         multiple = self.address_alignment
@@ -279,6 +298,8 @@ class TensorMapSpec:
                     "pass the part of them that counts; warploom.matmul pads by itself",
                 )
         self._validate_inner()
+        if self.pixels is not None:
+            self._validate_pixels(self.pixels)
 
     def _validate_inner(self) -> None:
         if self.packing is not None:
@@ -325,6 +346,17 @@ class TensorMapSpec:
                 f"a map of {self.dtype} has no swizzle {self.swizzle}", expected=", ".join(packing.swizzles),
                 got=self.swizzle,
             )  # fmt: skip
+
+    def _validate_pixels(self, pixels: PixelBox) -> None:
+        pixels.validate(self.dims)
+        if pixels.mode == "im2col::w::128" and self.box[1] != 128:
+            raise ArgumentError("im2col::w::128 moves 128 pixels", expected=128, got=self.box[1])
+        if pixels.wide and (self.interleave != "NONE" or self.swizzle not in _WIDE_SWIZZLES):
+            raise ArgumentError(
+                f"a map of mode {pixels.mode} has no swizzle {self.swizzle!r} with interleave {self.interleave!r}",
+                expected=f"one of {', '.join(_WIDE_SWIZZLES)}, and no interleave",
+                got=self.swizzle,
+            )
 
 
 def _check_names(spec: TensorMapSpec) -> None:

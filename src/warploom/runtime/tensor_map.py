@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import ArgumentError, WarploomError
+from ..isa.im2col import PixelBox
 from ..isa.tensor_map import TensorMapSpec
 from .arrays import ArrayView, view
 
@@ -35,14 +36,17 @@ class TensorMap:
         oob_fill: str = "ZERO",
         l2_promotion: str = "NONE",
         dtype: object = None,
+        pixels: PixelBox | None = None,
     ) -> TensorMap:
-        """The tiled map of an array (CUDA driver API, cuTensorMapEncodeTiled).
+        """The map of an array (CUDA driver API, cuTensorMapEncodeTiled).
 
         Args:
             array: on either machine; its last dimension contiguous, its other strides multiples of 16 bytes.
             box: elements per dimension of one copy, innermost first.
             dtype: element type of the map where it differs from the array's; same width. "b4x16", "b4x16_p64",
                 "b6x16_p32" (sm_100): packed elements of an array of bytes.
+            pixels: for copies in an im2col mode, of an array NWC, NHWC or NDHWC; `box` is then (channels, pixels)
+                (cuTensorMapEncodeIm2col, cuTensorMapEncodeIm2colWide).
 
         Raises ArgumentError for what TMA cannot address: the base address, a stride, a box.
         """
@@ -57,6 +61,7 @@ class TensorMap:
             interleave=interleave,
             oob_fill=oob_fill,
             l2_promotion=l2_promotion,
+            pixels=pixels,
         )
         if spec.dtype.bytes != of.dtype.bytes:
             raise ArgumentError(

@@ -7,6 +7,7 @@ tensormap.replace and pass it from any memory. PTX ISA 5.5.8 (tensor-map), 9.7.9
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -20,13 +21,14 @@ from ...errors import (
     UnsupportedInstructionError,
 )
 from ...isa import dtypes
+from ...isa.im2col import MODES, PixelBox
 from ...isa.swizzle import Swizzle
 from ...isa.tensor_elements import PACKED, element_of
 from ...isa.tensor_map import INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, OOB_FILLS, SWIZZLES, TensorMapSpec
 from ..machine.frame import Issuer
 
 _MAGIC = 0x70616D5F6D6F6F6C  # "loom_map"
-_LAYOUT = struct.Struct("<QQ6B2x5I4Q5H5B")
+_LAYOUT = struct.Struct("<QQ6B2x5I4Q5H5B4x1B3h3h")
 _DTYPE_NAMES = (*dtypes.ALL, *PACKED)
 
 
@@ -101,11 +103,12 @@ def encode(bound: BoundMap) -> bytes:
         *_padded(spec.strides, 4, 0xFFFFFFFFFFFFFFFF),
         *_padded(spec.box, 5, 0xFFFF),
         *_padded(steps, 5, 0xFF),
+        *_pixel_fields(spec.pixels),
     )
     return filled.ljust(MAP_BYTES, b"\0")
 
 
-_ZERO_MAP = _LAYOUT.pack(_MAGIC, 0, 1, _DTYPE_NAMES.index("u8"), *(0,) * 23).ljust(MAP_BYTES, b"\0")
+_ZERO_MAP = _LAYOUT.pack(_MAGIC, 0, 1, _DTYPE_NAMES.index("u8"), *(0,) * 30).ljust(MAP_BYTES, b"\0")
 """A map of rank 1, extent 1 and box 0: rank and extents are held less one."""
 
 
@@ -120,12 +123,13 @@ def decode(raw: bytes) -> BoundMap | None:
         dtype=element_of(_DTYPE_NAMES[fields[3]]),
         dims=tuple(extent + 1 for extent in fields[8 : 8 + rank]),
         strides=tuple(fields[13 : 13 + rank - 1]),
-        box=tuple(fields[17 : 17 + rank]),
+        box=tuple(fields[17 : 17 + (2 if fields[27] else rank)]),
         element_strides=tuple(fields[22 : 22 + rank]),
         swizzle=SWIZZLES[fields[4]],
         interleave=INTERLEAVES[fields[5]],
         oob_fill=OOB_FILLS[fields[6]],
         l2_promotion=L2_PROMOTIONS[fields[7]],
+        pixels=_pixel_box(fields[27:], rank),
     )
     return BoundMap(spec, fields[1])
 
@@ -167,8 +171,24 @@ def replace_field(raw: bytes, field: str, index: int, value: int) -> bytes | Non
         return None
 
 
-def check(bound: BoundMap | None, rank: int, by: Issuer) -> BoundMap:
-    """Raise InvalidOperandError unless this is a map TMA can use with that many coordinates."""
+def _pixel_fields(pixels: PixelBox | None) -> tuple[int, ...]:
+    """The mode, zero for tiles, and two corners."""
+    if pixels is None:
+        return (0,) * 7
+    corners = (corner + (0,) * (3 - len(corner)) for corner in (pixels.lower, pixels.upper))
+    return (1 + MODES.index(pixels.mode), *(at for corner in corners for at in corner))
+
+
+def _pixel_box(fields: Sequence[int], rank: int) -> PixelBox | None:
+    if not fields[0]:
+        return None
+    mode = MODES[fields[0] - 1]
+    count = rank - 2 if mode == "im2col" else 1
+    return PixelBox(tuple(fields[1 : 1 + count]), tuple(fields[4 : 4 + count]), mode)
+
+
+def check(bound: BoundMap | None, rank: int, by: Issuer, mode: str = "tile") -> BoundMap:
+    """Raise InvalidOperandError unless this is a map of that mode that TMA can use with that many coordinates."""
     if bound is None:
         by.error(
             InvalidOperandError,
@@ -181,6 +201,13 @@ def check(bound: BoundMap | None, rank: int, by: Issuer) -> BoundMap:
             InvalidOperandError,
             f"a {rank}d copy with a tensor map of rank {spec.rank}",
             expected=f"a .{spec.rank}d copy",
+        )
+    made_for = "tile" if spec.pixels is None else spec.pixels.mode
+    if made_for != mode:
+        by.error(
+            InvalidOperandError,
+            f"a copy of mode .{mode} with a tensor map of mode .{made_for}",
+            expected=f".{made_for}",
         )
     problem = _problem(spec)
     if problem is not None:

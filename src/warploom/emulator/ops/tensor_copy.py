@@ -1,12 +1,13 @@
-"""What the tensor copies of TMA do, and the instructions that write tensor maps.
+"""What the tensor copies of TMA do.
 
-PTX ISA 9.7.9.27.1 (cp.async.bulk.tensor, cp.reduce.async.bulk.tensor, prefetch), 9.7.9.28 (tensormap.replace),
-9.7.13.16 (tensormap.cp_fenceproxy). The map is read when the copy is issued.
+PTX ISA 9.7.9.27.1 (cp.async.bulk.tensor, cp.reduce.async.bulk.tensor, prefetch), 5.5.4 and 5.5.5 (im2col modes). The
+map is read when the copy is issued. A copy that moves no box of the tensor is carried out as several that do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import accumulate
 
 import numpy as np
 
@@ -24,7 +25,6 @@ from ..machine.frame import Frame, Issuer
 from ..machine.groups import groups_of
 from ..machine.machine import Cta
 from ..machine.memory import PARAM_WINDOW, SHARED_WINDOW, WINDOW_SIZE, Region
-from ..machine.places import Lanes
 from ..machine.register_list import lane_value
 from ..machine.registers import WARP
 from ..machine.units import LOADS, STORES
@@ -87,16 +87,9 @@ def global_place(frame: Frame, address: int) -> tuple[Region, int] | None:
     return None if found is None else (found.region, address - found.base)
 
 
-def _tell_written(frame: Frame, address: int, lane: int) -> None:
-    """Tell a checker that a map in global memory was written."""
-    place = global_place(frame, address)
-    if place is not None:
-        region, start = place
-        for hear in frame.machine.events.accessed:
-            hear(frame, "changes", Lanes(region, "global", np.array([start]), MAP_BYTES, 1, np.array([lane])), None)
-
-
-def _box(frame: Frame, map_address: AddressOperand, address: int, coordinates: np.ndarray, lane: int) -> Box:
+def _box(
+    frame: Frame, map_address: AddressOperand, address: int, coordinates: np.ndarray, lane: int, mode: str = "tile"
+) -> Box:
     """The box a lane asks for, the map checked."""
     if map_address.space == "generic" and SHARED_WINDOW <= address < SHARED_WINDOW + WINDOW_SIZE:
         frame.error(
@@ -106,7 +99,7 @@ def _box(frame: Frame, map_address: AddressOperand, address: int, coordinates: n
             expected="a map in global or parameter memory",
         )
     raw = map_bytes(frame, map_address.space, address, lane).tobytes()
-    bound = tma.check(tma.decode(raw), len(coordinates), Issuer.of(frame, lane))
+    bound = tma.check(tma.decode(raw), len(coordinates), Issuer.of(frame, lane), mode)
     box = Box(bound, tuple(int(at) for at in coordinates), global_place(frame, address))
     offset = box.in_bytes.coordinates[0] * bound.spec.in_bytes.dtype.bytes
     if offset % COORDINATE_ALIGNMENT:
@@ -135,7 +128,12 @@ Boxes = Callable[[Frame, AddressOperand, int, int], list[Box]]
 
 
 def _boxes(d: Decode) -> Boxes:
-    """One; of gathers and scatters four rows, of a map whose box is one row: column, then rows (9.7.9.27.1.2)."""
+    """One; of gathers and scatters four rows, of a map whose box is one row: column, then rows (9.7.9.27.1.2).
+
+    Of im2col modes, runs of pixels along W.
+    """
+    if "_im2col" in d.match.form.key:
+        return _pixels(d)
     if not d.match.form.key.removesuffix("_hint").removesuffix("_multicast").endswith(("gather4", "scatter4")):
         coordinates = _coordinates(d)
         return lambda frame, where, address, lane: [_box(frame, where, address, coordinates(frame)[:, lane], lane)]
@@ -154,13 +152,38 @@ def _boxes(d: Decode) -> Boxes:
     return rows
 
 
+def _pixels(d: Decode) -> Boxes:
+    """The boxes of a copy in an im2col mode."""
+    coordinates, mode = _coordinates(d), d.modifier("mode", "im2col")
+    offsets = d.registers("offsets", dtypes.u16).read if d.has("offsets") else None
+
+    def runs(frame: Frame, where: AddressOperand, address: int, lane: int) -> list[Box]:
+        box = _box(frame, where, address, coordinates(frame)[:, lane], lane, mode)
+        spec, (channel, *start) = box.spec, box.coordinates
+        by = tuple(int(at) for at in offsets(frame)[:, lane]) if offsets else (0,) * (spec.rank - 2)
+        assert spec.pixels is not None
+        try:
+            spec.pixels.check(spec.dims, tuple(start), by)
+            found = spec.pixels.runs(spec.dims, spec.steps, spec.box[1], tuple(start), by)
+        except ArgumentError as problem:
+            frame.error(InvalidOperandError, problem.what, lane, expected=problem.expected, got=problem.got)
+        return [
+            Box(tma.BoundMap(spec.row_of_pixels(count), box.bound.address), (channel, *pixel), box.map_place)
+            for pixel, count in found
+        ]
+
+    return runs
+
+
 # -- loads -------------------------------------------------------------------------------------------------------
 
 
 @HANDLERS.add(
     "tensor.load", "tensor.load_hint", "tensor.load_multicast", "tensor.load_multicast_hint",
     "tensor.load_gather4", "tensor.load_gather4_hint", "tensor.load_gather4_multicast",
-    "tensor.load_gather4_multicast_hint",
+    "tensor.load_gather4_multicast_hint", "tensor.load_im2col", "tensor.load_im2col_hint",
+    "tensor.load_im2col_multicast", "tensor.load_im2col_multicast_hint", "tensor.load_im2col_w",
+    "tensor.load_im2col_w_hint", "tensor.load_im2col_w_multicast", "tensor.load_im2col_w_multicast_hint",
 )  # fmt: skip
 def load(d: Decode) -> Step:
     target, where, barrier = d.address("dst"), d.address("map"), d.address("mbar")
@@ -173,22 +196,25 @@ def load(d: Decode) -> Step:
         targets, maps, barriers = target.compute(frame), where.compute(frame), barrier.compute(frame)
         for lane in frame.active_lanes.tolist():
             rows = boxes(frame, where, int(maps[lane]), lane)
-            box = rows[0]
             cta, offset = shared.place(frame, target.space, int(targets[lane]), lane, "the destination", reaches)
             place = mbarrier.locate(frame, barrier.space, int(barriers[lane]), lane, reaches or of_pair)
             if mask < 0:
                 own_barrier(frame, cta, place, lane, of_pair)
             receivers = [cta] if mask < 0 else members(frame, lane_value(frame, mask, lane), lane)
-            frame.machine.counters.tma_fetch_bytes += box.spec.box_bytes * len(rows)
-            size = box.spec.shared_bytes + box.spec.pitch * (len(rows) - 1)
+            frame.machine.counters.tma_fetch_bytes += sum(row.spec.box_bytes for row in rows)
+            size = sum(row.spec.shared_bytes for row in rows)
             for receiver in receivers:
                 shared.check_range(frame, receiver, offset, size, TENSOR_ALIGNMENT, lane, "the destination")
                 told = frame.peer(receiver.rank & ~1 | place[0].rank & 1, lane) if of_pair else receiver
-                for number, row in enumerate(rows):
-                    into = SharedBox(row.spec, receiver, offset + number * row.spec.pitch)
-                    _issue_load(frame, lane, row, into, (told, place[1]))
+                for row, begin in zip(rows, _begins(rows, offset), strict=True):
+                    _issue_load(frame, lane, row, SharedBox(row.spec, receiver, begin), (told, place[1]))
 
     return step
+
+
+def _begins(rows: list[Box], offset: int) -> list[int]:
+    """Where each of some boxes begins in shared memory, one behind the other."""
+    return [offset + at for at in accumulate((row.spec.shared_bytes for row in rows[:-1]), initial=0)]
 
 
 def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: tuple[Cta, int]) -> None:
@@ -225,7 +251,9 @@ def _issue_load(frame: Frame, lane: int, box: Box, into: SharedBox, barrier: tup
 
 
 @HANDLERS.add(
-    "tensor.prefetch", "tensor.prefetch_hint", "tensor.prefetch_gather4", "tensor.prefetch_gather4_hint"
+    "tensor.prefetch", "tensor.prefetch_hint", "tensor.prefetch_gather4", "tensor.prefetch_gather4_hint",
+    "tensor.prefetch_im2col", "tensor.prefetch_im2col_hint", "tensor.prefetch_im2col_w",
+    "tensor.prefetch_im2col_w_hint",
 )  # fmt: skip
 def prefetch(d: Decode) -> Step:
     where, boxes = d.address("map"), _boxes(d)
@@ -243,36 +271,36 @@ def prefetch(d: Decode) -> Step:
 
 @HANDLERS.add(
     "tensor.store", "tensor.store_hint", "tensor.reduce", "tensor.reduce_hint", "tensor.store_scatter4",
-    "tensor.store_scatter4_hint",
+    "tensor.store_scatter4_hint", "tensor.store_im2col", "tensor.store_im2col_hint", "tensor.reduce_im2col",
+    "tensor.reduce_im2col_hint",
 )  # fmt: skip
 def store(d: Decode) -> Step:
     where, source, boxes = d.address("map"), d.address("src"), _boxes(d)
-    operation = d.modifier("op")
+    operation, of_pixels = d.modifier("op"), d.match.form.key.removesuffix("_hint").endswith("im2col")
 
     def step(frame: Frame) -> None:
         maps, sources = where.compute(frame), source.compute(frame)
         for lane in frame.active_lanes.tolist():
             rows = boxes(frame, where, int(maps[lane]), lane)
             for box in rows:
-                if min(box.coordinates) < 0:
+                if min(box.coordinates) < 0 and not of_pixels:
                     frame.error(
                         InvalidOperandError,
                         f"a TMA store starts at {box.coordinates}",
                         lane,
                         expected="coordinates of 0 or more",
                     )
-            spec = rows[0].spec
             cta, offset = shared.place(frame, source.space, int(sources[lane]), lane, "the source")
-            size = spec.shared_bytes + spec.pitch * (len(rows) - 1)
+            size = sum(row.spec.shared_bytes for row in rows)
             shared.check_range(frame, cta, offset, size, TENSOR_ALIGNMENT, lane, "the source")
             _check_reduction(frame, operation, rows[0], lane)
-            if spec.packing is not None and not spec.packing.stored:
+            if rows[0].spec.packing is not None and not rows[0].spec.packing.stored:
                 frame.error(
-                    InvalidOperandError, f"TMA cannot store through a map of {spec.dtype}", lane,
+                    InvalidOperandError, f"TMA cannot store through a map of {rows[0].spec.dtype}", lane,
                     expected="b4x16 or b6x16_p32",
                 )  # fmt: skip
-            for number, box in enumerate(rows):
-                _issue_store(frame, lane, box, SharedBox(spec, cta, offset + number * spec.pitch), operation)
+            for box, begin in zip(rows, _begins(rows, offset), strict=True):
+                _issue_store(frame, lane, box, SharedBox(box.spec, cta, begin), operation)
 
     return step
 
@@ -321,64 +349,3 @@ def _issue_store(frame: Frame, lane: int, box: Box, origin: SharedBox, operation
 
 def _as_integer(dtype: dtypes.DType) -> dtypes.DType:
     return dtypes.ALL[f"b{dtype.bits}"]
-
-
-# -- maps written by programs ------------------------------------------------------------------------------------
-
-
-@HANDLERS.add(
-    "tensormap.replace_address",
-    "tensormap.replace_rank",
-    "tensormap.replace_dimension",
-    "tensormap.replace_stride",
-    "tensormap.replace_mode",
-)
-def replace(d: Decode) -> Step:
-    address = d.address("a")
-    fixed = {"address": "global_address", "rank": "rank", "stride": "global_stride"}
-    field = fixed.get(d.match.form.key.removeprefix("tensormap.replace_")) or d.modifier("field")
-    index = d.constant("index") if d.has("index") else 0
-    value = -1 if d.match.form.key.endswith("_mode") else d.source("value")
-    code = d.constant("value") if value < 0 else 0
-
-    def step(frame: Frame) -> None:
-        places = address.compute(frame)
-        for lane in frame.active_lanes.tolist():
-            view = map_bytes(frame, address.space, int(places[lane]), lane, writes=True)
-            new = code if value < 0 else lane_value(frame, value, lane)
-            try:
-                replaced = tma.replace_field(view.tobytes(), field, index, new)
-            except ArgumentError as problem:
-                frame.error(InvalidOperandError, problem.what, lane, expected=problem.expected)
-            if replaced is None:
-                frame.error(
-                    InvalidOperandError,
-                    f"tensormap.replace of {field}[{index}] with {new}",
-                    lane,
-                    expected="a tensor map at the address, and a value its field can hold",
-                )
-            view[...] = np.frombuffer(replaced, np.uint8)
-            _tell_written(frame, int(places[lane]), lane)
-        frame.machine.progress()
-
-    return step
-
-
-@HANDLERS.add("tensormap.cp_fenceproxy")
-def copy_map(d: Decode) -> Step:
-    """A map from shared to global memory by the whole warp, with the release fence of the tensormap proxy."""
-    if d.constant("size") != MAP_BYTES:
-        d.error(VerificationError, "tensormap.cp_fenceproxy copies one map", expected=f"{MAP_BYTES} bytes")
-    target, source = d.address("dst"), d.address("src")
-
-    def step(frame: Frame) -> None:
-        lane = int(frame.active_lanes[0])
-        origin = map_bytes(frame, source.space, int(source.compute(frame)[lane]), lane)
-        into = map_bytes(frame, target.space, int(target.compute(frame)[lane]), lane, writes=True)
-        into[...] = origin
-        _tell_written(frame, int(target.compute(frame)[lane]), lane)
-        for hear in frame.machine.events.fenced:
-            hear(frame, None)
-        frame.machine.progress()
-
-    return step
