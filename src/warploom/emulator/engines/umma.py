@@ -73,6 +73,10 @@ class MatrixUnit:
                 behind.append(one.operation)
         return tuple(behind)
 
+    def still_reads(self, targets: tuple[object, ...]) -> bool:
+        """Whether a product in flight reads these cells."""
+        return any(one.what == MMA and _meet(one.operation.sources, targets) for one in self.pending())
+
     def of_thread(self, thread: int) -> tuple[AsyncOperation, ...]:
         """What a commit of this thread covers and is not done."""
         return tuple(one.operation for one in self.pending() if one.thread == thread)

@@ -67,8 +67,15 @@ def copy(d: Decode) -> Step:
                     targets.append(into)
                     work.append((cta, into, taken))
             held: dict[Cta, np.ndarray] = {}
+            unit = umma.unit_of(ctas[0])
+            later = targets if unit.still_reads(tuple(targets)) else []  # poisoned when that product is done
 
-            def read(part: int, parts: int, bits: int = bits, held: dict[Cta, np.ndarray] = held) -> None:
+            def read(
+                part: int, parts: int, bits: int = bits, held: dict[Cta, np.ndarray] = held,
+                later: list[Cells] = later,
+            ) -> None:  # fmt: skip
+                for into in later if part == 0 else ():
+                    into.put(POISON)
                 for cta in ctas if part == 0 else ():
                     held[cta] = _widened(np.ascontiguousarray(operand.read(cta.shared, bits)), source)
 
@@ -78,14 +85,14 @@ def copy(d: Decode) -> Step:
                 for cta, into, taken in work if part == 0 else ():
                     into.put(held[cta].view(np.uint32)[taken])
 
-            for into in targets:
+            for into in () if later else targets:
                 into.put(POISON)
             frame.machine.counters.tensor_memory_copy_bytes += rows * row_bytes * len(ctas)
             operation = AsyncOperation(
                 UMMA, Issuer.of(frame, lane), f"{frame.instruction.opcode} into column {column}", read, write,
                 sources=tuple(sources), targets=tuple(targets),
             )  # fmt: skip
-            umma.unit_of(ctas[0]).start(umma.COPY, frame.thread(lane), operation)
+            unit.start(umma.COPY, frame.thread(lane), operation)
 
     return step
 
