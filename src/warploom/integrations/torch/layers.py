@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ...errors import ArgumentTypeError
 from ..torch import linear
+from . import transformers
 from .models import fuse as fuse_modules
 from .models import fused
 
@@ -66,6 +67,8 @@ def convert(
     fuse: where the text of a module's forward shows it, layers of one input become one product (their weights then
     follow each other in memory), a gate and a residual are applied in the kernel of the product, and a norm is one
     kernel. It holds for 16-bit calls without a gradient; others do what the text says. `fused(model)` lists them.
+    Models of `transformers` that attend by SDPA attend by this library (`attn_implementation` "warploom"): a prefill,
+    or a step of decoding, by one kernel on Hopper.
     Sums that a kernel keeps in f32 are rounded once, where the text of the model rounds each step.
 
     Raises ArgumentTypeError for what is not a module.
@@ -88,6 +91,7 @@ def convert(
                 )
     if fuse:
         fuse_modules(model)
+        transformers.use(model)
     if kept:
         listing = "\n".join(f"  {name}: {reason}" for name, reason in kept.items())
         warnings.warn(

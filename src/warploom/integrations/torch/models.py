@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from . import fused as pieces
+from . import transformers
 from .forward import HELPERS, Rewritten, parsed, rewrite
 
 NORMS = (
@@ -42,6 +43,7 @@ assert HELPERS == "_warploom_fused"
 
 
 def _made(base: Any, linears: frozenset[str]) -> nn.Module:
+    transformers.register()
     kind: Any = fused_class(base, linears) or base
     made: nn.Module = kind.__new__(kind)
     return made
@@ -128,8 +130,9 @@ def _compiled(module: nn.Module) -> bool:
 
 def fused(model: nn.Module) -> dict[str, tuple[str, ...]]:
     """What is fused in which module of a converted model, by its name: "together q_proj, k_proj, v_proj", "gate",
-    "residual", "adds a residual to its result", "norm"."""
-    return {name: _said(module) for name, module in model.named_modules() if isinstance(module, Fused)}
+    "residual", "adds a residual to its result", "norm"; "attention" of a model of `transformers`."""
+    said = {name: _said(module) for name, module in model.named_modules() if isinstance(module, Fused)}
+    return {name: ("attention",) for name in transformers.used(model)} | said
 
 
 def _said(module: Fused) -> tuple[str, ...]:

@@ -1,0 +1,179 @@
+"""Attention of models of `transformers`: the implementation "warploom", which `convert` chooses in place of "sdpa".
+
+    mask(...)      what `transformers` makes a mask with: SDPA's, with the lengths that it says where it is a prefix
+    attend(...)    what its attention layers call: one kernel, grouped heads as they are, the cache as it lies
+
+A causal prefill is `attention`; one to sixteen new tokens behind a cache are `attention_decode`, which reads how long
+the sequences are on the GPU, so that a CUDA graph of a step with a static cache follows it. Everything else (padding,
+dropout, gradients, biases, a tracer, another GPU) is computed by SDPA as before.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...collective.tile.sizes import MOST_GROUPS
+from ...kernels.hopper.attention_decode_config import MOST_ROWS
+from ...operators.attention import calls
+from ...operators.attention.decode import attention_decode
+
+NAME = "warploom"
+REPLACED = "sdpa"
+SIXTEEN = (torch.bfloat16, torch.float16)
+WIDEST_HEAD, HEAD_MULTIPLE = 256, 8
+LENGTHS = "_warploom_lengths"
+"""The attribute of a mask that holds how many keys each sequence has, the queries' own the last of them."""
+OTHERWISE = ("position_bias", "s_aux", "softcap", "head_mask", "output_attentions")
+"""Arguments with which a layer asks for more than scaled dot products."""
+
+
+def register() -> bool:
+    """Make the implementation known to `transformers`, if that is loaded; whether it is known."""
+    package = sys.modules.get("transformers")
+    if package is None or not hasattr(package, "AttentionMaskInterface"):
+        return False
+    package.AttentionInterface.register(NAME, attend)
+    package.AttentionMaskInterface.register(NAME, mask)
+    return True
+
+
+def use(model: nn.Module) -> None:
+    """Let the models of `transformers` in a model attend by this library, where they attend by SDPA."""
+    if register():
+        for _, part in _models(model):
+            settable = getattr(part, "_can_set_attn_implementation", None)
+            if part.config._attn_implementation == REPLACED and (settable is None or settable()):
+                part.set_attn_implementation({"": NAME})  # only its own, not that of a model inside it
+
+
+def used(model: nn.Module) -> list[str]:
+    """Names of the models in a model that attend by this library; one for all that share a configuration."""
+    found = {id(part.config): name for name, part in reversed(_models(model))
+             if part.config._attn_implementation == NAME}  # fmt: skip
+    return list(reversed(found.values()))
+
+
+def _models(model: nn.Module) -> list[tuple[str, Any]]:
+    package = sys.modules.get("transformers")
+    if package is None:
+        return []
+    return [(name, part) for name, part in model.named_modules() if isinstance(part, package.PreTrainedModel)]
+
+
+# -- masks -------------------------------------------------------------------------------------------------------------
+
+
+def mask(**given: Any) -> Tensor | None:
+    """SDPA's mask of a layer, as `transformers.masking_utils.sdpa_mask`; with LENGTHS where it hides only what is
+    behind each query."""
+    from transformers.masking_utils import causal_mask_function, sdpa_mask
+
+    made: Tensor | None = sdpa_mask(**given)
+    rows = given.get("q_length")
+    if made is None or not isinstance(rows, int) or rows > MOST_ROWS or torch.compiler.is_compiling():
+        return made
+    begins_there = given.get("kv_offset", 0) == 0 and "q_offset" in given
+    if begins_there and given.get("mask_function") is causal_mask_function and _unpadded(given.get("attention_mask")):
+        setattr(made, LENGTHS, _lengths(given["q_offset"], rows, made))
+    return made
+
+
+def _unpadded(padding: Tensor | None) -> bool:
+    """Whether no token is hidden; during a capture nobody can look."""
+    if padding is None:
+        return True
+    if padding.is_cuda and torch.cuda.is_current_stream_capturing():
+        return False
+    return bool(padding.all())
+
+
+def _lengths(before: Tensor | int, rows: int, made: Tensor) -> Tensor:
+    """Keys of each sequence. before: how many there are already; a static cache has it on the GPU and counts on."""
+    told = before + rows
+    if isinstance(told, Tensor):
+        return told.to(made.device, torch.int32).reshape(1).expand(made.shape[0]).contiguous()
+    return torch.full((made.shape[0],), told, dtype=torch.int32, device=made.device)
+
+
+# -- attention ---------------------------------------------------------------------------------------------------------
+
+
+def attend(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0,
+    scaling: float | None = None, is_causal: bool | None = None, **more: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """What a layer of `transformers` calls: query (B, H, S, D), key (B, G, T, D), value (B, G, T, E).
+
+    Gives back (B, S, H, E) and no weights.
+    """
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    asked = any(more.get(name) is not None and more.get(name) is not False for name in OTHERWISE)
+    if not asked and dropout == 0.0 and computable(query, key, value, scaling):
+        found = _attend(query, key, value, attention_mask, scaling, bool(causal))
+        if found is not None:
+            return found, None
+    result: tuple[Tensor, None] = sdpa_attention_forward(
+        module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, is_causal=is_causal, **more
+    )
+    return result
+
+
+def computable(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> bool:
+    """Whether the kernels take these tensors, on a GPU that they run on."""
+    if torch.compiler.is_compiling() or not runs_on(query.device):
+        return False
+    wanted = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+    alike = query.dtype in SIXTEEN and query.dtype is key.dtype is value.dtype
+    widths = all(each.shape[-1] % HEAD_MULTIPLE == 0 and 0 < each.shape[-1] <= WIDEST_HEAD for each in (query, value))
+    grouped = query.shape[1] % max(1, key.shape[1]) == 0
+    return alike and widths and grouped and not wanted and (scaling is None or scaling > 0) and query.numel() > 0
+
+
+@lru_cache(maxsize=64)
+def runs_on(device: torch.device) -> bool:
+    """Whether attention runs on a device: Hopper."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
+
+
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float | None, causal: bool
+) -> Tensor | None:
+    """The result where a kernel has it; None for masks that are no prefix."""
+    batch, _, rows, _ = query.shape
+    lengths = getattr(mask, LENGTHS, None)
+    if mask is None and rows == 1:
+        lengths = _whole(batch, key.shape[2], key.device)
+    if lengths is not None and batch <= MOST_GROUPS:
+        q, k, v = (each.transpose(1, 2) for each in (query, key, value))
+        found: Tensor = attention_decode(q, k, v, lengths, scale=scaling, layout="bshd")
+        return found
+    if mask is not None:
+        return None
+    if causal and rows > 1:  # of a static cache that was empty, what is behind the last token is no key yet
+        key, value = key[:, :, :rows], value[:, :, :rows]
+    q, k, v = (each.transpose(1, 2) for each in (query, key, value))
+    named = "top-left" if causal and rows > 1 else False
+    whole: Tensor = calls.attention(q, k, v, causal=named, scale=scaling, layout="bshd")
+    return whole
+
+
+def _whole(batch: int, keys: int, device: torch.device) -> Tensor:
+    """As many keys for each sequence as there are."""
+    if device.type != "cuda":
+        return _full(batch, keys, device, 0)
+    if torch.cuda.is_current_stream_capturing():  # it belongs to the graph
+        return _full.__wrapped__(batch, keys, device, 0)
+    return _full(batch, keys, device, torch.cuda.current_stream(device).cuda_stream)
+
+
+@lru_cache(maxsize=256)
+def _full(batch: int, keys: int, device: torch.device, stream: int) -> Tensor:
+    """Kept for each stream, since nobody waits for another's."""
+    return torch.full((batch,), keys, dtype=torch.int32, device=device)

@@ -1,0 +1,152 @@
+"""Models of `transformers` whose attention is this library's. The emulator stands where the GPU would."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+import warploom.torch  # noqa: E402
+from warploom.integrations.torch import transformers as ours  # noqa: E402
+
+pytestmark = pytest.mark.full
+SIZES = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+             vocab_size=64, max_position_embeddings=64, pad_token_id=0, eos_token_id=1, bos_token_id=2)  # fmt: skip
+ROOM = 24
+
+
+@pytest.fixture
+def calls(monkeypatch) -> list[str]:
+    """The kernels that are called: the emulator takes the GPU's place."""
+    seen: list[str] = []
+
+    def watched(name: str, function: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            seen.append(name)
+            return function(*given, **named)
+
+        return call
+
+    monkeypatch.setattr(ours, "runs_on", lambda device: True)
+    monkeypatch.setattr(ours.calls, "attention", watched("attention", ours.calls.attention))
+    monkeypatch.setattr(ours, "attention_decode", watched("decode", ours.attention_decode))
+    return seen
+
+
+def made(family: str = "Llama", **more: Any) -> Any:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{family}Config")(**SIZES | more)
+    return getattr(transformers, f"{family}ForCausalLM")(config).bfloat16().eval()
+
+
+def attending(model: Any) -> Any:
+    """The model with this library's attention, and nothing else."""
+    model = copy.deepcopy(model)
+    ours.use(model)
+    return model
+
+
+def far(found: Any, expected: Any) -> float:
+    return float((found.double() - expected.double()).abs().max() / expected.double().abs().max())
+
+
+def close(found: Any, plain: Any, exact: Any) -> bool:
+    return far(found, exact) <= max(1.5 * far(plain, exact), 2**-8)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["Llama", "Qwen3", "Mistral"])
+def test_a_prefill_without_a_mask_is_one_kernel_a_layer(family, calls):
+    model = made(family)
+    tokens = torch.randint(3, 64, (2, 7))
+    found = attending(model)(tokens, use_cache=False).logits
+    assert calls == ["attention"] * 2
+    assert close(found, model(tokens, use_cache=False).logits, model.float()(tokens, use_cache=False).logits)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("padding", [None, "ones"])
+def test_steps_behind_a_cache_are_decode_attention(cache, padding, calls):
+    model = made()
+    mine, exact = attending(model), copy.deepcopy(model).float()
+    tokens = torch.randint(3, 64, (3, 9))
+
+    def steps(one: Any) -> list[Any]:
+        kept = transformers.StaticCache(config=one.config, max_cache_len=ROOM) if cache == "static" else None
+        logits, length = [], 0
+        for new in tokens.split([6, 1, 2], dim=1):
+            length += new.shape[1]
+            hidden = None if padding is None else torch.ones(3, length, dtype=torch.long)
+            positions = torch.arange(length - new.shape[1], length)[None]
+            told = one(new, past_key_values=kept, use_cache=True, attention_mask=hidden, position_ids=positions)
+            kept, logits = told.past_key_values, [*logits, told.logits]
+        return logits
+
+    found = steps(mine)
+    assert calls == ["attention"] * 2 + ["decode"] * 4
+    for step, plain, true in zip(found, steps(model), steps(exact), strict=True):
+        assert close(step, plain, true)
+
+
+@torch.no_grad()
+def test_padded_sequences_are_computed_by_torch(calls):
+    model = made()
+    tokens, hidden = torch.randint(3, 64, (2, 6)), torch.ones(2, 6, dtype=torch.long)
+    hidden[0, :2] = 0
+    found = attending(model)(tokens, attention_mask=hidden).logits
+    assert not calls
+    assert torch.equal(found, model(tokens, attention_mask=hidden).logits)
+
+
+def test_a_layer_that_wants_gradients_is_torch_s(calls):
+    model = made()
+    tokens = torch.randint(3, 64, (1, 5))
+    found, expected = (each(tokens, labels=tokens).loss for each in (attending(model), model))
+    found.backward()
+    assert not calls and torch.equal(found, expected)
+
+
+@torch.no_grad()
+def test_a_window_shorter_than_the_cache_is_torch_s(calls):
+    model = made("Mistral", sliding_window=4)
+    tokens = torch.randint(3, 64, (1, 9))
+    found = attending(model)(tokens).logits
+    assert not calls
+    assert torch.equal(found, model(tokens).logits)
+
+
+@torch.no_grad()
+def test_convert_chooses_it_and_says_so(calls):
+    model = made()
+    converted = warploom.torch.convert(copy.deepcopy(model))
+    assert converted.config._attn_implementation == ours.NAME
+    assert model.config._attn_implementation == "sdpa"
+    assert warploom.torch.fused(converted)[""] == ("attention",)
+    assert ours.used(model) == []
+    again = copy.deepcopy(converted)
+    tokens = torch.randint(3, 64, (2, 5))
+    assert torch.equal(again(tokens).logits, converted(tokens).logits)
+
+
+def test_a_model_with_another_attention_keeps_it():
+    model = made(attn_implementation="eager")
+    assert warploom.torch.convert(model).config._attn_implementation == "eager"
+    kept = warploom.torch.convert(made(), fuse=False)
+    assert kept.config._attn_implementation == "sdpa"
+
+
+@torch.no_grad()
+def test_generate_gives_the_tokens_of_the_plain_model(calls):
+    model = made().float()  # of f32 nothing is rounded, and nothing is ours
+    half = made()
+    tokens = torch.randint(3, 64, (2, 4))
+    expected = model.generate(tokens, max_new_tokens=4, do_sample=False)
+    assert torch.equal(attending(model).generate(tokens, max_new_tokens=4, do_sample=False), expected)
+    assert not calls
+    attending(half).generate(tokens, max_new_tokens=4, do_sample=False)
+    assert calls.count("attention") == 2 and calls.count("decode") == 2 * 3
