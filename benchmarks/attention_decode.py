@@ -12,15 +12,18 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import torch
+
 from benchmarks.attention_session import Row, Session, Suite, Variant, fits
 from warploom.kernels.hopper.attention_decode_config import DecodeConfig
-from warploom.lab.attention_contenders import TorchAttention, decode_choice
+from warploom.lab.attention_contenders import TorchAttention, choice
 from warploom.lab.attention_problem import DECODES, DecodeProblem
+from warploom.operators.spec.gpu import EMULATED, gpu_of
 
 
 def configurations(case: DecodeProblem, variants: bool) -> dict[str, DecodeConfig]:
     """Ours, by the name of the contender."""
-    chosen = decode_choice(case)
+    chosen = choice(case, gpu_of(0) if torch.cuda.is_available() else EMULATED)
     if not variants:
         return {"warploom": chosen}
     others = {"no pdl": replace(chosen, pdl=False), "two stages less": replace(chosen, stages=chosen.stages - 2)}

@@ -250,7 +250,7 @@ def test_a_timed_configuration_that_spills_with_this_end_is_passed_over(cache):
     fused = replace(plain, fusion=Fusion(bias="column", activation="gelu", gate=True))
     spills = Config("staggered", 256, 192, stages=3, epi_stages=1)
     for problem in (plain, fused):
-        tables().keep(gpu, str(cache), problem, spills, {})
+        tables().keep(gpu, str(cache), key_of(problem), spills, {})
     assert choose(plain, gpu).config == spills
     chosen = choose(fused, gpu)
     assert chosen.source == "model" and chosen.config.fits_registers(fused.product, fused.fusion)
@@ -293,7 +293,7 @@ def test_two_processes_that_tune_keep_both_choices(cache):
     mine, theirs = tables(), Tables()
     choose(one, gpu), theirs.tuned(gpu, str(cache))
     for table, problem in ((mine, one), (theirs, two)):
-        table.keep(gpu, str(cache), problem, ranking(problem, gpu)[1][0], {"time_us": 1.0})
+        table.keep(gpu, str(cache), key_of(problem), ranking(problem, gpu)[1][0], {"time_us": 1.0})
     assert len(Tables().tuned(gpu, str(cache))) == 2
 
 

@@ -10,7 +10,22 @@ from rich.table import Table
 from ..errors import ArgumentError
 from ..isa.dtypes import tf32
 from .output import say, say_json, say_table, table
-from .product import DTYPES, OUT_HELP, Activation, Bias, ConstantWeights, Gate, Layout, Residual, Scales, asked
+from .product import (
+    DTYPES,
+    OUT_HELP,
+    Activation,
+    AttentionShape,
+    Bias,
+    Causal,
+    ConstantWeights,
+    Gate,
+    Keys,
+    KvHeads,
+    Layout,
+    Residual,
+    Scales,
+    asked,
+)
 
 if TYPE_CHECKING:
     from ..lab.explanation import Explained
@@ -32,10 +47,10 @@ def explain(
     constant_weights: ConstantWeights = False,
     machine: Annotated[str, typer.Option(help="B200, H200, H100 or A100.")] = "H200",
     config: Annotated[str, typer.Option(help="A configuration instead of the library's choice.")] = "",
-    attention: Annotated[str, typer.Option(help="BxHxSxD: attention instead of a product.")] = "",
-    kv_heads: Annotated[int, typer.Option(help="attention: heads of K and V; those of Q by default.")] = 0,
-    keys: Annotated[int, typer.Option(help="attention: keys of each sequence; as many as queries by default.")] = 0,
-    causal: Annotated[bool, typer.Option("--causal", help="attention: the last query sees all keys.")] = False,
+    attention: AttentionShape = "",
+    kv_heads: KvHeads = 0,
+    keys: Keys = 0,
+    causal: Causal = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Explain a product: intensity and roofs, tiles and waves, occupancy, L2 traffic, the kernel chosen.

@@ -1,4 +1,4 @@
-"""A product as the options of `tune` and `explain` describe it: those options, and the problem they make."""
+"""A product, or attention, as the options of `tune` and `explain` describe it; the problem that a product's make."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ Bias = Annotated[bool, typer.Option("--bias", help=_help("bias"))]
 Gate = Annotated[bool, typer.Option("--gate", help=_help("gate"))]
 Residual = Annotated[bool, typer.Option("--residual", help=_help("residual"))]
 ConstantWeights = Annotated[bool, typer.Option("--constant-weights", help=_help("constant_weights"))]
+AttentionShape = Annotated[str, typer.Option(help="BxHxSxD: attention of bf16 instead of a product.")]
+KvHeads = Annotated[int, typer.Option(help="attention: heads of K and V; those of Q by default.")]
+Keys = Annotated[int, typer.Option(help="attention: keys of each sequence; as many as queries by default.")]
+Causal = Annotated[bool, typer.Option("--causal", help="attention: the last query sees all keys.")]
 
 
 def asked(

@@ -14,7 +14,9 @@ from typing import Any
 from ..errors import ArgumentError
 from ..isa import dtypes
 from ..kernels.hopper.attention_config import Attention, Config, default
-from ..kernels.hopper.attention_decode_config import Decode, DecodeConfig, decode_config
+from ..kernels.hopper.attention_decode_config import Decode, DecodeConfig
+from ..operators.attention.choice import Call, chosen, plain
+from ..operators.spec.gpu import EMULATED, Gpu, gpu_of
 from .attention_operands import AttentionOperands, widened
 from .attention_problem import DECODE, FORWARD, AttentionWork, DecodeProblem, ForwardProblem
 from .contender import COMPILE_S, Beat, Contender, Prepared
@@ -41,9 +43,9 @@ class WarploomAttention(Contender):
 
     def prepare(self, problem: AttentionWork, sets: Sequence[AttentionOperands], beat: Beat) -> Prepared:
         beat(f"{self.name}, building", COMPILE_S)
-        if isinstance(problem, ForwardProblem):
-            return ours(problem, sets, changed(default(subject(problem)), self.fields), pinned=bool(self.fields))
-        return ours_decode(problem, sets, changed(decode_choice(problem), self.fields), pinned=bool(self.fields))
+        config = changed(choice(problem, gpu(sets)), self.fields)
+        make: Callable[..., Prepared] = ours if isinstance(problem, ForwardProblem) else ours_decode
+        return make(problem, sets, config, pinned=bool(self.fields))
 
 
 class TorchAttention(Contender):
@@ -134,15 +136,26 @@ def ours(
     return Prepared(calls, "attention", str(config), found)
 
 
+def gpu(sets: Sequence[AttentionOperands]) -> Gpu:
+    """The GPU that the arrays are on; the emulated one if they are in CPU memory, or nowhere."""
+    return gpu_of(sets[0].q.device.index) if sets and sets[0].q.is_cuda else EMULATED
+
+
+def choice(problem: AttentionWork, where: Gpu) -> Any:
+    """The configuration that the library runs on a GPU."""
+    if isinstance(problem, DecodeProblem):
+        call = Call(decode_subject(problem), problem.batch, problem.heads, problem.kv_heads, problem.queries,
+                    problem.length, problem.page)  # fmt: skip
+        return chosen(call, where).config
+    of, (batch, heads, length, _) = subject(problem), problem.sizes
+    if not plain(of):
+        return default(of)
+    return chosen(Call(of, batch, heads, heads // problem.group, length, length), where).config
+
+
 def decode_subject(problem: DecodeProblem) -> Decode:
     """What the kernel of a problem is for."""
     return Decode(head_dim=problem.dim, value_dim=problem.dim, paged=bool(problem.page), narrow=problem.narrow)
-
-
-def decode_choice(problem: DecodeProblem) -> DecodeConfig:
-    """What the library chooses."""
-    rows = problem.queries * problem.heads // problem.kv_heads
-    return decode_config(decode_subject(problem), rows, problem.page or None)
 
 
 def ours_decode(

@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, NoGpuError
 from ..isa.dtypes import bf16
-from ..kernels.hopper.attention_config import Attention, Config, default
-from ..kernels.hopper.attention_decode_config import MOST_ROWS, Decode, DecodeConfig, decode_config
+from ..kernels.hopper.attention_config import Attention, Config
+from ..kernels.hopper.attention_decode_config import MOST_ROWS, Decode, DecodeConfig
+from ..operators.attention.choice import Call, chosen
 from ..operators.attention.request import MOST_DIM
+from ..operators.spec.gpu import Gpu, gpu_of
 from .roofline import ARCH, SMS, Roofline
 
 EXP_PER_CLOCK = 16
@@ -51,6 +53,14 @@ class AttentionProblem:
         return 4 * self.scores * self.dim
 
     @property
+    def call(self) -> Call:
+        """As the library chooses for it: few queries of longer sequences are decoded."""
+        of: Attention | Decode = Attention(head_dim=self.dim, value_dim=self.dim, above=self.causal)
+        if self.queries <= MOST_ROWS and self.keys > self.queries:
+            of = Decode(head_dim=self.dim, value_dim=self.dim)
+        return Call(of, self.batch, self.heads, self.kv_heads, self.queries, self.keys)
+
+    @property
     def bytes(self) -> int:
         """Of Q, K, V and O."""
         width = self.batch * self.dim * bf16.bytes
@@ -65,6 +75,7 @@ class AttentionExplained:
         roofs_us: the least time under each roof, by its name.
         kernel: which.
         config: the library's.
+        source: "tuned" where it was timed on this GPU, else "rule".
         blocks: pieces of work that CTAs take, and how many a multiprocessor gets.
         shared_bytes: of a CTA's tiles.
     """
@@ -74,6 +85,7 @@ class AttentionExplained:
     roofs_us: dict[str, float]
     kernel: str
     config: Config | DecodeConfig
+    source: str
     blocks: int
     per_sm: float
     shared_bytes: int
@@ -89,8 +101,8 @@ class AttentionExplained:
             "problem": asdict(self.problem), "machine": self.machine, "flops": self.problem.flops,
             "bytes": self.problem.bytes, "bound": self.bound,
             "least_us": {name: round(us, 2) for name, us in self.roofs_us.items()}, "kernel": self.kernel,
-            "config": asdict(self.config), "blocks": self.blocks, "blocks_per_sm": round(self.per_sm, 2),
-            "shared_bytes": self.shared_bytes,
+            "config": asdict(self.config), "source": self.source, "blocks": self.blocks,
+            "blocks_per_sm": round(self.per_sm, 2), "shared_bytes": self.shared_bytes,
         }  # fmt: skip
 
     def rows(self) -> list[tuple[str, str]]:
@@ -108,6 +120,12 @@ class AttentionExplained:
             ("at least", f"{least}: bound by {self.bound}"),
             ("kernel", f"{self.kernel}, {tiles}"),
             ("configuration", ", ".join(f"{name}={value}" for name, value in asdict(self.config).items())),
+            (
+                "chosen",
+                "timed on this GPU"
+                if self.source == "tuned"
+                else "by the kernel's rule; `warploom tune --attention` times others",
+            ),
             ("its work", work),
             ("its memory", f"{self.shared_bytes / 1024:,.0f} KiB of shared memory, one CTA on a multiprocessor"),
         ]
@@ -143,17 +161,26 @@ def explain_attention(problem: AttentionProblem, machine: str = "H200") -> Atten
         "memory": (problem.bytes, roof.bandwidth),
     }  # fmt: skip
     roofs = {name: work / rate * 1e6 for name, (work, rate) in rates.items()}
-    if problem.queries <= MOST_ROWS and problem.keys > problem.queries:
-        of = Decode(head_dim=problem.dim, value_dim=problem.dim)
-        rows = problem.queries * problem.heads // problem.kv_heads
-        few = decode_config(of, rows)
-        tiles = problem.batch * problem.kv_heads * -(-rows // few.rows) * -(-problem.keys // few.keys)
+    call = problem.call
+    found = chosen(call, _gpu(machine))
+    if isinstance(call.of, Decode):
+        few: DecodeConfig = found.config
+        tiles = problem.batch * problem.kv_heads * -(-call.rows // few.rows) * -(-problem.keys // few.keys)
+        used = few.shared_bytes(call.of)
         return AttentionExplained(
-            problem, machine, roofs, "attention_decode", few, tiles, tiles / sms, few.shared_bytes(of)
+            problem, machine, roofs, "attention_decode", few, found.source, tiles, tiles / sms, used
         )  # fmt: skip
-    subject = Attention(head_dim=problem.dim, value_dim=problem.dim, above=problem.causal)
-    config = default(subject)
+    config: Config = found.config
     blocks = problem.batch * problem.heads * -(-problem.queries // config.rows)
     return AttentionExplained(
-        problem, machine, roofs, "attention", config, blocks, blocks / sms, config.shared_bytes(subject)
+        problem, machine, roofs, "attention", config, found.source, blocks, blocks / sms, config.shared_bytes(call.of)
     )  # fmt: skip
+
+
+def _gpu(machine: str) -> Gpu:
+    """The GPU that is here, if it is of that name, with what was timed on it; else one that nobody has timed."""
+    try:
+        here = gpu_of(0)
+    except NoGpuError:
+        return Gpu(machine, ARCH[machine], SMS[machine])
+    return here if machine in here.name else Gpu(machine, ARCH[machine], SMS[machine])

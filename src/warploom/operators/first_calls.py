@@ -24,7 +24,7 @@ from .select import kept, ranking
 from .spec.gpu import Gpu
 from .spec.problem import Problem
 from .tune import WORTH, is_captured, untimed_gpu
-from .tuned import tables
+from .tuned import key_of, tables
 
 CANDIDATES = 2
 WARM_UPS = 1
@@ -148,4 +148,4 @@ def _keep(problem: Problem, gpu: Gpu, best: Any, trial: Trial) -> None:
     """Put the decision into the tables of timed choices, where there is a cache; the trial remembers it in any case."""
     if settings.cache_dir is not None:
         times = {"time_us": round(min(trial.seconds[best]) * 1e6, 3), "first_calls": TIMED}
-        tables().keep(gpu, str(settings.cache_dir), replace(problem, batch=()), best, times)
+        tables().keep(gpu, str(settings.cache_dir), key_of(replace(problem, batch=())), best, times)

@@ -7,10 +7,10 @@ the package (`choice.Tables`), and from then on it is what `matmul` runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import ArgumentError, NoGpuError, WarploomError
 from ..isa import dtypes
@@ -27,7 +27,7 @@ from .select import choose
 from .spec.gpu import Gpu, gpu_of
 from .spec.problem import Problem
 from .spec.scales import BLOCK
-from .tuned import tables
+from .tuned import key_of, tables
 
 TOP = 10
 """Candidates that are timed unless said otherwise; all small-M ones are."""
@@ -39,6 +39,17 @@ ROTATED_BYTES = 160e6
 MOST_SETS = 64
 WORTH = 0.01
 """A candidate replaces the present choice where it is faster by more than this."""
+
+
+class Timed(Protocol):
+    """What candidates are timed for: a product, or an attention."""
+
+    @property
+    def flops(self) -> int:
+        """Multiplications and additions."""
+
+    def describe(self) -> str:
+        """For a person."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,7 @@ class Tuned:
         kept: file in which the choice is; "" where the cache is off.
     """
 
-    problem: Problem
+    problem: Timed
     gpu: Gpu
     before: Any
     best: Any
@@ -92,14 +103,7 @@ def tune(
     Raises ArgumentError where there is nothing to time, NoGpuError without a GPU.
     """
     problem = replace(problem, batch=())
-    try:
-        where = gpu or gpu_of(device)
-    except NoGpuError as error:
-        reason = str(error).partition("(")[2].partition(")")[0]
-        raise NoGpuError(
-            f"there is no GPU here to time candidates on ({reason})",
-            hint="`warploom explain M N K` shows the model's order",
-        ) from error
+    where = gpu or gpu_to_tune(device, "`warploom explain M N K` shows the model's order")
     before = choose(problem, where).config
     found = select(problem, where, top)
     if before not in found:
@@ -107,6 +111,22 @@ def tune(
     title, steps = f"tuning {problem.describe()}", len(found) * (rounds + 1)
     with Progress(title, steps, after_s=0.0 if progress else float("inf")) as shown:
         times, failed = (timer or time_on_gpu)(problem, found, device, rounds, shown.step)
+    return settled(problem, key_of(problem), where, before, times, failed)
+
+
+def gpu_to_tune(device: int, otherwise: str) -> Gpu:
+    """The GPU of a number. Raises NoGpuError, with what can be done otherwise."""
+    try:
+        return gpu_of(device)
+    except NoGpuError as error:
+        reason = str(error).partition("(")[2].partition(")")[0]
+        raise NoGpuError(f"there is no GPU here to time candidates on ({reason})", hint=otherwise) from error
+
+
+def settled(
+    problem: Timed, key: str, where: Gpu, before: Any, times: Mapping[Any, float], failed: dict[str, str]
+) -> Tuned:
+    """Choose the fastest and keep it as what `key` names. Raises ArgumentError where nothing could be timed."""
     if not times:
         raise ArgumentError("no candidate could be timed", got="; ".join(f"{k}: {v}" for k, v in failed.items()))
     order = sorted(times, key=lambda config: times[config])
@@ -116,7 +136,7 @@ def tune(
     kept = ""
     if settings.cache_dir is not None:
         data = {"time_us": round(times[best], 3), "model_time_us": round(times.get(before, times[best]), 3)}
-        kept = str(tables().keep(where, str(settings.cache_dir), problem, best, data))
+        kept = str(tables().keep(where, str(settings.cache_dir), key, best, data))
     named = {config.name(): times[config] for config in order}
     return Tuned(problem, where, before, best, named, failed, kept)
 
@@ -143,13 +163,20 @@ def time_on_gpu(
     problem: Problem, configs: list[Any], device: int, rounds: int, step: Callable[[], None]
 ) -> tuple[dict[Any, float], dict[str, str]]:
     """Median microseconds of each configuration, and why the others failed. Needs torch with CUDA."""
+    sets = operands(problem, device)
+    return timed({config: caller(problem, config, sets) for config in configs}, len(sets), device, rounds, step)
+
+
+def timed(
+    callers: Mapping[Any, Callable[[int], Any]], sets: int, device: int, rounds: int, step: Callable[[], None]
+) -> tuple[dict[Any, float], dict[str, str]]:
+    """Median microseconds of each configuration's call, and why the others failed. A call gets the number of the set of
+    arrays that it is to compute."""
     import torch
 
-    sets = operands(problem, device)
     ready: dict[Any, Callable[[int], Any]] = {}
     failed: dict[str, str] = {}
-    for config in configs:
-        call = caller(problem, config, sets)
+    for config, call in callers.items():
         try:
             call(0)
             torch.cuda.synchronize(device)
@@ -157,7 +184,7 @@ def time_on_gpu(
         except WarploomError as error:
             failed[config.name()] = error.what
     timer, named = CudaTimer(device), {config.name(): config for config in ready}
-    calls = {name: Rotation([partial(ready[config], at) for at in range(len(sets))]) for name, config in named.items()}
+    calls = {name: Rotation([partial(ready[config], at) for at in range(sets)]) for name, config in named.items()}
     spreads = interleaved(calls, timer, rounds, SLICE_S, watch=lambda name, counting: step())
     return {named[name]: spread.median * 1e6 for name, spread in spreads.items()}, failed
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from ...isa.dtypes import DType, bf16, e4m3
+from .fields import name_of
 
 QUERY_ROWS = 64
 """Queries of a consumer warpgroup."""
@@ -166,6 +167,12 @@ class Config:
     guarded: bool = True
     ordered: bool = True
     apart: int = 0
+
+    family: ClassVar[str] = "attention"
+
+    def name(self) -> str:
+        """As tables show it."""
+        return name_of(self)
 
     @property
     def rows(self) -> int:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from ...isa.dtypes import DType, bf16, e4m3, f16
 from .attention_config import RESERVE_BYTES, SHARED_BYTES, Padded
+from .fields import name_of
 
 ROWS = 16
 """Rows of a warp: the m of mma.sync."""
@@ -89,6 +91,12 @@ class DecodeConfig:
     stages: int = 6
     value_steps: int = 8
     pdl: bool = True
+
+    family: ClassVar[str] = "attention_decode"
+
+    def name(self) -> str:
+        """As tables show it."""
+        return name_of(self)
 
     @property
     def rows(self) -> int:

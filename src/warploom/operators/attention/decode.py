@@ -5,24 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ...collective.tile.sizes import MOST_GROUPS
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import e4m3, f32, s32, s64, u32
-from ...kernels.hopper.attention_decode_config import MOST_ROWS, ROWS, Decode, DecodeConfig, decode_config
+from ...kernels.hopper.attention_decode_config import MOST_ROWS, ROWS, Decode, DecodeConfig
 from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import Launched
 from ...runtime.program import Program
 from ...settings import config as settings
 from ..kernel_cache import kept
-from ..spec.gpu import gpu_of
+from ..spec.gpu import EMULATED, gpu_of
 from ..spec.problem import TMA_BYTES
 from ..views import restrided
 from ..workspace import of_stream
 from .calls import Family, check_machine, compute, hashed, launch_bound, without_keys
+from .choice import call_of, chosen
 from .machine import EMULATED_SMS
 from .request import (
     LAYOUTS,
@@ -281,7 +282,9 @@ def run(request: DecodeRequest, target: ArrayView, sums: ArrayView, config: Deco
     check_machine(request)
     q, k = request.views["q"], request.views["k"]
     rows = q.shape[1] * request.group
-    config = config or decode_config(request.of, rows, k.shape[1] if request.of.paged else None)
+    if config is None:
+        call = call_of(request, page=k.shape[1] if request.of.paged else 0, room=request.room)
+        config = cast(DecodeConfig, chosen(call, EMULATED if q.device == "cpu" else gpu_of(q.index)).config)
     program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
     chunks = -(-rows // config.rows)
     memory = _memory(request, config, q.shape[0] * k.shape[2] * chunks)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from ...runtime.program import Program
 from ..kernel_cache import kept
 from ..spec.gpu import BLACKWELL, Gpu, check_gpu, emulated, gpu_of
 from ..unproven import MOST_WORK, due, numbers_in
+from .choice import call_of, chosen, plain
 from .request import LOG2_E, Request
 
 AnyConfig = Config | BlackwellConfig
@@ -53,11 +54,13 @@ def configured(request: Request, config: AnyConfig | None, gpu: Gpu) -> AnyConfi
             got=f"{config!r} on {gpu.name}, {gpu.arch}",
         )  # fmt: skip
     if wanted is Config:
+        if config is None and plain(request.of):
+            return cast(Config, chosen(call_of(request), gpu).config)
         return config or default(request.of, getattr(request.block_mask, "BLOCK_SIZE", None))
-    chosen = config or BlackwellConfig()
-    assert isinstance(chosen, BlackwellConfig)
-    chosen.check(request.of)
-    return chosen
+    pinned = config or BlackwellConfig()
+    assert isinstance(pinned, BlackwellConfig)
+    pinned.check(request.of)
+    return pinned
 
 
 @lru_cache(maxsize=64)

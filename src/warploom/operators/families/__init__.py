@@ -7,6 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from ...errors import ArgumentError, ArgumentTypeError
+from ...kernels.hopper.attention_config import Config as AttentionConfig
+from ...kernels.hopper.attention_decode_config import DecodeConfig
 from ...kernels.hopper.fields import from_words, to_words
 from ...kernels.hopper.names import any_config
 from ..spec.gpu import Gpu
@@ -30,6 +32,10 @@ FAMILIES: tuple[KernelFamily, ...] = (
     BlackwellSmallM(),
     Blackwell(),
 )
+
+
+ATTENTION = (AttentionConfig, DecodeConfig)
+"""Configurations of kernels that compute no product, which tables keep beside the others."""
 
 
 def candidates(problem: Problem, gpu: Gpu, *, every: bool = False) -> list[Any]:
@@ -99,6 +105,8 @@ def to_text(config: Any) -> str:
     for family in FAMILIES:
         if type(config) is family.config:
             return f"{family.name}:{to_words(config)}"
+    if isinstance(config, ATTENTION):
+        return config.name()
     raise ArgumentTypeError(
         "config= is not a configuration of a kernel", expected="a configuration, or the name of one",
         got=type(config).__name__,
@@ -115,6 +123,9 @@ def from_text(text: str) -> Any:
     for family in FAMILIES:
         if colon and family.name == name.strip():
             return family.config(**from_words(family.config, words))
+    for kind in ATTENTION:
+        if colon and kind.family == name.strip():
+            return kind(**from_words(kind, words))
     try:
         return any_config(text)
     except ArgumentError as error:
