@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,10 +126,28 @@ def record(
              for array, role in zip(bound.views, _roles(chosen, bound), strict=True)]  # fmt: skip
     read = sum(size for size, role in sizes if role != "out")
     written = sum(size for size, role in sizes if role == "out")
-    return made[0].finish(), Launch(
+    writable = sum(size for size, role in sizes if role != "in" or not chosen.arrays)
+    recording = made[0].finish()
+    _count(chosen, recording)
+    return recording, Launch(
         registers=_registers(chosen) if registers is None else registers, input_bytes=read,
-        output_bytes=written, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz,
+        output_bytes=written, writable_bytes=writable, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz,
     )  # fmt: skip
+
+
+def _count(program: Program, recording: Recording) -> None:
+    """Take the machine instructions of each PTX instruction from the build, where there are ptxas and nvdisasm."""
+    from ..driver.sass_lines import sass_lines
+    from ..timing import machine_code
+
+    starts = {facts.ptx_line for facts in recording.pcs}
+    try:
+        code = [(one.text, one.ptx_line) for one in sass_lines(program.text, program.entry, starts)]
+    except WarploomError as error:
+        recording.uncounted = error.what
+        return
+    slots = machine_code.counted(code, recording.pcs, recording.loops)
+    recording.pcs = [replace(facts, machine=slots[facts.pc]) for facts in recording.pcs]
 
 
 def _roles(program: Program, bound: Any) -> list[str]:

@@ -36,8 +36,9 @@ LATENCY: Mapping[str, Constant] = {
 """Clocks until a dependent instruction may start."""
 
 RATE: Mapping[str, Constant] = {
-    "fma": _clocks(1.098, "rate.ffma.w16", " / 4"),
-    "alu": _clocks(2.07, "rate.shift.w16", " / 4"),
+    "fma": _clocks(1.004, "rate.ffma.w16", " / 4 * 32 / 35"),
+    "alu": _clocks(2.0, "rate.shift.w16", " / 4 * 32 / 33"),
+    "either": _clocks(2.0, "rate.imad.w16", " / 4"),
     "imad": _clocks(2.0, "rate.imad.w16", " / 4"),
     "half": _clocks(1.13, "rate.hfma2.w16", " / 4"),
     "mufu": _clocks(8.0, "rate.mufu.w16", " / 4"),
@@ -45,7 +46,7 @@ RATE: Mapping[str, Constant] = {
     "tensor": _clocks(6.0, "rate.mma_sync.w8", " / 2"),
     "control": _c(1.0, "published: a branch a clock, CUDA programming guide"),
 }
-"""Clocks of a quarter's pipe for one warp instruction."""
+"""Clocks of a quarter's pipe for one warp instruction; a measured loop of 32 has three more, one of the ALU's."""
 
 MEMORY: Mapping[str, Constant] = {
     "shared_load_clocks": _c(1.2, "fitted: loads alone reach rate.lds32.w8 / 8, kernels that use their values do not"),
@@ -64,6 +65,8 @@ MEMORY: Mapping[str, Constant] = {
     "in_step_bytes": _c(13107200.0, 'm("rate.product.stages8.ctas132", "repetitions") * 8 * 16384'),
     "queue_sharpness": _c(3.0, "fitted: how far two queues in a row fall short of the slower one"),
     "dram_bytes_per_ns": _c(4635.0, 'm("power.dram.read", "tb_per_s") * 1000'),
+    "dram_turn_ns_per_byte": _c(7.32e-5, '2 / m("power.dram.copy", "tb_per_s") / 1000 '
+                                        '- 2 / m("power.dram.read", "tb_per_s") / 1000'),
     "tma_latency_ns": _c(225.2, 'm("latency.tma.l2.rows8", "ns") - m("latency.mbarrier.ping_pong", "ns") / 4'),
     "tma_dram_ns": _c(216.8, 'm("latency.tma.dram.rows8", "ns") - m("latency.tma.l2.rows8", "ns")'),
     "tma_row_clocks": _clocks(1.25, "rate.tma.l2.rows64.ctas1", " / 64"),

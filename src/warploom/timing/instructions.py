@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from ..asm.nodes import Address, Operand, Pair, Register, TensorAddress, Vector
 from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH, WARPGROUP, Operation
 from ..emulator.machine.scopes import DeclaredRegister
-from ..isa.effects import Access, Starts
+from ..isa.effects import Access, Meets, Starts
 
-FMA, ALU, HALF, MUFU, LSU, TENSOR, FP64, CONTROL, NONE = (
-    "fma", "alu", "half", "mufu", "lsu", "tensor", "fp64", "control", "none",
+FMA, ALU, EITHER, HALF, MUFU, LSU, TENSOR, FP64, CONTROL, NONE = (
+    "fma", "alu", "either", "half", "mufu", "lsu", "tensor", "fp64", "control", "none",
 )  # fmt: skip
-"""Pipes of a quarter of an SM; the LSU serves all four."""
+"""Pipes of a quarter of an SM; the LSU serves all four. Integer sums run in either of the first two (IADD3, IMAD)."""
 _FREE = {"mov", "cvta", "nop", "pragma"}
 _TRANSCENDENTAL = {"ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div", "popc", "clz", "bfind", "brev"}
 _LOGIC = {
@@ -35,7 +35,9 @@ class Facts:
         latency: name of the constant that says how long its result takes: "ffma", "alu", "lds"…
         reads, writes: registers, by numbers of their own.
         collective: by a whole warpgroup; backward: a branch to before it; starts: an operation of an engine.
+        meets: threads wait for each other at it.
         flops: of a warp's matrix product.
+        machine: (pipe, machine instructions) that the build has of it, where one was looked at (`machine_code`).
     """
 
     pc: int
@@ -48,10 +50,12 @@ class Facts:
     collective: bool = False
     backward: bool = False
     starts: str = ""
+    meets: bool = False
     flops: int = 0
     file: str = ""
     line: int = 0
     ptx_line: int = 0
+    machine: tuple[tuple[str, float], ...] | None = None
 
 
 def facts_of(operation: Operation) -> Facts:
@@ -61,11 +65,12 @@ def facts_of(operation: Operation) -> Facts:
     reads, writes = _registers(operation)
     backward = operation.kind == BRANCH and bool(operation.targets) and operation.targets[0] <= operation.pc
     engine = next((effect.engine for effect in operation.effects if isinstance(effect, Starts)), "")
+    meets = any(isinstance(effect, Meets) for effect in operation.effects)
     pipe, count, latency = _cost(operation, words)
     place = instruction.location
     return Facts(
         operation.pc, instruction.opcode, pipe, count, latency, reads, writes, operation.by == WARPGROUP, backward,
-        engine, _flops(operation, words), str(place.file) if place else "", place.line if place else 0,
+        engine, meets, _flops(operation, words), str(place.file) if place else "", place.line if place else 0,
         instruction.ptx_line,
     )  # fmt: skip
 
@@ -75,7 +80,8 @@ def _cost(operation: Operation, words: list[str]) -> tuple[str, float, str]:
     base, last = words[0], words[-1]
     wide = last in ("u64", "s64", "b64")
     if operation.kind in (BRANCH, EXIT, INDEXED_BRANCH):
-        return CONTROL, 1.0, "alu"
+        jump = operation.kind == BRANCH and operation.instruction.guard is None
+        return CONTROL, 0.0 if jump else 1.0, "alu"  # blocks are laid out so that one falls into the next
     if base in _FREE or (base == "ld" and len(words) > 1 and words[1].startswith("param")):
         return NONE, 0.0, "none"
     if base in ("mma", "wmma"):
@@ -95,7 +101,7 @@ def _cost(operation: Operation, words: list[str]) -> tuple[str, float, str]:
             return HALF, 1.0, "hfma2"
         if base in ("mul", "mad"):
             return FMA, 2.0 if wide and "wide" not in words else 1.0, "imad"
-        return ALU, 2.0 if wide else 1.0, "alu"
+        return EITHER, 2.0 if wide else 1.0, "alu"
     if base in _LOGIC:
         return ALU, 2.0 if wide else 1.0, "alu"
     return CONTROL, 1.0, "alu"
@@ -108,7 +114,7 @@ def _conversion(words: list[str]) -> tuple[str, float, str]:
     if floats and integers:
         return MUFU, 1.0, "convert"
     if integers and not floats:
-        return ALU, 0.5, "alu"
+        return (NONE, 0.0, "none") if integers in (["u64", "u32"], ["s64", "u32"]) else (ALU, 0.5, "alu")
     return ALU, 1.0, "alu"
 
 

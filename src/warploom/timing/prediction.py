@@ -7,6 +7,7 @@ goes on at their pace.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -36,6 +37,7 @@ class Launch:
     Attributes:
         registers: of a thread, from ptxas; 0 where not known.
         input_bytes, output_bytes: of the arrays that it reads, and of those that it writes; 0 where not known.
+        writable_bytes: of all arrays that it may write; 0 where not known.
         zeros: its data are zeros.
         cap_watts: of power; 0: the hardware's.
         clock_mhz: a clock that is given, instead of the one that power allows; 0: power's.
@@ -44,6 +46,7 @@ class Launch:
     registers: int = 0
     input_bytes: float = 0.0
     output_bytes: float = 0.0
+    writable_bytes: float = 0.0
     zeros: bool = False
     cap_watts: float = 0.0
     clock_mhz: float = 0.0
@@ -60,6 +63,7 @@ class Prediction:
             much the cap slows it down).
         waits: by role, share of its time that a warp waits, by what for.
         residents: CTAs of an SM at a time; turns: clusters that a place runs.
+        counted: whose instructions were counted: "machine code", or "PTX" and why there is no machine code.
         timeline: the replayed events, where they were asked for.
     """
 
@@ -77,6 +81,7 @@ class Prediction:
     l2_bytes: float = 0.0
     dram_bytes: float = 0.0
     instructions: float = 0.0
+    counted: str = "machine code"
     timeline: Timeline | None = field(default=None, repr=False)
 
     def as_dict(self) -> dict[str, object]:
@@ -90,6 +95,7 @@ class Prediction:
             },
             "residents": self.residents, "turns": self.turns,
             "l2_bytes": round(self.l2_bytes), "dram_bytes": round(self.dram_bytes),
+            "counted": self.counted,
         }  # fmt: skip
 
     def __str__(self) -> str:
@@ -102,6 +108,8 @@ class Prediction:
             shown = ", ".join(f"{what} {share:.0%}" for what, share in _largest(found) if share >= 0.005)
             if shown:
                 lines.append(f"  waits   {role}: {shown}")
+        if not self.counted.startswith("machine"):
+            lines.append(f"  note    instructions are those of the {self.counted}")
         return "\n".join(lines)
 
 
@@ -130,7 +138,8 @@ class Predictor:
         self.early = recording.pdl and any(map(self._loads_early, recording.steps.values()))
         """Whether it begins to load while the launch in front still runs."""
         self.l2_bytes = recording.fetched * self.scale
-        self.stored = (recording.written or recording.stored) * self.scale
+        self.stored = min(recording.dirty * self.scale, launch.writable_bytes or math.inf)
+        """Bytes that DRAM gets: L2 keeps what is written again and again."""
         self.dram_bytes = self._dram()
         self._replays: dict[float, tuple[float, Replay]] = {}
 
@@ -204,20 +213,25 @@ class Predictor:
         return replay.run(), replay
 
     def seconds(self, ghz: float) -> float:
-        """Of one launch among many, at a clock: a line over 1 / clock through two replays."""
+        """Of one launch among many: a line over 1 / clock through two replays, or DRAM, where that is slower."""
         low, high = CLOCKS_GHZ
-        slow, fast = (self._seconds(one) for one in (low, high))
+        slow, fast = (self._work(one) for one in (low, high))
         slope = (slow - fast) / (1 / low - 1 / high)
-        return fast + slope * (1 / ghz - 1 / high)
-
-    def _seconds(self, ghz: float) -> float:
-        clocks, _ = self.replayed(ghz)
         gap = self.hardware["launch_pdl_us" if self.recording.pdl else "launch_us"] * 1e-6
+        return max(fast + slope * (1 / ghz - 1 / high), self.dram_seconds) + gap
+
+    @property
+    def dram_seconds(self) -> float:
+        """That DRAM is busy: it loses time where it turns from reading to writing."""
+        moved = (self.dram_bytes + self.stored) / self.hardware["dram_bytes_per_ns"]
+        return (moved + min(self.dram_bytes, self.stored) * self.hardware["dram_turn_ns_per_byte"]) * 1e-9
+
+    def _work(self, ghz: float) -> float:
+        """Seconds of the SMs, without the gap to the launch before."""
+        clocks, _ = self.replayed(ghz)
         if self.early:  # the grid in front hides its first latency
             clocks -= min(clocks / 2, self.chip(ghz).latency)
-        work = clocks * self.pace / ghz * 1e-9
-        floor = (self.dram_bytes + self.stored) / (self.hardware["dram_bytes_per_ns"] * 1e9)
-        return max(work, floor) + gap
+        return clocks * self.pace / ghz * 1e-9
 
     def timeline(self, trace: Trace, ghz: float) -> Timeline:
         """What a trace holds when the replay is over."""
@@ -266,7 +280,7 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
         "issue": replay.issue_busy / max(1.0, replay.end),
         "memory pipe": replay.lsu_busy / max(1.0, replay.end),
         "L2": one.l2_bytes / (one.chip(ghz).network * 1e9) / seconds,
-        "DRAM": work.dram / (hardware["dram_bytes_per_ns"] * 1e9) / seconds,
+        "DRAM": one.dram_seconds / seconds,
     }
     bound, share = _largest(roofs)[0]
     prediction = Prediction(
@@ -274,6 +288,8 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
         bound if share >= 0.6 else "latency", roofs, _waits(replay), one.room.residents, one.room.turns,
         one.l2_bytes, work.dram, work.instructions,
     )  # fmt: skip
+    if recording.uncounted:
+        prediction.counted = f"PTX: {recording.uncounted}"
     if power >= (launch.cap_watts or hardware["cap_watts"]) - 1.0:
         prediction.bound = f"power, then {prediction.bound}"
     if trace is not None:

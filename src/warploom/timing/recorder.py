@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..emulator.engines.boxes import Box
-from ..emulator.machine.counters import bank_conflicts, global_sectors
 from ..emulator.machine.events import Observer, Waited
+from ..emulator.machine.operation import BRANCH
 from ..emulator.machine.places import Lanes, Rows
 from ..emulator.machine.units import REMOTE, TENSOR_MEMORY, UMMA
 from ..isa.effects import Fences
 from . import recording as kinds
-from .caches import Cache
+from .accesses import Accesses
 from .instructions import Facts, facts_of
 from .queues import Queues
 from .recording import Access, Meeting, Operation, Phase, Recording, Run
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from ..emulator.machine.machine import Cta, Machine
     from ..emulator.machine.mbarrier import Event, MBarrier
 
-LONGEST_RUN = 48
-"""Instructions after which a run ends at the next backward branch, so that a loop's turns become the same run."""
+UNROLLED, MOST_UNROLLED = 4, 40
+"""ptxas makes one turn of so many of a loop whose body has at most so many instructions and no barrier; a run ends
+there, so that what it loads is on its way together, and a loop's turns become the same run."""
 INSIDE = (REMOTE.engine, TENSOR_MEMORY.engine, UMMA.engine)
 """Engines whose bytes L2 does not see."""
 ROW_BYTES = 128
@@ -48,9 +49,6 @@ class Recorder(Observer):
         self._open: dict[tuple[int, int], list[Any]] = {}
         self._of_frame: dict[Frame, list[list[Any]]] = {}
         self._runs: dict[tuple[Any, ...], int] = {}
-        self._access_ids: dict[tuple[Any, ...], int] = {}
-        self._accesses: list[Access] = []
-        self._patterns: dict[Any, tuple[float, float]] = {}
         self._operations: dict[AsyncOperation, int] = {}
         self._phases: dict[tuple[int, int], int] = {}
         self._meetings: dict[Any, int] = {}
@@ -58,11 +56,10 @@ class Recorder(Observer):
         """Barriers, each with the index of a phase of it."""
         self._kept: list[Any] = []
         """Objects known by their identity, which must not be used again meanwhile."""
-        self._caches: dict[int, Cache] = {}
-        self._touched: set[Any] = set()
-        self._regions: dict[Any, int] = {}
         self._box: Box | None = None
+        self._memory = Accesses(machine, self.recording)
         self._queues = Queues(machine, self.recording)
+        self._turns: dict[int, int] = {}
 
     # -- warps ---------------------------------------------------------------------------------------------------------
 
@@ -98,9 +95,18 @@ class Recorder(Observer):
             self._of_frame[frame] = lists
         for each in lists:
             each.append(pc)
-        if facts.backward and len(lists[0]) > LONGEST_RUN:
+        if facts.backward and lists[0].count(pc) >= self._turns_of(frame.operation):
             for at in range(frame.warps):
                 self.close(frame.cta, frame.first_warp + at)
+
+    def _turns_of(self, branch: Any) -> int:
+        """How many turns of the loop that a backward branch closes become one."""
+        found = self._turns.get(branch.pc)
+        if found is None:
+            body = [facts_of(one) for one in self.machine.code.operations[branch.targets[0] : branch.pc + 1]]
+            small = sum(one.count for one in body) <= MOST_UNROLLED and not any(one.meets for one in body)
+            found = self._turns[branch.pc] = UNROLLED if small else 1
+        return found
 
     def close(self, cta: Cta, warp: int) -> list[kinds.Step]:
         """End the run of a warp; its steps."""
@@ -125,7 +131,7 @@ class Recorder(Observer):
                 pcs.append(item)
                 accesses.append(None)
             else:
-                access, before = self._accesses[-1 - item], accesses[-1]
+                access, before = self._memory.known[-1 - item], accesses[-1]
                 accesses[-1] = access if before is None else before.joined(access)
         return Run(tuple(pcs), tuple(accesses))
 
@@ -139,79 +145,13 @@ class Recorder(Observer):
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
-        if not place.lanes.size:
+        if not place.lanes.size or place.space == "param":
             return
-        size = place.size * place.count
-        address = place.index.astype(np.int64) * place.size
-        space = "shared" if place.space.startswith("shared") else place.space
-        if space == "param":
-            return
-        warps = np.unique(place.lanes >> 5)
-        if space == "shared":
-            wavefronts, sectors, missed, distant = self._wavefronts(place.lanes, address, size), 0.0, 0.0, 0.0
-        else:
-            wavefronts, sectors = self._requests(place.lanes, address, size)
-            missed, distant = self._missed(frame.cta, place, address, size, how)
-            if how == "updates":
-                self._queues.updates(self.number(frame.cta), place)
-        share = len(warps)
-        key = (space, how != "reads", wavefronts / share, sectors / share, round(missed / share, 1),
-               round(distant / share, 1))  # fmt: skip
-        index = self._access_ids.get(key)
-        if index is None:
-            index = self._access_ids[key] = len(self._accesses)
-            self._accesses.append(Access(*key))
-        for warp in warps.tolist():
+        index = self._memory.made(frame, how, place)
+        if how == "updates" and not place.space.startswith("shared"):
+            self._queues.updates(self.number(frame.cta), place)
+        for warp in np.unique(place.lanes >> 5).tolist():
             self._warp(frame.cta, frame.first_warp + warp).append(-1 - index)
-
-    def _wavefronts(self, lanes: np.ndarray, address: np.ndarray, size: int) -> float:
-        """Passes of a shared-memory request: as many as its bytes need, and those that conflicts add."""
-        key = (size, (address - (int(address[0]) & -128)).tobytes(), lanes.tobytes())
-        found = self._patterns.get(key)
-        if found is None:
-            words = np.unique((lanes >> 5) << 40 | address >> 2).size * max(size // 4, 1)
-            least = -(-min(words, lanes.size * max(size // 4, 1)) // 32)
-            found = self._patterns[key] = float(least + bank_conflicts(lanes, address, size)), 0.0
-        return found[0]
-
-    def _requests(self, lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[float, float]:
-        """(lines of 128 bytes that the warps' requests touch, sectors)."""
-        key = ("g", size, (address - (int(address[0]) & -128)).tobytes(), lanes.tobytes())
-        found = self._patterns.get(key)
-        if found is None:
-            _, sectors = global_sectors(lanes, address, size)
-            lines = np.unique((lanes >> 5) << 40 | (address - (int(address[0]) & -128)) >> 7).size
-            found = self._patterns[key] = float(lines), float(sectors)
-        return found
-
-    def _missed(self, cta: Cta, place: Lanes, address: np.ndarray, size: int, how: str) -> tuple[float, float]:
-        """Sectors that are not in the first-level cache, and those that the cluster touches for the first time."""
-        number = self._regions.setdefault(place.region, len(self._regions))
-        sectors = set((np.unique(address >> 5) + (number << 40)).tolist())
-        if size > 32:
-            sectors |= {one + 1 for one in sectors}
-        new = sectors - self._touched
-        self._touched |= new
-        distant = float(len(new)) if how == "reads" else 0.0
-        self.recording.distant += 32 * distant
-        if how != "reads":
-            self.recording.stored += 32 * len(sectors)
-            self.recording.written += place.lanes.size * size if how == "writes" else 0
-            return float(len(sectors)), 0.0
-        cache = self._caches.get(id(cta))
-        if cache is None:
-            cache = self._caches[id(cta)] = Cache(self._cache_sectors())
-        missed = cache.missed(sectors)
-        self.recording.fetched += 32 * missed
-        self.recording.received += 32 * missed
-        return float(missed), distant
-
-    def _cache_sectors(self) -> int:
-        """Sectors of the first-level cache that a CTA has: what shared memory leaves, divided among residents."""
-        shared = self.machine.code.shared_size
-        warps = -(-self.machine.threads // 32)
-        residents = max(1, min(self.machine.model.warps_per_sm // warps, (224 << 10) // max(shared, 1)))
-        return max(1, ((256 << 10) - residents * shared) // residents // 32)
 
     # -- operations -----------------------------------------------------------------------------------------------
 
@@ -261,8 +201,8 @@ class Recorder(Observer):
             made.outside = made.rows * (whole - inside) // max(whole, 1)
             made.fetched = 0 if box is self._box else operation.bytes * inside // max(whole, 1)
             key = (box.bound.address, box.coordinates, spec.counts)
-            if made.fetched and not made.stores and key not in self._touched:
-                self._touched.add(key)
+            if made.fetched and not made.stores and key not in self._memory.touched:
+                self._memory.touched.add(key)
                 made.distant = made.fetched
             self._box = box
         elif made.engine == "cp_async":
@@ -272,6 +212,7 @@ class Recorder(Observer):
         if made.stores:
             recording.stored += made.fetched
             recording.written += made.fetched
+            recording.dirty += made.fetched
         elif made.engine not in INSIDE:
             recording.fetched += made.fetched
             recording.received += made.bytes
@@ -371,6 +312,11 @@ class Recorder(Observer):
                 self.recording.runs.append(run)
                 open_run.clear()
         operations = self.machine.code.operations
+        self.recording.loops = {
+            one.pc: one.targets[0]
+            for one in operations
+            if one.kind == BRANCH and one.targets and one.targets[0] <= one.pc
+        }
         self.recording.pcs = [facts or facts_of(one) for facts, one in zip(self.pcs, operations, strict=True)]
         return self.recording
 

@@ -23,7 +23,7 @@ RUN, ISSUE, ARRIVE, WAIT, GROUP, MEET, PASS, FENCE, GRID, RELEASE, HOLD = range(
 Step = tuple[int, int, Any]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Access:
     """What one instruction of one warp asks of the memory pipe.
 
@@ -127,7 +127,10 @@ class Recording:
         pcs: what is known of each instruction, by program counter (`instructions.Facts`).
         flops, fetched, received, stored, written: sums over the recorded CTAs: of matrix products; bytes asked of L2,
             received by SMs, sent to global memory in whole sectors, and of those what lanes and copies write.
+        dirty: bytes of the sectors that they write, each counted once.
         turns: of CTAs that take number after number from a queue: how many operations there were before each.
+        loops: backward branches, by program counter, with their targets.
+        uncounted: why the machine's instructions are not known, so that those of the PTX are counted; "" if they are.
         marks: steps whose time somebody wants to know, by CTA and warp.
     """
 
@@ -150,8 +153,11 @@ class Recording:
     received: float = 0.0
     stored: float = 0.0
     written: float = 0.0
+    dirty: float = 0.0
     distant: float = 0.0
     turns: dict[int, list[int]] = field(default_factory=dict)
+    loops: dict[int, int] = field(default_factory=dict)
+    uncounted: str = ""
     marks: dict[tuple[int, int], set[int]] = field(default_factory=dict)
 
     @property

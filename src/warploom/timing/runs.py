@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .constants import Hardware
-from .instructions import LSU, NONE, Facts
+from .instructions import ALU, EITHER, FMA, LSU, NONE, Facts
+from .machine_code import IMAD
 from .recording import Access, Run
 
 
@@ -55,11 +56,18 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware) -> Cost:
         takes = latency.get(facts.latency, 0.0)
         if facts.pipe == NONE:
             takes = 0.0
-        count += facts.count
-        issue += facts.count
+        slots = facts.machine if facts.machine is not None else ((facts.pipe, facts.count),)
+        for pipe, many in slots:
+            count += many
+            issue += many
+            if pipe == IMAD or pipe == FMA and facts.machine is None and facts.latency == "imad":
+                pipes[FMA] = pipes.get(FMA, 0.0) + many * rate["imad"]
+            elif pipe in rate:
+                pipes[pipe] = pipes.get(pipe, 0.0) + many * rate[pipe]
         flops += facts.flops
         if facts.pipe == LSU:
             wavefronts = max(1.0, access.wavefronts) if access is not None else 1.0
+            wavefronts *= min(1.0, sum(many for pipe, many in slots if pipe == LSU))  # 0: part of a neighbour's
             lsu += wavefronts * hardware[_pass(facts, access)]
             if access is not None and access.space == "shared":
                 shared += wavefronts
@@ -71,11 +79,8 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware) -> Cost:
                     distant += 32.0 * access.distant
                 takes = latency["ldg"] if access.missed else hardware["l1_latency"]
                 if access.distant:
-                    takes += (hardware["dram_latency"] - latency["ldg"]) * access.distant / max(access.sectors, 1.0)
-            takes += wavefronts - 1.0
-        elif facts.pipe in rate:
-            each = rate["imad"] if facts.latency == "imad" else rate[facts.pipe]
-            pipes[facts.pipe] = pipes.get(facts.pipe, 0.0) + facts.count * each
+                    takes += (hardware["dram_latency"] - latency["ldg"]) * min(1.0, access.distant / access.missed)
+            takes += max(0.0, wavefronts - 1.0)
         end = start + takes
         for register in facts.writes:
             ready[register] = end
@@ -86,10 +91,20 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware) -> Cost:
             chain = max(chain, end)
         else:
             chain = max(chain, start)
+    _balance(pipes)
     return Cost(
         issue, tuple(pipes.items()), lsu, chain, missed, distant, stored, tuple(loaded.items()), frozenset(needs),
         count, flops, shared,
     )  # fmt: skip
+
+
+def _balance(pipes: dict[str, float]) -> None:
+    """Give what two pipes can do to the one that has less, as ptxas does."""
+    either = pipes.pop(EITHER, 0.0)
+    if either:
+        fma, alu = pipes.get(FMA, 0.0), pipes.get(ALU, 0.0)
+        first = min(either, max(0.0, (alu + either - fma) / 2))
+        pipes[FMA], pipes[ALU] = fma + first, alu + either - first
 
 
 def _pass(facts: Facts, access: Access | None) -> str:

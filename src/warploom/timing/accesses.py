@@ -1,0 +1,121 @@
+"""What loads and stores ask of the memory pipe, the first-level cache and L2: passes, lines, sectors, misses.
+
+Addresses are those of the run. What the first-level cache keeps is a CTA's own; what L2 has is not known here, only
+which sectors a cluster touches for the first time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..emulator.machine.counters import bank_conflicts, global_sectors
+from ..emulator.machine.places import Lanes
+from .caches import Cache
+from .recording import Access, Recording
+
+if TYPE_CHECKING:
+    from ..emulator.machine.frame import Frame
+    from ..emulator.machine.machine import Cta, Machine
+
+SECTOR, LINE = 32, 128
+PAST_L1 = {"cg", "cv", "volatile", "relaxed", "acquire", "mmio"}
+"""Words of a load that the first-level cache does not serve."""
+
+
+class Accesses:
+    """Of one machine; fills the sums of a recording and keeps each kind of access once, in `known`."""
+
+    def __init__(self, machine: Machine, recording: Recording) -> None:
+        self._machine, self._recording = machine, recording
+        self.known: list[Access] = []
+        self.touched: set[Any] = set()
+        """Sectors and boxes that the cluster has read or written."""
+        self._indices: dict[Access, int] = {}
+        self._patterns: dict[Any, tuple[float, float]] = {}
+        self._caches: dict[int, Cache] = {}
+        self._dirty: set[int] = set()
+        self._regions: dict[Any, int] = {}
+
+    def made(self, frame: Frame, how: str, place: Lanes) -> int:
+        """The index of what each warp of a frame asks; how: "reads", "writes" or "updates"."""
+        size = place.size * place.count
+        address = place.index.astype(np.int64) * place.size
+        share = len(np.unique(place.lanes >> 5))
+        if place.space.startswith("shared"):
+            wavefronts = self._wavefronts(place.lanes, address, size)
+            return self._index(Access("shared", how != "reads", wavefronts / share))
+        wavefronts, sectors = self._requests(place.lanes, address, size)
+        missed, distant = self._missed(frame, place, address, size, how)
+        return self._index(Access(
+            place.space, how != "reads", wavefronts / share, sectors / share, round(missed / share, 1),
+            round(distant / share, 1),
+        ))  # fmt: skip
+
+    def _index(self, access: Access) -> int:
+        index = self._indices.get(access)
+        if index is None:
+            index = self._indices[access] = len(self.known)
+            self.known.append(access)
+        return index
+
+    def _wavefronts(self, lanes: np.ndarray, address: np.ndarray, size: int) -> float:
+        """Passes of a shared-memory request: as many as its bytes need, and those that conflicts add."""
+        key = (size, (address - (int(address[0]) & -LINE)).tobytes(), lanes.tobytes())
+        found = self._patterns.get(key)
+        if found is None:
+            words = np.unique((lanes >> 5) << 40 | address >> 2).size * max(size // 4, 1)
+            least = -(-min(words, lanes.size * max(size // 4, 1)) // 32)
+            found = self._patterns[key] = float(least + bank_conflicts(lanes, address, size)), 0.0
+        return found[0]
+
+    def _requests(self, lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[float, float]:
+        """(lines of 128 bytes that the warps' requests touch, sectors)."""
+        key = ("g", size, (address - (int(address[0]) & -LINE)).tobytes(), lanes.tobytes())
+        found = self._patterns.get(key)
+        if found is None:
+            _, sectors = global_sectors(lanes, address, size)
+            lines = np.unique((lanes >> 5) << 40 | (address - (int(address[0]) & -LINE)) >> 7).size
+            found = self._patterns[key] = float(lines), float(sectors)
+        return found
+
+    def _missed(self, frame: Frame, place: Lanes, address: np.ndarray, size: int, how: str) -> tuple[float, float]:
+        """Sectors that are not in the first-level cache, and those that the cluster touches for the first time."""
+        recording = self._recording
+        number = self._regions.setdefault(place.region, len(self._regions))
+        sectors = set((np.unique(address >> 5) + (number << 40)).tolist())
+        if size > SECTOR:
+            sectors |= {one + 1 for one in sectors}
+        new = sectors - self.touched
+        self.touched |= new
+        if how != "reads":
+            dirty = sectors - self._dirty
+            self._dirty |= dirty
+            recording.dirty += SECTOR * len(dirty)
+            recording.stored += SECTOR * len(sectors)
+            recording.written += place.lanes.size * size if how == "writes" else 0
+            return float(len(sectors)), 0.0
+        distant = float(len(new))
+        recording.distant += SECTOR * distant
+        missed = len(sectors) if _past_first_level(frame) else self._cache(frame.cta).missed(sectors)
+        recording.fetched += SECTOR * missed
+        recording.received += SECTOR * missed
+        return float(missed), distant
+
+    def _cache(self, cta: Cta) -> Cache:
+        found = self._caches.get(id(cta))
+        if found is None:
+            found = self._caches[id(cta)] = Cache(self._cache_sectors())
+        return found
+
+    def _cache_sectors(self) -> int:
+        """Sectors of the first-level cache that a CTA has: what shared memory leaves, divided among residents."""
+        shared = self._machine.code.shared_size
+        warps = -(-self._machine.threads // 32)
+        residents = max(1, min(self._machine.model.warps_per_sm // warps, (224 << 10) // max(shared, 1)))
+        return max(1, ((256 << 10) - residents * shared) // residents // SECTOR)
+
+
+def _past_first_level(frame: Frame) -> bool:
+    return not PAST_L1.isdisjoint(frame.operation.instruction.opcode.split("."))

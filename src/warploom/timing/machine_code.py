@@ -1,0 +1,149 @@
+"""How many machine instructions each PTX instruction is, told by the build that would run.
+
+ptxas fuses, hoists, unrolls and adds. So each machine instruction is looked up with the PTX line that it was made from,
+and counted in the loop where it stands: of a loop that was unrolled four times, a PTX instruction has a fourth of the
+instructions that carry its line there. What stands in a loop and carries no line of it (addresses made again, moves)
+is its branch's.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .instructions import ALU, CONTROL, EITHER, FMA, FP64, HALF, LSU, MUFU, NONE, TENSOR, Facts
+
+Slots = tuple[tuple[str, float], ...]
+"""(pipe, machine instructions) of one execution of a PTX instruction."""
+IMAD = "imad"
+OUTSIDE = -1
+"""The loop of what is in none."""
+_GUARD = re.compile(r"^@!?U?P\w+\s+")
+_TARGET = re.compile(r"`\((\.L_\w+)\)")
+_PIPES = {
+    FMA: "FFMA FADD FMUL FFMA2 FADD2 FMUL2 FSWZADD",
+    IMAD: "IMAD IMUL IDP",
+    EITHER: "IADD3 IADD VIADD MOV",
+    ALU: "LOP3 ISETP FSETP SEL FSEL FMNMX IMNMX VIMNMX SHF LEA PRMT PLOP3 F2FP I2FP VOTE IABS FCHK BMSK SGXT SHL SHR"
+         " LOP HSETP2 HMNMX2 VIADDMNMX P2R R2P",
+    HALF: "HFMA2 HADD2 HMUL2",
+    MUFU: "MUFU F2I I2F F2F FRND POPC FLO BREV",
+    FP64: "DFMA DADD DMUL DSETP",
+    TENSOR: "HMMA IMMA DMMA QMMA BMMA",
+    LSU: "LDG STG LDS STS LD ST LDL STL LDSM STSM ATOM ATOMG ATOMS RED REDG SHFL LDGSTS MOVM REDAS REDS",
+    NONE: "NOP",
+}  # fmt: skip
+PIPE = {word: pipe for pipe, words in _PIPES.items() for word in words.split()}
+SINGLE = (LSU, TENSOR, MUFU)
+"""Pipes whose instructions ptxas copies where it unrolls, and neither splits nor fuses."""
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """An instruction: pipe, PTX line (0: not known), innermost loop."""
+
+    pipe: str
+    line: int
+    loop: int
+
+
+def counted(code: Sequence[tuple[str, int]], pcs: Sequence[Facts], ends: Mapping[int, int]) -> dict[int, Slots]:
+    """By program counter, the slots of an instruction.
+
+    code: machine code, each text with its PTX line, labels among them. ends: backward branches with their targets.
+    """
+    machine = _read(code)
+    loops = _loops(ends)
+    home = {pc: _innermost(loops, pc) for pc in range(len(pcs))}
+    of_line: dict[int, int] = {}
+    for pc, facts in enumerate(pcs):
+        of_line.setdefault(facts.ptx_line, pc)
+    copies: dict[int, dict[int, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for one in machine:
+        pc = of_line.get(one.line, OUTSIDE)
+        copies[pc][one.loop].append(one.pipe)
+    regions = {loop: _region(loop, home, copies, pcs) for loop in {*range(len(loops)), OUTSIDE}}
+    found: dict[int, Slots] = {}
+    for pc in range(len(pcs)):
+        region, turns = regions[home[pc]]
+        found[pc] = tuple((pipe, n / turns) for pipe, n in Counter(copies[pc][region]).items() if pipe != NONE)
+    for loop, (region, turns) in regions.items():
+        if loop == OUTSIDE or region == OUTSIDE:
+            continue
+        inside = {pc for pc in home if home[pc] == loop}
+        strange = [pipe for pc, by_loop in copies.items() if pc not in inside and _foreign(pc, home, loop, regions)
+                   for pipe in by_loop[region]]  # fmt: skip
+        branch = loops[loop][1]
+        extra = ((pipe, n / turns) for pipe, n in Counter(strange).items() if pipe != NONE)
+        found[branch] = (*found[branch], *extra)
+    return found
+
+
+def _foreign(pc: int, home: Mapping[int, int], loop: int, regions: Mapping[int, tuple[int, float]]) -> bool:
+    """Whether what an instruction became in this loop's region is counted nowhere else."""
+    return pc == OUTSIDE or regions[home[pc]][0] != regions[loop][0]
+
+
+def _read(code: Sequence[tuple[str, int]]) -> list[_Machine]:
+    texts: list[tuple[str, int]] = []
+    labels: dict[str, int] = {}
+    for text, line in code:
+        if text.endswith(":"):
+            labels[text[:-1]] = len(texts)
+        else:
+            texts.append((text, line))
+    spans: dict[int, int] = {}
+    for at, (text, _) in enumerate(texts):
+        target = _TARGET.search(text)
+        if target and "BRA" in text and labels.get(target[1], at + 1) <= at:
+            begin = labels[target[1]]
+            spans[begin] = max(spans.get(begin, 0), at)
+    ordered = sorted(spans.items(), key=lambda span: span[1] - span[0])
+    ordered = [span for span in ordered if span[0] != span[1]]  # the jump to itself at the end
+    last = next((at for at in range(len(texts) - 1, -1, -1) if "EXIT" in texts[at][0]), len(texts))
+    made = []
+    for at, (text, line) in enumerate(texts[: last + 1]):
+        word = _GUARD.sub("", text).split()[0].split(".")[0].rstrip(";")
+        loop = next((begin for begin, end in ordered if begin <= at <= end), OUTSIDE)
+        made.append(_Machine(PIPE.get(word, CONTROL if not word.startswith("U") else ""), line, loop))
+    return made
+
+
+def _loops(ends: Mapping[int, int]) -> list[tuple[int, int]]:
+    """(first, last) program counters of each loop of the PTX, by its first."""
+    spans: dict[int, int] = {}
+    for last, first in ends.items():
+        spans[first] = max(spans.get(first, 0), last)
+    return sorted(spans.items())
+
+
+def _innermost(loops: Sequence[tuple[int, int]], pc: int) -> int:
+    around = [(last - first, number) for number, (first, last) in enumerate(loops) if first <= pc <= last]
+    return min(around)[1] if around else OUTSIDE
+
+
+def _region(
+    loop: int, home: Mapping[int, int], copies: Mapping[int, Mapping[int, list[str]]], pcs: Sequence[Facts]
+) -> tuple[int, float]:
+    """(the loop of the machine code that a loop of the PTX became, how many of its turns are one there)."""
+    if loop == OUTSIDE:
+        return OUTSIDE, 1.0
+    mine = [pc for pc in home if home[pc] == loop]
+    sure = [pc for pc in mine if pcs[pc].pipe in SINGLE and copies[pc]] or [pc for pc in mine if copies[pc]]
+    votes: Counter[int] = Counter()
+    for pc in sure:
+        for region, pipes in copies[pc].items():
+            votes[region] += len(pipes)
+    if not votes:
+        return OUTSIDE, 1.0
+    inner = [region for region in votes if region != OUTSIDE]
+    region = max(inner or votes, key=lambda one: votes[one])
+    numbers = [
+        sum(pipe == pcs[pc].pipe for pipe in copies[pc][region]) or len(copies[pc][region])
+        for pc in sure
+        if copies[pc].get(region)
+    ]
+    return region, float(max(1.0, statistics.median_low(numbers)))
