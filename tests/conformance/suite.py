@@ -36,6 +36,7 @@ def cases() -> tuple[Case, ...]:
 WITHOUT: dict[str, str] = {
     "trap": "it ends the kernel with an error",
     "brkpt": "it needs a debugger",
+    **{form.key: "it needs a multicast object" for form in table.FORMS if form.key.startswith("multimem.")},
     "createpolicy.convert": "its operand comes from CUDA's own access properties",
     **{
         form.key: "only sm_100 and later have it"

@@ -15,7 +15,7 @@ from .machine.memory import Allocation, GlobalMemory, Region, byte_view
 from .machine.scopes import DeclaredVariable
 from .program.code import Code
 
-Argument: TypeAlias = Union[np.ndarray, np.generic, TensorMapArgument, "StructArgument"]
+Argument: TypeAlias = Union[np.ndarray, np.generic, TensorMapArgument, "StructArgument", "MultimemArgument"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +29,13 @@ class StructArgument:
     data: bytes
     at: Mapping[int, Argument]
     names: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class MultimemArgument:
+    """A multimem address as a kernel's argument, a pointer: of arrays of one size, by rank."""
+
+    arrays: tuple[np.ndarray, ...]
 
 
 class Binder:
@@ -58,8 +65,9 @@ class Binder:
         """Place the arrays that this device holds, so that messages call them by what it calls them."""
         for parameter, argument in zip(self.code.parameters, arguments, strict=False):
             array = argument.array if isinstance(argument, TensorMapArgument) else argument
-            if isinstance(array, np.ndarray) and self.owners.get(id(array)) == device:
-                self._place(array, self._name(parameter), device)
+            for mine in argument.arrays if isinstance(argument, MultimemArgument) else (array,):
+                if isinstance(mine, np.ndarray) and self.owners.get(id(mine)) == device:
+                    self._place(mine, self._name(parameter), device)
 
     def _name(self, parameter: DeclaredVariable) -> str:
         return self.names.get(parameter.node.name, parameter.node.name)
@@ -92,6 +100,8 @@ class Binder:
             self.arrays.append(argument.array)
             placed.overhang |= argument.overhang
             return bind_tensor_map(argument, address, self.maps)
+        if isinstance(argument, MultimemArgument):
+            return _pointer(self._multimem(argument, name, device))
         if isinstance(argument, StructArgument):
             raw = self._structure(argument, name, device)
             if by_value:
@@ -108,6 +118,17 @@ class Binder:
             expected="a NumPy array (a buffer), a NumPy scalar (by value), a tensor map or a structure",
             hint=f"np.uint32({argument!r})" if isinstance(argument, int) else None,
         )
+
+    def _multimem(self, argument: MultimemArgument, name: str, device: int) -> int:
+        sizes = {byte_view(array).size for array in argument.arrays}
+        if len(sizes) != 1:
+            raise ArgumentError(
+                f"the buffers of the multimem address {name} are of different sizes",
+                expected="one or more arrays of one size", got=f"{sorted(sizes)} bytes",
+            )  # fmt: skip
+        self.arrays += argument.arrays
+        members = tuple(self._place(array, f"{name}[{at}]", device)[1] for at, array in enumerate(argument.arrays))
+        return self.memory.together(members, *sizes).base
 
     def _structure(self, argument: StructArgument, name: str, device: int) -> np.ndarray:
         raw = np.frombuffer(argument.data, np.uint8).copy()

@@ -3,6 +3,7 @@
 from .arrays import ArrayView, view
 from .caller import Caller
 from .machine import A100, B200, H100, H200, Machine
+from .multimem import Multimem
 from .on_clock import predict
 from .on_cpu import emulate
 from .on_gpu import build, launch
@@ -20,6 +21,7 @@ __all__ = [
     "ArrayView",
     "Caller",
     "Machine",
+    "Multimem",
     "Parameter",
     "Program",
     "Struct",

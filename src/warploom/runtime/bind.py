@@ -20,6 +20,7 @@ from ..isa.launch import broken_limit
 from ..isa.tensor_map import MAP_BYTES
 from .arrays import ArrayView, is_array, view
 from .machine import Machine
+from .multimem import Multimem
 from .program import Parameter, Program, stride_source
 from .struct import Struct
 from .tensor_map import TensorMap, bound, named
@@ -30,8 +31,8 @@ _wrong_layout = partial(ArgumentError, code="wrong-layout")
 _wrong_shape = partial(ArgumentError, code="wrong-shape")
 _wrong_type = partial(ArgumentTypeError, code="wrong-type")
 
-Value: TypeAlias = "ArrayView | TensorMap | np.generic | Struct"
-"""A parameter's value: an address (of a view), a tensor map, bytes by value, or a structure of these."""
+Value: TypeAlias = "ArrayView | TensorMap | np.generic | Struct | Multimem"
+"""A parameter's value: an address (of a view, or of several), a tensor map, bytes by value, or a structure of these."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +188,8 @@ def _positional(program: Program, arguments: Sequence[Any]) -> tuple[tuple[Value
             views[parameter.name] = value.array
         elif isinstance(value, Struct):
             views |= dict(value.arrays(parameter.name))
+        elif isinstance(value, Multimem):
+            views |= dict(value.named(parameter.name))
     return tuple(values), views
 
 
@@ -208,6 +211,13 @@ def _foreign(program: Program, parameter: Parameter, argument: Any) -> Value:
                 got="TensorMap",
             )
         return argument
+    if isinstance(argument, Multimem):
+        if parameter.kind != "pointer":
+            raise _wrong_type(
+                f"argument `{name}` of {title} is a multimem address, and its parameter is no pointer",
+                expected=_kind(parameter), got="Multimem",
+            )  # fmt: skip
+        return argument.bound(name)
     if isinstance(argument, Struct):
         return _structure(parameter, argument, title)
     if parameter.kind in ("tensor_map", "blob"):

@@ -76,8 +76,13 @@ def _of_rank(program: Program, value: Any, rank: int, devices: int) -> Any:
     return value
 
 
-def owners_of(programs: Sequence[Program], hosts: Sequence[Sequence[np.ndarray]]) -> dict[int, int]:
-    """The rank that holds each array, by its id; `hosts`: the arrays that each device is passed, in order."""
+def owners_of(
+    programs: Sequence[Program], hosts: Sequence[Sequence[np.ndarray]], together: Sequence[Sequence[np.ndarray]] = ()
+) -> dict[int, int]:
+    """The rank that holds each array, by its id.
+
+    hosts: the arrays that each device is passed, in order. together: lists by rank, of multimem addresses.
+    """
     owners: dict[int, int] = {}
     for rank, (program, arrays) in enumerate(zip(programs, hosts, strict=True)):
         before = 0
@@ -88,4 +93,6 @@ def owners_of(programs: Sequence[Program], hosts: Sequence[Sequence[np.ndarray]]
                 before += 1
             else:
                 owners.setdefault(id(array), rank)
+    for arrays in together:
+        owners |= {id(array): rank for rank, array in enumerate(arrays)}
     return owners

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import ArgumentError, ArgumentTypeError
 from .arrays import ArrayView, empty_like_kind, is_array, view
 from .bind import Arguments
+from .multimem import Multimem
 from .program import WORKSPACE, Program
 from .struct import Struct
 from .tensor_map import TensorMap
@@ -152,6 +153,8 @@ def named_views(call: Call, views: Sequence[ArrayView | None]) -> list[tuple[str
     for parameter, value in zip(call.program.parameters, call.rest, strict=False):
         if isinstance(value, TensorMap):
             found.append((parameter.name, value.array))
+        elif isinstance(value, Multimem):
+            found += [(name, view(array, name)) for name, array in value.named(parameter.name)]
         elif isinstance(value, Struct):
             found += [(name, view(array, name)) for name, array in value.arrays(parameter.name)]
         elif parameter.kind == "pointer" and is_array(value) and getattr(value, "shape", None) != ():

@@ -20,6 +20,7 @@ from .bind import Bound, Shape, Value, bind
 from .devices import Looked, calls_of, count_of, owners_of
 from .dispatch import Call, complete, named_views, place
 from .machine import Machine, for_arch
+from .multimem import Multimem
 from .program import HasProgram, Program, program_of
 from .progress import Progress
 from .struct import Struct
@@ -324,12 +325,15 @@ def _all_values(bounds: Sequence[Bound], copy: bool = False) -> _Values:
         mine, arrays = _values(bound, copy, made)
         values.append(mine)
         hosts.append(arrays)
-    return _Values(values, owners_of([bound.program for bound in bounds], hosts) if len(bounds) > 1 else {})
+    if len(bounds) == 1:
+        return _Values(values, {})
+    together = [getattr(value, "arrays", ()) for value in values[0]]  # of multimem addresses
+    return _Values(values, owners_of([bound.program for bound in bounds], hosts, together))
 
 
 def _values(bound: Bound, copy: bool, made: dict[tuple[object, ...], np.ndarray]) -> tuple[list[Any], list[np.ndarray]]:
     """The arguments of one device, and its arrays. One array is one object, however many parameters point to it."""
-    from ..emulator.arguments import StructArgument
+    from ..emulator.arguments import MultimemArgument, StructArgument
     from ..emulator.engines.tma import TensorMapArgument
 
     specs = {spec.name: spec for spec in bound.program.arrays}
@@ -352,6 +356,8 @@ def _values(bound: Bound, copy: bool, made: dict[tuple[object, ...], np.ndarray]
             return host(value)
         if isinstance(value, TensorMap):
             return TensorMapArgument(value.spec, host(value.array), id(value.array) in padded)
+        if isinstance(value, Multimem):
+            return MultimemArgument(tuple(host(array) for array in value.arrays))
         if isinstance(value, Struct):
             parts = {offset: convert(part) for offset, part in value.at.items()}
             return StructArgument(value.whole, parts, value.names)

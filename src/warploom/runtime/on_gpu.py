@@ -18,6 +18,7 @@ from .arrays import ArrayView
 from .bind import Arguments, Bound, Shape, Value, bind
 from .dispatch import Call, complete, look, named_views, place, result_of, sort_out
 from .machine import Machine
+from .multimem import Multimem
 from .program import HasProgram, Program, program_of
 from .struct import Struct
 from .tensor_map import TensorMap
@@ -188,6 +189,11 @@ def _bytes(value: Value) -> bytes:
         return tensor_map.encode(value.spec, value.array.pointer)
     if isinstance(value, Struct):
         return _structure(value)
+    if isinstance(value, Multimem):
+        raise ArgumentError(
+            "on a GPU a multimem address is one that the driver has mapped",
+            expected="the address that cuMulticastBindMem's object is mapped to, as np.uint64", got="Multimem",
+        )  # fmt: skip
     return np.asarray(value).tobytes()
 
 

@@ -6,6 +6,7 @@ The emulated address space (PTX ISA 5.1; the numbers are ours, nothing may depen
     0x7E00_0000_0000     shared window: + (CTA rank in its cluster << 24) + offset
     0x7D00_0000_0000     local window: + offset in the thread's own local memory
     0x7C00_0000_0000     parameter window: + offset in the kernel's parameters
+    0x7B00_0000_0000 …   multimem addresses: each names one place in several buffers
 
 A shared address is 32 bits, (rank << 24) | offset. `shared::cta` addresses are those of the own rank.
 """
@@ -21,6 +22,7 @@ GLOBAL_BASE = 0x7F00_0000_0000
 SHARED_WINDOW = 0x7E00_0000_0000
 LOCAL_WINDOW = 0x7D00_0000_0000
 PARAM_WINDOW = 0x7C00_0000_0000
+MULTIMEM_BASE = 0x7B00_0000_0000
 WINDOW_SIZE = 1 << 32
 RANK_SHIFT = 24
 OFFSET_MASK = (1 << RANK_SHIFT) - 1
@@ -79,11 +81,21 @@ class Allocation:
         return np.lib.stride_tricks.as_strided(self.region.data, (length,), (1,))
 
 
+@dataclass(frozen=True)
+class Multimem:
+    """Addresses that each name one place in several buffers. members: the addresses of the buffers' first bytes."""
+
+    base: int
+    size: int
+    members: tuple[int, ...]
+
+
 @dataclass
 class GlobalMemory:
-    """All global buffers of a launch, by address."""
+    """All global buffers of a launch, by address, and their multimem addresses."""
 
     allocations: list[Allocation] = field(default_factory=list)
+    multimems: list[Multimem] = field(default_factory=list)
     _bases: list[int] = field(default_factory=list)
     _next: int = GLOBAL_BASE
 
@@ -102,6 +114,20 @@ class GlobalMemory:
         if at < 0 or address >= self.allocations[at].end:
             return None
         return self.allocations[at]
+
+    def together(self, members: tuple[int, ...], size: int) -> Multimem:
+        """The multimem addresses of these places of so many bytes; the same for the same places."""
+        for found in self.multimems:
+            if (found.members, found.size) == (members, size):
+                return found
+        last = self.multimems[-1] if self.multimems else Multimem(MULTIMEM_BASE, 0, ())
+        base = last.base + (last.size + _GUARD + _ALIGN - 1) // _ALIGN * _ALIGN
+        self.multimems.append(Multimem(base, size, members))
+        return self.multimems[-1]
+
+    def multimem(self, address: int) -> Multimem | None:
+        """The buffers that a multimem address names, or None for another address."""
+        return next((found for found in self.multimems if found.base <= address < found.base + found.size), None)
 
     def nearest(self, address: int) -> Allocation | None:
         """The buffer that begins last before an address, for messages."""

@@ -218,6 +218,11 @@ def _outside(frame: Accessor, lanes: np.ndarray, address: np.ndarray, at: int, t
 
 def _outside_global(frame: Accessor, lanes: np.ndarray, address: np.ndarray, at: int, total: int) -> NoReturn:
     where = int(address[at])
+    if frame.machine.memory.multimem(where) is not None:
+        frame.error(
+            InvalidOperandError, f"an access of {total} bytes at the multimem address {where:#x}", int(lanes[at]),
+            expected="multimem.ld_reduce, multimem.st or multimem.red, or the address of one buffer",
+        )  # fmt: skip
     near = frame.machine.memory.nearest(where)
     if near is None:
         have = "it is below every buffer (a null or shared address used as a global one?)"

@@ -149,7 +149,12 @@ def _join(values: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(pairs).view(np.uint32).reshape(count, lanes)
 
 
-def _atomic(d: Decode) -> Step:
+Reach: TypeAlias = "Callable[[Frame, np.ndarray], list[np.ndarray]]"
+"""The addresses, (lanes,), at which an operation is carried out, one after the other, of those that it names."""
+
+
+def updates(d: Decode, reach: Reach) -> Step:
+    """Read, combine with operand b and write, and give back what was there."""
     packed = d.type("b")
     dtype = _HALF_OF.get(packed.name, packed)
     halves = dtype is not packed
@@ -167,7 +172,6 @@ def _atomic(d: Decode) -> Step:
     gather = _UNORDERED.get(operation) if result is None and not dtype.is_float else None
 
     def step(frame: Frame) -> None:
-        where = address.compute(frame)
         b = b_registers.read(frame)
         c = c_registers.read(frame) if c_registers is not None else b
         if halves:
@@ -175,35 +179,40 @@ def _atomic(d: Decode) -> Step:
         old = np.zeros((count, frame.lanes), dtype.numpy)
         changed = False
         heard = frame.machine.events.accessed
-        for lanes, region, first in frame.places(space, where, dtype, count):
-            array = region.as_type(dtype.numpy)
-            reached = where[lanes].astype(np.int64)
-            for hear in heard:
-                name = "shared" if _is_shared(space, reached) else "global"
-                hear(frame, "updates", Lanes(region, name, first, dtype.bytes, count, lanes), None)
-            frame.count(space, "store", dtype.bytes * count, lanes, reached)
-            act = combine
-            if flushes and not _is_shared(space, reached):
-                act = add_flushed
-            turns = rounds(first)
-            for part in range(count):
-                if gather is not None:
-                    gather.at(array, first + part, b[part, lanes])
-                    changed = True
-                    continue
-                for turn in [slice(None)] if turns is None else turns:
-                    at = first[turn] + part
-                    found = array[at]
-                    new = act(found, b[part, lanes[turn]], c[part if operation == "cas" else 0, lanes[turn]])
-                    array[at] = new
-                    old[part, lanes[turn]] = found
-                    changed |= not _same_bytes(found, new)
+        for where in reach(frame, address.compute(frame)):
+            for lanes, region, first in frame.places(space, where, dtype, count):
+                array = region.as_type(dtype.numpy)
+                reached = where[lanes].astype(np.int64)
+                for hear in heard:
+                    name = "shared" if _is_shared(space, reached) else "global"
+                    hear(frame, "updates", Lanes(region, name, first, dtype.bytes, count, lanes), None)
+                frame.count(space, "store", dtype.bytes * count, lanes, reached)
+                act = combine
+                if flushes and not _is_shared(space, reached):
+                    act = add_flushed
+                turns = rounds(first)
+                for part in range(count):
+                    if gather is not None:
+                        gather.at(array, first + part, b[part, lanes])
+                        changed = True
+                        continue
+                    for turn in [slice(None)] if turns is None else turns:
+                        at = first[turn] + part
+                        found = array[at]
+                        new = act(found, b[part, lanes[turn]], c[part if operation == "cas" else 0, lanes[turn]])
+                        array[at] = new
+                        old[part, lanes[turn]] = found
+                        changed |= not _same_bytes(found, new)
         if changed:
             frame.machine.progress_count += 1
         if result is not None:
             result.write(frame, _join(old) if halves else old)
 
     return step
+
+
+def _atomic(d: Decode) -> Step:
+    return updates(d, lambda frame, where: [where])
 
 
 def _is_shared(space: str, address: np.ndarray) -> bool:
