@@ -181,9 +181,9 @@ def texts() -> Iterator[Point]:
 
 def attention(most: int) -> Iterator[Point]:
     """Attention forward, its data normal. The shape is (queries of all heads, keys that one sees at most, head_dim)."""
-    from attention import Case, subject
-
     from warploom.kernels.hopper.attention_config import section
+    from warploom.lab.attention_contenders import subject
+    from warploom.lab.attention_problem import ForwardProblem
 
     rows = [
         row for row in rows_of("attention")
@@ -194,11 +194,13 @@ def attention(most: int) -> Iterator[Point]:
         value_dim = int(words[0].partition("/")[2] or 0)
         group = int(words[words.index("group") + 1]) if "group" in words else 1
         window = (1024, 0) if "window" in words else None
-        case = Case(row["head_dim"], row["length"], row["causal"], row["dtype"], value_dim, group, window=window)
+        case = ForwardProblem(
+            row["head_dim"], row["length"], row["causal"], row["dtype"], value_dim, group, window=window
+        )
 
-        def recorded(row: dict[str, Any] = row, case: Case = case) -> tuple[Recording, Launch]:
+        def recorded(row: dict[str, Any] = row, case: ForwardProblem = case) -> tuple[Recording, Launch]:
             kernel = rebuild(row["build"])
-            b, h, n, d = case.shape
+            b, h, n, _ = case.sizes
             sizes = {"B": b, "S": n, "T": n, "H": h, "G": h // case.group, "N": 1}
             numbers: dict[str, Any] = {"scale": 1.0, "section": 1}
             if case.causal or case.window:
@@ -210,7 +212,7 @@ def attention(most: int) -> Iterator[Point]:
                 kernel, *zeros_for(kernel, sizes), out=outputs_for(kernel, sizes), registers=row["registers"], **numbers
             )
 
-        queries = case.shape[0] * case.shape[1] * case.shape[2]
+        queries = case.sizes[0] * case.sizes[1] * case.sizes[2]
         yield Point("attention", row["case"], (queries, case.length, case.head_dim), row["dtype"],
                     row["us"]["median"], recorded, sha=row["ptx_sha256"], flops=case.flops)  # fmt: skip
 
@@ -220,18 +222,18 @@ def attention_backward() -> Iterator[Point]:
 
     Where blocks see different numbers of keys, all of a head's are recorded, which takes too long for the suite's.
     """
-    from attention import Case, subject
-
     from warploom.kernels.hopper import attention_backward_keys, attention_backward_queries
     from warploom.kernels.hopper.attention_backward import build_rows
+    from warploom.lab.attention_contenders import subject
+    from warploom.lab.attention_problem import ForwardProblem
 
     for row in rows_of("attention-backward"):
-        case = Case(row["head_dim"], row["length"], row["causal"], row["dtype"])
+        case = ForwardProblem(row["head_dim"], row["length"], row["causal"], row["dtype"])
         if row["provider"] != "warploom":
             continue
 
-        def recorded(case: Case = case) -> list[Recorded]:
-            (b, h, n, _), of = case.shape, subject(case)
+        def recorded(case: ForwardProblem = case) -> list[Recorded]:
+            (b, h, n, _), of = case.sizes, subject(case)
             if case.causal and n > LONGEST_CAUSAL:
                 raise ValueError(f"blocks of {n} keys differ: to record all of a head takes too long")
             sizes = {"B": b, "S": n, "T": n, "H": h, "G": h, "P": n, "N": 1}
@@ -247,7 +249,7 @@ def attention_backward() -> Iterator[Point]:
                                    clusters=blocks, **wanted))  # fmt: skip
             return made
 
-        queries = case.shape[0] * case.shape[1] * case.shape[2]
+        queries = case.sizes[0] * case.sizes[1] * case.sizes[2]
         yield Point("attention backward", row["case"], (queries, case.length, case.head_dim), row["dtype"],
                     row["us"]["median"], recorded, sha=row["ptx_sha256"], flops=2.5 * case.flops)  # fmt: skip
 

@@ -93,6 +93,33 @@ def _instruction(name: str, instruction: str) -> Load:
     return Load(measured)
 
 
+def _chaos(name: str, exponential: bool) -> Load:
+    """Floats that never repeat: x = 4 x (1 - x), so that all bits of what is computed toggle; or each with an ex2."""
+    repetitions, count = 4000, 16
+
+    def prepare(data):
+        return [(ptx.special.tid.x() + i).to(f32) * 0.0009 + 0.01 for i in range(8)]
+
+    def body(state):
+        for i in range(count):
+            x = state[i % 8]
+            if exponential:
+                ptx.inst("ex2.approx.ftz.f32", x, x)
+                ptx.inst("add.rn.f32", x, x, -1.0)
+            twice = reg.scalar(f32)
+            ptx.inst("mul.rn.f32", twice, x, 4.0)
+            ptx.inst("fma.rn.f32", x, twice, -x, twice)
+
+    each = 4 if exponential else 2
+    measured = Measurement(
+        name, lambda: loop(name, body, repetitions=repetitions, warps=16, ctas=SMS, prepare=prepare,
+                           finish=lambda s: s),
+        operations=count * each * 16, repetitions=repetitions, of=f"{each} of chaotic floats, 16 warps", ctas=SMS,
+        facts={"mufu": int(exponential)},
+    )  # fmt: skip
+    return Load(measured)
+
+
 def _shared_loads(name: str) -> Load:
     measured = shared.loads(name, 4, 4, 8, repetitions=20000, ctas=SMS)
     return Load(measured, moved="shared")
@@ -106,6 +133,8 @@ def _tma(name: str, data: str = "normal", **options) -> Load:
 def loads() -> Iterator[Load]:
     yield _instruction("power.alu", "alu")
     yield _instruction("power.ffma", "ffma")
+    yield _chaos("power.chaos.floats", False)
+    yield _chaos("power.chaos.exponentials", True)
     for ctas in (33, 66, 99, SMS):
         yield _wgmma(f"power.wgmma.n256.ctas{ctas}", 256, ctas)
     yield _wgmma("power.wgmma.n256.zeros", 256, data="zeros")
