@@ -59,7 +59,7 @@ def test_a_load_spreads_elements_as_their_type_says(kind: str, at: tuple[int, in
     spec = TensorMapSpec.tiled(raw.shape, raw.strides, kind, box, swizzle=swizzle)
     body = init(1) + load(size=spec.box_bytes) + wait(0) + dump("%a1", TILE_BYTES)
     emulate(body, TensorMapArgument(spec, raw), out, np.int32(at[0]), np.int32(at[1]), target="sm_100a")
-    assert spec.box_bytes == 8 * 8 * GROUP_BYTES[kind]  # what mbarriers count has the gaps in it
+    assert spec.box_bytes == 8 * 128 * BITS[kind] // 8  # mbarriers do not count the gaps
     assert np.array_equal(out, expected_tile(kind, codes, box, at, swizzle, gaps=0))
 
 
@@ -149,7 +149,7 @@ mov.b64 %rd0, a;
 @%p mbarrier.init.shared::cta.b64 [bar], 1;
 @%p fence.mbarrier_init.release.cluster;
 bar.sync 0;
-@%p mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 2048;
+@%p mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 1024;
 @%p cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes [tile], [%rd0, {0, 1}], [bar];
 again:
 mbarrier.try_wait.parity.shared::cta.b64 %p, [bar], 0;

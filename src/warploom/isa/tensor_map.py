@@ -159,8 +159,11 @@ class TensorMapSpec:
 
     @cached_property
     def box_bytes(self) -> int:
-        """Bytes that one load signals at its mbarrier. Filled elements count, so it is the same at every edge."""
-        return self.box_elements // self.counts[0] * self.inner_bytes
+        """Bytes that one load signals at its mbarrier. Filled elements count, so it is the same at every edge.
+
+        Gaps between packed elements do not: so CUTLASS and DeepGEMM announce them; the ISA does not say.
+        """
+        return self.box_elements // self.counts[0] * self.in_bytes.inner_bytes
 
     @cached_property
     def packing(self) -> Packing | None:

@@ -194,7 +194,7 @@ class Recorder(Observer):
         box = next((place for place in (*operation.sources, *operation.targets) if isinstance(place, Box)), None)
         if box is not None:
             spec = box.spec
-            made.rows = -(-operation.bytes // max(1, min(ROW_BYTES, spec.inner_bytes)))
+            made.rows = -(-operation.bytes // max(1, min(ROW_BYTES, spec.in_bytes.inner_bytes)))
             valid = box.valid()
             inside = 0 if valid is None else int(np.prod([part.stop - part.start for part in valid]))
             whole = int(np.prod(box.shape))

@@ -200,7 +200,7 @@ class SharedBox:
         self.cta = cta
         self.offset = offset
         self.row_bytes = spec.inner_bytes
-        self.rows = spec.box_bytes // spec.inner_bytes
+        self.rows = spec.box_elements // spec.counts[0]
         self.packed = spec.swizzle == "NONE"
 
     def __eq__(self, other: object) -> bool:
