@@ -327,9 +327,11 @@ def test_a_factor_that_is_no_number_makes_the_sum_none():
         assert multiply_scaled(ones, ones, None, kind, scaling, bad, good, mode)[0, 0] == 0x7FFFFFFF
 
 
+@pytest.mark.parametrize("split", [0, 4])
 @pytest.mark.parametrize("words", ["min.f32", "max.f32", "max.abs.f32", "min.NaN.f32", "max.u32", "min.s32"])
-def test_a_load_that_reduces_gives_each_thread_its_least_or_largest(words: str):
-    """tcgen05.ld.red of sm_103a; -0 is below +0, NaN is left out unless asked for."""
+def test_a_load_that_reduces_gives_each_thread_its_least_or_largest(words: str, split: int):
+    """tcgen05.ld.red of sm_103a; -0 is below +0, NaN is left out unless asked for. Split: 16 lanes of each warp, their
+    columns 0 to 3 in its first 16 threads and 4 to 7 in the others."""
     operation, *flags, kind = words.split(".")
     dtype = {"f32": np.float32, "u32": np.uint32, "s32": np.int32}[kind]
     rng = np.random.default_rng(0)
@@ -345,16 +347,19 @@ def test_a_load_that_reduces_gives_each_thread_its_least_or_largest(words: str):
         words_of_row = [ptx.load(b32, ptx.addr(A.pointer() + row * 32, 4 * column)) for column in range(8)]
         ptx.tcgen05.st(cells[0].mine(), words_of_row)
         ptx.tcgen05.wait_st()
-        found, most = reg.array(b32, 8), reg.scalar({"f32": f32, "u32": u32, "s32": s32}[kind])
-        ptx.inst(f"tcgen05.ld.red.sync.aligned.32x32b.x8.{words}", found, most, cells[0].mine())
+        found, most = reg.array(b32, split or 8), reg.scalar({"f32": f32, "u32": u32, "s32": s32}[kind])
+        shape, *more = ("16x32bx2.x4", split) if split else ("32x32b.x8",)
+        ptx.inst(f"tcgen05.ld.red.sync.aligned.{shape}.{words}", found, most, cells[0].mine(), *more)
         ptx.tcgen05.wait_ld()
         for column, value in enumerate([*found, most.view(b32)]):
-            ptx.store(ptx.addr(C.pointer() + row * 36, 4 * column), value)
+            ptx.store(ptx.addr(C.pointer() + row * 36, 4 * column if column < len(found) else 32), value)
         memory.dealloc()
 
     report = reduces.emulate(given.view(np.uint32))
     result = report.outputs[-1]
-    np.testing.assert_array_equal(result[:, :8], given.view(np.uint32))
+    if split:  # thread t of a warp: lane t % 16, columns from 4 * (t // 16) on
+        given = given.reshape(4, 32, 2, 4)[:, :16].transpose(0, 2, 1, 3).reshape(128, 4)
+    np.testing.assert_array_equal(result[:, : split or 8], given.view(np.uint32))
     values_of = np.abs(given) if "abs" in flags else given.view(dtype)
     best = {"min": np.min, "max": np.max}[operation]
     if kind == "f32" and "NaN" not in flags:

@@ -34,6 +34,7 @@ from ..program.handlers import Handlers, Step
 from .warp import order_key
 
 HANDLERS = Handlers()
+_REDUCED = ("_float", "_integer", "_split_float", "_split_integer")
 
 
 def group_of(d: Decode) -> int:
@@ -278,7 +279,7 @@ def _start(frame: Frame, family: str, operation: AsyncOperation) -> None:
     frame.machine.engine.submit(operation)
 
 
-@HANDLERS.add("tcgen05.ld", "tcgen05.ld_split", "tcgen05.ld_red_float", "tcgen05.ld_red_integer")
+@HANDLERS.add("tcgen05.ld", "tcgen05.ld_split", *(f"tcgen05.ld_red{kind}" for kind in _REDUCED))
 def load(d: Decode) -> Step:
     move = _move(d)
     target = move.registers.place()
@@ -306,10 +307,8 @@ def load(d: Decode) -> Step:
         move.registers.write_all(frame, np.full((len(move.registers), 1), POISON))
         frame.machine.counters.tensor_memory_load_bytes += 4 * WARP * len(move.registers)
         what = f"{frame.instruction.opcode} of warp {frame.first_warp}"
-        operation = AsyncOperation(
-            TENSOR_MEMORY, Issuer.of(frame), what, read, write, sources=(cells,), targets=(target,)
-        )
-        _start(frame, LOADS, operation)
+        by = Issuer.of(frame)
+        _start(frame, LOADS, AsyncOperation(TENSOR_MEMORY, by, what, read, write, sources=(cells,), targets=(target,)))
 
     return step
 
@@ -330,7 +329,7 @@ def _settled(target: Rows) -> Callable[[Frame], None]:
 def _reduction(d: Decode) -> tuple[RegisterList, Callable[[np.ndarray], np.ndarray]]:
     """Where tcgen05.ld.red puts what, of (registers, lanes) bits: each thread's least or largest (9.7.16.8.3).
 
-    Of .16x32bx2 it is not clear whether the two threads of a lane share a result: that form is not run.
+    The two threads of a lane of .16x32bx2 share no result: ptxas 13.0 makes one LDTM.STAT of each half of the warp.
     """
     kind, operation = d.type("redval"), d.modifier("op")
     absolute, nan = d.has("abs"), d.has("NaN")
