@@ -117,6 +117,49 @@ def test_scales_bias_and_activation(name: str, scales: str | None):
     assert not rules
 
 
+ENDS = {"gate": Fusion(activation="relu", gate=True), "addend": Fusion(addend=True, alpha=True),
+        "both": Fusion(gate=True, addend=True)}  # fmt: skip
+ODD = ("u64x24_3_1_f3_z", "s64x24_3_S2_1_f3_z")
+
+
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("schedule, seed", SCHEDULES)
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    "name", ["u128x56w2_3_f3_z", "s64x40k2_3_S2_f3_z", "s128x40w2_3_p_f3_z", "u128x24_3_f3_z", *ODD]
+)
+def test_a_gate_and_an_addend_are_read_where_they_are_stored(name: str, end: str, schedule: str, seed: int):
+    m, n, k, fusion, draw = 37, 67 if name in ODD else 136, 200, ENDS[end], np.random.default_rng(4)
+    gate, c = (draw.integers(-2, 3, (m, n)).astype(NUMPY[bf16]) for _ in range(2))
+    extra = (
+        [gate] * fusion.gate + [c] * fusion.addend + [np.float32(0.5)] * fusion.alpha + [np.float32(2)] * fusion.addend
+    )
+    result, a, w, rules = run(name, m, n, k, Product(), fusion, tuple(extra), schedule=schedule, seed=seed)
+    expected = a @ w.T * (0.5 if fusion.alpha else 1)
+    expected = np.maximum(expected, 0) if fusion.activation else expected
+    expected = expected * gate.astype(np.float32) if fusion.gate else expected
+    np.testing.assert_array_equal(result, rounded(expected + 2 * c.astype(np.float32) if fusion.addend else expected))
+    assert rules <= {"uncoalesced-access", "bank-conflict"}
+
+
+@pytest.mark.parametrize("schedule, seed", SCHEDULES)
+@pytest.mark.parametrize("name", ["u128x56w2_3_f3", "s64x40k2_3_S2_f3", "s128x40w2_3_p_f3"])
+def test_the_result_may_take_the_addend_s_place_though_tiles_overlap(name: str, schedule: str, seed: int):
+    m, n, k, draw = 150, 200, 200, np.random.default_rng(5)
+    c = draw.integers(-2, 3, (m, n)).astype(NUMPY[bf16])
+    before = c.astype(np.float32)
+    extra = (c, np.float32(1))
+    _, a, w, rules = run(name, m, n, k, Product(), Fusion(addend=True), extra, out=c, schedule=schedule, seed=seed)
+    np.testing.assert_array_equal(c.astype(np.float32), rounded(a @ w.T + before))
+    assert rules <= {"uncoalesced-access"}
+
+
+def test_an_addend_times_zero_is_not_read():
+    c = np.full((37, 136), np.nan, NUMPY[bf16])
+    result, a, w, _ = run("u128x24_3_f3_z", 37, 136, 72, Product(), Fusion(addend=True), (c, np.float32(0)))
+    np.testing.assert_array_equal(result, rounded(a @ w.T))
+
+
 @pytest.mark.parametrize("name, shape", [("u64x40k2_3_f3", (7, 80, 136)), ("s128x32w2_3_S2_f3", (9, 72, 256))])
 def test_rows_that_nobody_loads_reach_nothing_that_is_stored(name: str, shape: tuple[int, int, int]):
     for schedule, seed in SCHEDULES:
@@ -160,9 +203,10 @@ def test_products_of_other_kinds_are_refused(product: Product):
         build(product, FreeTileConfig())
 
 
-@pytest.mark.parametrize("fusion", [Fusion(gate=True), Fusion(addend=True), Fusion(bias="row"), Fusion(alpha=True)])
+@pytest.mark.parametrize("fusion", [Fusion(amax=True), Fusion(bias="row")])
 def test_other_ends_are_refused(fusion: Fusion):
-    with refused("argument", expected="scales of the tensor or of rows, a bias along the columns, an activation"):
+    expected = "scales of the tensor or of rows, a bias along the columns, an activation, a gate, an addend"
+    with refused("argument", expected=expected):
         build(Product(), FreeTileConfig(), fusion)
 
 
@@ -207,8 +251,10 @@ def test_the_model_counts_rows_of_the_tensor_not_of_the_tile():
 @pytest.mark.parametrize(
     "fusion",
     [Fusion(), Fusion(scales="row"), Fusion(bias="column"), Fusion(bias="column", activation="gelu"),
-     Fusion(scales="row", bias="column")],
-    ids=["plain", "row scales", "bias", "bias and gelu", "row scales and bias"],
+     Fusion(scales="row", bias="column"), Fusion(addend=True), Fusion(activation="silu", gate=True),
+     Fusion(gate=True, addend=True), Fusion(scales="row", bias="column", activation="gelu", gate=True, addend=True)],
+    ids=["plain", "row scales", "bias", "bias and gelu", "row scales and bias", "addend", "gate", "gate and addend",
+         "all"],
 )  # fmt: skip
 def test_the_chosen_tiles_do_not_spill(fusion: Fusion):
     product = Product(e4m3, e4m3, bf16) if fusion.scales else Product()

@@ -89,7 +89,7 @@ def test_awkward_waves_get_columns_of_their_own():
 @pytest.mark.parametrize("n, k", [(8192, 8192), (28672, 8192), (4096, 14336)])
 def test_few_rows_are_the_small_m_kernel_s_or_whole_waves(m, n, k):
     """Where no free tile has the end that is asked for."""
-    problem = Problem.of(m, n, k, fusion=Fusion(gate=True))
+    problem = Problem.of(m, n, k, fusion=Fusion(gate=True, bias="row"))
     assert isinstance(choose(problem).config, SmallMConfig) == (m <= 32 or n == 8192 or n == 4096)
 
 

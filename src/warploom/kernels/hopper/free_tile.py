@@ -69,18 +69,19 @@ def build(
     fusion: Fusion = Fusion(),  # noqa: B008
 ) -> Kernel:
     """D (M, N) = A (M, K) Wᵀ with W (N, K), then what `fusion` says: scales of the tensor or of rows, a bias along the
-    columns, an activation. Called as kernel(a, w, *arrays, out=d) with the arrays of `free_tile_end.arguments`.
+    columns, an activation, a gate, an addend. Called as kernel(a, w, *arrays, *numbers, out=d) with
+    `free_tile_end.arguments`.
 
     Raises ArgumentError where there is no such kernel.
     """
     config.check(product, fusion)
-    names = {**operands(product, config), **arguments(fusion, product)}
+    names = {**operands(product, config), **arguments(fusion, product, config.whole)}
 
     def free_tile(*handles: Any) -> None:
         given = dict(zip((*names, "D"), handles, strict=True))
         run(Parts.make(given, product, config, fusion))
 
-    return traced(free_tile, names, product, config, FreeTileGrid(config))
+    return traced(free_tile, names, product, config, FreeTileGrid(config), over="C" if fusion.addend else "")
 
 
 # -- what the roles share ------------------------------------------------------------------------------------------
@@ -349,9 +350,11 @@ class Stores:
         config, step = self.config, self.config.pass_columns // 2
         block = self.me * config.blocks + index
         on_m, on_n = (here.weight, here.token) if config.swapped else (here.token, here.weight)
+        own = (here.own_weight, here.own_token) if config.swapped else (here.own_token, here.own_weight)
         end = End(
-            self.parts.given["D"], self.parts.given, self.parts.fusion, config.swapped, on_m + block * BLOCK, on_n
-        )
+            self.parts.given["D"], self.parts.given, self.parts.fusion, config.swapped, on_m + block * BLOCK, on_n,
+            own, config.whole,
+        )  # fmt: skip
         memory = self.parts.staged + (self.me if config.persistent else block) * self.block_bytes
         for first in range(complete.start, complete.stop, step):
             values = acc[first : min(first + step, complete.stop)]

@@ -35,9 +35,10 @@ MOVED_REGISTERS = {2: (24, 240), 3: (32, 160)}
 LAUNCH_REGISTERS = {2: 168, 3: 128}
 """Of every thread at launch."""
 ROOM_OF_END = {1: 32, 2: 32, 3: 24, 4: 12}
-ROOM_OF_MORE = 8
-"""Accumulators fewer, by consumers, for a vector along the columns or an activation; and for each further one. Tried
-with ptxas 13.0 (`tests/kernels/test_free_tile.py`)."""
+ROOM_OF_MORE, ROOM_OF_OPERAND = 8, (16, 24)
+"""Accumulators fewer, by consumers, for something at the end: a vector along the columns, an activation, an operand;
+for each further one; and for each operand, not swapped and swapped. Tried with ptxas 13.0
+(`tests/kernels/test_free_tile.py`)."""
 _PLAIN = Fusion()
 MOST_PASS = 64
 """Columns of the accumulators (swapped: tokens) that a persistent kernel stages at a time."""
@@ -211,8 +212,10 @@ class FreeTileConfig:
         """Whether ptxas is known to spill nothing of this with such an end."""
         most = self.most_accumulators
         heavy = (fusion.scales == "row") + (fusion.bias is not None) + (fusion.activation is not None)
+        heavy += fusion.gate + fusion.addend
         if heavy:
             most -= ROOM_OF_END[self.consumers] + ROOM_OF_MORE * (heavy - 1)
+            most -= ROOM_OF_OPERAND[self.swapped] * (fusion.gate + fusion.addend)
         return self.accumulators <= most
 
     def _problem(self, product: Product, fusion: Fusion = _PLAIN) -> tuple[str, str, object] | None:
@@ -240,7 +243,8 @@ class FreeTileConfig:
              "one type, or two of eight bits", (str(product.a), str(product.b))),
             (product.out in OUTPUTS, "its output", ", ".join(map(str, OUTPUTS)), str(product.out)),
             (end_fits(fusion), "what is fused into its end",
-             "scales of the tensor or of rows, a bias along the columns, an activation", repr(fusion)),
+             "scales of the tensor or of rows, a bias along the columns, an activation, a gate, an addend",
+             repr(fusion)),
             ((product.a_major, product.b_major) == ("K", "K"), "its layouts", "both operands contiguous in k",
              (product.a_major, product.b_major)),
             (self.shared_bytes() <= room(self.ctas_per_sm), "its shared memory",
@@ -251,7 +255,7 @@ class FreeTileConfig:
 
 def end_fits(fusion: Fusion) -> bool:
     """Whether the end of a free tile (`free_tile_end`) does all that is asked."""
-    plain = not (fusion.gate or fusion.addend or fusion.amax or fusion.scale_out or fusion.alpha)
+    plain = not (fusion.amax or fusion.scale_out)
     known = fusion.activation in (None, *ACTIVATIONS) and fusion.bias in (None, "column")
     return plain and known and fusion.scales in (None, "tensor", "row")
 

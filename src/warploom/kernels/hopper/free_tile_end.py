@@ -1,7 +1,8 @@
-"""What happens to the complete sums of a free tile before they are stored: scales, bias, activation.
+"""What happens to the complete sums of a free tile before they are stored: scales, bias, activation, gate, addend.
 
 A vector along wgmma's M axis is two numbers of a thread for each block of 64 rows (rows l / 4 and l / 4 + 8 of its
-warp's 16); one along the N axis is two for each 8 columns (2 (l % 4) and the next).
+warp's 16); one along the N axis is two for each 8 columns (2 (l % 4) and the next). Of a matrix a thread loads what its
+accumulators stand for: pairs of elements where they follow each other in D.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...collective.epilogue.activations import FUNCTIONS
-from ...collective.mma.fragment import pack
-from ...isa.dtypes import f32, u64
+from ...collective.mma.fragment import load_as_f32, pack, unpack
+from ...isa.dtypes import b32, f32, u64
 from ...lang import Tile, ptx, reg
 from ...lang.arrays import RegisterArray
-from ...lang.tile import ArrayHandle
+from ...lang.predicate import Predicate
+from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
 from .description import Fusion, Product
 
@@ -22,15 +24,59 @@ _HALF = 8
 _GROUP = 8
 
 
-def arguments(fusion: Fusion, product: Product) -> dict[str, Tile]:
-    """The arrays that a call takes after A and W."""
-    names: dict[str, Tile] = {}
+def arguments(fusion: Fusion, product: Product, whole: bool) -> dict[str, Tile | Scalar]:
+    """What a call takes after A and W: arrays, then numbers. whole: rows of D are stored in whole 16-byte pieces."""
+    names: dict[str, Tile | Scalar] = {}
     if fusion.scales is not None:
         row = fusion.scales == "row"
         names |= {"scale_a": Tile("M" if row else 1, f32), "scale_b": Tile("N" if row else 1, f32)}
     if fusion.bias is not None:
         names["bias"] = Tile("N", fusion.bias_dtype or product.out)
-    return names
+    matrix = Tile("M", "N", product.out, multiple=(1, 8), order="rows") if whole else Tile("M", "N", product.out)
+    names |= {name: matrix for name, there in (("gate", fusion.gate), ("C", fusion.addend)) if there}
+    return names | {name: Scalar(f32) for name, there in (("alpha", fusion.alpha), ("beta", fusion.addend)) if there}
+
+
+class Operand:
+    """A matrix of D's shape, of which a thread reads the elements that its accumulators stand for.
+
+    Args:
+        pairs: rows begin at multiples of 16 bytes, and so do tiles along D's rows.
+        swapped: accumulators that follow each other are below each other in D.
+        on_m, on_n: this thread's first row and column of the tile, on wgmma's axes.
+        needed: of its two rows on the M axis, which it stores.
+    """
+
+    def __init__(
+        self, array: ArrayHandle, pairs: bool, swapped: bool, on_m: Register, on_n: Register,
+        needed: Sequence[Predicate],
+    ) -> None:  # fmt: skip
+        self.array, self.swapped, self.pairs, self.needed = array, swapped, pairs and not swapped, needed
+        step, size = array.row_stride(), array.dtype.bytes
+        self.step = step.to(u64) * size
+        token, weight = (on_n, on_m) if swapped else (on_m, on_n)
+        self.start = array.pointer() + (token.to(u64) * step + weight) * size
+
+    def pair(self, column: int, half: int, needed: Sequence[Predicate]) -> tuple[Register, Register]:
+        """Two elements from column `column` of the tile on, of row `half`, as f32; anything where they are not
+        needed."""
+        size, place, across = self.array.dtype.bytes, self.start, column
+        if self.swapped:
+            across = half * _HALF
+        elif half:
+            place = place + self.step * _HALF
+        if self.pairs:
+            word = reg.scalar(b32, init=0)
+            ptx.inst("ld.global.b32", word, ptx.addr(place, across * size), pred=self.needed[half] & needed[0])
+            return unpack(word, self.array.dtype)
+        found = []
+        for odd in range(2):
+            inside = self.needed[half] & needed[odd]
+            if self.swapped:
+                found.append(load_as_f32(self.array.dtype, place + self.step * (column + odd), across, inside))
+            else:
+                found.append(load_as_f32(self.array.dtype, place, across + odd, inside))
+        return found[0], found[1]
 
 
 class End:
@@ -40,11 +86,14 @@ class End:
         given: the call's arrays by name.
         swapped: the M axis is of weights (columns of D).
         on_m, on_n: where the block begins in D, on the M axis and on the N axis.
+        own: where the part of D begins that is stored, on both axes: a last tile that was moved computes more.
+        whole: as in `arguments`.
     """
 
     def __init__(
-        self, D: ArrayHandle, given: Mapping[str, Any], fusion: Fusion, swapped: bool, on_m: Register, on_n: Register
-    ) -> None:
+        self, D: ArrayHandle, given: Mapping[str, Any], fusion: Fusion, swapped: bool, on_m: Register, on_n: Register,
+        own: tuple[Register, Register], whole: bool,
+    ) -> None:  # fmt: skip
         self.D, self.fusion = D, fusion
         lane, warp = ptx.special.tid.x() & 31, (ptx.special.tid.x() & 127) >> 5
         tokens, weights = D.shape[0], D.shape[1]
@@ -59,7 +108,33 @@ class End:
         if fusion.scales == "tensor":
             assert of_tokens is not None and of_weights is not None
             self.factor = ptx.load(f32, ptx.addr(of_tokens.pointer())) * ptx.load(f32, ptx.addr(of_weights.pointer()))
+        if fusion.alpha:
+            self.factor = given["alpha"] if self.factor is None else self.factor * given["alpha"]
         self.scale_m, self.bias_m = self._along_m(self.scales[0]), self._along_m(self.bias[0])
+        self.gate, self.addend = self._operands(given, swapped, own, whole)
+
+    def _operands(
+        self, given: Mapping[str, Any], swapped: bool, own: tuple[Register, Register], whole: bool
+    ) -> tuple[Operand | None, Operand | None]:
+        """Gate and addend. What is outside D or another tile's is not read, nor is C where beta is 0."""
+        if not (self.fusion.gate or self.fusion.addend):
+            return None, None
+        self.own_n = own[1]
+        rows = [self.on_m + half * _HALF for half in range(2)]
+        needed = [(row >= own[0]) & (row < self.limit_m) for row in rows]
+        gate = addend = None
+        if self.fusion.gate:
+            gate = Operand(given["gate"], whole, swapped, self.on_m, self.on_n, needed)
+        if self.fusion.addend:
+            self.beta = given["beta"]
+            read = [each & (self.beta != 0.0) for each in needed]
+            addend = Operand(given["C"], whole, swapped, self.on_m, self.on_n, read)
+        return gate, addend
+
+    def _needed(self, column: int) -> list[Predicate]:
+        """Of two columns of the tile, which are stored."""
+        places = [self.on_n + (column + odd) for odd in range(2)]
+        return [(place >= self.own_n) & (place < self.limit_n) for place in places]
 
     def _along_m(self, array: ArrayHandle | None) -> list[Register] | None:
         return None if array is None else [_at(array, self.on_m + half * _HALF, self.limit_m) for half in range(2)]
@@ -75,12 +150,19 @@ class End:
         for group in range(0, len(values), 4):
             across = column + group // 4 * _GROUP
             scale_n, bias_n = self._along_n(self.scales[1], across), self._along_n(self.bias[1], across)
+            needed = self._needed(across) if self.gate or self.addend else []
             for half in range(2):
+                gate = None if self.gate is None else self.gate.pair(across, half, needed)
+                addend = None if self.addend is None else self.addend.pair(across, half, needed)
                 pair = [
                     self._finished(values[group + 2 * half + odd], _of(self.scale_m, half), _of(scale_n, odd),
                                    _of(self.bias_m, half), _of(bias_n, odd))
                     for odd in range(2)
                 ]  # fmt: skip
+                if gate is not None:
+                    pair = [value * factor for value, factor in zip(pair, gate, strict=True)]
+                if addend is not None:
+                    pair = [ptx.math.fma(self.beta, more, value) for value, more in zip(pair, addend, strict=True)]
                 found.append(pack(pair, self.D.dtype))
         return found
 

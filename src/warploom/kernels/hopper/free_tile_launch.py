@@ -13,16 +13,18 @@ from .free_tile_config import FreeTileConfig
 
 
 def traced(
-    body: Callable[..., None], names: Mapping[str, Tile | Scalar], product: Product, config: FreeTileConfig, grid: Any
-) -> Kernel:
-    """The kernel of a body that takes the arguments `names` and D; it has the body's name."""
+    body: Callable[..., None], names: Mapping[str, Tile | Scalar], product: Product, config: FreeTileConfig, grid: Any,
+    over: str = "",
+) -> Kernel:  # fmt: skip
+    """The kernel of a body that takes the arguments `names` and D; it has the body's name. over: an argument whose
+    very memory D may be."""
     positional = inspect.Parameter.POSITIONAL_ONLY
     body.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [inspect.Parameter(name, positional) for name in (*names, "D")]
     )
     return kernel(
         in_specs=tuple(names.values()),
-        out_specs=(result(product, config),),
+        out_specs=(result(product, config, over),),
         grid=grid,
         block=config.threads,
         cluster=(config.ctas, 1, 1),
@@ -43,8 +45,8 @@ def operands(product: Product, config: FreeTileConfig) -> dict[str, Tile]:
     }  # fmt: skip
 
 
-def result(product: Product, config: FreeTileConfig) -> Tile:
+def result(product: Product, config: FreeTileConfig, over: str = "") -> Tile:
     """D, with rows anywhere where they are stored in whole 16-byte pieces, so that their starts must be such."""
     if config.whole:
-        return Tile("M", "N", product.out, multiple=(1, 8), order="rows")
-    return Tile("M", "N", product.out)
+        return Tile("M", "N", product.out, multiple=(1, 8), order="rows", over=over)
+    return Tile("M", "N", product.out, over=over)

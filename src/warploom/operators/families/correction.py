@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,8 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
     small = isinstance(config, SmallMConfig)
     streamed = small and config.shared_workspace
     tile: FreeTileConfig = of_decode(config) if isinstance(config, SmallMConfig) else config
+    if small and (problem.fusion.gate or problem.fusion.addend):
+        tile = replace(tile, whole=False)  # they store these one by one
     m, n = problem.m, problem.n
     known = features(tile, m, n, problem.k, problem.product, gpu.sms)
     terms = expected(known)

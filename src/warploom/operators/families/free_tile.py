@@ -19,16 +19,17 @@ expects to take so many times as long as its first."""
 TWICE = (65, 512)
 """Rows between which the first candidates are also such that mark the weights as read once."""
 FEW_TILES = 512
-"""Rows above which large tiles, whose ends are hidden, are left alone with an activation, and with an odd number of
-columns: free tiles store these by elements."""
+"""Rows above which large tiles, whose ends are hidden, are left alone with an activation, a gate or an addend, and with
+an odd number of columns: free tiles store these by elements."""
 
 
 def computes(problem: Problem) -> bool:
     """Whether free tiles can do all that is asked."""
     plain = FreeTileConfig(whole=problem.n % 8 == 0)
-    hidden = problem.fusion.bias is None and problem.fusion.activation is None
+    fusion = problem.fusion
+    hidden = fusion.bias is None and fusion.activation is None and not fusion.gate and not fusion.addend
     rows = MOST_ROWS if plain.whole and hidden else FEW_TILES
-    return not problem.promoted and problem.m <= rows and _fits(plain, problem)
+    return not problem.promoted and problem.m <= rows and plain._problem(problem.product, problem.fusion) is None
 
 
 def like_a_tile(config: SmallMConfig, problem: Problem) -> bool:
