@@ -164,7 +164,7 @@ def test_a_column_of_packed_elements_has_their_gaps():
     spec = TensorMapSpec.tiled(images.shape, None, "b6x16_p32", (128, 6), pixels=PixelBox((-1,), (-1,)))
     body = init(1) + f"""
     mov.b16 %h0, 0;
-    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {6 * 128};
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {6 * 96};
     @%first cp.async.bulk.tensor.3d.shared::cta.global.im2col.mbarrier::complete_tx::bytes
         [tile], [%a0, {{0, 2, 0}}], [bar], {{%h0}};
     """ + wait(0) + dump("%a1", 6 * 128)  # fmt: skip

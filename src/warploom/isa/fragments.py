@@ -159,6 +159,29 @@ def matrix_b16(transposed: bool = False) -> Fragment:
     return _fragment((8, 8), 16, column if transposed else row, row if transposed else column)
 
 
+@cache
+def matrix_b8() -> Fragment:
+    """One 8 x 16 matrix of 8-bit elements as ldmatrix.m8n16 gives it, one register a thread."""
+    _, group, place = _lanes()
+    return _fragment((8, 16), 8, group, 4 * place + np.arange(4)[None, :])
+
+
+@cache
+def matrix_b8_transposed() -> Fragment:
+    """One 16 x 16 matrix of 8-bit elements as ldmatrix.m16n16.trans gives it, two registers a thread."""
+    _, group, place = _lanes()
+    element = np.arange(8)[None, :]
+    return _fragment((16, 16), 8, 4 * place + element % 4, group + 8 * (element // 4))
+
+
+@cache
+def matrix_b8_stored() -> Fragment:
+    """One 16 x 8 matrix of 8-bit elements as stmatrix.m16n8 takes it, one register a thread."""
+    _, group, place = _lanes()
+    element = np.arange(4)[None, :]
+    return _fragment((16, 8), 8, group + 8 * (element // 2), 2 * place + element % 2)
+
+
 # -- warpgroup ---------------------------------------------------------------------------------------------------------
 
 

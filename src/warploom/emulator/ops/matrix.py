@@ -1,7 +1,7 @@
 """ldmatrix, stmatrix, movmatrix: 8 x 8 matrices of 16-bit elements between shared memory and a warp's registers.
 
 PTX ISA 9.7.14.5.15 to .17. Lanes 8j to 8j+7 give the addresses of the eight 16-byte rows of matrix j; which lane
-holds which element is `isa.fragments.matrix_b16`. The forms with 8-bit elements (sm_100 on) have no handler yet.
+holds which element is `isa.fragments.matrix_b16`. `matrix_bytes` has the forms with 8-bit elements.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def whole_warps(frame: Frame) -> None:
         )
 
 
-def _row_lanes(count: int, warps: int) -> np.ndarray:
-    """Which lanes give an address, (lanes,) bool."""
+def row_lanes(count: int, warps: int) -> np.ndarray:
+    """Which lanes give the addresses of so many times 8 rows, (lanes,) bool."""
     return np.tile(np.arange(WARP) < 8 * count, warps)
 
 
@@ -48,7 +48,7 @@ def ldmatrix(d: Decode) -> Step:
         warps, mask = frame.warps, frame.mask
         where = address.compute(frame)
         if count < 4:
-            frame.mask = _row_lanes(count, warps)
+            frame.mask = row_lanes(count, warps)
         try:
             rows = frame.load(address.space, where, dtypes.b64, 2)
         finally:
@@ -74,7 +74,7 @@ def stmatrix(d: Decode) -> Step:
         rows[:, :count] = np.take(elements, owner, axis=2).transpose(1, 0, 2, 3)
         where = address.compute(frame)
         if count < 4:
-            frame.mask = _row_lanes(count, warps)
+            frame.mask = row_lanes(count, warps)
         try:
             frame.store(address.space, where, dtypes.b64, np.ascontiguousarray(rows.view(np.uint64).reshape(-1, 2).T))
         finally:
