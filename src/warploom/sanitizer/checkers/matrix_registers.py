@@ -1,7 +1,8 @@
 """The registers that a wgmma or a load of tensor memory owns while it is in flight. PTX ISA 9.7.15.7, 9.7.16.8.
 
-Registers belong to each warp: between the issue and that warp's own wait nothing but another operation of the family
-may touch them, and after a touch the family's fence comes first. Those of a load may be read, which waits for it, but
+Registers belong to each warp: between the issue and that warp's own wait nothing may touch them but another operation
+that adds to the same accumulator, or reads the same A (9.7.15.7.3), and after a touch the family's fence comes first.
+Those of a load may be read, which waits for it, but
 proves nothing about memory (9.7.16.6.4.5). Which instructions touch such registers is known before the kernel runs, so
 only those are watched.
 """
@@ -68,6 +69,7 @@ class MatrixRegisters(Observer):
         self.context = context
         self.findings = context.findings
         self._ctas: dict[Cta, list[WarpRegisters]] = {}
+        self._clashes: dict[tuple[int, int], bool] = {}
         code = context.machine.code
         self._owners, touching = code.fact("matrix registers", lambda: _owned_and_touched(code))
         for pc, rows in touching.items():
@@ -161,6 +163,7 @@ class MatrixRegisters(Observer):
                     self._touched_early(frame, flight.code, flight.warp, flights[-1])
             mine.owned.setdefault(every, []).append(flight)
             return
+        self._check_others(operation, every, flight)
         adds = any(isinstance(source, Rows) and source.rows is targets for source in operation.sources)
         accumulator, shape = operation.pipeline
         for number, mine in enumerate(self._of_frame(frame)):
@@ -174,6 +177,30 @@ class MatrixRegisters(Observer):
                 mine.multiplied.add(targets)
             mine.shapes[accumulator] = shape
             mine.owned.setdefault(every, []).append(flight)
+
+    def _check_others(self, operation: AsyncOperation, rows: RowSet[tuple[int, int]], flight: Flight) -> None:
+        """Operations in flight whose registers this one reads or overwrites."""
+        frame = operation.issuer.frame
+        for number, mine in enumerate(self._of_frame(frame)):
+            for owned, flights in mine.owned.items():
+                for earlier in flights if not owned.isdisjoint(rows) else ():
+                    if self._clash(earlier.operation, owned, operation, rows):
+                        self._touched_early(frame, flight.code, frame.first_warp + number, earlier)
+
+    def _clash(
+        self, earlier: AsyncOperation, owned: RowSet[tuple[int, int]], later: AsyncOperation,
+        rows: RowSet[tuple[int, int]],
+    ) -> bool:  # fmt: skip
+        """Whether two operations with registers in common need a wait between them."""
+        codes = (earlier.issuer.operation.pc, later.issuer.operation.pc)
+        known = self._clashes.get(codes)
+        if known is None:
+            before, after = _rows(earlier.targets), _rows(later.targets)
+            reads_result = not before.isdisjoint(rows - after)
+            overwrites_a = not after.isdisjoint(owned - before)
+            shares_result = not before.isdisjoint(after) and earlier.pipeline[0] != later.pipeline[0]
+            known = self._clashes[codes] = reads_result or overwrites_a or shares_result
+        return known
 
     def _check_fenced(
         self, frame: Frame, warp: int, mine: WarpRegisters, rows: RowSet[tuple[int, int]], owner: object, shape: object
