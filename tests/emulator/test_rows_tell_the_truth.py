@@ -43,7 +43,7 @@ from warploom.kernels import ladder
 from warploom.sanitizer.rules import RULES
 
 PLACES = {
-    "bytes": Bytes, "value": Bytes, "lanes": Scattered, "box": Box, "shared_box": SharedBox,
+    "bytes": Bytes, "masked_bytes": Bytes, "value": Bytes, "lanes": Scattered, "box": Box, "shared_box": SharedBox,
     "descriptor": OperandPlace, "register": Rows, "response": Bytes,
     **dict.fromkeys(
         ("accumulator", "matrix_cells", "scale_cells", "fragment_cells", "copied_cells", "shifted_cells"), Cells

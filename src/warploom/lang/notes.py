@@ -49,7 +49,7 @@ def notes_of(match: Match) -> tuple[Note, ...]:
     for effect in match.effects:
         if isinstance(effect, Access) and effect.space in ("", "global") and effect.operand in places:
             width = 0
-            if effect.footprint == "bytes":
+            if effect.footprint in ("bytes", "masked_bytes"):
                 width = BULK_BYTES
             elif effect.footprint == "lanes":
                 width = match.access_bytes if effect.at == effects.ISSUE else -1

@@ -105,4 +105,7 @@ def _narrowest(code: Image, space: str, writes_only: bool) -> int:
             concerns = access.space in ("", space) and not (writes_only and access.how == effects.READS)
             if concerns and access.footprint == "lanes":
                 smallest = min(smallest, operation.bound.match.access_bytes)  # type: ignore[union-attr]
+        for access in effects.accesses(operation.effects, effects.RUN):
+            if access.space == space and access.footprint == "masked_bytes":
+                smallest = 1
     return smallest

@@ -28,7 +28,12 @@ from ...isa.tensor_map import INTERLEAVES, L2_PROMOTIONS, MAP_BYTES, OOB_FILLS, 
 from ..machine.frame import Issuer
 
 _MAGIC = 0x70616D5F6D6F6F6C  # "loom_map"
-_LAYOUT = struct.Struct("<QQ6B2x5I4Q5H5B4x1B3h3h")
+_LAYOUT = struct.Struct("<QQ6B2x5I4Q5H5B4x1B3h3hB")
+_ATOMS = (
+    Swizzle.B128.value, Swizzle.B128_ATOM_32B.value, Swizzle.B128_ATOM_32B_FLIP_8B.value, Swizzle.B128_ATOM_64B.value
+)  # fmt: skip
+"""Swizzles of 128 bytes by tensormap.replace's .swizzle_atomicity (PTX ISA 9.7.9.28)."""
+_WIDEST = SWIZZLES.index(Swizzle.B128.value)
 _DTYPE_NAMES = (*dtypes.ALL, *PACKED)
 
 
@@ -104,11 +109,12 @@ def encode(bound: BoundMap) -> bytes:
         *_padded(spec.box, 5, 0xFFFF),
         *_padded(steps, 5, 0xFF),
         *_pixel_fields(spec.pixels),
+        _ATOMS.index(spec.swizzle) if spec.swizzle in _ATOMS else 0,
     )
     return filled.ljust(MAP_BYTES, b"\0")
 
 
-_ZERO_MAP = _LAYOUT.pack(_MAGIC, 0, 1, _DTYPE_NAMES.index("u8"), *(0,) * 30).ljust(MAP_BYTES, b"\0")
+_ZERO_MAP = _LAYOUT.pack(_MAGIC, 0, 1, _DTYPE_NAMES.index("u8"), *(0,) * 31).ljust(MAP_BYTES, b"\0")
 """A map of rank 1, extent 1 and box 0: rank and extents are held less one."""
 
 
@@ -129,7 +135,7 @@ def decode(raw: bytes) -> BoundMap | None:
         interleave=INTERLEAVES[fields[5]],
         oob_fill=OOB_FILLS[fields[6]],
         l2_promotion=L2_PROMOTIONS[fields[7]],
-        pixels=_pixel_box(fields[27:], rank),
+        pixels=_pixel_box(fields[27:34], rank),
     )
     return BoundMap(spec, fields[1])
 
@@ -155,7 +161,11 @@ def replace_field(raw: bytes, field: str, index: int, value: int) -> bytes | Non
             return None
         fields[first[field] + index] = value - 1 if field == "global_dim" else value
     elif field == "swizzle_mode" and value < 4:
-        fields[4] = value
+        fields[4] = SWIZZLES.index(_ATOMS[fields[34]]) if value == _WIDEST else value
+    elif field == "swizzle_atomicity":
+        fields[34] = value
+        if fields[4] >= _WIDEST:
+            fields[4] = SWIZZLES.index(_ATOMS[value])
     elif field == "interleave_layout":
         fields[5] = value
     elif field == "fill_mode":

@@ -211,7 +211,8 @@ def updates(d: Decode, reach: Reach) -> Step:
     return step
 
 
-def _atomic(d: Decode) -> Step:
+def in_place(d: Decode) -> Step:
+    """As `updates`, at the address itself."""
     return updates(d, lambda frame, where: [where])
 
 
@@ -222,5 +223,5 @@ def _is_shared(space: str, address: np.ndarray) -> bool:
     return space.startswith("shared")
 
 
-HANDLERS.add(*(f"red.{kind}" for kind in _KINDS))(_atomic)
-HANDLERS.add(*(f"atom.{kind}" for kind in _KINDS), *(f"atom.cas{order}" for order in _ORDERS), polls=True)(_atomic)
+HANDLERS.add(*(f"red.{kind}" for kind in _KINDS))(in_place)
+HANDLERS.add(*(f"atom.{kind}" for kind in _KINDS), *(f"atom.cas{order}" for order in _ORDERS), polls=True)(in_place)

@@ -1,7 +1,8 @@
 """What plain bulk copies, their reductions, their groups and asynchronous stores do.
 
 PTX ISA 9.7.9.25.4 (cp.async.bulk, cp.reduce.async.bulk), 9.7.9.27.2 (groups), 9.7.9.12 (st.async), 9.7.13.7
-(red.async). Destinations hold poison from issue to completion.
+(red.async). Destinations hold poison from issue to completion. Asynchronous stores to global memory take effect at
+once: nothing tells when they do but a release that is observed.
 """
 
 from __future__ import annotations
@@ -37,9 +38,14 @@ from ..machine.units import LOADS, REMOTE, STORES
 from ..numerics.reductions import combine
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
+from .atomics import in_place
 from .group_waits import wait_for_groups
+from .memory import plain_store
 
 HANDLERS = Handlers()
+_ALL = (1 << MULTIPLE) - 1
+HANDLERS.add("async_store.global")(plain_store)
+HANDLERS.add("async_store.global_reduce")(in_place)
 
 
 Parts = tuple[Callable[[int, int], None], Callable[[int, int], None]]
@@ -176,7 +182,31 @@ def _guarded(write: Callable[[int, int], None], by: Issuer, cta: Cta, descriptio
 # -- copies into global memory -----------------------------------------------------------------------------------
 
 
-@HANDLERS.add("bulk.store", "bulk.store_hint")
+def _bits(source: Bytes, target: Bytes) -> Parts:
+    """As `_moves`, of less than 16 bytes, at once."""
+    held = np.empty(source.size, np.uint8)
+
+    def read(part: int, parts: int) -> None:
+        if part == 0:
+            held[:] = source.region.data[source.start : source.start + source.size]
+
+    def write(part: int, parts: int) -> None:
+        if part == 0:
+            target.region.data[target.start : target.start + target.size] = held
+
+    return read, write
+
+
+def _pieces(size: int, mask: int) -> list[tuple[int, int]]:
+    """First byte and length of what a mask leaves of each 16 bytes; of a full mask, all at once."""
+    if mask == _ALL:
+        return [(0, size)]
+    edges = [at for at in range(MULTIPLE + 1) if (mask << 1 >> at & 1) != (mask >> at & 1)]
+    runs = list(zip(edges[::2], edges[1::2], strict=True))
+    return [(start + low, high - low) for start in range(0, size, MULTIPLE) for low, high in runs]
+
+
+@HANDLERS.add("bulk.store", "bulk.store_hint", "bulk.store_masked", "bulk.store_masked_hint")
 def store(d: Decode) -> Step:
     return _store(d, "", None)
 
@@ -188,6 +218,7 @@ def reduce(d: Decode) -> Step:
 
 def _store(d: Decode, operation: str, dtype: dtypes.DType | None) -> Step:
     target, source, size = d.address("dst"), d.address("src"), d.source("size")
+    chosen = d.source("bytes") if d.has("bytes") else -1
 
     def step(frame: Frame) -> None:
         targets, sources = target.compute(frame), source.compute(frame)
@@ -197,24 +228,24 @@ def _store(d: Decode, operation: str, dtype: dtypes.DType | None) -> Step:
             into = global_bytes(frame, int(targets[lane]), count, lane, writes=True)
             cta, start = shared.place(frame, source.space, int(sources[lane]), lane, "the source")
             shared.check_range(frame, cta, start, count, MULTIPLE, lane, "the source")
-            origin = shared_bytes(cta, start, count)
-            read, write = _moves(origin, into, operation, dtype)
-            frame.machine.counters.tma_store_bytes += count
-            issued = AsyncOperation(
-                STORES,
-                Issuer.of(frame, lane),
-                f"bulk {'reduction' if dtype else 'store'} of {count} bytes from "
-                f"{shared.name(cta, start)} to {into.region.name}",
-                read,
-                write,
-                bytes=count,
-                sources=(origin,),
-                targets=(into,),
-            )
-            groups_of("bulk", frame.cta, frame.first_warp + lane // WARP).add(issued, 1 << lane % WARP)
-            frame.machine.engine.submit(issued)
+            for at, length in _pieces(count, lane_value(frame, chosen, lane) if chosen >= 0 else _ALL):
+                origin, piece = shared_bytes(cta, start + at, length), Bytes(into.region, into.start + at, length)
+                moves = _bits(origin, piece) if length % MULTIPLE else _moves(origin, piece, operation, dtype)
+                _issue_store(frame, lane, origin, piece, moves, "reduction" if dtype else "store")
 
     return step
+
+
+def _issue_store(frame: Frame, lane: int, origin: Bytes, into: Bytes, moves: Parts, verb: str) -> None:
+    frame.machine.counters.tma_store_bytes += origin.size
+    description = (
+        f"bulk {verb} of {origin.size} bytes from {shared.name(frame.cta, origin.start)} to {into.region.name}"
+    )
+    issued = AsyncOperation(
+        STORES, Issuer.of(frame, lane), description, *moves, bytes=origin.size, sources=(origin,), targets=(into,)
+    )
+    groups_of("bulk", frame.cta, frame.first_warp + lane // WARP).add(issued, 1 << lane % WARP)
+    frame.machine.engine.submit(issued)
 
 
 @HANDLERS.add("bulk.prefetch", "bulk.prefetch_hint")

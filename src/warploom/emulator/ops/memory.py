@@ -94,7 +94,8 @@ HANDLERS.add(*_POLLING_LOADS, polls=True)(_load)
 
 
 @HANDLERS.add(*_STORES)
-def _store(d: Decode) -> Step:
+def plain_store(d: Decode) -> Step:
+    """Values of registers to memory."""
     dtype = d.type("b")
     address = d.address("a")
     elements = elements_of(d.operands["b"])

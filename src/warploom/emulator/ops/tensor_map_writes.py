@@ -35,13 +35,16 @@ def _tell_written(frame: Frame, address: int, lane: int) -> None:
     "tensormap.replace_dimension",
     "tensormap.replace_stride",
     "tensormap.replace_mode",
+    "tensormap.replace_atomicity",
 )
 def replace(d: Decode) -> Step:
     address = d.address("a")
-    fixed = {"address": "global_address", "rank": "rank", "stride": "global_stride"}
+    fixed = {
+        "address": "global_address", "rank": "rank", "stride": "global_stride", "atomicity": "swizzle_atomicity",
+    }  # fmt: skip
     field = fixed.get(d.match.form.key.removeprefix("tensormap.replace_")) or d.modifier("field")
     index = d.constant("index") if d.has("index") else 0
-    value = -1 if d.match.form.key.endswith("_mode") else d.source("value")
+    value = -1 if d.match.form.key.endswith(("_mode", "_atomicity")) else d.source("value")
     code = d.constant("value") if value < 0 else 0
 
     def step(frame: Frame) -> None:

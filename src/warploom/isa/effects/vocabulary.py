@@ -27,6 +27,7 @@ FOOTPRINTS: Mapping[str, str] = {
     "lanes": "each lane its own elements, from the operand's address on",
     "value": "the elements of one register operand, by one thread",
     "bytes": "as many bytes as an operand says",
+    "masked_bytes": "as many bytes as an operand says, those of each 16 that a mask names",
     "box": "the box of a tensor map at the coordinates, in global memory",
     "shared_box": "the box of a tensor map in shared memory, swizzled",
     "object128": "a tensor map of 128 bytes",

@@ -7,6 +7,7 @@ a row of its own, so that the number of operands follows from the opcode.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ..effects import (
@@ -49,6 +50,7 @@ _REDUCED = Order("relaxed", "gpu")
 _SOURCE = Access(READS, "src", "shared", ASYNC, "bytes", at=RUN)
 _FROM_GLOBAL = Access(READS, "src", "global", ASYNC, "bytes", at=RUN)
 _TO_GLOBAL = Access(WRITES, "dst", "global", ASYNC, "bytes", at=RUN)
+_COPIED = (_SOURCE, _TO_GLOBAL)
 _REDUCE = Access(UPDATES, "dst", "global", ASYNC, "bytes", _REDUCED, at=RUN, returns=False)
 BOX = Access(READS, "map", "global", ASYNC, "box", at=RUN)
 TILE = Access(READS, "src", "shared", ASYNC, "shared_box", at=RUN)
@@ -124,7 +126,7 @@ _PLAIN = (
         Form(
             f"bulk.store_masked{name}", f"cp.async.bulk.global.shared::cta.bulk_group{hint}.cp_mask",
             f"[dst@global], [src@shared], size:u32, {policy}bytes:u16!", arch="sm_100", ptx=(8, 6),
-            section="9.7.9.25.4.1", **stores(_SOURCE, _TO_GLOBAL),
+            section="9.7.9.25.4.1", **stores(*(replace(access, footprint="masked_bytes") for access in _COPIED)),
             example=f"cp.async.bulk.global.shared::cta.bulk_group{hint}.cp_mask [%rd0], [%r0], %r1, {register}%h0;",
         )
         for name, hint, policy, register in (("", "", "", ""), ("_hint", _HINT, "policy:b64!, ", "%rd1, "))
