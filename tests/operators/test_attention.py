@@ -243,3 +243,33 @@ def test_scales_of_sixteen_bits_and_gradients_of_eight_are_refused():
     out, lse = warploom.attention(q, k, v, return_lse=True)
     with pytest.raises(ArgumentTypeError):
         warploom.attention_backward(q, k, v, out, lse, out)
+
+
+@pytest.mark.parametrize("causal, window", [(True, None), (False, (40, 3))])
+@pytest.mark.sample(1, full=1)
+def test_gradients_of_sequences_are_those_of_each_alone(causal, window):
+    from tests.kernels.test_attention_backward import exact as formula
+
+    q, k, v, q_ends, k_ends = sequences()
+    k, v = (np.concatenate([x, np.zeros((3, *x.shape[1:]), x.dtype)]) for x in (k, v))
+    grad = operand(*q.shape, seed=5)
+    options = {"causal": causal, "window": window}
+    out, lse = warploom.attention_varlen(q, k, v, q_ends, k_ends, return_lse=True, **options)
+    found = warploom.attention_varlen_backward(q, k, v, q_ends, k_ends, out, lse, grad, **options)
+    again = warploom.attention_varlen_backward(q, k, v, q_ends.astype(np.int64), k_ends, out, lse, grad, **options)
+    wanted = [np.zeros(x.shape) for x in (q, k, v)]
+    for begin, end, first, last in zip(q_ends[:-1], q_ends[1:], k_ends[:-1], k_ends[1:], strict=True):
+        offset = (last - first) - (end - begin)
+        edges = (offset, None) if causal else (offset + 3, offset - 40)
+        if begin < end:
+            own = (q[None, begin:end], k[None, first:last], v[None, first:last], grad[None, begin:end])
+            each = formula(*own, *edges)
+            for array, part, at in zip(wanted, each, ((begin, end), (first, last), (first, last)), strict=False):
+                array[slice(*at)] = part[0]
+    for x, y, same in zip(found, wanted, again, strict=True):
+        assert_close(x, y)
+        np.testing.assert_array_equal(x, same)
+    with pytest.raises(ArgumentError):
+        warploom.attention_varlen_backward(q, k, v, q_ends, k_ends, out, lse[:, :, 1:], grad, **options)
+    none = warploom.attention_varlen_backward(q, k, v, q_ends[:1], k_ends[:1], out, lse, grad)
+    assert not any(x.any() for x in none), "no sequences"

@@ -19,7 +19,7 @@ from ...errors import ArgumentError
 from ...isa import dtypes
 from ...kernels.hopper.attention_backward import PADDED
 from ...operators.attention.calls import outputs, run
-from ...operators.attention.gradients import gradients
+from ...operators.attention.gradients import check_differentiable, gradients
 from ...operators.attention.request import read
 from ...runtime.arrays import ArrayView
 from ...runtime.launch_template import Launched
@@ -87,18 +87,18 @@ def _attention(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, An
 
 
 def _forward(static: tuple[Any, ...], arrays: dict[str, Any]) -> tuple[Any, Any]:
+    if dict(zip(OPTIONS, static, strict=True))["softcap"] is not None:
+        raise ArgumentError(
+            "attention with a softcap has no gradient", expected="no softcap=",
+            hint="jax.lax.stop_gradient keeps it out",
+        )  # fmt: skip
+    check_differentiable("cuda" if jax.default_backend() == "gpu" else "cpu", 0)
     out, lse = _attention(static, arrays)
     return (out, lse), (arrays, out, lse)
 
 
 def _backward(static: tuple[Any, ...], kept: Any, grads: tuple[Any, Any]) -> tuple[dict[str, Any]]:
     arrays, out, lse = kept
-    options = dict(zip(OPTIONS, static, strict=True))
-    if options["softcap"] is not None:
-        raise ArgumentError(
-            "attention with a softcap has no gradient", expected="no softcap=",
-            hint="jax.lax.stop_gradient keeps it out",
-        )  # fmt: skip
     given = {name: arrays[name] for name in ("q", "k", "v")} | {"out": out, "lse": lse, "grad": grads[0]}
     batch, heads, queries = lse.shape
     rows = jax.ShapeDtypeStruct((batch, heads, -(-queries // PADDED) * PADDED), jnp.float32)

@@ -37,6 +37,7 @@ from .arguments import (
     untraced,
 )
 from .attention import attend as attend  # `operators` looks it up here
+from .attention_varlen import attend_varlen as attend_varlen
 from .sharding import sharded, sums_apart
 
 __all__ = ["linear", "matmul"]

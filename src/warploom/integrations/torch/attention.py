@@ -40,16 +40,10 @@ def attend(
     out: Any = None, lse: Any = None, config: Any = None,
 ) -> Any:  # fmt: skip
     """`warploom.attention` of tensors that want a gradient, autocast or a tracer. Raises ArgumentError as it does."""
-    if out is not None or lse is not None or config is not None:
-        raise ArgumentError(
-            "attention with a gradient, or in a graph, makes its own results", expected="no out=, lse= and config=",
-            hint="call it under torch.no_grad()",
-        )  # fmt: skip
-    kind = q.device.type
-    if kind in ("cuda", "cpu") and torch.is_autocast_enabled(kind):
-        wanted = torch.get_autocast_dtype(kind)
-        q, k, v = (x.to(wanted) if x.dtype is torch.float32 else x for x in (q, k, v))
-    left, right = _window(window, bool(causal))
+    refuse_outputs(out, lse, config)
+    check_gradient((q, k, v, sinks), softcap)
+    q, k, v = sixteen_bits(q, k, v)
+    left, right = window_pair(window, bool(causal))
     named = {False: "", True: "bottom-right"}.get(causal, causal) if isinstance(causal, bool) else causal
     result, sums = torch.ops.warploom.attention(
         plain(q), plain(k), plain(v), plain(sinks), named, scale, left, right, softcap, layout
@@ -57,7 +51,46 @@ def attend(
     return (result, sums) if return_lse else result
 
 
-def _window(window: Any, causal: bool) -> tuple[int, int]:
+def refuse_outputs(out: Any, lse: Any, config: Any) -> None:
+    """Raise ArgumentError for arguments of calls without gradients."""
+    if out is not None or lse is not None or config is not None:
+        raise ArgumentError(
+            "attention with a gradient, or in a graph, makes its own results", expected="no out=, lse= and config=",
+            hint="call it under torch.no_grad()",
+        )  # fmt: skip
+
+
+def check_gradient(tensors: tuple[Tensor | None, ...], softcap: float | None) -> None:
+    """Raise ArgumentError, before anything is launched, where a gradient is wanted that there is not. A graph that is
+    traced is looked at when its gradient is set up."""
+    if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        return
+    if any(x is not None and x.requires_grad for x in tensors):
+        refuse_softcap(softcap)
+        assert tensors[0] is not None
+        gradients.check_differentiable(tensors[0].device.type, tensors[0].device.index)
+
+
+def refuse_softcap(softcap: float | None) -> None:
+    """Raise ArgumentError for a softcap."""
+    if softcap is not None:
+        raise ArgumentError(
+            "attention with a softcap has no gradient", expected="tensors without requires_grad",
+            hint="call it under torch.no_grad()",
+        )  # fmt: skip
+
+
+def sixteen_bits(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+    """Under autocast its type instead of f32."""
+    kind = q.device.type
+    if kind not in ("cuda", "cpu") or not torch.is_autocast_enabled(kind):
+        return q, k, v
+    wanted = torch.get_autocast_dtype(kind)
+    return tuple(x.to(wanted) if x.dtype is torch.float32 else x for x in (q, k, v))
+
+
+def window_pair(window: Any, causal: bool) -> tuple[int, int]:
+    """A window as two numbers, which a graph can carry."""
     if window is None:
         return UNLIMITED, UNLIMITED
     pair = (window, 0 if causal else window) if isinstance(window, int) else window
@@ -116,9 +149,13 @@ def flex_attention(
 # -- the operator ------------------------------------------------------------------------------------------------------
 
 
+def unpacked_window(left: int, right: int) -> tuple[int, int] | None:
+    """What `window_pair` was given."""
+    return None if left == right == UNLIMITED else (left, right)
+
+
 def _options(causal: str, scale: float | None, left: int, right: int, layout: str) -> dict[str, Any]:
-    window = None if left == right == UNLIMITED else (left, right)
-    return {"causal": causal or False, "scale": scale, "window": window, "layout": layout}
+    return {"causal": causal or False, "scale": scale, "window": unpacked_window(left, right), "layout": layout}
 
 
 def _run(
@@ -172,11 +209,8 @@ def _fake_backward(
 
 def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, sinks, causal, scale, left, right, softcap, layout = inputs
-    if softcap is not None:
-        raise ArgumentError(
-            "attention with a softcap has no gradient", expected="tensors without requires_grad",
-            hint="call it under torch.no_grad()",
-        )  # fmt: skip
+    refuse_softcap(softcap)
+    gradients.check_differentiable(q.device.type, q.device.index)
     out, lse = output
     ctx.save_for_backward(q, k, v, sinks, out, lse)
     ctx.options = causal, scale, left, right, layout

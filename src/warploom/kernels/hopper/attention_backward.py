@@ -6,6 +6,10 @@
 
 with P = 2^(S scale - lse2) and dS = P (dO Vᵀ - delta), computed anew in both: seven products instead of five, and every
 sum in one order, so that results are the same in every run. Nothing is added up in memory.
+
+Of sequences of different lengths, one after the other, lse2 and delta have room for whole multiples of 128 queries of
+each: sequence i, which begins at row b, begins at 128 (ceil(b / 128) + i) there, so that what is loaded of them is
+aligned, and queries behind a sequence's end weigh nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...collective.mma.fragment import unpack
-from ...isa.dtypes import DType, b32, f32, s32, u64
+from ...collective.tile.groups import Offsets
+from ...isa.dtypes import DType, b32, f32, s32, u32, u64
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg
+from ...lang.predicate import Predicate
+from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from .attention_config import PANEL, QUERY_ROWS, SHARED_BYTES, Attention
+from .attention_config import MOST_SEQUENCES, PANEL, QUERY_ROWS, SHARED_BYTES, Attention
 
 PADDED = 128
 """Queries to whole multiples of which lse2 and delta are padded."""
@@ -60,14 +67,16 @@ def keys_config(of: Attention) -> BackwardConfig:
 
 
 def keys_parts(of: Attention) -> tuple[str, ...]:
-    """The kernels that dK and dV take: together where a thread's registers hold both."""
-    return ("both",) if of.depth + of.columns <= 2 * _BOTH else ("dK", "dV")
+    """The kernels that dK and dV take: together where a thread's registers hold both, and what masks them."""
+    room = _BOTH if of.varlen and of.below else 2 * _BOTH
+    return ("both",) if of.depth + of.columns <= room else ("dK", "dV")
 
 
 def _fitting(of: Attention, config: BackwardConfig) -> BackwardConfig:
     """As many stages as there is room for, at most 4."""
     width = (of.key_columns + of.value_columns) * of.dtype.bytes
-    room = SHARED_BYTES - 4096 - config.rows * width
+    counted = 4 * (MOST_SEQUENCES + 1) if of.varlen else 0
+    room = SHARED_BYTES - 4096 - counted - config.rows * width
     return BackwardConfig(config.tile, config.consumers, max(1, min(4, room // (config.tile * width + 512))))
 
 
@@ -78,10 +87,22 @@ class BlocksOf:
     dimension: str
     heads: str
     rows: int
+    varlen: bool = False
 
     def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
-        """CTAs along x, y, z."""
-        return (-(-dims[self.dimension] // self.rows), dims[self.heads], dims["B"])
+        """CTAs along x, y, z; of sequences as many as there may be blocks, whatever their lengths are."""
+        count = -(-dims[self.dimension] // self.rows) + (dims["N"] if self.varlen else 0)
+        return (count, dims[self.heads], dims["B"])
+
+
+def padded_rows(queries: int, sequences: int = 0) -> int:
+    """P: queries that lse2 and delta have room for, of one sequence in each batch; or of several in one."""
+    return (-(-queries // PADDED) + sequences) * PADDED
+
+
+def padded_begin(begin: Register, number: Register) -> Register:
+    """Where sequence `number`, which begins at row `begin` (s32), begins in lse2 and delta; u32."""
+    return ((begin.view(u32) + (PADDED - 1)) // PADDED + number) * PADDED
 
 
 def arguments(of: Attention, queries: int, keys: int) -> dict[str, Tile | Scalar]:
@@ -101,6 +122,7 @@ def arguments(of: Attention, queries: int, keys: int) -> dict[str, Tile | Scalar
         "factor": Scalar(f32),
         **({"last": Scalar(s32)} if of.above else {}),
         **({"first": Scalar(s32)} if of.below else {}),
+        **({"q_ends": Tile("N", s32), "k_ends": Tile("N", s32)} if of.varlen else {}),
     }
 
 
@@ -109,29 +131,27 @@ def stored(of: Attention, length: str, heads: str, width: int) -> Tile:
     return Tile("B", length, heads, width, of.dtype, box=(PANEL, 1, QUERY_ROWS, 1), swizzle="128B", order="rows")
 
 
-def build_rows(dtype: DType, value_dim: int, heads_first: bool) -> Kernel:
+def build_rows(dtype: DType, value_dim: int, heads_first: bool, varlen: bool = False) -> Kernel:
     """lse2 and delta (B, H, P) of O and dO, (B, H, S, E) or (B, S, H, E), contiguous, and LSE (B, H, S).
 
-    P is S or more; queries behind S, and those that see no key, get lse2 = inf and delta = 0.
+    P is S or more; queries behind S, and those that see no key, get lse2 = inf and delta = 0. `varlen`: sequences one
+    after the other in one batch, which end at `ends` (s32).
     """
     shape = ("B", "H", "S") if heads_first else ("B", "S", "H")
 
-    @kernel(
-        in_specs=(Tile(*shape, value_dim, dtype), Tile(*shape, value_dim, dtype), Tile("B", "H", "S", f32)),
-        out_specs=(Tile("B", "H", "P", f32), Tile("B", "H", "P", f32)),
-        grid=BlocksOf("P", "H", ROWS_PER_CTA),
-        block=32 * ROWS_PER_CTA,
-        arch="sm_90a",
-        name="attention_rows",
-    )
-    def rows(O, dO, LSE, lse2, delta):  # noqa: E741
+    def rows(**call: Any) -> None:
+        O, dO, LSE, lse2, delta = (call[name] for name in ("O", "dO", "LSE", "lse2", "delta"))  # noqa: E741
         thread = ptx.special.tid.x()
         lane, query = thread & 31, ptx.special.ctaid.x() * ROWS_PER_CTA + (thread >> 5)
         head, batch = ptx.special.ctaid.y(), ptx.special.ctaid.z()
         _, heads, queries = LSE.shape
         both = batch * heads + head
+        padded, exists = query, None
+        if varlen:
+            query, exists = in_sequence(call["ends"], padded, queries)
         row = both.to(u64) * queries + query if heads_first else (batch * queries + query).to(u64) * heads + head
-        total, here = reg.scalar(f32, init=0.0), query < queries
+        total = reg.scalar(f32, init=0.0)
+        here = query < queries if exists is None else exists
         with ptx.if_(here & (lane * _LANE_ELEMENTS < value_dim)):
             offset = (row * value_dim + lane * _LANE_ELEMENTS) * dtype.bytes
             pairs = [
@@ -147,11 +167,34 @@ def build_rows(dtype: DType, value_dim: int, heads_first: bool) -> Kernel:
             sums = reg.scalar(f32, init=-math.inf)
             with ptx.if_(here):
                 sums.set(ptx.load(f32, ptx.addr(LSE.pointer() + (both.to(u64) * queries + query) * 4)))
-            place = (both.to(u64) * delta.shape[2] + query) * 4
+            place = (both.to(u64) * delta.shape[2] + padded) * 4
             ptx.store(ptx.addr(lse2.pointer() + place), ptx.select(sums == -math.inf, math.inf, sums * LOG2_E))
             ptx.store(ptx.addr(delta.pointer() + place), total)
 
-    return rows
+    return kernel(
+        in_specs={
+            "O": Tile(*shape, value_dim, dtype), "dO": Tile(*shape, value_dim, dtype), "LSE": Tile("B", "H", "S", f32),
+            **({"ends": Tile("N", s32)} if varlen else {}),
+        },
+        out_specs={"lse2": Tile("B", "H", "P", f32), "delta": Tile("B", "H", "P", f32)},
+        grid=BlocksOf("P", "H", ROWS_PER_CTA), block=32 * ROWS_PER_CTA, arch="sm_90a", name="attention_rows",
+    )(rows)  # fmt: skip
+
+
+def in_sequence(ends: ArrayHandle, padded: Register, queries: Register) -> tuple[Register, Predicate]:
+    """The query, in its array, that a place of lse2 and delta is for, and whether there is one. Halves the sequences
+    that may have the place, until one is left."""
+    limits, low = Offsets(ends), reg.scalar(u32, init=0)
+    high = limits.count.copy()
+    with ptx.while_(lambda: high - low > 1):
+        middle = (low + high) >> 1
+        beyond = padded_begin(ptx.math.max(limits.of(middle)[0], 0), middle) > padded
+        high.set(ptx.select(beyond, middle, high))
+        low.set(ptx.select(beyond, low, middle))
+    begin, end = limits.of(low)
+    begin, end = ptx.math.max(begin, 0), ptx.math.min(end, queries.view(s32))
+    query = (padded - padded_begin(begin, low)).view(s32) + begin
+    return query.view(u32), (query >= begin) & (query < end)
 
 
 def weight(score: Register, scale: Register, lse2: Register) -> Register:

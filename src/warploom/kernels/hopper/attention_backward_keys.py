@@ -13,7 +13,7 @@ a key head pass by one after the other, so that their sums have an order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,14 +22,19 @@ from ...collective.epilogue.whole_store import WholeStore
 from ...collective.mma.fragment import ACC_REGS, Fragment
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...collective.pipeline.tma import State
+from ...collective.tile.groups import Offsets
 from ...collective.tile.roles import WARPGROUP
 from ...collective.tile.sizes import ACC_ATOM_N
 from ...isa.dtypes import f32, s32, u32, u64
 from ...lang import Kernel, kernel, ptx, reg, smem
+from ...lang.arrays import RegisterArray
+from ...lang.operand_tile import TileSlice
 from ...lang.smem import SharedArray
 from ...lang.values import Register
-from .attention_backward import BackwardConfig, BlocksOf, arguments, keys_config, stored, weight
+from .attention_backward import BackwardConfig, BlocksOf, arguments, keys_config, padded_begin, stored, weight
 from .attention_config import QUERY_ROWS, REGISTERS, Attention
+from .attention_rows import Rows, store_part
+from .attention_tiles import Sequence, Sequences
 
 
 def build(of: Attention, config: BackwardConfig | None = None, parts: str = "both") -> Kernel:
@@ -53,13 +58,26 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
             o=smem.wgmma_tile(of.dtype, (chosen.tile, of.value_columns), stages=chosen.stages, name="dO"),
         )  # fmt: skip
         vectors = {name: smem.array(f32, (chosen.stages, chosen.tile), name=name) for name in ("lse2", "delta")}
+
+        def roles(place: Place, own: Callable[[], Own] | None = None) -> None:
+            warpgroup = warpgroup_index()
+            with producer(warpgroup, few):
+                load(chosen, call, fixed, ring, vectors, place)
+            for me in each_consumer(warpgroup, chosen.consumers, many):
+                consume(of, chosen, call, fixed, ring, vectors, place, me, parts, own)
+
+        if not of.varlen:
+            fixed.initialise(ring)
+            roles(Place.here(of, chosen, call))
+            return
+        lengths = call["K"].shape[1], call["Q"].shape[1]
+        sequences = Sequences(Offsets(call["k_ends"]), Offsets(call["q_ends"]), *lengths, chosen.rows)
+        sequences.initialise()
         fixed.initialise(ring)
-        place = Place.here(of, chosen, call)
-        warpgroup = warpgroup_index()
-        with producer(warpgroup, few):
-            load(chosen, call, fixed, ring, vectors, place)
-        for me in each_consumer(warpgroup, chosen.consumers, many):
-            consume(of, chosen, call, fixed, ring, vectors, place, me, parts)
+        number = ptx.special.ctaid.x()
+        with ptx.if_(number < sequences.total()):
+            place = Place.of_sequence(of, chosen, call, sequences.find(number))
+            roles(place, lambda: Own.of(sequences.find(ptx.special.ctaid.x())))
 
     return kernel(
         in_specs=arguments(of, config.tile, config.rows),
@@ -67,15 +85,34 @@ def build(of: Attention, config: BackwardConfig | None = None, parts: str = "bot
             **({"dK": stored(of, "T", "G", of.head_dim)} if parts != "dV" else {}),
             **({"dV": stored(of, "T", "G", of.value_dim)} if parts != "dK" else {}),
         },
-        grid=BlocksOf("T", "G", config.rows), block=128 * (1 + config.consumers), arch="sm_90a", registers=at_launch,
-        name="attention_keys",
+        grid=BlocksOf("T", "G", config.rows, of.varlen), block=128 * (1 + config.consumers), arch="sm_90a",
+        registers=at_launch, name="attention_keys",
     )(attention_keys)  # fmt: skip
+
+
+@dataclass
+class Own:
+    """Of a sequence that shares its arrays with others: where its keys, its queries and its part of lse2 and delta
+    begin, how many keys it has, and the first of this CTA's."""
+
+    key_begin: Register
+    query_begin: Register
+    keys: Register
+    sums: Register
+    row: Register
+
+    @classmethod
+    def of(cls, sequence: Sequence) -> Own:
+        """Of a sequence whose "queries" are keys, for its blocks are blocks of them."""
+        keys = sequence.query_end - sequence.query_begin
+        sums = padded_begin(sequence.key_begin, sequence.number)
+        return cls(sequence.query_begin, sequence.key_begin, keys, sums, sequence.row)
 
 
 @dataclass
 class Place:
     """A block of keys, and which tiles of queries see it: masked ones up to `clear`, whole ones up to `low`, masked
-    ones up to `end`. Numbers of tiles, s32."""
+    ones up to `end`. Numbers of tiles, s32. Query i sees keys i + first to i + last."""
 
     row: Register
     kv_head: Register
@@ -86,25 +123,51 @@ class Place:
     low: Register
     end: Register
 
+    last: Register | None
+    first: Register | None
+    own: Own | None = None
+
     @classmethod
     def here(cls, of: Attention, config: BackwardConfig, call: dict[str, Any]) -> Place:
         """This CTA's."""
-        rows, tile = config.rows, config.tile
         _, queries, heads, _ = call["Q"].shape
         group = heads // call["K"].shape[2]
-        row = (ptx.special.ctaid.x() * rows).view(s32)
+        row = (ptx.special.ctaid.x() * config.rows).view(s32)
+        edges = call.get("last"), call.get("first")
+        return cls._seen(of, config, row, queries, edges, ptx.special.ctaid.z, group)
+
+    @classmethod
+    def of_sequence(
+        cls, of: Attention, config: BackwardConfig, call: dict[str, Any], sequence: Sequence
+    ) -> Place:  # fmt: skip
+        """This CTA's, of a sequence whose "queries" are keys, for its blocks are blocks of them."""
+        group = call["Q"].shape[2] // call["K"].shape[2]
+        keys, queries = sequence.query_end - sequence.query_begin, sequence.key_end - sequence.key_begin
+        last, first = (call[name] + (keys - queries) if name in call else None for name in ("last", "first"))
+        place = cls._seen(of, config, sequence.row, queries.view(u32), (last, first), lambda: reg.scalar(u32, init=0),
+                          group)  # fmt: skip
+        place.own = Own.of(sequence)
+        return place
+
+    @classmethod
+    def _seen(
+        cls, of: Attention, config: BackwardConfig, row: Register, queries: Register,
+        edges: tuple[Register | None, Register | None], batch: Callable[[], Register], group: Register,
+    ) -> Place:  # fmt: skip
+        """Count the tiles of queries that see the keys from `row` on."""
+        rows, tile, (last, first) = config.rows, config.tile, edges
         total = ((queries + (tile - 1)) // tile).view(s32)
         begin = clear = ptx.math.min(total, 0)
         end = low = total
-        if of.above:  # query i sees keys up to i + last
-            begin = ptx.math.min(total, _tiles(row - call["last"], tile))
-            clear = ptx.math.min(total, _tiles(row - call["last"] + (rows - 1 + tile - 1), tile))
-        if of.below:  # and from i + first on
-            end = ptx.math.min(total, _tiles(row - call["first"] + (rows - 1 + tile), tile))
+        if last is not None:  # query i sees keys up to i + last
+            begin = ptx.math.min(total, _tiles(row - last, tile))
+            clear = ptx.math.min(total, _tiles(row - last + (rows - 1 + tile - 1), tile))
+        if first is not None:  # and from i + first on
+            end = ptx.math.min(total, _tiles(row - first + (rows - 1 + tile), tile))
             end = ptx.math.max(end, begin)
             clear = ptx.math.min(clear, end)
-            low = ptx.math.min(ptx.math.max(_tiles(row - call["first"] + 1, tile), clear), end)
-        return cls(row, ptx.special.ctaid.y(), ptx.special.ctaid.z(), group, begin, clear, low, end)
+            low = ptx.math.min(ptx.math.max(_tiles(row - first + 1, tile), clear), end)
+        return cls(row, ptx.special.ctaid.y(), batch(), group, begin, clear, low, end, last, first)
 
 
 def _tiles(query: Register, size: int) -> Register:
@@ -119,17 +182,20 @@ def load(
     """The producer."""
     with fixed.produce(fixed.producer_state()) as stage:
         for name in ("k", "v"):
-            at = (0, place.kv_head, place.row, place.batch)
+            row = place.row if place.own is None else place.row + place.own.key_begin
+            at = (0, place.kv_head, row, place.batch)
             ptx.tma.load(stage.tiles[name], call[name.upper()].tma_desc(), at, stage.full)
     state, heads = ring.producer_state(), call["Q"].shape[2]
     for member in ptx.range(place.group):
         head = place.kv_head * place.group + member
         line = (place.batch * heads + head).to(u64) * call["delta"].shape[2]
+        line = line if place.own is None else line + place.own.sums
         for number in ptx.range(place.begin, place.end):
             query = number * config.tile
+            row = query if place.own is None else query + place.own.query_begin
             with ring.produce(state) as stage:
                 for name, array in (("q", "Q"), ("o", "dO")):
-                    ptx.tma.load(stage.tiles[name], call[array].tma_desc(), (0, head, query, place.batch), stage.full)
+                    ptx.tma.load(stage.tiles[name], call[array].tma_desc(), (0, head, row, place.batch), stage.full)
                 for name, vector in vectors.items():
                     source = ptx.addr(call[name].pointer() + (line + query.view(u32)) * f32.bytes)
                     ptx.cp.async_.bulk.load(vector[state.index, 0], source, config.tile * f32.bytes, stage.full)
@@ -148,8 +214,9 @@ def by_column(vector: SharedArray, state: State, fragment: Fragment) -> Iterator
 def consume(
     of: Attention, config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline,
     vectors: dict[str, SharedArray], place: Place, me: int, parts: str,
+    own: Callable[[], Own] | None = None,
 ) -> None:  # fmt: skip
-    """A consumer."""
+    """A consumer. own: finds its sequence anew, at the end: registers are for sums meanwhile."""
     with_dk, with_dv = parts != "dV", parts != "dK"
     leader, state = ring.leader(), ring.consumer_state()
     (scores,) = wgmma_accumulators(QUERY_ROWS, config.tile)
@@ -173,10 +240,11 @@ def consume(
             ptx.wgmma.commit_group()
         ptx.wgmma.wait_group(1 if with_dk else 0)
         if masked:  # rows are keys here: query i sees key j where i >= j - last, and i <= j - first
+            last, first = place.last, place.first
             stop = [reg.scalar(s32, init=config.tile)] * 2
-            if of.below:
-                stop = [row - call["first"] + 1 - query for row in keys]
-            s.keep_columns(stop, [row - call["last"] - query for row in keys] if of.above else None)
+            if first is not None:
+                stop = [row - first + 1 - query for row in keys]
+            s.keep_columns(stop, [row - last - query for row in keys] if last is not None else None)
         for at, lse2 in by_column(vectors["lse2"], state, s):
             scores[at].set(weight(scores[at], call["scale"], lse2))
         p = s.as_a(of.dtype) if with_dv else []
@@ -199,10 +267,11 @@ def consume(
         ring.advance(state, branch=False)
 
     phases = [(place.clear, place.low, False)]
-    if of.above:
-        phases.insert(0, (place.begin, place.clear, True))
-    if of.below:
-        phases.append((place.low, place.end, True))
+    if own is not None and (of.above or of.below):  # no register for where they begin
+        phases = [(place.begin, place.end, True)]
+    else:
+        phases = [*([(place.begin, place.clear, True)] if of.above else []), *phases,
+                  *([(place.low, place.end, True)] if of.below else [])]  # fmt: skip
     for _ in ptx.range(place.group):
         for begin, end, masked in phases:
             for number in ptx.range(begin, end):
@@ -211,6 +280,24 @@ def consume(
         Fragment(dk).scale_rows([call["factor"]] * 2)
     for name, acc, memory, wanted in (("dV", dv, v, with_dv), ("dK", dk, k, with_dk)):
         if wanted:
-            store = WholeStore(call[name], 1 + me)
-            store.store(acc, memory, lambda column: (column, place.kv_head, key, place.batch))
-            store.finish()
+            store_keys(call, name, acc, memory, place, key, me, own)
+
+
+def store_keys(
+    call: dict[str, Any], name: str, acc: RegisterArray, memory: TileSlice, place: Place, key: Register, me: int,
+    find: Callable[[], Own] | None,
+) -> None:  # fmt: skip
+    """A consumer's 64 rows of dK or dV, from `key` on."""
+    store, heads = WholeStore(call[name], 1 + me), call["K"].shape[2]
+    if find is None:
+        store.store(acc, memory, lambda column: (column, place.kv_head, key, place.batch))
+    else:
+        own = find()
+        rows = Rows(own.row + QUERY_ROWS * me, own.key_begin, own.keys, ptx.special.ctaid.y(), heads)
+        row, batch = rows.first + own.key_begin, reg.scalar(u32, init=0)
+
+        def whole() -> None:
+            store.store(acc, memory, lambda column: (column, rows.head, row, batch))
+
+        store_part(whole, call[name], Fragment(acc), rows, call[name].shape[3])
+    store.finish()

@@ -19,9 +19,11 @@ from ...collective.mma.fragment import Fragment
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...isa.dtypes import f32, s32, u32, u64
 from ...lang import Kernel, kernel, ptx, reg, smem
+from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from .attention_backward import BackwardConfig, BlocksOf, arguments, queries_config, stored, weight
+from .attention_backward import BackwardConfig, BlocksOf, arguments, padded_begin, queries_config, stored, weight
 from .attention_config import QUERY_ROWS, REGISTERS, Attention, Config
+from .attention_rows import Rows, from_, store_part
 from .attention_tiles import Block, Blocks
 
 
@@ -45,23 +47,40 @@ def build(of: Attention, config: BackwardConfig | None = None) -> Kernel:
             k=smem.wgmma_tile(of.dtype, (chosen.tile, of.key_columns), stages=chosen.stages, name="K"),
             v=smem.wgmma_tile(of.dtype, (chosen.tile, of.value_columns), stages=chosen.stages, name="V"),
         )  # fmt: skip
-        fixed.initialise(ring)
         tiled = Config(keys=chosen.tile, consumers=chosen.consumers)
-        blocks = Blocks(of, tiled, call["Q"], call["K"], None, call.get("last"), call.get("first"))
-        block = blocks.block(
-            (blocks.per_head - 1) - ptx.special.ctaid.x(), ptx.special.ctaid.y(), ptx.special.ctaid.z()
-        )
-        warpgroup = warpgroup_index()
-        with producer(warpgroup, few):
-            load(chosen, call, fixed, ring, block)
-        for me in each_consumer(warpgroup, chosen.consumers, many):
-            consume(of, chosen, call, fixed, ring, block, me)
+
+        def blocks(ends: tuple[ArrayHandle, ArrayHandle] | None = None) -> Blocks:
+            return Blocks(of, tiled, call["Q"], call["K"], None, call.get("last"), call.get("first"), ends)
+
+        def roles(block: Block, sums: Register | None = None) -> None:
+            warpgroup = warpgroup_index()
+            with producer(warpgroup, few):
+                load(chosen, call, fixed, ring, block)
+            for me in each_consumer(warpgroup, chosen.consumers, many):
+                consume(of, chosen, call, fixed, ring, block, me, sums)
+
+        if not of.varlen:
+            fixed.initialise(ring)
+            whole = blocks()
+            roles(whole.block(
+                (whole.per_head - 1) - ptx.special.ctaid.x(), ptx.special.ctaid.y(), ptx.special.ctaid.z()
+            ))  # fmt: skip
+            return
+        some = blocks((call["q_ends"], call["k_ends"]))
+        some.initialise()
+        fixed.initialise(ring)
+        some.begin()
+        number = ptx.special.ctaid.x()
+        with ptx.if_(number < some.per_head):
+            sequence = some.find(number)
+            begin = padded_begin(sequence.query_begin, sequence.number)
+            roles(some.of_sequence(sequence, ptx.special.ctaid.y()), begin)
 
     return kernel(
         in_specs=arguments(of, config.rows, config.tile),
         out_specs={"dQ": stored(of, "S", "H", of.head_dim)},
-        grid=BlocksOf("S", "H", config.rows), block=128 * (1 + config.consumers), arch="sm_90a", registers=at_launch,
-        name="attention_queries",
+        grid=BlocksOf("S", "H", config.rows, of.varlen), block=128 * (1 + config.consumers), arch="sm_90a",
+        registers=at_launch, name="attention_queries",
     )(attention_queries)  # fmt: skip
 
 
@@ -69,22 +88,22 @@ def load(config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring:
     """The producer."""
     with fixed.produce(fixed.producer_state()) as stage:
         for name, array in (("q", "Q"), ("o", "dO")):
-            at = (0, block.head, block.row, block.batch)
+            at = (0, block.head, from_(block.query_begin, block.row), block.batch)
             ptx.tma.load(stage.tiles[name], call[array].tma_desc(), at, stage.full)
     state, start = ring.producer_state(), block.start.copy()
     for _ in ptx.range(block.after_first + 1):
         with ring.produce(state) as stage:
             for name in ("k", "v"):
-                at = (0, block.kv_head, start, block.batch)
+                at = (0, block.kv_head, from_(block.key_begin, start), block.batch)
                 ptx.tma.load(stage.tiles[name], call[name.upper()].tma_desc(), at, stage.full)
         start -= config.tile
 
 
 def consume(
     of: Attention, config: BackwardConfig, call: dict[str, Any], fixed: TmaPipeline, ring: TmaPipeline, block: Block,
-    me: int,
+    me: int, sums: Register | None = None,
 ) -> None:  # fmt: skip
-    """A consumer."""
+    """A consumer. sums: where the block's sequence begins in lse2 and delta."""
     leader, state = ring.leader(), ring.consumer_state()
     (scores,), (gradients,) = (wgmma_accumulators(QUERY_ROWS, config.tile) for _ in range(2))
     (out,) = wgmma_accumulators(QUERY_ROWS, of.depth)
@@ -93,6 +112,7 @@ def consume(
     first = block.row + QUERY_ROWS * me
     rows = [row.view(s32) + first for row in s.rows]
     line = (block.batch * call["Q"].shape[2] + block.head).to(u64) * call["delta"].shape[2]
+    line = line if sums is None else line + sums
     lse2, delta = (
         [ptx.load(f32, ptx.addr(call[name].pointer() + (line + row.view(u32)) * 4)) for row in rows]
         for name in ("lse2", "delta")
@@ -137,5 +157,14 @@ def consume(
             step(start, masked)
             start -= config.tile
     result.scale_rows([call["factor"]] * 2)
-    store.store(out, q, lambda column: (column, block.head, first, block.batch))
+    row = from_(block.query_begin, first)
+
+    def whole() -> None:
+        store.store(out, q, lambda column: (column, block.head, row, block.batch))
+
+    if not of.varlen:
+        whole()
+    else:
+        rows_of = Rows(first, block.query_begin, block.queries, block.head, call["Q"].shape[2])
+        store_part(whole, call["dQ"], result, rows_of, of.head_dim)
     store.finish()

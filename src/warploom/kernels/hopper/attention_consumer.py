@@ -11,7 +11,7 @@ from typing import Any
 
 from ...collective import OrderedBarrier, TileQueue, TmaPipeline
 from ...collective.epilogue.whole_store import WholeStore
-from ...collective.mma.fragment import Fragment, pack
+from ...collective.mma.fragment import Fragment
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...collective.pipeline.tma import State
 from ...collective.tile.roles import WARPGROUP
@@ -23,6 +23,7 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .attention_config import QUERY_ROWS, Attention, Config
+from .attention_rows import Rows, store_rows
 from .attention_softmax import Softmax
 from .attention_tiles import Block, Blocks, Walk
 
@@ -339,15 +340,6 @@ class Consumer:
 
     def store_some(self, block: Block, first: Register) -> None:
         """The rows of O that are the sequence's own, two columns at a time."""
-        width, step = self.of.value_dim, self.of.result.bytes
-        for half, row in enumerate(self.out_rows.rows):
-            here = row.view(s32) + first
-            line = (here + block.query_begin).view(u32) * self.blocks.heads + block.head
-            place = self.call.O.pointer() + (line.to(u64) * width + self.out_rows.column_of(0)) * step
-            exists = here < block.queries
-            for index in range(2 * half, len(self.out), 4):
-                column = 2 * (index - 2 * half)
-                if column < width:
-                    word = pack(self.out[index : index + 2], self.of.result)
-                    ptx.store(ptx.addr(place, column * step), word, pred=exists)
+        rows = Rows(first, block.query_begin, block.queries, block.head, self.blocks.heads)
+        store_rows(self.call.O, self.out_rows, rows, self.of.value_dim)
         ptx.bar.sync(self.store.barrier, WARPGROUP)

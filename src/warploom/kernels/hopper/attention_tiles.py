@@ -148,12 +148,20 @@ class Blocks:
         both = before + rest % width
         if self.sequences is None:
             return self.block(block, both % self.heads, both // self.heads)
-        sequence = self.sequences.find(block)
+        return self.of_sequence(self.sequences.find(block), both)
+
+    def find(self, block: Register) -> Sequence:
+        """The sequence that has block number `block` of a head."""
+        assert self.sequences is not None
+        return self.sequences.find(block)
+
+    def of_sequence(self, sequence: Sequence, head: Register) -> Block:
+        """A block of queries of a sequence."""
         queries, keys = sequence.query_end - sequence.query_begin, sequence.key_end - sequence.key_begin
         offset = keys - queries
         last, first = (None if edge is None else edge + offset for edge in (self.last, self.first))
         begins = sequence.query_begin, sequence.key_begin
-        return self._block(sequence.row, both, reg.scalar(u32, init=0), (queries, keys), begins, last, first)
+        return self._block(sequence.row, head, reg.scalar(u32, init=0), (queries, keys), begins, last, first)
 
     def block(self, index: Register, head: Register, batch: Register) -> Block:
         """Block `index` of a head, of sequences of one length."""
@@ -221,8 +229,9 @@ def _tile(key: Register, size: int) -> Register:
 
 @dataclass
 class Sequence:
-    """Where a block's sequence is in its arrays, and the block's first row in it; s32."""
+    """Which sequence a block is of, u32; the block's first row in it, and where it is in its arrays, s32."""
 
+    number: Register
     row: Register
     query_begin: Register
     query_end: Register
@@ -257,4 +266,4 @@ class Sequences(Groups):
         key_begin, key_end = self._keys.of(low)
         key_begin = ptx.math.min(ptx.math.max(key_begin, 0), self._key_rows)
         key_end = ptx.math.max(ptx.math.min(key_end, self._key_rows), key_begin)
-        return Sequence(row.view(s32), query_begin, query_end, key_begin, key_end)
+        return Sequence(low, row.view(s32), query_begin, query_end, key_begin, key_end)

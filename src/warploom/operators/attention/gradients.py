@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import DType, f32
-from ...kernels.hopper.attention_backward import LOG2_E, PADDED, keys_parts
+from ...kernels.hopper.attention_backward import LOG2_E, keys_parts, padded_rows
 from ...kernels.hopper.attention_config import Attention
 from ...runtime.arrays import ArrayView, view
 from ...runtime.launch_template import Launched
@@ -19,12 +19,15 @@ from ...settings import config as settings
 from ..binding import Binding
 from ..execute import launch
 from ..kernel_cache import kept
-from ..spec.gpu import EMULATED, check_gpu, gpu_of
+from ..spec.gpu import HOPPER, check_gpu, emulated, gpu_of
 from ..views import copy_into, new_array, restrided
 from ..workspace import fill
 from .calls import plain, readable, refuse_long_emulation
 from .machine import EMULATED_SMS
-from .request import WIDE, Request, check_types, read
+from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
+
+ENDS = {"cu_seqlens_q": "q_ends", "cu_seqlens_k": "k_ends"}
+"""Where sequences end, by the call's name; the kernels' names."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,41 @@ def attention_backward(
     return found.dq, found.dk, found.dv
 
 
+def attention_varlen_backward(
+    q: Any,
+    k: Any,
+    v: Any,
+    cu_seqlens_q: Any,
+    cu_seqlens_k: Any,
+    out: Any,
+    lse: Any,
+    grad: Any,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: Any = None,
+    sinks: Any = None,
+) -> tuple[Any, Any, Any]:
+    """The gradients of q, k and v of `attention_varlen`; the same in every run.
+
+    Args:
+        q, k, v, cu_seqlens_q, cu_seqlens_k, causal, scale, window, sinks: as they were given to `attention_varlen`.
+        out, lse: what it gave with return_lse=True.
+        grad: of `out`, shaped and typed as it.
+
+    Rows behind the last sequence get 0. Raises as `attention_varlen` does.
+    """
+    tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    tensors |= {} if sinks is None else {"sinks": sinks}
+    found = varlen_gradients(tensors, out, lse, grad, causal=causal, scale=scale, window=window)
+    return found.dq, found.dk, found.dv
+
+
+def varlen_gradients(tensors: dict[str, Any], out: Any, lse: Any, grad: Any, **options: Any) -> Gradients:
+    """Check and launch, of sequences one after the other."""
+    return of_request(read_varlen(tensors, longest=None, softcap=None, **options), tensors, out, lse, grad)
+
+
 def gradients(
     tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None, **options: Any
 ) -> Gradients:
@@ -78,65 +116,99 @@ def gradients(
 
     made: where the gradients go ("q", "k", "v"), and lse2 and delta, (B, H, P); new arrays by default.
     """
-    request = read(tensors, softcap=None, **options)
-    check_types({name: view(tensors[name], name) for name in ("q", "k", "v")}, WIDE)
-    of = replace(request.of, sinks=False)  # they are in lse already
-    result, wanted, sums = view(out, "out"), view(grad, "grad"), view(lse, "lse")
-    for name, array in (("out", result), ("grad", wanted)):
-        if array.shape != request.shape:
-            raise ArgumentError(f"`{name}` has the wrong shape", expected=request.shape, got=array.describe())
-        if array.dtype is not of.dtype:
-            raise ArgumentTypeError(f"`{name}` has the wrong type", expected=of.dtype, got=array.describe())
-    if sums.shape != request.lse_shape or sums.dtype is not f32:
-        raise ArgumentError("`lse` has the wrong shape or type", expected=f"{request.lse_shape} f32",
-                            got=sums.describe())  # fmt: skip
-    if len({(each.device, each.index) for each in (request.views["q"], result, wanted, sums)}) > 1:
-        raise ArgumentError("the arguments of attention's gradient are on different devices", expected="one device")
-    model = request.views["q"]
+    return of_request(read(tensors, softcap=None, **options), tensors, out, lse, grad, made)
+
+
+def of_request(
+    request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any, made: dict[str, ArrayView] | None = None
+) -> Gradients:
+    """The gradients of a call that was read, for what it gave and the gradient of that."""
+    given = check_results(request, tensors, out, lse, grad)
+    result, wanted, _ = given
+    of, model = replace(request.of, sinks=False), request.views["q"]  # sinks are in lse already
+    ends = {name: readable(request.views[name], name) for name in ENDS if of.varlen}
     if made is None:
         batch, heads, queries = request.lse_shape
-        rows = (batch, heads, -(-queries // PADDED) * PADDED)
+        count = ends["cu_seqlens_q"].shape[0] if ends else 0
+        rows = (batch, heads, padded_rows(queries, count))
         made = {name: new_array(model, view(tensors[name], name).shape, of.dtype) for name in ("q", "k", "v")}
         made |= {name: new_array(model, rows, f32) for name in ("lse2", "delta") if queries}
-    seen = {name: plain(request.seen(_writable(made[name], name))) for name in ("q", "k", "v")}
-    if 0 in (result.size, request.keys):
+    seen = {name: _plain_gradient(request, made[name], name) for name in ("q", "k", "v")}
+    nothing = 0 in (result.size, request.keys)
+    if nothing or of.varlen:  # rows behind the last sequence are nobody's
         for array in seen.values():
             fill(array, number=0.0)
+    if nothing or (ends and 0 in ends["cu_seqlens_q"].shape):
         return Gradients(made["q"], made["k"], made["v"], None)
     on_cpu = model.device == "cpu"
-    check_gpu(EMULATED if on_cpu else gpu_of(model.index), "attention")
+    check_differentiable("cpu" if on_cpu else "cuda", model.index)
     if on_cpu:
         refuse_long_emulation(request)
     lse2, delta = (_writable(made[name], name) for name in ("lse2", "delta"))
-    launched = [_rows(request, of.dtype, (result, wanted, sums), (lse2, delta))]
+    launched = [_rows(request, given, (lse2, delta), ends.get("cu_seqlens_q"))]
     operands = {name: readable(request.views[name], name) for name in ("q", "k", "v")}
     arrays = {
         "Q": operands["q"], "K": operands["k"], "V": operands["v"], "dO": readable(request.seen(wanted), "grad"),
         "lse2": lse2, "delta": delta, "dQ": seen["q"], "dK": seen["k"], "dV": seen["v"],
+        **{ENDS[name]: array for name, array in ends.items()},
     }  # fmt: skip
     numbers = {name: value for name, value in request.numbers.items() if name != "section"}
     numbers["factor"] = request.numbers["scale"] / LOG2_E
     for which in ("queries", *keys_parts(of)):
         launched.append(_launch(_program(of, which, None if on_cpu else settings.cache_dir), arrays, numbers))
     owner = delta.owner if delta.host is None else delta.host
-    given = {"q": request.views["q"], "k": request.views["k"], "v": request.views["v"]}
-    copied = any(operands[name].pointer != array.pointer for name, array in given.items())
-    copied = copied or arrays["dO"].pointer != wanted.pointer or not all(x.contiguous for x in (result, wanted, sums))
+    copied = any(operands[name].pointer != request.views[name].pointer for name in operands)
+    copied = copied or arrays["dO"].pointer != wanted.pointer or not all(x.contiguous for x in given)
     launches = [each for each in launched if each is not None]
-    return Gradients(made["q"], made["k"], made["v"], owner, None if copied or not launches else launches)
+    repeatable = not copied and not of.varlen and launches
+    return Gradients(made["q"], made["k"], made["v"], owner, launches if repeatable else None)
+
+
+def check_differentiable(device: str, index: int | None) -> None:
+    """Raise ArgumentError where the GPU of a device, or the one that the emulator is, has no kernels for gradients."""
+    on_gpu = device == "cuda"
+    check_gpu(gpu_of(index or 0) if on_gpu else emulated(), "attention's gradient", HOPPER)
+
+
+def _plain_gradient(request: Request, array: Any, name: str) -> ArrayView:
+    """A gradient of an operand as the kernels see it."""
+    given = _writable(array, name)
+    return plain(one_batch(given) if request.layout == "thd" else permuted(given, request.layout))
+
+
+def check_results(
+    request: Request, tensors: dict[str, Any], out: Any, lse: Any, grad: Any
+) -> tuple[ArrayView, ArrayView, ArrayView]:
+    """out, grad and lse. Raises ArgumentError, ArgumentTypeError where they do not belong to the call."""
+    check_types({name: view(tensors[name], name) for name in ("q", "k", "v")}, WIDE)
+    dtype = request.of.dtype
+    result, wanted, sums = view(out, "out"), view(grad, "grad"), view(lse, "lse")
+    for name, array in (("out", result), ("grad", wanted)):
+        if array.shape != request.shape:
+            raise ArgumentError(f"`{name}` has the wrong shape", expected=request.shape, got=array.describe())
+        if array.dtype is not dtype:
+            raise ArgumentTypeError(f"`{name}` has the wrong type", expected=dtype, got=array.describe())
+    if sums.shape != request.lse_shape or sums.dtype is not f32:
+        raise ArgumentError("`lse` has the wrong shape or type", expected=f"{request.lse_shape} f32",
+                            got=sums.describe())  # fmt: skip
+    if len({(each.device, each.index) for each in (request.views["q"], result, wanted, sums)}) > 1:
+        raise ArgumentError("the arguments of attention's gradient are on different devices", expected="one device")
+    return result, wanted, sums
 
 
 def _rows(
-    request: Request, dtype: DType, given: tuple[ArrayView, ArrayView, ArrayView], made: tuple[ArrayView, ArrayView]
-) -> Launched | None:
+    request: Request, given: tuple[ArrayView, ArrayView, ArrayView], made: tuple[ArrayView, ArrayView],
+    ends: ArrayView | None,
+) -> Launched | None:  # fmt: skip
     """lse2 and delta of O, dO and the logarithms."""
-    out, grad, sums = given
-    heads_first = request.layout == "bhsd"
-    program = _rows_program(dtype, out.shape[-1], heads_first, None if out.device == "cpu" else settings.cache_dir)
-    names = tuple(spec.name for spec in program.arrays)
-    arrays = {"O": _contiguous(out), "dO": _contiguous(grad), "LSE": _contiguous(sums), "lse2": made[0],
-              "delta": made[1]}  # fmt: skip
-    return _launch(program, {name: arrays[name] for name in names}, {})
+    out, grad, sums = (_contiguous(array) for array in given)
+    if request.layout == "thd":
+        out, grad = one_batch(out), one_batch(grad)
+    heads_first, folder = request.layout == "bhsd", None if out.device == "cpu" else settings.cache_dir
+    program = _rows_program(request.of.dtype, out.shape[-1], heads_first, folder, ends is not None)
+    arrays = {"O": out, "dO": grad, "LSE": sums, "lse2": made[0], "delta": made[1]}
+    arrays |= {} if ends is None else {"ends": ends}
+    return _launch(program, arrays, {})
 
 
 def _launch(program: Program, arrays: dict[str, ArrayView], numbers: dict[str, float]) -> Launched | None:
@@ -164,13 +236,14 @@ def _program(of: Attention, which: str, folder: Path | None) -> Program:
 
 
 @lru_cache(maxsize=16)
-def _rows_program(dtype: DType, value_dim: int, heads_first: bool, folder: Path | None) -> Program:
+def _rows_program(dtype: DType, value_dim: int, heads_first: bool, folder: Path | None, varlen: bool) -> Program:
     def trace() -> Program:
         from ...kernels.hopper.attention_backward import build_rows
 
-        return build_rows(dtype, value_dim, heads_first).program()
+        return build_rows(dtype, value_dim, heads_first, varlen).program()
 
-    return trace() if folder is None else kept(f"attention rows {dtype} {value_dim} {heads_first}", trace, folder)
+    name = f"attention rows {dtype} {value_dim} {heads_first}" + " varlen" * varlen
+    return trace() if folder is None else kept(name, trace, folder)
 
 
 def _writable(array: Any, name: str) -> ArrayView:

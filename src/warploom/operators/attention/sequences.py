@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from ...kernels.hopper.attention_config import Config
+from ..dispatch_hook import plugin_for
 from .calls import compute, hashed
 from .request import read_varlen
 from .scales import arrays_and_numbers
@@ -46,11 +47,19 @@ def attention_varlen(
         return_lse: also give the logarithms of the sums of exp(score), (1, H, rows) f32.
         out, lse: where the result, (rows, H, E), and the logarithms go.
 
-    Rows behind the last sequence are not written. Raises as `attention` does.
+    Rows behind the last sequence are not written; those of k and v may be multiplied by 0, so they must be numbers.
+    torch tensors that want gradients get a result with one, as `attention`'s; `attention_varlen_backward` gives it for
+    other arrays. Raises as `attention` does.
     """
     tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     scales, numbers = arrays_and_numbers(q_scale=q_scale, k_scale=k_scale, v_scale=v_scale)
     tensors |= ({} if sinks is None else {"sinks": sinks}) | scales
+    attend = getattr(plugin_for((q, k, v, sinks)), "attend_varlen", None)
+    if attend is not None and not (scales or numbers):  # a gradient, autocast or a tracer
+        return attend(
+            **tensors, max_seqlen_q=max_seqlen_q, max_seqlen_k=max_seqlen_k, causal=causal, scale=scale, window=window,
+            softcap=softcap, return_lse=return_lse, out=out, lse=lse, config=config,
+        )  # fmt: skip
     static = ("varlen", max_seqlen_k, causal, scale, hashed(window), softcap, config, sinks is not None,
               *scales, *numbers.items())  # fmt: skip
     reading = partial(

@@ -1,0 +1,126 @@
+"""PyTorch: attention of sequences of different lengths with gradients, and under `torch.compile`.
+
+As `attention`: the operators are `warploom::attention_varlen` and its gradient. Rows behind the last sequence get a
+gradient of 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...errors import ArgumentError
+from ...operators.attention import gradients, sequences
+from .arguments import plain, untraced
+from .attention import check_gradient, refuse_outputs, refuse_softcap, sixteen_bits, unpacked_window, window_pair
+
+SCHEMA = (
+    "(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? sinks, int? longest, "
+    "bool causal, float? scale, int left, int right, float? softcap) -> (Tensor, Tensor)"
+)
+BACKWARD_SCHEMA = (
+    "(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? sinks, Tensor out, Tensor lse, "
+    "Tensor grad, bool causal, float? scale, int left, int right) -> (Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def attend_varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, max_seqlen_q: int | None = None,
+    max_seqlen_k: int | None = None, *, causal: bool = False, scale: float | None = None, window: Any = None,
+    softcap: float | None = None, sinks: Tensor | None = None, return_lse: bool = False, out: Any = None,
+    lse: Any = None, config: Any = None,
+) -> Any:  # fmt: skip
+    """`warploom.attention_varlen` of tensors that want a gradient, autocast or a tracer. Raises ArgumentError as it."""
+    refuse_outputs(out, lse, config)
+    check_gradient((q, k, v, sinks), softcap)
+    q, k, v = sixteen_bits(q, k, v)
+    left, right = window_pair(window, bool(causal))
+    result, sums = torch.ops.warploom.attention_varlen(
+        plain(q), plain(k), plain(v), plain(cu_seqlens_q), plain(cu_seqlens_k), plain(sinks), max_seqlen_k,
+        bool(causal), scale, left, right, softcap,
+    )  # fmt: skip
+    return (result, sums) if return_lse else result
+
+
+def _run(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, sinks: Tensor | None,
+    longest: int | None, causal: bool, scale: float | None, left: int, right: int, softcap: float | None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
+        found: tuple[Tensor, Tensor] = sequences.attention_varlen(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, None, longest, causal=causal, scale=scale,
+            window=unpacked_window(left, right), softcap=softcap, sinks=sinks, return_lse=True,
+        )  # fmt: skip
+    return found
+
+
+def _fake(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    if q.ndim != 3 or v.ndim != 3:
+        raise ArgumentError("attention_varlen takes three dimensions", expected="(rows, heads, dim)", got=f"{q.shape}")
+    kind = torch.bfloat16 if q.dtype.itemsize == 1 else q.dtype
+    lengths = q.new_empty((1, q.shape[1], q.shape[0]), dtype=torch.float32)
+    return q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=kind), lengths
+
+
+def _run_backward(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, sinks: Tensor | None, out: Tensor,
+    lse: Tensor, grad: Tensor, causal: bool, scale: float | None, left: int, right: int,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    tensors = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    if 0 in grad.stride():  # of a sum, say: one number everywhere
+        grad = grad.contiguous()
+    with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
+        window = unpacked_window(left, right)
+        found = gradients.varlen_gradients(tensors, out, lse, grad, causal=causal, scale=scale, window=window)
+        sunk = q.new_zeros(0, dtype=torch.float32)
+        if sinks is not None:  # a sink has no value: its score is pushed down by what the others give
+            delta = (grad.float() * out.float()).sum(-1)
+            weight = torch.exp(sinks.float()[:, None] - lse[0]).nan_to_num(0.0).T
+            exists = torch.arange(len(q), device=q.device) < cu_seqlens_q[-1]
+            sunk = -torch.where(exists[:, None], weight * delta, 0.0).sum(0).to(sinks.dtype)
+    return found.dq, found.dk, found.dv, sunk
+
+
+def _fake_backward(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, sinks: Tensor | None, *_: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    sunk = q.new_empty(0, dtype=torch.float32) if sinks is None else torch.empty_like(sinks)
+    return tuple(x.new_empty(x.shape) for x in (q, k, v)) + (sunk,)  # type: ignore[return-value]
+
+
+def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, _, causal, scale, left, right, softcap = inputs
+    refuse_softcap(softcap)
+    gradients.check_differentiable(q.device.type, q.device.index)
+    out, lse = output
+    ctx.save_for_backward(q, k, v, cu_seqlens_q, cu_seqlens_k, sinks, out, lse)
+    ctx.options = causal, scale, left, right
+    ctx.mark_non_differentiable(lse)
+
+
+def _backward(ctx: Any, grad: Tensor, _: Any) -> Any:
+    *tensors, out, lse = ctx.saved_tensors
+    dq, dk, dv, sunk = torch.ops.warploom.attention_varlen_backward(*tensors, out, lse, grad, *ctx.options)
+    return dq, dk, dv, None, None, None if tensors[-1] is None else sunk, *(None,) * 6
+
+
+def _register() -> Any:
+    """Define the operators; the library object must stay."""
+    library = torch.library.Library("warploom", "FRAGMENT")
+    for name, schema, run, fake in (
+        ("attention_varlen", SCHEMA, _run, _fake),
+        ("attention_varlen_backward", BACKWARD_SCHEMA, _run_backward, _fake_backward),
+    ):
+        library.define(name + schema)
+        for key in ("CPU", "CUDA"):
+            library.impl(name, run, key)
+        torch.library.register_fake(f"warploom::{name}", fake, lib=library)
+    torch.library.register_autograd("warploom::attention_varlen", _backward, setup_context=_setup, lib=library)
+    return library
+
+
+_LIBRARY = _register()
+sequences.attention_varlen._torchdynamo_inline = attend_varlen  # type: ignore[attr-defined]
+untraced(sequences.attention_varlen)
