@@ -105,7 +105,7 @@ FEW_ROWS = {
 
 @pytest.mark.parametrize("shape", FEW_ROWS, ids=str)
 def test_columns_are_cut_to_whole_waves_where_that_was_faster(shape):
-    problem, read = Problem.of(*shape, fusion=Fusion(gate=True)), FEW_ROWS[shape]
+    problem, read = Problem.of(*shape, fusion=Fusion(bias="row")), FEW_ROWS[shape]
     chosen = choose(problem, UNKNOWN).config
     assert read["small" if isinstance(chosen, SmallMConfig) else chosen.tile_n] > 0.99 * max(read.values())
     assert isinstance(chosen, Config) and chosen.tile_m - 64 < shape[0] <= chosen.tile_m

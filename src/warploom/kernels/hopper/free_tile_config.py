@@ -35,7 +35,7 @@ MOVED_REGISTERS = {2: (24, 240), 3: (32, 160)}
 LAUNCH_REGISTERS = {2: 168, 3: 128}
 """Of every thread at launch."""
 ROOM_OF_END = {1: 32, 2: 32, 3: 24, 4: 12}
-ROOM_OF_MORE, ROOM_OF_OPERAND = 8, (16, 24)
+ROOM_OF_MORE, ROOM_OF_OPERAND = 8, (8, 24)
 """Accumulators fewer, by consumers, for something at the end: a vector along the columns, an activation, an operand;
 for each further one; and for each operand, not swapped and swapped. Tried with ptxas 13.0
 (`tests/kernels/test_free_tile.py`)."""

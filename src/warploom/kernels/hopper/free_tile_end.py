@@ -22,6 +22,8 @@ from .description import Fusion, Product
 
 _HALF = 8
 _GROUP = 8
+_AT_ONCE = 8
+"""Groups of columns whose operands are loaded together: more would not fit the registers beside the sums."""
 
 
 def arguments(fusion: Fusion, product: Product, whole: bool) -> dict[str, Tile | Scalar]:
@@ -151,6 +153,8 @@ class End:
             across = column + group // 4 * _GROUP
             scale_n, bias_n = self._along_n(self.scales[1], across), self._along_n(self.bias[1], across)
             needed = self._needed(across) if self.gate or self.addend else []
+            if needed and group and group % (4 * _AT_ONCE) == 0:
+                ptx.inst.bar.warp.sync(-1)
             for half in range(2):
                 gate = None if self.gate is None else self.gate.pair(across, half, needed)
                 addend = None if self.addend is None else self.addend.pair(across, half, needed)

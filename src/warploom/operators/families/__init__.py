@@ -16,7 +16,7 @@ from ..spec.problem import Problem
 from .ampere import Ampere
 from .blackwell import Blackwell, BlackwellSmallM
 from .block_scaled import BlockScaled
-from .correction import corrected, measured
+from .correction import corrected, measured, operands_us, without_operands
 from .estimate import Estimate
 from .family import KernelFamily
 from .free_tile import FreeTile, computes
@@ -87,7 +87,10 @@ def ranked(configs: list[Any], problem: Problem, gpu: Gpu) -> list[tuple[Any, Es
     """
     timed = [(config, family_of(config, problem), estimate(config, problem, gpu)) for config in configs]
     if computes(problem) and measured(configs):
-        times = corrected(configs, [guess.time_us / problem.count for _, _, guess in timed], problem, gpu)
+        plain = without_operands(problem)
+        alone = [estimate(config, plain, gpu).time_us / problem.count for config in configs]
+        ends = [operands_us(config, problem, gpu) for config in configs]
+        times = [time + end for time, end in zip(corrected(configs, alone, plain, gpu), ends, strict=True)]
         order = sorted(zip(times, timed, strict=True), key=lambda row: (row[0], row[1][0].name()))
         return [(config, replace(guess, time_us=time * problem.count)) for time, (config, _, guess) in order]
     timed.sort(key=lambda row: (not row[1].goes_first(row[0], problem, gpu), row[2].time_us, row[0].name()))

@@ -42,6 +42,9 @@ FEATURES = (
     "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages",
 )  # fmt: skip
 _PLACE = {name: index for index, name in enumerate(FEATURES)}
+OPERAND_US, OF_PAIR_US, OF_ELEMENT_US = 0.4, 0.018, 0.055
+"""Microseconds of a gate or an addend for a tile, and for each accumulator of a thread; small-M kernels load and store
+elements one by one. Read off benchmarks/results/nvidia-h200/fused-ends.json."""
 NEAR = 0.1
 """The fit only tells configurations of one product apart: those within about this share of the fastest keep the mean of
 their estimates."""
@@ -69,8 +72,6 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
     small = isinstance(config, SmallMConfig)
     streamed = small and config.shared_workspace
     tile: FreeTileConfig = of_decode(config) if isinstance(config, SmallMConfig) else config
-    if small and (problem.fusion.gate or problem.fusion.addend):
-        tile = replace(tile, whole=False)  # they store these one by one
     m, n = problem.m, problem.n
     known = features(tile, m, n, problem.k, problem.product, gpu.sms)
     terms = expected(known)
@@ -125,6 +126,22 @@ def quadratic(path: Path = FILE) -> np.ndarray:
     for one, other, weight in rows:
         made[one, other] = weight
     return made
+
+
+def without_operands(problem: Problem) -> Problem:
+    """The product without its gate and addend, which the sweep did not have."""
+    return replace(problem, fusion=replace(problem.fusion, gate=False, addend=False))
+
+
+def operands_us(config: Any, problem: Problem, gpu: Gpu) -> float:
+    """Microseconds that reading a gate and an addend takes at the ends of a CTA's tiles. Large tiles have them loaded
+    meanwhile."""
+    if isinstance(config, Config):
+        return 0.0
+    small = isinstance(config, SmallMConfig)
+    tile: FreeTileConfig = of_decode(config) if isinstance(config, SmallMConfig) else config
+    each = OPERAND_US + (OF_ELEMENT_US if small else OF_PAIR_US) * tile.accumulators / tile.split
+    return (problem.fusion.gate + problem.fusion.addend) * waves_of(tile, problem.m, problem.n, gpu.sms) * each
 
 
 def measured(configs: Sequence[Any]) -> bool:
