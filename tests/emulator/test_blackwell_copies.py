@@ -10,6 +10,8 @@ import pytest
 from tests.emulator.async_kernels import SCHEDULES, TILE_BYTES, dump, emulate, fill, init, wait
 from warploom.emulator.engines import tma
 from warploom.emulator.engines.tma import TensorMapArgument
+from warploom.errors import InvalidOperandError
+from warploom.isa.swizzle import Swizzle
 from warploom.isa.tensor_map import TensorMapSpec
 from warploom.sanitizer import Sanitizer
 
@@ -156,3 +158,35 @@ def test_a_map_whose_atomicity_was_replaced_loads_as_one_that_has_it(code):
         found.append(out)
     np.testing.assert_array_equal(*found)
     assert found[0].any()
+
+
+# -- the swizzle that exchanges 8 bytes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("schedule", "seed"), SCHEDULES[:3], ids=str)
+@pytest.mark.parametrize("start", [0, 128, 384])
+@pytest.mark.parametrize("name", ATOMS)
+def test_a_load_puts_every_8_bytes_where_the_swizzle_says(name, start, schedule, seed):
+    """Row r, byte b of a box goes to the address that the swizzle makes of start + 128 r + b."""
+    array = np.random.default_rng(0).integers(1, 255, (20, 128)).astype(np.uint8)
+    spec = TensorMapSpec.tiled(array.shape, None, "u8", (128, 16), swizzle=name)
+    out = np.zeros(4096, np.uint8)
+    body = init(1) + f"""
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 2048;
+    @%first cp.async.bulk.tensor.2d.shared::cta.global.mbarrier::complete_tx::bytes
+        [tile+{start}], [%a0, {{0, 2}}], [bar];
+    """ + wait(0) + dump("%a1", 4096)  # fmt: skip
+    emulate(body, TensorMapArgument(spec, array), out, target="sm_100a", schedule=schedule, seed=seed)
+    addresses = start + np.arange(0, 2048, 8)
+    words = out.view(np.uint64)[np.asarray(Swizzle(name).apply(addresses)) // 8]
+    np.testing.assert_array_equal(words.view(np.uint8).reshape(16, 128), array[2:18])
+
+
+def test_a_map_with_a_flip_is_not_stored_through():
+    array = np.zeros((16, 128), np.uint8)
+    spec = TensorMapSpec.tiled(array.shape, None, "u8", (128, 16), swizzle="128B_ATOM_32B_FLIP_8B")
+    with pytest.raises(InvalidOperandError):
+        emulate(
+            "@%first cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%a0, {0, 0}], [tile];",
+            TensorMapArgument(spec, array), target="sm_100a",
+        )  # fmt: skip

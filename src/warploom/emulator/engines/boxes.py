@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 CHUNK_DTYPE = np.dtype(np.complex128)
 """Any 16-byte element type that NumPy gathers fast; the numbers are never looked at."""
 POISON = 0xFF
+_FLIPPED = Swizzle.B128_ATOM_32B_FLIP_8B.value
 TENSOR_ALIGNMENT = 128
 """Alignment of a box in shared memory in bytes (CUDA Programming Guide, tensor copies)."""
 _NAN = 0x7FF7_7FF7_7FF7_7FF7
@@ -192,6 +193,13 @@ def _chunks(rows: int, row_bytes: int, pitch: int, swizzle: str, phase: int) -> 
     return places
 
 
+def _flipped(chunks: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Chunks with their 8-byte halves exchanged where they lie in an odd line of 128 bytes (PTX ISA 5.5.7)."""
+    halves = np.ascontiguousarray(chunks).view(np.uint64).reshape(*chunks.shape, 2)
+    odd = (places * CHUNK >> 7 & 1).astype(np.bool_)
+    return np.where(odd[..., None], halves[..., ::-1], halves).view(CHUNK_DTYPE)[..., 0]
+
+
 class SharedBox:
     """A box's place in a CTA's shared memory."""
 
@@ -249,8 +257,9 @@ class SharedBox:
             start = self.offset + low * self.row_bytes
             self.region.data[start : start + raw.size] = raw
         else:
-            chunks = self.region.as_type(CHUNK_DTYPE)
-            chunks[self.places()[low:high]] = raw.view(CHUNK_DTYPE).reshape(high - low, -1)
+            chunks, places = self.region.as_type(CHUNK_DTYPE), self.places()[low:high]
+            new = raw.view(CHUNK_DTYPE).reshape(high - low, -1)
+            chunks[places] = _flipped(new, places) if self.spec.swizzle == _FLIPPED else new
 
     def read(self, into: np.ndarray, part: int, parts: int) -> None:
         """Fetch the rows of one part into `into`, all bytes of the box, row by row."""

@@ -228,8 +228,8 @@ def check(bound: BoundMap | None, rank: int, by: Issuer, mode: str = "tile") -> 
             f"the tensor map's global address {bound.address:#x} is misaligned",
             expected=f"a multiple of {spec.address_alignment}",
         )
-    if spec.interleave != "NONE" or spec.swizzle == Swizzle.B128_ATOM_32B_FLIP_8B.value:
-        by.error(UnsupportedInstructionError, "the emulator does not know interleaved layouts and 8-byte flips")
+    if spec.interleave != "NONE":
+        by.error(UnsupportedInstructionError, "the emulator does not know interleaved layouts")
     return bound
 
 

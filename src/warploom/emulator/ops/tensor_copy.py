@@ -13,6 +13,7 @@ import numpy as np
 
 from ...errors import ArgumentError, InvalidOperandError, MisalignedError, VerificationError
 from ...isa import dtypes
+from ...isa.swizzle import Swizzle
 from ...isa.tensor_map import MAP_BYTES
 from ..engines import tma
 from ..engines.boxes import TENSOR_ALIGNMENT, Box, SharedBox
@@ -294,6 +295,11 @@ def store(d: Decode) -> Step:
             size = sum(row.spec.shared_bytes for row in rows)
             shared.check_range(frame, cta, offset, size, TENSOR_ALIGNMENT, lane, "the source")
             _check_reduction(frame, operation, rows[0], lane)
+            if rows[0].spec.swizzle == Swizzle.B128_ATOM_32B_FLIP_8B.value:
+                frame.error(
+                    InvalidOperandError, "TMA cannot store through a map whose swizzle exchanges 8 bytes", lane,
+                    expected="a swizzle without a flip: a flip is for loads",
+                )  # fmt: skip
             if rows[0].spec.packing is not None and not rows[0].spec.packing.stored:
                 frame.error(
                     InvalidOperandError, f"TMA cannot store through a map of {rows[0].spec.dtype}", lane,
