@@ -2,7 +2,7 @@
 #
 #   make demo       the Hopper GEMM: in the emulator, and on the GPU where there is one
 #   make test       linters, types, layers, and each rule, row and kernel once; without torch, jax, triton
-#   make test-all   more of each sweep, with torch and jax on the CPU: what CI runs
+#   make test-all   more of each sweep, with torch, jax and transformers on the CPU: what CI runs
 #   make test-slow  the rest: exhaustive sweeps, all mutants, property tests with other draws (SEED=n repeats one)
 #   make lint       only the linters
 #   make docs       the documentation as a site, in site/
@@ -17,6 +17,7 @@ JOBS ?= 2
 # A CPU build of torch where pip finds one; plain "torch" takes gigabytes of CUDA packages.
 TORCH ?= torch==2.13.0
 JAX ?= jax jaxlib
+TRANSFORMERS ?= transformers>=5,<6
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -46,7 +47,7 @@ test: lint
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not full"
 
 test-all: $(VENV)/.all lint
-	@echo "testing, with torch and jax: about nine minutes on two quiet cores ..."
+	@echo "testing, with torch, jax and transformers: about nine minutes on two quiet cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow"
 
 test-slow: $(VENV)/.dev
@@ -85,9 +86,10 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@touch $@ $(VENV)/.base
 
 $(VENV)/.all: pyproject.toml | $(VENV)/.dev
-	@echo "installing $(TORCH) and $(JAX) into $(VENV) ..."
+	@echo "installing $(TORCH), $(JAX) and transformers into $(VENV) ..."
 	@$(INSTALL) '$(TORCH)'
 	@$(INSTALL) $(JAX)
+	@$(INSTALL) '$(TRANSFORMERS)' || echo "transformers could not be installed: the tests of its models are skipped"
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
