@@ -202,6 +202,21 @@ def warpgroup_a(bits: int) -> Fragment:
     return _fragment((64, 256 // bits), bits, rows, np.concatenate([warp_part.columns] * 4))
 
 
+@cache
+def warpgroup_metadata(bits: int, selector: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the four bits of each group along k of a sparse A stand: thread and shift, each (64, groups).
+
+    Of 8-bit elements a register of every thread of four holds 32 of k; of wider ones the two threads that `selector`
+    names hold half of k each, for rows 8 apart. PTX ISA 9.7.15.6.1.
+    """
+    groups = 16 if bits == 8 else 8
+    row, group = np.arange(64)[:, None], np.arange(groups)[None, :]
+    quad, lower = 32 * (row // 16) + 4 * (row % 8), row % 16 // 8
+    if bits == 8:
+        return quad + 2 * (group // 8) + lower, 4 * (group % 8) + 0 * row
+    return quad + 2 * selector + group // 4, 4 * (group % 4) + 16 * lower
+
+
 # -- wmma --------------------------------------------------------------------------------------------------------
 
 

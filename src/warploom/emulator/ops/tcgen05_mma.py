@@ -18,7 +18,7 @@ from ...isa.instruction_descriptor import KINDS
 from ...isa.instructions.tcgen05_mma import kind_of
 from ...isa.tensor_cells import Block, factor_cells, metadata_cells, metadata_lanes
 from ...isa.tensor_memory import LANE_SHIFT
-from ..engines import umma, umma_sparse
+from ..engines import sparse_rows, umma
 from ..engines.matrix_operands import OperandPlace, SharedOperand
 from ..engines.umma_operands import factors, negated, row_bytes
 from ..engines.umma_plan import Plan, from_cells, gather, plan, rows_of, scatter
@@ -30,7 +30,7 @@ from ..machine.register_list import RegisterList, lane_value
 from ..machine.tensor_memory import COLUMN_MASK, POISON, Cells, tensor_memory_of
 from ..machine.units import UMMA
 from ..numerics.block_scaled import Scaling, multiply_scaled
-from ..numerics.tensor_core import Product, multiply_accumulate, rounded, values
+from ..numerics.tensor_core import Product, multiply_accumulate, values
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
 from .tcgen05_memory import check_columns, check_peer, group_of
@@ -106,7 +106,7 @@ class Multiply:
             stored = from_cells(what, a_cells) if a_cells else rows_of(ctas, what.a, a_bits, what.of.a, what.packed)
             where = _places(frame, what, metadata, lane) if metadata else None
             held[:] = [
-                stored if where is None else umma_sparse.dense(stored, where, what.of.k),
+                stored if where is None else sparse_rows.dense(stored, where, what.of.k),
                 rows_of(ctas, what.b, b_bits, what.of.b, what.packed),
                 *self._factors(what, scales),
             ]
@@ -252,18 +252,18 @@ class Multiply:
         if before is not None and self.shift:
             scaled = np.ldexp(values(before, of.d), -self.shift)
             before = scaled.astype(np.float32 if of.d == "f32" else np.float16).view(before.dtype)
-        wild = umma_sparse.unbounded(left, right, selected[0], (of.a, of.b)) if selected else None
-        if wild is not None:
-            right = umma_sparse.finite(right, of.b)
         kind, mode = Product(of.a, of.b, of.d, "tcgen05", of.saturate), frame.machine.numerics
-        if self.scales is None:
-            result = multiply_accumulate(left, right, before, kind, mode)
-        else:
+
+        def multiply(right: np.ndarray) -> np.ndarray:
+            if self.scales is None:
+                return multiply_accumulate(left, right, before, kind, mode)
             scaling = Scaling(of.scale, self.block)
-            result = multiply_scaled(left, right, before, kind, scaling, held[2], held[3], mode)
-        if wild is not None:
-            met, sums = wild
-            result[met] = rounded(sums + values(result, of.d), of.d)[met]
+            return multiply_scaled(left, right, before, kind, scaling, held[2], held[3], mode)
+
+        if selected:
+            result = sparse_rows.multiplied(left, right, selected[0], (of.a, of.b, of.d), multiply)
+        else:
+            result = multiply(right)
         if kept is not None and chain.matrix is not None:
             result[kept] = chain.matrix[kept]
         chain.matrix = result
@@ -281,10 +281,10 @@ def _places(frame: Frame, what: Plan, metadata: list[Cells], lane: int) -> np.nd
     found = []
     for cells in metadata:
         try:
-            found.append(umma_sparse.nibbles(cells.view, what.of, what.rows))
+            found.append(sparse_rows.nibbles(cells.view, what.of, what.rows))
         except InvalidOperandError as error:
             frame.error(InvalidOperandError, error.what, lane, expected=error.expected)
-    return umma_sparse.places(np.concatenate(found), what.of)
+    return sparse_rows.places(np.concatenate(found), what.of)
 
 
 def _move_up(cells: Cells) -> None:

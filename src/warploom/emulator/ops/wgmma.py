@@ -15,8 +15,9 @@ import numpy as np
 from ...errors import InvalidOperandError, VerificationError
 from ...isa import dtypes
 from ...isa.descriptors import decode as decode_descriptor
-from ...isa.fragments import Fragment, warpgroup_a, warpgroup_d
+from ...isa.fragments import Fragment, warpgroup_a, warpgroup_d, warpgroup_metadata
 from ...isa.instructions.mma import shape_of
+from ..engines import sparse_rows
 from ..engines.matrix_operands import OperandPlace, SharedOperand
 from ..machine.async_operation import AsyncOperation
 from ..machine.frame import Frame, Issuer
@@ -25,6 +26,7 @@ from ..machine.machine import FULL
 from ..machine.memory import Region
 from ..machine.places import Rows
 from ..machine.register_list import RegisterList
+from ..machine.registers import WARP
 from ..machine.slots import Slot
 from ..machine.units import WARPGROUP_MMA
 from ..numerics.tensor_core import Product, multiply_accumulate
@@ -98,6 +100,7 @@ class Multiply:
         scale_d: reads the predicate that says whether D is added.
         flip_a, flip_b: sign bits to flip, or None.
         d_rows, a_rows: the registers as places.
+        metadata: where a sparse A's stands, thread and shift of each group, and the register; None for a dense A.
         checked: descriptors that are right, by their operand and what all threads hold.
     """
 
@@ -118,6 +121,7 @@ class Multiply:
     flip_b: np.generic | None
     d_rows: Rows
     a_rows: Rows
+    metadata: tuple[np.ndarray, np.ndarray, int] | None = None
     checked: dict[tuple[str, bytes], int] = field(default_factory=dict)
 
     def issue(self, frame: Frame) -> None:
@@ -131,6 +135,7 @@ class Multiply:
             a_descriptor = self._descriptor(frame, "a", self.a_slot, self.a)
         else:
             a_matrix = gather(self.a_registers.read(frame), self.a_fragment)[0]
+        where = None if self.metadata is None else self._places(frame, *self.metadata)
         accumulator = group.accumulators.get(self.owner)
         if accumulator is None:
             before = gather(self.d.read(frame), self.fragment)[0] if adds else None
@@ -142,11 +147,12 @@ class Multiply:
         def read(part: int, parts: int) -> None:
             if part == 0:
                 left = a_matrix if a_matrix is not None else self.a.read(cta.shared, a_descriptor)
+                left = left if where is None else sparse_rows.dense(left, where, self.k)
                 operands[:] = [left, self.b.read(cta.shared, b_descriptor)]
 
         def write(part: int, parts: int) -> None:
             if part == 0:
-                self._execute(frame, group, accumulator, operands, adds)
+                self._execute(frame, group, accumulator, operands, adds, where)
 
         after = (group.newest,) if group.newest is not None and not group.newest.done else ()
         operation = AsyncOperation(
@@ -178,20 +184,38 @@ class Multiply:
         operation.pipeline = (self.owner, f"m64n{self.n}k{self.k}")
 
     def _execute(
-        self, frame: Frame, group: Warpgroup, accumulator: Accumulator, operands: list[np.ndarray], adds: bool
-    ) -> None:
+        self, frame: Frame, group: Warpgroup, accumulator: Accumulator, operands: list[np.ndarray], adds: bool,
+        where: np.ndarray | None,
+    ) -> None:  # fmt: skip
         left, right = operands
         if self.flip_a is not None:
             left = left ^ self.flip_a
         if self.flip_b is not None:
             right = right ^ self.flip_b
         before = accumulator.matrix if adds else None
-        accumulator.matrix = multiply_accumulate(left, right, before, self.kind, frame.machine.numerics)
+
+        def multiply(right: np.ndarray) -> np.ndarray:
+            return multiply_accumulate(left, right, before, self.kind, frame.machine.numerics)
+
+        kinds = (self.kind.a, self.kind.b, self.kind.accumulator)
+        accumulator.matrix = (
+            multiply(right) if where is None else sparse_rows.multiplied(left, right, where, kinds, multiply)
+        )
         accumulator.users -= 1
         if accumulator.users == 0:
             if group.accumulators.get(self.owner) is accumulator:
                 del group.accumulators[self.owner]
             self.d.write_all(frame, scatter(accumulator.matrix[None], self.fragment))
+
+    def _places(self, frame: Frame, threads: np.ndarray, shifts: np.ndarray, slot: int) -> np.ndarray:
+        """Where along k each stored element of a sparse A belongs, (64, k / 2)."""
+        words = np.broadcast_to(np.asarray(frame.values[slot]), (4 * WARP,))
+        one_of_two = self.kind.a == "tf32"
+        try:
+            found = sparse_rows.meaningful((words[threads] >> shifts & 15).astype(np.uint8), one_of_two)
+        except InvalidOperandError as error:
+            frame.error(InvalidOperandError, error.what, expected=error.expected, consequence=error.consequence)
+        return sparse_rows.places_along(found, self.k, one_of_two)
 
     # -- checks --------------------------------------------------------------------------------------------------
 
@@ -265,9 +289,13 @@ def owner_of(registers: RegisterList) -> object:
 _NAMES = ("f16_f32", "f16_f16", "bf16", "tf32", "fp8_f32", "fp8_f16", "int8", "b1")
 
 
-@HANDLERS.add(*(f"wgmma.{name}_{place}" for name in _NAMES for place in ("desc", "regs")))
+_SPARSE = tuple(f"sp_{name}" for name in _NAMES if name != "b1")
+
+
+@HANDLERS.add(*(f"wgmma.{name}_{place}" for name in (*_NAMES, *_SPARSE) for place in ("desc", "regs")))
 def mma_async(d: Decode) -> Step:
-    name, place = d.match.form.key.removeprefix("wgmma.").rsplit("_", 1)
+    key, place = d.match.form.key.removeprefix("wgmma.").rsplit("_", 1)
+    name, sparse = key.removeprefix("sp_"), key.startswith("sp_")
     _, n, k = shape_of(d.modifiers)
     complaint = d.match.form.check(d.modifiers) if d.match.form.check else None
     if complaint:
@@ -279,7 +307,7 @@ def mma_async(d: Decode) -> Step:
     kind = Product(a_type, b_type, accumulator, "wgmma", saturate, "and" if name == "b1" else "multiply")
     bits = BITS[a_type]
     dtype = {32: dtypes.b32, 16: dtypes.b16}.get(bits, dtypes.b8)
-    in_registers = place == "regs"
+    in_registers, stored = place == "regs", k // 2 if sparse else k
     registers = d.registers("d", dtypes.b32)
     return Multiply(
         kind=kind,
@@ -291,7 +319,7 @@ def mma_async(d: Decode) -> Step:
         a_registers=d.registers("a", dtypes.b32) if in_registers else None,
         a_fragment=warpgroup_a(bits),
         a_slot=-1 if in_registers else d.source("a", dtypes.b64),
-        a=SharedOperand(bits, 64, k, "MN" if _immediate(d, "ta", (0, 1)) else "K", dtype),
+        a=SharedOperand(bits, 64, stored, "MN" if _immediate(d, "ta", (0, 1)) else "K", dtype),
         b_slot=d.source("b", dtypes.b64),
         b=SharedOperand(bits, n, k, "MN" if _immediate(d, "tb", (0, 1)) else "K", dtype),
         scale_d=d.predicate("scale_d"),
@@ -299,6 +327,7 @@ def mma_async(d: Decode) -> Step:
         flip_b=_SIGN[bits] if _immediate(d, "ib", (1, -1)) == -1 else None,
         d_rows=registers.place(),
         a_rows=d.registers("a", dtypes.b32).place() if in_registers else Rows(frozenset()),
+        metadata=(*warpgroup_metadata(bits, d.constant("sel")), d.source("meta", dtypes.b32)) if sparse else None,
     ).issue
 
 

@@ -1,4 +1,4 @@
-"""A sparse A of tcgen05.mma: half of its elements are stored, metadata in tensor memory says which.
+"""A sparse A of a matrix unit: half of its elements are stored, metadata says which.
 
 Of four neighbours along k two are stored, of the 4-bit kinds two pairs of four pairs, of tf32 one of two. Four bits for
 each of these groups are the places of the two that are stored. PTX ISA 9.7.16.10.8.
@@ -6,12 +6,14 @@ each of these groups are the places of the two that are stored. PTX ISA 9.7.16.1
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ...errors import InvalidOperandError
 from ...isa.instruction_descriptor import InstructionDescriptor
 from ...isa.tensor_cells import metadata_bits
-from ..numerics.tensor_core import values
+from ..numerics.tensor_core import rounded, values
 
 PLACES = (0x4, 0x8, 0xC, 0x9, 0xD, 0x6, 0xE)
 """A group's four bits: the place of the first stored element in the low two, of the second in the others."""
@@ -26,26 +28,36 @@ def nibbles(cells: np.ndarray, of: InstructionDescriptor, rows: int) -> np.ndarr
     """
     lanes, columns, shifts = metadata_bits(of.kind, rows)
     found = np.asarray(cells[lanes, columns] >> shifts & np.uint32(15), np.uint8)
-    legal = PLACES_OF_TF32 if of.kind == "tf32" else PLACES
+    return meaningful(found, of.kind == "tf32")
+
+
+def meaningful(found: np.ndarray, one_of_two: bool) -> np.ndarray:
+    """Metadata, (rows, groups). Raises InvalidOperandError for four bits that mean nothing."""
+    legal = PLACES_OF_TF32 if one_of_two else PLACES
     bad = ~np.isin(found, legal)
     if bad.any():
         row, group = (int(at[0]) for at in np.nonzero(bad))
         raise InvalidOperandError(
             f"the metadata of row {row} has {int(found[row, group]):#x} for its group {group} along k",
             expected=", ".join(f"{one:#x}" for one in legal),
-            consequence="undefined behaviour (PTX ISA 9.7.16.10.8)",
+            consequence="undefined behaviour (PTX ISA 9.7.15.6.1, 9.7.16.10.8)",
         )
     return found
 
 
 def places(metadata: np.ndarray, of: InstructionDescriptor) -> np.ndarray:
     """Where along k each stored element belongs, (rows, k / 2)."""
+    return places_along(metadata, of.k, of.kind == "tf32")
+
+
+def places_along(metadata: np.ndarray, k: int, one_of_two: bool) -> np.ndarray:
+    """As `places`, of k elements; one_of_two: each group is of two elements and one of them is stored."""
     groups = np.arange(metadata.shape[1])[None, :, None]
-    if of.kind == "tf32":
+    if one_of_two:
         inside = (metadata == PLACES_OF_TF32[1])[:, :, None].astype(np.int64)
         return np.asarray((2 * groups + inside).reshape(len(metadata), -1))
     pair = np.stack([metadata & 3, metadata >> 2], axis=-1).astype(np.int64)  # (rows, groups, 2)
-    unit = of.k // 2 // (2 * metadata.shape[1])
+    unit = k // 2 // (2 * metadata.shape[1])
     first = (4 * groups + pair)[..., None] * unit + np.arange(unit)
     return np.asarray(first.reshape(len(metadata), -1))
 
@@ -87,3 +99,19 @@ def unbounded(
         for column in np.flatnonzero(met.any(0)):
             sums[:, column] = np.where(stored & wild[column], left * right[column], 0.0).sum(1)
     return met, sums
+
+
+def multiplied(
+    a: np.ndarray, b: np.ndarray, where: np.ndarray, kinds: tuple[str, str, str],
+    multiply: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:  # fmt: skip
+    """A product whose dense A has zeros that are not multiplied: what of B is not finite meets stored elements alone.
+
+    Args: as of `unbounded`; kinds: types of A, B and D; multiply: the whole product with a given B.
+    """
+    wild = unbounded(a, b, where, kinds[:2])
+    if wild is None:
+        return multiply(b)
+    result, (met, sums) = multiply(finite(b, kinds[1])), wild
+    result[met] = rounded(sums + values(result, kinds[2]), kinds[2])[met]
+    return result
