@@ -10,12 +10,13 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.emulator.async_kernels import SCHEDULES, TILE_BYTES, cluster_sync, dump, emulate, fill, init, wait
+import warploom
+from tests.emulator.async_kernels import SCHEDULES, TILE_BYTES, cluster_sync, dump, emulate, fill, init, text_of, wait
 from tests.emulator.test_tma import swizzled
 from warploom.emulator.engines.tma import TensorMapArgument
 from warploom.errors import ArgumentError, EmulationError, InvalidOperandError
-from warploom.isa.im2col import PixelBox
 from warploom.isa.tensor_map import TensorMapSpec
+from warploom.runtime import PixelBox, TensorMap
 from warploom.sanitizer import Sanitizer
 
 POISON = 0xFF
@@ -172,6 +173,22 @@ def test_a_column_of_packed_elements_has_their_gaps():
     emulate(body, TensorMapArgument(spec, images), out, target="sm_100a")
     wanted = np.array([pixel(images, 0, (n, w), 96) for n, w in [(0, 2), (0, 3), *((1, w) for w in range(-1, 3))]])
     np.testing.assert_array_equal(out.reshape(6, 8, 16)[..., :12].reshape(6, 96), wanted)
+
+
+def test_a_text_takes_a_map_of_pixels_made_of_an_array():
+    images = images_of(32, 5, 4, 2)
+    out = np.zeros(12 * 64, np.uint8)
+    body = init(1) + f"""
+    mov.b16 %h0, 0;
+    @%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {out.size};
+    @%first cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes
+        [tile], [%a0, {{0, 1, 2, 0}}], [bar], {{%h0, %h0}};
+    """ + wait(0) + dump("%a1", out.size)  # fmt: skip
+    map_ = argument(images, 32, 12, PixelBox((0, 0), (-1, -1)))
+    mine = TensorMap.tiled(images, box=(32, 12), pixels=PixelBox((0, 0), (-1, -1)))
+    report = warploom.emulate(text_of(body, (map_, out)), mine, out, grid=1, block=32)
+    assert not report.findings
+    np.testing.assert_array_equal(out.view(np.uint16).reshape(12, 32), column(map_, (0, 1, 2, 0), (0, 0)))
 
 
 def test_a_multicast_column_reaches_each_cta_of_the_mask():

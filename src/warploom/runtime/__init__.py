@@ -1,5 +1,6 @@
 """One call: which machine runs it, are its arguments right, and what does each machine need to run it?"""
 
+from ..isa.im2col import PixelBox
 from .arrays import ArrayView, view
 from .caller import Caller
 from .machine import A100, B200, H100, H200, Machine
@@ -23,6 +24,7 @@ __all__ = [
     "Machine",
     "Multimem",
     "Parameter",
+    "PixelBox",
     "Program",
     "Struct",
     "TensorMap",
