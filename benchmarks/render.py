@@ -72,8 +72,10 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "overhead": (package.host_time, H200 / "overhead.json"),
         "first-call": (package.first_call, H200 / "first-call.json"),
         "llama-block": (compared.llama_block, H200 / "llama-block.json"),
+        "language-model": (compared.language_model, H200 / "language-model.json"),
     },
     README: {
+        "language-model": (compared.language_model_short, H200 / "language-model.json"),
         "summary": (compared.summary, *BF16, *(H200 / f"{name}.json" for name in ("fp8", "fused", "grouped"))),
     },
     ATTENTION: {
