@@ -1,10 +1,16 @@
-"""The attention kernels of the zoo: decode from pages, and both gradients.
+"""The attention kernels of the zoo: forward of 16 and of 8 bits, decode from pages, and both gradients.
 
 Rings of two stages turn over, the last tiles are partly outside, and several CTAs of decode share a head.
+
+The forward kernel has the code of a step several times: for tiles at the diagonal, for an odd number of whole ones, and
+for pairs of them. Its problems have blocks that end in each of these, as many tiles as it takes to begin each step at
+either stage and to fill the stage that it read again within the block, and blocks of one tile, before which little has
+been waited for. One CTA computes them all.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -14,17 +20,22 @@ import ml_dtypes
 import numpy as np
 
 from warploom.kernels.hopper import (
+    attention,
     attention_backward_keys,
     attention_backward_queries,
     attention_decode,
 )
 from warploom.kernels.hopper.attention_backward import BackwardConfig
-from warploom.kernels.hopper.attention_config import Attention
+from warploom.kernels.hopper.attention_config import Attention, Config
 from warploom.kernels.hopper.attention_decode_config import Decode, decode_config
 from warploom.runtime import H200
+from warploom.types import e4m3
 
 NARROW = Attention(head_dim=64, value_dim=64)
 SCALE = 64**-0.5
+STEEP = 16
+"""What queries are multiplied by, so that maxima grow and O is rescaled."""
+LOG2_E = math.log2(math.e)
 
 
 def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
@@ -36,10 +47,24 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
     backward = BackwardConfig(tile=64, consumers=2, stages=2)
     yield "attention_queries", attention_backward_queries.build(NARROW, backward), (gradients,), H200(sms=1)
     yield "attention_keys", attention_backward_keys.build(NARROW, backward), (gradients,), H200(sms=1)
+    for name, given in (("attention_forward", NARROW), ("attention_e4m3", replace(NARROW, dtype=e4m3))):
+        tiled = Config(keys=32, key_stages=2, value_stages=2, apart=given.columns if given.narrow else 0)
+        kernel, problems = attention.build(given, tiled), ((3, 140), (3, 120), (3, 50), (5, 20))
+        yield name, kernel, tuple(partial(forward, given, *problem) for problem in problems), H200(sms=1)
+        given = replace(given, above=True)
+        kernel, ends = attention.build(given, tiled), ((3, 200, 165), (2, 80, 15), (3, 60, 35), (5, 20, 20))
+        yield f"{name}_causal", kernel, tuple(partial(forward, given, *problem) for problem in ends), H200(sms=1)
 
 
-def normal(*shape: int) -> np.ndarray:
-    return np.random.default_rng(0).standard_normal(shape).astype(ml_dtypes.bfloat16)
+def forward(of: Attention, heads: int, keys: int, *last: int) -> tuple[Any, ...]:
+    """100 queries of each head: a block, partly outside. Query i sees keys up to i + last."""
+    dtype = ml_dtypes.float8_e4m3fn if of.narrow else ml_dtypes.bfloat16
+    q, k, v = (normal(1, rows, heads, 64, dtype=dtype) for rows in (100, keys, keys))
+    return STEEP * q, k, v, SCALE * LOG2_E, 1, *([1.0] if of.narrow else []), *last
+
+
+def normal(*shape: int, dtype: Any = ml_dtypes.bfloat16) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(dtype)
 
 
 def decode(block: int) -> tuple[Any, ...]:

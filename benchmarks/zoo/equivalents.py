@@ -9,6 +9,7 @@ from fnmatch import fnmatch
 
 from .mutate import Mutant
 
+PARITY = "mbarrier.try_wait.parity.shared::cta.b64"
 FENCE, GROUP = "fence.proxy.async.shared::cta#0", "wgmma.wait_group.sync.aligned"
 GENERIC = (
     "barriers are used through the generic proxy, by copies that complete bytes too (PTX ISA 9.7.9.25.2): bar.sync "
@@ -47,6 +48,22 @@ BYTES = (
     "nothing but the bytes of st.async is behind the wait, and their complete_tx releases at cluster scope whatever "
     "the wait's scope (PTX ISA 9.7.9.12), as all multicast kernels rely on"
 )
+FENCED = (
+    "nothing touches the registers of these wgmmas between the fence in front of the products before and here: that "
+    "fence orders them too (PTX ISA 9.7.15.7.1)"
+)
+TURNED = (
+    "the consumer before has waited for the stage before it passed the turn on (bar.arrive), and this one multiplies "
+    "in its turn only"
+)
+SAME_STAGE = (
+    "all blocks have the same number of tiles, an even one where the step for an odd number of whole ones is taken: it "
+    "goes on from the first of two stages each time, and the ring does not turn over here"
+)
+LAST_INDEX = "behind the last load nobody uses the index of its ring"
+READ_BEFORE = "behind each store stands a wait for its reads (wait_group.read), and nobody in the kernel reads O"
+TOLD_ITSELF = "the thread that has waited for the reads is the one that releases the queries"
+MET_BEHIND = "bar.sync follows before anybody writes the memory"
 
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("walkthrough*", "drop-proxy-fence", FENCE, GENERIC),
@@ -109,18 +126,44 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("attention_keys", "drop-barrier", "bar.sync#[27]", OWN_WAIT),
     ("attention*", "wait-for-reads-only", "cp.async.bulk.wait_group*", READ),
     ("attention*", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
+    ("attention_forward", "drop-wgmma-fence", "wgmma.fence.sync.aligned#[2468]", FENCED),
+    ("attention_forward", "drop-wgmma-fence", "wgmma.fence.sync.aligned#1[1357]", FENCED),
+    ("attention_e4m3", "drop-wgmma-fence", "wgmma.fence.sync.aligned#[2468]", FENCED),
+    ("attention_e4m3", "drop-wgmma-fence", "wgmma.fence.sync.aligned#1[1357]", FENCED),
+    ("attention_*_causal", "drop-wgmma-fence", "wgmma.fence.sync.aligned#[2468]", FENCED),
+    ("attention_*_causal", "drop-wgmma-fence", "wgmma.fence.sync.aligned#1[03579]", FENCED),
+    ("attention_*_causal", "drop-wgmma-fence", "wgmma.fence.sync.aligned#21", FENCED),
+    ("attention_forward", "drop-wait*", f"{PARITY}#2[68]", TURNED),
+    ("attention_forward", "drop-wait*", f"{PARITY}#29", TURNED),
+    ("attention_forward", "drop-wait*", f"{PARITY}#30", TURNED),
+    ("attention_forward_causal", "drop-wait*", f"{PARITY}#28", TURNED),
+    ("attention_forward_causal", "drop-wait*", f"{PARITY}#3[0234]", TURNED),
+    ("attention_e4m3", "drop-wait*", f"{PARITY}#3[0234]", TURNED),
+    ("attention_e4m3_causal", "drop-wait*", f"{PARITY}#3[24678]", TURNED),
+    ("attention_e4m3*", "next-stage", "mad.lo.u32#119", f"{TURNED}; what it waits for instead comes anyway"),
+    ("attention_forward", "drop-barrier", "bar.sync#[49]", OWN_WAIT),
+    ("attention_forward_causal", "drop-barrier", "bar.sync#5", OWN_WAIT),
+    ("attention_forward_causal", "drop-barrier", "bar.sync#11", OWN_WAIT),
+    ("attention_forward*", "drop-barrier", "bar.warp.sync#[01]", TOLD_ITSELF),
+    ("attention_e4m3*", "drop-barrier", "bar.warp.sync#[12]", MET_BEHIND),
+    ("attention_e4m3", "ring-length", "setp.eq.u32#22", SAME_STAGE),
+    ("attention_e4m3", "ring-length", "setp.eq.u32#37", SAME_STAGE),
+    ("attention_forward*", "ring-length", "setp.eq.u32#1[01]", LAST_INDEX),
+    ("attention_e4m3*", "ring-length", "setp.eq.u32#1[45]", LAST_INDEX),
+    ("attention_forward*", "drop-store-wait", "cp.async.bulk.wait_group#[01]", READ_BEFORE),
+    ("attention_forward*", "wait-for-less", "cp.async.bulk.wait_group#[01]", READ_BEFORE),
     ("free_tile_persistent", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA),
     ("free_tile_*", "drop-grid-wait", "griddepcontrol.wait#1", GRID_KNOWN),
     ("free_tile_split", "drop-arrival", "mbarrier.arrive.shared::cta.b64#1", LAST),
     ("free_tile_split", "release-before-wait", f"{GROUP}#1", LAST),
     ("free_tile_split", "narrow-scope", "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64#[01]", BYTES),
 )  # fmt: skip
-"""(kernel, kind, site, reason); kernel and site may be patterns."""
+"""(kernel, kind, site, reason); the first three may be patterns."""
 
 
 def reason(kernel: str, mutant: Mutant) -> str:
     """Why a mutant is equivalent; "" where it is not known to be."""
     for name, kind, site, why in EQUIVALENT:
-        if fnmatch(kernel, name) and mutant.kind == kind and fnmatch(mutant.site, site):
+        if fnmatch(kernel, name) and fnmatch(mutant.kind, kind) and fnmatch(mutant.site, site):
             return why
     return ""

@@ -28,6 +28,8 @@ ENTRY = {"operand-overwritten", "copy-not-waited", "overlapping-copies", "stale-
 """A stage that two use at once, seen from either side."""
 PROTOCOL = {DEADLOCK, "byte-count-mismatch", "bytes-in-later-phase", "phase-not-observed", *ENTRY}
 """What a barrier whose counts do not add up leads to."""
+TURN = {DEADLOCK, "InvalidOperandError"}
+"""What becomes of a named barrier at which some arrive, and one that should wait does not: they arrive twice."""
 GLOBAL = {"global-data-race", "global-hand-off"}
 MEETING = {"mbarrier-init-not-visible", "cta-may-not-have-started", "cta-may-have-exited", "data-race"}
 """What happens where CTAs of a cluster have not met before they reach each other, or before they exit."""
@@ -38,7 +40,7 @@ RIGHT: dict[str, set[str]] = {
     "drop-fence": {"data-race"},
     "drop-commit": {"operand-overwritten", "wgmma-register-in-flight", "exit-with-pending-work",
                     "store-source-overwritten", "cp-async-not-waited"},
-    "drop-wgmma-wait": {"operand-overwritten", "wgmma-register-in-flight"},
+    "drop-wgmma-wait": {"operand-overwritten", "wgmma-register-in-flight", "exit-with-pending-work"},
     "drop-copy-wait": {"cp-async-not-waited", "exit-with-pending-work"},
     "drop-store-wait": {"store-source-overwritten", "exit-with-pending-work"},
     "drop-barrier": {*UNORDERED, *GLOBAL, "mbarrier-init-not-visible", "store-source-overwritten",
@@ -50,8 +52,8 @@ RIGHT: dict[str, set[str]] = {
     "drop-grid-wait": {"before-grid-wait"},
     "drop-arrival": {DEADLOCK},
     "drop-expect": {"byte-count-mismatch"},
-    "drop-wait": {*ENTRY, "data-race"},
-    "drop-wait-loop": {*ENTRY, "data-race"},
+    "drop-wait": {*ENTRY, "data-race", "store-source-overwritten", "phase-not-observed"},
+    "drop-wait-loop": {*ENTRY, "data-race", "store-source-overwritten", "phase-not-observed"},
     "flip-phase": {*ENTRY, "data-race", DEADLOCK},
     "change-bytes": {"byte-count-mismatch", "bytes-in-later-phase"},
     "change-count": {DEADLOCK, "phase-not-observed", *ENTRY},
@@ -67,7 +69,7 @@ RIGHT: dict[str, set[str]] = {
     "ring-length": {*PROTOCOL, *UNORDERED, "OutOfBoundsError", "InvalidOperandError", "mbarrier-bytes-accessed",
                     "uninitialised-operand", "uninitialised-shared-read", "cp-async-not-waited",
                     "mbarrier-init-not-visible", "layout-mismatch"},
-    "release-before-wait": {"operand-overwritten"},
+    "release-before-wait": {"operand-overwritten", "exit-with-pending-work"},
     "wait-before-commit": {"operand-overwritten", "wgmma-register-in-flight"},
     "commit-too-early": {"operand-overwritten", "wgmma-register-in-flight", "exit-with-pending-work",
                          "store-source-overwritten", "cp-async-not-waited"},
@@ -120,6 +122,7 @@ class Healthy:
 def judge(subject: Subject, mutant: Mutant, sites: Sites, healthy: Healthy) -> Verdict:
     """Run a mutant under one schedule after the other until it is found."""
     right, places = RIGHT[mutant.kind], sites.of(mutant)
+    turns = sites.turns(mutant) if mutant.kind == "drop-barrier" else set()
     line = mutant.instruction.ptx_line
     head = (subject.name, mutant.kind, mutant.site, mutant.variant, subject.lines.get(line, ""), mutant.what)
     seen: dict[str, None] = {}
@@ -128,7 +131,7 @@ def judge(subject: Subject, mutant: Mutant, sites: Sites, healthy: Healthy) -> V
         for rule, lines in _findings(subject, mutant, schedule, seed, problem, 40 * healthy.steps):
             if (rule, lines) in known:
                 continue
-            if rule in right and lines & places:
+            if rule in right and lines & places or rule in TURN and lines & turns:
                 return Verdict(*head, "found", rule, (schedule, seed))
             seen[f"{rule} at {sorted(lines)}"] = None
     why = reason(subject.name, mutant)

@@ -2,7 +2,8 @@
 
 group waits, commits, fences, barriers   what lies between the one of its kind before it and the one behind it
 arrivals on named barriers               whoever waits there
-operations on mbarriers                  all operations on the same barriers, and what their waits let pass
+operations on mbarriers                  all operations on the same barriers, what their waits let pass, and what their
+                                         arrivals tell of
 addresses and descriptors                whoever uses them
 griddepcontrol.wait                      whatever touches global memory
 cluster barriers                         whatever reaches another CTA
@@ -52,6 +53,16 @@ class Sites:
         at = self._at[mutant.instruction.ptx_line]
         return {self.code[at].ptx_line} | {self.code[other].ptx_line for other in self._of(mutant, at)}
 
+    def turns(self, mutant: Mutant) -> set[int]:
+        """PTX lines of all operations on the same named barrier, if threads arrive there without waiting."""
+        found = [self.code[at] for at in self._same_named(mutant.instruction)]
+        arrive = any(instruction.opcode.startswith(("bar.arrive", "barrier.arrive")) for instruction in found)
+        return {instruction.ptx_line for instruction in found} if arrive else set()
+
+    def _same_named(self, barrier: Instruction) -> list[int]:
+        number = barrier.operands[:1]
+        return self._where(lambda i: i.opcode.startswith(("bar.", "barrier.")) and i.operands[:1] == number)
+
     def _of(self, mutant: Mutant, at: int) -> Iterable[int]:
         opcode = mutant.instruction.opcode
         if mutant.kind in GROUPS:
@@ -63,8 +74,7 @@ class Sites:
         if mutant.kind == "drop-grid-wait":
             return self._where(lambda i: ".global" in i.opcode)
         if mutant.kind == "drop-turn":
-            number = mutant.instruction.operands[:1]
-            return self._where(lambda i: i.opcode.startswith(("bar.", "barrier.")) and i.operands[:1] == number)
+            return self._same_named(mutant.instruction)
         if mutant.kind.startswith("drop-cluster") or mutant.kind == "drop-init-fence":
             return self._where(lambda i: _remote(i) or i.opcode.startswith(("mbarrier", "barrier.cluster")))
         if mutant.kind in ("change-swizzle", "next-stage", "ring-length"):
@@ -113,7 +123,7 @@ class Sites:
                     found, more = False, more - 1
                 here += step
 
-    def _where(self, wanted: Callable[[Instruction], bool]) -> Iterable[int]:
+    def _where(self, wanted: Callable[[Instruction], bool]) -> list[int]:
         return [at for at, instruction in enumerate(self.code) if wanted(instruction)]
 
     # -- barriers ----------------------------------------------------------------------------------------------
@@ -167,6 +177,16 @@ class Sites:
                 yield other
                 if self.code[other].opcode.startswith(WAITS):
                     yield from self._guarded(other)
+                elif self.code[other].opcode.startswith("mbarrier.arrive"):
+                    yield from self._told(other)
+
+    def _told(self, arrival: int) -> Iterable[int]:
+        """What an arrival tells of: the accesses since the wait before it."""
+        for here in range(arrival - 1, -1, -1):
+            if self.code[here].opcode.startswith(WAITS):
+                return
+            if _accesses(self.code[here]):
+                yield here
 
     def _guarded(self, wait: int) -> Iterable[int]:
         """What a wait lets pass: the accesses and arrivals up to the next wait."""

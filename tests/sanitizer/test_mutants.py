@@ -55,7 +55,7 @@ def test_at_most_a_tenth_is_equivalent_and_every_entry_of_the_list_names_some_mu
             fits = [
                 entry
                 for entry in EQUIVALENT
-                if fnmatch(name, entry[0]) and mutant.kind == entry[1] and fnmatch(mutant.site, entry[2])
+                if fnmatch(name, entry[0]) and fnmatch(mutant.kind, entry[1]) and fnmatch(mutant.site, entry[2])
             ]
             named.update(fits)
             equivalent += bool(fits)
