@@ -10,6 +10,7 @@ import pytest
 from tests.kernels.attention_cases import NUMPY, Attention, operands, reference
 from warploom.kernels.hopper import attention_backward, attention_backward_keys, attention_backward_queries
 from warploom.kernels.hopper.attention_backward import LOG2_E, PADDED, BackwardConfig, keys_parts
+from warploom.operators.attention.captured import captured
 from warploom.runtime.machine import H200
 
 NARROW = Attention(head_dim=64, value_dim=64)
@@ -43,6 +44,7 @@ def run(of, queries, keys, heads=(2, 1), last=None, first=None, schedule="lazy",
     given = wanted[3].astype(q.dtype, order="C"), grad, wanted[4].astype(np.float32)
     reports = [attention_backward.build_rows(of.dtype, of.value_dim, False).emulate(*given, *rows)]
     numbers = {"scale": of.head_dim**-0.5 * LOG2_E, "factor": of.head_dim**-0.5}
+    numbers |= {} if of.score_mod is None else {"scale": LOG2_E, "inner": of.head_dim**-0.5}
     numbers |= {name: edge for name, edge in (("last", last), ("first", first)) if edge is not None}
     found = []
     for kernel in (
@@ -66,6 +68,19 @@ def test_any_lengths_are_right_and_clean_under_every_schedule(queries, keys, cau
     of = replace(NARROW, above=causal)
     config = BackwardConfig(tile=64, consumers=2, stages=2)
     reports, errors = run(of, queries, keys, last=keys - queries if causal else None, schedule=schedule, config=config)
+    for report in reports:
+        report.raise_on_findings()
+    assert max(errors) <= ERROR
+
+
+@pytest.mark.sample(1, full=2)
+@pytest.mark.parametrize("schedule", ["lazy", "random"])
+@pytest.mark.parametrize("queries, keys", [(65, 63), (129, 100)])
+def test_functions_that_change_nothing_give_the_same_and_are_clean(queries, keys, schedule):
+    same = captured(lambda s, b, h, i, j: s * 2 - s + 0 * (i - j), "score_mod").function
+    all_ = captured(lambda b, h, i, j: i - j < 1000, "mask_mod").function
+    of = replace(NARROW, above=True, score_mod=same, mask_mod=all_)
+    reports, errors = run(of, queries, keys, last=keys - queries, schedule=schedule)
     for report in reports:
         report.raise_on_findings()
     assert max(errors) <= ERROR

@@ -5,7 +5,8 @@
 
 An eager call without a gradient goes straight to `warploom.operators`. Any other is the operator `warploom::attention`,
 which has a fake implementation and a gradient, so that nothing breaks the graph. `out=`, `lse=` and `config=` are for
-calls without gradients. A softcap has no gradient.
+calls without gradients. A softcap has no gradient. Functions of scores and masks cannot be arguments of an operator:
+with them a call is a function of autograd's, around which a graph is divided (`attention_functions`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ...errors import ArgumentError
 from ...operators.attention import calls, gradients
 from ...operators.attention.request import LAYOUTS
 from .arguments import plain, untraced
+from .attention_functions import modified
 
 __all__ = ["attend", "flex_attention", "scaled_dot_product_attention"]
 
@@ -36,13 +38,19 @@ BACKWARD_SCHEMA = (
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool | str = False, scale: float | None = None, window: Any = None,
-    softcap: float | None = None, sinks: Tensor | None = None, layout: str = "bhsd", return_lse: bool = False,
-    out: Any = None, lse: Any = None, config: Any = None,
+    softcap: float | None = None, sinks: Tensor | None = None, score_mod: Any = None, mask_mod: Any = None,
+    block_mask: Any = None, layout: str = "bhsd", return_lse: bool = False, out: Any = None, lse: Any = None,
+    config: Any = None,
 ) -> Any:  # fmt: skip
     """`warploom.attention` of tensors that want a gradient, autocast or a tracer. Raises ArgumentError as it does."""
     refuse_outputs(out, lse, config)
     check_gradient((q, k, v, sinks), softcap)
     q, k, v = sixteen_bits(q, k, v)
+    functions = {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
+    if any(each is not None for each in functions.values()):
+        options = {"causal": causal, "scale": scale, "window": window, "layout": layout, **functions}
+        result, sums = modified(plain(q), plain(k), plain(v), plain(sinks), softcap, options)
+        return (result, sums) if return_lse else result
     left, right = window_pair(window, bool(causal))
     named = {False: "", True: "bottom-right"}.get(causal, causal) if isinstance(causal, bool) else causal
     result, sums = torch.ops.warploom.attention(
@@ -135,7 +143,7 @@ def flex_attention(
         block_mask: of torch's `create_block_mask`, or a `mask_mod` itself, which is applied to every score.
         scale, enable_gqa, return_lse: as torch's. kernel_options: for torch's own kernels; looked at by nobody here.
 
-    Raises ArgumentError and ArgumentTypeError as `warploom.attention`, and for tensors that want gradients.
+    Tensors that want gradients get them. Raises ArgumentError and ArgumentTypeError as `warploom.attention`.
     """
     if not enable_gqa and query.shape[1] != key.shape[1]:
         raise ArgumentError(
@@ -190,14 +198,17 @@ def _run_backward(
         grad = grad.contiguous()
     with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
         found = gradients.gradients(tensors, out, lse, grad, **_options(causal, scale, left, right, layout))
-        sunk = q.new_zeros(0, dtype=torch.float32)
-        if sinks is not None:
-            sunk = torch.zeros_like(sinks)
-            if found.delta is not None:  # a sink has no value: its score is pushed down by what the others give
-                delta = torch.as_tensor(found.delta, device=q.device)[..., : lse.shape[-1]]
-                weight = torch.exp(sinks.float()[None, :, None] - lse).nan_to_num(0.0)
-                sunk = -(weight * delta).sum((0, 2)).to(sinks.dtype)
+        sunk = q.new_zeros(0, dtype=torch.float32) if sinks is None else sunken(sinks, lse, found.delta)
     return found.dq, found.dk, found.dv, sunk
+
+
+def sunken(sinks: Tensor, lse: Tensor, delta: Any) -> Tensor:
+    """The gradient of sinks. A sink has no value: its score is pushed down by what the others give."""
+    if delta is None:
+        return torch.zeros_like(sinks)
+    given = torch.as_tensor(delta, device=sinks.device)[..., : lse.shape[-1]]
+    weight = torch.exp(sinks.float()[None, :, None] - lse).nan_to_num(0.0)
+    return -(weight * given).sum((0, 2)).to(sinks.dtype)
 
 
 def _fake_backward(

@@ -31,7 +31,7 @@ from ...isa.dtypes import f32, s32, u32
 from ...lang import Kernel, Scalar, Tile, kernel, ptx, smem
 from ...lang.values import Register
 from .attention_config import PANEL, QUERY_ROWS, REGISTERS, TURNERS, Attention, Config, OnePerSm, default
-from .attention_consumer import Arguments, Consumer, Shared
+from .attention_consumer import Arguments, Consumer, Shared, function_arrays
 from .attention_tiles import Blocks, Walk
 from .attention_turn import Turner, turner
 
@@ -132,15 +132,6 @@ def build(of: Attention, config: Config | None = None) -> Kernel:
         grid=OnAll() if of.varlen else OnePerSm(config.rows), block=128 * (1 + config.consumers), arch=ARCH,
         registers=at_launch, name="attention",
     )(attention)  # fmt: skip
-
-
-def function_arrays(of: Attention) -> dict[str, Tile]:
-    """What the functions of scores and masks capture, by name."""
-    found: dict[str, Tile] = {}
-    for name, function in (("score", of.score_mod), ("mask", of.mask_mod)):
-        for number, (size, dtype) in enumerate(function.sizes() if function is not None else ()):
-            found[f"{name}_{number}"] = Tile(size, dtype)
-    return found
 
 
 def load(config: Config, call: Arguments, tiles: Shared, blocks: Blocks, queue: TileQueue) -> None:

@@ -27,6 +27,7 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .attention_config import MOST_SEQUENCES, PANEL, QUERY_ROWS, SHARED_BYTES, Attention
+from .attention_consumer import function_arrays
 
 PADDED = 128
 """Queries to whole multiples of which lse2 and delta are padded."""
@@ -66,9 +67,15 @@ def keys_config(of: Attention) -> BackwardConfig:
     return _fitting(of, BackwardConfig(tile=64))
 
 
+def modified(of: Attention) -> bool:
+    """Whether there are functions of scores or masks."""
+    return of.score_mod is not None or of.mask_mod is not None
+
+
 def keys_parts(of: Attention) -> tuple[str, ...]:
     """The kernels that dK and dV take: together where a thread's registers hold both, and what masks them."""
-    room = _BOTH if of.varlen and of.below else 2 * _BOTH
+    more = (of.varlen and of.below) or modified(of)
+    room = _BOTH if more else 2 * _BOTH
     return ("both",) if of.depth + of.columns <= room else ("dK", "dV")
 
 
@@ -123,6 +130,8 @@ def arguments(of: Attention, queries: int, keys: int) -> dict[str, Tile | Scalar
         **({"last": Scalar(s32)} if of.above else {}),
         **({"first": Scalar(s32)} if of.below else {}),
         **({"q_ends": Tile("N", s32), "k_ends": Tile("N", s32)} if of.varlen else {}),
+        **({"inner": Scalar(f32)} if of.score_mod is not None else {}),
+        **function_arrays(of),
     }
 
 

@@ -31,7 +31,17 @@ from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import TileSlice
 from ...lang.smem import SharedArray
 from ...lang.values import Register
-from .attention_backward import BackwardConfig, BlocksOf, arguments, keys_config, padded_begin, stored, weight
+from .attention_backward import (
+    BackwardConfig,
+    BlocksOf,
+    arguments,
+    keys_config,
+    modified,
+    padded_begin,
+    stored,
+    weight,
+)
+from .attention_backward_functions import At, Modified, weighted
 from .attention_config import QUERY_ROWS, REGISTERS, Attention
 from .attention_rows import Rows, store_part
 from .attention_tiles import Sequence, Sequences
@@ -230,7 +240,9 @@ def consume(
     key = place.row + QUERY_ROWS * me
     keys = [row.view(s32) + key for row in s.rows]
 
-    def step(query: Register, masked: bool) -> None:
+    functions = Modified(of, call, place.batch.view(s32)) if modified(of) else None
+
+    def step(query: Register, masked: bool, head: Register | None = None) -> None:
         stage = ring.consumer_wait(state)
         ptx.wgmma.fence()
         wgmma_block(scores, k.first_k(of.depth), stage.q.first_k(of.depth), accumulate=False)
@@ -238,7 +250,14 @@ def consume(
         if with_dk:
             wgmma_block(gradients, v.first_k(of.columns), stage.o.first_k(of.columns), accumulate=False)
             ptx.wgmma.commit_group()
-        ptx.wgmma.wait_group(1 if with_dk else 0)
+        ptx.wgmma.wait_group(1 if with_dk and functions is None else 0)
+        if functions is not None:
+            assert head is not None
+            deltas = dict(by_column(vectors["delta"], state, ds)) if with_dk else {}
+            functions.apply(
+                scores, gradients, head, lambda index: At(s.column_of(index).view(s32) + query, keys[index // 2 % 2]),
+                deltas.__getitem__ if with_dk else None,
+            )  # fmt: skip
         if masked:  # rows are keys here: query i sees key j where i >= j - last, and i <= j - first
             last, first = place.last, place.first
             stop = [reg.scalar(s32, init=config.tile)] * 2
@@ -254,8 +273,12 @@ def consume(
             wgmma_block(dv, p, turned["o"][state.index].rows(0, of.columns))
             ptx.wgmma.commit_group()
         if with_dk:
-            for at, delta in by_column(vectors["delta"], state, ds):
-                gradients[at].set(scores[at] * (gradients[at] - delta))
+            if functions is not None:
+                for score, gradient in zip(scores, gradients, strict=True):
+                    gradient.set(weighted(score, gradient))
+            else:
+                for at, delta in by_column(vectors["delta"], state, ds):
+                    gradients[at].set(scores[at] * (gradients[at] - delta))
             weights = ds.as_a(of.dtype)
             ptx.wgmma.fence()
             wgmma_block(dk, weights, turned["q"][state.index].rows(0, of.depth))
@@ -272,10 +295,11 @@ def consume(
     else:
         phases = [*([(place.begin, place.clear, True)] if of.above else []), *phases,
                   *([(place.low, place.end, True)] if of.below else [])]  # fmt: skip
-    for _ in ptx.range(place.group):
+    for member in ptx.range(place.group):
+        head = (place.kv_head * place.group + member).view(s32) if functions is not None else None
         for begin, end, masked in phases:
             for number in ptx.range(begin, end):
-                step(number * config.tile, masked)
+                step(number * config.tile, masked, head)
     if with_dk:
         Fragment(dk).scale_rows([call["factor"]] * 2)
     for name, acc, memory, wanted in (("dV", dv, v, with_dv), ("dK", dk, k, with_dk)):

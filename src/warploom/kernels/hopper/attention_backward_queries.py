@@ -21,7 +21,17 @@ from ...isa.dtypes import f32, s32, u32, u64
 from ...lang import Kernel, kernel, ptx, reg, smem
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from .attention_backward import BackwardConfig, BlocksOf, arguments, padded_begin, queries_config, stored, weight
+from .attention_backward import (
+    BackwardConfig,
+    BlocksOf,
+    arguments,
+    modified,
+    padded_begin,
+    queries_config,
+    stored,
+    weight,
+)
+from .attention_backward_functions import At, Modified, weighted
 from .attention_config import QUERY_ROWS, REGISTERS, Attention, Config
 from .attention_rows import Rows, from_, store_part
 from .attention_tiles import Block, Blocks
@@ -117,6 +127,7 @@ def consume(
         [ptx.load(f32, ptx.addr(call[name].pointer() + (line + row.view(u32)) * 4)) for row in rows]
         for name in ("lse2", "delta")
     )
+    functions = Modified(of, call, block.batch.view(s32)) if modified(of) else None
     accumulate = reg.predicate(False)
     held = fixed.consumer_wait(fixed.consumer_state())
     q, o = (held.tiles[name].rows(QUERY_ROWS * me, QUERY_ROWS) for name in ("q", "o"))
@@ -128,7 +139,13 @@ def consume(
         ptx.wgmma.commit_group()
         wgmma_block(gradients, o.first_k(of.columns), stage.v.first_k(of.columns), accumulate=False)
         ptx.wgmma.commit_group()
-        ptx.wgmma.wait_group(1)
+        ptx.wgmma.wait_group(0 if functions else 1)
+        if functions is not None:
+            functions.apply(
+                scores, gradients, block.head.view(s32),
+                lambda index: At(rows[index // 2 % 2], s.column_of(index).view(s32) + start),
+                lambda index: delta[index // 2 % 2],
+            )  # fmt: skip
         if masked:
             stop = [block.keys] * 2
             if block.last is not None:
@@ -139,7 +156,10 @@ def consume(
             score.set(weight(score, call["scale"], lse2[index // 2 % 2]))
         ptx.wgmma.wait_group(0)
         for index, (score, gradient) in enumerate(zip(scores, gradients, strict=True)):
-            score.set(score * (gradient - delta[index // 2 % 2]))
+            if functions is not None:
+                score.set(weighted(score, gradient))
+            else:
+                score.set(score * (gradient - delta[index // 2 % 2]))
         weights = s.as_a(of.dtype)
         ptx.wgmma.fence()
         wgmma_block(out, weights, turned[state.index].rows(0, of.depth), accumulate=accumulate)

@@ -16,7 +16,7 @@ from ...collective.mma.wgmma import wgmma_accumulators, wgmma_block
 from ...collective.pipeline.tma import State
 from ...collective.tile.roles import WARPGROUP
 from ...isa.dtypes import b32, f32, s32, u32, u64
-from ...lang import ptx, reg
+from ...lang import Tile, ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import OperandTile, TileSlice
 from ...lang.predicate import Predicate
@@ -53,6 +53,15 @@ class Arguments:
     last: Register | None = None
     first: Register | None = None
     functions: dict[str, ArrayHandle] = field(default_factory=dict)
+
+
+def function_arrays(of: Attention) -> dict[str, Tile]:
+    """What the functions of scores and masks capture, by name."""
+    found: dict[str, Tile] = {}
+    for name, function in (("score", of.score_mod), ("mask", of.mask_mod)):
+        for number, (size, dtype) in enumerate(function.sizes() if function is not None else ()):
+            found[f"{name}_{number}"] = Tile(size, dtype)
+    return found
 
 
 @dataclass

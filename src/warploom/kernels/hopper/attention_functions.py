@@ -6,6 +6,10 @@
 They see `Value`s: registers with torch's arithmetic, in which integers become floats where they meet floats. torch's
 functions accept them (`__torch_function__`): where, abs, exp, tanh, minimum, logical_and and the others of `FUNCTIONS`.
 Arrays that a function captures are `Lookup`s, indexed by values or numbers, one for each dimension.
+
+A value that depends on the score may have a `slope`, its derivative with respect to it, which is a value, too: the
+rules of differentiation are applied while the function is traced (`Function.derive`). Where a function has none, at the
+kink of abs, minimum and the like, slopes are torch's.
 """
 
 from __future__ import annotations
@@ -41,8 +45,15 @@ class Function:
 
     def apply(self, handles: Sequence[ArrayHandle], *values: Register) -> Value:
         """Trace it."""
-        lookups = [Lookup(handle, shape) for handle, (_, shape) in zip(handles, self.arrays, strict=True)]
-        return Value.of(self.call([Value(value) for value in values], lookups))
+        return Value.of(self.call([Value(value) for value in values], self._lookups(handles)))
+
+    def derive(self, handles: Sequence[ArrayHandle], score: Register, *values: Register) -> tuple[Value, Value]:
+        """Trace a function of scores, and its derivative with respect to the score."""
+        found = Value.of(self.call([Value(score, Value(1.0)), *map(Value, values)], self._lookups(handles)))
+        return found, slope_of(found)
+
+    def _lookups(self, handles: Sequence[ArrayHandle]) -> list[Lookup]:
+        return [Lookup(handle, shape) for handle, (_, shape) in zip(handles, self.arrays, strict=True)]
 
     def sizes(self) -> list[tuple[int, DType]]:
         """Elements and types of the arrays."""
@@ -63,18 +74,20 @@ class Lookup:
         for place, length in zip(places, self.shape, strict=True):
             at = at * length + place
         dtype = self._array.dtype
-        address = self._array.pointer() + at.integer().to(u64) * dtype.bytes
-        found = ptx.load(dtype, ptx.addr(address))
+        found = ptx.load(dtype, ptx.addr(self._array.pointer() + at.integer().to(u64) * dtype.bytes))
         if dtype is u8:
             return Value(found.to(s32) != 0)
         return Value(found.to(f32) if dtype.is_float else found.to(s32))
 
 
 class Value:
-    """A number or truth inside the kernel: a register of f32 or s32, a predicate, or a Python number."""
+    """A number or truth inside the kernel: a register of f32 or s32, a predicate, or a Python number.
 
-    def __init__(self, held: Register | Predicate | float | bool) -> None:
-        self.held = held
+    slope: its derivative with respect to the score; None where it does not depend on it, or nobody asks.
+    """
+
+    def __init__(self, held: Register | Predicate | float | bool, slope: Value | None = None) -> None:
+        self.held, self.slope = held, slope
 
     @classmethod
     def of(cls, value: Any) -> Value:
@@ -136,16 +149,32 @@ class Value:
         return Value(operate(*self._pair(right, floats=floats)))
 
     def __add__(self, other: Any) -> Value:
-        return self._compute(other, lambda a, b: a + b)
+        right = Value.of(other)
+        return self._compute(right, lambda a, b: a + b).sloping(total(self.slope, right.slope))
 
     def __sub__(self, other: Any) -> Value:
-        return self._compute(other, lambda a, b: a - b)
+        right = Value.of(other)
+        return self._compute(right, lambda a, b: a - b).sloping(total(self.slope, scaled(right.slope, -1.0)))
 
     def __mul__(self, other: Any) -> Value:
-        return self._compute(other, lambda a, b: a * b)
+        right = Value.of(other)
+        slope = total(scaled(self.slope, right), scaled(right.slope, self))
+        return self._compute(right, lambda a, b: a * b).sloping(slope)
 
     def __truediv__(self, other: Any) -> Value:
-        return self._compute(other, lambda a, b: a / b, floats=True)
+        right = Value.of(other)
+        found = self._compute(right, lambda a, b: a / b, floats=True)
+        above = total(self.slope, None if right.slope is None else scaled(right.slope, -found))
+        return found.sloping(None if above is None else above.flat() / right.flat())
+
+    def sloping(self, slope: Value | None) -> Value:
+        """Itself, with a derivative."""
+        self.slope = slope
+        return self
+
+    def flat(self) -> Value:
+        """Itself without its derivative: slopes have none."""
+        return Value(self.held)
 
     def __floordiv__(self, other: Any) -> Value:
         return self._divided(other)[0]
@@ -189,7 +218,11 @@ class Value:
         return Value(0.0 if self.is_float else 0) - self
 
     def __abs__(self) -> Value:
-        return Value(ptx.math.abs(self.floating() if self.is_float else self.integer()))
+        found = Value(ptx.math.abs(self.floating() if self.is_float else self.integer()))
+        if self.slope is not None:
+            falling = where(self.flat() < 0, scaled(self.slope, -1.0), 0.0)
+            found.slope = where(self.flat() > 0, self.slope, falling)
+        return found
 
     def __pow__(self, power: Any) -> Value:
         if not isinstance(power, int) or not 1 <= power <= 8:
@@ -258,17 +291,59 @@ def _error(what: str, expected: object, got: object) -> TraceError:
     return Trace.current().error(what, expected=str(expected), got=str(got))
 
 
-def _unary(operate: Callable[[Register], Register]) -> Callable[[Any], Value]:
-    return lambda x: Value(operate(Value.of(x).floating()))
+def total(a: Value | None, b: Value | None) -> Value | None:
+    """The sum of two slopes; None is 0."""
+    return b if a is None else a if b is None else a + b
 
 
-def _approximate(opcode: str) -> Callable[[Any], Value]:
+def slope_of(value: Value) -> Value:
+    """0 where it has none."""
+    return Value(0.0) if value.slope is None else value.slope.flat()
+
+
+def scaled(slope: Value | None, factor: Value | float) -> Value | None:
+    """A slope times a factor."""
+    if slope is None:
+        return None
+    by = Value.of(factor).flat()
+    return by if isinstance(slope.held, float) and slope.held == 1.0 else slope.flat() * by
+
+
+Slope = Callable[[Value, Value], Value]
+"""The derivative of a function, of its argument and of its value there."""
+
+
+def _unary(operate: Callable[[Register], Register], slope: Slope) -> Callable[[Any], Value]:
+    def apply(x: Any) -> Value:
+        given = Value.of(x)
+        found = Value(operate(given.floating()))
+        return found if given.slope is None else found.sloping(scaled(given.slope, slope(given.flat(), found.flat())))
+
+    return apply
+
+
+def _approximate(opcode: str, slope: Slope) -> Callable[[Any], Value]:
     def operate(x: Register) -> Register:
         result = reg.scalar(f32)
         ptx.inst(opcode, result, x)
         return result
 
-    return _unary(operate)
+    return _unary(operate, slope)
+
+
+def _extreme(operate: Callable[[Any, Any], Any], sign: int) -> Callable[[Any, Any], Value]:
+    """minimum (sign -1) and maximum (1); of two equal ones each has half of the slope."""
+
+    def apply(a: Any, b: Any) -> Value:
+        left, right = Value.of(a), Value.of(b)
+        found = left._compute(right, operate)
+        if left.slope is None and right.slope is None:
+            return found
+        of_left, of_right, ahead = slope_of(left), slope_of(right), (left.flat() - right.flat()) * sign
+        both = (of_left + of_right) * 0.5
+        return found.sloping(where(ahead > 0, of_left, where(ahead < 0, of_right, both)))
+
+    return apply
 
 
 def where(condition: Any, a: Any, b: Any) -> Value:
@@ -277,25 +352,47 @@ def where(condition: Any, a: Any, b: Any) -> Value:
     if isinstance(left.held, Predicate) and isinstance(right.held, Predicate):
         chosen = Value.of(condition).truth()
         return Value((chosen & left.held) | (~chosen & right.held))
-    return Value(ptx.select(Value.of(condition).truth(), *left._pair(right)))
+    found = Value(ptx.select(Value.of(condition).truth(), *left._pair(right)))
+    if left.slope is None and right.slope is None:
+        return found
+    return found.sloping(where(condition, slope_of(left), slope_of(right)))
 
 
 def _clamped(x: Any, min: Any = None, max: Any = None) -> Value:  # noqa: A002 - torch's names
     value = Value.of(x)
+    if (slope := value.slope) is not None:  # torch's: that of x between the bounds and on them
+        inside = Value(True)
+        for bound, beyond in ((min, lambda a, b: a >= b), (max, lambda a, b: a <= b)):
+            inside = inside if bound is None else inside & beyond(value.flat(), Value.of(bound).flat())
+        slope = where(inside, slope.flat(), 0.0)
     if min is not None:
         value = value._compute(min, ptx.math.max)
-    return value if max is None else value._compute(max, ptx.math.min)
+    if max is not None:
+        value = value._compute(max, ptx.math.min)
+    return Value(value.held, slope)
 
 
-_exp = _unary(lambda x: ptx.math.ex2(x * math.log2(math.e)))
+_LN2 = math.log(2)
+_exp = _unary(lambda x: ptx.math.ex2(x * math.log2(math.e)), lambda x, y: y)
+_sin: Callable[[Any], Value] = _approximate("sin.approx.f32", lambda x, y: _cos(x))
+_cos: Callable[[Any], Value] = _approximate("cos.approx.f32", lambda x, y: -_sin(x))
+
+
+def _sigmoid(x: Any) -> Value:
+    given = Value.of(x)
+    found = 1.0 / (1.0 + _exp(-given.flat()))
+    return found if given.slope is None else found.sloping(scaled(given.slope, found * (1.0 - found)))
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "where": where, "abs": lambda x: abs(Value.of(x)), "absolute": lambda x: abs(Value.of(x)), "exp": _exp,
-    "exp2": _unary(ptx.math.ex2), "log2": _unary(ptx.math.lg2), "log": _unary(lambda x: ptx.math.lg2(x) * math.log(2)),
-    "tanh": _approximate("tanh.approx.f32"), "sin": _approximate("sin.approx.f32"),
-    "cos": _approximate("cos.approx.f32"), "sqrt": _approximate("sqrt.approx.f32"),
-    "rsqrt": _approximate("rsqrt.approx.f32"), "sigmoid": lambda x: 1.0 / (1.0 + _exp(-Value.of(x))),
-    "maximum": lambda a, b: Value.of(a)._compute(b, ptx.math.max), "clamp": _clamped,
-    "minimum": lambda a, b: Value.of(a)._compute(b, ptx.math.min), "neg": lambda x: -Value.of(x),
+    "exp2": _unary(ptx.math.ex2, lambda x, y: y * _LN2), "log2": _unary(ptx.math.lg2, lambda x, y: 1.0 / (x * _LN2)),
+    "log": _unary(lambda x: ptx.math.lg2(x) * _LN2, lambda x, y: 1.0 / x),
+    "tanh": _approximate("tanh.approx.f32", lambda x, y: 1.0 - y * y), "sin": _sin, "cos": _cos,
+    "sqrt": _approximate("sqrt.approx.f32", lambda x, y: 0.5 / y),
+    "rsqrt": _approximate("rsqrt.approx.f32", lambda x, y: y * y * y * -0.5), "sigmoid": _sigmoid,
+    "maximum": _extreme(ptx.math.max, 1), "minimum": _extreme(ptx.math.min, -1), "clamp": _clamped,
+    "neg": lambda x: -Value.of(x),
     "logical_and": lambda a, b: Value.of(a) & b, "logical_or": lambda a, b: Value.of(a) | b,
     "logical_xor": lambda a, b: Value.of(a) ^ b, "logical_not": lambda a: ~Value.of(a),
     "bitwise_and": lambda a, b: Value.of(a) & b, "bitwise_or": lambda a, b: Value.of(a) | b,

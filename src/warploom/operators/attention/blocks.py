@@ -58,9 +58,7 @@ def tile_lists(mask: Any, rows: int, size: int, queries: int, keys: int) -> dict
             hint="blocks of multiples of 64 x 64 fit; or give the mask its mask_mod",
         )  # fmt: skip
     with torch.no_grad():
-        kinds = _dense(torch, mask.kv_num_blocks, mask.kv_indices) * PARTIAL
-        if mask.full_kv_num_blocks is not None:
-            kinds = torch.maximum(kinds, _dense(torch, mask.full_kv_num_blocks, mask.full_kv_indices) * FULL)
+        kinds = _kinds(torch, mask)
         seen, full = kinds > 0, kinds == FULL
         if function_of(mask) is None:
             full = seen
@@ -76,6 +74,32 @@ def tile_lists(mask: Any, rows: int, size: int, queries: int, keys: int) -> dict
         tiles = torch.argsort(order, dim=-1).to(torch.int32).contiguous()
         counts = torch.stack([(seen & ~full).sum(-1), full.sum(-1)], -1).to(torch.int32)
     return {"tiles": view(tiles, "tiles"), "counts": view(counts, "counts")}
+
+
+def dense_function(mask: Any) -> Any:
+    """The same mask as a function of places: for kernels that have no lists of tiles."""
+    torch, function = sys.modules["torch"], function_of(mask)
+    height, width = mask.BLOCK_SIZE
+    with torch.no_grad():
+        kinds = _kinds(torch, mask).contiguous()
+    many_batches, many_heads = (int(count > 1) for count in kinds.shape[:2])
+
+    def of_all(b: Any, h: Any, i: Any, j: Any) -> Any:
+        return kinds[b * many_batches, h * many_heads, i // height, j // width] != 0
+
+    def of_some(b: Any, h: Any, i: Any, j: Any) -> Any:
+        kind = kinds[b * many_batches, h * many_heads, i // height, j // width]
+        return (kind == FULL) | ((kind == PARTIAL) & function(b, h, i, j))
+
+    return of_all if function is None else of_some
+
+
+def _kinds(torch: Any, mask: Any) -> Any:
+    """Of each block 0, `PARTIAL` or `FULL`, (…, blocks of queries, blocks of keys)."""
+    kinds = _dense(torch, mask.kv_num_blocks, mask.kv_indices) * PARTIAL
+    if mask.full_kv_num_blocks is None:
+        return kinds
+    return torch.maximum(kinds, _dense(torch, mask.full_kv_num_blocks, mask.full_kv_indices) * FULL)
 
 
 def _dense(torch: Any, numbers: Any, indices: Any) -> Any:

@@ -93,13 +93,12 @@ def attention(
             (B, G) and (B, G).
         score_mod: a function of Python, (score, batch, head, query, key) -> score, as FlexAttention's, which becomes a
             part of the kernel; `score` is scaled. It may use torch.where, torch.exp and the like, numbers, and arrays
-            that it captures: `lambda s, b, h, i, j: s - slope[h] * (i - j)`. No gradient.
+            that it captures: `lambda s, b, h, i, j: s - slope[h] * (i - j)`. Those arrays get no gradient.
         mask_mod: a function (batch, head, query, key) -> bool: whether a query sees a key. Every tile is computed that
             `causal` and `window` leave; use them where they say the same.
         block_mask: of torch's `create_block_mask`, in the place of `mask_mod`, `causal` and `window`: tiles that it
             leaves out are not read, and its `mask_mod` is applied where a tile is seen in part. Made for the lengths
-            of q and k; blocks of any size, those of the kernel's tiles are best (`config.rows` x `config.keys`). No
-            gradient.
+            of q and k; blocks of any size, those of the kernel's tiles are best (`config.rows` x `config.keys`).
         layout: of q, k, v and the result: "bhsd", torch's, or "bshd", flash-attn's (B, S, H, D).
         return_lse: also give the logarithms of the sums of exp(score), (B, H, S) f32.
         out, lse: where the result and the logarithms go.
@@ -118,8 +117,9 @@ def attention(
     attend = getattr(plugin_for(tuple(tensors.values())), "attend", None)
     functions = {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
     plain_call = all(function is None for function in functions.values())
-    if attend is not None and plain_call and not (scales or numbers):  # a gradient, autocast or a tracer
-        return attend(**tensors, **options, return_lse=return_lse, out=out, lse=lse, config=config)
+    if attend is not None and not (scales or numbers):  # a gradient, autocast or a tracer
+        more = {} if plain_call else functions
+        return attend(**tensors, **options, **more, return_lse=return_lse, out=out, lse=lse, config=config)
     if not plain_call:
         options |= functions | {"numbers": numbers}
         return compute(tensors, partial(read, **options), None, out, lse, return_lse, config)

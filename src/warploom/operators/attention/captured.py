@@ -23,16 +23,18 @@ TYPES = (f32, bf16, f16, s32, s64, u8)
 
 @dataclass
 class Captured:
-    """A function for the kernel, and the arrays that it needs there, contiguous."""
+    """A function for the kernel, and the arrays that it needs there, contiguous; `given`: as they were captured."""
 
     function: Function
     arrays: list[ArrayView]
+    given: list[Any]
 
 
 @dataclass
 class _Reader:
     name: str
     views: list[ArrayView] = field(default_factory=list)
+    given: list[Any] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
     numbers: dict[int, int] = field(default_factory=dict)
 
@@ -85,6 +87,7 @@ class _Reader:
                     hint="call .contiguous()",
                 )  # fmt: skip
             self.views.append(found)
+            self.given.append(value)
         self.parts.append(f"array {self.numbers[id(value)]}")
         return self.numbers[id(value)]
 
@@ -104,4 +107,6 @@ def captured(function: Any, name: str) -> Captured:
     make = reader.read(function)
     arrays = tuple((each.dtype.name, each.shape) for each in reader.views)
     key = hashlib.sha256(repr((name, reader.parts, arrays)).encode()).hexdigest()
-    return Captured(Function(key, arrays, lambda values, stand_ins: make(stand_ins)(*values)), reader.views)
+    return Captured(
+        Function(key, arrays, lambda values, stand_ins: make(stand_ins)(*values)), reader.views, reader.given
+    )

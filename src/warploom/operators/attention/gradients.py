@@ -22,6 +22,7 @@ from ..kernel_cache import kept
 from ..spec.gpu import HOPPER, check_gpu, emulated, gpu_of
 from ..views import copy_into, new_array, restrided
 from ..workspace import fill
+from .blocks import dense_function
 from .calls import plain, readable, refuse_long_emulation
 from .machine import EMULATED_SMS
 from .request import WIDE, Request, check_types, one_batch, permuted, read, read_varlen
@@ -56,12 +57,18 @@ def attention_backward(
     scale: float | None = None,
     window: Any = None,
     sinks: Any = None,
+    score_mod: Any = None,
+    mask_mod: Any = None,
+    block_mask: Any = None,
     layout: str = "bhsd",
 ) -> tuple[Any, Any, Any]:
     """The gradients of q, k and v of `attention`; the same in every run, for every sum has one order.
 
     Args:
         q, k, v, causal, scale, window, sinks, layout: as they were given to `attention`.
+        score_mod, mask_mod, block_mask: as well. A function of scores is differentiated with respect to the score while
+            it is traced; arrays that functions capture get no gradients. All tiles are computed that `causal` and
+            `window` leave, also those that a block mask leaves out.
         out, lse: what it gave with return_lse=True.
         grad: of `out`, shaped and typed as it.
 
@@ -69,7 +76,8 @@ def attention_backward(
     """
     found = gradients(
         {"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}), out, lse, grad,
-        causal=causal, scale=scale, window=window, layout=layout,
+        causal=causal, scale=scale, window=window, layout=layout, score_mod=score_mod, mask_mod=mask_mod,
+        block_mask=block_mask,
     )  # fmt: skip
     return found.dq, found.dk, found.dv
 
@@ -116,6 +124,11 @@ def gradients(
 
     made: where the gradients go ("q", "k", "v"), and lse2 and delta, (B, H, P); new arrays by default.
     """
+    mask = options.get("block_mask")
+    if mask is None:
+        return of_request(read(tensors, softcap=None, **options), tensors, out, lse, grad, made)
+    read(tensors, softcap=None, **options)  # whether the mask fits
+    options |= {"block_mask": None, "mask_mod": dense_function(mask)}
     return of_request(read(tensors, softcap=None, **options), tensors, out, lse, grad, made)
 
 
@@ -151,9 +164,10 @@ def of_request(
         "Q": operands["q"], "K": operands["k"], "V": operands["v"], "dO": readable(request.seen(wanted), "grad"),
         "lse2": lse2, "delta": delta, "dQ": seen["q"], "dK": seen["k"], "dV": seen["v"],
         **{ENDS[name]: array for name, array in ends.items()},
+        **{name: array for name, array in request.views.items() if name.startswith(("score_", "mask_"))},
     }  # fmt: skip
     numbers = {name: value for name, value in request.numbers.items() if name != "section"}
-    numbers["factor"] = request.numbers["scale"] / LOG2_E
+    numbers["factor"] = request.numbers.get("inner", request.numbers["scale"] / LOG2_E)
     for which in ("queries", *keys_parts(of)):
         launched.append(_launch(_program(of, which, None if on_cpu else settings.cache_dir), arrays, numbers))
     owner = delta.owner if delta.host is None else delta.host

@@ -17,6 +17,7 @@ from ...errors import ArgumentError, ArgumentTypeError
 from ...isa.dtypes import DType, bf16, e4m3, f16, f32, s32, s64
 from ...kernels.hopper.attention_config import MOST_SEQUENCES, Attention, Padded, section
 from ...runtime.arrays import ArrayView, view
+from ..dispatch_hook import refuse_gradients
 from ..spec.problem import TMA_BYTES
 from ..views import restrided
 from .blocks import check_block_mask, function_of
@@ -228,6 +229,7 @@ def _with_functions(
         if function is None:
             continue
         found = captured(function, f"{name}_mod")
+        refuse_gradients({f"an array that {name}_mod captures": array for array in found.given})
         of = replace(of, score_mod=found.function) if name == "score" else replace(of, mask_mod=found.function)
         for number, array in enumerate(found.arrays):
             if (array.device, array.index) != (views["q"].device, views["q"].index):

@@ -1,0 +1,53 @@
+"""PyTorch: attention with functions of scores and masks, with gradients. A graph is divided around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...operators.attention import calls, gradients
+from ...operators.attention.captured import captured
+from ...operators.dispatch_hook import refuse_gradients
+
+
+@torch.compiler.disable
+def modified(
+    q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, softcap: float | None, options: dict[str, Any]
+) -> tuple[Tensor, Tensor]:
+    """The result and the logarithms. Raises ArgumentError as `warploom.attention` does, and for functions that capture
+    tensors that require a gradient."""
+    for name in ("score_mod", "mask_mod"):
+        if options[name] is not None:
+            given = captured(options[name], name).given
+            refuse_gradients({f"a tensor that {name} captures": each for each in given})
+    found: tuple[Tensor, Tensor] = _Modified.apply(q, k, v, sinks, softcap, options)
+    return found
+
+
+class _Modified(torch.autograd.Function):
+    """Attention with functions, as autograd sees it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, sinks: Tensor | None, softcap: float | None, options: dict[str, Any]
+    ) -> tuple[Tensor, Tensor]:
+        with torch.autocast(q.device.type, enabled=False):
+            out, lse = calls.attention(q, k, v, sinks=sinks, softcap=softcap, return_lse=True, **options)
+        ctx.save_for_backward(q, k, v, sinks, out, lse)
+        ctx.options = options
+        ctx.mark_non_differentiable(lse)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
+        from .attention import sunken
+
+        q, k, v, sinks, out, lse = ctx.saved_tensors
+        if 0 in grad.stride():  # of a sum, say: one number everywhere
+            grad = grad.contiguous()
+        with torch.no_grad(), torch.autocast(q.device.type, enabled=False):
+            found = gradients.gradients({"q": q, "k": k, "v": v}, out, lse, grad, **ctx.options)
+            sunk = None if sinks is None else sunken(sinks, lse, found.delta)
+        return found.dq, found.dk, found.dv, sunk, None, None
