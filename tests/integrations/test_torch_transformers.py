@@ -150,3 +150,31 @@ def test_generate_gives_the_tokens_of_the_plain_model(calls):
     assert not calls
     attending(half).generate(tokens, max_new_tokens=4, do_sample=False)
     assert calls.count("attention") == 2 and calls.count("decode") == 2 * 3
+
+
+@torch.no_grad()
+def test_a_mask_that_ends_before_the_keys_hides_what_is_behind_it(calls):
+    model = made()
+    tokens = torch.randint(3, 64, (2, 9))
+
+    def step(one: Any) -> Any:
+        kept = one(tokens[:, :6], use_cache=True).past_key_values
+        return one(tokens[:, 6:], past_key_values=kept, attention_mask=torch.ones(2, 3, dtype=torch.long)).logits
+
+    assert close(step(attending(model)), step(model), step(copy.deepcopy(model).float()))
+    assert calls == ["attention"] * 2
+
+
+SPARSE = dict(q_lora_rank=32, kv_lora_rank=16, qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16, index_topk=3,
+              n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, n_group=1, topk_group=1,
+              index_n_heads=2, index_head_dim=32, num_key_value_heads=4)  # fmt: skip
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family, more", [("DeepseekV32", SPARSE), ("Falcon", {})])
+def test_a_model_that_asks_for_sdpa_by_name_keeps_it(family, more, calls):
+    model = made(family, **more)
+    tokens = torch.randint(3, 64, (2, 9))
+    mine = attending(model)
+    assert mine.config._attn_implementation == "sdpa" and not ours.used(mine)
+    assert torch.equal(mine(tokens).logits, model(tokens).logits) and not calls

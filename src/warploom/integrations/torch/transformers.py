@@ -5,11 +5,14 @@
 
 A causal prefill is `attention`; one to sixteen new tokens behind a cache are `attention_decode`, which reads how long
 the sequences are on the GPU, so that a CUDA graph of a step with a static cache follows it. Everything else (padding,
-dropout, gradients, biases, a tracer, another GPU) is computed by SDPA as before.
+dropout, gradients, biases, a tracer, another GPU) is computed by SDPA as before. A model whose text asks whether its
+attention is "sdpa", as those with sparse attention do, keeps that name.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
 from functools import lru_cache
 from typing import Any
@@ -47,7 +50,8 @@ def use(model: nn.Module) -> None:
     if register():
         for _, part in _models(model):
             settable = getattr(part, "_can_set_attn_implementation", None)
-            if part.config._attn_implementation == REPLACED and (settable is None or settable()):
+            fits = part.config._attn_implementation == REPLACED and (settable is None or settable())
+            if fits and not _asks_for_sdpa(part):
                 part.set_attn_implementation({"": NAME})  # only its own, not that of a model inside it
 
 
@@ -65,6 +69,25 @@ def _models(model: nn.Module) -> list[tuple[str, Any]]:
     return [(name, part) for name, part in model.named_modules() if isinstance(part, package.PreTrainedModel)]
 
 
+def _asks_for_sdpa(part: Any) -> bool:
+    """Whether a model's text asks if its attention is "sdpa": under another name it would hand it other masks."""
+    own = {type(each).__module__ for each in part.modules() if getattr(each, "config", None) is part.config}
+    return any(_compares_with_sdpa(name) for name in own)
+
+
+@lru_cache(maxsize=1024)
+def _compares_with_sdpa(module: str) -> bool:
+    """Whether the text of a module compares something with "sdpa"; True where it cannot be read."""
+    try:
+        text = inspect.getsource(sys.modules[module])
+    except (KeyError, OSError, TypeError):
+        return True
+    if REPLACED not in text:
+        return False
+    compared = (node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Compare, ast.match_case)))
+    return any(isinstance(one, ast.Constant) and one.value == REPLACED for node in compared for one in ast.walk(node))
+
+
 # -- masks -------------------------------------------------------------------------------------------------------------
 
 
@@ -77,27 +100,28 @@ def mask(**given: Any) -> Tensor | None:
     rows = given.get("q_length")
     if made is None or not isinstance(rows, int) or rows > MOST_ROWS or torch.compiler.is_compiling():
         return made
-    begins_there = given.get("kv_offset", 0) == 0 and "q_offset" in given
-    if begins_there and given.get("mask_function") is causal_mask_function and _unpadded(given.get("attention_mask")):
-        setattr(made, LENGTHS, _lengths(given["q_offset"], rows, made))
+    if given.get("kv_offset", 0) != 0 or "q_offset" not in given:
+        return made
+    plain, keys = given.get("mask_function") is causal_mask_function, given["q_offset"] + rows
+    if plain and _unpadded(given.get("attention_mask"), keys):
+        setattr(made, LENGTHS, _lengths(keys, made))
     return made
 
 
-def _unpadded(padding: Tensor | None) -> bool:
-    """Whether no token is hidden; during a capture nobody can look."""
+def _unpadded(padding: Tensor | None, keys: Tensor | int) -> bool:
+    """Whether no token is hidden, where what is behind the padding's end is; during a capture nobody can look."""
     if padding is None:
         return True
     if padding.is_cuda and torch.cuda.is_current_stream_capturing():
         return False
-    return bool(padding.all())
+    return bool(padding.shape[-1] >= keys) and bool(padding.all())
 
 
-def _lengths(before: Tensor | int, rows: int, made: Tensor) -> Tensor:
-    """Keys of each sequence. before: how many there are already; a static cache has it on the GPU and counts on."""
-    told = before + rows
-    if isinstance(told, Tensor):
-        return told.to(made.device, torch.int32).reshape(1).expand(made.shape[0]).contiguous()
-    return torch.full((made.shape[0],), told, dtype=torch.int32, device=made.device)
+def _lengths(keys: Tensor | int, made: Tensor) -> Tensor:
+    """Keys of each sequence, the queries' own among them; of a static cache on the GPU, which counts on there."""
+    if isinstance(keys, Tensor):
+        return keys.to(made.device, torch.int32).reshape(1).expand(made.shape[0]).contiguous()
+    return torch.full((made.shape[0],), keys, dtype=torch.int32, device=made.device)
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
