@@ -42,3 +42,33 @@ def backward(result: Result) -> list[str]:
         ]  # fmt: skip
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines
+
+
+def eight_bits(result: Result) -> list[str]:
+    """e4m3 beside our own of bf16, alone."""
+    lines = ["| head_dim, length | TFLOP/s | bf16 | times as fast | error |", "|---|---|---|---|---|"]
+    for case in dict.fromkeys(row["case"] for row in result["rows"]):
+        found = {row["provider"]: row for row in result["rows"] if row["case"] == case}
+        ours, wide = found["warploom"], found["warploom bf16"]
+        cells = [case + mark([ours]), ours["tflops"]["median"], wide["tflops"]["median"],
+                 f"{ours['ratio_to']['warploom bf16']:.2f}", f"{ours['relative_error']:.1e}"]  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
+
+
+def decode(result: Result) -> list[str]:
+    """Microseconds of a step, and the share of 4.71 TB/s at which the cache is read."""
+    lines = [
+        "| sequences x keys | us | of 4.71 TB/s | cuDNN, us | times as fast | error |",
+        "|---|---|---|---|---|---|",
+    ]
+    for case in dict.fromkeys(row["case"] for row in result["rows"]):
+        found = {row["provider"]: row for row in result["rows"] if row["case"] == case}
+        ours, theirs = found["warploom"], found.get("cudnn")
+        cells = [
+            case + mark([ours]), ours["us"]["median"], f"{ours['of_ceiling']:.1%}",
+            theirs["us"]["median"] if theirs else "", f"{ours['ratio_to']['cudnn']:.2f}" if theirs else "",
+            f"{ours['relative_error']:.1e}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return lines
