@@ -56,6 +56,7 @@ TURNED = (
     "the consumer before has waited for the stage before it passed the turn on (bar.arrive), and this one multiplies "
     "in its turn only"
 )
+FRESH = "the first number goes into a slot that nobody has used: the wait passes at once"
 SAME_STAGE = (
     "all blocks have the same number of tiles, an even one where the step for an odd number of whole ones is taken: it "
     "goes on from the first of two stages each time, and the ring does not turn over here"
@@ -133,6 +134,8 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("attention_*_causal", "drop-wgmma-fence", "wgmma.fence.sync.aligned#[2468]", FENCED),
     ("attention_*_causal", "drop-wgmma-fence", "wgmma.fence.sync.aligned#1[03579]", FENCED),
     ("attention_*_causal", "drop-wgmma-fence", "wgmma.fence.sync.aligned#21", FENCED),
+    ("attention_forward*", "drop-wait*", f"{PARITY}#0", FRESH),
+    ("attention_e4m3*", "drop-wait*", f"{PARITY}#4", FRESH),
     ("attention_forward", "drop-wait*", f"{PARITY}#2[68]", TURNED),
     ("attention_forward", "drop-wait*", f"{PARITY}#29", TURNED),
     ("attention_forward", "drop-wait*", f"{PARITY}#30", TURNED),

@@ -303,3 +303,19 @@ def test_a_strong_write_does_not_race_with_a_strong_read_before_it(load: str, st
 def test_a_strong_write_races_with_a_plain_read():
     body = CLEARED + "@%first ld.shared.u32 %r2, [tile];\nsetp.eq.u32 %p2, %tid, 32;\n"
     assert "data-race" in rules(Example(body + "@%p2 atom.shared.add.u32 %r3, [tile], 1;"))
+
+
+def test_a_thread_that_would_store_other_data_may_wait_for_its_stores():
+    """As a role that had no whole tile to store in this run."""
+    unlikely = """
+    setp.gt.u32 %p3, %tid, 1000;
+    @!%p3 bra over;
+    cp.async.bulk.global.shared::cta.bulk_group [%data], [tile], 512;
+    cp.async.bulk.commit_group;
+    over:
+    """
+    waits = "setp.eq.u32 %p2, %tid, 32;\n@%p2 cp.async.bulk.wait_group 0;\n"
+    begin = FILL + "fence.proxy.async;\nbar.sync 0;" + STORE
+    assert rules(Example(begin + waits + STORED)) == {"wait-by-another-thread"}
+    assert rules(Example(begin + waits + unlikely + STORED)) == {"wait-by-another-thread"}
+    assert rules(Example(begin + unlikely + waits + STORED)) == set()

@@ -1,4 +1,8 @@
-"""Groups of asynchronous operations belong to who commits them: a wait by another thread waits for nothing."""
+"""Groups of asynchronous operations belong to who commits them: a wait by another thread waits for nothing.
+
+Which threads start operations is seen while the kernel runs. Where the text has operations in front of the wait that
+nobody executed, the waiting thread may be the one that would, with other data: nothing is said then.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ...emulator.engines.boxes import Box
 from ...emulator.machine.events import Observer, Waited
-from ...isa.effects import Changes
+from ...isa.effects import Changes, Starts
 from ..happens_before.access import Flight, flights_of
 from ..report.findings import at
 
@@ -29,12 +33,14 @@ class Owners:
         waits: instructions with which an owner has waited.
         loaders: (CTA's rank, thread) that load through a map, where the kernel rewrites maps: their wait for all groups
             covers the reading of the maps, too (`TensorMaps`).
+        started: instructions that have started such operations.
         idle: waits of threads that own nothing while others do -> (warp, thread that owns, its operation).
     """
 
     flights: dict[tuple[int, int], Flight] = field(default_factory=dict)
     waits: set[Operation] = field(default_factory=set)
     loaders: set[tuple[int, int]] = field(default_factory=set)
+    started: set[int] = field(default_factory=set)
     idle: dict[tuple[Operation, frozenset[int]], tuple[int, int, Operation]] = field(default_factory=dict)
 
 
@@ -50,11 +56,22 @@ class Groups(Observer):
             "rewrites maps", lambda: any(isinstance(one, Changes) for op in code.operations for one in op.effects)
         )
 
+        self._starts = code.fact(
+            "starts of thread-owned groups",
+            lambda: {
+                op.pc: one.group
+                for op in code.operations
+                for one in op.effects
+                if isinstance(one, Starts) and one.group and one.parts == "lane"
+            },
+        )
+
     def issued(self, operation: AsyncOperation) -> None:
         for flight in flights_of(operation):
             if flight.family and flight.starts.parts == "lane":
                 owners = self.context.state(flight.cta).notes(Owners)
                 owners.flights[flight.cta.rank, operation.issuer.thread] = flight
+                owners.started.add(flight.code.pc)
             elif self._rewrites_maps and any(isinstance(one, Box) for one in operation.sources):
                 loaders = self.context.state(flight.cta).notes(Owners).loaders
                 loaders.add((flight.cta.rank, operation.issuer.thread))
@@ -86,6 +103,11 @@ class Groups(Observer):
         if warp.cta.exited:
             self._judge(self.context.state(warp.cta).notes(Owners), warp.cta)
 
+    def _may_start(self, owners: Owners, wait: int, family: str) -> bool:
+        """Whether operations of a family stand in front of a wait that nobody has executed."""
+        before = {pc for pc, group in self._starts.items() if group == family and pc < wait}
+        return not before <= owners.started
+
     def _judge(self, owners: Owners, cta: Cta) -> None:
         for (wait, threads), (warp, thread, code) in owners.idle.items():
             place = wait.instruction.location or wait.pc  # one line of the author's may be code of several roles
@@ -93,7 +115,11 @@ class Groups(Observer):
                 continue
             owned = any((cta.rank, one) in owners.flights for one in threads)
             codes = (wait, code)
-            if owned or self.context.findings.seen("wait-by-another-thread", codes):
+            if (
+                owned
+                or self._may_start(owners, wait.pc, self._starts[code.pc])
+                or self.context.findings.seen("wait-by-another-thread", codes)
+            ):
                 continue
             self.context.findings.add(
                 "wait-by-another-thread",
