@@ -1,4 +1,4 @@
-"""Atomics, loads from L2 by all SMs, and stores of single words: what L2 takes in a nanosecond."""
+"""Atomics, and stores of single words: what L2 takes in a nanosecond."""
 
 from __future__ import annotations
 
@@ -53,27 +53,22 @@ def updates(
     )  # fmt: skip
 
 
-def words(name: str, of: str, apart: int, ctas: int, *, store: bool, warps: int = 8) -> Measurement:
-    """Loads that miss the first-level cache, or stores, of a word a lane."""
+def words(name: str, of: str, apart: int, ctas: int, warps: int = 8) -> Measurement:
+    """Stores of a word a lane."""
 
     def prepare(data):
         (pointer,) = ptx.global_ptrs(data)
         _, places = _places(apart, False)
-        return [(pointer + (place * 4).to(u64)).copy() for place in places], [
-            reg.scalar(u32, init=0) for _ in range(COUNT)
-        ]
+        return [(pointer + (place * 4).to(u64)).copy() for place in places], ptx.special.tid.x().copy()
 
     def body(state):
-        places, got = state
-        for place, value in zip(places, got, strict=True):
-            if store:
-                ptx.inst("st.global.u32", ptx.addr(place), value)
-            else:
-                ptx.inst("ld.relaxed.gpu.global.u32", value, ptx.addr(place))
+        places, value = state
+        for place in places:
+            ptx.inst("st.global.u32", ptx.addr(place), value)
 
     return Measurement(
         name, lambda: loop(name, body, repetitions=REPETITIONS, ctas=ctas, warps=warps, prepare=prepare,
-                           finish=lambda s: s[1], array=Tile("N", u32, inout=True)),
+                           array=Tile("N", u32, inout=True)),
         operations=COUNT, repetitions=REPETITIONS, of=of, ctas=ctas, elements=(WORDS,), data="zeros",
         bytes=COUNT * warps * 32 * 4, facts={"warps": warps},
     )  # fmt: skip
@@ -110,8 +105,7 @@ def measurements() -> Iterator[Measurement]:
                   opcode="red.add.f32")  # fmt: skip
     yield updates("rate.red_f32.lines.ctas528", "red.global.add.f32 of 32 words, a line each", 32, 528,
                   opcode="red.add.f32")  # fmt: skip
-    for store, word in ((False, "ldg"), (True, "stg")):
-        for apart, of in ((1, "words"), (8, "sectors"), (32, "lines")):
-            yield words(f"rate.{word}.{of}.ctas528", f"{word}, 32 {of}", apart, 528, store=store)
+    for apart, of in ((1, "words"), (8, "sectors"), (32, "lines")):
+        yield words(f"rate.stg.{of}.ctas528", f"stg, 32 {of}", apart, 528)
     yield shared_updates("rate.red_shared.words.w8", "red.shared.add of 32 neighbouring words", 1)
     yield shared_updates("rate.red_shared.same.w8", "red.shared.add of one word", 0)

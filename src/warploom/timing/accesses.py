@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from ..emulator.machine.machine import Cta, Machine
 
 SECTOR, LINE = 32, 128
+FROM_DRAM = 64
+"""DRAM is read in pairs of sectors."""
 PAST_L1 = {"cg", "cv", "volatile", "relaxed", "acquire", "mmio"}
 """Words of a load that the first-level cache does not serve."""
 
@@ -36,6 +38,7 @@ class Accesses:
         self._patterns: dict[Any, tuple[float, float]] = {}
         self._caches: dict[int, Cache] = {}
         self._dirty: set[int] = set()
+        self._pairs: set[int] = set()
         self._regions: dict[Any, int] = {}
 
     def made(self, frame: Frame, how: str, place: Lanes) -> int:
@@ -45,12 +48,12 @@ class Accesses:
         share = len(np.unique(place.lanes >> 5))
         if place.space.startswith("shared"):
             wavefronts = self._wavefronts(place.lanes, address, size)
-            return self._index(Access("shared", how != "reads", wavefronts / share))
+            return self._index(Access("shared", how != "reads", wavefronts / share, updates=how == "updates"))
         wavefronts, sectors = self._requests(place.lanes, address, size)
         missed, distant = self._missed(frame, place, address, size, how)
         return self._index(Access(
             place.space, how != "reads", wavefronts / share, sectors / share, round(missed / share, 1),
-            round(distant / share, 1),
+            round(distant / share, 1), how == "updates",
         ))  # fmt: skip
 
     def _index(self, access: Access) -> int:
@@ -94,14 +97,33 @@ class Accesses:
             self._dirty |= dirty
             recording.dirty += SECTOR * len(dirty)
             recording.stored += SECTOR * len(sectors)
+            if how == "updates":
+                recording.updates += len(np.unique((place.lanes >> 5) << 40 | address >> 7))
             recording.written += place.lanes.size * size if how == "writes" else 0
             return float(len(sectors)), 0.0
         distant = float(len(new))
-        recording.distant += SECTOR * distant
+        recording.distant += self._from_dram(new)
         missed = len(sectors) if _past_first_level(frame) else self._cache(frame.cta).missed(sectors)
         recording.fetched += SECTOR * missed
         recording.received += SECTOR * missed
         return float(missed), distant
+
+    def copied(self, lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[int, float, float]:
+        """Of a copy that lanes start: lines of 128 bytes, bytes of its sectors, and bytes that DRAM is read for.
+
+        address: in global memory, of lanes that read.
+        """
+        lines = np.unique(np.stack([lanes.astype(np.int64) >> 5, address >> 7]), axis=1).shape[1]
+        sectors = {("copied", one) for one in np.unique(address >> 5).tolist()}
+        new = sectors - self.touched
+        self.touched |= new
+        return lines, float(max(SECTOR * len(sectors), size * lanes.size)), self._from_dram({one for _, one in new})
+
+    def _from_dram(self, sectors: set[int]) -> float:
+        """Bytes that DRAM is read for, so that new sectors are there."""
+        pairs = {one >> 1 for one in sectors} - self._pairs
+        self._pairs |= pairs
+        return float(FROM_DRAM * len(pairs))
 
     def _cache(self, cta: Cta) -> Cache:
         found = self._caches.get(id(cta))

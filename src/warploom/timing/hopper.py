@@ -42,7 +42,8 @@ RATE: Mapping[str, Constant] = {
     "imad": _clocks(2.0, "rate.imad.w16", " / 4"),
     "half": _clocks(1.13, "rate.hfma2.w16", " / 4"),
     "mufu": _clocks(8.0, "rate.mufu.w16", " / 4"),
-    "fp64": _c(2.0, "published: 64 FP64 lanes an SM, H100 whitepaper"),
+    "convert": _clocks(4.04, "rate.convert.w16", " / 4"),
+    "fp64": _clocks(2.01, "rate.ffma64.w16", " / 4 * 32 / 35"),
     "tensor": _clocks(6.0, "rate.mma_sync.w8", " / 2"),
     "control": _c(1.0, "published: a branch a clock, CUDA programming guide"),
 }
@@ -55,7 +56,6 @@ MEMORY: Mapping[str, Constant] = {
     "global_load_clocks": _clocks(1.03, "rate.ldg32.w16", " / 16"),
     "global_store_clocks": _clocks(1.99, "rate.stg32.ctas1", " / 8"),
     "shuffle_clocks": _clocks(1.0, "rate.shuffle.w16", " / 16"),
-    "cp_async_clocks": _clocks(0.69, "rate.cp_async.flight2.ctas1", " / 4"),
     "l1_latency": _c(34.0, "published: 33 to 38 clocks, arXiv 2402.13499"),
     "dram_latency": _clocks(675.7, "latency.ldg.dram"),
     "fill_bytes_per_ns": _c(164.6, 'm("rate.product.stages8.ctas12", "bytes_per_ns")'),
@@ -77,6 +77,12 @@ MEMORY: Mapping[str, Constant] = {
                                     '- m("rate.tma_store.rows64.ctas1", "clocks")'),
     "store_latency": _c(150.0, 'm("latency.tma_store.done.rows64", "clocks") '
                                '- m("rate.tma_store.rows64.ctas1", "clocks")'),
+    "written_bytes_per_ns": _c(7228.0, 'm("rate.stg.words.ctas528", "bytes_per_ns") * 4 * 132'),
+    "update_store_ratio": _c(2.173, 'm("rate.stg.words.ctas528", "bytes_per_ns") * 528 '
+                                    '/ (m("rate.red.lines.ctas528", "bytes_per_ns_all") * 8)'),
+    "update_line_ns": _c(0.646, 'm("rate.red.same.ctas132", "ns") / 8 / 132'),
+    "dram_crowding": _c(0.207, '(16384 / m("rate.dram.read.one_cta", "bytes_per_ns") / m("latency.ldg.dram", "ns") - 1)'
+                               ' * (4635 / (132 * m("rate.dram.read.one_cta", "bytes_per_ns")) - 1)'),
     "store_queue_bytes": _c(16384.0, "published: none; the stores of a warp that wait in the memory pipe"),
 }  # fmt: skip
 """Memory: clocks of the SM's pipe for a wavefront (of loads and stores), latencies, rates."""
@@ -105,6 +111,9 @@ SYNCHRONISATION: Mapping[str, Constant] = {
     "fence_gpu": _clocks(275, "latency.fence.gpu"),
     "fence_cta": _clocks(13.0, "latency.fence.cta"),
     "cta_start": _c(451.8, '(m("launch.waves8", "us") - m("launch.one_wave", "us")) / 7 * 1980'),
+    "cta_every": _c(155.7, '(m("launch.rate.threads256", "us") - m("launch.one_cta", "us")) / 256 * 1980'),
+    "cluster_cta_every": _c(196.5, '(m("launch.rate.cluster4", "us") - m("launch.one_cta", "us")) / 256 * 1980'),
+    "warp_every": _c(7.21, '(m("launch.rate.threads1024", "us") - m("launch.one_cta", "us")) / 256 * 1980 / 32'),
     "launch_us": _c(0.6873, 'm("launch.spin", "us") - (5000 + 451.8) / 1980'),
     "launch_pdl_us": _c(0.3604, 'm("launch.pdl.late", "us") - (5000 + 451.8) / 1980'),
 }  # fmt: skip
@@ -127,6 +136,10 @@ POWER: Mapping[str, Constant] = {
                                       '* (1800 / m("power.mma_sync", "clock_mhz")) ** 1.9'),
     "instruction_nj": _c(0.2165, '(m("power.alu", "watts") - 119.7) * m("power.alu", "clocks") '
                                 '/ (132 * m("power.alu", "clock_mhz") / 1000) * (1.8 / 1.98) ** 1.9'),
+    "mufu_nj": _c(0.75, '((m("power.chaos.exponentials", "watts") - 119.7) '
+                        '* m("power.chaos.exponentials", "clocks") * 4 '
+                        '- (m("power.chaos.floats", "watts") - 119.7) * m("power.chaos.floats", "clocks") * 3) '
+                        '/ (132 * 1.98) * (1.8 / 1.98) ** 1.9'),
     "shared_watts_per_tb": _c(1.685, '(m("power.lds128", "watts") - 119.7) / m("power.lds128", "tb_per_s") '
                                     '* (1.8 / 1.98) ** 1.9'),
     "fill_watts_per_tb": _c(28.68, '((m("power.tma.l2", "watts") - 119.7) / m("power.tma.l2", "tb_per_s") '

@@ -13,10 +13,11 @@ from ..emulator.machine.operation import BRANCH, EXIT, INDEXED_BRANCH, WARPGROUP
 from ..emulator.machine.scopes import DeclaredRegister
 from ..isa.effects import Access, Meets, Starts
 
-FMA, ALU, EITHER, HALF, MUFU, LSU, TENSOR, FP64, CONTROL, NONE = (
-    "fma", "alu", "either", "half", "mufu", "lsu", "tensor", "fp64", "control", "none",
+FMA, ALU, EITHER, HALF, MUFU, CONVERT, LSU, TENSOR, FP64, CONTROL, NONE = (
+    "fma", "alu", "either", "half", "mufu", "convert", "lsu", "tensor", "fp64", "control", "none",
 )  # fmt: skip
-"""Pipes of a quarter of an SM; the LSU serves all four. Integer sums run in either of the first two (IADD3, IMAD)."""
+"""Pipes of a quarter of an SM; the LSU serves all four. Integer sums run in either of the first two (IADD3, IMAD),
+conversions in MUFU's."""
 _FREE = {"mov", "cvta", "nop", "pragma"}
 _TRANSCENDENTAL = {"ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div", "popc", "clz", "bfind", "brev"}
 _LOGIC = {
@@ -112,7 +113,7 @@ def _conversion(words: list[str]) -> tuple[str, float, str]:
     floats = [word for word in words[1:] if word[0] in "fbte" and word not in ("ftz",)]
     integers = [word for word in words[1:] if word in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64")]
     if floats and integers:
-        return MUFU, 1.0, "convert"
+        return CONVERT, 1.0, "convert"
     if integers and not floats:
         return (NONE, 0.0, "none") if integers in (["u64", "u32"], ["s64", "u32"]) else (ALU, 0.5, "alu")
     return ALU, 1.0, "alu"

@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .instructions import ALU, CONTROL, EITHER, FMA, FP64, HALF, LSU, MUFU, NONE, TENSOR, Facts
+from .instructions import ALU, CONTROL, CONVERT, EITHER, FMA, FP64, HALF, LSU, MUFU, NONE, TENSOR, Facts
 
 Slots = tuple[tuple[str, float], ...]
 """(pipe, machine instructions) of one execution of a PTX instruction."""
@@ -30,14 +30,15 @@ _PIPES = {
     ALU: "LOP3 ISETP FSETP SEL FSEL FMNMX IMNMX VIMNMX SHF LEA PRMT PLOP3 F2FP I2FP VOTE IABS FCHK BMSK SGXT SHL SHR"
          " LOP HSETP2 HMNMX2 VIADDMNMX P2R R2P",
     HALF: "HFMA2 HADD2 HMUL2",
-    MUFU: "MUFU F2I I2F F2F FRND POPC FLO BREV",
+    MUFU: "MUFU POPC FLO BREV",
+    CONVERT: "F2I I2F F2F FRND",
     FP64: "DFMA DADD DMUL DSETP",
     TENSOR: "HMMA IMMA DMMA QMMA BMMA",
     LSU: "LDG STG LDS STS LD ST LDL STL LDSM STSM ATOM ATOMG ATOMS RED REDG SHFL LDGSTS MOVM REDAS REDS",
     NONE: "NOP",
 }  # fmt: skip
 PIPE = {word: pipe for pipe, words in _PIPES.items() for word in words.split()}
-SINGLE = (LSU, TENSOR, MUFU)
+SINGLE = (LSU, TENSOR, MUFU, CONVERT)
 """Pipes whose instructions ptxas copies where it unrolls, and neither splits nor fuses."""
 
 

@@ -22,8 +22,8 @@ class Work:
 
     Attributes:
         warpgroup_flops, narrow_flops: of warpgroups, in 16-bit and wider types, and in 8-bit ones; mma_flops: of warps.
-        instructions: of warps; shared: bytes that loads and stores move in shared memory; filled: bytes that SMs
-            receive; dram: bytes from and to DRAM.
+        instructions: of warps; transcendental: those of them that MUFU takes; shared: bytes that loads and stores move
+            in shared memory; filled: bytes that SMs receive; dram: bytes from and to DRAM.
         zeros: operands are zeros, so that nothing toggles.
     """
 
@@ -31,6 +31,7 @@ class Work:
     narrow_flops: float = 0.0
     mma_flops: float = 0.0
     instructions: float = 0.0
+    transcendental: float = 0.0
     shared: float = 0.0
     filled: float = 0.0
     dram: float = 0.0
@@ -43,7 +44,8 @@ def joules(work: Work, hardware: Hardware, ghz: float) -> float:
     toggles = hardware["mma_zeros_pj_per_flop"] if work.zeros else hardware["mma_pj_per_flop"]
     tensor = toggles * (work.warpgroup_flops + hardware["narrow_energy_ratio"] * work.narrow_flops)
     tensor += hardware["mma_sync_pj_per_flop"] * work.mma_flops
-    issued = hardware["instruction_nj"] * work.instructions * 1e-9 * scale
+    issued = hardware["instruction_nj"] * (work.instructions - work.transcendental)
+    issued = (issued + hardware["mufu_nj"] * work.transcendental) * 1e-9 * scale
     issued += hardware["shared_watts_per_tb"] * work.shared * 1e-12 * scale
     moved = hardware["fill_watts_per_tb"] * work.filled + hardware["dram_watts_per_tb"] * work.dram
     return tensor * 1e-12 * scale + issued + moved * 1e-12 * (0.5 if work.zeros else 1.0)

@@ -26,6 +26,8 @@ STEP_BUDGET = 300_000
 """Steps of one replay, about; a long row of clusters is replayed in part."""
 L2_BYTES = 30e6
 """What of L2 serves as a cache for all SMs: each of its two partitions keeps what its SMs read."""
+CROWDING_ROUNDS, MOST_BUSY = 3, 0.9
+"""How often the load of DRAM and the time that follows from it are brought together; what counts as full."""
 CLOCKS_GHZ = (1.2, 1.8)
 """Clocks at which a launch is replayed; in between its time is a line over 1 / clock."""
 
@@ -38,6 +40,7 @@ class Launch:
         registers: of a thread, from ptxas; 0 where not known.
         input_bytes, output_bytes: of the arrays that it reads, and of those that it writes; 0 where not known.
         writable_bytes: of all arrays that it may write; 0 where not known.
+        warm: L2 has what it reads, as of a launch that is repeated on small arrays.
         zeros: its data are zeros.
         cap_watts: of power; 0: the hardware's.
         clock_mhz: a clock that is given, instead of the one that power allows; 0: power's.
@@ -47,6 +50,7 @@ class Launch:
     input_bytes: float = 0.0
     output_bytes: float = 0.0
     writable_bytes: float = 0.0
+    warm: bool = False
     zeros: bool = False
     cap_watts: float = 0.0
     clock_mhz: float = 0.0
@@ -59,8 +63,8 @@ class Prediction:
     Attributes:
         kernel; us: of one launch among many, microseconds; clocks: of the SM; clock_mhz; watts; tflops.
         bound: the roof that is nearest, or "latency" where none is near.
-        roofs: share of the time that each unit is busy: "tensor", "issue", "memory pipe", "L2", "DRAM", "power" (by how
-            much the cap slows it down).
+        roofs: share of the time that each unit is busy: "tensor", "issue", "memory pipe", "L2", "DRAM" and the
+            pipes "fma", "alu", "half", "mufu", "fp64" of a quarter.
         waits: by role, share of its time that a warp waits, by what for.
         residents: CTAs of an SM at a time; turns: clusters that a place runs.
         counted: whose instructions were counted: "machine code", or "PTX" and why there is no machine code.
@@ -102,7 +106,7 @@ class Prediction:
         lines = [
             f"{self.kernel}: {self.us:.1f} us predicted, {self.tflops:.1f} TFLOP/s at {self.clock_mhz:.0f} MHz and "
             f"{self.watts:.0f} W; bound by {self.bound}",
-            "  busy    " + ", ".join(f"{name} {share:.0%}" for name, share in _largest(self.roofs)),
+            "  busy    " + ", ".join(f"{name} {share:.0%}" for name, share in _largest(self.roofs) if share >= 0.005),
         ]
         for role, found in self.waits.items():
             shown = ", ".join(f"{what} {share:.0%}" for what, share in _largest(found) if share >= 0.005)
@@ -142,6 +146,20 @@ class Predictor:
         """Bytes that DRAM gets: L2 keeps what is written again and again."""
         self.dram_bytes = self._dram()
         self._replays: dict[float, tuple[float, Replay]] = {}
+        self.crowding = 1.0
+        self._settle_crowding()
+
+    def _settle_crowding(self) -> None:
+        """By how much DRAM takes longer than when it is idle: it is as busy as the launch keeps it."""
+        if not self.dram_bytes or not any(one and one.distant for run in self.recording.runs for one in run.accesses):
+            return
+        ghz = CLOCKS_GHZ[1]
+        for _ in range(CROWDING_ROUNDS):
+            self._replays.clear()
+            busy = min(MOST_BUSY, self.dram_seconds / max(self.dram_seconds, self._work(ghz)))
+            found = 1.0 + self.hardware["dram_crowding"] * busy / (1.0 - busy)
+            self.crowding = (self.crowding + found) / 2
+        self._replays.clear()
 
     def _loads_early(self, steps: list[Step]) -> bool:
         """Whether a warp issues a copy in front of its wait for the grid before."""
@@ -167,17 +185,29 @@ class Predictor:
         read with those of their row and of their column. A grid with rows begins row by row; one without is taken for
         a square.
         """
-        once = min(self.launch.input_bytes or self.recording.distant * self.scale, self.l2_bytes)
+        if self.launch.warm:
+            return 0.0
+        touched = self.recording.distant * self.scale
+        once = min(self.launch.input_bytes or touched, touched)
+        again = max(0.0, self.l2_bytes * self._alone() - once)
+        return once + again * max(0.0, 1.0 - L2_BYTES / max(once, 1.0))
+
+    def _alone(self) -> float:
+        """Share of what CTAs that run at a time ask of L2 that none of the others asks for, too."""
         together = min(self.ctas, self.hardware.sms * self.room.residents)
         columns, rows = self.recording.grid[0], self.recording.grid[1]
         wide = min(columns, together) if rows > 1 else together**0.5
-        again = max(0.0, self.l2_bytes * (1 / wide + wide / together) / 2 - once)
-        return once + again * max(0.0, 1.0 - L2_BYTES / max(once, 1.0))
+        return float((1 / wide + wide / together) / 2)
 
     def chip(self, ghz: float, active: int = 0) -> Chip:
-        """What an SM sees of L2 and DRAM; active: SMs that work at a time, by default all that the grid fills."""
+        """What an SM sees of L2 and DRAM; active: SMs that work at a time, by default all that the grid fills.
+
+        CTAs in step wait for DRAM together, whoever of them asks first.
+        """
         share = self.dram_bytes / self.l2_bytes if self.l2_bytes else 0.0
-        return Chip(self.hardware, ghz, active or self.active, share, self.l2_bytes / self.active)
+        waiting = min(1.0, share / self._alone())
+        asked = self.l2_bytes / self.active
+        return Chip(self.hardware, ghz, active or self.active, share, asked, waiting, self.crowding)
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
         """(clocks of the whole launch on the SMs of one place, the replay)."""
@@ -218,7 +248,13 @@ class Predictor:
         slow, fast = (self._work(one) for one in (low, high))
         slope = (slow - fast) / (1 / low - 1 / high)
         gap = self.hardware["launch_pdl_us" if self.recording.pdl else "launch_us"] * 1e-6
-        return max(fast + slope * (1 / ghz - 1 / high), self.dram_seconds) + gap
+        return max(fast + slope * (1 / ghz - 1 / high), self.dram_seconds, self.update_seconds) + gap
+
+    @property
+    def update_seconds(self) -> float:
+        """That the atomics on the same lines take: one warp's after the other's, in places that are hit evenly."""
+        lines = max(1.0, (self.launch.writable_bytes or math.inf) / 128)
+        return self.recording.updates * self.scale / lines * self.hardware["update_line_ns"] * 1e-9
 
     @property
     def dram_seconds(self) -> float:
@@ -251,6 +287,7 @@ class Predictor:
             warpgroup_flops=wide * self.scale, narrow_flops=narrow * self.scale,
             mma_flops=replay.flops * self.pace / max(1, replay.started * self.cluster) * self.ctas,
             instructions=per_cta * self.ctas,
+            transcendental=replay.transcendental * self.pace / max(1, replay.started * self.cluster) * self.ctas,
             shared=replay.wavefronts * self.pace / max(1, replay.started * self.cluster) * self.ctas * WAVEFRONT,
             filled=self.recording.received * self.scale, dram=self.dram_bytes + self.stored, zeros=self.launch.zeros,
         )  # fmt: skip
@@ -282,6 +319,7 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
         "L2": one.l2_bytes / (one.chip(ghz).network * 1e9) / seconds,
         "DRAM": one.dram_seconds / seconds,
     }
+    roofs |= {pipe: clocks / max(1.0, replay.end) for pipe, clocks in replay.pipes_busy().items() if pipe != "control"}
     bound, share = _largest(roofs)[0]
     prediction = Prediction(
         recording.kernel, seconds * 1e6, seconds * ghz * 1e9, ghz * 1e3, power, flops / seconds / 1e12,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..emulator.engines.boxes import Box
+from ..emulator.engines.bulk import Scattered
 from ..emulator.machine.events import Observer, Waited
 from ..emulator.machine.operation import BRANCH
 from ..emulator.machine.places import Lanes, Rows
@@ -207,6 +208,12 @@ class Recorder(Observer):
             self._box = box
         elif made.engine == "cp_async":
             made.fetched = made.distant = operation.bytes
+            for target in operation.targets:
+                if isinstance(target, Scattered) and target.origins is not None:
+                    read = target.origins != 0
+                    lanes, address = target.lanes[read], target.origins[read].astype(np.int64)
+                    rows, fetched, distant = self._memory.copied(lanes, address, target.size)
+                    made.rows, made.fetched, made.distant = rows, fetched, distant
         elif operation.bytes and made.engine not in INSIDE:
             made.fetched = made.distant = operation.bytes
         if made.stores:

@@ -29,7 +29,7 @@ class Access:
 
     Attributes:
         space: "shared", "global" or "local"; writes: whether it stores (an update does both).
-        wavefronts: passes through the pipe.
+        updates: whether it does both, by an atomic; wavefronts: passes through the pipe.
         sectors: 32-byte sectors of global memory that it touches; missed: those not in the first-level cache.
         distant: sectors that this cluster touches for the first time.
     """
@@ -40,12 +40,13 @@ class Access:
     sectors: float = 0.0
     missed: float = 0.0
     distant: float = 0.0
+    updates: bool = False
 
     def joined(self, other: Access) -> Access:
         """Both, as one access of one instruction."""
         return Access(
             self.space, self.writes or other.writes, self.wavefronts + other.wavefronts, self.sectors + other.sectors,
-            self.missed + other.missed, self.distant + other.distant,
+            self.missed + other.missed, self.distant + other.distant, self.updates or other.updates,
         )  # fmt: skip
 
 
@@ -65,7 +66,7 @@ class Operation:
         engine: "warpgroup_mma", "tma", "cp_async", "remote", "umma"…; stores: whether it writes global memory.
         issuers: warps that issue it together.
         bytes: that arrive; fetched: that are asked of L2 for it (a multicast asks once); rows: of its box, of at most
-            128 bytes each; outside: those of them that are outside of the array.
+            128 bytes each, or lines of 128 bytes that lanes copy; outside: those of them that are outside of the array.
         flops; n, k: of a matrix product; source: where A comes from, "shared", "registers" or "tensor"; dtype: of A.
         after: operations that are carried out before it, in order.
         phases: to whose completion it contributes.
@@ -80,7 +81,7 @@ class Operation:
     stores: bool = False
     issuers: int = 1
     bytes: int = 0
-    fetched: int = 0
+    fetched: float = 0
     rows: int = 0
     outside: int = 0
     flops: int = 0
@@ -90,7 +91,7 @@ class Operation:
     dtype: str = ""
     after: tuple[int, ...] = ()
     phases: list[int] = field(default_factory=list)
-    distant: int = 0
+    distant: float = 0
     target: str = ""
     text: str = ""
     group: int = -1
@@ -127,8 +128,9 @@ class Recording:
         pcs: what is known of each instruction, by program counter (`instructions.Facts`).
         flops, fetched, received, stored, written: sums over the recorded CTAs: of matrix products; bytes asked of L2,
             received by SMs, sent to global memory in whole sectors, and of those what lanes and copies write.
-        dirty: bytes of the sectors that they write, each counted once.
-        turns: of CTAs that take number after number from a queue: how many operations there were before each.
+        dirty: bytes of the sectors that they write, each counted once; updates: lines that warps update by atomics.
+        turns: of CTAs that take number after number from a queue: how many operations there were before each turn but
+            the first; places: where in the turn the number was, from 0 to 1.
         loops: backward branches, by program counter, with their targets.
         uncounted: why the machine's instructions are not known, so that those of the PTX are counted; "" if they are.
         marks: steps whose time somebody wants to know, by CTA and warp.
@@ -154,8 +156,10 @@ class Recording:
     stored: float = 0.0
     written: float = 0.0
     dirty: float = 0.0
+    updates: float = 0.0
     distant: float = 0.0
     turns: dict[int, list[int]] = field(default_factory=dict)
+    places: dict[int, list[float]] = field(default_factory=dict)
     loops: dict[int, int] = field(default_factory=dict)
     uncounted: str = ""
     marks: dict[tuple[int, int], set[int]] = field(default_factory=dict)
@@ -169,8 +173,8 @@ class Recording:
     def pace(self) -> float:
         """Work of a mean CTA, of that of the recorded ones, where they take their tiles from a queue.
 
-        They have the first tile of each turn. What others get of a turn lies between it and the first of the next one:
-        less, where a queue begins with its longest tiles.
+        Of the first turn they have the first tile, of the others one at any place. What others get of the first turn
+        lies on the way from that tile to the next.
         """
         shares = []
         for cta, marks in self.turns.items():
@@ -179,8 +183,9 @@ class Recording:
                 if one.cta == cta and not one.stores:
                     loads[bisect_right(marks, index)] += one.fetched
             tiles = [bytes_ for bytes_ in loads if bytes_]
-            if tiles:
-                shares.append(1 - (tiles[0] - tiles[-1]) / (2 * sum(tiles)))
+            if len(tiles) > 1:
+                way = 0.5 / (1.0 + self.places[cta][0])
+                shares.append(1 + (tiles[1] - tiles[0]) * way / sum(tiles))
         return sum(shares) / len(shares) if shares else 1.0
 
     @property

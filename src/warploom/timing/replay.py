@@ -120,10 +120,12 @@ class Replay:
         self.costs: list[Cost | None] = [None] * len(recording.runs)
         self.heap: list[tuple[float, int, Actor]] = []
         self.sequence = self.started = 0
+        self.dispatched = 0.0
+        """When the SMs may get their next CTAs."""
         self.ends: list[float] = []
         self.stalls: dict[tuple[str, str], float] = {}
         self.sms: list[Sm] = []
-        self.instructions = self.flops = self.wavefronts = 0.0
+        self.instructions = self.flops = self.wavefronts = self.transcendental = 0.0
         self.lives: dict[str, float] = {}
         self.actors: list[Actor] = []
 
@@ -169,6 +171,16 @@ class Replay:
         single = max(pipes.get("tensor", 0.0) for sm in self.sms for pipes in sm.used)
         return max(max(sm.tensor_busy for sm in self.sms), single)
 
+    def pipes_busy(self) -> dict[str, float]:
+        """By pipe of a quarter but the tensor core's, clocks of the SM's busiest."""
+        found: dict[str, float] = {}
+        for sm in self.sms:
+            for used in sm.used:
+                for pipe, clocks in used.items():
+                    found[pipe] = max(found.get(pipe, 0.0), clocks)
+        found.pop("tensor", None)
+        return found
+
     @property
     def issue_busy(self) -> float:
         return max(max(sm.issued) for sm in self.sms)
@@ -178,6 +190,9 @@ class Replay:
         return max(sm.lsu_used for sm in self.sms)
 
     def _start(self, members: list[int], time: float) -> None:
+        time = max(time, self.dispatched)
+        every = self.hardware["cta_every" if len(members) == 1 else "cluster_cta_every"]
+        self.dispatched = time + max(every, self.hardware["warp_every"] * self.recording.warps)
         instance = Instance(self.recording, members, self.sms[: len(members)], self.started, time)
         self.started += 1
         for actor in instance.actors:
@@ -243,7 +258,10 @@ class Replay:
     def _run(self, actor: Actor, index: int, pc: int) -> float:
         cost = self.costs[index]
         if cost is None:
-            cost = self.costs[index] = cost_of(self.recording.runs[index], self.recording.pcs, self.hardware)
+            run, chip = self.recording.runs[index], self.chip
+            cost = self.costs[index] = cost_of(
+                run, self.recording.pcs, self.hardware, chip.dram_share > 0, chip.crowding
+            )
         start = actor.time
         if actor.late:
             cause = -1
@@ -259,6 +277,7 @@ class Replay:
         self.instructions += cost.instructions
         self.flops += cost.flops
         self.wavefronts += cost.wavefronts
+        self.transcendental += cost.transcendental
         if self.trace is not None:
             event = self.trace.run(actor, start, end, pc, cost)
             for register, _ in cost.late:

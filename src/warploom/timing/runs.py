@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .constants import Hardware
-from .instructions import ALU, EITHER, FMA, LSU, NONE, Facts
+from .instructions import ALU, CONVERT, EITHER, FMA, LSU, MUFU, NONE, Facts
 from .machine_code import IMAD
 from .recording import Access, Run
 
@@ -21,6 +21,7 @@ class Cost:
         late: registers that loads write and nobody here reads yet: (register, clocks after the start, bytes missed).
         needs: registers that it reads before it writes them.
         instructions, flops, wavefronts: how many it issues; of its matrix products; in shared memory.
+        transcendental: of the instructions, how many MUFU takes.
     """
 
     issue: float
@@ -35,24 +36,37 @@ class Cost:
     instructions: float
     flops: float
     wavefronts: float
+    transcendental: float = 0.0
 
 
-def cost_of(run: Run, pcs: list[Facts], hardware: Hardware) -> Cost:
-    """The longest chain is that of the data: ptxas reorders inside a run so that little else stands in its way."""
+def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, crowding: float = 1.0) -> Cost:
+    """The longest chain is that of the data: ptxas reorders inside a run so that little else stands in its way.
+
+    But no load passes a store to the same kind of memory, since both may mean the same place, and nothing passes an
+    atomic. cold: what a cluster reads first is in DRAM; crowding: by how much DRAM takes longer than when it is idle.
+    """
     latency = {name: constant.value for name, constant in hardware.latency.items()}
     rate = {name: constant.value for name, constant in hardware.rate.items()}
     ready: dict[int, float] = {}
     loaded: dict[int, float] = {}
     needs: set[int] = set()
     written: set[int] = set()
+    ordered: dict[str, float] = {}
+    dram = hardware["dram_latency"] * crowding - latency["ldg"]
     pipes: dict[str, float] = {}
-    issue = lsu = chain = missed = distant = stored = count = flops = shared = 0.0
+    issue = slow = lsu = chain = missed = distant = stored = count = flops = shared = 0.0
     for pc, access in zip(run.pcs, run.accesses, strict=True):
         facts = pcs[pc]
         needs |= facts.reads - written
         start = max((ready.get(register, 0.0) for register in facts.reads), default=0.0)
         for register in facts.reads:
             loaded.pop(register, None)
+        if access is not None:
+            if not access.writes and "nc" not in facts.opcode.split("."):
+                start = max(start, ordered.get(access.space, 0.0))
+            elif access.writes:
+                for space in ("shared", "global", "local") if access.updates else (access.space,):
+                    ordered[space] = max(ordered.get(space, 0.0), start)
         takes = latency.get(facts.latency, 0.0)
         if facts.pipe == NONE:
             takes = 0.0
@@ -60,8 +74,11 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware) -> Cost:
         for pipe, many in slots:
             count += many
             issue += many
+            slow += many if pipe == MUFU else 0.0
             if pipe == IMAD or pipe == FMA and facts.machine is None and facts.latency == "imad":
                 pipes[FMA] = pipes.get(FMA, 0.0) + many * rate["imad"]
+            elif pipe == CONVERT:
+                pipes[MUFU] = pipes.get(MUFU, 0.0) + many * rate[CONVERT]
             elif pipe in rate:
                 pipes[pipe] = pipes.get(pipe, 0.0) + many * rate[pipe]
         flops += facts.flops
@@ -73,13 +90,13 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware) -> Cost:
                 shared += wavefronts
             if access is not None and access.space != "shared":
                 if access.writes:
-                    stored += 32.0 * access.sectors
+                    stored += 32.0 * access.sectors * (hardware["update_store_ratio"] if access.updates else 1.0)
                 else:
                     missed += 32.0 * access.missed
                     distant += 32.0 * access.distant
                 takes = latency["ldg"] if access.missed else hardware["l1_latency"]
-                if access.distant:
-                    takes += (hardware["dram_latency"] - latency["ldg"]) * min(1.0, access.distant / access.missed)
+                if access.distant and cold:
+                    takes += dram * min(1.0, access.distant / access.missed)
             takes += max(0.0, wavefronts - 1.0)
         end = start + takes
         for register in facts.writes:
@@ -94,7 +111,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware) -> Cost:
     _balance(pipes)
     return Cost(
         issue, tuple(pipes.items()), lsu, chain, missed, distant, stored, tuple(loaded.items()), frozenset(needs),
-        count, flops, shared,
+        count, flops, shared, slow,
     )  # fmt: skip
 
 

@@ -28,6 +28,8 @@ class Chip:
         active: SMs that work at the same time.
         dram_share: of the bytes that an SM asks of L2, how many come from DRAM.
         asked: bytes that an SM asks of L2 in the whole launch.
+        waiting: share of its requests that wait for DRAM, whoever asked first; by default `dram_share`.
+        crowding: by how much DRAM takes longer than when it is idle.
     """
 
     hardware: Hardware
@@ -35,6 +37,8 @@ class Chip:
     active: int
     dram_share: float = 0.0
     asked: float = 0.0
+    waiting: float | None = None
+    crowding: float = 1.0
 
     def __post_init__(self) -> None:
         hardware, clock = self.hardware, self.ghz
@@ -47,8 +51,11 @@ class Chip:
         self.fetch = together(sharpness, port, network, dram) / clock
         """Bytes in a clock that it gets of what it asks for."""
         self.out = min(hardware["store_bytes_per_clock"], hardware["store_bytes_per_ns"] / self.active / clock)
-        """Bytes in a clock that it may store."""
-        self.latency = (hardware["tma_latency_ns"] + hardware["tma_dram_ns"] * min(1.0, self.dram_share)) * clock
+        """Bytes in a clock that TMA may store."""
+        self.written = min(hardware["store_bytes_per_clock"], hardware["written_bytes_per_ns"] / self.active / clock)
+        """Bytes in a clock that its warps may store."""
+        waiting = self.dram_share if self.waiting is None else self.waiting
+        self.latency = (hardware["tma_latency_ns"] + hardware["tma_dram_ns"] * min(1.0, waiting)) * clock
         """Clocks from a TMA copy's issue to its first bytes."""
 
     @property
@@ -115,8 +122,8 @@ class Sm:
         else:
             self.loaded = start
         if cost.stored:
-            self.store = max(self.store, start) + cost.stored / chip.out
-            end = max(end, self.store - self.hardware["store_queue_bytes"] / chip.out)
+            self.store = max(self.store, start) + cost.stored / chip.written
+            end = max(end, self.store - self.hardware["store_queue_bytes"] / chip.written)
         return end
 
     # -- operations ----------------------------------------------------------------------------------------------------
@@ -142,7 +149,8 @@ class Sm:
             self.store = begin + operation.bytes / chip.out
             return begin, self.store + hardware["store_read_latency"], self.store + hardware["store_latency"]
         if engine == "cp_async":
-            self.lsu = max(self.lsu, start) + operation.bytes / 128 * hardware["cp_async_clocks"]
+            passes = operation.rows * hardware["global_load_clocks"]
+            self.lsu = max(self.lsu, start) + passes + operation.bytes / 128 * hardware["shared_store_clocks"]
             begin = self.lsu
             self.fill = max(self.fill, begin) + operation.fetched / chip.fetch
             return begin, self.fill, self.fill + hardware.latency["ldg"].value
