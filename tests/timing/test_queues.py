@@ -7,7 +7,6 @@ import warploom
 from warploom.errors import DeadlockError
 from warploom.isa.dtypes import u32
 from warploom.lang import Tile, kernel, ptx, reg
-from warploom.runtime.on_clock import record
 from warploom.timing.recording import Operation, Recording
 
 CTAS, ITEMS = 8, 48
@@ -57,42 +56,17 @@ def test_a_barrier_of_the_grid_needs_all_clusters():
     assert warploom.predict(meeting, arrays["counter"], out=arrays["out"], registers=32, clusters=2).us > 0
 
 
-def lengths(*tiles, place=0.5):
+def lengths(*tiles):
     """A recording of a CTA that takes tiles of so many bytes from a queue."""
-    turns = list(range(1, len(tiles)))
-    made = Recording("queue", (8, 1, 1), (32, 1, 1), (1, 1, 1), turns={0: turns}, places={0: [place] * len(turns)})
+    made = Recording("queue", (8, 1, 1), (32, 1, 1), (1, 1, 1), turns={0: list(range(1, len(tiles)))})
     made.operations = [Operation("tma", 0, 0, 0, bytes=size, fetched=size) for size in tiles]
     return made
 
 
-def test_a_mean_cta_has_less_than_the_one_with_the_first_tile_where_tiles_become_shorter():
-    assert lengths(8, 5, 3, 1).pace == pytest.approx((7 + 5 + 3 + 1) / 17)
-    assert lengths(2, 5, 7, 9).pace == pytest.approx((3 + 5 + 7 + 9) / 23)
-    assert lengths(8, 6, 4, 2, place=0.0).pace == pytest.approx((7 + 6 + 4 + 2) / 20)
+def test_a_mean_cta_has_less_than_the_one_with_the_first_of_each_turn_where_tiles_become_shorter():
+    assert lengths(8, 6, 4, 2).pace == pytest.approx((7 + 5 + 3 + 2) / 20)
+    assert lengths(2, 4, 6, 8).pace == pytest.approx((3 + 5 + 7 + 8) / 20)
 
 
 def test_tiles_of_one_length_are_as_many_as_the_first_cta_has():
     assert lengths(4, 4, 4).pace == 1.0
-
-
-@kernel(
-    in_specs={"counter": Tile(1, u32)}, out_specs={"out": Tile("N", u32)}, grid=(CTAS, 1, 1), block=32, arch="sm_90a"
-)  # fmt: skip
-def longest_first(counter, out):
-    """Of each eight numbers the first has the most words to write, whichever CTA takes it."""
-    (source, target) = ptx.global_ptrs(counter, out)
-    with ptx.if_(ptx.special.tid.x() == 0):
-        number = reg.scalar(u32, init=0)
-        number.set(ptx.atomic.inc(ptx.addr(source), ITEMS + CTAS - 1))
-        with ptx.while_(lambda: number < ITEMS):
-            for word in ptx.range(CTAS - number % CTAS):
-                ptx.store(ptx.addr(target + ((number * CTAS + word) * 8).to(target.dtype) * 4), number)
-            number.set(ptx.atomic.inc(ptx.addr(source), ITEMS + CTAS - 1))
-
-
-def test_of_a_queue_whose_order_has_the_period_of_the_grid_the_recorded_cta_gets_a_mean_share():
-    words = ITEMS // CTAS * sum(range(1, CTAS + 1))
-    counter, out = np.zeros(1, np.uint32), np.zeros(ITEMS * CTAS * 8, np.uint32)
-    recording, _ = record(longest_first, counter, out=out, registers=32)
-    sectors = recording.dirty / 32
-    assert sectors * CTAS == pytest.approx(words, rel=0.25)

@@ -41,6 +41,7 @@ def predict(
     entry: str | None = None,
     dynamic_smem: int | None = None,
     clusters: int = 1,
+    warm: bool = False,
     zeros: bool = False,
     cap_watts: float = 0.0,
     clock_mhz: float = 0.0,
@@ -53,6 +54,7 @@ def predict(
     Args:
         args, out, grid, block, cluster, entry, dynamic_smem: as for `warploom.emulate`.
         clusters: how many of the grid's first clusters are recorded; they stand for all others in turn.
+        warm: predict a launch that finds in L2 what it reads, as one that is repeated on small arrays does.
         zeros: predict for data that are all zeros, which cost less power; otherwise for random data.
         cap_watts: of the GPU's power; by default what an H200 holds.
         clock_mhz: predict at this SM clock instead of the one that power allows.
@@ -68,7 +70,8 @@ def predict(
     try:
         recording, launch = record(
             program, *args, out=out, grid=grid, block=block, cluster=cluster, entry=entry, dynamic_smem=dynamic_smem,
-            clusters=clusters, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz, registers=registers, **scalars,
+            clusters=clusters, warm=warm, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz,
+            registers=registers, **scalars,
         )  # fmt: skip
     except DeadlockError as error:
         error.add_note(
@@ -89,6 +92,7 @@ def record(
     entry: str | None = None,
     dynamic_smem: int | None = None,
     clusters: int = 1,
+    warm: bool = False,
     zeros: bool = False,
     cap_watts: float = 0.0,
     clock_mhz: float = 0.0,
@@ -131,7 +135,7 @@ def record(
     _count(chosen, recording)
     return recording, Launch(
         registers=_registers(chosen) if registers is None else registers, input_bytes=read,
-        output_bytes=written, writable_bytes=writable, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz,
+        output_bytes=written, writable_bytes=writable, warm=warm, zeros=zeros, cap_watts=cap_watts, clock_mhz=clock_mhz,
     )  # fmt: skip
 
 

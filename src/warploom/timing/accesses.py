@@ -6,6 +6,7 @@ which sectors a cluster touches for the first time.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from ..emulator.machine.counters import bank_conflicts, global_sectors
 from ..emulator.machine.places import Lanes
 from .caches import Cache
+from .occupancy import L2_BYTES
 from .recording import Access, Recording
 
 if TYPE_CHECKING:
@@ -37,6 +39,7 @@ class Accesses:
         self._indices: dict[Access, int] = {}
         self._patterns: dict[Any, tuple[float, float]] = {}
         self._caches: dict[int, Cache] = {}
+        self._second: Cache | None = None
         self._dirty: set[int] = set()
         self._pairs: set[int] = set()
         self._regions: dict[Any, int] = {}
@@ -50,10 +53,10 @@ class Accesses:
             wavefronts = self._wavefronts(place.lanes, address, size)
             return self._index(Access("shared", how != "reads", wavefronts / share, updates=how == "updates"))
         wavefronts, sectors = self._requests(place.lanes, address, size)
-        missed, distant = self._missed(frame, place, address, size, how)
+        missed, distant, evicted = self._missed(frame, place, address, size, how)
         return self._index(Access(
             place.space, how != "reads", wavefronts / share, sectors / share, round(missed / share, 1),
-            round(distant / share, 1), how == "updates",
+            round(distant / share, 1), how == "updates", round(evicted / share, 1),
         ))  # fmt: skip
 
     def _index(self, access: Access) -> int:
@@ -83,8 +86,11 @@ class Accesses:
             found = self._patterns[key] = float(lines), float(sectors)
         return found
 
-    def _missed(self, frame: Frame, place: Lanes, address: np.ndarray, size: int, how: str) -> tuple[float, float]:
-        """Sectors that are not in the first-level cache, and those that the cluster touches for the first time."""
+    def _missed(
+        self, frame: Frame, place: Lanes, address: np.ndarray, size: int, how: str
+    ) -> tuple[float, float, float]:
+        """Sectors that are not in the first-level cache; those of them that the cluster touches for the first time, and
+        those that it has read, but that its share of L2 has lost since."""
         recording = self._recording
         number = self._regions.setdefault(place.region, len(self._regions))
         sectors = set((np.unique(address >> 5) + (number << 40)).tolist())
@@ -100,13 +106,17 @@ class Accesses:
             if how == "updates":
                 recording.updates += len(np.unique((place.lanes >> 5) << 40 | address >> 7))
             recording.written += place.lanes.size * size if how == "writes" else 0
-            return float(len(sectors)), 0.0
+            return float(len(sectors)), 0.0, 0.0
         distant = float(len(new))
         recording.distant += self._from_dram(new)
         missed = len(sectors) if _past_first_level(frame) else self._cache(frame.cta).missed(sectors)
+        if self._second is None:
+            self._second = Cache(self._second_sectors())
+        evicted = max(0.0, self._second.missed(sectors) - distant) if missed else 0.0
+        recording.evicted += SECTOR * evicted
         recording.fetched += SECTOR * missed
         recording.received += SECTOR * missed
-        return float(missed), distant
+        return float(missed), distant, evicted
 
     def copied(self, lanes: np.ndarray, address: np.ndarray, size: int) -> tuple[int, float, float]:
         """Of a copy that lanes start: lines of 128 bytes, bytes of its sectors, and bytes that DRAM is read for.
@@ -131,11 +141,22 @@ class Accesses:
             found = self._caches[id(cta)] = Cache(self._cache_sectors())
         return found
 
+    def _second_sectors(self) -> int:
+        """Sectors of L2 that the recorded clusters have, while CTAs run on all SMs."""
+        machine = self._machine
+        grid = math.prod(machine.grid)
+        together = min(grid, machine.model.sms * self._residents())
+        recorded = min(grid, (machine.most_clusters or grid) * math.prod(machine.cluster_shape))
+        return max(1, int(L2_BYTES * recorded / together) // SECTOR)
+
+    def _residents(self) -> int:
+        warps = -(-self._machine.threads // 32)
+        shared = self._machine.code.shared_size
+        return max(1, min(self._machine.model.warps_per_sm // warps, (224 << 10) // max(shared, 1)))
+
     def _cache_sectors(self) -> int:
         """Sectors of the first-level cache that a CTA has: what shared memory leaves, divided among residents."""
-        shared = self._machine.code.shared_size
-        warps = -(-self._machine.threads // 32)
-        residents = max(1, min(self._machine.model.warps_per_sm // warps, (224 << 10) // max(shared, 1)))
+        shared, residents = self._machine.code.shared_size, self._residents()
         return max(1, ((256 << 10) - residents * shared) // residents // SECTOR)
 
 

@@ -19,7 +19,9 @@ FMA, ALU, EITHER, HALF, MUFU, CONVERT, LSU, TENSOR, FP64, CONTROL, NONE = (
 """Pipes of a quarter of an SM; the LSU serves all four. Integer sums run in either of the first two (IADD3, IMAD),
 conversions in MUFU's."""
 _FREE = {"mov", "cvta", "nop", "pragma"}
-_TRANSCENDENTAL = {"ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div", "popc", "clz", "bfind", "brev"}
+_TRANSCENDENTAL = {
+    "ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh", "div", "rem", "popc", "clz", "bfind", "brev",
+}  # fmt: skip
 _LOGIC = {
     "and", "or", "xor", "not", "lop3", "shl", "shr", "shf", "prmt", "setp", "set", "selp", "slct", "min", "max", "abs",
     "neg", "vote", "bfe", "bfi", "isspacep", "mapa", "elect", "activemask", "redux", "dp4a", "dp2a", "copysign", "fns",
@@ -90,12 +92,12 @@ def _cost(operation: Operation, words: list[str]) -> tuple[str, float, str]:
     if base in _MEMORY:
         return LSU, 1.0, _memory_latency(operation, base)
     if base in _TRANSCENDENTAL:
-        return MUFU, 1.0, "mufu"
+        return MUFU, 1.0, _division(words)
     if base == "cvt":
         return _conversion(words)
     if base in ("fma", "add", "sub", "mul", "mad"):
         if last == "f64":
-            return FP64, 1.0, "ffma"
+            return FP64, 1.0, "ffma64"
         if last in ("f32", "f32x2"):
             return FMA, 1.0, "ffma"
         if last in ("f16", "f16x2", "bf16", "bf16x2"):
@@ -106,6 +108,22 @@ def _cost(operation: Operation, words: list[str]) -> tuple[str, float, str]:
     if base in _LOGIC:
         return ALU, 2.0 if wide else 1.0, "alu"
     return CONTROL, 1.0, "alu"
+
+
+SERIAL = ("divide", "root", "reciprocal", "divide64")
+"""Latencies of what becomes code with a branch, so that a warp does one after the other."""
+
+
+def _division(words: list[str]) -> str:
+    """The latency of a quotient, a root or a function of MUFU."""
+    base, last = words[0], words[-1]
+    if base in ("div", "rem") and last[0] in "us":
+        return "quotient"
+    if "approx" in words or base not in ("div", "rcp", "sqrt"):
+        return "mufu"
+    if last == "f64":
+        return "divide64"
+    return {"div": "divide_full" if "full" in words else "divide", "rcp": "reciprocal"}.get(base, "root")
 
 
 def _conversion(words: list[str]) -> tuple[str, float, str]:
@@ -124,6 +142,8 @@ def _memory_latency(operation: Operation, base: str) -> str:
         return "shuffle"
     if base in ("ldmatrix", "movmatrix"):
         return "ldmatrix"
+    if base == "atom":
+        return "atom"
     spaces = {effect.space for effect in operation.effects if isinstance(effect, Access)}
     return "lds" if any(str(space).startswith("shared") for space in spaces) else "ldg"
 

@@ -8,6 +8,8 @@ from .constants import Hardware
 
 REGISTER_UNIT = 256
 """Registers are given out to warps in units of this many (CUDA occupancy calculator, compute capability 9.0)."""
+L2_BYTES = 30e6
+"""What of L2 serves as a cache for all SMs: each of its two partitions keeps what its SMs read."""
 SHARED_RESERVED = 1024
 """Bytes of shared memory of each CTA that the system keeps."""
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .constants import Hardware
-from .occupancy import Occupancy, occupancy
+from .occupancy import L2_BYTES, Occupancy, occupancy
 from .power import Work, settle
 from .recording import GRID, ISSUE, Recording, Step
 from .replay import Replay
@@ -24,8 +24,6 @@ LEAST_SHARE = 0.55
 """A mean cluster does at least so much of what the first one does: one tile of two, and a little."""
 STEP_BUDGET = 300_000
 """Steps of one replay, about; a long row of clusters is replayed in part."""
-L2_BYTES = 30e6
-"""What of L2 serves as a cache for all SMs: each of its two partitions keeps what its SMs read."""
 CROWDING_ROUNDS, MOST_BUSY = 3, 0.9
 """How often the load of DRAM and the time that follows from it are brought together; what counts as full."""
 CLOCKS_GHZ = (1.2, 1.8)
@@ -144,6 +142,8 @@ class Predictor:
         self.l2_bytes = recording.fetched * self.scale
         self.stored = min(recording.dirty * self.scale, launch.writable_bytes or math.inf)
         """Bytes that DRAM gets: L2 keeps what is written again and again."""
+        self.far = not launch.warm and launch.input_bytes + launch.output_bytes > L2_BYTES
+        """Whether what is read again late is in DRAM again."""
         self.dram_bytes = self._dram()
         self._replays: dict[float, tuple[float, Replay]] = {}
         self.crowding = 1.0
@@ -189,6 +189,8 @@ class Predictor:
             return 0.0
         touched = self.recording.distant * self.scale
         once = min(self.launch.input_bytes or touched, touched)
+        if self.far:
+            once += self.recording.evicted * self.scale
         again = max(0.0, self.l2_bytes * self._alone() - once)
         return once + again * max(0.0, 1.0 - L2_BYTES / max(once, 1.0))
 
@@ -207,7 +209,7 @@ class Predictor:
         share = self.dram_bytes / self.l2_bytes if self.l2_bytes else 0.0
         waiting = min(1.0, share / self._alone())
         asked = self.l2_bytes / self.active
-        return Chip(self.hardware, ghz, active or self.active, share, asked, waiting, self.crowding)
+        return Chip(self.hardware, ghz, active or self.active, share, asked, waiting, self.far, self.crowding)
 
     def replayed(self, ghz: float, trace: Trace | None = None) -> tuple[float, Replay]:
         """(clocks of the whole launch on the SMs of one place, the replay)."""

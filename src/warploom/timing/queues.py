@@ -2,9 +2,8 @@
 
 A queue of tiles is a counter in global memory. With few clusters recorded it would give them all of the grid's work.
 So the second time that a CTA updates the same counter, the CTAs that are not there have updated it as often: those of
-a grid take turns, and the recording keeps where each turn begins. In each turn it is another place that the recorded
-CTA has, spread evenly, so that its tiles are those of a mean CTA whatever order the queue has. A counter that each CTA
-updates once (arrivals at the end of a split sum) stays as it is.
+a grid take turns, and the recording keeps where each turn begins. A counter that each CTA updates once (arrivals at the
+end of a split sum) stays as it is.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from .recording import Recording
 
 NUMBER = np.dtype(np.uint32)
-GOLDEN = (5**0.5 - 1) / 2
-"""Multiples of it, without their whole part, are spread evenly however many there are."""
 
 
 class Queues:
@@ -33,29 +30,22 @@ class Queues:
         self._recording = recording
         self._last: dict[tuple[int, int], int] = {}
         self._seen: dict[tuple[int, int], set[int]] = {}
-        self._place: dict[tuple[int, int], tuple[int, int]] = {}
-        """By counter: how many turns there were, and the place that the last one had."""
         self._kept: list[Any] = []
 
-    def updates(self, cta: int, where: Lanes) -> None:
+    def updates(self, cta: int, place: Lanes) -> None:
         """A CTA is about to update an integer in global memory atomically."""
-        if where.lanes.size != 1 or where.count != 1 or where.size != NUMBER.itemsize:
+        if place.lanes.size != 1 or place.count != 1 or place.size != NUMBER.itemsize:
             return
-        values, at = where.region.as_type(NUMBER), int(where.index[0])
-        key = id(where.region), at
+        values, at = place.region.as_type(NUMBER), int(place.index[0])
+        key = id(place.region), at
         now = int(values[at])
         seen = self._seen.get(key)
         if seen is None:
             seen = self._seen[key] = set()
-            self._kept.append(where.region)
+            self._kept.append(place.region)
         elif cta in seen and now == self._last[key] + 1:
-            absent = self._absent()
-            turn, before = self._place.get(key, (0, 0))
-            place = int((absent + 1) * ((0.5 + turn * GOLDEN) % 1.0))
-            self._place[key] = turn + 1, place
-            values[at] = now = now + absent + place - before
+            values[at] = now = now + self._absent()
             self._recording.turns.setdefault(cta, []).append(len(self._recording.operations))
-            self._recording.places.setdefault(cta, []).append(place / (absent + 1))
         seen.add(cta)
         self._last[key] = now
 

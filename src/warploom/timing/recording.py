@@ -31,7 +31,8 @@ class Access:
         space: "shared", "global" or "local"; writes: whether it stores (an update does both).
         updates: whether it does both, by an atomic; wavefronts: passes through the pipe.
         sectors: 32-byte sectors of global memory that it touches; missed: those not in the first-level cache.
-        distant: sectors that this cluster touches for the first time.
+        distant: sectors that this cluster touches for the first time; evicted: that it read so long ago that others'
+            have taken their place in L2, if all of the launch's do not fit.
     """
 
     space: str
@@ -41,12 +42,14 @@ class Access:
     missed: float = 0.0
     distant: float = 0.0
     updates: bool = False
+    evicted: float = 0.0
 
     def joined(self, other: Access) -> Access:
         """Both, as one access of one instruction."""
         return Access(
             self.space, self.writes or other.writes, self.wavefronts + other.wavefronts, self.sectors + other.sectors,
             self.missed + other.missed, self.distant + other.distant, self.updates or other.updates,
+            self.evicted + other.evicted,
         )  # fmt: skip
 
 
@@ -128,9 +131,9 @@ class Recording:
         pcs: what is known of each instruction, by program counter (`instructions.Facts`).
         flops, fetched, received, stored, written: sums over the recorded CTAs: of matrix products; bytes asked of L2,
             received by SMs, sent to global memory in whole sectors, and of those what lanes and copies write.
+        evicted: bytes that L2 may have lost when they are read again.
         dirty: bytes of the sectors that they write, each counted once; updates: lines that warps update by atomics.
-        turns: of CTAs that take number after number from a queue: how many operations there were before each turn but
-            the first; places: where in the turn the number was, from 0 to 1.
+        turns: of CTAs that take number after number from a queue: how many operations there were before each.
         loops: backward branches, by program counter, with their targets.
         uncounted: why the machine's instructions are not known, so that those of the PTX are counted; "" if they are.
         marks: steps whose time somebody wants to know, by CTA and warp.
@@ -156,10 +159,10 @@ class Recording:
     stored: float = 0.0
     written: float = 0.0
     dirty: float = 0.0
+    evicted: float = 0.0
     updates: float = 0.0
     distant: float = 0.0
     turns: dict[int, list[int]] = field(default_factory=dict)
-    places: dict[int, list[float]] = field(default_factory=dict)
     loops: dict[int, int] = field(default_factory=dict)
     uncounted: str = ""
     marks: dict[tuple[int, int], set[int]] = field(default_factory=dict)
@@ -173,8 +176,8 @@ class Recording:
     def pace(self) -> float:
         """Work of a mean CTA, of that of the recorded ones, where they take their tiles from a queue.
 
-        Of the first turn they have the first tile, of the others one at any place. What others get of the first turn
-        lies on the way from that tile to the next.
+        They have the first tile of each turn. What others get of a turn lies between it and the first of the next one:
+        less, where a queue begins with its longest tiles.
         """
         shares = []
         for cta, marks in self.turns.items():
@@ -183,9 +186,8 @@ class Recording:
                 if one.cta == cta and not one.stores:
                     loads[bisect_right(marks, index)] += one.fetched
             tiles = [bytes_ for bytes_ in loads if bytes_]
-            if len(tiles) > 1:
-                way = 0.5 / (1.0 + self.places[cta][0])
-                shares.append(1 + (tiles[1] - tiles[0]) * way / sum(tiles))
+            if tiles:
+                shares.append(1 - (tiles[0] - tiles[-1]) / (2 * sum(tiles)))
         return sum(shares) / len(shares) if shares else 1.0
 
     @property

@@ -260,7 +260,7 @@ class Replay:
         if cost is None:
             run, chip = self.recording.runs[index], self.chip
             cost = self.costs[index] = cost_of(
-                run, self.recording.pcs, self.hardware, chip.dram_share > 0, chip.crowding
+                run, self.recording.pcs, self.hardware, chip.dram_share > 0, chip.far, chip.crowding
             )
         start = actor.time
         if actor.late:

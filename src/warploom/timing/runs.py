@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .constants import Hardware
-from .instructions import ALU, CONVERT, EITHER, FMA, LSU, MUFU, NONE, Facts
+from .instructions import ALU, CONVERT, EITHER, FMA, LSU, MUFU, NONE, SERIAL, Facts
 from .machine_code import IMAD
 from .recording import Access, Run
 
@@ -39,11 +39,14 @@ class Cost:
     transcendental: float = 0.0
 
 
-def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, crowding: float = 1.0) -> Cost:
+def cost_of(
+    run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, far: bool = False, crowding: float = 1.0
+) -> Cost:
     """The longest chain is that of the data: ptxas reorders inside a run so that little else stands in its way.
 
     But no load passes a store to the same kind of memory, since both may mean the same place, and nothing passes an
-    atomic. cold: what a cluster reads first is in DRAM; crowding: by how much DRAM takes longer than when it is idle.
+    atomic. cold: what a cluster reads first is in DRAM; far: what it reads again late is there again; crowding: by how
+    much DRAM takes longer than when it is idle.
     """
     latency = {name: constant.value for name, constant in hardware.latency.items()}
     rate = {name: constant.value for name, constant in hardware.rate.items()}
@@ -52,6 +55,7 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, c
     needs: set[int] = set()
     written: set[int] = set()
     ordered: dict[str, float] = {}
+    serial = 0.0
     dram = hardware["dram_latency"] * crowding - latency["ldg"]
     pipes: dict[str, float] = {}
     issue = slow = lsu = chain = missed = distant = stored = count = flops = shared = 0.0
@@ -68,6 +72,9 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, c
                 for space in ("shared", "global", "local") if access.updates else (access.space,):
                     ordered[space] = max(ordered.get(space, 0.0), start)
         takes = latency.get(facts.latency, 0.0)
+        if facts.latency in SERIAL:
+            start = max(start, serial)
+            serial = start + takes
         if facts.pipe == NONE:
             takes = 0.0
         slots = facts.machine if facts.machine is not None else ((facts.pipe, facts.count),)
@@ -95,8 +102,11 @@ def cost_of(run: Run, pcs: list[Facts], hardware: Hardware, cold: bool = True, c
                     missed += 32.0 * access.missed
                     distant += 32.0 * access.distant
                 takes = latency["ldg"] if access.missed else hardware["l1_latency"]
-                if access.distant and cold:
-                    takes += dram * min(1.0, access.distant / access.missed)
+                if access.updates:
+                    takes = latency["atom"]
+                gone = (access.distant if cold else 0.0) + (access.evicted if far else 0.0)
+                if gone:
+                    takes += dram * min(1.0, gone / access.missed)
             takes += max(0.0, wavefronts - 1.0)
         end = start + takes
         for register in facts.writes:

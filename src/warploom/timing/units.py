@@ -29,6 +29,7 @@ class Chip:
         dram_share: of the bytes that an SM asks of L2, how many come from DRAM.
         asked: bytes that an SM asks of L2 in the whole launch.
         waiting: share of its requests that wait for DRAM, whoever asked first; by default `dram_share`.
+        far: what is read again late is in DRAM again.
         crowding: by how much DRAM takes longer than when it is idle.
     """
 
@@ -38,6 +39,7 @@ class Chip:
     dram_share: float = 0.0
     asked: float = 0.0
     waiting: float | None = None
+    far: bool = False
     crowding: float = 1.0
 
     def __post_init__(self) -> None:

@@ -1,0 +1,137 @@
+"""What ordinary loads and stores cost a launch: order, pairs of sectors, what L2 loses, atomics, starts of CTAs."""
+
+import numpy as np
+import pytest
+
+from warploom.isa.dtypes import f32, u32, u64
+from warploom.lang import Tile, kernel, ptx, reg, smem, tiles
+from warploom.runtime.on_clock import predict, record
+from warploom.timing import H200
+
+TURNS = 64
+
+
+def _rounds(store):
+    """A warp for each SM reads 64 places one after the other, and writes each or their sum."""
+
+    @kernel(in_specs=(Tile("N", f32),), out_specs=(Tile("N", f32),), grid=(132,), block=32, arch="sm_90a")
+    def program(X, Y):
+        (n,) = X.shape
+        x, y = ptx.global_ptrs(X, Y)
+        total = reg.scalar(f32, init=0.0)
+        for at in ptx.range(ptx.special.ctaid.x() * 32 + ptx.special.tid.x(), n, 132 * 32):
+            value = ptx.load(f32, ptx.addr(x + at.to(u64) * 4))
+            if store:
+                ptx.store(ptx.addr(y + at.to(u64) * 4), value)
+            else:
+                total += value
+        ptx.store(ptx.addr(y), total)
+
+    return program
+
+
+def _copied(program, count, **options):
+    return predict(program, np.zeros(count, np.float32), out=np.zeros(count, np.float32), registers=32, **options)
+
+
+def test_no_load_passes_a_store():
+    count = 132 * 32 * TURNS
+    free, bound = (_copied(_rounds(store), count) for store in (False, True))
+    latency = H200["dram_latency"] / 1.98e3
+    assert bound.us > 0.95 * TURNS * latency
+    assert free.us < 0.45 * bound.us
+
+
+def test_what_is_warm_comes_from_l2_and_nothing_from_dram():
+    count = 132 * 32 * TURNS
+    cold, warm = (_copied(_rounds(True), count, warm=warm) for warm in (False, True))
+    saved = (H200["dram_latency"] - H200.latency["ldg"].value) / 1.98e3 * TURNS
+    assert cold.us - warm.us > 0.9 * saved
+    assert warm.dram_bytes < cold.dram_bytes
+
+
+def _strided(step):
+    @kernel(in_specs=(Tile("M", f32),), out_specs=(Tile("N", f32),), grid=(tiles("N", 256),), block=256, arch="sm_90a")
+    def program(X, Y):
+        x, y = ptx.global_ptrs(X, Y)
+        at = ptx.special.ctaid.x() * 256 + ptx.special.tid.x()
+        value = ptx.load(f32, ptx.addr(x + (at * step).to(u64) * 4))
+        ptx.store(ptx.addr(y + at.to(u64) * 4), value)
+
+    return program
+
+
+@pytest.mark.parametrize("step, each", [(1, 4), (8, 32), (16, 64), (64, 64)])
+def test_dram_is_read_in_pairs_of_sectors(step, each):
+    count = 1 << 14
+    recording, _ = record(
+        _strided(step), np.zeros(count * step, np.float32), out=np.zeros(count, np.float32), registers=32
+    )
+    assert recording.distant == 256 * each
+    assert recording.dirty == 256 * 4
+
+
+def test_rows_read_again_come_from_dram_where_the_launch_is_larger_than_l2():
+    @kernel(in_specs=(Tile("M", "N", f32),), out_specs=(Tile("M", f32),), grid=("M",), block=32, arch="sm_90a")
+    def twice(X, Y):
+        _, n = X.shape
+        x, y = ptx.global_ptrs(X, Y)
+        row = x + ptx.special.ctaid.x().to(u64) * n * 4
+        total = reg.scalar(f32, init=0.0)
+        for _ in range(2):
+            for at in ptx.range(ptx.special.tid.x(), n, 32):
+                total += ptx.load(f32, ptx.addr(row + at.to(u64) * 4))
+        ptx.store(ptx.addr(y + ptx.special.ctaid.x().to(u64) * 4), total)
+
+    long, short = (
+        predict(twice, np.zeros((132, n), np.float32), out=np.zeros(132, np.float32), registers=32)
+        for n in (1 << 17, 1 << 12)
+    )
+    assert long.dram_bytes > 1.8 * 132 * (1 << 17) * 4
+    assert short.dram_bytes == pytest.approx(132 * (1 << 12) * 4, rel=0.05)
+
+
+def test_ctas_that_do_nothing_take_the_time_of_their_starts():
+    @kernel(in_specs=(Tile(1, f32),), out_specs=(Tile("N", f32),), grid=("N",), block=32, arch="sm_90a")
+    def nothing(X, Y):
+        (y,) = ptx.global_ptrs(Y)
+        with ptx.if_((ptx.special.ctaid.x() + ptx.special.tid.x()) == 0):
+            ptx.store(ptx.addr(y), ptx.special.tid.x().to(f32))
+
+    x = np.zeros(1, np.float32)
+    few, many = (predict(nothing, x, out=np.zeros(132 * n, np.float32), registers=16).us for n in (64, 128))
+    assert many - few == pytest.approx(64 * H200["cta_every"] / 1.98e3, rel=0.05)
+
+
+def test_atomics_on_one_word_take_turns():
+    @kernel(in_specs=(Tile("N", u32),), out_specs=(Tile("M", u32),), grid=(tiles("N", 256),), block=256, arch="sm_90a")
+    def counted(X, Y):
+        (y,) = ptx.global_ptrs(Y)
+        (m,) = Y.shape
+        at = (ptx.special.ctaid.x() * 256 + ptx.special.tid.x()) & (m - 1)
+        ptx.inst.red.global_.add.u32(ptx.addr(y + at.to(u64) * 4), 1)
+
+    x = np.zeros(1 << 20, np.uint32)
+    one, many = (predict(counted, x, out=np.zeros(m, np.uint32), registers=16).us for m in (1, 1 << 20))
+    assert one > (1 << 20) / 32 * H200["update_line_ns"] / 1e3
+    assert one > 1.5 * many
+
+
+def test_a_copy_by_lanes_passes_the_memory_pipe_once_for_each_line():
+    def gathering(apart):
+        @kernel(in_specs=(Tile("N", f32),), out_specs=(Tile(32, f32),), grid=(1,), block=32, arch="sm_90a")
+        def program(X, Y):
+            x, y = ptx.global_ptrs(X, Y)
+            ring = smem.array(f32, 128)
+            thread = ptx.special.tid.x()
+            ptx.cp.async_.cg(ring[thread * 4], ptx.addr(x + (thread * apart).to(u64)))
+            ptx.cp.async_.commit_group()
+            ptx.cp.async_.wait_group(0)
+            ptx.bar.sync(0)
+            ptx.store(ptx.addr(y + thread.to(u64) * 4), ptx.load(f32, ring[thread]))
+
+        recording, _ = record(program, np.zeros(8192, np.float32), out=np.zeros(32, np.float32), registers=32)
+        return next(one for one in recording.operations if one.engine == "cp_async" and one.bytes)
+
+    assert (gathering(16).rows, gathering(16).fetched) == (4, 512)
+    assert (gathering(128).rows, gathering(128).fetched) == (32, 1024)
