@@ -11,15 +11,16 @@ with them a call is a function of autograd's, around which a graph is divided (`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from ...errors import ArgumentError
+from ...errors import ArgumentError, ArgumentTypeError
 from ...operators.attention import calls, gradients
-from ...operators.attention.request import LAYOUTS
+from ...operators.attention.request import LAYOUTS, check_options
 from .arguments import plain, untraced
 from .attention_functions import modified
 
@@ -44,6 +45,9 @@ def attend(
 ) -> Any:  # fmt: skip
     """`warploom.attention` of tensors that want a gradient, autocast or a tracer. Raises ArgumentError as it does."""
     refuse_outputs(out, lse, config)
+    if not torch.compiler.is_compiling():
+        check_tensors({"q": q, "k": k, "v": v} | ({} if sinks is None else {"sinks": sinks}))
+        check_options(causal, scale, window, softcap, layout)
     check_gradient((q, k, v, sinks), softcap)
     q, k, v = sixteen_bits(q, k, v)
     functions = {"score_mod": score_mod, "mask_mod": mask_mod, "block_mask": block_mask}
@@ -52,7 +56,8 @@ def attend(
         result, sums = modified(plain(q), plain(k), plain(v), plain(sinks), softcap, options)
         return (result, sums) if return_lse else result
     left, right = window_pair(window, bool(causal))
-    named = {False: "", True: "bottom-right"}.get(causal, causal) if isinstance(causal, bool) else causal
+    scale = None if scale is None else float(scale)
+    named = causal if isinstance(causal, str) else "bottom-right" if causal else ""
     result, sums = torch.ops.warploom.attention(
         plain(q), plain(k), plain(v), plain(sinks), named, scale, left, right, softcap, layout
     )
@@ -66,6 +71,14 @@ def refuse_outputs(out: Any, lse: Any, config: Any) -> None:
             "attention with a gradient, or in a graph, makes its own results", expected="no out=, lse= and config=",
             hint="call it under torch.no_grad()",
         )  # fmt: skip
+
+
+def check_tensors(arrays: Mapping[str, Any]) -> None:
+    """Raise ArgumentTypeError for what is no tensor."""
+    for name, array in arrays.items():
+        if not isinstance(array, Tensor):
+            raise ArgumentTypeError(f"argument `{name}` is not a torch tensor", expected="torch tensors, all of them",
+                                    got=type(array).__name__)  # fmt: skip
 
 
 def check_gradient(tensors: tuple[Tensor | None, ...], softcap: float | None) -> None:
@@ -101,7 +114,7 @@ def window_pair(window: Any, causal: bool) -> tuple[int, int]:
     """A window as two numbers, which a graph can carry."""
     if window is None:
         return UNLIMITED, UNLIMITED
-    pair = (window, 0 if causal else window) if isinstance(window, int) else window
+    pair = window if isinstance(window, (tuple, list)) else (window, 0 if causal else window)
     left, right = (UNLIMITED if each is None else int(each) for each in pair)
     return left, right
 

@@ -13,8 +13,17 @@ from torch import Tensor
 
 from ...errors import ArgumentError
 from ...operators.attention import gradients, sequences
+from ...operators.attention.request import check_from_ends, check_longest, check_options
 from .arguments import plain, untraced
-from .attention import check_gradient, refuse_outputs, refuse_softcap, sixteen_bits, unpacked_window, window_pair
+from .attention import (
+    check_gradient,
+    check_tensors,
+    refuse_outputs,
+    refuse_softcap,
+    sixteen_bits,
+    unpacked_window,
+    window_pair,
+)
 
 SCHEMA = (
     "(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? sinks, int? longest, "
@@ -34,9 +43,16 @@ def attend_varlen(
 ) -> Any:  # fmt: skip
     """`warploom.attention_varlen` of tensors that want a gradient, autocast or a tracer. Raises ArgumentError as it."""
     refuse_outputs(out, lse, config)
+    if not torch.compiler.is_compiling():
+        arrays = {"q": q, "k": k, "v": v, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+        check_tensors(arrays | ({} if sinks is None else {"sinks": sinks}))
+        check_options(causal, scale, window, softcap)
+        check_longest(max_seqlen_k)
+        check_from_ends(causal)
     check_gradient((q, k, v, sinks), softcap)
     q, k, v = sixteen_bits(q, k, v)
     left, right = window_pair(window, bool(causal))
+    scale = None if scale is None else float(scale)
     result, sums = torch.ops.warploom.attention_varlen(
         plain(q), plain(k), plain(v), plain(cu_seqlens_q), plain(cu_seqlens_k), plain(sinks), max_seqlen_k,
         bool(causal), scale, left, right, softcap,

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3
-from .fields import name_of
+from .fields import check_fields, name_of
 
 QUERY_ROWS = 64
 """Queries of a consumer warpgroup."""
@@ -173,6 +174,17 @@ class Config:
     def name(self) -> str:
         """As tables show it."""
         return name_of(self)
+
+    def check(self, of: Attention) -> None:
+        """Raise ArgumentError where no kernel can be built of it, whatever memory and registers there are."""
+        numbers = {"keys": 1, "consumers": 1, "key_stages": 1, "value_stages": 1, "query_slots": 1, "apart": 0}
+        check_fields(self, numbers, ("guarded", "ordered"), {})
+        step = STEP_BYTES // of.dtype.bytes
+        if self.consumers not in REGISTERS or self.keys % step:
+            raise ArgumentError(
+                "this configuration of attention cannot be built",
+                expected=f"1 to {max(REGISTERS)} consumers, and keys in multiples of {step}", got=self.name(),
+            )  # fmt: skip
 
     @property
     def rows(self) -> int:

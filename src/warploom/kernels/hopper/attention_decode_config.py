@@ -12,9 +12,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, f16
 from .attention_config import RESERVE_BYTES, SHARED_BYTES, Padded
-from .fields import name_of
+from .fields import check_fields, name_of
 
 ROWS = 16
 """Rows of a warp: the m of mma.sync."""
@@ -97,6 +98,17 @@ class DecodeConfig:
     def name(self) -> str:
         """As tables show it."""
         return name_of(self)
+
+    def check(self, page: int | None = None) -> None:
+        """Raise ArgumentError where no kernel can be built of it, or none that reads pages of so many keys."""
+        numbers = {"blocks": 1, "keys": WARP_KEYS, "copy_rows": 1, "stages": 1, "value_steps": 1}
+        check_fields(self, numbers, ("pdl",), {})
+        if self.keys % WARP_KEYS or self.keys % self.copy_rows or (page and page % self.copy_rows):
+            raise ArgumentError(
+                "this configuration of attention_decode cannot be built",
+                expected=f"keys in multiples of {WARP_KEYS}; copy_rows that divide keys and pages",
+                got=self.name() + (f", pages of {page}" if page else ""),
+            )  # fmt: skip
 
     @property
     def rows(self) -> int:

@@ -212,6 +212,8 @@ def run(
     counter: the queue's, 0; the library's own by default.
     """
     q = request.views["q"]
+    if request.of.varlen and 0 in request.views["cu_seqlens_q"].shape:  # no sequences
+        return None
     if 0 in (target.size, request.keys):
         without_keys(request, target, sums)
         return None

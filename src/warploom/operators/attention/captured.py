@@ -8,6 +8,7 @@ strings, modules, functions of modules.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,10 @@ from ...isa.dtypes import bf16, f16, f32, s32, s64, u8
 from ...kernels.hopper.attention_functions import Function
 from ...runtime.arrays import ArrayView, is_array, view
 
+PARAMETERS = {
+    "score_mod": ("score", "batch", "head", "query", "key"), "mask_mod": ("batch", "head", "query", "key"),
+}  # fmt: skip
+"""What the functions are called with."""
 TYPES = (f32, bf16, f16, s32, s64, u8)
 
 
@@ -105,6 +110,14 @@ def captured(function: Any, name: str) -> Captured:
     """A function of scores or masks as the kernel takes it. Raises ArgumentError, ArgumentTypeError."""
     reader = _Reader(name)
     make = reader.read(function)
+    try:
+        inspect.signature(function).bind(*PARAMETERS[name])
+    except TypeError as error:
+        raise ArgumentTypeError(
+            f"`{name}` does not take what it is called with",
+            expected=f"({', '.join(PARAMETERS[name])})",
+            got=str(error),
+        ) from None
     arrays = tuple((each.dtype.name, each.shape) for each in reader.views)
     key = hashlib.sha256(repr((name, reader.parts, arrays)).encode()).hexdigest()
     return Captured(

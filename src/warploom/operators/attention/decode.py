@@ -26,10 +26,10 @@ from .calls import Family, check_machine, compute, hashed, launch_bound, without
 from .choice import call_of, chosen
 from .machine import EMULATED_SMS
 from .request import (
-    LAYOUTS,
     WIDE,
     Asked,
     array_of,
+    check_layout,
     check_sinks,
     check_sizes,
     check_types,
@@ -158,8 +158,7 @@ def read(
     numbers: dict[str, float],
 ) -> DecodeRequest:  # fmt: skip
     """Look at the arguments. Raises ArgumentError, ArgumentTypeError."""
-    if layout not in LAYOUTS:
-        raise ArgumentError("attention_decode knows no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
+    check_layout(layout, "attention_decode")
     ranks = {"sinks": 1, "lengths": 1, "table": 2, "k_scale": 2, "v_scale": 2}
     one = len(getattr(tensors["q"], "shape", ())) == 3
     seen = {name: array_of(value, name, ranks.get(name, 3 if one and name == "q" else 4))
@@ -285,6 +284,7 @@ def run(request: DecodeRequest, target: ArrayView, sums: ArrayView, config: Deco
     if config is None:
         call = call_of(request, page=k.shape[1] if request.of.paged else 0, room=request.room)
         config = cast(DecodeConfig, chosen(call, EMULATED if q.device == "cpu" else gpu_of(q.index)).config)
+    config.check(k.shape[1] if request.of.paged else None)
     program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
     chunks = -(-rows // config.rows)
     memory = _memory(request, config, q.shape[0] * k.shape[2] * chunks)

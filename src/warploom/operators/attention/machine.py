@@ -53,6 +53,8 @@ def configured(request: Request, config: AnyConfig | None, gpu: Gpu) -> AnyConfi
             "this configuration of attention is for another GPU", expected=f"one of {wanted.__module__}",
             got=f"{config!r} on {gpu.name}, {gpu.arch}",
         )  # fmt: skip
+    if isinstance(config, Config):
+        config.check(request.of)
     if wanted is Config:
         if config is None and plain(request.of):
             return cast(Config, chosen(call_of(request), gpu).config)

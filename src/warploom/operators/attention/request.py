@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,7 @@ def read(
     numbers: Mapping[str, float] | None = None,
 ) -> Request:  # fmt: skip
     """Look at the arguments; `numbers`: scales that are no arrays. Raises ArgumentError, ArgumentTypeError."""
-    if layout not in LAYOUTS:
-        raise ArgumentError("attention knows no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
+    check_options(causal, scale, window, softcap, layout)
     seen = {name: array_of(value, name, RANKS.get(name, 4)) for name, value in tensors.items()}
     given = {name: seen[name].shape for name in ("q", "k", "v")}
     views = {name: permuted(seen[name], layout) for name in ("q", "k", "v")}
@@ -131,13 +131,14 @@ def read_varlen(
 
     longest: keys of a sequence, as far as the caller knows.
     """
+    check_options(causal, scale, window, softcap)
+    check_longest(longest)
     ranks = RANKS | dict.fromkeys(("q", "k", "v"), 3)
     seen = {name: array_of(value, name, ranks.get(name, 1)) for name, value in tensors.items()}
     views = {name: one_batch(seen[name]) for name in ("q", "k", "v")}
     check_types(seen)
     check_sizes(views, {name: seen[name].shape for name in ("q", "k", "v")}, "thd")
-    if causal == "top-left":
-        raise ArgumentError("sequences of different lengths are masked from their ends", got="causal='top-left'")
+    check_from_ends(causal)
     _, rows, heads, head_dim = views["q"].shape
     check_sinks(seen, heads)
     check_scales(seen, numbers or {}, _scale_shapes(1, heads, views["k"].shape[2]), ("q", "k", "v"))
@@ -149,6 +150,35 @@ def read_varlen(
     length = longest or max(1, views["k"].shape[1] // max(1, count))
     found = numbers_of(of, edges, scale, softcap) | {"section": section(of, True, length, heads, views["k"].shape[2])}
     return Request(of, views, _scaled(of, found, numbers or {}), "thd", (rows, heads, of.value_dim), (1, heads, rows))
+
+
+def check_options(causal: Any, scale: Any, window: Any, softcap: Any, layout: Any = "bhsd") -> None:
+    """Raise ArgumentError for numbers and names that attention does not take."""
+    check_layout(layout, "attention")
+    if not isinstance(causal, (bool, np.bool_, int, str)) or causal not in (False, True, *CAUSAL):
+        raise ArgumentError("`causal` is unknown", expected=f"True, False, {', '.join(CAUSAL)}", got=repr(causal))
+    window_of(window, bool(causal))
+    for name, value in (("scale", scale), ("softcap", softcap)):
+        if value is not None:
+            _positive(value, name)
+
+
+def check_layout(layout: Any, called: str) -> None:
+    """Raise ArgumentError for a layout that does not exist."""
+    if not isinstance(layout, str) or layout not in LAYOUTS:
+        raise ArgumentError(f"{called} knows no such layout", expected=", ".join(LAYOUTS), got=repr(layout))
+
+
+def check_longest(longest: Any) -> None:
+    """Raise ArgumentError for a length that is none."""
+    if longest is not None and (isinstance(longest, bool) or not isinstance(longest, Integral) or longest < 0):
+        raise ArgumentError("`max_seqlen_k` is a number of keys", expected="a whole number, or None", got=repr(longest))
+
+
+def check_from_ends(causal: Any) -> None:
+    """Raise ArgumentError for a mask from the beginnings of sequences of different lengths."""
+    if isinstance(causal, str) and causal == "top-left":
+        raise ArgumentError("sequences of different lengths are masked from their ends", got="causal='top-left'")
 
 
 def one_batch(array: ArrayView) -> ArrayView:
@@ -323,8 +353,6 @@ def check_sizes(
 
 def _edges(causal: bool | str, window: Any, queries: int, keys: int) -> tuple[int | None, int | None]:
     """(first, last): query i sees keys i + first to i + last; None where there is no such edge."""
-    if causal not in (False, True, *CAUSAL):
-        raise ArgumentError("`causal` is unknown", expected=f"True, False, {', '.join(CAUSAL)}", got=repr(causal))
     offset = 0 if causal == "top-left" else keys - queries
     left, right = window_of(window, bool(causal))
     if causal:
@@ -335,7 +363,7 @@ def _edges(causal: bool | str, window: Any, queries: int, keys: int) -> tuple[in
 def window_of(window: Any, causal: bool) -> tuple[int | None, int | None]:
     if window is None:
         return None, None
-    pair = (window, 0 if causal else window) if isinstance(window, int) else window
+    pair = (window, 0 if causal else window) if isinstance(window, Integral) else window
     if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not all(_edge(each) for each in pair):
         raise ArgumentError(
             "`window` is how many keys before and after its own a query sees",
@@ -346,10 +374,10 @@ def window_of(window: Any, causal: bool) -> tuple[int | None, int | None]:
 
 
 def _edge(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and not isinstance(value, bool) and -1 <= value < 1 << 30)
+    return value is None or (isinstance(value, Integral) and not isinstance(value, bool) and -1 <= int(value) < 1 << 30)
 
 
 def _positive(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < math.inf:
         raise ArgumentError(f"`{name}` is a positive number", got=repr(value))
     return float(value)

@@ -1,0 +1,147 @@
+"""What attention is asked for that cannot be: a sentence with a code, and nothing launched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import warploom
+from warploom.errors import ArgumentError, ArgumentTypeError, WarploomError
+from warploom.kernels.hopper.attention_config import Config
+from warploom.kernels.hopper.attention_decode_config import DecodeConfig
+from warploom.operators.attention import calls
+
+ENDS = np.array([0, 3, 8], np.int32)
+LENGTHS = np.array([5, 20], np.int32)
+TABLE = np.array([[0, 1], [2, 3]], np.int32)
+NAN = float("nan")
+
+
+def array(*shape: int) -> np.ndarray:
+    return np.zeros(shape, np.float16)
+
+
+FORWARD = {"q": array(1, 2, 8, 64), "k": array(1, 1, 8, 64), "v": array(1, 1, 8, 64)}
+VARLEN = {"q": array(8, 2, 64), "k": array(8, 1, 64), "v": array(8, 1, 64), "cu_seqlens_q": ENDS, "cu_seqlens_k": ENDS}
+DECODE = {"q": array(2, 4, 1, 64), "k": array(2, 1, 32, 64), "v": array(2, 1, 32, 64), "lengths": LENGTHS}
+PAGED = DECODE | {"k": array(4, 1, 16, 64), "v": array(4, 1, 16, 64), "table": TABLE}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(*_: Any, **__: Any) -> None:
+        raise AssertionError("launched")
+
+    monkeypatch.setattr(calls, "launch", launch)
+
+
+def each(*changes: dict[str, Any]) -> list[Any]:
+    return [pytest.param(change, id=f"{' '.join(change)} {str(list(change.values())[0])[:24]}") for change in changes]
+
+
+NUMBERS = ({"scale": NAN}, {"scale": 0}, {"scale": "1"}, {"scale": True}, {"softcap": NAN}, {"window": 3.5},
+           {"window": (1, 2, 3)}, {"window": -5}, {"window": "ab"}, {"window": (NAN, 0)})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    each(
+        *NUMBERS, {"causal": "top"}, {"causal": None}, {"causal": np.array([1, 0])}, {"layout": "sbhd"},
+        {"layout": ["bhsd"]}, {"layout": None}, {"q": array(1, 2, 8, 12), "k": array(1, 1, 8, 12)},
+        {"q": array(1, 2, 8, 264), "k": array(1, 1, 8, 264)}, {"v": array(1, 1, 8, 0)}, {"q": array(2, 8, 64)},
+        {"q": array(1, 2, 8, 128)[..., ::2]}, {"k": FORWARD["k"][..., ::-1]}, {"q": None}, {"q": [1.0]},
+        {"q": FORWARD["q"].astype(np.float32)}, {"k": array(2, 1, 8, 64)}, {"k": array(1, 1, 7, 64)},
+        {"sinks": np.zeros(3, np.float32)}, {"sinks": np.zeros(2, np.int32)}, {"out": array(1, 2, 8, 32)}, {"out": [1]},
+        {"lse": array(1, 2, 8)}, {"config": "fast"}, {"config": DecodeConfig()}, {"config": Config(keys=100)},
+        {"config": Config(consumers=0)}, {"config": Config(consumers=4)}, {"config": Config(keys="a")},  # type: ignore[arg-type]
+        {"config": Config(key_stages=0)}, {"score_mod": 3}, {"score_mod": lambda s: s},
+        {"mask_mod": lambda b, h, i: True}, {"block_mask": 3}, {"q_scale": 1.0},
+    ),
+)  # fmt: skip
+def test_attention_refuses(change: dict[str, Any]) -> None:
+    with pytest.raises((ArgumentError, ArgumentTypeError)) as found:
+        warploom.attention(**(FORWARD | change))
+    assert found.value.code
+
+
+@pytest.mark.parametrize(
+    "change",
+    each(
+        *NUMBERS, {"causal": "top-left"}, {"cu_seqlens_q": [0, 3, 8]}, {"cu_seqlens_q": ENDS.astype(np.float32)},
+        {"cu_seqlens_q": ENDS[None]}, {"cu_seqlens_q": ENDS[:0]}, {"cu_seqlens_q": ENDS + 1},
+        {"cu_seqlens_k": np.array([0, 5, 3], np.int32)}, {"cu_seqlens_k": np.array([0, -1, 8], np.int32)},
+        {"cu_seqlens_k": np.array([0, 3, 9], np.int32)}, {"cu_seqlens_q": ENDS[:2]}, {"max_seqlen_k": "x"},
+        {"max_seqlen_k": 3.5}, {"max_seqlen_k": -3}, {"q": array(1, 2, 8, 64)}, {"out": array(1, 8, 2, 64)},
+    ),
+)  # fmt: skip
+def test_attention_varlen_refuses(change: dict[str, Any]) -> None:
+    with pytest.raises((ArgumentError, ArgumentTypeError)) as found:
+        warploom.attention_varlen(**(VARLEN | change))
+    assert found.value.code
+
+
+@pytest.mark.parametrize(
+    "given, change",
+    [
+        *((DECODE, change) for change in (
+            *NUMBERS, {"window": (3, 1)}, {"window": 3, "causal": False}, {"causal": 1}, {"layout": [1]},
+            {"lengths": [5, 20]}, {"lengths": 5}, {"lengths": LENGTHS.astype(np.float32)}, {"lengths": LENGTHS - 9},
+            {"lengths": LENGTHS + 13}, {"lengths": LENGTHS[:1]}, {"lengths": LENGTHS[None]},
+            {"q": array(2, 4, 17, 64)}, {"q": array(2, 4)}, {"q": array(2, 3, 1, 64), "k": array(2, 2, 32, 64)},
+            {"k": DECODE["k"].astype(np.float32)}, {"out": array(2, 4, 64)}, {"config": Config()},
+            {"config": DecodeConfig(copy_rows=48)}, {"config": DecodeConfig(copy_rows=0)},
+            {"config": DecodeConfig(value_steps=0)}, {"config": DecodeConfig(keys=7)},
+            {"config": DecodeConfig(blocks=0)}, {"config": DecodeConfig(pdl=3)},  # type: ignore[arg-type]
+        )),
+        *((PAGED, change) for change in (
+            {"table": TABLE.tolist()}, {"table": TABLE[0]}, {"table": TABLE.astype(np.float32)}, {"table": TABLE - 1},
+            {"table": TABLE + 1}, {"table": TABLE[:1]}, {"table": TABLE[:, :0]}, {"lengths": LENGTHS + 13},
+            {"v": array(4, 1, 8, 64)}, {"config": DecodeConfig(copy_rows=64)}, {"k": array(0, 1, 16, 64)},
+        )),
+    ],
+)  # fmt: skip
+def test_attention_decode_refuses(given: dict[str, Any], change: dict[str, Any]) -> None:
+    with pytest.raises((ArgumentError, ArgumentTypeError)) as found:
+        warploom.attention_decode(**(given | change))
+    assert found.value.code
+
+
+@pytest.mark.parametrize("function", [warploom.attention, warploom.attention_varlen])
+@pytest.mark.parametrize("change", each(*NUMBERS, {"causal": np.array([1, 0])}, {"k": array(1)}, {"sinks": array(2)}))
+def test_tensors_that_want_gradients_are_refused_in_the_same_words(function: Any, change: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    given = FORWARD if function is warploom.attention else VARLEN
+    tensors = {name: torch.from_numpy(value.copy()) for name, value in given.items()}
+    tensors["q"].requires_grad_()
+    with pytest.raises(WarploomError) as found:
+        function(**(tensors | change))
+    assert isinstance(found.value, (ArgumentError, ArgumentTypeError))
+
+
+def test_empty_batches_launch_nothing_and_give_what_they_should() -> None:
+    for name, shape in (("q", (0, 2, 8, 64)), ("q", (1, 0, 8, 64)), ("q", (1, 2, 0, 64))):
+        batch = {"k": array(0, 1, 8, 64), "v": array(0, 1, 8, 64)} if not shape[0] else {}
+        assert warploom.attention(**(FORWARD | {name: array(*shape)} | batch)).shape == shape
+    out, lse = warploom.attention(**(FORWARD | {"k": array(1, 1, 0, 64), "v": array(1, 1, 0, 64)}), return_lse=True)
+    assert not out.any() and np.isneginf(lse).all()
+    assert warploom.attention_varlen(**(VARLEN | {"cu_seqlens_q": ENDS[:1], "cu_seqlens_k": ENDS[:1]})).shape[0] == 8
+    assert warploom.attention_varlen(**(VARLEN | {"q": array(0, 2, 64), "cu_seqlens_q": ENDS * 0})).shape == (0, 2, 64)
+    nobody = {name: value[:0] for name, value in DECODE.items()}
+    assert warploom.attention_decode(**nobody).shape == (0, 4, 1, 64)
+    none = warploom.attention_decode(**(DECODE | {"k": array(2, 1, 0, 64), "v": array(2, 1, 0, 64),
+                                                  "lengths": LENGTHS * 0}))  # fmt: skip
+    assert not none.any()
+
+
+def test_numbers_of_numpy_are_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    draw = np.random.default_rng(0)
+    given = {name: draw.standard_normal(value.shape).astype(np.float16) for name, value in FORWARD.items()}
+    plain = warploom.attention(**given, scale=0.5, window=(3, 0))
+    numbers = {"scale": np.float32(0.5), "window": (np.int64(3), np.int32(0)), "causal": np.bool_(False)}
+    np.testing.assert_array_equal(plain, warploom.attention(**given, **numbers))
+    torch = pytest.importorskip("torch")
+    tensors = {name: torch.from_numpy(value).requires_grad_() for name, value in given.items()}
+    np.testing.assert_array_equal(plain, warploom.attention(**tensors, **numbers).detach().numpy())
