@@ -6,24 +6,26 @@ import re
 from collections import defaultdict
 
 from ..machine.mbarrier import Event, MBarrier
+from ..machine.registers import WARP
 
 
 def came_in(events: list[Event]) -> dict[tuple[str, str, str], str]:
-    """Events of a phase, those of one role at one line together: (what, who, place) -> words."""
-    amounts: dict[tuple[str, str, str], int] = defaultdict(int)
-    actors: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    times: dict[tuple[str, str, str], int] = defaultdict(int)
+    """Events of a phase, those of one role or warp at one line together: (what, who, place) -> words."""
+    together: dict[tuple[str, str, str, int], list[Event]] = defaultdict(list)
     for event in events:
         by = event.by
-        role = by.frame.machine.code.role(by.frame.first_warp + (by.lane or 0) // 32)
+        warp = by.frame.first_warp + (by.lane or 0) // WARP
         location = by.operation.instruction.location
         # The coordinates of a box differ from CTA to CTA, and the cause does not.
         what = re.sub(r" at \([^)]*\)", "", event.description) if event.what == "complete" else ""
-        key = (event.what, what or role or by.who(), "" if what else f" at {location}" if location else "")
-        amounts[key] += event.amount
-        times[key] += 1
-        actors[key].add(by.frame.cta.describe())
-    return {key: _words(*key, amounts[key], times[key], len(actors[key])) for key in amounts}
+        who = what or by.frame.machine.code.role(warp)
+        together[event.what, who, "" if what or not location else f" at {location}", -1 if who else warp].append(event)
+    words = {}
+    for (what, name, place, warp), some in together.items():
+        who = name or (some[0].by.who() if len({one.by.lane for one in some}) == 1 else f"warp {warp}")
+        ctas = len({one.by.frame.cta.describe() for one in some})
+        words[what, who, place] = _words(what, who, place, sum(one.amount for one in some), len(some), ctas)
+    return words
 
 
 def _words(what: str, who: str, place: str, amount: int, times: int, ctas: int) -> str:
