@@ -57,6 +57,10 @@ TURNED = (
     "in its turn only"
 )
 FRESH = "the first number goes into a slot that nobody has used: the wait passes at once"
+KEYS_TELL = (
+    "only products with keys read the queries, and the producer has just waited until those of this slot were over for "
+    "the stage of the keys; O leaves through memory of its own"
+)
 SAME_STAGE = (
     "all blocks have the same number of tiles, an even one where the step for an odd number of whole ones is taken: it "
     "goes on from the first of two stages each time, and the ring does not turn over here"
@@ -136,6 +140,7 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ("attention_*_causal", "drop-wgmma-fence", "wgmma.fence.sync.aligned#21", FENCED),
     ("attention_forward*", "drop-wait*", f"{PARITY}#0", FRESH),
     ("attention_e4m3*", "drop-wait*", f"{PARITY}#4", FRESH),
+    ("attention_e4m3*", "drop-wait*", f"{PARITY}#12", KEYS_TELL),
     ("attention_forward", "drop-wait*", f"{PARITY}#2[68]", TURNED),
     ("attention_forward", "drop-wait*", f"{PARITY}#29", TURNED),
     ("attention_forward", "drop-wait*", f"{PARITY}#30", TURNED),
