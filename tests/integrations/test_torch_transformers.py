@@ -178,3 +178,62 @@ def test_a_model_that_asks_for_sdpa_by_name_keeps_it(family, more, calls):
     mine = attending(model)
     assert mine.config._attn_implementation == "sdpa" and not ours.used(mine)
     assert torch.equal(mine(tokens).logits, model(tokens).logits) and not calls
+
+
+class Layer(torch.nn.Module):
+    """What a model calls its attention with."""
+
+    is_causal = False
+    num_key_value_groups = 1
+
+    def forward(self, query: Any, key: Any, value: Any, **more: Any) -> Any:
+        return ours.attend(self, query, key, value, None, **more)[0]
+
+
+def heads(*shape: int) -> Any:
+    return torch.randn(*shape, dtype=torch.bfloat16)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("query, key", [
+    ((3, 2, 1, 16), (1, 2, 5, 16)),
+    ((1, 2, 4, 16), (3, 2, 4, 16)),
+    ((2, 4, 16), (2, 4, 16)),
+    ((2, 2, 2, 4, 16), (2, 2, 2, 4, 16)),
+])  # fmt: skip
+def test_shapes_that_only_torch_takes_are_torch_s(query, key, calls):
+    q, k, v = heads(*query), heads(*key), heads(*key)
+    expected = torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+    assert torch.equal(Layer()(q, k, v), expected) and not calls
+
+
+@torch.no_grad()
+def test_heads_whose_elements_lie_apart_and_a_scale_in_a_tensor_are_torch_s(calls):
+    q, k, v = (heads(1, 2, 16, 5).transpose(2, 3) for _ in range(3))
+    plain = torch.nn.functional.scaled_dot_product_attention(q, k, v)
+    assert torch.equal(Layer()(q, k, v), plain.transpose(1, 2)) and not calls
+    q, k, v = (heads(1, 2, 5, 16) for _ in range(3))
+    plain = torch.nn.functional.scaled_dot_product_attention(q, k, v, scale=0.25)
+    assert torch.equal(Layer()(q, k, v, scaling=torch.tensor(0.25)), plain.transpose(1, 2)) and not calls
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore")
+def test_whoever_traces_sees_torch_s_operators(calls):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def given() -> list[Any]:
+        return [heads(1, 2, rows, 16) for rows in (1, 6, 6)]
+
+    layer, other = Layer(), given()
+    traces = [torch.jit.trace(layer, tuple(given()), check_trace=False)]
+    traces += [make_fx(layer, tracing_mode=mode)(*given()) for mode in ("real", "fake")]
+    with FakeTensorMode():
+        assert layer(*given()).shape == (1, 1, 2, 16)
+    mapped = torch.vmap(layer)(*(each[None] for each in other))[0]
+    assert not calls
+    found = layer(*other)
+    assert calls == ["decode"]
+    for each in [*(trace(*other) for trace in traces), mapped]:
+        assert far(each, found) < 2**-6

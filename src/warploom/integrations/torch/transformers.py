@@ -28,6 +28,7 @@ from ...operators.attention.decode import attention_decode
 NAME = "warploom"
 REPLACED = "sdpa"
 SIXTEEN = (torch.bfloat16, torch.float16)
+PLAIN = (Tensor, nn.Parameter)
 WIDEST_HEAD, HEAD_MULTIPLE = 256, 8
 LENGTHS = "_warploom_lengths"
 """The attribute of a mask that holds how many keys each sequence has, the queries' own the last of them."""
@@ -149,15 +150,27 @@ def attend(
     return result
 
 
-def computable(query: Tensor, key: Tensor, value: Tensor, scaling: float | None) -> bool:
-    """Whether the kernels take these tensors, on a GPU that they run on."""
-    if torch.compiler.is_compiling() or not runs_on(query.device):
+def computable(query: Tensor, key: Tensor, value: Tensor, scaling: Any) -> bool:
+    """Whether the kernels take these tensors, on a GPU that they run on, and nobody watches torch's operators."""
+    if torch.compiler.is_compiling() or not runs_on(query.device) or _watched():
         return False
-    wanted = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+    three = (query, key, value)
+    if not all(type(each) in PLAIN and each.dim() == 4 and each.stride(3) == 1 for each in three):
+        return False
+    wanted = torch.is_grad_enabled() and any(each.requires_grad for each in three)
     alike = query.dtype in SIXTEEN and query.dtype is key.dtype is value.dtype
+    one_place = query.device == key.device == value.device
     widths = all(each.shape[-1] % HEAD_MULTIPLE == 0 and 0 < each.shape[-1] <= WIDEST_HEAD for each in (query, value))
+    together = query.shape[::3] == key.shape[::3] and key.shape[:3] == value.shape[:3]
     grouped = query.shape[1] % max(1, key.shape[1]) == 0
-    return alike and widths and grouped and not wanted and (scaling is None or scaling > 0) and query.numel() > 0
+    scaled = scaling is None or (isinstance(scaling, (int, float)) and scaling > 0)
+    return alike and one_place and widths and together and grouped and scaled and not wanted and query.numel() > 0
+
+
+def _watched() -> bool:
+    """Whether a tracer, a transform or a mode is to see the operators that run: it cannot see a kernel."""
+    transformed: bool = torch._C._are_functorch_transforms_active()  # type: ignore[attr-defined]
+    return transformed or torch._C._len_torch_dispatch_stack() > 0 or bool(torch.jit.is_tracing())
 
 
 @lru_cache(maxsize=64)
@@ -172,6 +185,8 @@ def _attend(
     """The result where a kernel has it; None for masks that are no prefix."""
     batch, _, rows, _ = query.shape
     lengths = getattr(mask, LENGTHS, None)
+    if lengths is not None and mask is not None and mask.shape != (batch, 1, rows, key.shape[2]):
+        return None
     if mask is None and rows == 1:
         lengths = _whole(batch, key.shape[2], key.device)
     if lengths is not None and batch <= MOST_GROUPS:
