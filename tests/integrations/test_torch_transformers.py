@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -237,3 +240,21 @@ def test_whoever_traces_sees_torch_s_operators(calls):
     assert calls == ["decode"]
     for each in [*(trace(*other) for trace in traces), mapped]:
         assert far(each, found) < 2**-6
+
+
+@torch.no_grad()
+def test_a_pickled_model_without_a_layer_of_ours_runs_in_another_process(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(n_embd=64, n_layer=2, n_head=4, vocab_size=64, bos_token_id=1, eos_token_id=1)
+    model = attending(transformers.GPT2Model(config).bfloat16().eval())
+    tokens = torch.randint(3, 64, (2, 5))
+    expected = model(tokens).last_hidden_state
+    (tmp_path / "model").write_bytes(pickle.dumps((model, tokens)))
+    program = f"""
+import pickle, torch
+model, tokens = pickle.load(open({str(tmp_path / "model")!r}, "rb"))
+with torch.no_grad():
+    torch.save(model(tokens).last_hidden_state, {str(tmp_path / "found")!r})
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert torch.equal(torch.load(tmp_path / "found"), expected)

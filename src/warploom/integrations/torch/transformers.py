@@ -46,6 +46,18 @@ def register() -> bool:
     return True
 
 
+class Registered:
+    """What a model keeps so that it is registered, too, where the model is loaded from a pickle."""
+
+    def __reduce__(self) -> Any:
+        return _registered, ()
+
+
+def _registered() -> Registered:
+    register()
+    return Registered()
+
+
 def use(model: nn.Module) -> None:
     """Let the models of `transformers` in a model attend by this library, where they attend by SDPA."""
     if register():
@@ -54,6 +66,7 @@ def use(model: nn.Module) -> None:
             fits = part.config._attn_implementation == REPLACED and (settable is None or settable())
             if fits and not _asks_for_sdpa(part):
                 part.set_attn_implementation({"": NAME})  # only its own, not that of a model inside it
+                part._warploom_registered = Registered()
 
 
 def used(model: nn.Module) -> list[str]:
