@@ -1,4 +1,5 @@
-"""Cases of the warpgroup multiply: every type with A in shared memory and in registers, widths, layouts, negation.
+"""Cases of the warpgroup multiply: every type with A in shared memory and in registers, widths, layouts, negation,
+and a sparse A, whose metadata any thread may be asked for, so that all of them hold some that is valid.
 
 CTA n multiplies a tile of class n. The host lays A and B out in shared memory (`isa.shared_layout`) and the kernel
 adds the tile's address to the descriptors.
@@ -25,6 +26,8 @@ from .pieces import Body
 from .values import Source
 
 THREADS = 128
+CODES, CODES_OF_TF32 = (0x4, 0x8, 0xC, 0x9, 0xD, 0xE), (0x4, 0xE)
+"""Which elements of a group are stored (PTX ISA 9.7.15.6.1)."""
 _FORMS = {form.key: form for form in rows.FORMS}
 _FLOATS = [
     ("f16", "f16", "f32"), ("f16", "f16", "f16"), ("bf16", "bf16", "f32"), ("tf32", "tf32", "f32"),
@@ -45,6 +48,7 @@ class Product:
         majors, swizzles: of A and B; swizzle "" is the widest that fits.
         k_tile, at: elements of k in shared memory (0: as many as the steps need), and the first one used.
         scale_d: the instruction's predicate. scale: the factors of A and B. suffix: ".satfinite" or "".
+        selector: of a sparse A, of which half is stored; None: A is dense.
         tiles: classes; () stands for all of the type.
     """
 
@@ -59,7 +63,12 @@ class Product:
     scale_d: bool = True
     scale: tuple[int, int] = (1, 1)
     suffix: str = ""
+    selector: int | None = None
     tiles: tuple[str, ...] = ()
+
+    @property
+    def sparse(self) -> bool:
+        return self.selector is not None
 
     @property
     def stored(self) -> tuple[dtypes.DType, dtypes.DType]:
@@ -73,8 +82,20 @@ class Product:
         return 32 // self.stored[0].bytes
 
     @property
+    def shape(self) -> str:
+        """Of one instruction; k counts what is stored and what is not."""
+        return f"m64n{self.n}k{self.k * (8 if self.types[0] == 'b1' else 2 if self.sparse else 1)}"
+
+    @property
+    def registers_of_a(self) -> int:
+        """Of a thread, the metadata with them."""
+        return 5 if self.sparse else 4
+
+    @property
     def name(self) -> str:
-        words = [f"m64n{self.n}k{self.k * (8 if self.types[0] == 'b1' else 1)} {' '.join(self.types)}"]
+        words = [f"{self.shape} {' '.join(self.types)}"]
+        if self.sparse:
+            words = [f"sparse {words[0]}", f"selector {self.selector}"]
         words += [f"{self.steps} steps"] * (self.steps > 1) + ["A in registers"] * self.registers
         words += [f"{'x'.join(self.majors)}-major {' '.join(self.swizzles)} from {self.at}"] * bool(self.k_tile)
         words += ["no C"] * (not self.scale_d) + [f"scale {self.scale}"] * (self.scale != (1, 1)) + [self.suffix[1:]]
@@ -86,14 +107,13 @@ class Product:
         name = {"e4m3": "fp8", "e5m2": "fp8", "s8": "int8", "u8": "int8"}.get(a, a)
         if name in ("f16", "fp8"):
             name += f"_{d}"
-        return _FORMS[f"wgmma.{name}_{'regs' if self.registers else 'desc'}"]
+        return _FORMS[f"wgmma.{'sp_' * self.sparse}{name}_{'regs' if self.registers else 'desc'}"]
 
     @property
     def opcode(self) -> str:
         a, b, d = self.types
         tail = ".and.popc" if a == "b1" else self.suffix
-        k = self.k * (8 if a == "b1" else 1)
-        return f"wgmma.mma_async.sync.aligned.m64n{self.n}k{k}.{d}.{a}.{b}{tail}"
+        return f"wgmma.mma_async{'.sp' * self.sparse}.sync.aligned.{self.shape}.{d}.{a}.{b}{tail}"
 
     @property
     def immediates(self) -> str:
@@ -148,6 +168,10 @@ def products() -> Iterator[Product]:
     yield Product(("s8", "s8", "s32"), scale_d=False)
     yield Product(("s8", "s8", "s32"), steps=4)
     yield Product(("b1", "b1", "s32"), 24, steps=2)
+    for types in (*_FLOATS, *_WHOLE):
+        for selector in (0, 1) if types[0] in ("f16", "bf16", "tf32") else (0,):
+            for registers in (False, True):
+                yield Product(types, registers=registers, selector=selector)
 
 
 def cases() -> Iterator[Case]:
@@ -158,10 +182,11 @@ def cases() -> Iterator[Case]:
 def _layouts(product: Product) -> tuple[SharedLayout, SharedLayout]:
     k = product.k_tile or product.k * product.steps
     found = []
-    for dtype, rows_, major, swizzle in zip(
-        product.stored, (64, product.n), product.majors, product.swizzles, strict=True
-    ):
-        found.append(SharedLayout.for_operand(dtype, rows_, k, major, swizzle or None))
+    for dtype, rows_, major, swizzle, columns in zip(
+        product.stored, (64, product.n), product.majors, product.swizzles, (k, 2 * k if product.sparse else k),
+        strict=True,
+    ):  # fmt: skip
+        found.append(SharedLayout.for_operand(dtype, rows_, columns, major, swizzle or None))
     return found[0], found[1]
 
 
@@ -171,7 +196,7 @@ def _case(product: Product) -> Case:
     layouts = _layouts(product)
     k = layouts[0].k
     count = max(product.n // (4 if d_kind == "f16" else 2), 1)
-    blank = [np.zeros((layout.rows, k), f"u{layout.dtype.bytes}") for layout in layouts]
+    blank = [np.zeros((layout.rows, layout.k), f"u{layout.dtype.bytes}") for layout in layouts]
     image, starts = shared_image((layouts[0], blank[0]), (layouts[1], blank[1]))
     body = _body(product, layouts, [start - TILE_START for start in starts], image.size, count)
 
@@ -182,7 +207,8 @@ def _case(product: Product) -> Case:
             bits = [_matrix(source, kind, layout, name) for kind, layout in zip(product.types, layouts, strict=False)]
             images.append(shared_image((layouts[0], bits[0]), (layouts[1], bits[1]))[0].view(np.uint32))
             c.append(elements(source, d_kind, 64 * product.n, name).view(np.uint32).reshape(count, THREADS))
-            a.append(bits[0].reshape(-1)[: 64 * product.k].view(np.uint32).reshape(4, THREADS))
+            registers = bits[0].reshape(-1)[: 64 * product.k].view(np.uint32).reshape(4, THREADS)
+            a.append(np.concatenate([registers, _metadata(product, name)]) if product.sparse else registers)
         return (
             Array(np.stack(images)), Array(np.stack(c)), Array(np.stack(a)),
             output((len(tiles), count, THREADS), np.uint32),
@@ -195,6 +221,13 @@ def _case(product: Product) -> Case:
     )  # fmt: skip
 
 
+def _metadata(product: Product, name: str) -> np.ndarray:
+    """A register of each thread, (1, 128)."""
+    draw = np.random.default_rng(len(name) + product.n)
+    codes = draw.choice(CODES_OF_TF32 if product.types[0] == "tf32" else CODES, (8, THREADS)).astype(np.uint32)
+    return np.bitwise_or.reduce(codes << (4 * np.arange(8, dtype=np.uint32))[:, None], axis=0)[None]
+
+
 def _matrix(source: Source, kind: str, layout: SharedLayout, name: str) -> np.ndarray:
     size = layout.rows * layout.k
     return elements(source, kind, size * (8 if kind == "b1" else 1), name).reshape(layout.rows, layout.k)
@@ -204,14 +237,17 @@ def _body(
     product: Product, layouts: Sequence[SharedLayout], starts: Sequence[int], size: int, count: int
 ) -> str:  # fmt: skip
     tile = f".shared .align 1024 .b8 tile[{size}];"
-    body = Body(THREADS, f"{tile}\nmov.u32 %r60, tile;\n.reg .b32 %d<{count}>;\n.reg .b32 %k<4>;")
+    held = product.registers_of_a
+    body = Body(THREADS, f"{tile}\nmov.u32 %r60, tile;\n.reg .b32 %d<{count}>;\n.reg .b32 %k<{held}>;")
     body.do("mov.u32 %r1, %ctaid.x;", f"mad.wide.u32 %rd1, %r1, {size}, %a0;").fill("%rd1", size)
     body.do(f"mul.lo.u32 %r2, %r1, {count * THREADS};", "add.u32 %r2, %r2, %t;", "mad.wide.u32 %rd2, %r2, 4, %a1;")
-    body.do("mad.wide.u32 %rd4, %r2, 4, %a3;", f"mad.lo.u32 %r3, %r1, {4 * THREADS}, %t;")
+    body.do("mad.wide.u32 %rd4, %r2, 4, %a3;", f"mad.lo.u32 %r3, %r1, {held * THREADS}, %t;")
     body.do("mad.wide.u32 %rd3, %r3, 4, %a2;")
     body.do(*(f"ld.global.b32 %d{at}, [%rd2+{4 * THREADS * at}];" for at in range(count)))
     if product.registers:
         body.do(*(f"ld.global.b32 %k{at}, [%rd3+{4 * THREADS * at}];" for at in range(4)))
+    if product.sparse:
+        body.do(f"ld.global.b32 %k4, [%rd3+{4 * THREADS * 4}];")
     body.do("cvt.u64.u32 %rd5, %r60;", "shr.u64 %rd5, %rd5, 4;")
     body.do(f"setp.ne.u32 %p0, {int(product.scale_d)}, 0;", "setp.eq.u32 %p1, 0, 0;")
     bits = []
@@ -225,6 +261,7 @@ def _body(
     for step in range(product.steps):
         left = "{%k0, %k1, %k2, %k3}" if product.registers else f"%rd{10 + 2 * step}"
         adds = "%p0" if step == 0 else "%p1"
+        adds = f"%k4, {product.selector}, {adds}" if product.sparse else adds
         body.do(f"{product.opcode} {accumulator}, {left}, %rd{11 + 2 * step}, {adds}{product.immediates};")
     body.do("wgmma.commit_group.sync.aligned;", "wgmma.wait_group.sync.aligned 0;")
     body.do(*(f"st.global.b32 [%rd4+{4 * THREADS * at}], %d{at};" for at in range(count)))
