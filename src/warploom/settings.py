@@ -106,6 +106,13 @@ class Settings:
             raise ArgumentError("config.emulator holds no settings", expected="a dict of them", got=repr(self.emulator))
 
 
+def _autotune(text: str) -> int | str:
+    known = {str(each): each for each in AUTOTUNE}
+    if text not in known:
+        raise ArgumentError("WARPLOOM_AUTOTUNE has no such value", expected=", ".join(known), got=repr(text))
+    return known[text]
+
+
 def from_environment(environment: dict[str, str] | None = None) -> Settings:
     """The settings that `WARPLOOM_*` variables ask for."""
     env = dict(os.environ) if environment is None else environment
@@ -142,7 +149,7 @@ def from_environment(environment: dict[str, str] | None = None) -> Settings:
         ptxas=Path(read("PTXAS", "")).expanduser() if read("PTXAS", "") else None,
         check_unproven=flag("CHECK_UNPROVEN", True),
         peer_timeout_s=number("PEER_TIMEOUT_S", 60.0, float),
-        autotune=FIRST_CALLS if read("AUTOTUNE", "") == FIRST_CALLS else number("AUTOTUNE", 0, int),
+        autotune=_autotune(read("AUTOTUNE", "") or "0"),
         emulator=EmulatorSettings(
             check=flag("CHECK", False),
             gpu=read("EMULATED_GPU", "H200"),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.errors import refused
 from warploom.errors import ArgumentError
 from warploom.operators.first_calls import TIMED, WARM_UPS, Trial
 from warploom.settings import config, from_environment
@@ -135,6 +136,9 @@ with settings_of():
 
 def test_the_setting_takes_its_name_or_a_number_and_nothing_else():
     assert from_environment({"WARPLOOM_AUTOTUNE": "first-calls"}).autotune == "first-calls"
+    assert [from_environment({"WARPLOOM_AUTOTUNE": text}).autotune for text in ("", "0", "2")] == [0, 0, 2]
+    with refused("argument", expected="0, 1, 2, first-calls", got="'3'"):
+        from_environment({"WARPLOOM_AUTOTUNE": "3"})
     assert from_environment({"WARPLOOM_AUTOTUNE": "2"}).autotune == 2
     with pytest.raises(ArgumentError), config.override(autotune="always"):
         pass
