@@ -35,6 +35,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...collective import TmaPipeline, each_consumer, warpgroup_index
+from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.epilogue.staged_store import Part, StagedStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.cache_policy import read_once
@@ -53,8 +54,8 @@ from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block, staged_pitch
-from .free_tile_end import End, arguments
-from .free_tile_launch import operands, traced
+from .free_tile_end import End
+from .free_tile_launch import operands, result, traced
 
 __all__ = ["FreeTileConfig", "build"]
 
@@ -69,13 +70,13 @@ def build(
     fusion: Fusion = Fusion(),  # noqa: B008
 ) -> Kernel:
     """D (M, N) = A (M, K) Wᵀ with W (N, K), then what `fusion` says: scales of the tensor or of rows, a bias along the
-    columns, an activation, a gate, an addend. Called as kernel(a, w, *arrays, *numbers, out=d) with
-    `free_tile_end.arguments`.
+    columns, an activation, a gate, an addend. Called as kernel(a, w, *arrays, *numbers, out=d) with those of
+    `epilogue_arguments`.
 
     Raises ArgumentError where there is no such kernel.
     """
     config.check(product, fusion)
-    names = {**operands(product, config), **arguments(fusion, product, config.whole)}
+    names = operands(product, config) | epilogue_arguments(fusion, product.out, operand=result(product, config))
 
     def free_tile(*handles: Any) -> None:
         given = dict(zip((*names, "D"), handles, strict=True))

@@ -11,32 +11,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...collective.epilogue.activations import FUNCTIONS
-from ...collective.mma.fragment import load_as_f32, pack, unpack
+from ...collective.mma.fragment import ACC_REGS, HALF_ROWS, load_as_f32, pack, unpack
+from ...collective.tile.sizes import ACC_ATOM_N
 from ...isa.dtypes import b32, f32, u64
-from ...lang import Tile, ptx, reg
+from ...lang import ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
-from ...lang.tile import ArrayHandle, Scalar
+from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from .description import Fusion, Product
+from .description import Fusion
 
-_HALF = 8
-_GROUP = 8
 _AT_ONCE = 8
 """Groups of columns whose operands are loaded together: more would not fit the registers beside the sums."""
-
-
-def arguments(fusion: Fusion, product: Product, whole: bool) -> dict[str, Tile | Scalar]:
-    """What a call takes after A and W: arrays, then numbers. whole: rows of D are stored in whole 16-byte pieces."""
-    names: dict[str, Tile | Scalar] = {}
-    if fusion.scales is not None:
-        row = fusion.scales == "row"
-        names |= {"scale_a": Tile("M" if row else 1, f32), "scale_b": Tile("N" if row else 1, f32)}
-    if fusion.bias is not None:
-        names["bias"] = Tile("N", fusion.bias_dtype or product.out)
-    matrix = Tile("M", "N", product.out, multiple=(1, 8), order="rows") if whole else Tile("M", "N", product.out)
-    names |= {name: matrix for name, there in (("gate", fusion.gate), ("C", fusion.addend)) if there}
-    return names | {name: Scalar(f32) for name, there in (("alpha", fusion.alpha), ("beta", fusion.addend)) if there}
 
 
 class Operand:
@@ -64,9 +50,9 @@ class Operand:
         needed."""
         size, place, across = self.array.dtype.bytes, self.start, column
         if self.swapped:
-            across = half * _HALF
+            across = half * HALF_ROWS
         elif half:
-            place = place + self.step * _HALF
+            place = place + self.step * HALF_ROWS
         if self.pairs:
             word = reg.scalar(b32, init=0)
             ptx.inst("ld.global.b32", word, ptx.addr(place, across * size), pred=self.needed[half] & needed[0])
@@ -89,7 +75,7 @@ class End:
         swapped: the M axis is of weights (columns of D).
         on_m, on_n: where the block begins in D, on the M axis and on the N axis.
         own: where the part of D begins that is stored, on both axes: a last tile that was moved computes more.
-        whole: as in `arguments`.
+        whole: rows of D, and of what is read beside it, begin at multiples of 16 bytes.
     """
 
     def __init__(
@@ -113,22 +99,20 @@ class End:
         if fusion.alpha:
             self.factor = given["alpha"] if self.factor is None else self.factor * given["alpha"]
         self.scale_m, self.bias_m = self._along_m(self.scales[0]), self._along_m(self.bias[0])
-        self.gate, self.addend = self._operands(given, swapped, own, whole)
+        self.own_n, self.beta = own[1], given.get("beta")
+        self.gate, self.addend = self._operands(given, swapped, own[0], whole)
 
     def _operands(
-        self, given: Mapping[str, Any], swapped: bool, own: tuple[Register, Register], whole: bool
+        self, given: Mapping[str, Any], swapped: bool, own_m: Register, whole: bool
     ) -> tuple[Operand | None, Operand | None]:
         """Gate and addend. What is outside D or another tile's is not read, nor is C where beta is 0."""
-        if not (self.fusion.gate or self.fusion.addend):
-            return None, None
-        self.own_n = own[1]
-        rows = [self.on_m + half * _HALF for half in range(2)]
-        needed = [(row >= own[0]) & (row < self.limit_m) for row in rows]
         gate = addend = None
+        if self.fusion.gate or self.fusion.addend:
+            rows = [self.on_m + half * HALF_ROWS for half in range(2)]
+            needed = [(row >= own_m) & (row < self.limit_m) for row in rows]
         if self.fusion.gate:
             gate = Operand(given["gate"], whole, swapped, self.on_m, self.on_n, needed)
-        if self.fusion.addend:
-            self.beta = given["beta"]
+        if self.beta is not None:
             read = [each & (self.beta != 0.0) for each in needed]
             addend = Operand(given["C"], whole, swapped, self.on_m, self.on_n, read)
         return gate, addend
@@ -139,7 +123,7 @@ class End:
         return [(place >= self.own_n) & (place < self.limit_n) for place in places]
 
     def _along_m(self, array: ArrayHandle | None) -> list[Register] | None:
-        return None if array is None else [_at(array, self.on_m + half * _HALF, self.limit_m) for half in range(2)]
+        return None if array is None else [_at(array, self.on_m + half * HALF_ROWS, self.limit_m) for half in range(2)]
 
     def _along_n(self, array: ArrayHandle | None, column: int) -> list[Register] | None:
         if array is None:
@@ -149,11 +133,11 @@ class End:
     def words(self, values: RegisterArray, column: int) -> list[Register]:
         """The accumulators from column `column` of the tile on, as pairs of elements of D."""
         found = []
-        for group in range(0, len(values), 4):
-            across = column + group // 4 * _GROUP
+        for group in range(0, len(values), ACC_REGS):
+            across = column + group // ACC_REGS * ACC_ATOM_N
             scale_n, bias_n = self._along_n(self.scales[1], across), self._along_n(self.bias[1], across)
             needed = self._needed(across) if self.gate or self.addend else []
-            if needed and group and group % (4 * _AT_ONCE) == 0:
+            if needed and group and group % (ACC_REGS * _AT_ONCE) == 0:
                 ptx.inst.bar.warp.sync(-1)
             for half in range(2):
                 gate = None if self.gate is None else self.gate.pair(across, half, needed)
@@ -165,7 +149,7 @@ class End:
                 ]  # fmt: skip
                 if gate is not None:
                     pair = [value * factor for value, factor in zip(pair, gate, strict=True)]
-                if addend is not None:
+                if addend is not None and self.beta is not None:
                     pair = [ptx.math.fma(self.beta, more, value) for value, more in zip(pair, addend, strict=True)]
                 found.append(pack(pair, self.D.dtype))
         return found
