@@ -38,6 +38,7 @@ from .arguments import (
 )
 from .attention import attend as attend  # `operators` looks it up here
 from .attention_varlen import attend_varlen as attend_varlen
+from .custom_operator import NAMESPACE, define
 from .sharding import sharded, sums_apart
 
 __all__ = ["linear", "matmul"]
@@ -257,15 +258,9 @@ def no_gradient_of_fp8() -> ArgumentTypeError:
 
 def _register() -> Any:
     """Define the operators; the library object must stay."""
-    library = torch.library.Library("warploom", "DEF")
-    library.define(SCHEMA)
-    library.define(OUT_SCHEMA)
-    for key in ("CPU", "CUDA"):
-        library.impl("matmul", _run, key)
-        library.impl("matmul_out", _run_out, key)
-    torch.library.register_fake("warploom::matmul", _fake, lib=library)
-    torch.library.register_fake("warploom::matmul_out", _fake_out, lib=library)
-    torch.library.register_autograd("warploom::matmul", _backward, setup_context=_setup, lib=library)
+    library = torch.library.Library(NAMESPACE, "DEF")
+    define(library, SCHEMA, _run, _fake, _backward, _setup)
+    define(library, OUT_SCHEMA, _run_out, _fake_out)
     return library
 
 

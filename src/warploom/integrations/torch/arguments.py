@@ -24,6 +24,7 @@ from ...operators.request import check_linear, check_residual
 from ...operators.spec.arguments import ARRAYS, BY_NAME, OF_RESULT_SHAPE, check_names
 from ...runtime.arrays import view
 
+SIXTEEN = (torch.bfloat16, torch.float16)
 SCALES = ("scale_a", "scale_b")
 OUTPUTS = {
     name: getattr(torch, dtypes.torch_name(each))

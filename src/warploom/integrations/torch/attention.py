@@ -20,18 +20,21 @@ from torch import Tensor
 
 from ...errors import ArgumentError, ArgumentTypeError
 from ...operators.attention import calls, gradients
-from ...operators.attention.request import LAYOUTS, check_options
-from .arguments import plain, untraced
+from ...operators.attention.request import LAYOUTS, check_options, fits_head
+from .arguments import SIXTEEN, plain, untraced
 from .attention_functions import modified
+from .custom_operator import NAMESPACE, define
 
 __all__ = ["attend", "flex_attention", "scaled_dot_product_attention"]
 
 UNLIMITED = -1
 SCHEMA = (
+    "attention"
     "(Tensor q, Tensor k, Tensor v, Tensor? sinks, str causal, float? scale, int left, int right, float? softcap, "
     "str layout) -> (Tensor, Tensor)"
 )
 BACKWARD_SCHEMA = (
+    "attention_backward"
     "(Tensor q, Tensor k, Tensor v, Tensor? sinks, Tensor out, Tensor lse, Tensor grad, str causal, float? scale, "
     "int left, int right, str layout) -> (Tensor, Tensor, Tensor, Tensor)"
 )
@@ -128,12 +131,9 @@ def scaled_dot_product_attention(
     Torch computes calls with a mask or dropout, of other types or ranks than (B, H, S, D), of head dimensions that are
     no multiples of 8 up to 256, and on devices other than the CPU's emulator and Hopper.
     """
-    dims = (query.ndim, key.ndim, value.ndim) == (4, 4, 4) and all(
-        width % 8 == 0 and 0 < width <= 256 for width in (query.shape[-1], value.shape[-1])
-    )
+    dims = (query.ndim, key.ndim, value.ndim) == (4, 4, 4) and has_kernel(query, value)
     own = (
-        attn_mask is None and dropout_p == 0.0 and dims and query.dtype in (torch.bfloat16, torch.float16)
-        and query.is_cuda and torch.cuda.get_device_capability(query.device)[0] == 9
+        attn_mask is None and dropout_p == 0.0 and dims and runs_on(query.device)
         and (scale is None or scale > 0) and (enable_gqa or query.shape[1] == key.shape[1])
     )  # fmt: skip
     if not own:
@@ -142,6 +142,16 @@ def scaled_dot_product_attention(
         )
     found: Tensor = calls.attention(query, key, value, causal="top-left" if is_causal else False, scale=scale)
     return found
+
+
+def has_kernel(query: Tensor, value: Tensor) -> bool:
+    """Whether there is a kernel for 16-bit tensors of these types and head dimensions."""
+    return query.dtype in SIXTEEN and all(fits_head(x.shape[-1], query.dtype.itemsize) for x in (query, value))
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether these kernels run on a device without saying that they are unproven: Hopper."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
 
 
 def flex_attention(
@@ -249,15 +259,9 @@ def _backward(ctx: Any, grad: Tensor, _: Any) -> Any:
 
 def _register() -> Any:
     """Define the operators; the library object must stay."""
-    library = torch.library.Library("warploom", "FRAGMENT")
-    for name, schema, run, fake in (
-        ("attention", SCHEMA, _run, _fake), ("attention_backward", BACKWARD_SCHEMA, _run_backward, _fake_backward),
-    ):  # fmt: skip
-        library.define(name + schema)
-        for key in ("CPU", "CUDA"):
-            library.impl(name, run, key)
-        torch.library.register_fake(f"warploom::{name}", fake, lib=library)
-    torch.library.register_autograd("warploom::attention", _backward, setup_context=_setup, lib=library)
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    define(library, SCHEMA, _run, _fake, _backward, _setup)
+    define(library, BACKWARD_SCHEMA, _run_backward, _fake_backward)
     return library
 
 

@@ -24,12 +24,15 @@ from .attention import (
     unpacked_window,
     window_pair,
 )
+from .custom_operator import NAMESPACE, define
 
 SCHEMA = (
+    "attention_varlen"
     "(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? sinks, int? longest, "
     "bool causal, float? scale, int left, int right, float? softcap) -> (Tensor, Tensor)"
 )
 BACKWARD_SCHEMA = (
+    "attention_varlen_backward"
     "(Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? sinks, Tensor out, Tensor lse, "
     "Tensor grad, bool causal, float? scale, int left, int right) -> (Tensor, Tensor, Tensor, Tensor)"
 )
@@ -124,16 +127,9 @@ def _backward(ctx: Any, grad: Tensor, _: Any) -> Any:
 
 def _register() -> Any:
     """Define the operators; the library object must stay."""
-    library = torch.library.Library("warploom", "FRAGMENT")
-    for name, schema, run, fake in (
-        ("attention_varlen", SCHEMA, _run, _fake),
-        ("attention_varlen_backward", BACKWARD_SCHEMA, _run_backward, _fake_backward),
-    ):
-        library.define(name + schema)
-        for key in ("CPU", "CUDA"):
-            library.impl(name, run, key)
-        torch.library.register_fake(f"warploom::{name}", fake, lib=library)
-    torch.library.register_autograd("warploom::attention_varlen", _backward, setup_context=_setup, lib=library)
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    define(library, SCHEMA, _run, _fake, _backward, _setup)
+    define(library, BACKWARD_SCHEMA, _run_backward, _fake_backward)
     return library
 
 

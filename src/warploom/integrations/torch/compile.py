@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, fx
 
 from ...errors import ArgumentError
+from .arguments import SIXTEEN
 
 F = torch.nn.functional
 NAME = "warploom"
-SIXTEEN = (torch.bfloat16, torch.float16)
 LINEAR = (F.linear, torch._C._nn.linear)
 TIMES, PLUS = (operator.mul, torch.mul), (operator.add, torch.add)
 METHODS = {"mul": TIMES[0], "add": PLUS[0]}

@@ -22,6 +22,7 @@ from torch.distributed import _functional_collectives as collectives
 
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ..torch import product
+from .custom_operator import NAMESPACE, define
 from .peer_launch import LAUNCHES, ranks_of
 from .symmetric import group_of
 
@@ -174,9 +175,9 @@ def _setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _register() -> Any:
     """Define the operators; the library object must stay."""
-    library = torch.library.Library("warploom", "FRAGMENT")
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
 
-    def define(what: str) -> None:
+    def of(what: str) -> None:
         def run(a: Tensor, b: Tensor, group: str) -> Tensor:
             return LAUNCHES[what](group_of(group), a, b)
 
@@ -186,14 +187,10 @@ def _register() -> Any:
         def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
             return *_GRADIENTS[what](*ctx.saved_tensors, grad.contiguous(), ctx.group, ctx.needs_input_grad[:2]), None
 
-        library.define(f"{what}(Tensor a, Tensor b, str group) -> Tensor")
-        for key in ("CPU", "CUDA"):
-            library.impl(what, run, key)
-        torch.library.register_fake(f"warploom::{what}", fake, lib=library)
-        torch.library.register_autograd(f"warploom::{what}", backward, setup_context=_setup, lib=library)
+        define(library, f"{what}(Tensor a, Tensor b, str group) -> Tensor", run, fake, backward, _setup)
 
     for each in LAUNCHES:
-        define(each)
+        of(each)
     return library
 
 

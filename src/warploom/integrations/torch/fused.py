@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from ...operators.norm import MOST_COLUMNS, rms_norm
 from ...operators.spec.activations import ACTIVATIONS
 from ..torch import linear
-
-SIXTEEN = (torch.bfloat16, torch.float16)
+from .arguments import SIXTEEN
 
 
 def together(x: Tensor, *layers: nn.Module) -> tuple[Tensor, ...]:

@@ -24,12 +24,12 @@ from ...collective.tile.sizes import MOST_GROUPS
 from ...kernels.hopper.attention_decode_config import MOST_ROWS
 from ...operators.attention import calls
 from ...operators.attention.decode import attention_decode
+from .attention import has_kernel, runs_on
+from .fused import wanted
 
 NAME = "warploom"
 REPLACED = "sdpa"
-SIXTEEN = (torch.bfloat16, torch.float16)
 PLAIN = (Tensor, nn.Parameter)
-WIDEST_HEAD, HEAD_MULTIPLE = 256, 8
 LENGTHS = "_warploom_lengths"
 """The attribute of a mask that holds how many keys each sequence has, the queries' own the last of them."""
 OTHERWISE = ("position_bias", "s_aux", "softcap", "head_mask", "output_attentions")
@@ -170,26 +170,18 @@ def computable(query: Tensor, key: Tensor, value: Tensor, scaling: Any) -> bool:
     three = (query, key, value)
     if not all(type(each) in PLAIN and each.dim() == 4 and each.stride(3) == 1 for each in three):
         return False
-    wanted = torch.is_grad_enabled() and any(each.requires_grad for each in three)
-    alike = query.dtype in SIXTEEN and query.dtype is key.dtype is value.dtype
+    alike = query.dtype is key.dtype is value.dtype and has_kernel(query, value)
     one_place = query.device == key.device == value.device
-    widths = all(each.shape[-1] % HEAD_MULTIPLE == 0 and 0 < each.shape[-1] <= WIDEST_HEAD for each in (query, value))
     together = query.shape[::3] == key.shape[::3] and key.shape[:3] == value.shape[:3]
     grouped = query.shape[1] % max(1, key.shape[1]) == 0
     scaled = scaling is None or (isinstance(scaling, (int, float)) and scaling > 0)
-    return alike and one_place and widths and together and grouped and scaled and not wanted and query.numel() > 0
+    return alike and one_place and together and grouped and scaled and not wanted(*three) and query.numel() > 0
 
 
 def _watched() -> bool:
     """Whether a tracer, a transform or a mode is to see the operators that run: it cannot see a kernel."""
     transformed: bool = torch._C._are_functorch_transforms_active()  # type: ignore[attr-defined]
     return transformed or torch._C._len_torch_dispatch_stack() > 0 or bool(torch.jit.is_tracing())
-
-
-@lru_cache(maxsize=64)
-def runs_on(device: torch.device) -> bool:
-    """Whether attention runs on a device: Hopper."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device)[0] == 9
 
 
 def _attend(

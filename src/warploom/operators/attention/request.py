@@ -316,6 +316,11 @@ def check_types(seen: dict[str, ArrayView], allowed: tuple[DType, ...] = (*WIDE,
         )  # fmt: skip
 
 
+def fits_head(dim: int, bytes_: int) -> bool:
+    """Whether there are kernels for a head dimension of elements of so many bytes: TMA loads its rows."""
+    return 0 < dim <= MOST_DIM and dim * bytes_ % TMA_BYTES == 0
+
+
 def check_sizes(
     views: dict[str, ArrayView], given: dict[str, tuple[int, ...]], layout: str, *, paged: bool = False
 ) -> None:
@@ -336,7 +341,7 @@ def check_sizes(
                 got=f"{q[2]} query heads, {k[2]} key heads",
             )  # fmt: skip
     for name, dim in (("q and k", q[3]), ("v", v[3])):
-        if not 0 < dim <= MOST_DIM or dim * views["q"].dtype.bytes % TMA_BYTES:
+        if not fits_head(dim, views["q"].dtype.bytes):
             raise ArgumentError(
                 f"attention has no kernel for the head dimension of {name}",
                 expected=f"a multiple of {TMA_BYTES // views['q'].dtype.bytes} up to {MOST_DIM}", got=dim,

@@ -1,0 +1,31 @@
+"""PyTorch: one operator of this library, as `torch.library` knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+NAMESPACE = "warploom"
+DEVICES = ("CPU", "CUDA")
+
+
+def define(
+    library: torch.library.Library, schema: str, run: Callable[..., Any], fake: Callable[..., Any],
+    backward: Callable[..., Any] | None = None, setup: Callable[..., Any] | None = None,
+) -> None:  # fmt: skip
+    """Define an operator in a library object, which must stay as long as the operator.
+
+    Args:
+        schema: its name, arguments and results.
+        run: computes it, on each of DEVICES. fake: makes results of its shapes and types.
+        backward, setup: its gradient, and what is kept for it; without them it has none.
+    """
+    name = schema.partition("(")[0]
+    library.define(schema)
+    for device in DEVICES:
+        library.impl(name, run, device)
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
+    if backward is not None:
+        torch.library.register_autograd(f"{NAMESPACE}::{name}", backward, setup_context=setup, lib=library)
