@@ -7,10 +7,7 @@ On CPUs two processes compare their calls through gloo's store; what kernels do 
 from __future__ import annotations
 
 import copy
-import os
-import socket
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing as processes  # noqa: E402
 
+from tests.integrations.torch_ranks import begin, end, spawn  # noqa: E402
 from warploom import config  # noqa: E402
 from warploom.collective.tile import watch  # noqa: E402
 from warploom.errors import ArgumentError, PeerError  # noqa: E402
@@ -29,26 +26,6 @@ from warploom.integrations.torch import symmetric as symmetric  # noqa: E402
 
 SHORT_S = 0.3
 TOLERANCE = 0.02
-
-
-def spawn(worker, world: int, folder: Path) -> list[list[str]]:
-    """The lines that each rank wrote."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    processes.spawn(worker, args=(world, port, str(folder)), nprocs=world)
-    return [Path(folder, f"{rank}.txt").read_text().splitlines() for rank in range(world)]
-
-
-def begin(rank: int, world: int, port: int, backend: str) -> None:
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group(backend, **({} if backend == "gloo" else {"device_id": torch.device("cuda", rank)}))
-
-
-def end(folder: str, rank: int, lines: list[object]) -> None:
-    Path(folder, f"{rank}.txt").write_text("\n".join(map(str, lines)))
-    dist.destroy_process_group()
 
 
 # -- on CPUs ---------------------------------------------------------------------------------------------------------

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing as processes  # noqa: E402
 from torch import nn  # noqa: E402
+
+from tests.integrations.torch_ranks import begin, end, spawn  # noqa: E402
 
 pytestmark = pytest.mark.full
 WIDTH, HIDDEN, ROWS = 32, 64, 8
@@ -61,9 +57,7 @@ def split(block, mesh, how):
 
 
 def worker(rank, world, port, folder):
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    begin(rank, world, port, "gloo")
     from torch.distributed.device_mesh import init_device_mesh
 
     import warploom.torch
@@ -89,18 +83,13 @@ def worker(rank, world, port, folder):
             worst = max(worst, away)
         layers = warploom.torch.converted(block)
         lines.append(f"{how}|{worst}|{','.join(layers)}")
-    Path(folder, f"{rank}.txt").write_text("\n".join(lines))
-    dist.destroy_process_group()
+    end(folder, rank, lines)
 
 
 @pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_split_model_computes_what_the_whole_one_does_and_keeps_our_layers(world, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    processes.spawn(worker, args=(world, port, str(tmp_path)), nprocs=world)
-    for rank in range(world):
-        for line in Path(tmp_path, f"{rank}.txt").read_text().splitlines():
+    for lines in spawn(worker, world, tmp_path):
+        for line in lines:
             how, worst, layers = line.split("|")
             assert float(worst) < TOLERANCE, how
             assert layers == "up,down"
