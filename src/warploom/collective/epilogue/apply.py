@@ -160,7 +160,7 @@ class EpilogueBlock:
 
     def __init__(self, epilogue: Epilogue, row: Register, column: Register, *, transposed: bool = False) -> None:
         self.epilogue, self.fusion, self.transposed = epilogue, epilogue.fusion, transposed
-        rows, columns = epilogue.D.shape
+        rows, columns = epilogue.D.shape[-2:]
         near, along, extent, self.extent = (column, row, columns, rows) if transposed else (row, column, rows, columns)
         if transposed:
             lane, thread = ptx.special.tid.x() & (WARP - 1), thread_of_warpgroup()

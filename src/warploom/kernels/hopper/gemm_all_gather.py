@@ -13,6 +13,8 @@ Roles      loader     warpgroup 0, thread 0: TMA loads; waits for rows that have
 
 Order      one's own rows first, then those of rank + 1 and so on; rank - 1 needs this GPU's rows first, and gets them
            first, from the top.
+Scales     of the tensor, or of rows: then this GPU's travel with its rows, or are there already (`replicated`)
+Kept       with `keep` the pushing warps of all CTAs also put the rows of all ranks together, as they come
 Signals    counter r                       GPU r has read what was pushed to it       1 of GPU r for each launch
            counter ranks + r x down + t    rows of tile t of GPU r have come          1 of each warp for each slice
            They only grow (`collective.tile.rounds`).
@@ -28,6 +30,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ...collective.epilogue.arguments import epilogue_arguments
 from ...collective.epilogue.tma_store import TmaStore
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
 from ...collective.pipeline.tma import Stage, TmaPipeline
@@ -37,7 +40,7 @@ from ...collective.tile.roles import WARP, each_consumer, producer_warpgroup, wa
 from ...collective.tile.rounds import STATE_WORDS, Rounds
 from ...collective.tile.sizes import OnAll
 from ...errors import ArgumentError
-from ...isa.dtypes import b32, u32, u64
+from ...isa.dtypes import b32, f32, u32, u64
 from ...lang import Kernel, Tile, kernel, ptx
 from ...lang.peers import PeerArrays
 from ...lang.pointers import TensorMap
@@ -45,7 +48,8 @@ from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop
 from . import gemm
-from .description import Config, Product
+from .description import Config, Fusion, Product
+from .ranked_scales import Scales, check_end, end_of
 
 __all__ = ["CONFIG", "build", "counters"]
 
@@ -70,17 +74,39 @@ def counters(rows: int, ranks: int, config: Config = CONFIG) -> int:
 
 
 @lru_cache(maxsize=64)
-def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> Kernel:  # noqa: B008 - frozen
-    """The kernel for a group of `ranks` GPUs; called as kernel(a, b, gathered, counters, state, record, rank, out=d).
+def build(
+    ranks: int,
+    product: Product = Product(),  # noqa: B008 - frozen
+    config: Config = CONFIG,
+    fusion: Fusion = Fusion(),  # noqa: B008
+    *,
+    replicated: bool = False,
+    keep: bool = False,
+) -> Kernel:
+    """The kernel for a group of `ranks` GPUs; called as
+    kernel(a, b, gathered, counters, state, record, *more, rank, out=d).
 
     a (1, M / ranks, K), contiguous; b (N, K); gathered: of each GPU (ranks, M / ranks, K); counters: of each GPU
     `counters(...)` words of u32, zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise;
     record: `watch.words(...)` of this GPU; d (ranks, M / ranks, N).
+
+    more: with scales of rows `came`, of each GPU (ranks, M / ranks) f32; what `epilogue_arguments` names, scale_a of
+    this GPU's rows (M / ranks,); with `keep` the rows of all ranks (ranks, M / ranks, K).
+    fusion: scales, a bias of the column, an activation, alpha, a factor of the output.
+    replicated: scale_a (ranks, M / ranks) has all rows' scales, and there is no `came`.
     Raises ArgumentError where the configuration does not fit.
     """
-    config.check(product)
+    config.check(product, fusion)
     check(product, config, ranks)
+    check_end(product, fusion)
     tile = (config.tile_m, config.tile_n)
+    travel = fusion.scales == "row" and not replicated
+    more = {**({"came": Tile(ranks, "R", f32, peers=ranks)} if travel else {}),
+            **epilogue_arguments(fusion, product.out, rows="R")}  # fmt: skip
+    if fusion.scales == "row" and replicated:
+        more["scale_a"] = Tile(ranks, "R", f32)
+    if keep:
+        more["kept"] = Tile(ranks, "R", "K", product.a, multiple=(1, 1, _BYTES // product.a.bytes), inout=True)
     vector = _BYTES // product.a.bytes
     of_a = Tile.operand("One", "R", "K", product.a, along=1, tile=(config.tile_m, product.tile_k))
 
@@ -94,6 +120,7 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
             "state": Tile(STATE_WORDS, u32, inout=True),
             "record": Tile("Record", u32, inout=True),
             "rank": Scalar(u32),
+            **more,
         },
         out_specs={"D": result(product, ranks)},
         grid=OnAll(),
@@ -102,20 +129,20 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
         registers=gemm.launch_registers(config),
         name="gemm_all_gather",
     )  # fmt: skip
-    def gemm_all_gather(A, B, gathered, signals, state, record, rank, D):
+    def gemm_all_gather(A, B, gathered, signals, state, record, rank, D, **args):
         ring = TmaPipeline(
             stages=config.stages,
             consumers=config.consumers,
             a=gemm.ring_tile(product.a, product.a_major, config.tile_m, product.tile_k, config.stages, "ring.a"),
             b=gemm.ring_tile(product.b, product.b_major, config.tile_n, product.tile_k, config.stages, "ring.b"),
         )
-        out = TmaStore(D, config.consumers, epi_stages=config.epi_stages)
+        epilogue, scales, (producer_regs, consumer_regs) = end_of(fusion, config, D, args, rank)
+        out = TmaStore(D, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
         ring.initialise()
         rounds = Rounds(signals, rank, state, record)
         rows, depth, columns = A.shape[1], A.shape[2], D.shape[2]
         schedule = RankedTiles(rows, columns, tile, ranks, rank, grouped(config.group), own_first=True)
         num_k_tiles, warpgroup = (depth + (product.tile_k - 1)) // product.tile_k, warpgroup_index()
-        producer_regs, consumer_regs = gemm.role_registers(config)
         with producer_warpgroup(warpgroup, producer_regs):
             with ptx.if_(ptx.special.tid.x() == 0):
                 produce = ring.producer_state()
@@ -127,11 +154,14 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
                             load_rows(stage, source, (k, here.row, part))
                             ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
             with ptx.if_(ptx.special.tid.x() >= WARP):
-                push(A, gathered, rank, rounds, config.tile_m, schedule.down)
+                push(A, gathered, rank, rounds, config.tile_m, schedule.down, scales)
+                if keep:
+                    keep_rows(args["kept"], A, gathered, rank, rounds, config.tile_m, schedule.down)
             ptx.bar.sync(WHOLE_CTA, config.threads)
             with ptx.if_(ptx.special.tid.x() == 0):
                 rounds.finish()
         for me in each_consumer(warpgroup, config.consumers, consumer_regs):
+            out.begin()
             state_of_ring, first = ring.consumer_state(), me * config.rows
             acc = wgmma_accumulators(config.rows, config.tile_n, dtype=product.accumulator)
             loop = ConsumerLoop(ring, state_of_ring)
@@ -140,6 +170,8 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
                     wgmma_stage(acc, stage.a.rows(first, config.rows), stage.b, accumulate=accumulate)
                 loop.drain()
                 owner = here.owner
+                if scales is not None:
+                    scales.owner = owner
                 out.store(acc, me, here.row + first, here.column, at=lambda row, column: (column, row, owner))  # noqa: B023
             out.finish()
             ptx.bar.sync(WHOLE_CTA, config.threads)
@@ -193,7 +225,10 @@ def load_rows(stage: Stage, source: TensorMap, place: tuple[Register, Register, 
 # -- the pusher ----------------------------------------------------------------------------------------------------
 
 
-def push(A: ArrayHandle, gathered: PeerArrays, rank: Register, rounds: Rounds, tile_m: int, down: Register) -> None:
+def push(
+    A: ArrayHandle, gathered: PeerArrays, rank: Register, rounds: Rounds, tile_m: int, down: Register,
+    scales: Scales | None = None,
+) -> None:  # fmt: skip
     """This GPU's rows to all others, tile by tile, each slice of a tile by the three warps of one CTA."""
     ranks, rows, depth = len(gathered), A.shape[1], A.shape[2]
     thread = ptx.special.tid.x() - WARP
@@ -213,13 +248,41 @@ def push(A: ArrayHandle, gathered: PeerArrays, rank: Register, rounds: Rounds, t
         first = piece * slice_rows
         start = first.to(u64) * row_bytes
         left = ptx.select(first < rows, rows - first, 0)
-        count = ptx.select(left < slice_rows, left, slice_rows) * (row_bytes // _BYTES)
+        here = ptx.select(left < slice_rows, left, slice_rows)
+        count = here * (row_bytes // _BYTES)
+        if scales is not None:
+            scales.send(owner, first, thread, here)
         source = A.pointer() + start
         target = gathered.pointer(owner) + rank.to(u64) * (rows * row_bytes.to(u64)) + start
         copy(source, target, thread, count, WARP * PUSHERS)
         ptx.warp.sync()
         with ptx.if_(first_lane):
             rounds.add(owner, rank * down + piece // SLICES + ranks)
+
+
+def keep_rows(
+    kept: ArrayHandle, A: ArrayHandle, gathered: PeerArrays, rank: Register, rounds: Rounds, tile_m: int, down: Register
+) -> None:
+    """The rows of all ranks into one array of this GPU, its own first, a slice by the three warps of one CTA."""
+    ranks, rows = len(gathered), A.shape[1]
+    row_bytes = A.shape[2] * A.dtype.bytes
+    thread = ptx.special.tid.x() - WARP
+    first_lane = (ptx.special.tid.x() & (WARP - 1)) == 0
+    slice_rows, slices = tile_m // SLICES, down * SLICES
+    for number in ptx.range(ptx.special.ctaid.x(), slices * ranks, ptx.special.nctaid.x(), unroll=False):
+        far, piece = rank + number // slices, number % slices
+        owner = ptx.select(far >= ranks, far - ranks, far)
+        others = owner != rank
+        with ptx.if_(first_lane & others):
+            rounds.wait(owner * down + piece // SLICES + ranks, PUSHERS * SLICES)
+        ptx.warp.sync()
+        first = piece * slice_rows
+        left = ptx.select(first < rows, rows - first, 0)
+        count = ptx.select(left < slice_rows, left, slice_rows) * (row_bytes // _BYTES)
+        own, start = A.pointer(), first.to(u64) * row_bytes
+        behind = owner.to(u64) * (rows * row_bytes.to(u64)) + start
+        source = ptx.select(others, gathered.pointer(rank) + behind, own + start)
+        copy(source, kept.pointer() + behind, thread, count, WARP * PUSHERS)
 
 
 def copy(source: Register, target: Register, thread: Register, count: Register, threads: int) -> None:

@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...collective.epilogue.arguments import BOX_ROWS, BOX_SWIZZLE, box_columns
+from ...collective.epilogue.arguments import BOX_ROWS, BOX_SWIZZLE, box_columns, epilogue_arguments
 from ...collective.epilogue.tma_store import TmaStore
 from ...collective.mma.fragment import pack, thread_of_warpgroup, unpack
 from ...collective.mma.wgmma import wgmma_accumulators, wgmma_stage
@@ -39,7 +39,7 @@ from ...collective.tile.roles import WARPGROUP, each_consumer, producer, warpgro
 from ...collective.tile.rounds import STATE_WORDS, Rounds
 from ...collective.tile.sizes import OnAll
 from ...errors import ArgumentError
-from ...isa.dtypes import b32, u32, u64
+from ...isa.dtypes import b32, f32, u32, u64
 from ...lang import Kernel, Tile, kernel, ptx
 from ...lang.arrays import RegisterArray
 from ...lang.peers import PeerArrays
@@ -48,7 +48,8 @@ from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
-from .description import Config, Product
+from .description import Config, Fusion, Product
+from .ranked_scales import check_end, end_of
 
 __all__ = ["CONFIG", "build", "counters"]
 
@@ -66,15 +67,32 @@ def counters(rows: int, columns: int, ranks: int, config: Config = CONFIG) -> in
 
 
 @lru_cache(maxsize=64)
-def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> Kernel:  # noqa: B008 - frozen
-    """The kernel for a group of `ranks` GPUs; called as kernel(a, b, slots, counters, state, record, rank, out=d).
+def build(
+    ranks: int,
+    product: Product = Product(),  # noqa: B008 - frozen
+    config: Config = CONFIG,
+    fusion: Fusion = Fusion(),  # noqa: B008
+    *,
+    mean: bool = False,
+) -> Kernel:
+    """The kernel for a group of `ranks` GPUs; called as
+    kernel(a, b, slots, counters, state, record, *more, rank, out=d).
 
     a (M, K), b (N, K); slots: of each GPU (ranks, M / ranks, N); counters: of each GPU `counters(...)` words of u32,
     zero before the first launch; state: `STATE_WORDS` words of u32 of this GPU, likewise; record: `watch.words(...)`
-    of this GPU; d (M / ranks, N). Raises ArgumentError where the configuration does not fit.
+    of this GPU; d (M / ranks, N).
+
+    more: what `epilogue_arguments` names, scale_a of all rows as (ranks, M / ranks).
+    fusion: what is done to this GPU's part, before it is rounded and sent: scales, a bias of the column, an
+    activation, alpha. mean: the sums are divided by the ranks.
+    Raises ArgumentError where the configuration does not fit.
     """
-    config.check(product)
+    config.check(product, fusion)
     check(product, config, ranks)
+    check_end(product, fusion)
+    more = epilogue_arguments(fusion, product.out, rows="R")
+    if fusion.scales == "row":
+        more["scale_a"] = Tile(ranks, "R", f32)
     tile = (config.tile_m, config.tile_n)
     slot_box = (box_columns(product.out), BOX_ROWS, 1)
 
@@ -88,6 +106,7 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
             "state": Tile(STATE_WORDS, u32, inout=True),
             "record": Tile("Record", u32, inout=True),
             "rank": Scalar(u32),
+            **more,
         },
         out_specs={"D": Tile("R", "N", product.out, multiple=(1, _VECTOR))},
         grid=OnAll(),
@@ -96,7 +115,7 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
         registers=gemm.launch_registers(config),
         name="gemm_reduce_scatter",
     )  # fmt: skip
-    def gemm_reduce_scatter(A, B, slots, signals, state, record, rank, D):
+    def gemm_reduce_scatter(A, B, slots, signals, state, record, rank, D, **args):
         ring = TmaPipeline(
             stages=config.stages,
             consumers=config.consumers,
@@ -104,12 +123,12 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
             b=gemm.ring_tile(product.b, product.b_major, config.tile_n, product.tile_k, config.stages, "ring.b"),
         )
         target = Target(slots)
-        out = TmaStore(target, config.consumers, epi_stages=config.epi_stages)
+        epilogue, scales, (producer_regs, consumer_regs) = end_of(fusion, config, D, args, rank)
+        out = TmaStore(target, config.consumers, epi_stages=config.epi_stages, epilogue=epilogue)
         ring.initialise()
         rounds = Rounds(signals, rank, state, record)
         schedule = RankedTiles(D.shape[0], D.shape[1], tile, ranks, rank, grouped(config.group))
         num_k_tiles, warpgroup = k_tiles(A, product.tile_k), warpgroup_index()
-        producer_regs, consumer_regs = gemm.role_registers(config)
         with producer(warpgroup, producer_regs):
             produce = ring.producer_state()
             for here in schedule.tiles():
@@ -120,6 +139,7 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
                         ptx.tma.load(stage.a, A.tma_desc(), stage.a.coordinates(row, k), stage.full)
                         ptx.tma.load(stage.b, B.tma_desc(), stage.b.coordinates(here.column, k), stage.full)
         for me in each_consumer(warpgroup, config.consumers, consumer_regs):
+            out.begin()
             state_of_ring, first = ring.consumer_state(), me * config.rows
             acc = wgmma_accumulators(config.rows, config.tile_n, dtype=product.accumulator)
             loop, sent = ConsumerLoop(ring, state_of_ring), Sent(rounds, ranks)
@@ -129,10 +149,12 @@ def build(ranks: int, product: Product = Product(), config: Config = CONFIG) -> 
                 loop.drain()
                 sent.before(here)
                 target.owner = here.owner
+                if scales is not None:
+                    scales.owner = here.owner
                 out.store(acc, me, here.row + first, here.column, at=lambda row, column: (column, row, rank))
             sent.last()
             for here in schedule.own(me, config.consumers):
-                add_slots(slots, D, rank, here, tile, rounds, config.consumers, me)
+                add_slots(slots, D, rank, here, tile, rounds, config.consumers, me, mean)
             ptx.bar.sync(ALL_CONSUMERS, WARPGROUP * config.consumers)
             if me == 0:
                 with ptx.if_(thread_of_warpgroup() == 0):
@@ -204,7 +226,7 @@ class Sent:
 
 def add_slots(
     slots: PeerArrays, D: ArrayHandle, rank: Register, here: RankedTile, tile: tuple[int, int], rounds: Rounds,
-    consumers: int, me: int,
+    consumers: int, me: int, mean: bool,
 ) -> None:  # fmt: skip
     """The sums of a tile of this GPU's own rows, over the ranks in their order: 128 threads, 16 bytes from each."""
     ranks, thread = len(slots), thread_of_warpgroup()
@@ -224,5 +246,7 @@ def add_slots(
                 words = ptx.load(b32, ptx.addr(source + part * slot + place), vector=4)
                 values = [value for word in words for value in unpack(word, D.dtype)]
                 sums = [a + b for a, b in zip(sums, values, strict=True)] if sums else values
+            if mean:
+                sums = [each * (1 / ranks) for each in sums]
             packed = [pack(sums[at : at + 2], D.dtype) for at in range(0, _VECTOR, 2)]
             ptx.store(ptx.addr(result + place), RegisterArray(packed))

@@ -1,0 +1,87 @@
+"""Scales of rows that belong to several GPUs, for the end of a product that communicates.
+
+A tile's rows are one GPU's. Their scales are this GPU's own, or came together with the rows, or are all here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...collective.epilogue.apply import Epilogue
+from ...errors import ArgumentError
+from ...isa.dtypes import DType, f32, u64
+from ...lang import ptx
+from ...lang.peers import PeerArrays
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from . import gemm
+from .description import Config, Fusion, Product
+
+__all__ = ["Scales", "check_end", "end_of"]
+
+
+def check_end(product: Product, fusion: Fusion) -> None:
+    """Raise ArgumentError for an end that products which communicate do not have."""
+    fusion.check(product.out)
+    if fusion.bias == "row" or fusion.gate or fusion.addend or fusion.amax:
+        raise ArgumentError(
+            "a product that communicates does not end like this",
+            expected="scales, alpha, a bias of the column, an activation, a factor of the output", got=fusion,
+        )  # fmt: skip
+
+
+@dataclass
+class Scales:
+    """The scales of a tile's rows, as an `Epilogue` takes an array: this GPU's own, or what came with the others' rows.
+
+    Attributes:
+        own: (R,) of this GPU; or (ranks, R) of all, where nothing travels.
+        came: (ranks, R) on each GPU, or None.
+        owner: whose rows the tile has; set before each tile.
+    """
+
+    own: ArrayHandle
+    came: PeerArrays | None
+    rank: Register
+    owner: Register | None = None
+    dtype: DType = f32
+
+    @classmethod
+    def of(cls, args: dict[str, Any], rank: Register) -> Scales:
+        """From the kernel's arguments."""
+        return cls(args["scale_a"], args.get("came"), rank)
+
+    def pointer(self) -> Register:
+        """Of the scales of the owner's rows."""
+        assert self.owner is not None
+        rows = self.own.shape[-1].to(u64) * f32.bytes
+        if self.came is None:
+            return self.own.pointer() + self.owner.to(u64) * rows
+        theirs = self.came.pointer(self.rank) + self.owner.to(u64) * rows
+        chosen: Register = ptx.select(self.owner == self.rank, self.own.pointer(), theirs)
+        chosen.origin = self.own.pointer().origin | theirs.origin
+        return chosen
+
+    def send(self, owner: Register, first: Register, thread: Register, count: Register) -> None:
+        """`count` of this GPU's scales, no more than there are threads, from row `first` on, to GPU `owner`."""
+        if self.came is None:
+            return
+        start = first.to(u64) + thread
+        with ptx.if_(thread < count):
+            value = ptx.load(f32, ptx.addr(self.own.pointer() + start * f32.bytes))
+            there = self.came.pointer(owner) + (self.rank.to(u64) * self.own.shape[-1] + start) * f32.bytes
+            ptx.store(ptx.addr(there), value)
+
+
+def end_of(
+    fusion: Fusion, config: Config, D: ArrayHandle, args: dict[str, Any], rank: Register
+) -> tuple[Epilogue | None, Scales | None, tuple[int, int]]:
+    """What a product's end needs: its epilogue, the scales of rows, the registers of its roles."""
+    registers = gemm.role_registers(config, not fusion.empty)
+    if fusion.empty:
+        return None, None, registers
+    scales = Scales.of(args, rank) if fusion.scales == "row" else None
+    given = args if scales is None else {**args, "scale_a": scales}
+    spare = max(registers[1] - config.accumulators - gemm.ADDRESS_REGS, 0)
+    return Epilogue(fusion, D, given, spare=spare), scales, registers
