@@ -1,6 +1,7 @@
 """Configurations of the attention kernel beside the library's choice, cuDNN and flash.
 
     python -m benchmarks.attention [--out FILE] [--only WORDS] [--seconds 0.5] [--variants] [--protocols alone,…]
+    python -m benchmarks.attention --candidates --only e4m3 --seconds 0.25 --protocols alone
 
 The cases, their data, the contenders and what they are held against are those of `warploom bench --suite attention`,
 which times the library's choice alone. Here all kernels are built before anything is timed, in several processes.
@@ -24,12 +25,32 @@ from warploom.lab.attention_problem import FORWARDS, HEADLINE, ForwardProblem
 from warploom.lang import Kernel
 
 
-def configurations(case: ForwardProblem, variants: bool) -> dict[str, Config]:
-    """Ours, by the name of the contender."""
+def candidates(case: ForwardProblem) -> dict[str, Config]:
+    """What may become the choice: of e4m3 maxima that are renewed, and O added up after several tiles. By name."""
     chosen = default(subject(case))
-    if not variants:
+    if case.dtype != "e4m3":
+        return {}
+    renewed = replace(chosen, renewed=True)
+    found = {
+        "renewed": renewed, "exact": replace(chosen, guarded=False),
+        "renewed, unordered": replace(renewed, ordered=False),
+    }  # fmt: skip
+    if chosen.apart == subject(case).columns:
+        found |= {f"renewed, promoted {tiles}": replace(renewed, promoted=tiles) for tiles in (2, 4, 8)}
+        found["renewed, promoted 4, unordered"] = replace(renewed, promoted=4, ordered=False)
+    if case.head_dim == 128:
+        found["renewed, promoted 4, 64 keys"] = replace(renewed, promoted=4, keys=64)
+    return found
+
+
+def configurations(case: ForwardProblem, variants: bool, swept: bool = False) -> dict[str, Config]:
+    """Ours, by the name of the contender; others in place of the variants where candidates are `swept`."""
+    chosen = default(subject(case))
+    if not (variants or swept):
         return {"warploom": chosen}
-    if case.dtype == "e4m3":
+    if swept:
+        others = candidates(case)
+    elif case.dtype == "e4m3":
         others = {
             "o accumulates": replace(chosen, apart=0), "unordered": replace(chosen, ordered=False),
             **({"128 keys": replace(chosen, keys=128, apart=32, value_stages=2),
@@ -68,9 +89,9 @@ def builds(case: ForwardProblem, config: Config) -> bool:
     return True
 
 
-def build(case: ForwardProblem, variants: bool) -> None:
+def build(case: ForwardProblem, variants: bool, swept: bool = False) -> None:
     """Put the kernels of a case into the cache."""
-    for config in configurations(case, variants).values():
+    for config in configurations(case, variants, swept).values():
         builds(case, config)
     if case.dtype == "e4m3":
         builds(case.wide, default(subject(case.wide)))
@@ -78,11 +99,15 @@ def build(case: ForwardProblem, variants: bool) -> None:
 
 def measure(case: ForwardProblem, session: Session) -> Iterator[Row]:
     """The rows of one case."""
-    ours = [Variant(name, config) for name, config in configurations(case, session.asked.variants).items()]
+    ours = [Variant(name, config) for name, config in _asked_for(case, session).items()]
     session.prepare(case, [*ours, TorchAttention("cudnn"), TorchAttention("flash"), OwnBf16()])
     which = session.asked.protocols.split(",")
     for protocol in which if case in HEADLINE else which[:1]:
         yield from session.rows(case, protocol)
+
+
+def _asked_for(case: ForwardProblem, session: Session) -> dict[str, Config]:
+    return configurations(case, session.asked.variants, session.asked.candidates)
 
 
 def told(rows: Sequence[Row]) -> str:
@@ -105,11 +130,12 @@ def main(words: Sequence[str]) -> int:
     parser = suite.parser()
     parser.add_argument("--variants", action="store_true", help="other configurations, too")
     parser.add_argument("--protocols", default="alone,interleaved")
+    parser.add_argument("--candidates", action="store_true", help="what may become the choice, beside it")
     asked = parser.parse_args(words)
 
     def prepare(cases: Sequence[ForwardProblem]) -> None:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-            list(pool.map(partial(build, variants=asked.variants), cases))
+            list(pool.map(partial(build, variants=asked.variants, swept=asked.candidates), cases))
 
     return suite.run(asked, prepare)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.errors import refused
 from tests.kernels.attention_cases import Attention, Config, built, jumping, operands, run
 from warploom.kernels.hopper.attention_config import default
 from warploom.types import e4m3
@@ -65,6 +66,33 @@ def test_products_apart_from_o_in_any_number_of_parts(apart: int, guarded: bool)
     assert_right(run(OF, *operands(64, 200, OF), replace(ONE, apart=apart, guarded=guarded)))
 
 
+@pytest.mark.parametrize("promoted", [2, 3, 8])
+@pytest.mark.parametrize("of, last", [(OF, None), (CAUSAL, 130)], ids=["full", "causal"])
+@pytest.mark.sample(2)
+def test_products_of_several_tiles_are_summed_up_apart(of: Attention, last: int | None, promoted: int):
+    """Ends of blocks, and maxima that grow while there is a sum apart: 16 times q makes scores far apart."""
+    q, k, v = operands(70, 600, of, heads=(2, 2))
+    for config in (replace(SMALL, promoted=promoted), replace(ONE, promoted=promoted, guarded=False)):
+        assert_right(run(of, (q * 16).astype(q.dtype), k, v, config, last=None if last is None else last + 400))
+
+
+def test_products_of_several_tiles_need_registers_of_their_own_for_all_columns():
+    config = replace(ONE, apart=32, promoted=2)
+    with refused("argument", got=config.name(), expected="promoted=1, or apart=64"):
+        config.check(OF)
+
+
+def test_a_row_whose_first_maximum_is_a_little_low_is_recomputed_once_if_that_raises_the_maximum():
+    """2^3.5 is less than `growth`, and yet P is so large that its sums do not pass: in each tile, or in one."""
+    found = {}
+    for renewed in (False, True):
+        config = replace(ONE, renewed=renewed)
+        run_ = run(OF, *jumping((0, *[3.5] * 10), OF, config), config, sms=1)
+        assert_right(run_)
+        found[renewed] = run_.report.counters.instructions
+    assert found[True] < 0.9 * found[False]
+
+
 def test_each_head_has_its_scales():
     of = replace(CAUSAL, scaled=True)
     draw = np.random.default_rng(3)
@@ -88,14 +116,16 @@ def test_a_row_that_sees_no_key_gets_zeros():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("apart, off", [(64, (0, 1e-3)), (0, (0.05, 1))])
-def test_thousands_of_equal_terms_are_all_counted_because_they_are_added_apart(apart: int, off: tuple[float, float]):
+@pytest.mark.parametrize("apart, promoted, off", [(64, 1, (0, 1e-3)), (64, 4, (0, 1e-3)), (0, 1, (0.05, 1))])
+def test_thousands_of_equal_terms_are_all_counted_because_they_are_added_apart(
+    apart: int, promoted: int, off: tuple[float, float]
+):
     """A wgmma of eight bits adds to 13 bits: beside a sum of thousands of its like a term loses its last bits."""
     keys, value = 6144, 0.875
     q, k, v = operands(1, keys, OF)
     q[:], v[:] = 0, value
-    found = run(OF, q, k, v, Config(keys=128, consumers=1, key_stages=2, value_stages=2, apart=apart),
-                check=False, numerics="hardware")  # fmt: skip
+    config = Config(keys=128, consumers=1, key_stages=2, value_stages=2, apart=apart, promoted=promoted)
+    found = run(OF, q, k, v, config, check=False, numerics="hardware")
     assert off[0] <= abs(float(found.out.mean()) / value - 1) <= off[1]
 
 

@@ -50,7 +50,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
     fake = types.SimpleNamespace(**{name: getattr(torch, name) for name in ("Tensor", "equal", "randn_like")})
     fake.cuda = types.SimpleNamespace(synchronize=lambda: None)
     monkeypatch.setattr(attention_session, "torch", fake)
-    asked = argparse.Namespace(seconds=0.1, variants=False, protocols="alone,interleaved")
+    asked = argparse.Namespace(seconds=0.1, variants=False, candidates=False, protocols="alone,interleaved")
     return Session(asked, Gpu(), PowerMeter(), Watchdog(lambda who: None))  # type: ignore[arg-type]
 
 
@@ -73,6 +73,18 @@ def test_every_variant_of_a_configuration_that_builds_is_timed(session: Session)
     assert {"warploom", "warploom exact", "warploom unordered"} <= names
     wide = attention.configurations(replace(FORWARD, head_dim=128, dtype="e4m3"), False)
     assert list(wide) == ["warploom"] and wide["warploom"].apart
+
+
+def test_candidates_of_eight_bits_are_the_choice_with_other_fields() -> None:
+    for width, causal in ((128, True), (64, False), (256, False)):
+        case = ForwardProblem(width, 4096, causal, "e4m3")
+        found = attention.candidates(case)
+        chosen = attention.configurations(case, False)["warploom"]
+        assert found["renewed"] == replace(chosen, renewed=True) and chosen not in found.values()
+        assert any(config.promoted > 1 for config in found.values()) == (width < 256)
+        for config in found.values():
+            config.check(attention.subject(case))
+    assert not attention.candidates(FORWARD)
 
 
 def test_decode_rows_are_of_graphs_and_say_terabytes(session: Session) -> None:

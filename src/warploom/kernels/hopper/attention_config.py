@@ -158,6 +158,9 @@ class Config:
         ordered: consumers take turns in issuing products.
         apart: columns of P V that are multiplied into registers of their own and added to O then, for eight bits; 0:
             O itself is the accumulator.
+        promoted: tiles whose products are summed up apart before they are added to O.
+        renewed: a tile that is computed again raises every maximum that it can; else only those that it raises by
+            more than `attention_softmax.growth`, and rows just below that have the next tile computed again, too.
     """
 
     keys: int = 128
@@ -168,6 +171,8 @@ class Config:
     guarded: bool = True
     ordered: bool = True
     apart: int = 0
+    promoted: int = 1
+    renewed: bool = False
 
     family: ClassVar[str] = "attention"
 
@@ -178,12 +183,17 @@ class Config:
     def check(self, of: Attention) -> None:
         """Raise ArgumentError where no kernel can be built of it, whatever memory and registers there are."""
         numbers = {"keys": 1, "consumers": 1, "key_stages": 1, "value_stages": 1, "query_slots": 1, "apart": 0}
-        check_fields(self, numbers, ("guarded", "ordered"), {})
+        check_fields(self, {**numbers, "promoted": 1}, ("guarded", "ordered", "renewed"), {})
         step = STEP_BYTES // of.dtype.bytes
         if self.consumers not in REGISTERS or self.keys % step:
             raise ArgumentError(
                 "this configuration of attention cannot be built",
                 expected=f"1 to {max(REGISTERS)} consumers, and keys in multiples of {step}", got=self.name(),
+            )  # fmt: skip
+        if self.promoted > 1 and self.apart != of.columns:
+            raise ArgumentError(
+                "sums of several tiles need registers for all columns of O apart",
+                expected=f"promoted=1, or apart={of.columns}", got=self.name(),
             )  # fmt: skip
 
     @property

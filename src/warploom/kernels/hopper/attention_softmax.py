@@ -63,6 +63,7 @@ class Softmax:
         scale: f32, positive: log2(e) times what the scores are multiplied by.
         dtype: of P: f16, bf16 or e4m3.
         guarded: which of the two.
+        renewed: a tile that is computed again raises every maximum that it can, by however little.
 
     Attributes:
         largest: of each of the thread's two rows, in units of the scores.
@@ -70,8 +71,11 @@ class Softmax:
         roots, needed: what O is to be multiplied by, twice, once it is complete, and whether any row of the warp is.
     """
 
-    def __init__(self, scores: RegisterArray, scale: Register, dtype: DType, *, guarded: bool) -> None:
+    def __init__(
+        self, scores: RegisterArray, scale: Register, dtype: DType, *, guarded: bool, renewed: bool = False
+    ) -> None:
         self.scores, self.scale, self.dtype, self.guarded = Fragment(scores), scale, dtype, guarded
+        self.recompute_growth = 0.0 if renewed else growth(dtype)
         self.head = head(dtype, guarded)
         self.largest, self.total = _two(), _two()
         self.offset, self.roots = _two(), _two()
@@ -122,18 +126,21 @@ class Softmax:
         passes = ptx.warp.all((parts[0] <= bound) & (parts[1] <= bound))  # not so for NaN
         with ptx.if_(~(passes | careful)):
             self.recomputed += 1
-            self.needed.set(ptx.warp.any(self._renew()))
+            self.needed.set(ptx.warp.any(self._renew(self.recompute_growth)))
             for part, found in zip(parts, self._exponentials(into, self._finite_offset()), strict=True):
                 part.set(found)
         self._add(parts)
 
-    def _renew(self) -> Predicate:
-        """Take the maxima of this tile where they grew enough, and scale l down to them; whether they did."""
-        grown = []
+    def _renew(self, least: float | None = None) -> Predicate:
+        """Take the maxima of this tile where they grew enough, and scale l down to them; whether they did.
+
+        least: log2 of what is enough, `growth` where it is not said.
+        """
+        grown, enough = [], growth(self.dtype) if least is None else least
         newest = self.scores.row_max(self.largest)
         for half in range(2):
             largest, total, root = self.largest[half], self.total[half], self.roots[half]
-            grew = (newest[half] - _finite(largest)) * self.scale > growth(self.dtype)
+            grew = (newest[half] - _finite(largest)) * self.scale > enough
             grew = grew | ((largest == -math.inf) & (newest[half] > -math.inf))
             before = largest.copy()
             largest.set(ptx.select(grew, newest[half], largest))
@@ -174,11 +181,12 @@ class Softmax:
 
     # -- O -----------------------------------------------------------------------------------------------------------
 
-    def rescale(self, out: Fragment) -> None:
-        """Scale O to the maxima that have grown; after the products into it are complete."""
+    def rescale(self, *sums: Fragment) -> None:
+        """Scale O, or the parts of its sum, to the maxima that have grown; after the products into it are complete."""
         with ptx.if_(self.needed):
-            out.scale_rows(self.roots)
-            out.scale_rows(self.roots)
+            for part in sums:
+                part.scale_rows(self.roots)
+                part.scale_rows(self.roots)
 
     def finish(self, sink: Register | None = None) -> tuple[list[Register], list[Register]]:
         """For each of the two rows: what O is multiplied by, and the logarithm of the sum of exp(score).
