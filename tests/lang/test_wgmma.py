@@ -166,3 +166,28 @@ def test_wrong_coordinates_are_refused(coord):
 
     with pytest.raises(TraceError):
         load.ptx()
+
+
+SPARSE = {
+    "shape": (64, 64, 32), "metadata": lambda: reg.scalar(b32), "selector": 1,
+    "a": lambda: smem.wgmma_tile(bf16, (64, 16)), "b": lambda: smem.wgmma_tile(bf16, (64, 32)),
+}  # fmt: skip
+
+
+def test_metadata_makes_a_sparse_product_of_twice_the_depth():
+    found = opcode(multiply(**SPARSE))
+    assert found.startswith("wgmma.mma_async.sp.sync.aligned.m64n64k32.f32.bf16.bf16")
+    assert found.count(",") == 9 and ", 1, %p" in found
+
+
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ({"shape": (64, 64, 16)}, "shape=(64, 64, 32)"),
+        ({"a": lambda: smem.wgmma_tile(bf16, (64, 32))}, "64 x 16"),
+        ({"b": lambda: smem.wgmma_tile(bf16, (64, 16))}, "64 x 32"),
+    ],
+)
+def test_a_sparse_product_of_other_depths_is_refused(changes: dict, expected: str):
+    with refused("trace", expected=expected):
+        multiply(**{**SPARSE, **changes}).ptx()

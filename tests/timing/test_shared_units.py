@@ -4,7 +4,8 @@ import pytest
 
 from warploom.timing import H200, Launch
 from warploom.timing.prediction import Predictor
-from warploom.timing.recording import Recording
+from warploom.timing.recording import Operation, Recording
+from warploom.timing.tensor import done_flops, mma_clocks
 from warploom.timing.units import Chip, together
 
 
@@ -44,3 +45,16 @@ def test_an_output_that_is_written_twice_or_in_part_says_nothing():
 def test_what_fits_into_l2_is_read_once():
     assert _predictor(132, 1.0, 0.0, loaded=1e5).dram_bytes == 1e5
     assert _predictor(132, 1.0, 0.0, loaded=1e8).dram_bytes > 1e8
+
+
+def _product(opcode: str, n: int, k: int) -> Operation:
+    return Operation("warpgroup_mma", 0, 0, 0, flops=2 * 64 * n * k, n=n, k=k, text=opcode)
+
+
+def test_a_sparse_product_reads_twice_the_columns_and_does_half_of_its_flops():
+    """As many clocks as a dense one of half the depth where A and B come fast enough; 64 + 2 n rows of 32 bytes do
+    not."""
+    dense, sparse = _product("wgmma.mma_async.sync", 256, 16), _product("wgmma.mma_async.sp.sync", 256, 32)
+    assert done_flops(sparse) == done_flops(dense) == dense.flops
+    assert mma_clocks(dense, H200) == 256 * H200["mma_clocks_per_column"]
+    assert mma_clocks(sparse, H200) == (64 + 2 * 256) * 32 / H200["mma_shared_bytes_per_clock"]

@@ -39,11 +39,12 @@ class Wgmma:
         d: RegisterArray, a: Any, b: Any,
         scale_d: bool | Predicate = True, scale_a: int = 1, scale_b: int = 1,
         trans_a: int | None = None, trans_b: int | None = None,
+        metadata: Register | None = None, selector: int = 0,
     ) -> None:  # fmt: skip
         """wgmma.mma_async.sync.aligned: d = scale_a * a @ scale_b * b + (d if scale_d else 0), by four warps together.
 
         Args:
-            shape: (64, n, k); n a multiple of 8 to 256, k of one instruction (32 bytes' worth).
+            shape: (64, n, k); n a multiple of 8 to 256, k of one instruction (32 bytes' worth, 64 with `metadata`).
             dtype_d, dtype_a, dtype_b: types of accumulator and operands.
             d: the thread's accumulators: n/2 registers of f32 or s32, n/4 of packed f16.
             a: a tile or slice of 64 rows and k deep, a b64 descriptor, or a RegisterArray of 4 registers.
@@ -52,17 +53,23 @@ class Wgmma:
             scale_a, scale_b: 1 or -1.
             trans_a, trans_b: 1 for MN-major operands in shared memory (16-bit types only). A tile knows its own, and a
                 value that contradicts it is an error.
+            metadata: wgmma.mma_async.sp: a is 2:4 sparse, a tile of it is k / 2 deep, and this b32 register of each
+                thread says which elements these are (PTX ISA 9.7.15.6.1, `isa.fragments.warpgroup_metadata`).
+            selector: which two of four neighbouring threads are asked for it, 0 or 1; of bytes all are, and it is 0.
 
-        Asynchronous: before a wait_group, `d` and `a`'s registers are not to be touched, nor the tiles overwritten.
+        Asynchronous: before a wait_group, `d`, `metadata` and `a`'s registers are not to be touched, nor the tiles
+        overwritten.
         """
         trace = Trace.current()
         m, n, k = shape
         types = [dtypes.of(t) for t in (dtype_d, dtype_a, dtype_b)]
         if m != 64:
             raise trace.error("a wgmma has 64 rows", expected="shape=(64, n, k)", got=shape)
-        depth = 32 // types[1].bytes
+        sparse = metadata is not None
+        depth = (64 if sparse else 32) // types[1].bytes
         if k != depth:
-            raise trace.error(f"a {types[1]} wgmma is {depth} deep", expected=f"shape=(64, {n}, {depth})", got=shape)
+            kind = "sparse wgmma" if sparse else "wgmma"
+            raise trace.error(f"a {types[1]} {kind} is {depth} deep", expected=f"shape=(64, {n}, {depth})", got=shape)
         if n not in FLOAT_N:
             raise trace.error("the n of a wgmma is a multiple of 8 from 8 to 256", got=n)
         _check_accumulators(trace, d, types[0], n)
@@ -72,7 +79,9 @@ class Wgmma:
                 raise trace.error("scale_d is a Python bool or a predicate", got=repr(scale_d))
             scale = constant_predicate(trace, bool(scale_d))
         in_registers = isinstance(a, (RegisterArray, list, tuple))
-        a_operand, transpose_a = (a, None) if in_registers else _descriptor(trace, "a", a, types[1], 64, k, trans_a)
+        a_operand, transpose_a = (
+            (a, None) if in_registers else _descriptor(trace, "a", a, types[1], 64, k // 2 if sparse else k, trans_a)
+        )
         if in_registers and trans_a:
             raise trace.error("A in registers cannot be transposed", got=f"trans_a={trans_a}")
         b_operand, transpose_b = _descriptor(trace, "b", b, types[2], n, k, trans_b)
@@ -88,8 +97,9 @@ class Wgmma:
             immediates += ([] if in_registers else [transpose_a or 0]) + [transpose_b or 0]
         elif transpose_a or transpose_b:
             raise trace.error(f"{types[1]} operands are K-major", got=f"trans_a={transpose_a}, trans_b={transpose_b}")
-        opcode = f"wgmma.mma_async.sync.aligned.m{m}n{n}k{k}.{types[0]}.{types[1]}.{types[2]}"
-        issue(opcode, d, a_operand, b_operand, scale, *immediates, trace=trace)
+        opcode = f"wgmma.mma_async{'.sp' * sparse}.sync.aligned.m{m}n{n}k{k}.{types[0]}.{types[1]}.{types[2]}"
+        chosen = (metadata, selector) if sparse else ()
+        issue(opcode, d, a_operand, b_operand, *chosen, scale, *immediates, trace=trace)
 
 
 def accumulators(n: int, dtype: DType) -> int:

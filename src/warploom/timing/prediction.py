@@ -16,6 +16,7 @@ from .occupancy import L2_BYTES, Occupancy, occupancy
 from .power import Work, settle
 from .recording import GRID, ISSUE, Recording, Step
 from .replay import Replay
+from .tensor import done_flops
 from .timeline import Timeline
 from .trace import Trace
 from .units import Chip
@@ -283,8 +284,8 @@ class Predictor:
     def work(self, replay: Replay) -> Work:
         """What the launch does, for its power."""
         per_cta = replay.instructions * self.pace / max(1, replay.started * self.cluster)
-        wide = sum(one.flops for one in self.recording.operations if one.flops and one.dtype not in NARROW)
-        narrow = sum(one.flops for one in self.recording.operations if one.flops and one.dtype in NARROW)
+        wide = sum(done_flops(one) for one in self.recording.operations if one.dtype not in NARROW)
+        narrow = sum(done_flops(one) for one in self.recording.operations if one.dtype in NARROW)
         return Work(
             warpgroup_flops=wide * self.scale, narrow_flops=narrow * self.scale,
             mma_flops=replay.flops * self.pace / max(1, replay.started * self.cluster) * self.ctas,

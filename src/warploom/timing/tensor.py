@@ -11,12 +11,24 @@ _BITS = {"tf32": 32, "f16": 16, "mxf4": 4, "mxf4nvf4": 4}
 """Of an element, by kind; 8 of the others."""
 
 
+def is_sparse(operation: Operation) -> bool:
+    """A product by a sparse A, of which half is stored."""
+    return ".sp." in operation.text
+
+
+def done_flops(operation: Operation) -> float:
+    """What is multiplied and added: of a sparse product's flops, which count what is not stored too, half."""
+    return operation.flops / 2 if is_sparse(operation) else operation.flops
+
+
 def mma_clocks(operation: Operation, hardware: Hardware) -> float:
     """Of one m64nNk(32 bytes): its columns, or the bytes that it reads from shared memory, whichever takes longer.
 
-    A from shared memory adds its 64 rows to the N of B: (64 + N) x 32 bytes at the rate of shared memory.
+    A from shared memory adds its 64 rows to the N of B: (64 + N) x 32 bytes at the rate of shared memory. With a sparse
+    A the k of B is twice as long, at no more clocks for its columns (published: twice the dense peak, H100 data sheet;
+    no microbenchmark of it yet).
     """
-    rows = operation.n + (64 if operation.source == "shared" else 0)
+    rows = operation.n * (2 if is_sparse(operation) else 1) + (64 if operation.source == "shared" else 0)
     columns = operation.n * hardware["mma_clocks_per_column"]
     return max(columns, rows * 32 / hardware["mma_shared_bytes_per_clock"], hardware["mma_least_clocks"])
 

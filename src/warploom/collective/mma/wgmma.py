@@ -1,4 +1,11 @@
-"""A warpgroup's part of the product by wgmma: accumulators in blocks of 64 rows, one stage of a ring at a time."""
+"""A warpgroup's part of the product by wgmma: accumulators in blocks of 64 rows, one stage of a ring at a time.
+
+A 2:4 sparse A, of which half is stored, comes with metadata: four bits for each group along k say which elements these
+are. A stage is two instructions deep, 128 bytes of each of B's rows and 64 of A's. Of elements of 16 and 32 bits a
+register holds the bits of half an instruction for two rows, so that of four neighbouring threads two have all of the
+first instruction's and two all of the second's: both are given the same register, and another selector. Of bytes all
+four are needed for one instruction, and each has a register of its own (PTX ISA 9.7.15.6.1).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +18,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.operand_tile import TileSlice
 from ...lang.predicate import Predicate
 from ...lang.trace import Trace
+from ...lang.values import Register
 from ..tile.roles import WARPGROUP
 from .fragment import WARPGROUP_ROWS
 
@@ -75,4 +83,43 @@ def wgmma_block(
             shape=(WGMMA_ROWS, b.rows_count, b.layout.instruction_k), dtype_d=block.dtype, dtype_a=dtype_a,
             dtype_b=b.layout.dtype, d=block, a=a.k(step) if isinstance(a, TileSlice) else a[step], b=b.k(step),
             scale_d=accumulate if step == 0 else True,
+        )  # fmt: skip
+
+
+# -- a sparse A ------------------------------------------------------------------------------------------------------
+
+SPARSE_STEPS = 2
+"""Instructions of a stage."""
+SPARSE_STAGE_BYTES = 128
+"""Of a row of B in a stage; half as many of A."""
+
+
+def sparse_stage_k(dtype: DType) -> int:
+    """Elements along k of a stage, stored or not."""
+    return SPARSE_STAGE_BYTES // dtype.bytes
+
+
+def metadata_words(dtype: DType) -> int:
+    """Registers of metadata of a thread, for each 64 rows of a stage."""
+    return SPARSE_STEPS if dtype.bits == 8 else 1
+
+
+def sparse_block(
+    block: RegisterArray, a: TileSlice, b: TileSlice, metadata: Sequence[Register], *, accumulate: bool | Predicate
+) -> None:
+    """block += A @ Bᵀ of 64 rows and one stage, without fence and commit.
+
+    Args:
+        block: a thread's accumulators.
+        a, b: K-major tiles, 64 and 128 bytes deep.
+        metadata: `metadata_words` registers, b32 or u32, not to be written before the wgmmas are complete.
+        accumulate: where false, the first wgmma overwrites the accumulators.
+    """
+    words = metadata_words(b.layout.dtype)
+    for step in range(SPARSE_STEPS):
+        word, selector = (metadata[step], 0) if words == SPARSE_STEPS else (metadata[0], step)
+        ptx.wgmma.mma_async(
+            shape=(WGMMA_ROWS, b.rows_count, 2 * b.layout.instruction_k), dtype_d=block.dtype,
+            dtype_a=a.layout.dtype, dtype_b=b.layout.dtype, d=block, a=a.k(step), b=b.k(step, width=2),
+            scale_d=accumulate if step == 0 else True, metadata=word, selector=selector,
         )  # fmt: skip

@@ -29,7 +29,7 @@ from ..machine.register_list import RegisterList
 from ..machine.registers import WARP
 from ..machine.slots import Slot
 from ..machine.units import WARPGROUP_MMA
-from ..numerics.tensor_core import Product, multiply_accumulate
+from ..numerics.tensor_core import NO_NUMERICS, Product, multiply_accumulate
 from ..numerics.tensor_registers import gather, scatter
 from ..program.decode import Decode
 from ..program.handlers import Handlers, Step
@@ -135,7 +135,9 @@ class Multiply:
             a_descriptor = self._descriptor(frame, "a", self.a_slot, self.a)
         else:
             a_matrix = gather(self.a_registers.read(frame), self.a_fragment)[0]
-        where = None if self.metadata is None else self._places(frame, *self.metadata)
+        where = None
+        if self.metadata is not None and machine.numerics != NO_NUMERICS:  # else no values move, and none mean anything
+            where = self._places(frame, *self.metadata)
         accumulator = group.accumulators.get(self.owner)
         if accumulator is None:
             before = gather(self.d.read(frame), self.fragment)[0] if adds else None
