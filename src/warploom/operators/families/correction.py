@@ -28,6 +28,7 @@ from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
+from .hopper_large import estimate as large_estimate
 
 FILE = Path(__file__).parent.parent / "tables" / "choice-nvidia-h200.json"
 FEATURES = (
@@ -45,6 +46,9 @@ _PLACE = {name: index for index, name in enumerate(FEATURES)}
 OPERAND_US, OF_PAIR_US, OF_ELEMENT_US = 0.4, 0.018, 0.055
 """Microseconds of a gate or an addend for a tile, and for each accumulator of a thread; small-M kernels load and store
 elements one by one. Read off benchmarks/results/nvidia-h200/fused-ends.json."""
+SCALES_US, SCALES_OF_ELEMENT_US, SCALES_OF_LARGE_US = 0.19, 4.7e-5, 0.57
+"""Microseconds of scales of rows for a free tile, and for each of its elements; for a large tile. What configurations
+that ran with scales of the tensor and of rows differ by, in sample-fp8-tensor.json and sample-fp8-row.json there."""
 NEAR = 0.1
 """The fit only tells configurations of one product apart: those within about this share of the fastest keep the mean of
 their estimates."""
@@ -98,9 +102,7 @@ def _tile(config: Any, problem: Problem, gpu: Gpu, estimated_us: float) -> tuple
 
 
 def _large(config: Config, problem: Problem, gpu: Gpu) -> dict[str, float]:
-    from .hopper_large import estimate
-
-    known = estimate(config, problem, gpu)
+    known = large_estimate(config, problem, gpu)
     found = {
         "large": 1, "ping-pong": config.kernel_schedule == "ping_pong", "pairs": config.ctas == 2,
         "staggered": config.kernel_schedule == "staggered", "split tail": config.split_tail,
@@ -133,15 +135,18 @@ def without_operands(problem: Problem) -> Problem:
     return replace(problem, fusion=replace(problem.fusion, gate=False, addend=False))
 
 
-def operands_us(config: Any, problem: Problem, gpu: Gpu) -> float:
-    """Microseconds that reading a gate and an addend takes at the ends of a CTA's tiles. Large tiles have them loaded
-    meanwhile; the 0.3 to 1.6 us that were read of them are left out."""
+def ends_us(config: Any, problem: Problem, gpu: Gpu) -> float:
+    """Microseconds that a gate, an addend and scales of rows take at the ends of a CTA's tiles. Large tiles have a gate
+    and an addend loaded meanwhile; the 0.3 to 1.6 us that were read of them are left out."""
+    rows = problem.fusion.scales == "row"
     if isinstance(config, Config):
-        return 0.0
+        return SCALES_OF_LARGE_US * rows * large_estimate(config, problem, gpu).waves
     small = isinstance(config, SmallMConfig)
     tile: FreeTileConfig = of_decode(config) if isinstance(config, SmallMConfig) else config
-    each = OPERAND_US + (OF_ELEMENT_US if small else OF_PAIR_US) * tile.accumulators / tile.split
-    return (problem.fusion.gate + problem.fusion.addend) * waves_of(tile, problem.m, problem.n, gpu.sms) * each
+    operand = OPERAND_US + (OF_ELEMENT_US if small else OF_PAIR_US) * tile.accumulators / tile.split
+    scales = SCALES_US + SCALES_OF_ELEMENT_US * tile.tile_m * tile.tile_n / tile.split
+    each = (problem.fusion.gate + problem.fusion.addend) * operand + rows * scales
+    return waves_of(tile, problem.m, problem.n, gpu.sms) * each
 
 
 def measured(configs: Sequence[Any]) -> bool:

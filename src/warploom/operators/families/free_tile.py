@@ -23,12 +23,17 @@ FEW_TILES = 512
 an odd number of columns: free tiles store these by elements."""
 
 
+def short_end(problem: Problem) -> bool:
+    """Whether sums are stored as they are or scaled, in whole 16 bytes."""
+    fusion = problem.fusion
+    plain = fusion.bias is None and fusion.activation is None and not fusion.gate and not fusion.addend
+    return plain and problem.n % 8 == 0
+
+
 def computes(problem: Problem) -> bool:
     """Whether free tiles can do all that is asked."""
     plain = FreeTileConfig(whole=problem.n % 8 == 0)
-    fusion = problem.fusion
-    hidden = fusion.bias is None and fusion.activation is None and not fusion.gate and not fusion.addend
-    rows = MOST_ROWS if plain.whole and hidden else FEW_TILES
+    rows = MOST_ROWS if short_end(problem) else FEW_TILES
     return not problem.promoted and problem.m <= rows and plain._problem(problem.product, problem.fusion) is None
 
 
