@@ -154,8 +154,9 @@ def test_a_result_for_the_guesses_of_init_says_so_until_the_line_is_deleted(tmp_
     description = path.with_suffix(".launch.toml")
     again = run("check", path, "--init")
     assert again.exit_code == 2 and "left as it is" in again.stderr and "--launch FILE" in again.stderr
-    said = run("check", path).stdout
-    assert "still the guesses of --init" in said and "copy.launch.toml" in said
+    (finding,) = json.loads(run("check", path, "--json").stdout)["kernels"][0]["findings"]
+    assert (finding["rule"], finding["severity"]) == ("guessed-launch", "warning")
+    assert "grid = [1, 1, 1]" in finding["notes"][0]["text"]
     assert "1 with guesses of --init" in run("check", tmp_path).stdout
     assert json.loads(run("check", path, "--json").stdout)["kernels"][0]["guessed"] == str(description)
     description.write_text(description.read_text().replace("guessed = true\n", ""))

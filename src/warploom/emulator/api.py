@@ -120,7 +120,7 @@ def run(
             code, memory, parameters, grid, block, cluster, dynamic_smem, model or Model(),
             lambda machine: Engine(machine, policy.name, seed), buffers, detailed,
         )  # fmt: skip
-        machine.tensor_maps = binder.maps
+        machine.tensor_maps, machine.guessed = binder.maps, names.guessed
         machine.calls = calls
         machine.numerics = numerics
         machine.unwritten = unwritten
@@ -138,7 +138,7 @@ def run(
             scheduler.run()
         except EmulationError as error:
             for hear in machine.events.stopped:
-                hear()
+                hear(error)
             error.findings = tuple(finding for observer in observers for finding in observer.report())
             raise
     machine.counters.instructions = machine.steps

@@ -57,7 +57,7 @@ import numpy as np
 from .. import asm
 from ..errors import ArgumentError
 from . import launch_shared
-from .launch_guess import has_extern_shared, template
+from .launch_guess import guesses, has_extern_shared, template
 from .launch_values import FILLS, MAP_KEYS, Values, filled, misdescribed
 from .program import Parameter, Program, program_of, read_text
 
@@ -79,7 +79,8 @@ _KEYS = {
 class LaunchFile:
     """A launch description that was read and whose keys are known; values are looked at by `arguments`.
 
-    `guessed`: the values are those `template` wrote; nobody has put in what the kernel expects.
+    `guessed`: the values are those `template` wrote; nobody has put in what the kernel expects. `guesses`: the lines
+    that say so, each with its parameter in front: "n.value = 1".
     """
 
     path: Path
@@ -93,6 +94,7 @@ class LaunchFile:
     dependent: bool = False
     expect: tuple[Mapping[str, Any], ...] = ()
     shared: tuple[Mapping[str, Any], ...] = ()
+    guesses: tuple[str, ...] = ()
 
     def program(self, text: str, name: str = "") -> Program:
         """The text with this launch. Raises PtxSyntaxError and ArgumentError as `Program.from_text` does."""
@@ -106,6 +108,7 @@ class LaunchFile:
         return replace(
             program, parameters=tuple(replace(one, argument=name) for one, name in named),
             shared_parts=launch_shared.parts(text, self.shared, self.path),
+            guessed=self.path.name if self.guessed else "",
         )  # fmt: skip
 
     def arguments(self, program: Program) -> list[Any]:
@@ -171,7 +174,8 @@ def text_of(description: Path) -> Path:
 def read(path: Path) -> LaunchFile:
     """Read a launch description. Raises ArgumentError for what is not TOML, an unknown key or an unknown kind."""
     try:
-        document = tomllib.loads(path.read_text())
+        text = path.read_text()
+        document = tomllib.loads(text)
     except OSError as error:
         raise ArgumentError(
             f"the launch description cannot be read: {error.strerror or error}", got=str(path), code="file"
@@ -205,6 +209,7 @@ def read(path: Path) -> LaunchFile:
         dependent=_flag(document.get("dependent", False), "dependent", path),
         expect=tuple(expect),
         shared=tuple(shared),
+        guesses=guesses(text) if document.get("guessed") else (),
     )
 
 

@@ -1,23 +1,29 @@
 """What `warploom check --init` writes: a launch description with what the text says, and guesses for the rest.
 
 Grid, sizes and values are nobody's but the caller's, so they are guesses and said to be. Block and cluster stand in
-directives; which bytes of a parameter are pointers or tensor maps the instructions show (`launch_text`); the compiler's
-metadata or the kernel's name may say more (`launch_compilers`).
+directives; which bytes of a parameter are pointers or tensor maps the instructions show (`launch_text`), and which
+boxes of these fit (`launch_boxes`); the compiler's metadata or the kernel's name may say more (`launch_compilers`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from .. import asm
+from ..asm import nodes
+from ..isa import arch
+from ..isa.launch import ONE
+from .launch_boxes import Key, Likely, likely, shared_sizes
 from .launch_compilers import Hints, Map, hints
 from .launch_text import Use, uses
 from .launch_values import FILLS
 from .program import Parameter, Program
 
 GUESS = "a guess"
+_ALIGNED = 1024
+"""What dynamic shared memory may be aligned to behind the variables that the text declares: a tile of 128B swizzle."""
 _SHAPES = {1: [1024], 2: [128, 64], 3: [1, 128, 64], 4: [1, 1, 128, 64], 5: [1, 1, 1, 128, 64]}
 
 
@@ -26,7 +32,8 @@ def template(program: Program, text: Path | None = None) -> str:
 
     text: the file, beside which a compiler may have left what it knows.
     """
-    function = next(one for one in asm.parse(program.text).entries if one.name == program.entry)
+    module = asm.parse(program.text)
+    function = next(one for one in module.entries if one.name == program.entry)
     shown, known = uses(function), hints(program.entry, text)
     lines = [
         f"# How `warploom check` runs the kernel `{program.entry}`. What is called a guess is one:",
@@ -34,14 +41,14 @@ def template(program: Program, text: Path | None = None) -> str:
         "guessed = true",
         *(f"# {fact}" for fact in known.facts),
         f'entry = "{program.entry}"',
-        f"grid = [1, 1, 1]                # {GUESS}",
+        f"grid = {list(_cluster_of(program, known))}                # {GUESS}",
         _block(program, function.directive("maxntid"), known),
         _cluster(program, known),
-        _shared(program, known),
+        _shared(program, known, sum(shared_sizes(function, module).values())),
     ]
     if known.dependent:
         lines.append(f"dependent = true                # said by {known.source}")
-    maps, calls = _Maps(known), re.search(r"(?m)^\s*call", program.text) is not None
+    maps, calls = _maps(program, shown, known, function, module), re.search(r"(?m)^\s*call", program.text) is not None
     for number, parameter in enumerate(program.parameters):
         lines += ["", "[[parameter]]", f'name = "{parameter.name}"']
         behind = len(program.parameters) - number
@@ -53,6 +60,18 @@ def template(program: Program, text: Path | None = None) -> str:
         else:
             lines += _parameter(parameter, use, maps, note)
     return "\n".join(lines) + "\n"
+
+
+def guesses(text: str) -> tuple[str, ...]:
+    """The values of a description that its comments call guesses: `grid = [1, 1, 1]`, `n.value = 1`."""
+    found, name = [], ""
+    for line in text.splitlines():
+        said, _, comment = line.partition("#")
+        key, equals, value = (part.strip() for part in said.partition("="))
+        name = value.strip('"') if key == "name" else name
+        if equals and GUESS in comment and key not in ("kind", "swizzle"):
+            found.append(f"{name}.{key} = {value}" if name else f"{key} = {value}")
+    return tuple(found)
 
 
 def has_extern_shared(text: str) -> bool:
@@ -73,6 +92,10 @@ def _block(program: Program, most: tuple[int, ...] | None, known: Hints) -> str:
     return f"block = [128, 1, 1]             # {GUESS}: the text does not say"
 
 
+def _cluster_of(program: Program, known: Hints) -> tuple[int, ...]:
+    return program.cluster if any(size != 1 for size in program.cluster) else (known.cluster or ONE)
+
+
 def _cluster(program: Program, known: Hints) -> str:
     if any(size != 1 for size in program.cluster):
         return f"cluster = {list(program.cluster)}             # said by .reqnctapercluster"
@@ -82,37 +105,59 @@ def _cluster(program: Program, known: Hints) -> str:
     return "cluster = [1, 1, 1]" + (f"             # {GUESS}: the text is made for clusters" if clusters else "")
 
 
-def _shared(program: Program, known: Hints) -> str:
+def _shared(program: Program, known: Hints, declared: int) -> str:
     extern = has_extern_shared(program.text)
     size = known.dynamic_smem if known.dynamic_smem is not None and extern else program.dynamic_smem
     if known.dynamic_smem is not None and extern:
         words = f"said by {known.source}" if known.sure else f"{GUESS}: the most that a CTA can have"
         return f"dynamic_smem = {size}           # bytes, {words}"
-    more = f"; {GUESS}: the text has .extern .shared memory, so put in how much the launch gives it" if extern else ""
-    return f"dynamic_smem = {size}                # bytes{more}"
+    if not extern:
+        return f"dynamic_smem = {size}                # bytes"
+    most = max(0, arch.get(program.arch).shared_per_cta - -(-declared // _ALIGNED) * _ALIGNED)
+    return f"dynamic_smem = {most}           # bytes, {GUESS}: the most that a CTA can have"
 
 
 # -- parameters ----------------------------------------------------------------------------------------------------
 
 
-class _Maps:
-    """Hands out what is known of tensor maps, in the order of the parameters."""
+def _maps(
+    program: Program, shown: Mapping[str, dict[int, Use]], known: Hints, function: nodes.Function, module: nodes.Module
+) -> dict[Key, Likely]:
+    """What each tensor map is likely to be: as compilers say, else as the text's own numbers have it."""
+    every, loads, stores = (iter(maps) for maps in (known.maps, known.loads, known.stores))
+    said: dict[Key, Map] = {}
+    uses_of: dict[Key, Use | None] = {}
+    for parameter in program.parameters:
+        parts: Mapping[int, Use | None] = shown.get(parameter.name, {})
+        if parameter.kind == "tensor_map":
+            parts = {0: parts.get(0)}
+        for offset, use in sorted(parts.items()):
+            if parameter.kind == "tensor_map" or use is not None and use.kind == "tensor_map":
+                found = next(every, None) or next(stores if use is not None and use.writes else loads, None)
+                said[parameter.name, offset], uses_of[parameter.name, offset] = found or Map(), use
+    boxes = likely(function, module, {key: found.dtype for key, found in said.items() if found.dtype})
+    return {key: _together(found, boxes.get(key), uses_of[key], f"said by {known.source}")
+            for key, found in said.items()}  # fmt: skip
 
-    def __init__(self, known: Hints) -> None:
-        self.source = known.source
-        self._all, self._loads, self._stores = (iter(maps) for maps in (known.maps, known.loads, known.stores))
 
-    def next(self, use: Use | None) -> Map:
-        found = next(self._all, None)
-        if found is None:
-            found = next(self._stores if use is not None and use.writes else self._loads, None)
-        return found or Map()
+def _together(found: Map, shown: Likely | None, use: Use | None, source: str) -> Likely:
+    """One map of what a compiler says of it, and the text."""
+    rank = use.rank if use is not None and use.rank else 2
+    told = shown or Likely("bf16", (64, 64, 1, 1, 1)[:rank], "128B", dict.fromkeys(("dtype", "box", "swizzle"), GUESS))
+    dtype, box, swizzle, notes = told.dtype, told.box, told.swizzle, dict(told.notes)
+    if found.dtype:
+        dtype, notes["dtype"] = found.dtype, source
+    if found.box and (found.sure or notes["box"] == GUESS):  # what the text announces is surer than a likely tile
+        box, notes["box"] = (*found.box, 1, 1, 1, 1, 1)[:rank], source if found.sure else GUESS
+    if found.swizzle and (found.sure or notes["swizzle"] == GUESS):
+        swizzle, notes["swizzle"] = found.swizzle, source if found.sure else GUESS
+    return Likely(dtype, box, swizzle, notes)
 
 
-def _parameter(parameter: Parameter, shown: dict[int, Use], maps: _Maps, note: str) -> Iterator[str]:
+def _parameter(parameter: Parameter, shown: dict[int, Use], maps: Mapping[Key, Likely], note: str) -> Iterator[str]:
     use = shown.get(0)
     if parameter.kind == "tensor_map":
-        yield from _tensor_map(use, maps)
+        yield from _tensor_map(use, maps, (parameter.name, 0))
     elif parameter.kind == "scalar":
         yield from (
             'kind = "scalar"',
@@ -120,7 +165,7 @@ def _parameter(parameter: Parameter, shown: dict[int, Use], maps: _Maps, note: s
             f"value = 1                       # {GUESS}",
         )
     elif parameter.kind == "blob" and parameter.size == 128 and use is not None and use.kind == "tensor_map":
-        yield from _tensor_map(use, maps)
+        yield from _tensor_map(use, maps, (parameter.name, 0))
     elif parameter.kind == "blob":
         yield from (
             'kind = "bytes"',
@@ -132,7 +177,10 @@ def _parameter(parameter: Parameter, shown: dict[int, Use], maps: _Maps, note: s
             yield f"[parameter.at.{offset}]"
             yield f'name = "at_{offset}"'
             may_be_null = "leave the table out where the caller passes null"
-            yield from _tensor_map(part, maps) if part.kind == "tensor_map" else _buffer(part, may_be_null)
+            if part.kind == "tensor_map":
+                yield from _tensor_map(part, maps, (parameter.name, offset))
+            else:
+                yield from _buffer(part, may_be_null)
     else:
         yield from _buffer(use, note)
 
@@ -151,22 +199,15 @@ def _buffer(use: Use | None, note: str) -> Iterator[str]:
     yield f'fill = "{fill}"                # {", ".join(FILLS)}, a number'
 
 
-def _tensor_map(use: Use | None, maps: _Maps) -> Iterator[str]:
-    found = maps.next(use)
-    rank = use.rank if use is not None and use.rank else 2
+def _tensor_map(use: Use | None, maps: Mapping[Key, Likely], key: Key) -> Iterator[str]:
+    told = maps[key]
+    rank = len(told.box)
     doing = "stored to" if use is not None and use.writes else "loaded from"
-    said = f"said by {maps.source}" if maps.source else GUESS
-    likely = said if found.sure else GUESS
     yield f'kind = "tensor_map"             # {doing}, {rank} dimensions'
-    yield (
-        f'dtype = "{found.dtype}"                   # {said}'
-        if found.dtype
-        else f'dtype = "bf16"                   # {GUESS}'
-    )
-    yield f"shape = {_SHAPES[rank]}              # {GUESS}; outermost first"
+    yield f'dtype = "{told.dtype}"                   # {told.notes["dtype"]}'
+    shape = [max(sizes) for sizes in zip(_SHAPES[rank], reversed(told.box), strict=True)]
+    yield f"shape = {shape}              # {GUESS}; outermost first"
     fill = "zeros" if use is not None and use.writes and not use.reads else "normal"
     yield f'fill = "{fill}"                # {", ".join(FILLS)}, a number'
-    box = [*found.box, 1, 1, 1, 1, 1][:rank] if found.box else [64, 64, 1, 1, 1][:rank]
-    yield f"box = {box}                 # {likely if found.box else GUESS}; innermost first"
-    swizzle = found.swizzle or "128B"
-    yield f'swizzle = "{swizzle}"               # {likely if found.swizzle else GUESS}; NONE, 32B, 64B, 128B'
+    yield f"box = {list(told.box)}                 # {told.notes['box']}; innermost first"
+    yield f'swizzle = "{told.swizzle}"               # {told.notes["swizzle"]}; NONE, 32B, 64B, 128B'

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..asm import nodes
+from .launch_steps import Steps
 
 _LANES = re.compile(r"\.v([248])\b")
 _WIDTHS = re.compile(r"\.([bsuf])(8|16|32|64)\b")
@@ -39,23 +40,52 @@ Known: TypeAlias = "dict[str, set[Token]]"
 def uses(function: nodes.Function) -> dict[str, dict[int, Use]]:
     """By parameter and offset, what an entry does with pointers and tensor maps."""
     parameters = {parameter.name for parameter in function.parameters}
+    known, steps = followed(function), Steps(function)
+    found: dict[str, dict[int, Use]] = {}
+    for at, instruction in enumerate(steps.instructions):
+        for number, operand in enumerate(instruction.operands):
+            if isinstance(operand, nodes.TensorAddress):
+                base = steps.place(operand.base, at)
+                if base[0] in parameters:  # of a register that held several maps: the one it holds here
+                    _note_map(found, str(base[0]), base[1], instruction.opcode)
+                    continue
+                for how, name, offset in tokens(operand.base, known, parameters):
+                    if how == "at":
+                        _note_map(found, name, offset, instruction.opcode)
+                    else:
+                        _note_pointer(found, name, offset, instruction, reads=True)
+            elif isinstance(operand, nodes.Address):
+                does = _global_access(instruction, number)
+                for how, name, offset in tokens(operand.base, known, parameters) if does else ():
+                    if how == "of":
+                        _note_pointer(found, name, offset, instruction, reads="r" in does, writes="w" in does)
+    return found
+
+
+def _global_access(instruction: nodes.Instruction, number: int) -> str:
+    """What an instruction may do in global memory through one of its operands: "r", "w", "rw", or "" for nothing."""
+    word, opcode = instruction.opcode.split(".")[0], instruction.opcode
+    if word == "cp" and ".bulk" in opcode:
+        if ".global.shared" in opcode:
+            return "w" if number == 0 else ""
+        return "r" if number == ("prefetch" not in opcode) else ""
+    if word == "tensormap":
+        return "w" if number == 0 and ".shared" not in opcode.partition("replace")[2] else ""
+    if word not in _MEMORY or "shared" in opcode and word != "cp":
+        return ""
+    if word == "cp":  # cp.async, to shared memory
+        return "r" if number == 1 else ""
+    return {"st": "w", "atom": "rw", "red": "rw"}.get(word, "r")
+
+
+def followed(function: nodes.Function) -> Known:
+    """What each register of an entry may hold of its parameters."""
+    parameters = {parameter.name for parameter in function.parameters}
     instructions = list(_instructions(function.body or ()))
     known: Known = {}
     while sum(_follow(one, known, parameters) for one in instructions):
         pass
-    found: dict[str, dict[int, Use]] = {}
-    for instruction in instructions:
-        words = instruction.opcode.split(".")
-        for operand in instruction.operands:
-            if isinstance(operand, nodes.TensorAddress):
-                for how, name, offset in _tokens(operand.base, known, parameters):
-                    if how == "at":
-                        _note_map(found, name, offset, instruction.opcode)
-            elif isinstance(operand, nodes.Address) and words[0] in _MEMORY and "shared" not in instruction.opcode:
-                for how, name, offset in _tokens(operand.base, known, parameters):
-                    if how == "of":
-                        _note_pointer(found, name, offset, instruction)
-    return found
+    return known
 
 
 _MEMORY = ("ld", "st", "atom", "red", "ldu", "cp", "prefetch")
@@ -70,11 +100,13 @@ def _note_map(found: dict[str, dict[int, Use]], name: str, offset: int, opcode: 
     use.reads |= not stores
 
 
-def _note_pointer(found: dict[str, dict[int, Use]], name: str, offset: int, instruction: nodes.Instruction) -> None:
+def _note_pointer(
+    found: dict[str, dict[int, Use]], name: str, offset: int, instruction: nodes.Instruction, reads: bool = False,
+    writes: bool = False,
+) -> None:  # fmt: skip
     use = found.setdefault(name, {}).setdefault(offset, Use("pointer"))
-    word = instruction.opcode.split(".")[0]
-    use.writes |= word in ("st", "atom", "red")
-    use.reads |= word != "st"
+    use.writes |= writes
+    use.reads |= reads
     shown = _TYPES.search(instruction.opcode)
     if shown and not use.dtype:
         use.dtype = shown[1].removesuffix("x2")
@@ -88,50 +120,51 @@ def _follow(instruction: nodes.Instruction, known: Known, parameters: set[str]) 
     new = False
     if word == "ld" and sources and isinstance(sources[0], nodes.Address):
         if ".param" not in instruction.opcode and not any(
-            t[0] == "at" for t in _tokens(sources[0].base, known, parameters)
+            t[0] == "at" for t in tokens(sources[0].base, known, parameters)
         ):
             return False
         width = _WIDTHS.search(instruction.opcode)
         step = int(width[2]) // 8 if width else 8
         elements = target.elements if isinstance(target, nodes.Vector) else (target,)
         for number, element in enumerate(elements):
-            tokens = {
+            held = {
                 ("of", name, offset + sources[0].offset + number * step)
-                for how, name, offset in _tokens(sources[0].base, known, parameters)
+                for how, name, offset in tokens(sources[0].base, known, parameters)
                 if how == "at"
             }
-            new |= _add(element, tokens, known)
+            new |= _add(element, held, known)
         return new
     if word not in _COPIES:
         return False
-    tokens = set()
+    copied: set[Token] = set()
     amount = sum(one.value for one in sources if isinstance(one, nodes.Integer)) if word == "add" else 0
     plain = (
         word in ("mov", "cvta", "cvt", "selp") or word == "add" and any(isinstance(s, nodes.Integer) for s in sources)
     )
     for source in sources:
-        for how, name, offset in _tokens(source, known, parameters):
+        for how, name, offset in tokens(source, known, parameters):
             if how == "of":
-                tokens.add((how, name, offset))
+                copied.add((how, name, offset))
             elif plain:
-                tokens.add((how, name, offset + amount))
-    return _add(target, tokens, known)
+                copied.add((how, name, offset + amount))
+    return _add(target, copied, known)
 
 
-def _add(target: nodes.Operand, tokens: set[Token], known: Known) -> bool:
+def _add(target: nodes.Operand, more: set[Token], known: Known) -> bool:
     if not isinstance(target, nodes.Register):
         return False
     before = known.setdefault(target.name, set())
-    if len(before) > 8 or tokens <= before:  # more than a few: it is a number
+    if len(before) > 8 or more <= before:  # more than a few: it is a number
         return False
-    before |= tokens
+    before |= more
     return True
 
 
-def _tokens(operand: nodes.Operand, known: Known, parameters: set[str]) -> set[Token]:
+def tokens(operand: nodes.Operand, known: Known, parameters: set[str]) -> set[Token]:
+    """Which bytes of parameters an operand may hold, or be the address of."""
     if isinstance(operand, nodes.Address):
         return {(how, name, offset + operand.offset * (how == "at"))
-                for how, name, offset in _tokens(operand.base, known, parameters)}  # fmt: skip
+                for how, name, offset in tokens(operand.base, known, parameters)}  # fmt: skip
     if isinstance(operand, (nodes.Symbol, nodes.Register)):
         if operand.name in parameters:
             return {("at", operand.name, 0)}

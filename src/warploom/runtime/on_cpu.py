@@ -301,7 +301,7 @@ def launch_of(bound: Bound) -> dict[str, Any]:
     buffers = {parameter.name: parameter.source for parameter in program.parameters}
     return {
         "grid": bound.grid, "block": bound.block, "cluster": bound.cluster, "dynamic_smem": bound.dynamic_smem,
-        "dependent": program.pdl, "names": Names(program.shared_parts, program.roles, buffers),
+        "dependent": program.pdl, "names": Names(program.shared_parts, program.roles, buffers, program.guessed),
     }  # fmt: skip
 
 

@@ -170,6 +170,7 @@ class Program:
         dims: sizes that are fixed by the text, besides those the arrays show.
         elsewhere: what a GPU that cannot run it can do instead, for the refusal: its target ("sm_80") -> words.
         shared_parts, roles: what the author calls the parts of shared memory and its warps, for messages.
+        guessed: the launch description with guesses that it is run with, for messages.
     """
 
     text: str
@@ -190,6 +191,7 @@ class Program:
     elsewhere: Callable[[str], str] | None = None
     shared_parts: tuple[SharedPart, ...] = ()
     roles: tuple[WarpRole, ...] = ()
+    guessed: str = ""
 
     @property
     def title(self) -> str:

@@ -11,16 +11,19 @@ from .. import asm
 from ..asm.demangle import readable
 from ..emulator.diagnosis.report import Interleavings
 from ..emulator.machine.finding import Finding
-from ..errors import EmulationError, PtxSyntaxError, VerificationError, WarploomError
+from ..errors import DeadlockError, EmulationError, PtxSyntaxError, SourceLocation, VerificationError, WarploomError
 from ..runtime import Program, emulate, launch_file
+from ..runtime.launch_file import LaunchFile
 from ..sanitizer.report.rendering import Sources, as_text, render
+from ..sanitizer.rules import RULES
 from .wrong_result import wrong_result
 
 ERROR = "error"
 STATIC_ONLY = "static only: no launch given"
 ONLY_IF_WRONG = ("swizzle-base",)
 """Rules about what is right where the kernel reckons with it: a result that is as expected shows that it does."""
-GUESSED = "sizes, types and values are still the guesses of --init"
+GUESSES_SHOWN = 12
+"""Guesses that a finding lists."""
 
 
 @dataclass
@@ -91,18 +94,36 @@ class Checked:
             ctas = self.counters["ctas"]
             details.append(f"{ctas} CTA{'s' if ctas != 1 else ''}, {self.counters['instructions']} warp instructions")
             details.append(f"{self.seconds:.2f} s")
-        line = f"{kernel}: emulated, {verdict}" + (f" ({', '.join(details)})" if details else "")
+        under = " under a guessed launch" if self.guessed else ""
+        line = f"{kernel}: emulated{under}, {verdict}" + (f" ({', '.join(details)})" if details else "")
         lines = [line] if self.interleavings is None else [line, f"{kernel}: {self.interleavings}"]
         lines += [f"  note  {note}" for note in self.notes]
         lines += [f"  prints  {line}" for line in "".join(self.printed).splitlines()]
-        if self.guessed:
-            lines.append(f"{kernel}: {GUESSED}: look through {self.guessed} and delete its line `guessed = true`")
         return "\n".join(lines)
 
     def text(self, sources: Sources | None = None, least: Sequence[str] = ()) -> str:
         """All findings with their source lines, and the summary; only severities in `least`, if it names any."""
         shown = [finding for finding in self.findings if not least or finding.severity in least]
         return "\n\n".join([*(as_text(render(finding, sources)) for finding in shown), self.summary()])
+
+
+def guessed_launch(described: LaunchFile, checked: Checked) -> Finding:
+    """What a run under a launch that nobody has looked at is worth: a warning, so that it is never a clean pass."""
+    listed = described.guesses[:GUESSES_SHOWN]
+    more = len(described.guesses) - len(listed)
+    shown = "; ".join(listed) + (f"; and {more} more" if more else "")
+    counted = checked.counters
+    wrote = sum(counted.get(name, 0) for name in ("global_store_bytes", "tma_store_bytes")) if counted else 1
+    line = next((at for at, text in enumerate(described.path.read_text().splitlines(), 1) if text[:7] == "guessed"), 1)
+    idle = () if wrote else (("so", "the kernel wrote nothing to global memory: such sizes leave it nothing to do"),)
+    what = "errors may come from a guess" if checked.errors else "that nothing is found may come from a guess"
+    return Finding(
+        rule="guessed-launch", severity="warning", locations=(SourceLocation(described.path.name, line),),
+        message=f"{described.path.name} is still what --init has guessed: {what}: {shown}",
+        summary=f"the launch is a guess of --init: {what}", sides=(),
+        fix=f"put in what the kernel is launched with, then delete the line `guessed = true` of {described.path.name}",
+        notes=(("guesses", shown), *idle),
+    )  # fmt: skip
 
 
 def finding_as_dict(finding: Finding) -> dict[str, Any]:
@@ -152,6 +173,11 @@ def check_emulated(
             error.hint = "the text has .extern .shared memory and the launch gives it 0 bytes: dynamic_smem"
         schedule, seed = error.replay or (schedule, seed)
         findings = [*error.findings, Finding.of_error(error)]
+        first = next((one for one in error.findings if one.rule in RULES and RULES[one.rule].first), None)
+        if first is not None and isinstance(error, DeadlockError):  # it only follows
+            waits = f"the kernel hangs: {findings[-1].sides[0].who} waits" if findings[-1].sides else error.what
+            findings = [replace(one, notes=(*one.notes, ("so", waits))) if one is first else one
+                        for one in error.findings]  # fmt: skip
         order = {"error": 0, "warning": 1, "performance": 2}
         findings.sort(key=lambda finding: order[finding.severity])
         return Checked(

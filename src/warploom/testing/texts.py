@@ -12,7 +12,7 @@ from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError, PtxSyntaxError, WarploomError
 from ..runtime import launch_file
 from ..runtime.program import program_of, read_text
-from .checked import Checked, check_emulated, check_static
+from .checked import Checked, check_emulated, check_static, guessed_launch
 from .expected import expectation
 
 
@@ -54,6 +54,8 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
     check = expectation(described, arrays, options)
     checked = check_emulated(program, program, arguments, check, **options)
     checked.guessed, checked.notes = str(description) if described.guessed else "", static.notes
+    if described.guessed:
+        checked.findings.insert(len(checked.errors), guessed_launch(described, checked))
     return checked
 
 

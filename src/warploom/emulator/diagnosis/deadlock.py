@@ -10,6 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ...errors import DeadlockError, SourceLocation
+from ..engines.announced import contradiction
 from ..machine.machine import FULL, Cta, Fragment, Machine, Warp
 from ..machine.mbarrier import MBarrier
 from .phases import came_in
@@ -163,6 +164,9 @@ def _hint(waits: list[tuple[MBarrier, Cta, int]]) -> str | None:
     for barrier, _, _ in waits:
         announced, brought = (_sum(barrier, what) for what in ("expect", "complete"))
         if barrier.pending == 0 and barrier.tx:
+            guessed, boxes = barrier.cta.machine.guessed, contradiction(barrier)
+            if guessed and boxes is not None and boxes.instead:
+                return f"{guessed} has guessed a box wrong: {boxes}"
             return (
                 f"phase {barrier.phase} of {_local(barrier)} has {announced} bytes announced and {brought} brought: "
                 "announce the bytes of all its copies, no more and no less"

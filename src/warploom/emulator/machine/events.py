@@ -17,6 +17,7 @@ from .listeners import EVENTS, Events
 from .places import Lanes
 
 if TYPE_CHECKING:
+    from ...errors import EmulationError
     from .async_operation import AsyncOperation
     from .finding import Finding
     from .frame import Frame, Issuer
@@ -142,7 +143,7 @@ class Observer:
     def exited(self, warp: Warp) -> None:
         """All threads of a warp have exited."""
 
-    def stopped(self) -> None:
+    def stopped(self, error: EmulationError) -> None:
         """The machine stopped with an error."""
 
 

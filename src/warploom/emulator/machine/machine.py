@@ -296,6 +296,7 @@ class Machine:
         self.unwritten = POISON
         self.dependent = False
         self.tensor_maps: list[object] = []
+        self.guessed = ""
         self.printed: list[str] = []
         self.steps = 0
         self.progress_count = self.signals = 0

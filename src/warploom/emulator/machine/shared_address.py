@@ -12,6 +12,8 @@ from ...errors import InvalidOperandError, MisalignedError, OutOfBoundsError
 from .memory import OFFSET_MASK, RANK_SHIFT, SHARED_WINDOW, WINDOW_SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .frame import Frame
     from .machine import Cta
 
@@ -52,8 +54,12 @@ def place(frame: Frame, space: str, address: int, lane: int, what: str, remote: 
     return frame.peer(rank, lane), offset
 
 
-def check_range(frame: Frame, cta: Cta, offset: int, size: int, alignment: int, lane: int, what: str) -> None:
-    """Raise MisalignedError or OutOfBoundsError unless [offset, offset+size) is aligned and inside shared memory."""
+def check_range(frame: Frame, cta: Cta, offset: int, size: int, alignment: int, lane: int, what: str,
+                hint: Callable[[], str | None] | None = None) -> None:  # fmt: skip
+    """Raise MisalignedError or OutOfBoundsError unless [offset, offset+size) is aligned and inside shared memory.
+
+    hint: what to do about a size that is too large.
+    """
     if offset % alignment:
         frame.error(
             MisalignedError,
@@ -68,6 +74,7 @@ def check_range(frame: Frame, cta: Cta, offset: int, size: int, alignment: int, 
             f"{what} covers {size} bytes from {name(cta, offset)} (offset {offset})",
             lane,
             expected=f"inside the CTA's shared memory, bytes {cta.shared_start} to {cta.shared.size}",
+            hint=hint() if hint is not None else None,
         )
 
 

@@ -57,11 +57,13 @@ class Names:
         shared_parts: of shared variables.
         roles: of warps.
         buffers: a pointer parameter's name in the text -> the name of the array that it points to.
+        guessed: the launch description whose boxes, sizes and values nobody has put in yet; "" where there is none.
     """
 
     shared_parts: Sequence[SharedPart] = ()
     roles: Sequence[WarpRole] = ()
     buffers: Mapping[str, str] = field(default_factory=dict)
+    guessed: str = ""
 
 
 def role_of(roles: Iterable[WarpRole], warp: int) -> str:

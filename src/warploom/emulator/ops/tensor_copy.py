@@ -7,6 +7,7 @@ map is read when the copy is issued. A copy that moves no box of the tensor is c
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import accumulate
 
 import numpy as np
@@ -16,6 +17,7 @@ from ...isa import dtypes
 from ...isa.swizzle import Swizzle
 from ...isa.tensor_map import MAP_BYTES
 from ..engines import tma
+from ..engines.announced import contradiction
 from ..engines.boxes import TENSOR_ALIGNMENT, Box, SharedBox
 from ..engines.bulk import check_alive, members, own_barrier, signal_at
 from ..machine import mbarrier
@@ -205,12 +207,24 @@ def load(d: Decode) -> Step:
             frame.machine.counters.tma_fetch_bytes += sum(row.spec.box_bytes for row in rows)
             size = sum(row.spec.shared_bytes for row in rows)
             for receiver in receivers:
-                shared.check_range(frame, receiver, offset, size, TENSOR_ALIGNMENT, lane, "the destination")
+                check = partial(_too_large, receiver, place, rows)
+                shared.check_range(frame, receiver, offset, size, TENSOR_ALIGNMENT, lane, "the destination", check)
                 told = frame.peer(receiver.rank & ~1 | place[0].rank & 1, lane) if of_pair else receiver
                 for row, begin in zip(rows, _begins(rows, offset), strict=True):
                     _issue_load(frame, lane, row, SharedBox(row.spec, receiver, begin), (told, place[1]))
 
     return step
+
+
+def _too_large(cta: Cta, place: tuple[Cta, int], rows: list[Box]) -> str:
+    """What to do about a box that does not fit where it is copied to."""
+    barrier = mbarrier.mbarriers_of(place[0]).get(place[1])
+    found = contradiction(barrier, rows) if barrier is not None else None
+    guessed = cta.machine.guessed
+    whose = f"{guessed} has guessed the box: put in the one that the host encodes" if guessed else (
+        "the box of the tensor map is larger than the room that the kernel has for it"
+    )  # fmt: skip
+    return f"{whose}; {found}" if found is not None else whose
 
 
 def _begins(rows: list[Box], offset: int) -> list[int]:

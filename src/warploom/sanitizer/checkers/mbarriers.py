@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...emulator.diagnosis.phases import history
+from ...emulator.engines.announced import contradiction
 from ...emulator.machine import shared_address
 from ...emulator.machine.events import Meeting, Observer, Waited
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of, was_invalidated
+from ...errors import DeadlockError, StepLimitError
 from ..happens_before.access import flights_of
 from ..happens_before.clocks import Released
 from ..happens_before.scopes import LEVELS
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame, Issuer
     from ...emulator.machine.machine import Cta, Warp
     from ...emulator.machine.operation import Operation
+    from ...errors import EmulationError
     from ..context import Context
 
 
@@ -43,7 +46,7 @@ class MBarriers(Observer):
     rules = (
         "mbarrier-init-not-visible", "mbarrier-used-when-invalid", "surplus-arrival", "double-arrival",
         "bytes-in-later-phase",
-        "phase-not-observed", "byte-count-mismatch", "remote-arrival-scope", "remote-wait-scope",
+        "phase-not-observed", "byte-count-mismatch", "guessed-box", "remote-arrival-scope", "remote-wait-scope",
     )  # fmt: skip
 
     def __init__(self, context: Context) -> None:
@@ -151,6 +154,7 @@ class MBarriers(Observer):
         """A phase is complete: whether one thread has arrived in the place of another."""
         if what is None:
             return
+        self._check_guessed_box(what, what.phase - 1)
         record, phase = record_of(what), record_of(what).current
         twice = next(((warp, lanes) for warp, lanes in phase.again.items() if lanes), None)
         if twice is None or not record.always:
@@ -250,9 +254,10 @@ class MBarriers(Observer):
         if warp.cta.exited:
             self._check_bytes(warp.cta, "at the exit")
 
-    def stopped(self) -> None:
+    def stopped(self, error: EmulationError) -> None:
+        """Where another error ended the run, copies that it kept from being issued are no fault of their own."""
         machine = self.context.machine
-        if machine.engine.in_flight == 0:
+        if machine.engine.in_flight == 0 and isinstance(error, (DeadlockError, StepLimitError)):
             for cluster in machine.resident:
                 for cta in cluster.ctas:
                     self._check_bytes(cta, "when nothing can go on")
@@ -272,11 +277,28 @@ class MBarriers(Observer):
             verb = f"{barrier.tx} bytes are expected that no copy brings"
             if barrier.tx < 0:
                 verb = f"copies have brought {-barrier.tx} bytes that nobody announced (expect_tx)"
-            if not self.findings.seen("byte-count-mismatch", codes):
-                self.findings.add(
-                    "byte-count-mismatch",
-                    f"{when}, phase {barrier.phase} of `{barrier.name}` in {cta.describe()} is not complete: {verb}",
-                    codes,
-                    cta,
-                    history=history(barrier),
-                )
+            if self._check_guessed_box(barrier, barrier.phase) or self.findings.seen("byte-count-mismatch", codes):
+                continue
+            boxes = contradiction(barrier)
+            self.findings.add(
+                "byte-count-mismatch",
+                f"{when}, phase {barrier.phase} of `{barrier.name}` in {cta.describe()} is not complete: {verb}"
+                + (f" ({boxes})" if boxes is not None else ""),
+                codes,
+                cta,
+                history=history(barrier),
+            )
+
+    def _check_guessed_box(self, barrier: MBarrier, phase: int) -> bool:
+        """Whether a launch description has guessed a box that brings other bytes than a phase announces."""
+        guessed = self.context.machine.guessed
+        boxes = contradiction(barrier, phase=phase) if guessed else None
+        if boxes is None or not boxes.instead:
+            return False
+        codes = tuple(event.by.operation for event in barrier.log.get(phase, []) if event.what == "expect")[-1:]
+        if not self.findings.seen("guessed-box", codes):
+            self.findings.add(
+                "guessed-box", f"phase {phase} of `{barrier.name}`: {boxes}; {guessed} has guessed it", codes,
+                barrier.cta, history=history(barrier),
+            )  # fmt: skip
+        return True

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ...emulator.machine.frame import Frame
     from ...emulator.machine.machine import Cta, Warp
     from ...emulator.machine.operation import Operation
+    from ...errors import EmulationError
     from ..context import Context
 
 
@@ -43,7 +44,7 @@ class RegisterPool(Observer):
 
     # -- the ends --------------------------------------------------------------------------------------------------
 
-    def stopped(self) -> None:
+    def stopped(self, error: EmulationError) -> None:
         for cluster in self.context.machine.resident:
             for cta in cluster.ctas:
                 self._check_waits(cta)

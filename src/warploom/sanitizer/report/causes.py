@@ -21,15 +21,24 @@ _VARYING = re.compile(r"%?[\w$.:-]*\d[\w$.:-]*|`[^`]*`")
 
 def causes(findings: Sequence[Finding]) -> list[Finding]:
     """The findings that are left, in their order."""
-    return _together(_without_consequences(findings))
+    kept = _without_consequences(findings)
+    return _together(sorted(kept, key=lambda finding: not (finding.rule in RULES and RULES[finding.rule].first)))
 
 
 def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
     entailed: dict[str, set[object]] = {}
+    anywhere: set[str] = set()
     for finding in findings:
-        for rule in RULES[finding.rule].entails if finding.rule in RULES and finding.severity == "error" else ():
+        known = RULES.get(finding.rule) if finding.severity == "error" else None
+        if known is not None and known.first:
+            anywhere.update(known.entails)
+        for rule in known.entails if known is not None else ():
             entailed.setdefault(rule, set()).update(finding.locations)
-    return [finding for finding in findings if not entailed.get(finding.rule, set()) & {*finding.locations}]
+    return [
+        finding
+        for finding in findings
+        if finding.rule not in anywhere and not entailed.get(finding.rule, set()) & {*finding.locations}
+    ]
 
 
 def _together(findings: Sequence[Finding]) -> list[Finding]:

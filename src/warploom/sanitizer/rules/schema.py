@@ -47,6 +47,7 @@ class Rule:
         fix: what to do.
         missing: what stands between two accesses not where this rule is broken (`report.explain`); clause: in words.
         entails: rules whose findings about the same instruction only follow from an error of this one.
+        first: whether its findings stand before all others, and those it entails are left out wherever they are.
     """
 
     id: str
@@ -61,6 +62,7 @@ class Rule:
     bad: Example | None = None
     good: Example | None = None
     entails: tuple[str, ...] = ()
+    first: bool = False
 
 
 _FRAME = """\

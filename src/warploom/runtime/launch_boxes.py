@@ -1,0 +1,295 @@
+"""Boxes of tensor maps as the text of a kernel bounds them, for `warploom check --init`.
+
+A box is the host's to choose, and the kernel reckons with it: it announces the bytes of the boxes of a phase
+(expect_tx), its coordinates go in steps of the box, the arrays that boxes are copied to have sizes, and the
+descriptors of the matrix unit name the swizzle. A box is taken that fits all of these, and its note says which
+announcement it adds up to. What the text leaves open is a guess and is called one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+
+from ..asm import nodes
+from ..isa import dtypes
+from ..isa.tensor_map import MAXIMUM_BOX
+from .launch_steps import Steps
+from .launch_text import followed, tokens
+
+Key = tuple[str, int]
+"""A parameter and the offset of a tensor map in it."""
+GUESS = "a guess"
+_SWIZZLES = {2: "128B", 4: "64B", 6: "32B"}
+"""By bits 61 to 63 of a matrix descriptor (PTX ISA 9.7.15.5.1.2.2, and 9.7.16.4.1 for tcgen05)."""
+_SPANS = {"128B": 128, "64B": 64, "32B": 32, "NONE": MAXIMUM_BOX}
+_MATRIX = re.compile(r"^\w*mma\b.*?\.(?:f32|f16|s32)\.(bf16|f16|tf32|e4m3|e5m2|s8|u8)\b")
+_TAKES_DESCRIPTORS = re.compile(r"^\w+\.mma(_async)?\b")
+_KINDS = {"kind::f8f6f4": "e4m3", "kind::mxf8f6f4": "e4m3", "kind::i8": "s8", "kind::tf32": "tf32"}
+"""Of tcgen05.mma, whose instruction descriptor has the rest."""
+_MOST_TRIED = 50_000
+_SHARES = (1, 2, 4, 8, 16)
+"""CTAs whose multicast copies may fill one array, where the mask does not say."""
+
+
+@dataclass(frozen=True)
+class Likely:
+    """What is likely of a tensor map: element type, box innermost first and swizzle, each with a note on where it is
+    from."""
+
+    dtype: str
+    box: tuple[int, ...]
+    swizzle: str
+    notes: Mapping[str, str]
+
+
+@dataclass
+class _Copy:
+    """A copy of a box: of which map, its coordinates and the place in the text; `shares`: from how many CTAs its array
+    is filled, 0 where that is unknown; `room`: bytes from its destination to the end of the array, where
+    known, or to the next copy of its phase; `place`: of the destination, see `Steps.place`."""
+
+    key: Key
+    at: int
+    barrier: nodes.Operand | None
+    store: bool
+    steps: tuple[int, ...]
+    shares: int
+    room: int
+    place: tuple[str | int, int]
+
+
+@dataclass
+class _Announced:
+    """An expect_tx: its bytes, less those of copies without a map, its line, and the copies that it announces."""
+
+    bytes: int
+    line: int
+    copies: list[_Copy] = field(default_factory=list)
+
+
+def likely(function: nodes.Function, module: nodes.Module, dtypes_known: Mapping[Key, str]) -> dict[Key, Likely]:
+    """For the tensor maps of a kernel, by parameter and offset, what its text makes likely.
+
+    dtypes_known: element types that are known from elsewhere.
+    """
+    text = _Text(function, module)
+    matrix = next((found for one in text.steps.instructions if (found := _operand_type(one.opcode))), "")
+    swizzle = text.swizzle()
+    made: dict[Key, Likely] = {}
+    boxes: dict[Key, tuple[tuple[int, ...], str]] = {}
+    kinds: dict[Key, str] = {}
+    keys = list(dict.fromkeys(copy.key for copy in text.copies))
+    for key in keys:
+        loaded = any(not copy.store for copy in text.copies if copy.key == key)
+        kinds[key] = dtypes_known.get(key) or (matrix if loaded and matrix else "bf16")
+    for announced in sorted(text.announced, key=lambda one: len({copy.key for copy in one.copies})):
+        boxes.update(_fit(announced, text, kinds, swizzle or "128B", boxes))
+    for key in keys:
+        if key not in boxes:
+            boxes[key] = (_candidates(key, text, kinds[key], swizzle or "128B")[0], GUESS)
+    for key, (box, note) in boxes.items():
+        size = dtypes.of(kinds[key]).bytes
+        span = box[0] * size
+        named = swizzle if swizzle and span <= _SPANS[swizzle] else ""
+        fitting = named or next((name for name in ("32B", "64B", "128B") if span == _SPANS[name]), "NONE")
+        made[key] = Likely(
+            kinds[key], box, fitting,
+            {
+                "dtype": f"{GUESS}: the type of the matrix unit's operands" if kinds[key] == matrix else GUESS,
+                "box": note,
+                "swizzle": "said by the descriptors of the matrix unit" if named else GUESS,
+            },
+        )  # fmt: skip
+    return made
+
+
+def _operand_type(opcode: str) -> str:
+    """The element type that a matrix instruction takes, or is likely to take; "" of other instructions."""
+    if opcode.startswith("tcgen05.mma"):
+        return next((kind for word, kind in _KINDS.items() if word in opcode), "bf16")
+    found = _MATRIX.match(opcode)
+    return found[1] if found else ""
+
+
+class _Text:
+    """The copies and announcements of a kernel."""
+
+    def __init__(self, function: nodes.Function, module: nodes.Module) -> None:
+        self.steps = Steps(function)
+        self._sizes = shared_sizes(function, module)
+        known, parameters = followed(function), {parameter.name for parameter in function.parameters}
+        self.copies: list[_Copy] = []
+        self.announced: list[_Announced] = []
+        open_ones: list[tuple[nodes.Operand, _Announced]] = []
+        for at, one in enumerate(self.steps.instructions):
+            if ".expect_tx" in one.opcode and one.opcode.startswith("mbarrier"):
+                barrier = next((part for part in one.operands if isinstance(part, nodes.Address)), None)
+                amount = self.steps.constant(one.operands[-1], at)
+                open_ones = [(where, found) for where, found in open_ones if not self._same(where, barrier, at)]
+                if amount and barrier is not None:
+                    made = _Announced(amount, one.ptx_line or at)
+                    self.announced.append(made)
+                    open_ones.append((barrier, made))
+            elif one.opcode.startswith("cp.async.bulk") and len(one.operands) > 1:
+                self._copy(one, at, known, parameters, open_ones)
+        self.announced = [one for one in self.announced if one.copies]
+        for announced in self.announced:
+            for copy in announced.copies:
+                gaps = [
+                    other.place[1] - copy.place[1]
+                    for other in announced.copies
+                    if other.place[0] == copy.place[0] != -1 and other.place[1] > copy.place[1]
+                ]
+                copy.room = min(filter(None, [copy.room, *gaps]), default=0)
+
+    def _copy(
+        self, one: nodes.Instruction, at: int, known: dict[str, set[tuple[str, str, int]]], parameters: set[str],
+        open_ones: Sequence[tuple[nodes.Operand, _Announced]],
+    ) -> None:  # fmt: skip
+        tensor = next((part for part in one.operands if isinstance(part, nodes.TensorAddress)), None)
+        places = [part for part in one.operands if isinstance(part, nodes.Address)]
+        if not places:
+            return
+        announced = next((made for where, made in reversed(open_ones) if self._same(where, places[-1], at)), None)
+        if tensor is None:
+            if announced is not None and len(one.operands) > 2 and "prefetch" not in one.opcode:
+                announced.bytes -= self.steps.constant(one.operands[2], at) or 0
+            return
+        base = self.steps.place(tensor.base, at)
+        maps = [(name, offset) for how, name, offset in tokens(tensor.base, known, parameters) if how == "at"]
+        if base[0] in parameters:  # a register that was used for several maps holds this one
+            maps = [(str(base[0]), base[1])]
+        if len(maps) != 1 or "im2col" in one.opcode:
+            return
+        store = "mbarrier" not in one.opcode
+        shares = 1 if ".multicast" not in one.opcode else self.steps.set_bits(_mask(one), at)
+        place = self.steps.place(places[0], at)
+        room = max(0, self._sizes.get(str(place[0]), 0) - place[1])
+        copy = _Copy(
+            maps[0], at, None if store else places[-1], store,
+            tuple(self.steps.multiple(coordinate, at) for coordinate in tensor.coordinates), shares, room, place,
+        )  # fmt: skip
+        self.copies.append(copy)
+        if announced is not None and not store:
+            announced.copies.append(copy)
+
+    def _same(self, one: nodes.Operand, other: nodes.Operand | None, at: int) -> bool:
+        if one == other:
+            return True
+        places = [self.steps.place(operand, at) for operand in (one, other) if operand is not None]
+        return len(places) == 2 and places[0] == places[1] and places[0][0] != -1
+
+    def rows_known(self, key: Key) -> bool:
+        """Whether the coordinates of a map's copies go in steps of rows."""
+        return any(1 < step <= MAXIMUM_BOX for copy in self.copies if copy.key == key for step in copy.steps[1:2])
+
+    def swizzle(self) -> str:
+        """The swizzle that all descriptors of the matrix unit name; "" where there is none, or several."""
+        found = set()
+        for at, one in enumerate(self.steps.instructions):
+            if _TAKES_DESCRIPTORS.match(one.opcode):
+                for operand in one.operands[1:3]:
+                    for word in self.steps.words(operand, at):
+                        found.add(_SWIZZLES.get((word & (1 << 64) - 1) >> 61 & 7, ""))
+        found.discard("")
+        return found.pop() if len(found) == 1 else ""
+
+
+def _mask(one: nodes.Instruction) -> nodes.Operand:
+    """The CTA mask of a multicast copy: behind the barrier, before a cache policy."""
+    barrier = max(at for at, part in enumerate(one.operands) if isinstance(part, nodes.Address))
+    return one.operands[min(barrier + 1, len(one.operands) - 1)]
+
+
+def shared_sizes(function: nodes.Function, module: nodes.Module) -> dict[str, int]:
+    """Bytes of the shared variables of a kernel whose size the text gives."""
+    return {
+        one.name: prod(one.dims or (1,)) * dtypes.of(one.type).bytes
+        for one in (*module.items, *_variables(function.body or ()))
+        if isinstance(one, nodes.Variable) and one.space == "shared" and -1 not in one.dims
+    }
+
+
+def _variables(statements: Sequence[nodes.Statement]) -> list[nodes.Statement]:
+    return [
+        inner for one in statements for inner in (_variables(one.statements) if isinstance(one, nodes.Block) else [one])
+    ]
+
+
+# -- boxes ---------------------------------------------------------------------------------------------------------
+
+
+def _candidates(key: Key, text: _Text, dtype: str, swizzle: str) -> list[tuple[int, ...]]:
+    """Boxes that the coordinates and the arrays allow, the likeliest first."""
+    copies = [copy for copy in text.copies if copy.key == key]
+    rank = len(copies[0].steps)
+    steps = [_common(copy.steps[axis] for copy in copies if len(copy.steps) == rank) for axis in range(rank)]
+    size = dtypes.of(dtype).bytes
+    spans = [_SPANS[swizzle] // size, *(span // size for span in (128, 64, 32))]
+    inner = [steps[0]] if 16 <= steps[0] * size <= _SPANS[swizzle] and not steps[0] * size % 16 else []
+    inner = list(dict.fromkeys([*inner, *spans]))
+    made: list[tuple[int, ...]]
+    if rank == 1:
+        inner = list(dict.fromkeys([*inner, *range(MAXIMUM_BOX, 15 // size, -max(16 // size, 1))]))
+        made = [(one,) for one in inner]
+    else:
+        rows = [steps[1]] if 1 < steps[1] <= MAXIMUM_BOX else []
+        usual = [64, 128, 256, 192, 96, 32, 16, 8, *range(MAXIMUM_BOX, 0, -8), 4, 2, 1]
+        rows = list(dict.fromkeys([*rows, *usual]))
+        rest = tuple(step if 1 < step <= MAXIMUM_BOX and rank > 3 else 1 for step in steps[2:])
+        made = [(columns, row, *rest) for columns in inner for row in rows]
+    room = min((copy.room for copy in copies if copy.room), default=0)
+    fitting = [box for box in made if not room or prod(box) * size <= room]
+    return fitting or made
+
+
+def _common(steps: Iterable[int]) -> int:
+    """The steps of all copies along one dimension: the smallest that is one."""
+    return min((step for step in steps if step > 1), default=0)
+
+
+def _fit(
+    announced: _Announced, text: _Text, kinds: Mapping[Key, str], swizzle: str,
+    before: Mapping[Key, tuple[tuple[int, ...], str]],
+) -> dict[Key, tuple[tuple[int, ...], str]]:  # fmt: skip
+    """Boxes with which an announcement is the sum of its copies; none where no boxes are."""
+    keys = [key for key in dict.fromkeys(copy.key for copy in announced.copies)]
+    open_keys = [key for key in keys if key not in before]
+    if not open_keys:
+        return {}
+    choices = [_candidates(key, text, kinds[key], swizzle) for key in open_keys]
+    first = [found[0] for found in choices]
+    # All boxes that the steps of the coordinates suggest, then all but one, then whatever adds up.
+    lists = [[[box] for box in first]]
+    lists += [[found if at == number else [first[at]] for at, found in enumerate(choices)]
+              for number in sorted(range(len(choices)), key=lambda one: text.rows_known(open_keys[one]))]  # fmt: skip
+    lists += [choices]
+    unsure = any(not copy.shares for copy in announced.copies)
+    for number, some in enumerate(lists):
+        for tried, boxes in enumerate(product(*some)):
+            if tried > _MOST_TRIED:
+                break
+            chosen = {key: box for key, (box, _) in before.items()} | dict(zip(open_keys, boxes, strict=True))
+            each = {key: prod(chosen[key]) * dtypes.of(kinds[key]).bytes for key in keys}
+            if any(
+                sum(each[copy.key] * (copy.shares or share) for copy in announced.copies) == announced.bytes
+                for share in (_SHARES if unsure else (1,))
+            ):
+                return {key: (chosen[key], _note(announced, number, len(keys))) for key in open_keys}
+    return {}
+
+
+def _note(announced: _Announced, number: int, keys: int) -> str:
+    copies = len(announced.copies)
+    what = "its copy" if copies == 1 else f"its {copies} copies"
+    sums = f"the {announced.bytes} bytes that line {announced.line} announces for {what}"
+    if number == 0:
+        return f"fits its coordinates, and {sums}"
+    return f"{GUESS} that adds up to {sums}"
+
+
+__all__ = ["Key", "Likely", "likely", "shared_sizes"]

@@ -1,0 +1,120 @@
+"""`warploom check` under the guesses of --init: never a clean pass, and a wrong guess is said first."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from warploom.cli.app import app
+
+TEXT = """
+.version 8.4
+.target sm_90a
+.address_size 64
+.extern .shared .align 1024 .b8 smem[];
+.visible .entry k(.param .align 64 .b8 A[128], .param .u64 from, .param .u64 out, .param .u32 n)
+.reqntid 128, 1, 1
+{
+    .reg .pred %p<4>;
+    .reg .b32 %r<20>;
+    .reg .b64 %rd<8>;
+    .shared .align 8 .b64 bar;
+    mov.u32 %r0, %tid.x;
+    setp.eq.u32 %p0, %r0, 0;
+    ld.param.u32 %r9, [n];
+    @%p0 mbarrier.init.shared::cta.b64 [bar], 1;
+    bar.sync 0;
+    mov.b64 %rd0, A;
+    ld.param.u64 %rd3, [from];
+    @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 8192;
+    @%p0 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [smem], [%rd0, {0, 0}], [bar];
+    @%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [smem+32768], [%rd3], 4096, [bar];
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 0;
+    @!%p1 bra WAIT;
+    setp.lt.u32 %p2, %r0, %r9;
+    @!%p2 bra DONE;
+    shl.b32 %r4, %r0, 2;
+    mov.u32 %r5, smem;
+    add.u32 %r5, %r5, %r4;
+    ld.shared.u32 %r6, [%r5];
+    ld.param.u64 %rd1, [out];
+    mul.wide.u32 %rd2, %r0, 4;
+    add.s64 %rd1, %rd1, %rd2;
+    st.global.u32 [%rd1], %r6;
+DONE:
+    ret;
+}
+"""
+
+
+def check(path: Path, *more: object) -> tuple[int, list[dict[str, Any]]]:
+    result = CliRunner().invoke(app, ["check", str(path), "--json", *map(str, more)])
+    return result.exit_code, json.loads(result.stdout)["kernels"][0]["findings"]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "k.ptx"
+    path.write_text(TEXT)
+    assert CliRunner().invoke(app, ["check", str(path), "--init"]).exit_code == 0
+    return path
+
+
+def described(text: Path, old: str, new: str) -> Path:
+    launch = text.with_suffix(".launch.toml")
+    said = launch.read_text()
+    assert old in said
+    launch.write_text(said.replace(old, new, 1))
+    return launch
+
+
+def note(finding: dict[str, Any], label: str) -> str:
+    return next(one["text"] for one in finding["notes"] if one["label"] == label)
+
+
+def test_a_run_under_guesses_ends_with_a_warning_that_lists_them(text: Path) -> None:
+    code, (finding,) = check(text)
+    assert (code, finding["rule"], finding["severity"]) == (0, "guessed-launch", "warning")
+    assert "n.value = 1" in note(finding, "guesses") and "out.kind" not in note(finding, "guesses")
+    launch = described(text, "guessed = true\n", "")
+    assert check(text) == (0, [])
+    assert "box = [64, 32]" in launch.read_text()  # 8192 less the 4096 of the copy that has no map
+
+
+def test_a_kernel_that_has_nothing_to_do_under_its_guesses_is_said_to(text: Path) -> None:
+    described(text, "value = 1", "value = 0")
+    _, (finding,) = check(text)
+    assert finding["rule"] == "guessed-launch" and "wrote nothing" in note(finding, "so")
+
+
+@pytest.mark.parametrize("box, bytes_", [("[64, 64]", 8192), ("[64, 16]", 2048), ("[32, 32]", 2048)])
+def test_a_guessed_box_that_contradicts_the_announced_bytes_comes_first(text: Path, box: str, bytes_: int) -> None:
+    described(text, "box = [64, 32]", f"box = {box}")
+    described(text, 'swizzle = "128B"', 'swizzle = "NONE"')
+    code, findings = check(text)
+    assert code == 1 and findings[0]["rule"] == "guessed-box"
+    assert f"{box} of A, {bytes_} bytes" in findings[0]["summary"]
+    assert "byte-count-mismatch" not in {finding["rule"] for finding in findings}
+    # The copy without a map brings its part, too: what the box must have is the rest.
+    assert f"box [{box[1:3]}, {4096 // 2 // int(box[1:3])}] of A" in findings[0]["summary"]
+
+
+def test_a_box_that_somebody_put_in_is_told_beside_the_bytes_that_differ(text: Path) -> None:
+    described(text, "box = [64, 32]", "box = [64, 16]")
+    described(text, "guessed = true\n", "")
+    _, findings = check(text)
+    assert findings[0]["rule"] == "byte-count-mismatch" and "[64, 32] of A" in findings[0]["summary"]
+
+
+def test_a_box_beyond_shared_memory_names_the_box_and_no_consequence(text: Path) -> None:
+    described(text, "box = [64, 32]", "box = [64, 256]")
+    described(text, "dynamic_smem = ", "dynamic_smem = 16384 # ")
+    code, findings = check(text)
+    errors = [finding for finding in findings if finding["severity"] == "error"]
+    assert code == 1 and [finding["rule"] for finding in errors] == ["OutOfBoundsError"]
+    assert "[64, 256] of A, 32768 bytes" in errors[0]["fix"]
