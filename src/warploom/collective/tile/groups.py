@@ -13,9 +13,9 @@ the group of a tile by walking on from that of the tile before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...isa.dtypes import s32, u32, u64
 from ...lang import ptx, reg, smem
@@ -45,6 +45,14 @@ class Limits(Protocol):
 
     def of(self, group: Register) -> tuple[Register, Register]:
         """First row of a group and the row after its last, s32, not checked."""
+
+
+class Sized(Protocol):
+    """A result, of which only the sizes are asked."""
+
+    @property
+    def shape(self) -> Any:
+        """Rows and columns."""
 
 
 @dataclass
@@ -110,6 +118,25 @@ def _entry(array: ArrayHandle, group: Register) -> Register:
     return ptx.load(s32, ptx.addr(array.pointer() + group.to(u64) * s32.bytes))
 
 
+def running_sums(sums: smem.SharedArray, count: Register, of: Callable[[Register], Register]) -> None:
+    """By one whole warp: sums[0] is 0, sums[i + 1] = sums[i] + of(i); `of` gives 0 from `count` on, and is called by
+    all lanes."""
+    lane, total = ptx.special.tid.x(), reg.scalar(u32, init=0)
+    with ptx.if_(lane == 0):
+        ptx.store(sums[0], total)
+    for first in ptx.range(0, count, WARP):
+        group = first + lane
+        sum_ = of(group)
+        for step in (1, 2, 4, 8, 16):
+            below = reg.scalar(u32)
+            ptx.inst.shfl.sync.up.b32(below, sum_, step, 0, -1)
+            sum_ += ptx.select(lane >= step, below, 0)
+        sum_ += total
+        with ptx.if_(group < count):
+            ptx.store(sums[group + 1], sum_)
+        ptx.inst.shfl.sync.idx.b32(total, sum_, WARP - 1, WARP - 1, -1)
+
+
 class Groups:
     """See the module's docstring.
 
@@ -119,7 +146,7 @@ class Groups:
         tile: (m, n) of a CTA.
     """
 
-    def __init__(self, limits: Limits, D: ArrayHandle, tile: tuple[int, int]) -> None:
+    def __init__(self, limits: Limits, D: Sized, tile: tuple[int, int]) -> None:
         self.limits, self.tile, self.height = limits, tile, D.shape[0].view(s32)
         self.count = limits.count
         self.columns = (D.shape[1] + (tile[1] - 1)) // tile[1]
@@ -128,20 +155,7 @@ class Groups:
     def initialise(self) -> None:
         """Warp 0 adds up the rows of tiles; the CTA meets before `tiles`."""
         with ptx.if_(ptx.special.tid.x() < WARP):
-            lane, total = ptx.special.tid.x(), reg.scalar(u32, init=0)
-            with ptx.if_(lane == 0):
-                ptx.store(self.before[0], total)
-            for first in ptx.range(0, self.count, WARP):
-                group = first + lane
-                sum_ = self._rows(group)
-                for step in (1, 2, 4, 8, 16):
-                    below = reg.scalar(u32)
-                    ptx.inst.shfl.sync.up.b32(below, sum_, step, 0, -1)
-                    sum_ += ptx.select(lane >= step, below, 0)
-                sum_ += total
-                with ptx.if_(group < self.count):
-                    ptx.store(self.before[group + 1], sum_)
-                ptx.inst.shfl.sync.idx.b32(total, sum_, WARP - 1, WARP - 1, -1)
+            running_sums(self.before, self.count, self._rows)
 
     def _rows(self, group: Register) -> Register:
         """Rows of tiles of a group; 0 after the last group."""

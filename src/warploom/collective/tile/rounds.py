@@ -43,7 +43,7 @@ class Rounds:
         """The number of this launch, from 0."""
         return ptx.load(u32, ptx.addr(self.state.pointer()))  # type: ignore[no-any-return]
 
-    def add(self, owner: Register, index: Register) -> None:
+    def add(self, owner: Register | int, index: Register) -> None:
         """By one thread: add 1 to a counter of GPU `owner`."""
         target = ptx.addr(self.counters.pointer(owner) + index * u32.bytes)
         ptx.inst("red.release.sys.global.add.u32", target, 1)
@@ -55,6 +55,10 @@ class Rounds:
     def wait_for_launch(self, index: Register) -> None:
         """By one thread: until the one addition of each launch before this one is there."""
         self._wait(index, self.launch())
+
+    def wait_until(self, index: Register, target: Register) -> None:
+        """By one thread: until a counter of this GPU that does not count launches has come to `target`."""
+        self._wait(index, target)
 
     def _wait(self, index: Register, target: Register) -> None:
         self.bounded.until(self.counters.pointer(self.rank) + index * u32.bytes, index, target)

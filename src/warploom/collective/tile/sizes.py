@@ -21,6 +21,8 @@ ROLE_THREADS = 256
 """Of a CTA with roles of single warps beside them (`warp_roles`)."""
 MOST_GROUPS = 1024
 """Groups of one launch of a grouped product: their rows of tiles are added up in shared memory."""
+MOST_EXPERTS = 512
+"""Experts of all GPUs of a group together: their rows are counted in shared memory (`routing`)."""
 TRANSPOSED_ROWS, TRANSPOSED_PITCH, TRANSPOSED_PLACES = 16, 24, 2
 """Of a place in which a warp turns a result (`transposed_store`): rows; elements from row to row, 48 bytes, so that
 eight rows of 16 bytes are in different banks; how many places."""
