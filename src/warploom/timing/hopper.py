@@ -98,6 +98,7 @@ MEMORY: Mapping[str, Constant] = {
 TENSOR: Mapping[str, Constant] = {
     "mma_clocks_per_column": _clocks(0.5, "rate.wgmma.bf16.n256.ss.g2", " / 512"),
     "mma_shared_bytes_per_clock": _c(127.0, '2 * (64 + 64) * 32 / m("rate.wgmma.bf16.n64.ss.g2", "clocks")'),
+    "mma_f64_flops_per_clock": _c(64.0, "published: H200 data sheet, 67 TFLOP/s of 132 x 4 quarters at 1.98 GHz"),
     "mma_least_clocks": _clocks(11.9, "rate.wgmma.bf16.n8.rs", " - 4"),
     "umma_clocks_per_column": _c(0.5, "published: B200 data sheet; a column of 128 rows, 32 bytes of k"),
     "tensor_memory_bytes_per_clock": _c(128.0, "published: none; 32 lanes of 32 bits in a clock, for each quarter"),

@@ -39,7 +39,7 @@ class Facts:
         reads, writes: registers, by numbers of their own.
         collective: by a whole warpgroup; backward: a branch to before it; starts: an operation of an engine.
         meets: threads wait for each other at it.
-        flops: of a warp's matrix product.
+        flops: of a warp's matrix product; double: it is one of f64.
         machine: (pipe, machine instructions) that the build has of it, where one was looked at (`machine_code`).
     """
 
@@ -55,6 +55,7 @@ class Facts:
     starts: str = ""
     meets: bool = False
     flops: int = 0
+    double: bool = False
     file: str = ""
     line: int = 0
     ptx_line: int = 0
@@ -73,8 +74,8 @@ def facts_of(operation: Operation) -> Facts:
     place = instruction.location
     return Facts(
         operation.pc, instruction.opcode, pipe, count, latency, reads, writes, operation.by == WARPGROUP, backward,
-        engine, meets, _flops(operation, words), str(place.file) if place else "", place.line if place else 0,
-        instruction.ptx_line,
+        engine, meets, _flops(operation, words), "f64" in words, str(place.file) if place else "",
+        place.line if place else 0, instruction.ptx_line,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .constants import Hardware
-from .instructions import ALU, CONVERT, EITHER, FMA, LSU, MUFU, NONE, SERIAL, Facts
+from .instructions import ALU, CONVERT, EITHER, FMA, LSU, MUFU, NONE, SERIAL, TENSOR, Facts
 from .machine_code import IMAD
 from .recording import Access, Run
 
@@ -86,6 +86,8 @@ def cost_of(
                 pipes[FMA] = pipes.get(FMA, 0.0) + many * rate["imad"]
             elif pipe == CONVERT:
                 pipes[MUFU] = pipes.get(MUFU, 0.0) + many * rate[CONVERT]
+            elif pipe == TENSOR and facts.double:
+                pipes[TENSOR] = facts.flops / hardware["mma_f64_flops_per_clock"] + pipes.get(TENSOR, 0.0)
             elif pipe in rate:
                 pipes[pipe] = pipes.get(pipe, 0.0) + many * rate[pipe]
         flops += facts.flops
