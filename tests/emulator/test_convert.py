@@ -182,6 +182,14 @@ def test_narrowing_to_half_precision_rounds_once(target, source, mode):
     bits_equal(found, want)
 
 
+@pytest.mark.parametrize("target, source", [("bf16", "f16"), ("f16", "bf16")])
+def test_between_the_halves_no_rounding_is_the_nearest(target, source):
+    """Triton's dot_scaled of e4m3 for Hopper has it; ptxas makes the same machine instruction of both."""
+    a = float_samples(source)
+    found = run(f"cvt.{target}.{source} %d, %a;", np.uint16, a=a)
+    bits_equal(found, run(f"cvt.rn.{target}.{source} %d, %a;", np.uint16, a=a))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_narrowing_to_single_precision(mode):
     a = float_samples("f64")

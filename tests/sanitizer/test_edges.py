@@ -319,3 +319,35 @@ def test_a_thread_that_would_store_other_data_may_wait_for_its_stores():
     assert rules(Example(begin + waits + STORED)) == {"wait-by-another-thread"}
     assert rules(Example(begin + waits + unlikely + STORED)) == {"wait-by-another-thread"}
     assert rules(Example(begin + unlikely + waits + STORED)) == set()
+
+
+SENT = """
+@%first mbarrier.init.shared::cta.b64 [bar], 1;
+@%first fence.mbarrier_init.release.cluster;
+@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 1024;
+@%first st.shared.u32 [tile], 0;
+barrier.cluster.arrive.aligned;
+barrier.cluster.wait.aligned;
+mov.u32 %r6, tile;
+mapa.shared::cluster.u32 %r6, %r6, %r4;
+SEND
+WAIT
+ld.shared.u32 %r7, [tile];
+barrier.cluster.arrive.aligned;
+barrier.cluster.wait.aligned;
+"""
+RED = "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.add.u32 [%r6], %tid, [%r5];\n"
+
+
+@pytest.mark.parametrize("schedule", ["lazy", "random"])
+def test_reductions_in_flight_do_not_race_with_each_other(schedule: str):
+    """Each element of red.async is a relaxed atomic operation (9.7.13.7); a store, or a read too early, is a race."""
+
+    def found(send: str, waits: str = wait()) -> set[str]:
+        body = PEER + SENT.replace("SEND", send).replace("WAIT", waits)
+        return rules(Example(body, cluster=2), schedule)
+
+    assert found(RED + RED) == set()
+    store = RED.replace("red.async.relaxed.cluster", "st.async.weak").replace(".add", "")
+    assert "overlapping-copies" in found(RED + store)
+    assert found(RED + RED, waits="") & {"copy-not-waited", "data-race"}

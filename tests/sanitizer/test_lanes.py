@@ -131,6 +131,72 @@ def test_lanes_of_one_warp_race_unless_they_have_met(case: str, schedule: str, s
     assert ("lane-race" in rules(Example(OWN + body, threads=32), schedule, seed)) is races
 
 
+COUNTED = """
+mov.u32 %r4, bar;
+@%first st.shared.u32 [%r4], 64;
+@%first st.shared.u32 [%r4+4], 0;
+bar.sync 0;
+PUT
+ATOMIC
+setp.ne.u32 %p2, %r5, 1;
+@%p2 bra wait;
+ld.shared.u32 %r6, [tile];
+st.shared.u32 [tile+512], %r6;
+st.release.cta.shared.u32 [%r4+4], 1;
+wait:
+ld.acquire.cta.shared.u32 %r6, [%r4+4];
+setp.eq.u32 %p2, %r6, 0;
+@%p2 bra wait;
+ld.shared.u32 %r6, [tile+512];
+"""
+ATOMIC = "atom.add.SEM.cta.shared.u32 %r5, [%r4], -1;\n"
+"""Threads count down; whoever is the last reads what the first one wrote, and lets all go on."""
+
+
+@everywhere
+def test_the_last_lane_of_an_atomic_has_heard_of_those_before_it(schedule: str, seed: int):
+    """libcu++'s cuda::barrier with a completion function does this."""
+    body = OWN + COUNTED.replace("PUT", PUT).replace("ATOMIC", ATOMIC.replace("SEM", "acq_rel")) + GET_OTHER
+    assert rules(Example(body, threads=64), schedule, seed) == set()
+
+
+@everywhere
+def test_what_lanes_do_behind_the_atomic_is_not_heard_of(schedule: str, seed: int):
+    body = OWN + COUNTED.replace("PUT", "").replace("ATOMIC", ATOMIC.replace("SEM", "acq_rel") + PUT)
+    assert rules(Example(body, threads=64), schedule, seed) & {"lane-race", "warp-synchronous", "data-race"}
+    body = OWN + COUNTED.replace("PUT", PUT).replace("ATOMIC", ATOMIC.replace("SEM", "relaxed")) + GET_OTHER
+    assert rules(Example(body, threads=64), schedule, seed) & {"lane-race", "warp-synchronous", "data-race"}
+
+
+PASSED_ON = """
+@%first mbarrier.init.shared::cta.b64 [bar], 32;
+@%first mbarrier.init.shared::cta.b64 [bar+8], 1;
+bar.sync 0;
+setp.gt.u32 %p2, %tid, 31;
+@%p2 bra other;
+DEED
+back:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar+8], 0;
+@!%p0 bra back;
+GET
+bra end;
+other:
+mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;
+@!%p0 bra other;
+setp.eq.u32 %p2, %r8, 0;
+@%p2 mbarrier.arrive.shared::cta.b64 _, [bar+8];
+end:
+""".replace("GET", GET_OTHER)
+
+
+@everywhere
+@pytest.mark.parametrize(("late", "found"), [(False, set()), (True, {"lane-race"})])
+def test_another_warp_may_pass_on_what_lanes_did(late: bool, found: set[str], schedule: str, seed: int):
+    arrive = "mbarrier.arrive.shared::cta.b64 _, [bar];\n"
+    body = OWN + PASSED_ON.replace("DEED", arrive + PUT if late else PUT + arrive)
+    assert rules(Example(body, threads=64), schedule, seed) == found
+
+
 @pytest.mark.parametrize(
     ("body", "usual", "strict"),
     [(PUT + GET_OTHER, "error", "error"), (CASES["different values from one instruction"][0], "warning", "error")],

@@ -15,11 +15,13 @@ AFFINE = BASE + ROWS * ROW_BYTES + CHUNKS
 GATHERED = BASE + np.array([5, 1, 1, 7, 0, 3, 2, 6])[:, None] * ROW_BYTES + CHUNKS
 WINDOWS = BASE + ROWS * 64 + CHUNKS
 """Rows of a convolution that overlap: each begins 64 bytes behind the one before."""
+PIXELS = BASE + np.array([0, 1, 2, 6, 7, 8, 12, 13])[:, None] * 64 + CHUNKS
+"""Rows of an image, of which three pixels each are taken."""
 OUTSIDE = np.where(ROWS < 5, AFFINE, 0)
 """The last rows lie outside of the array: zeros that come from nowhere."""
 
 
-@pytest.mark.parametrize("origins", [AFFINE, GATHERED, WINDOWS, OUTSIDE, np.zeros((8, 2), np.int64)])
+@pytest.mark.parametrize("origins", [AFFINE, GATHERED, WINDOWS, PIXELS, OUTSIDE, np.zeros((8, 2), np.int64)])
 def test_right_tiles(origins: np.ndarray):
     assert _uneven_columns(origins) is None
     assert _uneven_rows(origins) is None

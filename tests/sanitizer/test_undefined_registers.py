@@ -17,10 +17,16 @@ USED = {
     "in a branch": SOME + "@%p0 setp.eq.u32 %p1, %tid, 3;\n@%p1 bra out;\nmov.u32 %r1, 0;\nout:\nmov.u32 %r2, 0;",
     "where a branch went round it": SOME + "@!%p0 bra out;\nmov.u32 %r1, 0;\nout:\nmov.u32 %r2, tile;\n"
     "add.u32 %r2, %r2, %r1;\nld.volatile.shared.u32 %r3, [%r2];",
+    "shuffled from a lane that has it not": SOME + "@%p0 mov.u32 %r1, 0;\n"
+    "shfl.sync.bfly.b32 %r1, %r1, 16, 31, 0xffffffff;\nmov.u32 %r2, tile;\nadd.u32 %r2, %r2, %r1;\n"
+    "ld.volatile.shared.u32 %r3, [%r2];",
     "by the choice made": SOME + "@%p0 mov.u32 %r1, 0;\nselp.b32 %r4, 0, %r1, %p0;\nmov.u32 %r2, tile;\n"
     "add.u32 %r2, %r2, %r4;\nld.volatile.shared.u32 %r3, [%r2];",
 }
 NOT_USED = {
+    "shuffled from a lane that has it": "and.b32 %r4, %tid, 31;\nsetp.ne.u32 %p0, %r4, 3;\n@%p0 bra out;\n"
+    "mov.u32 %r1, 0;\nout:\nmov.u32 %r5, 3;\nshfl.sync.idx.b32 %r1, %r1, %r5, 31, 0xffffffff;\n"
+    "mov.u32 %r2, tile;\nadd.u32 %r2, %r2, %r1;\nld.volatile.shared.u32 %r3, [%r2];",
     "thrown away": SOME + "@%p0 mov.u32 %r1, 0;\nadd.u32 %r2, %r1, 1;\n@%p0 st.shared.u32 [tile], %r2;",
     "only where it is written": SOME + "@%p0 mov.u32 %r1, 0;\n@!%p0 bra out;\nmov.u32 %r2, tile;\n"
     "add.u32 %r2, %r2, %r1;\nld.volatile.shared.u32 %r3, [%r2];\nout:\nmov.u32 %r2, 0;",

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..asm.nodes import Address, TensorAddress
+import numpy as np
+
+from ..asm.nodes import Address, Integer, TensorAddress
 from ..emulator.machine.operation import BRANCH, INDEXED_BRANCH
 from ..emulator.machine.registers import Row as RegisterRow
 from ..isa import dtypes, effects
@@ -28,7 +30,9 @@ class Step:
         reads, writes: all of them; guard: the predicate in front of it, or -1.
         addresses: those in an address; decides: it branches by them; stored: those whose value goes to memory.
         word, sources: of `selp` and of logic with predicates, whose results may be defined although a source is not:
-            for each source its number or -1, and the slot of a predicate's value or -1.
+            for each source its number or -1, and the slot of a predicate's value or -1. Of `shfl`, whose result is
+            another lane's value: of a, b and c.
+        mode: of `shfl`.
     """
 
     reads: tuple[int, ...] = ()
@@ -39,6 +43,7 @@ class Step:
     stored: tuple[int, ...] = ()
     word: str = ""
     sources: tuple[tuple[int, int], ...] = ()
+    mode: str = ""
 
 
 @dataclass
@@ -75,6 +80,7 @@ def undefined_values(code: Image) -> Slice:
         if names or writes:
             step = found.steps[operation.pc] = _step(operation, names, writes, numbers)
             step.word, step.sources = _chosen_by_value(code, operation, numbers)
+            step.mode = operation.instruction.opcode.split(".")[2] if step.word == "shfl" else ""
             for row, name in names.items():
                 found.names[numbers[row]] = name
     return found
@@ -113,6 +119,8 @@ def _chosen_by_value(
 ) -> tuple[str, tuple[tuple[int, int], ...]]:
     """See `Step.word`."""
     word, _, kind = operation.instruction.opcode.partition(".")
+    if word == "shfl":
+        return word, tuple(_moved(code, operation, name, numbers) for name in "abc")
     if word != "selp" and (word not in ("and", "or") or kind != "pred"):
         return "", ()
     sources = []
@@ -123,6 +131,18 @@ def _chosen_by_value(
         slot = code.layout.slot(RegisterRow(*row), dtypes.pred) if row is not None and row[0] == 1 else -1
         sources.append((numbers.get(row, -1) if row is not None else -1, slot))
     return word, tuple(sources)
+
+
+def _moved(code: Image, operation: Operation, name: str, numbers: dict[Row, int]) -> tuple[int, int]:
+    """The number of a shuffle's operand, or -1, and the slot of its value."""
+    assert operation.bound is not None
+    operand = operation.bound.operands[name]
+    if isinstance(operand, Integer):
+        return -1, code.layout.constant(np.uint32(operand.value & 0xFFFFFFFF))
+    rows: list[tuple[Row, str]] = []
+    collect(operation.scope, operand, rows)
+    row = rows[0][0]
+    return numbers.get(row, -1), code.layout.slot(RegisterRow(*row), dtypes.b32)
 
 
 def _maybe_undefined(code: Image, uses: list[tuple[list[tuple[Row, str]], list[Row]]]) -> dict[Row, str]:

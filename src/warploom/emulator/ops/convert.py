@@ -221,7 +221,7 @@ def narrow(d: Decode) -> Step:
     modifiers = d.instruction.modifiers
     # An H200 does not flush what it rounds to half precision, which shows when rounding away from zero.
     flushes = "ftz" in modifiers and target is not dtypes.f16
-    mode = modifiers[1]
+    mode = d.modifier("rnd", "rn")
     out = destination(d, target)
     convert = rounder(target, source, mode, "satfinite" in modifiers)
     relu, clamps = "relu" in modifiers, "sat" in modifiers

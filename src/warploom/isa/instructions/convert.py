@@ -98,8 +98,9 @@ _FLOAT = (
     _form("narrow.f16.f64", ".rnd{.sat}.f16.f64", ">d:f16, a:f64", {"rnd": _ROUNDINGS}),
     _form("narrow.f16.f32", ".rnd{.ftz}{.sat}.f16.f32", ">d:f16, a:f32", {"rnd": _ROUNDINGS}),
     _form("narrow.bf16.f64", ".rnd.bf16.f64", ">d:bf16, a:f64", {"rnd": _ROUNDINGS}, _HOPPER),
-    _form("narrow.bf16.f16", ".rnd.bf16.f16", ">d:bf16, a:f16!", {"rnd": _ROUNDINGS}, _HOPPER),
-    _form("narrow.f16.bf16", ".rnd.f16.bf16", ">d:f16, a:bf16!", {"rnd": _ROUNDINGS}, _HOPPER),
+    # ptxas takes these two without a rounding as well, and rounds to nearest even.
+    _form("narrow.bf16.f16", "{.rnd}.bf16.f16", ">d:bf16, a:f16!", {"rnd": _ROUNDINGS}, _HOPPER),
+    _form("narrow.f16.bf16", "{.rnd}.f16.bf16", ">d:f16, a:bf16!", {"rnd": _ROUNDINGS}, _HOPPER),
     _form("relu.f16.f32", ".rnd.relu{.satfinite}.f16.f32", ">d:f16, a:f32", {"rnd": "rn rz"}, _AMPERE, needs=_FINITE),
     _form("satfinite.f16.f32", ".rnd.satfinite.f16.f32", ">d:f16, a:f32", {"rnd": "rn rz"}, ("sm_50", (8, 1))),
     _form(

@@ -4,8 +4,9 @@ A warp is one component of the clocks, so they do not tell its lanes apart (PTX 
 own; a shuffle or a vote orders no memory). Its journal does (`happens_before.journal`). It is read only where the
 shadow says that the warp itself touched these bytes since its lanes met, so it costs little.
 
-Lanes are ordered by what they pass together: bar.warp.sync, a barrier, an mbarrier's phase, a strong store and a strong
-load of one address. Such events are in the journal too; reading it backwards tells whose accesses a lane knows of.
+Lanes are ordered by what they pass together: bar.warp.sync, a barrier, an mbarrier's phase, a strong store and a
+strong load of one address. Such events are in the journal too; reading it backwards tells whose accesses a lane knows
+of. Of what another warp has passed on in between, the clocks tell (`Passed.reach`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from ...emulator.machine.mbarrier import Event, MBarrier
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import GENERIC
-from ..happens_before.clocks import FULL, WarpClock
+from ..happens_before.clocks import FULL, Released, WarpClock
 from ..happens_before.journal import WARP, Entry, Journals, Passed
-from ..happens_before.state import ClusterState
+from ..happens_before.scopes import LEVELS
+from ..happens_before.state import ClusterState, record_of
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import WARNING
@@ -68,7 +70,8 @@ class InsideWarp(Observer):
         writes = how != effects.READS
         granules = shadow.elements(place.index, place.size, place.count)
         clocks = state.of_frame(frame)
-        entry = Entry(shadow, granules, place.lanes, clocks[0].me, writes, together, frame.operation)
+        entry = Entry(shadow, granules, place.lanes, clocks[0].me, writes, together, frame.operation,
+                      tuple([clock.epoch for clock in clocks]))  # fmt: skip
         journals = state.notes(Journals)
         for clock in self._touched_before(state, shadow, granules, clocks, writes):
             self._compare(state, frame, clock, journals.of(clock), entry)
@@ -102,14 +105,16 @@ class InsideWarp(Observer):
         known = np.uint32(1) << np.arange(WARP, dtype=np.uint32)
         """For each lane, those whose accesses up to here happened before what it does now."""
         waiting: dict[int, np.ndarray] = {}
+        reach = np.zeros(WARP, np.int64)
         for entry in reversed(journal):
             if isinstance(entry, Passed):
-                _learn(known, waiting, entry)
+                _learn(known, waiting, reach, entry)
             elif entry.together and now.together:
                 continue  # both are made by the warp as one, in program order
             elif entry.shadow is now.shadow and (entry.writes or now.writes):
                 there, owners = entry.of(clock.me)
-                ordered = self._ordered(known, lanes, now.together, owners, entry.together, mine, there)
+                heard = np.where(reach >= entry.epochs[clock.me - entry.first], np.uint32(FULL), known)
+                ordered = self._ordered(heard, lanes, now.together, owners, entry.together, mine, there)
                 if ordered is not None:
                     granule, lane, owner = ordered
                     self._report(state, frame, clock, now, entry, granule, lane, owner)
@@ -142,17 +147,22 @@ class InsideWarp(Observer):
     # -- what orders lanes -----------------------------------------------------------------------------------------
 
     def _note(
-        self, state: ClusterState, frame: Frame, lanes: np.ndarray, by: object, arrives: bool, waits: bool
-    ) -> None:
+        self, state: ClusterState, frame: Frame, lanes: np.ndarray, by: object, arrives: bool, waits: bool,
+        in_turn: bool = False, told: Released | None = None,
+    ) -> None:  # fmt: skip
         journals = state.notes(Journals)
         for clock, mask in state.among(frame, lanes):
-            journals.of(clock).append(Passed(by, mask, arrives, waits))
+            reach = int(told.c[clock.me]) if told is not None and waits else 0
+            journals.of(clock).append(Passed(by, mask, arrives, waits, in_turn, reach))
 
     def _strong(self, state: ClusterState, frame: Frame, how: str, place: Lanes) -> None:
         for index in distinct(place.index)[:FEW]:
             lanes = place.lanes[place.index == index]
             key = (place.region, index * place.size)
-            self._note(state, frame, lanes, key, arrives=how != effects.READS, waits=how != effects.WRITES)
+            told = state.places.get(key) if frame.operation.order.acquires else None
+            self._note(
+                state, frame, lanes, key, how != effects.READS, how != effects.WRITES, how == effects.UPDATES, told
+            )
 
     def met(self, what: MBarrier | None, frame: Frame | None) -> None:
         if frame is not None:
@@ -165,8 +175,13 @@ class InsideWarp(Observer):
             self._note(self.context.state(frame.cta), frame, lanes, on, arrives=True, waits=False)
 
     def waited(self, frame: Frame, wait: Waited) -> None:
-        if wait.what is not None:
-            self._note(self.context.state(frame.cta), frame, wait.lanes, wait.what, arrives=False, waits=True)
+        if wait.what is None:
+            return
+        order, told = frame.operation.order, None
+        if isinstance(wait.what, MBarrier) and wait.what.phase > 0 and order.acquires:
+            told = record_of(wait.what).previous.told(LEVELS[order.scope] >= LEVELS["cluster"])
+        state = self.context.state(frame.cta)
+        self._note(state, frame, wait.lanes, wait.what, arrives=False, waits=True, told=told)
 
     # -- one instruction -------------------------------------------------------------------------------------------
 
@@ -231,7 +246,7 @@ class InsideWarp(Observer):
         self.context.findings.add("lane-race", f"{actor(frame.cta, warp)} {what}", codes, frame.cta, warp, severity)
 
 
-def _learn(known: np.ndarray, waiting: dict[int, np.ndarray], passed: Passed) -> None:
+def _learn(known: np.ndarray, waiting: dict[int, np.ndarray], reach: np.ndarray, passed: Passed) -> None:
     """One step back over something that lanes passed: what those that waited know grows by those that arrived."""
     members = np.uint32(passed.lanes & FULL)
     if passed.by is None:  # all of them at once
@@ -242,4 +257,8 @@ def _learn(known: np.ndarray, waiting: dict[int, np.ndarray], passed: Passed) ->
         known[waiting[key]] |= members
     if passed.waits:
         waiters = (known & members) != 0
+        reach[waiters] = np.maximum(reach[waiters], passed.reach)
+        if passed.in_turn:
+            for lane in np.flatnonzero(waiters):
+                known[lane] |= members & np.uint32((1 << int(known[lane] & members).bit_length()) - 1)
         waiting[key] = waiters | waiting[key] if key in waiting else waiters

@@ -11,6 +11,7 @@ but from one chunk of a row to the next the step is the same in all rows, and pi
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -213,11 +214,15 @@ def _uneven_columns(origins: np.ndarray) -> Where:
 
 
 def _uneven_rows(origins: np.ndarray) -> Where:
-    """Whether rows that are nearer to each other than a swizzle is wide follow in uneven steps."""
+    """Whether rows are pieces of wider ones: nearer to each other than a swizzle is wide, as many as go into its width,
+    and then another step. More of them in a row are a gather, of an image's pixels for example."""
     known = np.flatnonzero(origins[:, 0])
     steps = np.diff(origins[known, 0])
     near = (steps != 0) & (np.abs(steps) < WIDEST)
     if not near.any() or (steps == steps[0]).all():
+        return None
+    pieces = WIDEST // int(np.abs(steps[near]).min())
+    if max(len(list(run)) for is_near, run in groupby(near.tolist()) if is_near) >= pieces:
         return None
     row = int(known[np.flatnonzero(near)[0]])
     words = f"rows {row} and {row + 1} are {int(steps[near][0])} bytes apart in global memory, and others do not"

@@ -2,8 +2,8 @@
 
 Of the registers that some path leaves unwritten (`undefined_values`), and of those calculated from them, each thread
 has a mark. A marked register that is copied or calculated with marks the result: compilers move such instructions in
-front of the branch that makes them matter. One in an address, or that a branch goes by, is an error; one that is stored
-is a warning.
+front of the branch that makes them matter. A shuffle gives a lane the mark of the lane that it reads. One in an
+address, or that a branch goes by, is an error; one that is stored is a warning.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from ...emulator.machine.events import Observer
 from ...emulator.machine.registers import WARP
+from ...emulator.ops.warp import source_lanes
 from ..report.findings import at
 from ..report.words import actor
 from ..undefined_values import Step, undefined_values
@@ -70,6 +71,8 @@ class UndefinedRegisters(Observer):
     def _result(self, frame: Frame, step: Step, marks: np.ndarray) -> np.ndarray | bool:
         """Of which threads the results are not defined."""
         result: np.ndarray | bool = marks[step.guard] if step.guard >= 0 else False
+        if step.word == "shfl":
+            return result | self._shuffled(frame, step, marks)
         if step.word:
             return result | self._chosen(frame, step, marks)
         for number in step.reads:
@@ -87,6 +90,18 @@ class UndefinedRegisters(Observer):
         decided = step.word == "or"  # the value of one source that settles the result
         a, b = ((value == decided) & ~mark for value, mark in zip(values, marked, strict=True))
         return (marked[0] | marked[1]) & ~(a | b)
+
+    @staticmethod
+    def _shuffled(frame: Frame, step: Step, marks: np.ndarray) -> np.ndarray:
+        """As `_result`, of a shuffle: what counts is the lane that the value comes from."""
+        shape = (frame.warps, WARP)
+        moved, by, to = (
+            np.broadcast_to(marks[number] if number >= 0 else np.False_, (frame.lanes,)).reshape(shape)
+            for number, _ in step.sources
+        )
+        values = (np.broadcast_to(frame.values[slot], (frame.lanes,)).astype(np.int64) for _, slot in step.sources[1:])
+        source, _ = source_lanes(step.mode, *(value.reshape(shape) for value in values))
+        return (np.take_along_axis(moved, source, axis=1) | by | to).reshape(-1)
 
     def _report(
         self, frame: Frame, numbers: Sequence[int], what: str, marks: np.ndarray, mask: np.ndarray | bool

@@ -188,6 +188,7 @@ class WarpClock(HasFronts):
         me: its component; epoch: the value that it has there.
         lanes: lanes that accessed memory since the warp's threads last met; floor: the epoch in which they met.
         touched: these accesses, as the masks of lanes that made them -> latest epoch.
+        in_turn: lanes that last went through one address by an atomic, in lane order, and the epoch before it.
         fenced: lanes that executed a fence.proxy.async (for shared memory) and have accessed nothing since.
         used: the epoch of its latest access.
         parts: what lanes of other warps released for themselves, as far as this one has acquired it.
@@ -196,8 +197,8 @@ class WarpClock(HasFronts):
     """
 
     __slots__ = (
-        "after_grid", "carried", "epoch", "far", "fenced", "floor", "fresh", "fronts", "known", "lanes", "me", "parts",
-        "pending", "published", "published_scope", "settled", "touched", "used", "version",
+        "after_grid", "carried", "epoch", "far", "fenced", "floor", "fresh", "fronts", "in_turn", "known", "lanes",
+        "me", "parts", "pending", "published", "published_scope", "settled", "touched", "used", "version",
     )  # fmt: skip
 
     def __init__(self, me: int, warps: int) -> None:
@@ -210,6 +211,7 @@ class WarpClock(HasFronts):
         self.carried = 0
         self.lanes = 0
         self.touched: dict[int, int] = {}
+        self.in_turn = (0, 0)
         self.fenced = 0
         self.used = 0
         self.floor = 1
@@ -254,9 +256,15 @@ class WarpClock(HasFronts):
         if lanes != FULL and self.lanes:
             released.parts = {me: (Part(lanes, epoch, int(self.p[me]), dict(self.touched)),)}
         if self.lanes & ~lanes:
-            released.c[me] = self.floor - 1
-            released.p[me] = min(released.p[me], self.floor - 1)
+            released.c[me] = reached = self._reached(lanes)
+            released.p[me] = min(released.p[me], reached)
         return released
+
+    def _reached(self, lanes: int) -> int:
+        """The epoch up to which these lanes know what the warp's others did."""
+        passed, epoch = self.in_turn
+        heard = lanes | passed & (1 << (lanes & passed).bit_length()) - 1
+        return self.floor - 1 if self.lanes & ~heard else max(epoch, self.floor - 1)
 
     def release(self, lanes: int) -> Released:
         """A snapshot, after which a new epoch begins."""

@@ -22,7 +22,7 @@ WARP = 32
 class Entry:
     """What lanes of a warp did to memory: granules, (parts, lanes) or (lanes,), and the lane of each; together: as one.
 
-    `first`: the component of the frame's first warp, of which `lanes` are counted.
+    `first`: the component of the frame's first warp, of which `lanes` are counted; `epochs`: of the frame's warps.
     """
 
     shadow: Shadow
@@ -32,6 +32,7 @@ class Entry:
     writes: bool
     together: bool
     code: Operation
+    epochs: tuple[int, ...] = ()
 
     def of(self, me: int) -> tuple[np.ndarray, np.ndarray]:
         """Granules and lanes of one warp."""
@@ -41,12 +42,15 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """Lanes that told others (`arrives`) or learned from them (`waits`) by one thing."""
+    """Lanes that told others (`arrives`) or learned from them (`waits`) by one thing; `in_turn`: one after the other,
+    in lane order, by an atomic; `reach`: the epoch up to which those who learned know all that the warp did."""
 
     by: object
     lanes: int
     arrives: bool
     waits: bool
+    in_turn: bool = False
+    reach: int = 0
 
 
 @dataclass(eq=False)

@@ -146,6 +146,8 @@ class Order(Observer):
                         clock.acquire(before)
                     else:
                         clock.remember(before)
+                if atomic and (order.releases or clock.published is not None):
+                    clock.in_turn = mask, clock.epoch
                 if writes:
                     carried = clock.release(mask) if order.releases else clock.published
                     if carried is not None:

@@ -232,12 +232,16 @@ class ClusterState:
             self.issued[key] = self.issued.get(key, 0) | flight.all
 
     def of_flight(self, flight: Flight, writes: bool, proxy: str) -> int:
-        """The number of an operation's reads or writes."""
+        """The number of an operation's reads or writes. What reduces is atomic, element by element: it is strong."""
         number = len(self.accesses)
+        strong = writes and any(
+            one.how == effects.UPDATES and one.space != "register"
+            for one in effects.accesses(flight.code.effects, effects.RUN)
+        )
         bit = flight.done if writes else flight.read
         lane = flight.operation.issuer.lane
         self.accesses.append(
-            Access(proxy, writes, flight.cta, flight.warp, flight.me, 0, flight.code, False, bit, flight, lane)
+            Access(proxy, writes, flight.cta, flight.warp, flight.me, 0, flight.code, strong, bit, flight, lane)
         )
         return number
 
