@@ -14,6 +14,7 @@ from warploom import asm
 from warploom.emulator.ops import HANDLERS, RUN_BY_THE_CORE, unsupported
 from warploom.errors import SourceLocation
 from warploom.isa.instructions import table
+from warploom.isa.instructions.nearest import suggest
 from warploom.isa.instructions.schema import Form
 
 needs_ptxas = pytest.mark.skipif(find_ptxas() is None, reason="no ptxas here")
@@ -227,11 +228,26 @@ def test_a_missing_mandatory_modifier_is_refused_by_the_table():
         assert table.match(opcode) == (), opcode
 
 
+NEAREST = {
+    "add.rzz.f32": "add.rz.f32", "fmaa.rn.f32": "fma.rn.f32", "mul.low.u32": "mul.lo.u32",
+    # a letter that is wrong: nothing is added beside it
+    "st.global.u33": "st.global.u32", "st.globl.u32": "st.global.u32", "ld.global.f23": "ld.global.f32",
+    "fma.rn.f23": "fma.rn.f32", "ld.const.u23": "ld.const.u32", "fence.proxy.asinc": "fence.proxy.async",
+    # words that are missing are added, and none that was meant is changed
+    "mul.u32": "mul.lo.u32", "ld.global": "ld.global.b32", "ex2.f32": "ex2.approx.f32", "fma.f32": "fma.rn.f32",
+    "ldmatrix.x4.b16": "ldmatrix.sync.aligned.m8n8.x4.b16", "wgmma.wait": "wgmma.wait_group.sync.aligned",
+    "wgmma.mma_async.m64n64k16.f32.bf16.bf16": "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16",
+    "tcgen05.ld": "tcgen05.ld.sync.aligned.32x32b.x1.b32", "vote.ballot.b32": "vote.sync.ballot.b32",
+    # words that do not go together
+    "ld.shared.v3.f32": "ld.shared.v2.f32", "st.global.v8.u8": "st.global.u8",
+    "mbarrier.try_wait.parity.b32": "mbarrier.try_wait.parity.b64", "mbarier.init.b64": "mbarrier.init.b64",
+}  # fmt: skip
+
+
 def test_suggest_names_the_nearest_spelling():
-    assert table.suggest("add.rzz.f32") == "add.rz.f32" or table.suggest("add.rzz.f32") == "add.f32"
-    assert table.suggest("fmaa.rn.f32") == "fma.rn.f32"
-    assert table.suggest("mul.low.u32") == "mul.lo.u32"
-    assert table.suggest("xyzzy") == ""
+    assert suggest("xyzzy") == ""
+    for opcode, nearest in NEAREST.items():
+        assert suggest(opcode) == nearest and table.match(nearest), opcode
 
 
 def test_what_a_choice_needs_is_the_later_of_row_and_choice():

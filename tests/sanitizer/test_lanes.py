@@ -12,7 +12,7 @@ from tests.sanitizer.running import findings, rules
 from warploom import asm
 from warploom.emulator import api
 from warploom.sanitizer import EXPLORED, Sanitizer
-from warploom.sanitizer.rules import Example
+from warploom.sanitizer.rules import RULES, Example
 
 APART = """
 @%first mbarrier.init.shared::cta.b64 [bar], 1;
@@ -273,3 +273,12 @@ def test_a_value_of_which_nothing_says_whose_it_is_must_not_be_read(after, sever
     body = "st.shared.u32 [tile+4], 0;\nsetp.lt.u32 %p1, %tid, 32;\nbar.sync 0;\n@%p1 st.shared.u32 [tile], %tid;\n"
     found = {one.severity for one in findings(Example(body + after)) if one.rule == "lane-race"}
     assert found == {severity}
+
+
+def test_lanes_of_one_instruction_are_not_told_to_put_a_barrier_between_it_and_itself():
+    """Two instructions are parted by a barrier; two lanes of one instruction are not."""
+    body = "setp.lt.u32 %p1, %tid, 32;\n@%p1 st.shared.u32 [tile], %tid;\n"
+    (found,) = [one for one in findings(Example(body)) if one.rule == "lane-race"]
+    assert len(found.sides) == 1 and "bar.warp.sync" not in found.fix and found.fix in found.message
+    (found,) = [one for one in findings(RULES["lane-race"].bad) if one.rule == "lane-race"]
+    assert len(found.sides) == 2 and found.fix == RULES["lane-race"].fix

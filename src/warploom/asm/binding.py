@@ -15,6 +15,7 @@ from typing import NoReturn
 from ..errors import VerificationError
 from ..isa import dtypes
 from ..isa.instructions import table
+from ..isa.instructions.nearest import suggest
 from ..isa.instructions.schema import Match, OperandSpec
 from ..isa.instructions.video import MERGE, SCALAR, SELECTORS
 from ..isa.special_registers import SPECIAL_REGISTERS
@@ -112,7 +113,7 @@ def _refuse_opcode(instruction: Instruction) -> NoReturn:
     """Raise for an opcode no row reads: an unknown word, an unknown modifier, or known ones that do not go together."""
     base, *modifiers = instruction.modifiers
     rows = table.rows_of(base)
-    suggestion = table.suggest(instruction.opcode)
+    suggestion = suggest(instruction.opcode)
     hint = 'if PTX has it, CONTRIBUTING.md says it under "How to add an instruction"'
     if suggestion:
         hint = f"the nearest known spelling is `{suggestion}`; {hint}"

@@ -13,6 +13,7 @@ from ..errors import ArgumentError, WarploomError
 from ..isa import arch as arches
 from ..isa.effects import Choice, Effect, Operand
 from ..isa.instructions import table, word_order
+from ..isa.instructions.nearest import suggest
 from ..isa.instructions.schema import Form, Match, OperandSpec
 from ..isa.special_registers import SPECIAL_REGISTERS
 from .names import Definition, Names
@@ -82,7 +83,7 @@ def _unfinished(opcode: str) -> str:
     base = opcode.split(".")[0]
     forms = table.rows_of(base)
     if not forms:
-        near = table.suggest(opcode)
+        near = suggest(opcode)
         return f"`{opcode}` is not a known instruction" + (f"; the nearest is `{near}`" if near else "")
     shown = {form.opcode: f"{form.opcode}  {form.operand_text}" for form in forms}
     nearest = sorted(shown, key=lambda pattern: not pattern.startswith(opcode))

@@ -6,7 +6,6 @@ those are for the verifier to say, with a sentence; `match` is about spelling al
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from functools import cache
 
@@ -64,8 +63,6 @@ MATRIX_UNITS = tuple(dict.fromkeys(form.unit for form in FORMS if form.unit))
 """The matrix units, as rows name them."""
 
 _MOST_SPELLINGS = 2000
-_MOST_COMPARED = 400
-"""Of each row, in the search for the spelling nearest to an unknown one."""
 
 
 @cache
@@ -113,31 +110,3 @@ LEFT_OUT = {
     **dict.fromkeys(("suld", "sust", "sured", "suq"), "surfaces"),
 }
 """First words of instructions that PTX has and this table leaves out, and what they are about."""
-
-
-@cache
-def suggest(opcode: str) -> str:
-    """The known spelling nearest to an unknown opcode, or "" where nothing is near; for error messages."""
-    base = opcode.split(".")[0]
-    bases = tuple(dict.fromkeys(form.base for form in FORMS))
-    if base not in bases:
-        near = difflib.get_close_matches(base, bases, n=1)
-        if not near:
-            return ""
-        base = near[0]
-    wanted = opcode.split(".")[1:]
-    best, best_score, least = "", -1.0, -1.0
-    whole = difflib.SequenceMatcher(None, "", ".".join(wanted))  # it remembers the second text
-    for form in rows_of(base):
-        for spelling in spellings(form, _MOST_COMPARED):
-            words = spelling.split(".")[1:]
-            # Whole modifiers count first: `add.rz.f32` is nearer to `add.rzz.f32` than any integer add is.
-            score = 2 * len(set(words) & set(wanted)) - len(words) / 16
-            least = max(least, score)
-            if score < least - 1:  # the likeness of letters adds at most 1
-                continue
-            whole.set_seq1(".".join(words))
-            score += whole.ratio()
-            if score > best_score:
-                best, best_score = spelling, score
-    return best

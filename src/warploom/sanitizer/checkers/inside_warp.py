@@ -39,6 +39,10 @@ MANY = 256
 """Bytes with arbitrary values that are remembered of a region."""
 FEW = 4
 """Addresses up to which a strong access counts as a meeting of its lanes."""
+ONE_STORES = """\
+let one lane store (a predicate, or elect.sync), give each lane an address of its own, or combine the values first \
+(redux.sync, shfl.sync, atom): a barrier cannot part lanes of one instruction"""
+"""What to do about lanes that store different values to one address with one instruction."""
 
 
 class InsideWarp(Observer):
@@ -207,7 +211,7 @@ class InsideWarp(Observer):
             frame, frame.first_warp + int(which[one]) // WARP, (frame.operation,),
             f"stores different values to one address from lanes {int(which[one]) % WARP} and "
             f"{int(which[one + 1]) % WARP} with {at(frame.operation)}; nothing says whose value stays",
-            None if self.context.strict else WARNING,
+            None if self.context.strict else WARNING, ONE_STORES,
         )  # fmt: skip
 
     def _settle(self, how: str, place: Lanes) -> None:
@@ -241,9 +245,12 @@ class InsideWarp(Observer):
         )  # fmt: skip
 
     def _add(
-        self, frame: Frame, warp: int, codes: tuple[Operation, ...], what: str, severity: str | None = None
-    ) -> None:
-        self.context.findings.add("lane-race", f"{actor(frame.cta, warp)} {what}", codes, frame.cta, warp, severity)
+        self, frame: Frame, warp: int, codes: tuple[Operation, ...], what: str, severity: str | None = None,
+        fix: str = "",
+    ) -> None:  # fmt: skip
+        self.context.findings.add(
+            "lane-race", f"{actor(frame.cta, warp)} {what}", codes, frame.cta, warp, severity, fix=fix
+        )
 
 
 def _learn(known: np.ndarray, waiting: dict[int, np.ndarray], reach: np.ndarray, passed: Passed) -> None:

@@ -38,10 +38,12 @@ class Findings:
         address: str = "",
         missing: str = "",
         history: tuple[str, ...] = (),
+        fix: str = "",
     ) -> None:
         """Note a finding. `codes` are the instructions it is about, the one to look at first in front.
 
-        `sides`, `address`, `missing`, `history`: see `Finding`; without sides they are made of `codes`.
+        `sides`, `address`, `missing`, `history`: see `Finding`; without sides they are made of `codes`. `fix`: what
+        to do, where the rule's own advice is for another case of it.
         """
         key = self.key(rule, codes)
         if key in self._found:
@@ -50,7 +52,7 @@ class Findings:
             self._found[key] = {
                 "message": message, "codes": codes, "cta": cta.index if cta else None, "warp": warp,
                 "severity": severity or RULES[rule].severity, "count": 1, "address": address, "missing": missing,
-                "history": history, "sides": sides or sides_of(codes, cta, warp),
+                "history": history, "fix": fix or RULES[rule].fix, "sides": sides or sides_of(codes, cta, warp),
             }  # fmt: skip
             if self.heard is not None:
                 self.heard(rule, message, cta, warp)
@@ -86,7 +88,7 @@ class Findings:
         times = f" ({count} times)" if count != 1 else ""
         return Finding(
             rule=rule,
-            message=f"{found['message']}{times}\n  fix: {RULES[rule].fix}",
+            message=f"{found['message']}{times}\n  fix: {found['fix']}",
             severity=str(found["severity"]),
             locations=tuple(dict.fromkeys(place(code) for code in found["codes"])),  # type: ignore[attr-defined]
             cta=found["cta"],  # type: ignore[arg-type]
@@ -96,7 +98,7 @@ class Findings:
             address=str(found["address"]),
             missing=str(found["missing"]),
             history=found["history"],  # type: ignore[arg-type]
-            fix=RULES[rule].fix,
+            fix=str(found["fix"]),
             count=count,  # type: ignore[arg-type]
         )
 

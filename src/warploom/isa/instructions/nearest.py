@@ -1,0 +1,110 @@
+"""The known spelling that is nearest to an unknown opcode: the one with the fewest changes to what was written.
+
+The words between the dots are aligned with the modifier slots of each row. A word that no row knows costs as much as
+its letters differ from what stands in its place; one that some row knows is meant, and costs more to exchange than what
+is missing beside it costs to add.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from functools import cache
+
+from .schema import Form, Slot
+from .table import FORMS, match, rows_of
+
+_ADDED, _LEFT_OUT, _MOVED = 0.35, 2.0, 0.3
+_OTHER = 1.5
+"""Of a word that shares no letter with what stands in its place: less than leaving it out and adding the other."""
+_BEGUN = 0.3
+_KEPT = 8
+"""Alignments that are followed at once; a row may forbid the best one's combination of modifiers."""
+_USUAL = ("b32", "aligned")
+"""Choices that are added first where a word is missing."""
+
+_Alignment = tuple[float, int, tuple[str, ...]]
+"""Cost, words added, and the words so far."""
+
+
+@cache
+def suggest(opcode: str) -> str:
+    """The known spelling nearest to an unknown opcode, or "" where nothing is near; for error messages."""
+    base, *wanted = opcode.split(".")
+    bases = list(dict.fromkeys(form.base for form in FORMS))
+    near = [base] if base in bases else difflib.get_close_matches(base, bases, n=3)
+    found = []
+    for known in near:
+        meant = frozenset(
+            word
+            for word in wanted
+            for form in rows_of(known)
+            if any(slot.accepts(word) for slot in form.modifier_slots)
+        )
+        for number, form in enumerate(rows_of(known)):
+            for cost, added, words in _alignments(form, tuple(wanted), meant):
+                found.append((cost + 2 * letters(base, known), added, number, form, ".".join((known, *words))))
+    found.sort(key=lambda one: one[:3])
+    return next((spelling for *_, form, spelling in found if _goes_together(form, spelling)), "")
+
+
+def letters(one: str, other: str) -> float:
+    """How much a word differs from another, 0 to 1: the least insertions, deletions, exchanges and swaps of letters,
+    for each letter of the word; little for one that is the beginning of the other."""
+    if one != other and (other.startswith(one) or one.startswith(other)):
+        return _BEGUN
+    rows = [list(range(len(other) + 1))]
+    for row, letter in enumerate(one):
+        now = [row + 1]
+        for column, its in enumerate(other):
+            now.append(min(rows[-1][column + 1] + 1, now[-1] + 1, rows[-1][column] + (letter != its)))
+            if row and column and (letter, its) == (other[column - 1], one[row - 1]):
+                now[-1] = min(now[-1], rows[-2][column - 1] + 1)
+        rows.append(now)
+    return min(1.0, rows[-1][-1] / max(len(one), 1))
+
+
+def _goes_together(form: Form, spelling: str) -> bool:
+    return any(found.form is form and not (form.check and form.check(found.modifiers)) for found in match(spelling))
+
+
+def _alignments(form: Form, wanted: tuple[str, ...], meant: frozenset[str]) -> list[_Alignment]:
+    """The cheapest ways to make the words that were written into ones that a row reads. meant: words that rows know."""
+    slots = form.modifier_slots
+    table: dict[tuple[int, int], list[_Alignment]] = {(0, 0): [(0.0, 0, ())]}
+    for at in range(len(slots) + 1):
+        for taken in range(len(wanted) + 1):
+            here = sorted(table.get((at, taken), ()), key=lambda one: one[:2])[:_KEPT]
+            table[at, taken] = here
+            for cost, added, words in here:
+                if taken < len(wanted):
+                    elsewhere = any(slot.accepts(wanted[taken]) for slot in slots)
+                    extra = _MOVED if elsewhere else _LEFT_OUT
+                    table.setdefault((at, taken + 1), []).append((cost + extra, added, words))
+                if at == len(slots):
+                    continue
+                if slots[at].optional:
+                    table.setdefault((at + 1, taken), []).append((cost, added, words))
+                for more, new, word in _choices(slots[at], wanted, taken, meant):
+                    place = (at + 1, taken + (not new))
+                    table.setdefault(place, []).append((cost + more, added + new, (*words, word)))
+    return table[len(slots), len(wanted)]
+
+
+def _choices(
+    slot: Slot, wanted: tuple[str, ...], taken: int, meant: frozenset[str]
+) -> Iterator[tuple[float, bool, str]]:
+    """What may stand in a slot: cost, whether it is added, and the word."""
+    if taken < len(wanted):
+        word = wanted[taken]
+        if slot.accepts(word):
+            yield 0.0, False, word
+        elif slot.regex is None:
+            likely = sorted((letters(word, choice), at) for at, choice in enumerate(slot.choices))[:3]
+            yield from ((_OTHER * (cost + (word in meant)), False, slot.choices[at]) for cost, at in likely)
+    written = next((word for word in wanted if slot.accepts(word)), "")
+    if written:  # it stands elsewhere
+        yield _MOVED, True, written
+    elif not slot.optional and slot.regex is None:
+        ordered = sorted(slot.choices, key=lambda choice: choice not in _USUAL)[:_KEPT]
+        yield from ((_ADDED + number / 100, True, choice) for number, choice in enumerate(ordered))
