@@ -183,6 +183,22 @@ def test_what_does_not_fit_is_refused_before_anything_runs(shapes, more, error):
         warploom.attention_decode(**{"lengths": np.array([9, 3], np.int32), "layout": "bshd", **given, **more})
 
 
+FASTER = {
+    "early": {"early": True}, "ahead": {"ahead": True}, "two loaders": {"loaders": 2, "ahead": True},
+    "four": {"loaders": 4, "early": True, "ahead": True}, "several": {"several": 3}, "together": {"together": 2},
+    "all": {"early": True, "ahead": True, "loaders": 2, "several": 2, "together": 32, "stages": 2},
+}  # fmt: skip
+
+
+@pytest.mark.sample(7, full=21)
+@pytest.mark.parametrize("schedule", ["random", "eager", "lazy", "starve", "pct"])
+@pytest.mark.parametrize("page", [16, 1, 0])
+@pytest.mark.parametrize("changes", FASTER.values(), ids=FASTER)
+def test_every_way_to_load_and_to_share_is_right_and_clean(changes: dict[str, int], page: int, schedule: str):
+    config = replace(decode_config(Decode(head_dim=64, value_dim=64, paged=bool(page)), 2, page or None), **changes)
+    assert_right(Cache((330, 1, 70), page=page, heads=(2, 1), options={"config": config}), schedule=schedule)
+
+
 def test_an_emulation_that_would_take_too_long_and_too_many_sequences_are_refused():
     row = np.zeros((1, 1, 1, 64), ml_dtypes.bfloat16)
     q, k = (np.broadcast_to(row, (1, 1 << length, 1, 64)) for length in (0, 21))

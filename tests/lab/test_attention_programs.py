@@ -15,7 +15,10 @@ torch = pytest.importorskip("torch")
 
 from benchmarks import attention, attention_backward, attention_decode, attention_session  # noqa: E402
 from benchmarks.attention_session import Session, fits  # noqa: E402
+from warploom.kernels.hopper.attention_config import SHARED_BYTES  # noqa: E402
+from warploom.kernels.hopper.attention_decode_config import DECODE_RESERVE_BYTES  # noqa: E402
 from warploom.lab import attention_operands  # noqa: E402
+from warploom.lab.attention_contenders import decode_subject  # noqa: E402
 from warploom.lab.attention_problem import DecodeProblem, ForwardProblem  # noqa: E402
 from warploom.runtime.benchmark.power import PowerMeter  # noqa: E402
 from warploom.runtime.benchmark.watchdog import Watchdog  # noqa: E402
@@ -95,6 +98,17 @@ def test_decode_rows_are_of_graphs_and_say_terabytes(session: Session) -> None:
     assert attention_decode.told(rows).startswith("2 x 64 4/2 heads of 64")
     others = attention_decode.configurations(DECODE, True)
     assert others["warploom no pdl"].pdl is False and others["warploom"].pdl
+
+
+def test_candidates_of_decoding_are_the_choice_with_other_fields() -> None:
+    found = {case: attention_decode.candidates(case) for case in attention_decode.SWEPT}
+    for case, configs in found.items():
+        for config in configs.values():
+            config.check(case.page or None)
+            assert config.shared_bytes(decode_subject(case)) <= SHARED_BYTES - DECODE_RESERVE_BYTES
+    assert {config.loaders for config in found[DecodeProblem(16, 8192, page=16)].values()} == {1, 2, 4}
+    short, long = (found[DecodeProblem(1, length)].values() for length in (1024, 65536))
+    assert {config.several for config in short} == {1, 2, 4} and {config.several for config in long} == {1}
 
 
 def test_backward_rows_say_that_gradients_are_the_same_in_every_run(

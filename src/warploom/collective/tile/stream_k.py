@@ -62,12 +62,17 @@ class EqualShares:
 
     CTA i has the pieces from floor(all * i / CTAs) on. Where there are fewer pieces than CTAs, the last CTAs have none
     and do not count. `all` times CTAs is below 2^32.
+
+    Args:
+        all_: pieces, at least one.
+        several: pieces that a CTA should have before another one gets any, where there are few.
     """
 
-    def __init__(self, all_: Register) -> None:
+    def __init__(self, all_: Register, several: int = 1) -> None:
         self.all = all_
         launched, self.cta = ptx.special.nctaid.x(), ptx.special.ctaid.x()
-        self.ctas = ptx.select(launched < self.all, launched, self.all)
+        most = self.all if several == 1 else (self.all + (several - 1)) // several
+        self.ctas = ptx.select(launched < most, launched, most)
         self.begin, self.end = self._begin(self.cta), self._begin(self.cta + 1)
         self.total = self.end - self.begin
 

@@ -19,6 +19,8 @@ Limits     1 to 16 queries, 1024 sequences, head dimensions in multiples of 8 up
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -57,7 +59,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
         group = heads // kv_heads
         most = room if table is None else room * table.shape[1]
         ring = TmaPipeline(
-            stages=config.stages, consumers=config.warps,
+            stages=config.stages, consumers=config.warps, producers=config.loaders,
             k=smem.wgmma_tile(of.cached, (config.keys, of.key_columns), stages=config.stages, name="K"),
             v=smem.wgmma_tile(of.cached, (config.keys, of.value_columns), stages=config.stages, name="V"),
         )  # fmt: skip
@@ -68,17 +70,34 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
         )  # fmt: skip
         if config.pdl:
             ptx.griddepcontrol.launch_dependents()
+        if config.early:
+            with ptx.if_(ptx.special.tid.x() == WARP * config.warps):
+                for array in (K, V):
+                    ptx.tma.prefetch_descriptor(array.tma_desc())
+            ring.initialise()
+        if config.pdl:
             ptx.griddepcontrol.wait()
         work.initialise()
-        ring.initialise()
+        if config.early:
+            ptx.bar.sync(0)
+        else:
+            ring.initialise()
         work.begin()
+        loaders = (config.warps, config.warps + config.loaders - 1)
+        name = f"warps {loaders[0]} to {loaders[1]}" if config.loaders > 1 else f"warp {loaders[0]}"
         for role in (
-            Role("producer", f"warp {config.warps}", None, (config.warps, config.warps)),
+            Role("producer", name, None, loaders),
             Role("consumer", f"warps 0 to {config.warps - 1}", None, (0, config.warps - 1), 1),
         ):
             Trace.current().protocol.roles.append(role)
         with ptx.if_(ptx.special.tid.x() >= WARP * config.warps):
-            load(config, work, ring, K, V, table)
+            if config.loaders == 1:
+                load(config, work, ring, K, V, table)
+            else:
+                loader = ptx.special.tid.x() // WARP - config.warps
+                for me in range(config.loaders):
+                    with ptx.if_(loader == me):
+                        load(config, work, ring, K, V, table, me)
         with ptx.else_():
             rows = RowPlaces(Q, group)
             warp = DecodeWarp(of, config, work, ring, rows, call)
@@ -114,28 +133,56 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
 
 
 def load(
-    config: DecodeConfig, work: Work, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle, table: ArrayHandle | None
-) -> None:
-    """The producer's warp: tile by tile, whatever they belong to."""
+    config: DecodeConfig, work: Work, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle, table: ArrayHandle | None,
+    me: int = 0,
+) -> None:  # fmt: skip
+    """A producer's warp, `me` of `config.loaders`: its boxes tile by tile, whatever they belong to."""
     lane, state, policy = ptx.special.tid.x() & (WARP - 1), ring.producer_state(), read_once()
+    boxes = [(array, name, box) for array, name in ((K, "k"), (V, "v")) for box in ring.tiles[name].layout.boxes]
+    mine = boxes[me :: config.loaders]
+    span = ring.tiles["k"].layout.swizzle.span
+    expected = ring.stage_bytes if config.loaders == 1 else len(mine) * config.keys * span
     for segment in work.segments():
         start = segment.start.copy()
-        for _ in ptx.range(segment.tiles, unroll=False):
-            ptx.mbarrier.wait(ring.empty[state.index], state.phase)
-            stage = ring.stage(state)
-            ptx.mbarrier.arrive_expect_tx(stage.full, ring.stage_bytes, pred=lane == 0)
+
+        def copies(segment: Segment = segment, start: Register = start) -> Iterator[Copy]:
             for begin in range(0, config.copies, WARP):
                 copy = lane + begin
                 with ptx.if_(copy < config.copies):
-                    key = (copy * config.copy_rows).view(s32) + start
-                    block, row = place(K, table, segment, key)
-                    for array, tile in ((K, stage.k), (V, stage.v)):
-                        for box in tile.layout.boxes:
-                            into = tile + box.offset + copy * (config.copy_rows * tile.layout.swizzle.span)
-                            at = (box.coordinates[0], segment.head, row, block)
-                            ptx.cp.async_.bulk.tensor(into, array.tma_desc(), at, stage.full, cache_hint=policy)
+                    yield Copy(copy, *place(K, table, segment, (copy * config.copy_rows).view(s32) + start))
+
+        ahead = [Copy(found.number, found.block.copy(), found.row.copy()) for found in copies()] if config.ahead else []
+        for _ in ptx.range(segment.tiles, unroll=False):
+            ptx.mbarrier.wait(ring.empty[state.index], state.phase)
+            stage = ring.stage(state)
+            ptx.mbarrier.arrive_expect_tx(stage.full, expected, pred=lane == 0)
+            for copy in of_lane(ahead, config.copies) if ahead else copies():
+                for array, name, box in mine:
+                    into = stage.tiles[name] + box.offset + copy.number * (config.copy_rows * span)
+                    at = (box.coordinates[0], segment.head, copy.row, copy.block)
+                    ptx.cp.async_.bulk.tensor(into, array.tma_desc(), at, stage.full, cache_hint=policy)
             ring.advance(state, branch=False)
             start += config.keys
+            if ahead:
+                for copy, found in zip(ahead, copies(), strict=True):
+                    copy.block.set(found.block)
+                    copy.row.set(found.row)
+
+
+@dataclass
+class Copy:
+    """What a lane copies of a tile: its number there, and where it comes from."""
+
+    number: Register
+    block: Register
+    row: Register
+
+
+def of_lane(copies: Sequence[Copy], all_: int) -> Iterator[Copy]:
+    """Those that are there, found before."""
+    for copy in copies:
+        with ptx.if_(copy.number < all_):
+            yield copy
 
 
 def place(K: ArrayHandle, table: ArrayHandle | None, segment: Segment, key: Register) -> tuple[Register, Register]:

@@ -30,8 +30,6 @@ from .attention_softmax import LOG2_E
 
 BARRIER = 1
 VECTOR = 4
-TOGETHER = 8
-"""Parts of other CTAs that are read at a time."""
 
 
 @dataclass
@@ -199,12 +197,12 @@ class Combine:
         return is_last
 
     def _add_parts(self, segment: Segment, item: Item, first: Register, parts: Register) -> None:
-        """All CTAs' sums of an item, `TOGETHER` at a time, and the result."""
+        """All CTAs' sums of an item, several at a time, and the result."""
         top, total = reg.scalar(f32, init=-math.inf), reg.scalar(f32, init=0.0)
         sums = reg.array(f32, VECTOR, init=0.0)
-        for begin in ptx.range(0, parts, TOGETHER, unroll=False):
+        for begin in ptx.range(0, parts, self.config.together, unroll=False):
             found = []
-            for at in range(TOGETHER):
+            for at in range(self.config.together):
                 exists = begin + at < parts
                 block = self._block(first + ptx.select(exists, begin + at, 0), first)
                 logarithm = ptx.load(f32, ptx.addr(self._row_place(block, item.row)))

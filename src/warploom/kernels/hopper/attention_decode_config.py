@@ -84,6 +84,11 @@ class DecodeConfig:
         stages: of the ring.
         value_steps: of 32 bytes of each value that a warp holds in registers at a time.
         pdl: the kernel starts while the one before it in the stream ends.
+        early: barriers are made and tensor maps fetched before that one has ended.
+        ahead: a page's number is read while the tile before is still on its way.
+        loaders: warps that load. The lanes of one start their copies one after the other.
+        several: tiles that a CTA should have before another one gets any, where there are few: fewer CTAs meet then.
+        together: parts of other CTAs that are read at a time.
     """
 
     blocks: int = 1
@@ -92,6 +97,11 @@ class DecodeConfig:
     stages: int = 6
     value_steps: int = 8
     pdl: bool = True
+    early: bool = False
+    ahead: bool = False
+    loaders: int = 1
+    several: int = 1
+    together: int = 8
 
     family: ClassVar[str] = "attention_decode"
 
@@ -102,7 +112,8 @@ class DecodeConfig:
     def check(self, page: int | None = None) -> None:
         """Raise ArgumentError where no kernel can be built of it, or none that reads pages of so many keys."""
         numbers = {"blocks": 1, "keys": WARP_KEYS, "copy_rows": 1, "stages": 1, "value_steps": 1}
-        check_fields(self, numbers, ("pdl",), {})
+        numbers |= {"loaders": 1, "several": 1, "together": 1}
+        check_fields(self, numbers, ("pdl", "early", "ahead"), {})
         if self.keys % WARP_KEYS or self.keys % self.copy_rows or (page and page % self.copy_rows):
             raise ArgumentError(
                 "this configuration of attention_decode cannot be built",
@@ -127,8 +138,8 @@ class DecodeConfig:
 
     @property
     def threads(self) -> int:
-        """Of a CTA: one warp more, which loads."""
-        return 32 * (self.warps + 1)
+        """Of a CTA: those that load are more."""
+        return 32 * (self.warps + self.loaders)
 
     @property
     def registers(self) -> int:

@@ -113,7 +113,7 @@ class Work(Groups):
 
     def begin(self) -> None:
         """By all threads, after the CTA has met."""
-        self.shares = EqualShares(ptx.load(u32, self.before[self.count]) * self.per_sequence)
+        self.shares = EqualShares(ptx.load(u32, self.before[self.count]) * self.per_sequence, self.config.several)
 
     def segments(self) -> Iterator[Segment]:
         """This CTA's; a run-time loop."""
