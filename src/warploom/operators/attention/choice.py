@@ -125,7 +125,7 @@ def fits(config: Any, call: Call) -> bool:
 def candidates(call: Call) -> list[Any]:
     """Configurations that are worth timing, the rule's first and those that differ least from it next."""
     first = call.rule()
-    found = _neighbours(first, call.of.dtype) if isinstance(first, Config) else _decoding(first)
+    found = _neighbours(first, call.of.dtype) if isinstance(first, Config) else _decoding(first, call.page)
     return [first, *(config for config in dict.fromkeys(found) if config != first and fits(config, call))]
 
 
@@ -143,8 +143,12 @@ def _neighbours(first: Config, dtype: DType) -> list[Config]:
     return found
 
 
-def _decoding(first: DecodeConfig) -> list[DecodeConfig]:
-    found = [replace(first, pdl=not first.pdl), replace(first, stages=first.stages - 1)]
+def _decoding(first: DecodeConfig, page: int) -> list[DecodeConfig]:
+    early = replace(first, early=True, together=16)
+    found = [early, replace(early, stages=2), replace(early, stages=2, several=2)]
+    if page:
+        found += [replace(early, ahead=True), *(replace(early, ahead=True, loaders=loaders) for loaders in (2, 4))]
+    found += [replace(first, pdl=not first.pdl), replace(first, stages=first.stages - 1)]
     found += [replace(first, stages=first.stages - 2), replace(first, value_steps=max(2, first.value_steps // 2))]
     for keys in (64, 128):
         rows = keys if first.copy_rows == first.keys else first.copy_rows
