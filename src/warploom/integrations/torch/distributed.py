@@ -4,10 +4,14 @@
     x_shard = warploom.torch.distributed.matmul_reduce_scatter(y, weight.T, group)    # rows of the weight here
     x = warploom.torch.distributed.matmul_all_reduce(y, weight.T, group)              # the same for few rows
 
+`fused_…` are products with the names and arguments of `torch.ops.symm_mem` (`symm_mem`), with eight-bit operands too;
+`experts_matmul` is a mixture of experts (`experts`). These have no gradient.
+
 The process group is PyTorch's, and so is the memory that GPUs reach into. All ranks call the same operations in the
 same order with the same sizes. Memory for what is exchanged is made at the first call of a shape, and kept;
-`release(group)` gives it back. All have gradients, and under `torch.compile` they are operators (`warploom::…`), whose
-group is given by name or left out. A rank that does not come is named after `config.peer_timeout_s`.
+`release(group)` gives it back. The three above have gradients. Under `torch.compile` all are operators
+(`warploom::…`), whose group is given by name or left out. A rank that does not come is named after
+`config.peer_timeout_s`.
 """
 
 from __future__ import annotations
@@ -23,10 +27,21 @@ from torch.distributed import _functional_collectives as collectives
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ..torch import product
 from .custom_operator import NAMESPACE, define
+from .experts import experts_matmul
 from .peer_launch import LAUNCHES, ranks_of
+from .symm_mem import (
+    fused_all_gather_matmul,
+    fused_all_gather_scaled_matmul,
+    fused_matmul_reduce_scatter,
+    fused_scaled_matmul_reduce_scatter,
+)
 from .symmetric import group_of
 
-__all__ = ["all_gather_matmul", "check", "matmul_all_reduce", "matmul_reduce_scatter", "release", "reset"]
+__all__ = [
+    "all_gather_matmul", "check", "experts_matmul", "fused_all_gather_matmul", "fused_all_gather_scaled_matmul",
+    "fused_matmul_reduce_scatter", "fused_scaled_matmul_reduce_scatter", "matmul_all_reduce", "matmul_reduce_scatter",
+    "release", "reset",
+]  # fmt: skip
 
 STYLES = ("ColwiseParallel", "RowwiseParallel")
 """Of `parallel`; looked up when first used."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,16 +19,22 @@ from ...isa import dtypes
 from ...kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
 from ...kernels.hopper.description import Config, Product
 from ...kernels.hopper.free_tile_config import FreeTileConfig
+from .peer_end import PLAIN, End
 from .symmetric import Group, Wanted, group_of
 
 _TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
+_EIGHT_BITS = {torch.float8_e4m3fn: dtypes.e4m3, torch.float8_e5m2: dtypes.e5m2}
 _VECTOR_BYTES = 16
 
 
-def all_gather_matmul(known: Group, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """The rows of A of all ranks times this rank's B."""
-    product, weight = _operands(a, b, either=True)
+def all_gather_matmul(
+    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: End = PLAIN, kept: Tensor | None = None
+) -> Tensor:
+    """The rows of A of all ranks times this rank's B. `kept`: (M, K), where all rows go, too."""
+    product, weight = _operands(a, b, end, either=True)
     ranks, (rows, depth), columns = known.ranks, a.shape, b.shape[1]
+    fusion, replicated = end.fusion(a, b, rows, ranks * rows)
+    travel = fusion.scales == "row" and not replicated
 
     def wanted() -> Wanted:
         counters = gemm_all_gather.counters(rows, ranks)
@@ -35,23 +42,29 @@ def all_gather_matmul(known: Group, a: Tensor, b: Tensor, out: Tensor | None = N
         return Wanted(
             (ranks, rows, depth), a.dtype, counters, STATE_WORDS, _record(gemm_all_gather.CONFIG, a.device),
             lambda index: index if index < ranks else (index - ranks) // of_rank, ranks,
+            (((ranks, rows), torch.float32),) if travel else (),
         )  # fmt: skip
 
     exchange = known.exchange(
-        ("all_gather_matmul", rows, depth, columns, str(a.dtype), product.b_major), a.device, wanted
+        ("all_gather_matmul", rows, depth, columns, str(a.dtype), product.b_major, *end.name()), a.device, wanted
     )
-    result = _result(out, (ranks * rows, columns), a)
-    kernel = gemm_all_gather.build(ranks, product)
+    result = _result(out, (ranks * rows, columns), a, end.out(a))
+    kernel = gemm_all_gather.build(ranks, product, fusion=fusion, replicated=replicated, keep=kept is not None)
+    more = [*exchange.more, *end.arguments((ranks, rows) if replicated else (-1,))]
+    if kept is not None:
+        more.append(kept.view(ranks, rows, depth))
     kernel(
-        a.detach()[None], weight.detach(), *exchange.arguments(), known.rank,
+        a.detach()[None], weight.detach(), *exchange.arguments(), *more, known.rank,
         out=result.detach().view(ranks, rows, columns),
     )  # fmt: skip
     return result
 
 
-def matmul_reduce_scatter(known: Group, a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """This rank's rows of the sum over all ranks of A B."""
-    product, weight = _operands(a, b, either=True)
+def matmul_reduce_scatter(
+    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, *, end: End = PLAIN, mean: bool = False
+) -> Tensor:
+    """This rank's rows of the sum over all ranks of A B, or of the mean."""
+    product, weight = _operands(a, b, end, either=True)
     ranks = known.ranks
     if a.shape[0] % ranks:
         raise ArgumentError(
@@ -59,20 +72,23 @@ def matmul_reduce_scatter(known: Group, a: Tensor, b: Tensor, out: Tensor | None
             got=a.shape[0],
         )  # fmt: skip
     rows, columns = a.shape[0] // ranks, b.shape[1]
+    fusion, _ = end.fusion(a, b, a.shape[0], a.shape[0])
 
     def wanted() -> Wanted:
         counters = gemm_reduce_scatter.counters(rows, columns, ranks)
         return Wanted(
-            (ranks, rows, columns), a.dtype, counters, STATE_WORDS, _record(gemm_reduce_scatter.CONFIG, a.device),
+            (ranks, rows, columns), end.out(a), counters, STATE_WORDS, _record(gemm_reduce_scatter.CONFIG, a.device),
             lambda index: index if index < ranks else None, ranks,
         )  # fmt: skip
 
     exchange = known.exchange(
-        ("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype), product.b_major), a.device, wanted
-    )
-    result = _result(out, (rows, columns), a)
-    kernel = gemm_reduce_scatter.build(ranks, product)
-    kernel(a.detach(), weight.detach(), *exchange.arguments(), known.rank, out=result.detach())
+        ("matmul_reduce_scatter", rows, a.shape[1], columns, str(a.dtype), product.b_major, *end.name(), mean),
+        a.device, wanted,
+    )  # fmt: skip
+    result = _result(out, (rows, columns), a, end.out(a))
+    kernel = gemm_reduce_scatter.build(ranks, product, fusion=fusion, mean=mean)
+    more = end.arguments((ranks, rows))
+    kernel(a.detach(), weight.detach(), *exchange.arguments(), *more, known.rank, out=result.detach())
     return result
 
 
@@ -82,8 +98,7 @@ def matmul_all_reduce(
     """The sum over all ranks of A B, on every rank."""
     product, weight = _operands(a, b)
     (rows, depth), columns, ranks = a.shape, weight.shape[0], known.ranks
-    sms = torch.cuda.get_device_properties(a.device).multi_processor_count
-    config = config or gemm_all_reduce.choose(rows, columns, depth, sms, product)
+    config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product)
 
     def wanted() -> Wanted:
         memory = gemm_all_reduce.memory(rows, columns, ranks, config)
@@ -99,7 +114,7 @@ def matmul_all_reduce(
     return result
 
 
-LAUNCHES = {
+LAUNCHES: dict[str, Callable[..., Tensor]] = {
     "all_gather_matmul": all_gather_matmul,
     "matmul_reduce_scatter": matmul_reduce_scatter,
     "matmul_all_reduce": matmul_all_reduce,
@@ -127,27 +142,41 @@ def ranks_of(group: Any) -> Group:
     return known
 
 
-def _operands(a: Tensor, b: Tensor, *, either: bool = False) -> tuple[Product, Tensor]:
+def on_gpu(name: str, tensor: Tensor) -> None:
+    """Raise ArgumentError for a tensor of the CPU."""
+    if tensor.device.type != "cuda":
+        raise ArgumentError(
+            f"`{name}` is not on a GPU", expected="a CUDA tensor of this rank's GPU", got=str(tensor.device),
+            hint="kernel.emulate(..., devices=n) runs the kernels of this module on the CPU", code="wrong-device",
+        )  # fmt: skip
+
+
+def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -> tuple[Product, Tensor]:
     """The product, and B as the contiguous (N, K) weight that it is the transpose of; `either`: or as it is, if it is
-    contiguous itself."""
+    contiguous itself and has 16 bits."""
     for name, tensor in (("a", a), ("b", b)):
         if not isinstance(tensor, Tensor) or tensor.ndim != 2:
             raise ArgumentTypeError(f"`{name}` is not a matrix", expected="a tensor of two dimensions", got=tensor)
-        if tensor.device.type != "cuda":
-            raise ArgumentError(
-                f"`{name}` is not on a GPU", expected="a CUDA tensor of this rank's GPU", got=str(tensor.device),
-                hint="kernel.emulate(..., devices=n) runs the kernels of this module on the CPU", code="wrong-device",
-            )  # fmt: skip
-    if a.dtype not in _TYPES or a.dtype is not b.dtype:
+        on_gpu(name, tensor)
+    known = _EIGHT_BITS if end.scale_a is not None else _TYPES
+    same = a.dtype is b.dtype or (a.dtype in _EIGHT_BITS and not a.dtype is b.dtype is torch.float8_e5m2)
+    if a.dtype not in known or b.dtype not in known or not same:
         raise ArgumentTypeError(
-            "these types are not multiplied across GPUs", expected="bf16 or f16, both the same", got=(a.dtype, b.dtype)
+            "these types are not multiplied across GPUs",
+            expected="e4m3 or e5m2 with scales" if end.scale_a is not None else "bf16 or f16, both the same",
+            got=(a.dtype, b.dtype),
+        )  # fmt: skip
+    out = end.out(a)
+    if out not in _TYPES:
+        raise ArgumentTypeError(
+            "results of products across GPUs have 16 bits", expected="out_dtype bf16 or f16", got=out
         )
     if a.shape[1] != b.shape[0]:
         raise ArgumentError(
             "the inner sizes of `a` and `b` differ", expected=f"b of shape ({a.shape[1]}, N)", got=tuple(b.shape),
             code="wrong-shape",
         )  # fmt: skip
-    straight = either and b.is_contiguous() and not b.mT.is_contiguous()
+    straight = either and a.element_size() == 2 and b.is_contiguous() and not b.mT.is_contiguous()
     weight = b if straight else b.mT
     vector = _VECTOR_BYTES // a.element_size()
     for name, tensor in (("a", a), ("b" if straight else "b.T", weight)):
@@ -157,23 +186,30 @@ def _operands(a: Tensor, b: Tensor, *, either: bool = False) -> tuple[Product, T
                 expected=f"rows of a multiple of {vector} elements, stride 1",
                 got=f"shape {tuple(tensor.shape)}, strides {tensor.stride()}",
             )  # fmt: skip
-    if b.shape[1] % vector:
-        raise ArgumentError("N is not a multiple of 16 bytes", expected=f"a multiple of {vector}", got=b.shape[1])
-    kind = _TYPES[a.dtype]
-    return Product(kind, kind, kind, b_major="MN" if straight else "K"), weight
-
-
-def _result(out: Tensor | None, shape: tuple[int, int], like: Tensor) -> Tensor:
-    if out is None:
-        return like.new_empty(shape)
-    if tuple(out.shape) != shape or out.dtype is not like.dtype or not out.is_contiguous():
+    if b.shape[1] % (_VECTOR_BYTES // 2):
         raise ArgumentError(
-            "`out` does not fit", expected=f"contiguous {shape} of {like.dtype}", got=f"{tuple(out.shape)} {out.dtype}"
+            "N is not a multiple of 16 bytes", expected=f"a multiple of {_VECTOR_BYTES // 2}", got=b.shape[1]
+        )
+    kinds = {**_TYPES, **_EIGHT_BITS}
+    return Product(kinds[a.dtype], kinds[b.dtype], kinds[out], b_major="MN" if straight else "K"), weight
+
+
+def _result(out: Tensor | None, shape: tuple[int, int], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    dtype = dtype or like.dtype
+    if out is None:
+        return like.new_empty(shape, dtype=dtype)
+    if tuple(out.shape) != shape or out.dtype is not dtype or not out.is_contiguous():
+        raise ArgumentError(
+            "`out` does not fit", expected=f"contiguous {shape} of {dtype}", got=f"{tuple(out.shape)} {out.dtype}"
         )
     return out
 
 
 def _record(config: Config, device: torch.device) -> int:
     """Words of the record of a kernel that runs on all multiprocessors."""
-    sms = torch.cuda.get_device_properties(device).multi_processor_count
-    return watch.words(sms * -(-config.threads // 32))
+    return watch.words(sms_of(device) * -(-config.threads // 32))
+
+
+def sms_of(device: torch.device) -> int:
+    """Multiprocessors of a GPU."""
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)

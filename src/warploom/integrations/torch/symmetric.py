@@ -42,6 +42,7 @@ class Wanted:
         counters, state, record: in words of u32.
         raised_by: the rank that raises a counter, by its number; None where several do.
         finished: how many counters, the first ones, count the launches that each rank has ended.
+        more: shapes and types of further arrays that others reach into.
     """
 
     shape: tuple[int, ...]
@@ -51,6 +52,7 @@ class Wanted:
     record: int
     raised_by: Callable[[int], int | None] = field(compare=False)
     finished: int = 0
+    more: tuple[tuple[tuple[int, ...], torch.dtype], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Exchange:
     """What the GPUs of a group reach into, by rank; this GPU's own state; and the record of its waits.
 
     `host`: the record as this process reads it. `held`: whose memory it is; what a handle gives of a rank does not
-    keep that memory.
+    keep that memory. `more`: the further arrays, each by rank.
     """
 
     wanted: Wanted
@@ -68,6 +70,7 @@ class Exchange:
     record: Tensor
     host: Any
     held: tuple[Any, ...]
+    more: tuple[tuple[Tensor, ...], ...] = ()
 
     def arguments(self) -> tuple[Any, ...]:
         """As the kernels take them."""
@@ -196,6 +199,7 @@ def make(group: Group, wanted: Wanted, device: torch.device) -> Exchange:
         return tuple(handle.get_buffer(rank, shape, dtype) for rank in range(handle.world_size))
 
     data, words = shared(wanted.shape, wanted.dtype), shared((wanted.counters,), _WORD)
+    more = tuple(tuple(map(_words, shared(*each))) for each in wanted.more)
     state = torch.zeros(wanted.state, dtype=_WORD, device=device)
     with torch.cuda.device(device):
         pinned = torch.zeros(wanted.record, dtype=_WORD, pin_memory=True)
@@ -204,14 +208,14 @@ def make(group: Group, wanted: Wanted, device: torch.device) -> Exchange:
     torch.cuda.synchronize(device)
     group.agree(("the counters are zero",))
     return Exchange(
-        wanted, tuple(_unsigned(each) for each in data) if wanted.dtype is _WORD else data,
-        tuple(map(_unsigned, words)), _unsigned(state), _unsigned(record), pinned.numpy(),
-        (*held, pinned),
+        wanted, tuple(map(_words, data)), tuple(map(_words, words)), _words(state), _words(record), pinned.numpy(),
+        (*held, pinned), more,
     )  # fmt: skip
 
 
-def _unsigned(words: Tensor) -> Tensor:
-    return words.view(torch.uint32)
+def _words(array: Tensor) -> Tensor:
+    """As kernels see it: words are unsigned."""
+    return array.view(torch.uint32) if array.dtype is _WORD else array
 
 
 class _Described:

@@ -1,0 +1,81 @@
+"""PyTorch: a mixture of experts whose experts are on several GPUs, in one launch.
+
+    y = warploom.torch.distributed.experts_matmul(x, experts, weights, w, group)
+
+Rows of tokens go to the GPUs of their experts, are multiplied there, come back and are added up with their weights
+(`kernels.hopper.expert_parallel`). Under `torch.compile` it is the operator `warploom::experts_matmul`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...operators.dispatch_hook import refuse_gradients
+from . import peer_experts
+from .custom_operator import NAMESPACE, define
+from .peer_launch import ranks_of
+from .symmetric import group_of
+
+__all__ = ["experts_matmul"]
+
+SCHEMA = (
+    "experts_matmul(Tensor x, Tensor experts, Tensor weights, Tensor w, str group, int? capacity=None,"
+    " str? activation=None) -> Tensor"
+)
+
+
+def experts_matmul(
+    x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, group: Any = None, *, capacity: int | None = None,
+    activation: str | None = None, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """The sum over a token's experts of weight x activation(x Wᵀ), tokens and experts on all ranks.
+
+    Products come back rounded to the type of x, and are added up in f32 in the order of a token's experts: the same
+    bits each time. No gradient: tensors that want one are refused.
+
+    Args:
+        x: (tokens, K), this rank's, contiguous; bf16 or f16. Ranks may have different numbers of tokens, or none.
+        experts: (tokens, topk) int32, of all ranks' experts; any other number is none and adds nothing.
+        weights: (tokens, topk) f32.
+        w: (experts / ranks, N, K), contiguous: the matrices of experts rank x experts / ranks and on.
+        group: the process group, the default one by default.
+        capacity: the most tokens that any rank has, the same number on all; x's by default. Memory is made for all
+            ranks' rows to go to one of them: ranks x capacity x topk of K.
+        activation: "relu", "gelu", "gelu_tanh" or "silu".
+        out: (tokens, N), contiguous.
+
+    Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
+    """
+    refuse_gradients({"x": x, "weights": weights, "w": w})
+    if torch.compiler.is_compiling() and out is None:
+        return torch.ops.warploom.experts_matmul(x, experts, weights, w, _name(group), capacity, activation)  # type: ignore[no-any-return]
+    return peer_experts.experts_matmul(ranks_of(group), x, experts, weights, w, capacity, activation, out)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _name(group: Any) -> str:
+    return group if isinstance(group, str) else ranks_of(group).name
+
+
+def _run(
+    x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, group: str, capacity: int | None = None,
+    activation: str | None = None,
+) -> Tensor:  # fmt: skip
+    return peer_experts.experts_matmul(group_of(group), x, experts, weights, w, capacity, activation)
+
+
+def _fake(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, *more: Any) -> Tensor:
+    return x.new_empty(x.shape[0], w.shape[1])
+
+
+def _register() -> Any:
+    """Define the operator; the library object must stay."""
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    define(library, SCHEMA, _run, _fake)
+    return library
+
+
+_LIBRARY = _register()

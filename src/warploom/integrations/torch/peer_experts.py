@@ -1,0 +1,93 @@
+"""PyTorch: what launches a product of experts that are on several GPUs; its arguments and its memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...collective.tile import watch
+from ...collective.tile.sizes import MOST_EXPERTS
+from ...errors import ArgumentError, ArgumentTypeError
+from ...isa import dtypes
+from ...kernels.hopper import expert_parallel
+from ...kernels.hopper.description import Product
+from . import peer_launch
+from .symmetric import Group, Wanted
+
+_TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
+_VECTOR = 8
+
+
+def experts_matmul(
+    known: Group, x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, capacity: int | None = None,
+    activation: str | None = None, out: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """The weighted sums over each token's experts; see `distributed.experts_matmul`."""
+    kind = _check(x, experts, weights, w)
+    ranks, (tokens, depth), topk, (local, columns, _) = known.ranks, x.shape, experts.shape[1], w.shape
+    capacity = tokens if capacity is None else capacity
+    if tokens > capacity or capacity < 1 or not 0 < local * ranks <= MOST_EXPERTS:
+        raise ArgumentError(
+            "there are too many tokens or experts", expected=f"1 to {MOST_EXPERTS} experts, tokens up to the capacity",
+            got={"tokens": tokens, "capacity": capacity, "experts": local * ranks},
+        )  # fmt: skip
+    needed = expert_parallel.memory(capacity, topk, local * ranks, ranks)
+
+    def wanted() -> Wanted:
+        warps = peer_launch.sms_of(x.device) * -(-expert_parallel.CONFIG.threads // 32)
+        return Wanted(
+            (needed.rows, depth), x.dtype, needed.signals, needed.state + needed.order, watch.words(warps),
+            lambda index: index - ranks if ranks <= index < 2 * ranks else None, ranks,
+            ((needed.counts, torch.int32), (needed.sources, torch.int32), ((needed.returned, columns), x.dtype)),
+        )  # fmt: skip
+
+    call = ("experts_matmul", capacity, depth, columns, topk, local, str(x.dtype), activation)
+    exchange = known.exchange(call, x.device, wanted)
+    result = x.new_empty(tokens, columns) if out is None else out
+    if result.shape != (tokens, columns) or result.dtype is not x.dtype or not result.is_contiguous():
+        raise ArgumentError(
+            "`out` does not fit", expected=f"contiguous {(tokens, columns)} of {x.dtype}",
+            got=f"{tuple(result.shape)} {result.dtype}",
+        )  # fmt: skip
+    given = (x.detach(), experts, weights.detach())
+    if not tokens:  # the others' tokens may need this rank's experts
+        given = tuple(each.new_zeros(1, each.shape[1]) for each in given)  # type: ignore[assignment]
+    counts, sources, returned = exchange.more
+    state, order = exchange.state[: needed.state], exchange.state[needed.state :]
+    kernel = expert_parallel.build(ranks, topk, Product(kind, kind, kind), activation=activation)
+    kernel(
+        *given, w.detach().flatten(0, 1), counts, exchange.data, sources, returned, exchange.counters, order, state,
+        exchange.record, known.rank, tokens, out=result.detach() if tokens else x.new_empty(1, columns),
+    )  # fmt: skip
+    return result
+
+
+def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> dtypes.DType:
+    """The type of the product. Raises ArgumentError, ArgumentTypeError."""
+    for name, tensor, rank in (("x", x, 2), ("experts", experts, 2), ("weights", weights, 2), ("w", w, 3)):
+        if not isinstance(tensor, Tensor) or tensor.ndim != rank:
+            raise ArgumentTypeError(
+                f"`{name}` has another number of dimensions", expected=f"a tensor of {rank}", got=tensor
+            )
+        peer_launch.on_gpu(name, tensor)
+        if not tensor.is_contiguous():
+            raise ArgumentError(f"`{name}` is not contiguous", expected="a contiguous tensor", got=tensor.stride())
+    if x.dtype not in _TYPES or w.dtype is not x.dtype:
+        raise ArgumentTypeError(
+            "these types are not multiplied by experts across GPUs", expected="bf16 or f16, both the same",
+            got=(x.dtype, w.dtype), hint="grouped_matmul takes eight-bit experts of one GPU",
+        )  # fmt: skip
+    if experts.dtype is not torch.int32 or weights.dtype is not torch.float32:
+        raise ArgumentTypeError(
+            "the routing has another type", expected="experts int32, weights float32",
+            got=(experts.dtype, weights.dtype),
+        )  # fmt: skip
+    if experts.shape != weights.shape or experts.shape[0] != x.shape[0] or w.shape[2] != x.shape[1]:
+        raise ArgumentError(
+            "the routing and the experts do not fit the tokens", code="wrong-shape",
+            expected="x (tokens, K), experts and weights (tokens, topk), w (experts, N, K)",
+            got=[tuple(each.shape) for each in (x, experts, weights, w)],
+        )  # fmt: skip
+    if x.shape[1] % _VECTOR or w.shape[1] % _VECTOR:
+        raise ArgumentError("K or N is not whole 16 bytes", expected=f"multiples of {_VECTOR}", got=tuple(w.shape[1:]))
+    return _TYPES[x.dtype]

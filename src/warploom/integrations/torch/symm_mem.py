@@ -1,0 +1,307 @@
+"""PyTorch: products that communicate under the names and with the arguments of `torch.ops.symm_mem`.
+
+    torch.ops.symm_mem.fused_all_gather_matmul(a, [b], 0, group)               # theirs
+    warploom.torch.distributed.fused_all_gather_matmul(a, [b], 0, group)       # ours: the same meaning
+
+Under `torch.compile` they are operators of the same schema (`warploom::…`). They have no gradient, and say so;
+`distributed.all_gather_matmul` and `matmul_reduce_scatter` have one. What there is no kernel for is refused: rows that
+are gathered or scattered along the last dimension, exact sums of eight-bit products, scales of results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed import _functional_collectives as collectives
+
+from ...errors import ArgumentError
+from ...operators.dispatch_hook import refuse_gradients
+from ..torch import product
+from .custom_operator import NAMESPACE, define
+from .peer_end import PLAIN, End
+from .peer_launch import LAUNCHES, ranks_of
+from .symmetric import Group, group_of
+
+__all__ = [
+    "fused_all_gather_matmul", "fused_all_gather_scaled_matmul", "fused_matmul_reduce_scatter",
+    "fused_scaled_matmul_reduce_scatter",
+]  # fmt: skip
+
+SCHEMAS = {
+    "fused_all_gather_matmul": "(Tensor A, Tensor[] Bs, int gather_dim, str group_name, *, bool return_A=True)"
+    " -> (Tensor?, Tensor[])",
+    "fused_matmul_reduce_scatter": "(Tensor A, Tensor B, str reduce_op, int scatter_dim, str group_name) -> Tensor",
+    "fused_all_gather_scaled_matmul": "(Tensor A, Tensor[] Bs, Tensor A_scale, Tensor[] B_scales, int gather_dim,"
+    " str group_name, Tensor?[] biases, Tensor?[] result_scales, ScalarType?[] out_dtypes, bool[] use_fast_accum)"
+    " -> (Tensor, Tensor[])",
+    "fused_scaled_matmul_reduce_scatter": "(Tensor A, Tensor B, Tensor A_scale, Tensor B_scale, str reduce_op,"
+    " int orig_scatter_dim, int scatter_dim_after_maybe_reshape, str group_name, SymInt[]? output_shape,"
+    " Tensor? bias=None, Tensor? result_scale=None, ScalarType? out_dtype=None, bool use_fast_accum=False) -> Tensor",
+}
+"""As PyTorch's operators have them."""
+Gathered = tuple[Tensor | None, list[Tensor]]
+REDUCTIONS = ("sum", "avg")
+
+
+# -- calls ---------------------------------------------------------------------------------------------------------
+
+
+def fused_all_gather_matmul(
+    A: Tensor, Bs: Sequence[Tensor], gather_dim: int, group_name: Any, *, return_A: bool = True
+) -> Gathered:
+    """A of all ranks, gathered along a dimension, and its product with each of Bs.
+
+    The first product gathers in its launch. With several Bs, or `return_A`, that launch keeps the gathered rows, and
+    each further product is a plain one.
+
+    Args:
+        A: (..., K), bf16 or f16. Copied where A.movedim(gather_dim, 0) is not contiguous.
+        Bs: (K, N) each, contiguous or the transpose of a contiguous weight.
+        gather_dim: from 0; not the last.
+        group_name: of the process group, or the group.
+
+    Returns the gathered A, or None, and a list of products. Raises ArgumentError, ArgumentTypeError, PeerError.
+    """
+    refuse_gradients({"A": A, **{f"Bs[{at}]": each for at, each in enumerate(Bs)}})
+    return _call("fused_all_gather_matmul", A, list(Bs), gather_dim, _name(group_name), return_A=return_A)  # type: ignore[no-any-return]
+
+
+def fused_matmul_reduce_scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_dim: int, group_name: Any) -> Tensor:
+    """This rank's part of the sum ("sum") or the mean ("avg") over all ranks of A B, scattered along a dimension.
+
+    Args: as `fused_all_gather_matmul`. Raises ArgumentError, ArgumentTypeError, PeerError.
+    """
+    refuse_gradients({"A": A, "B": B})
+    return _call("fused_matmul_reduce_scatter", A, B, reduce_op, scatter_dim, _name(group_name))  # type: ignore[no-any-return]
+
+
+def fused_all_gather_scaled_matmul(
+    A: Tensor, Bs: Sequence[Tensor], A_scale: Tensor, B_scales: Sequence[Tensor], gather_dim: int, group_name: Any,
+    biases: Sequence[Tensor | None], result_scales: Sequence[Tensor | None],
+    out_dtypes: Sequence[torch.dtype | None], use_fast_accum: Sequence[bool],
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    """As `fused_all_gather_matmul`, with eight-bit operands and scales.
+
+    Args:
+        A_scale: f32: one number; or one for each row, (..., 1) of this rank's rows, which travel with them, or of all.
+        B_scales: f32: one number each; (1, N) where A has scales of rows.
+        biases: (N,) or None each. result_scales: None each. out_dtypes: bf16, f16 or None (bf16) each.
+        use_fast_accum: True each: sums are kept as the tensor core keeps them.
+
+    Raises ArgumentError, ArgumentTypeError, PeerError.
+    """
+    for name, some in (("B_scales", B_scales), ("biases", biases), ("result_scales", result_scales),
+                       ("out_dtypes", out_dtypes), ("use_fast_accum", use_fast_accum)):  # fmt: skip
+        if len(some) != len(Bs):
+            raise ArgumentError(f"`{name}` are not as many as `Bs`", expected=len(Bs), got=len(some))
+    return _call(  # type: ignore[no-any-return]
+        "fused_all_gather_scaled_matmul", A, list(Bs), A_scale, list(B_scales), gather_dim, _name(group_name),
+        list(biases), list(result_scales), list(out_dtypes), list(use_fast_accum),
+    )  # fmt: skip
+
+
+def fused_scaled_matmul_reduce_scatter(
+    A: Tensor, B: Tensor, A_scale: Tensor, B_scale: Tensor, reduce_op: str, orig_scatter_dim: int,
+    scatter_dim_after_maybe_reshape: int, group_name: Any, output_shape: Sequence[int] | None,
+    bias: Tensor | None = None, result_scale: Tensor | None = None, out_dtype: torch.dtype | None = None,
+    use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """As `fused_matmul_reduce_scatter`, with eight-bit operands and scales; the bias is added on every rank.
+
+    Args:
+        A_scale, B_scale: as in `fused_all_gather_scaled_matmul`, of all rows of A.
+        orig_scatter_dim: of a result of `output_shape` (..., N), A's leading sizes by default.
+        scatter_dim_after_maybe_reshape: where it is in A; what it says follows from the two others.
+        use_fast_accum: True; the default is refused, as exact sums have no kernel.
+
+    Raises ArgumentError, ArgumentTypeError, PeerError.
+    """
+    return _call(  # type: ignore[no-any-return]
+        "fused_scaled_matmul_reduce_scatter", A, B, A_scale, B_scale, reduce_op, orig_scatter_dim,
+        scatter_dim_after_maybe_reshape, _name(group_name), None if output_shape is None else list(output_shape), bias,
+        result_scale, out_dtype, use_fast_accum,
+    )  # fmt: skip
+
+
+# -- what they do ----------------------------------------------------------------------------------------------------
+
+
+def _gather(A: Tensor, Bs: list[Tensor], gather_dim: int, group_name: str, *, return_A: bool = True) -> Gathered:
+    _inner_dimension(A, gather_dim, "gathered")
+    return _gathered(group_of(group_name), A, Bs, [PLAIN] * len(Bs), gather_dim, return_A)
+
+
+def _gather_scaled(
+    A: Tensor, Bs: list[Tensor], A_scale: Tensor, B_scales: list[Tensor], gather_dim: int, group_name: str,
+    biases: list[Tensor | None], result_scales: list[Tensor | None], out_dtypes: list[torch.dtype | None],
+    use_fast_accum: list[bool],
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
+    _inner_dimension(A, gather_dim, "gathered")
+    for scale, fast in zip(result_scales, use_fast_accum, strict=True):
+        _no_kernel(scale, fast)
+    known = group_of(group_name)
+    if A_scale.numel() > 1:
+        A_scale = _flat(A_scale, gather_dim)
+        if len(Bs) > 1 and A_scale.shape[0] == prod(A.shape[:-1]):  # further products need the others' scales, too
+            A_scale = collectives.wait_tensor(collectives.all_gather_tensor(A_scale, 0, group_name))
+    ends = [End(A_scale, *each) for each in zip(B_scales, biases, out_dtypes, strict=True)]
+    whole, found = _gathered(known, A, Bs, ends, gather_dim, True)
+    assert whole is not None
+    return whole, found
+
+
+def _gathered(known: Group, A: Tensor, Bs: list[Tensor], ends: list[End], dim: int, keep: bool) -> Gathered:
+    """The rows of all ranks, and their products."""
+    if not Bs:
+        raise ArgumentError("there is nothing to multiply by", expected="one B or more", got=0)
+    rows = _flat(A, dim)
+    shape = (known.ranks * A.shape[dim], *A.movedim(dim, 0).shape[1:-1])
+    whole = rows.new_empty(known.ranks * rows.shape[0], rows.shape[1]) if keep or len(Bs) > 1 else None
+    found = [LAUNCHES["all_gather_matmul"](known, rows, Bs[0], end=ends[0], kept=whole)]
+    for b, end in zip(Bs[1:], ends[1:], strict=True):
+        assert whole is not None
+        given = {"scale_a": end.scale_a, "scale_b": end.scale_b, "bias": end.bias}
+        options = {name: value for name, value in given.items() if value is not None}
+        found.append(product(whole, b, out_dtype=end.out(A), **options))
+    back = [each.view(*shape, -1).movedim(0, dim) for each in found]
+    return whole.view(*shape, -1).movedim(0, dim) if keep and whole is not None else None, back
+
+
+def _scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> Tensor:
+    _inner_dimension(A, scatter_dim, "scattered")
+    return _scattered(group_of(group_name), A, B, reduce_op, scatter_dim, PLAIN)
+
+
+def _scatter_scaled(
+    A: Tensor, B: Tensor, A_scale: Tensor, B_scale: Tensor, reduce_op: str, orig_scatter_dim: int,
+    scatter_dim_after_maybe_reshape: int, group_name: str, output_shape: list[int] | None, bias: Tensor | None = None,
+    result_scale: Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    _inner_dimension(A, scatter_dim_after_maybe_reshape, "scattered")
+    _no_kernel(result_scale, use_fast_accum)
+    leading = list(A.shape[:-1]) if output_shape is None else list(output_shape[:-1])
+    if prod(leading) != prod(A.shape[:-1]):
+        raise ArgumentError(
+            "`output_shape` has other rows than A", expected=f"{prod(A.shape[:-1])} rows", got=output_shape
+        )
+    A = A.reshape(*leading, A.shape[-1])
+    _inner_dimension(A, orig_scatter_dim, "scattered")
+    if A_scale.numel() > 1:
+        A_scale = _flat(A_scale.reshape(*leading, 1), orig_scatter_dim)
+    end = End(A_scale, B_scale, bias, out_dtype)
+    return _scattered(group_of(group_name), A, B, reduce_op, orig_scatter_dim, end)
+
+
+def _scattered(known: Group, A: Tensor, B: Tensor, reduce_op: str, dim: int, end: End) -> Tensor:
+    if reduce_op not in REDUCTIONS:
+        raise ArgumentError("this reduction has no kernel", expected=", ".join(REDUCTIONS), got=repr(reduce_op))
+    if A.shape[dim] % known.ranks:
+        raise ArgumentError(
+            "the rows cannot be scattered evenly", expected=f"a multiple of {known.ranks}, the ranks of the group",
+            got=A.shape[dim],
+        )  # fmt: skip
+    found = LAUNCHES["matmul_reduce_scatter"](known, _flat(A, dim), B, end=end, mean=reduce_op == "avg")
+    shape = (A.shape[dim] // known.ranks, *A.movedim(dim, 0).shape[1:-1])
+    return found.view(*shape, -1).movedim(0, dim)
+
+
+def _flat(x: Tensor, dim: int) -> Tensor:
+    """As a matrix whose rows follow dimension `dim` first."""
+    return x.movedim(dim, 0).flatten(0, -2).contiguous()
+
+
+def _inner_dimension(A: Tensor, dim: int, what: str) -> None:
+    if A.ndim < 2 or not 0 <= dim < A.ndim - 1:
+        raise ArgumentError(
+            f"nothing is {what} along this dimension: there is no kernel for it",
+            expected=f"0 to {A.ndim - 2}, rows of A of shape {tuple(A.shape)}", got=dim,
+        )  # fmt: skip
+
+
+def _no_kernel(result_scale: Tensor | None, fast: bool) -> None:
+    if result_scale is not None:
+        raise ArgumentError("scales of the result have no kernel across GPUs", expected="None", got="a tensor")
+    if not fast:
+        raise ArgumentError(
+            "exact sums of eight-bit products have no kernel", expected="use_fast_accum=True", got=False,
+            consequence="the tensor core keeps fewer bits of a sum than f32",
+        )  # fmt: skip
+
+
+# -- the operators -------------------------------------------------------------------------------------------------
+
+_RUN: dict[str, Callable[..., Any]] = {
+    "fused_all_gather_matmul": _gather, "fused_matmul_reduce_scatter": _scatter,
+    "fused_all_gather_scaled_matmul": _gather_scaled, "fused_scaled_matmul_reduce_scatter": _scatter_scaled,
+}  # fmt: skip
+
+
+def _call(what: str, *arguments: Any, **options: Any) -> Any:
+    """The launch itself; the operator where somebody traces."""
+    if torch.compiler.is_compiling():
+        return getattr(torch.ops.warploom, what)(*arguments, **options)
+    return _RUN[what](*arguments, **options)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _name(group: Any) -> str:
+    return group if isinstance(group, str) else ranks_of(group).name
+
+
+def _fake_gather(A: Tensor, Bs: list[Tensor], gather_dim: int, group_name: str, *, return_A: bool = True) -> Gathered:
+    shape = list(A.shape)
+    shape[gather_dim] *= group_of(group_name).ranks
+    found = [_laid(A, [*shape[:-1], b.shape[1]], gather_dim, A.dtype) for b in Bs]
+    return _laid(A, shape, gather_dim, A.dtype) if return_A else None, found
+
+
+def _fake_gather_scaled(
+    A: Tensor, Bs: list[Tensor], A_scale: Tensor, B_scales: list[Tensor], gather_dim: int, group_name: str, *more: Any
+) -> Gathered:
+    whole, _ = _fake_gather(A, [], gather_dim, group_name)
+    assert whole is not None
+    found = [
+        _laid(A, [*whole.shape[:-1], b.shape[1]], gather_dim, End(out_dtype=dtype).out(A))
+        for b, dtype in zip(Bs, more[2], strict=True)
+    ]
+    return whole, found
+
+
+def _fake_scatter(A: Tensor, B: Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> Tensor:
+    return _fake_scattered(list(A.shape[:-1]), A, B, scatter_dim, group_name, A.dtype)
+
+
+def _fake_scatter_scaled(
+    A: Tensor, B: Tensor, A_scale: Tensor, B_scale: Tensor, reduce_op: str, dim: int, after: int, group_name: str,
+    output_shape: list[int] | None, bias: Tensor | None = None, result_scale: Tensor | None = None,
+    out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    leading = list(A.shape[:-1]) if output_shape is None else list(output_shape[:-1])
+    return _fake_scattered(leading, A, B, dim, group_name, End(out_dtype=out_dtype).out(A))
+
+
+def _fake_scattered(leading: list[int], A: Tensor, B: Tensor, dim: int, group_name: str, dtype: torch.dtype) -> Tensor:
+    leading[dim] //= group_of(group_name).ranks
+    return _laid(A, [*leading, B.shape[1]], dim, dtype)
+
+
+def _laid(like: Tensor, shape: list[int], dim: int, dtype: torch.dtype) -> Tensor:
+    """Of that shape, with dimension `dim` outermost in memory, as results are."""
+    inner = [size for at, size in enumerate(shape) if at != dim]
+    return like.new_empty([shape[dim], *inner], dtype=dtype).movedim(0, dim)
+
+
+def _register() -> Any:
+    """Define the operators; the library object must stay."""
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    fakes: tuple[Callable[..., Any], ...] = (_fake_gather, _fake_scatter, _fake_gather_scaled, _fake_scatter_scaled)
+    for (name, run), fake in zip(_RUN.items(), fakes, strict=True):
+        define(library, name + SCHEMAS[name], run, fake)
+    return library
+
+
+_LIBRARY = _register()

@@ -1,0 +1,274 @@
+"""Calls of the products that communicate, as PyTorch makes them on each rank; what they launch is emulated.
+
+The ranks of a group are made one after the other in this process. Each call notes what it would launch; when all have
+called, the kernel runs on as many emulated devices.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.integrations.test_torch_distributed import Alone  # noqa: E402
+from warploom import H200  # noqa: E402
+from warploom.collective.tile import watch  # noqa: E402
+from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
+from warploom.integrations.torch import distributed, experts, peer_experts, peer_launch, symm_mem, symmetric  # noqa: E402
+from warploom.kernels.hopper import expert_parallel, gemm_all_gather, gemm_reduce_scatter  # noqa: E402
+from warploom.kernels.hopper.description import Config  # noqa: E402
+
+E4M3, BF16 = torch.float8_e4m3fn, torch.bfloat16
+TOLERANCE = 0.01
+SMALL = Config(ctas=1, pdl=False, tile_m=128, tile_n=64, stages=3)
+SMALL_EXPERTS = Config(tile_m=64, tile_n=64, consumers=1, stages=3, epi_stages=1, ctas=1, pdl=False)
+MACHINE = H200(sms=2)
+
+
+class Emulated:
+    """A group of ranks that make the same call."""
+
+    def __init__(self, monkeypatch, ranks: int = 2) -> None:
+        self.ranks = [Alone(ranks, rank) for rank in range(ranks)]
+        self.memory: dict = {}
+        self.noted: list = []
+        self.current = self.ranks[0]
+        for module in (gemm_all_gather, gemm_reduce_scatter):
+            monkeypatch.setattr(module, "CONFIG", SMALL)
+            monkeypatch.setattr(module, "build", partial(self._built, partial(module.build, config=SMALL)))
+            monkeypatch.setattr(module, "counters", partial(module.counters, config=SMALL))
+        monkeypatch.setattr(expert_parallel, "CONFIG", SMALL_EXPERTS)
+        memory, build = expert_parallel.memory, partial(expert_parallel.build, config=SMALL_EXPERTS)
+        monkeypatch.setattr(expert_parallel, "memory", lambda *sizes: memory(*sizes[:4], SMALL_EXPERTS))
+        monkeypatch.setattr(expert_parallel, "build", partial(self._built, build))
+        monkeypatch.setattr(peer_launch, "on_gpu", lambda name, tensor: None)
+        monkeypatch.setattr(peer_launch, "sms_of", lambda device: MACHINE.sms)
+        monkeypatch.setattr(symmetric, "make", self._make)
+        for module in (symm_mem, distributed, experts):
+            monkeypatch.setattr(module, "group_of", lambda name: self.current)
+            monkeypatch.setattr(module, "ranks_of", lambda group: self.current)
+
+    def _make(self, group, wanted, device):
+        def shared(what, shape, dtype):
+            made = self.memory.setdefault((what, shape), [torch.zeros(shape, dtype=dtype) for _ in self.ranks])
+            return tuple(each.view(torch.uint32) if dtype is torch.int32 else each for each in made)
+
+        state, record = (torch.zeros(count, dtype=torch.int32) for count in (wanted.state, wanted.record))
+        record[watch.PATIENCE] = 1000
+        return symmetric.Exchange(
+            wanted, shared("data", wanted.shape, wanted.dtype), shared("counters", (wanted.counters,), torch.int32),
+            state.view(torch.uint32), record.view(torch.uint32), record.numpy(), (),
+            tuple(shared(at, *each) for at, each in enumerate(wanted.more)),
+        )  # fmt: skip
+
+    def _built(self, build, *given, **options):
+        kernel = build(*given, **options)
+        return lambda *arguments, out: self.noted.append((kernel, arguments, out))
+
+    def call(self, function, *of_rank):
+        """Its results by rank; `of_rank`: lists of arguments, or one for all."""
+        self.noted, results = [], []
+        for known in self.ranks:
+            self.current = known
+            mine = [each[known.rank] if isinstance(each, list) else each for each in of_rank]
+            results.append(function(*mine))
+        (kernel, first, _), *_ = self.noted
+        arguments = [
+            list(each) if isinstance(each, tuple) else widened([noted[1][at] for noted in self.noted])
+            for at, each in enumerate(first)
+        ]
+        outs = widened([noted[2] for noted in self.noted])
+        report = kernel.emulate(*arguments, out=outs, devices=len(self.ranks), machine=MACHINE)
+        assert not [each for each in report.findings if each.severity == "error"]
+        return results
+
+
+def widened(values: list) -> list:
+    """Tensors of the ranks with as many rows as the longest: the emulator's devices have one shape."""
+    rows = max(each.shape[0] if isinstance(each, torch.Tensor) else 0 for each in values)
+    return [
+        each if not isinstance(each, torch.Tensor) or each.shape[0] == rows
+        else torch.cat([each, each.new_zeros(rows - each.shape[0], *each.shape[1:])])
+        for each in values
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def group(monkeypatch):
+    return Emulated(monkeypatch)
+
+
+def normal(*shape: int, dtype=BF16, seed: int = 0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def each(make):
+    return [make(seed) for seed in range(2)]
+
+
+def near(found, right) -> bool:
+    return found.shape == right.shape and float((found.float() - right).norm() / right.norm()) < TOLERANCE
+
+
+def positive(*shape: int, seed: int = 0):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) + 0.5
+
+
+def test_schemas_are_those_of_pytorch():
+    import_module("torch.distributed._symmetric_memory")
+    for name in symm_mem.SCHEMAS:
+        theirs, ours = (getattr(getattr(torch.ops, space), name).default._schema for space in ("symm_mem", "warploom"))
+        assert str(ours).partition("::")[2] == str(theirs).partition("::")[2]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_is_gathered_along_a_dimension_and_given_back(group, dim):
+    a, b = each(lambda seed: normal(3, 10, 64, seed=seed)), each(lambda seed: normal(72, 64, seed=9 + seed).mT)
+    found = group.call(distributed.fused_all_gather_matmul, a, [[one] for one in b], dim, "group")
+    whole = torch.cat(a, dim)
+    for (kept, (product,)), weight in zip(found, b, strict=True):
+        assert torch.equal(kept, whole)
+        assert near(product, whole.float() @ weight.float())
+
+
+def test_without_a_nothing_is_kept(group):
+    a, b = each(lambda seed: normal(16, 64, seed=seed)), normal(64, 64, seed=9).mT
+
+    def call(mine):
+        return distributed.fused_all_gather_matmul(mine, [b], 0, "group", return_A=False)
+
+    for kept, (product,) in group.call(call, a):
+        assert kept is None and near(product, torch.cat(a).float() @ b.float())
+
+
+@pytest.mark.parametrize("kind", ["tensor", "row", "all rows"])
+def test_eight_bit_operands_are_gathered_with_their_scales(group, kind):
+    a, b = each(lambda seed: normal(2, 9, 64, dtype=E4M3, seed=seed)), normal(48, 64, dtype=E4M3, seed=9).mT
+    of_rows = each(lambda seed: positive(2, 9, 1, seed=seed))
+    scale_b = positive(1) if kind == "tensor" else positive(1, 48)
+    scale_a = {"tensor": positive(1), "row": of_rows, "all rows": torch.cat(of_rows)}[kind]
+    bias = normal(48, seed=4)
+
+    def call(mine, scale):
+        return distributed.fused_all_gather_scaled_matmul(
+            mine, [b], scale, [scale_b], 0, "group", [bias], [None], [None], [True]
+        )
+
+    right = torch.cat([one.float() for one in a]) * (scale_a if kind == "tensor" else torch.cat(of_rows))
+    right = right @ b.float() * scale_b + bias.float()
+    for kept, (product,) in group.call(call, a, scale_a):
+        assert torch.equal(kept.view(torch.uint8), torch.cat([one.view(torch.uint8) for one in a]))
+        assert product.dtype is BF16 and near(product, right)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("reduce", ["sum", "avg"])
+def test_products_are_scattered_along_a_dimension(group, dim, reduce):
+    a, b = each(lambda seed: normal(4, 6, 64, seed=seed)), each(lambda seed: normal(72, 64, seed=9 + seed).mT)
+    found = group.call(distributed.fused_matmul_reduce_scatter, a, b, reduce, dim, "group")
+    total = sum(x.float() @ w.float() for x, w in zip(a, b, strict=True)) / (2 if reduce == "avg" else 1)
+    for product, right in zip(found, total.chunk(2, dim), strict=True):
+        assert near(product, right)
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_eight_bit_products_are_scattered(group, rows):
+    a, b = (each(lambda seed, n=n: normal(n, 64, dtype=E4M3, seed=seed)) for n in (24, 48))
+    scale_a = each(lambda seed: positive(24, 1, seed=seed) if rows else positive(1, seed=seed))
+    scale_b = each(lambda seed: positive(1, 48, seed=seed) if rows else positive(1, seed=seed))
+
+    def call(x, w, of_x, of_w):
+        return distributed.fused_scaled_matmul_reduce_scatter(
+            x, w.mT, of_x, of_w, "sum", 1, 0, "group", [4, 6, 48], None, None, torch.float16, True
+        )
+
+    found = group.call(call, a, b, scale_a, scale_b)
+    total = sum((x.float() @ w.float().mT) * s * t for x, w, s, t in zip(a, b, scale_a, scale_b, strict=True))
+    for product, right in zip(found, total.view(4, 6, 48).chunk(2, 1), strict=True):
+        assert product.dtype is torch.float16 and near(product, right)
+
+
+def test_tokens_go_to_experts_of_other_ranks(group):
+    tokens, topk, local, n, k = (5, 0), 2, 2, 64, 64
+    x = [normal(count, k, seed=count) for count in tokens]
+    w = each(lambda seed: normal(local, n, k, seed=9 + seed))
+    draw = torch.Generator().manual_seed(2)
+    chosen = [torch.randint(0, 4, (count, topk), generator=draw, dtype=torch.int32) for count in tokens]
+    weights = [positive(count, topk, seed=count) for count in tokens]
+    call = partial(distributed.experts_matmul, capacity=5)
+    matrices = torch.cat(w).float()
+    rows = torch.einsum("tk,jnk->tjn", x[0].float(), matrices)
+    right = sum(
+        weights[0][:, j, None] * rows[torch.arange(5), chosen[0][:, j].long()].to(BF16).float() for j in range(topk)
+    )
+    found = group.call(call, x, chosen, weights, w)
+    assert near(found[0], right) and found[1].shape == (0, n)
+
+
+REFUSED = {
+    "along k": lambda a, b: distributed.fused_all_gather_matmul(a, [b], 1, "group"),
+    "nothing to multiply by": lambda a, b: distributed.fused_all_gather_matmul(a, [], 0, "group"),
+    "a maximum": lambda a, b: distributed.fused_matmul_reduce_scatter(a, b, "max", 0, "group"),
+    "uneven rows": lambda a, b: distributed.fused_matmul_reduce_scatter(a[:15], b, "sum", 0, "group"),
+    "exact sums": lambda a, b: distributed.fused_scaled_matmul_reduce_scatter(
+        a.to(E4M3), b.to(E4M3), positive(1), positive(1), "sum", 0, 0, "group", None
+    ),
+    "other rows": lambda a, b: distributed.fused_scaled_matmul_reduce_scatter(
+        a.to(E4M3), b.to(E4M3), positive(1), positive(1), "sum", 0, 0, "group", [3, 64], use_fast_accum=True
+    ),
+    "a scale of the result": lambda a, b: distributed.fused_all_gather_scaled_matmul(
+        a.to(E4M3), [b], positive(1), [positive(1)], 0, "group", [None], [positive(1)], [None], [True]
+    ),
+    "too few scales": lambda a, b: distributed.fused_all_gather_scaled_matmul(
+        a.to(E4M3), [b], positive(1), [], 0, "group", [None], [None], [None], [True]
+    ),
+    "scales that do not fit": lambda a, b: distributed.fused_all_gather_scaled_matmul(
+        a.to(E4M3), [b.mT.to(E4M3).mT], positive(3, 1), [positive(1)], 0, "group", [None], [None], [None], [True]
+    ),
+    "a gradient": lambda a, b: distributed.fused_matmul_reduce_scatter(a.requires_grad_(), b, "sum", 0, "group"),
+    "experts with a gradient": lambda a, b: distributed.experts_matmul(
+        a.requires_grad_(), torch.zeros(16, 1, dtype=torch.int32), positive(16, 1), normal(1, 64, 64)
+    ),
+    "more tokens than room": lambda a, b: distributed.experts_matmul(
+        a, torch.zeros(16, 1, dtype=torch.int32), positive(16, 1), normal(1, 64, 64), capacity=8
+    ),
+    "experts of another depth": lambda a, b: distributed.experts_matmul(
+        a, torch.zeros(16, 1, dtype=torch.int32), positive(16, 1), normal(1, 64, 72)
+    ),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_what_has_no_kernel_is_refused(group, call):
+    with pytest.raises(ArgumentError):
+        call(normal(16, 64), normal(64, 64).mT)
+    assert not group.noted
+
+
+@pytest.mark.parametrize("types", [(E4M3, BF16), (BF16, BF16), (torch.float32, torch.float32)])
+def test_scales_are_for_operands_of_eight_bits(group, types):
+    a, b = (normal(16, 64, dtype=dtype) for dtype in types)
+    with pytest.raises(ArgumentTypeError):
+        distributed.fused_all_gather_scaled_matmul(
+            a, [b.mT], positive(1), [positive(1)], 0, "group", [None], [None], [None], [True]
+        )
+    with pytest.raises(ArgumentTypeError):
+        peer_experts.experts_matmul(group.current, a, torch.zeros(16, 1), positive(16, 1), b[None], capacity=16)
+
+
+def test_shapes_of_traced_results_are_those_of_the_launch(group):
+    with torch._subclasses.FakeTensorMode():
+        a, b = torch.empty(3, 10, 64, dtype=BF16), torch.empty(72, 64, dtype=BF16).mT
+        kept, (product,) = torch.ops.warploom.fused_all_gather_matmul(a, [b], 1, "group")
+        assert (kept.shape, product.shape) == ((3, 20, 64), (3, 20, 72)) and product.stride() == (72, 216, 1)
+        assert torch.ops.warploom.fused_matmul_reduce_scatter(a, b, "sum", 1, "group").shape == (3, 5, 72)
+        scaled = torch.ops.warploom.fused_scaled_matmul_reduce_scatter(
+            a.to(E4M3), b.to(E4M3), a, b, "sum", 0, 0, "group", [6, 5, 72], out_dtype=torch.float16
+        )
+        assert (scaled.shape, scaled.dtype) == ((3, 5, 72), torch.float16)
+        ids, weights = torch.empty(10, 2, dtype=torch.int32), torch.empty(10, 2)
+        y = torch.ops.warploom.experts_matmul(a[0], ids, weights, torch.empty(2, 72, 64, dtype=BF16), "group")
+        assert y.shape == (10, 72)
