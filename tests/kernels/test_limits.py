@@ -23,7 +23,7 @@ from warploom.asm.nodes import Instruction, walk
 from warploom.driver import resources, toolchain
 from warploom.driver.resources import Resources
 from warploom.kernels import walkthrough
-from warploom.kernels.hopper import block_scaled, gemm, grouped, grouped_config, small_m, sparse
+from warploom.kernels.hopper import block_scaled, f64, gemm, grouped, grouped_config, small_m, sparse, stream_k
 from warploom.kernels.hopper.description import Config, Fusion, Product
 from warploom.kernels.hopper.small_m_config import choose
 from warploom.kernels.ladder import RUNGS
@@ -74,6 +74,8 @@ KERNELS: dict[str, Callable[[], Kernel]] = {
     "block_scaled, large rows": lambda: block_scaled.build(FP8, block_scaled.LARGE_ROWS),
     "warp_specialised": warp_specialised.build,
     "sparse": sparse.build,
+    "f64": f64.build,
+    **{way: lambda way=way: stream_k.build(stream_k.Config(way)) for way in stream_k.WAYS},
     **LONG,
 }
 

@@ -23,6 +23,7 @@ not depend on which came first, so two runs give the same bits, and so do all wa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from ...isa.dtypes import f32, u32, u64
 from ...lang import ptx, reg, smem
@@ -33,7 +34,7 @@ from ...lang.trace import Trace
 from ...lang.values import Register
 from ..tile.roles import WARPGROUP
 from ..tile.sizes import exchange_width, owned
-from ..tile.stream_k import Segment, SplitKSchedule, StreamKSchedule
+from ..tile.stream_k import Segment, SplitKSchedule
 
 _F32 = 4
 _VECTOR = 4
@@ -210,8 +211,23 @@ class SemaphoreReduce(_Counted):
             yield range(len(acc))
 
 
+class SharedTiles(Protocol):
+    """A schedule in which a CTA has k-tiles of tiles that others have k-tiles of too, at most two of them.
+
+    Attributes:
+        cta: number of this CTA; ctas: of those that share; tiles: that are shared, along grid x.
+    """
+
+    cta: Register
+    ctas: Register
+    tiles: Register
+
+    def owners(self, tile: Register) -> tuple[Register, Register]:
+        """The first and the last CTA with k-tiles of a tile."""
+
+
 class StreamKFixup(_Counted):
-    """For `StreamKSchedule`: whole tiles need no other CTA, the rest is added up by the last CTA that has a part.
+    """For `StreamKSchedule` and `Rest`: whole tiles need no other CTA, the others are added up by the last CTA of each.
 
     Args:
         workspace: f32, 2 * accumulators * 128 * consumers for each CTA, which shares at most two tiles with others.
@@ -220,7 +236,7 @@ class StreamKFixup(_Counted):
         consumers: warpgroups of a CTA.
     """
 
-    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: StreamKSchedule, consumers: int) -> None:
+    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: SharedTiles, consumers: int) -> None:
         super().__init__(workspace, counters, consumers)
         self.work = work
 

@@ -1,0 +1,137 @@
+"""Tiles in whole waves, and three ways to deal out what does not fill one.
+
+    data_parallel   one CTA a tile: a wave for the rest too, in which many have nothing to do
+    split_k         the CTAs are divided among the tiles of the rest, and those of a tile divide its K
+    stream_k        the k-tiles of the rest and of one whole wave form a row, cut into equal pieces, one for each CTA
+
+What CTAs share comes first. Then every CTA has the same number of whole tiles, and who adds sums up is not the last to
+be done. The row of what is shared, with 5 tiles for 4 CTAs and with 1:
+
+    stream_k   tiles [--- 0 ---][--- 1 ---][--- 2 ---][--- 3 ---][--- 4 ---]      split_k   tiles [--- 0 ---]
+               CTAs  [---- 0 -----][---- 1 -----][---- 2 -----][---- 3 -----]               CTAs  [0][1][2][3]
+
+J. Osama, D. Merrill, C. Cecka, M. Garland, J. Owens, Stream-K, arXiv 2301.03598, has the second and third.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...isa.dtypes import u32
+from ...lang import ptx, reg
+from ...lang.tile import ArrayHandle
+from ...lang.values import Register
+from .raster import Order
+from .scheduler import TileCoord
+from .stream_k import Segment
+
+WAYS = ("data_parallel", "split_k", "stream_k")
+
+
+@dataclass(kw_only=True)
+class Share(Segment):
+    """Consecutive k-tiles of one tile.
+
+    Attributes:
+        tile: its number among those that are shared; means nothing where `whole` holds.
+        first: the first k-tile.
+        place: where the tile begins in C.
+    """
+
+    first: Register
+    place: TileCoord
+
+
+class Rest:
+    """What one CTA multiplies; see the module's docstring.
+
+    Args:
+        array: C.
+        tile: (m, n) of a CTA.
+        num_k_tiles: of a tile, at least 1.
+        order: of the tiles.
+        way: one of `WAYS`.
+
+    Attributes:
+        cta, tiles: number of this CTA, and of tiles that are shared: what `StreamKFixup` asks for.
+    """
+
+    def __init__(
+        self, array: ArrayHandle, tile: tuple[int, int], num_k_tiles: Register, order: Order, way: str
+    ) -> None:
+        self.tile, self.order, self.way, self.k_tiles = tile, order, way, num_k_tiles
+        rows, columns = array.shape
+        self.rows, self.columns = (rows + (tile[0] - 1)) // tile[0], (columns + (tile[1] - 1)) // tile[1]
+        self.cta, self.grid = ptx.special.ctaid.x(), ptx.special.nctaid.x()
+        count = self.rows * self.columns
+        self.tiles = self._shared(count)
+        self.whole = count - self.tiles
+        """Tiles that one CTA computes alone: those with the lowest numbers."""
+        self._divide()
+
+    # -- the row of what is shared ---------------------------------------------------------------------------------
+
+    def _shared(self, count: Register) -> Register:
+        """How many tiles are shared."""
+        if self.way == "data_parallel":
+            return reg.scalar(u32, init=0)
+        rest = count % self.grid
+        if self.way == "split_k":
+            return rest
+        return ptx.select(rest == 0, 0, ptx.select(count < self.grid, count, rest + self.grid))
+
+    def _divide(self) -> None:
+        """The sizes that `_begin` and `owners` need, and this CTA's piece of the row."""
+        row = self.tiles * self.k_tiles
+        if self.way == "split_k":
+            parts = self.grid // ptx.select(self.tiles == 0, 1, self.tiles)
+            self.parts = ptx.select(parts < self.k_tiles, parts, self.k_tiles)
+            self.ctas = self.tiles * self.parts
+        else:
+            self.ctas = ptx.select(row == 0, 1, ptx.select(self.grid < row, self.grid, row))
+        self.row = row
+        self.begin, self.end = self._begin(self.cta), self._begin(self.cta + 1)
+
+    def _begin(self, cta: Register) -> Register:
+        """Where a CTA's piece begins; at the end of the row for those that have none."""
+        if self.way == "split_k":
+            tile, part = cta // self.parts, cta % self.parts
+            begin = tile * self.k_tiles + part * self.k_tiles // self.parts
+        else:
+            begin = self.row * cta // self.ctas
+        return ptx.select(begin < self.row, begin, self.row)
+
+    def owners(self, tile: Register) -> tuple[Register, Register]:
+        """The first and the last CTA that has k-tiles of a shared tile."""
+        if self.way == "split_k":
+            first = tile * self.parts
+            return first, first + (self.parts - 1)
+        begins = tile * self.k_tiles
+        return self._owner(begins), self._owner(begins + (self.k_tiles - 1))
+
+    def _owner(self, position: Register) -> Register:
+        return ((position + 1) * self.ctas - 1) // self.row
+
+    # -- everything ------------------------------------------------------------------------------------------------
+
+    def shares(self) -> Iterator[Share]:
+        """This CTA's piece of what is shared, tile by tile, then its whole tiles; one run-time loop."""
+        shared = self.end - self.begin
+        alone = (self.whole + (self.grid - 1) - self.cta) // self.grid
+        total, done = shared + alone * self.k_tiles, reg.scalar(u32, init=0)
+        with ptx.while_(lambda: done < total):
+            streamed = done < shared
+            position = self.begin + done
+            tile = position // self.k_tiles
+            begins = tile * self.k_tiles
+            after = begins + self.k_tiles
+            left = ptx.select(after < self.end, after, self.end) - position
+            count = ptx.select(streamed, left, self.k_tiles)
+            mine = self.cta + (done - shared) // self.k_tiles * self.grid
+            number = ptx.select(streamed, self.whole + tile, mine)
+            row, column = self.order(number, self.rows, self.columns)
+            place = TileCoord(row * self.tile[0], column * self.tile[1])
+            first = ptx.select(streamed, position - begins, 0)
+            yield Share(tile=tile, num_k_tiles=count, whole=count == self.k_tiles, first=first, place=place)
+            done += count

@@ -1,0 +1,174 @@
+"""Whole waves of tiles, and stream-K for what is left: every CTA multiplies as many k-tiles as every other.
+
+Idea       A persistent kernel computes tiles in waves, and the last one is seldom full. Here only whole waves but one
+           are computed tile by tile. The k-tiles of that one and of the rest form a long row, cut into equal pieces,
+           one for each CTA. A cut falls into most of these tiles, so two or three CTAs have sums of one tile: each
+           writes its own to a workspace in memory and counts itself, and the last one to count adds them up, in the
+           order of k. Nobody waits for anybody.
+Ways       stream_k        as above
+           split_k         the rest alone is shared: some CTAs for each of its tiles, equal parts of K
+           data_parallel   nothing is shared: a wave for the rest
+           Three dealers for one game: `collective.tile.rest` has them, and nothing else in this file depends on which.
+Roles      producer   warpgroup 0, one thread     TMA loads of the k-tiles of all shares, in order
+           consumer   warpgroups 1, 2             64 x 256 each: wgmma; then whole tiles are stored, parts are shared
+Barriers   full[s]    1 arrival + bytes           producer -> both consumers
+           empty[s]   2 arrivals                  consumers -> producer
+           bar 1, 2   128 threads of a consumer: around its counting, and twice for each of its store boxes
+Ring       4 stages of A 128 x 64 and B 256 x 64 bf16, 192 KiB; it does not stop between two shares
+Workspace  sums       f32, two tiles for each CTA: it begins at most one that it does not finish, and finishes at most
+                      one that it did not begin
+           counters   u32, one for each shared tile and consumer; zero before and after every launch (atom.inc wraps)
+Timeline   5 tiles of 12 k-tiles on 4 CTAs
+
+               data_parallel  0 [tile 0      ][tile 4      ]      stream_k  0 [tile 0      ][1 ]
+                              1 [tile 1      ]                              1 [tile 1    ][2     ]
+                              2 [tile 2      ]                              2 [tile 2  ][3       ]
+                              3 [tile 3      ]                              3 [3 ][tile 4        ] add
+Limits     any M; N and K multiples of 8; C row-major
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ...collective.epilogue.arguments import result_tile
+from ...collective.epilogue.tma_store import TmaStore
+from ...collective.mma.wgmma import WGMMA_ROWS, wgmma_accumulators, wgmma_stage
+from ...collective.pipeline.tma import TmaPipeline
+from ...collective.reduce.split_k import NoReduce, StreamKFixup
+from ...collective.tile.raster import grouped
+from ...collective.tile.rest import WAYS, Rest
+from ...collective.tile.roles import WARPGROUP, each_consumer, producer, warpgroup_index
+from ...errors import ArgumentError
+from ...isa.dtypes import bf16, f32, u32
+from ...isa.instructions.wgmma import FLOAT_N
+from ...lang import Kernel, Tile, kernel, ptx, smem
+from ...lang.tile import ArrayHandle
+from ..fallback_hint import other_rungs
+from ..gemm_mainloop import ConsumerLoop, k_tiles
+from .fields import check_fields
+
+CONSUMERS = 2
+TILE_M, TILE_K = CONSUMERS * WGMMA_ROWS, 64
+BAND = 8
+"""Tile rows of a band of the order."""
+PRODUCER_REGISTERS, CONSUMER_REGISTERS, LAUNCH_REGISTERS = 40, 232, 168
+MOST_CTAS = 132
+"""CTAs of a launch: the multiprocessors of an H100 or H200. The workspace has room for as many."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """How a product is computed.
+
+    Attributes:
+        way: "stream_k", "split_k" or "data_parallel".
+        tile_n: columns of a tile, a multiple of 16 to 256.
+        stages: of the ring.
+        epi_stages: store boxes for each consumer.
+    """
+
+    way: str = "stream_k"
+    tile_n: int = 256
+    stages: int = 4
+    epi_stages: int = 1
+
+    def check(self) -> None:
+        """Raise ArgumentError where no kernel can be built from this."""
+        check_fields(self, {"tile_n": 16, "stages": 2, "epi_stages": 1}, (), {"way": WAYS})
+        if self.tile_n not in FLOAT_N or self.tile_n % 16:
+            raise ArgumentError("no tile has that many columns", expected="a multiple of 16 to 256", got=self.tile_n)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A CTA on each multiprocessor, as far as the workspace goes."""
+
+    def __call__(self, dims: Mapping[str, int], machine: Any) -> tuple[int, int, int]:
+        """CTAs along x, y, z."""
+        return (min(machine.sms, MOST_CTAS), 1, 1)
+
+
+@lru_cache(maxsize=64)
+def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
+    """C (M, N) = A (M, K) @ Bᵀ with B (N, K), all bf16 and row-major; sums in f32.
+
+    Called as kernel(a, b, out=c): the runtime makes the workspace, one for each stream.
+    Raises ArgumentError where the configuration does not fit.
+    """
+    config.check()
+    tile_n, stages = config.tile_n, config.stages
+
+    @kernel(
+        in_specs={
+            "A": Tile.wgmma_a("M", "K", bf16, tile_m=TILE_M, tile_k=TILE_K, ragged=True),
+            "B": Tile.wgmma_b("N", "K", bf16, major="K", tile_n=tile_n, tile_k=TILE_K, ragged=True),
+            **workspace(config),
+        },
+        out_specs={"C": result_tile("M", "N", bf16, order="rows")},
+        grid=Grid(),
+        block=(1 + CONSUMERS) * WARPGROUP,
+        arch="sm_90a",
+        elsewhere=other_rungs,
+        registers=LAUNCH_REGISTERS,
+        pdl=True,
+        name=config.way,
+    )
+    def gemm(A, B, C, **memory):
+        ring = TmaPipeline(
+            stages=stages,
+            consumers=CONSUMERS,
+            a=smem.wgmma_tile(bf16, (TILE_M, TILE_K), stages=stages, name="ring.a"),
+            b=smem.wgmma_tile(bf16, (tile_n, TILE_K), stages=stages, name="ring.b"),
+        )
+        out = TmaStore(C, CONSUMERS, epi_stages=config.epi_stages)
+        work = Rest(C, (TILE_M, tile_n), k_tiles(A, TILE_K), grouped(BAND), config.way)
+        fixup = StreamKFixup(memory["sums"], memory["counters"], work, CONSUMERS) if memory else NoReduce()
+        ring.initialise()
+        warpgroup = warpgroup_index()
+        with producer(warpgroup, PRODUCER_REGISTERS):
+            produce(ring, work, A, B)
+        for me in each_consumer(warpgroup, CONSUMERS, CONSUMER_REGISTERS):
+            consume(ring, work, fixup, out, me)
+
+    return gemm
+
+
+def workspace(config: Config) -> dict[str, Tile]:
+    """What CTAs share sums through, if they do; the runtime makes it, and zeroes it once."""
+    if config.way == "data_parallel":
+        return {}
+    return {
+        "sums": Tile(2 * MOST_CTAS, TILE_M * config.tile_n, f32, workspace=True),
+        "counters": Tile(2 * MOST_CTAS * CONSUMERS, u32, workspace=True),
+    }
+
+
+def produce(ring: TmaPipeline, work: Rest, A: ArrayHandle, B: ArrayHandle) -> None:
+    """The producer: the k-tiles of this CTA's shares, in order; the ring does not stop between two of them."""
+    state = ring.producer_state()
+    ptx.griddepcontrol.wait()
+    for share in work.shares():
+        for number in ptx.range(share.num_k_tiles):
+            k = (share.first + number) * TILE_K
+            with ring.produce(state) as stage:
+                ptx.tma.load(stage.a, A.tma_desc(), (k, share.place.row), stage.full)
+                ptx.tma.load(stage.b, B.tma_desc(), (k, share.place.column), stage.full)
+    ptx.griddepcontrol.launch_dependents()
+
+
+def consume(ring: TmaPipeline, work: Rest, fixup: StreamKFixup | NoReduce, out: TmaStore, me: int) -> None:
+    """Consumer `me`: its 64 rows of every share. It stores those of whole tiles, and of a shared one as the last."""
+    first_row, loop = me * WGMMA_ROWS, ConsumerLoop(ring, ring.consumer_state())
+    (acc,) = wgmma_accumulators(WGMMA_ROWS, work.tile[1])
+    ptx.griddepcontrol.wait()  # the kernel before this one may use the same workspace
+    for share in work.shares():
+        for stage, accumulate in loop.stages(share.num_k_tiles):
+            wgmma_stage([acc], stage.a.rows(first_row, WGMMA_ROWS), stage.b, accumulate=accumulate)
+        loop.drain()
+        for _ in fixup.combine(acc, me, share):
+            out.store([acc], me, share.place.row + first_row, share.place.column)
+    out.finish()
