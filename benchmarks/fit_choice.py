@@ -28,7 +28,7 @@ from warploom.lab import evidence
 from warploom.lab.problem import Problem
 from warploom.lab.through_library import library_problem
 from warploom.operators.families import estimate
-from warploom.operators.families.correction import FEATURES, numbers
+from warploom.operators.families.correction import FEATURES, considered, numbers
 from warploom.operators.spec.gpu import EMULATED
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results/nvidia-h200"
@@ -41,13 +41,15 @@ PAIRS = [(i, j) for i in range(len(FEATURES)) for j in range(i, len(FEATURES))][
 
 @dataclass
 class Group:
-    """What was timed of one product: names, estimates, products of features, times, and cuBLAS's time."""
+    """What was timed of one product: names, estimates, products of features, times, which the library considers, and
+    cuBLAS's time."""
 
     problem: Problem
     names: list[str]
     estimates: np.ndarray
     terms: np.ndarray
     times: np.ndarray
+    considered: np.ndarray
     cublas: float
 
 
@@ -67,12 +69,12 @@ def groups(points: Sequence[Mapping[str, Any]]) -> list[Group]:
             if name not in (CUBLAS, LIBRARY):
                 found.setdefault(problem, {})[name] = share * first
     made = [_group(problem, times, base[problem]) for problem, times in found.items()]
-    return [group for group in made if len(group.names) > 1]
+    return [group for group in made if sum(group.considered) > 1]
 
 
 def _group(problem: Problem, times: Mapping[str, float], cublas: float) -> Group:
     asked = library_problem(problem)
-    names, estimates, rows = [], [], []
+    names, estimates, rows, thought_of = [], [], [], []
     for name in times:
         config = any_config(name)
         if config.constant_weights:
@@ -84,7 +86,9 @@ def _group(problem: Problem, times: Mapping[str, float], cublas: float) -> Group
         names.append(name)
         estimates.append(time)
         rows.append(np.array([y[i] * y[j] for i, j in PAIRS]))
-    return Group(problem, names, np.array(estimates), np.array(rows), np.array([times[name] for name in names]), cublas)
+        thought_of.append(considered(config, asked))
+    timed = np.array([times[name] for name in names])
+    return Group(problem, names, np.array(estimates), np.array(rows), timed, np.array(thought_of), cublas)
 
 
 def fitted(chosen: Sequence[Group], ridge: float = RIDGE) -> np.ndarray:
@@ -103,9 +107,15 @@ def fitted(chosen: Sequence[Group], ridge: float = RIDGE) -> np.ndarray:
     return np.linalg.solve(left, right) / spread
 
 
+def order_of(group: Group, weights: np.ndarray) -> np.ndarray:
+    """Places of the configurations, the one expected to be fastest first, those not considered last."""
+    logarithms = np.log(group.estimates) + np.clip(group.terms @ weights, -0.5, 0.5)
+    return np.argsort(np.where(group.considered, logarithms, np.inf))
+
+
 def regret(group: Group, weights: np.ndarray, first: int = 1) -> float:
     """Of the best of the model's first so many."""
-    order = np.argsort(np.log(group.estimates) + np.clip(group.terms @ weights, -0.5, 0.5))[:first]
+    order = order_of(group, weights)[:first]
     return float(group.times[order].min() / group.times.min() - 1)
 
 
@@ -114,8 +124,7 @@ def judged(chosen: Sequence[Group], weights: Sequence[np.ndarray]) -> dict[str, 
     one, two = ([regret(g, w, first) for g, w in zip(chosen, weights, strict=True)] for first in (1, 2))
     ratios = []
     for group, weight in zip(chosen, weights, strict=True):
-        pick = int(np.argmin(np.log(group.estimates) + np.clip(group.terms @ weight, -0.5, 0.5)))
-        ratios.append(group.cublas / group.times[pick])
+        ratios.append(group.cublas / group.times[order_of(group, weight)[0]])
     return {
         "products": len(chosen), "regret_mean": round(float(np.mean(one)), 4),
         "regret_p99": round(float(np.quantile(one, 0.99)), 4), "regret_most": round(max(one), 4),

@@ -47,6 +47,7 @@ def test_a_fit_finds_what_makes_one_kind_slower_than_its_estimate():
     slow = correction.FEATURES.index("moved"), correction.FEATURES.index("moved")
     column = fit.PAIRS.index(slow)
     for group in found:
+        group.considered[:] = True
         group.times = group.estimates * np.exp(0.3 * group.terms[:, column])
     weights = fit.fitted(found, ridge=1e-3)
     assert max(fit.regret(group, weights) for group in found) < 0.01

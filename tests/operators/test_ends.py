@@ -20,6 +20,7 @@ from warploom.lab import evidence
 from warploom.operators import Problem
 from warploom.operators.families import candidates, from_text, hopper_large
 from warploom.operators.families.correction import (
+    LARGE_FROM,
     SCALES_OF_ELEMENT_US,
     SCALES_OF_LARGE_US,
     SCALES_US,
@@ -84,7 +85,7 @@ def test_large_tiles_are_candidates_where_the_sweep_saw_them_win():
     def has_large(problem):
         return any(isinstance(config, Config) for config in candidates(problem, EMULATED))
 
-    few, many = hopper_large.FEWEST_BESIDE, hopper_large.FEWEST_BESIDE + 1
+    few, many = LARGE_FROM - 1, LARGE_FROM
     assert not has_large(Problem.of(few, 16384, 4096)) and has_large(Problem.of(many, 16384, 4096))
     assert has_large(replace(Problem.of(few, 16384, 4096), fusion=FUSED))
 
@@ -93,7 +94,7 @@ def test_no_large_tile_was_the_fastest_up_to_those_rows():
     seen = 0
     for group in groups(evidence.read(RESULTS / "sweep-free-tile.json")["rows"]):
         large = [isinstance(any_config(name), Config) for name in group.names]
-        if group.problem.m <= hopper_large.FEWEST_BESIDE and 0 < sum(large) < len(large):
+        if group.problem.m < LARGE_FROM and 0 < sum(large) < len(large):
             assert group.times[large].min() > group.times[np.invert(large)].min()
             seen += 1
     assert seen > 70

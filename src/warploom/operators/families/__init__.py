@@ -16,7 +16,7 @@ from ..spec.problem import Problem
 from .ampere import Ampere
 from .blackwell import Blackwell, BlackwellSmallM
 from .block_scaled import BlockScaled
-from .correction import corrected, ends_us, measured, without_operands
+from .correction import considered, corrected, ends_us, measured, without_operands
 from .estimate import Estimate
 from .family import KernelFamily
 from .free_tile import FreeTile, computes
@@ -43,12 +43,13 @@ def candidates(problem: Problem, gpu: Gpu, *, every: bool = False) -> list[Any]:
 
     every: also those next to the one that a family's own rule gives, to be timed.
     """
-    return [
+    found = [
         config
         for family in FAMILIES
         if family.takes(problem) and gpu.runs(family.arch)
         for config in family.candidates(problem, gpu, every)
     ]
+    return found if every or not computes(problem) else [config for config in found if considered(config, problem)]
 
 
 def family_of(config: Any, problem: Problem) -> KernelFamily:

@@ -28,6 +28,7 @@ from ...kernels.hopper.free_tile_config import FreeTileConfig
 from ...kernels.hopper.small_m_config import SmallMConfig
 from ..spec.gpu import Gpu
 from ..spec.problem import Problem
+from .free_tile import short_end
 from .hopper_large import estimate as large_estimate
 
 FILE = Path(__file__).parent.parent / "tables" / "choice-nvidia-h200.json"
@@ -49,6 +50,8 @@ elements one by one. Read off benchmarks/results/nvidia-h200/fused-ends.json."""
 SCALES_US, SCALES_OF_ELEMENT_US, SCALES_OF_LARGE_US = 0.19, 4.7e-5, 0.57
 """Microseconds of scales of rows for a free tile, and for each of its elements; for a large tile. What configurations
 that ran with scales of the tensor and of rows differ by, in sample-fp8-tensor.json and sample-fp8-row.json there."""
+LARGE_FROM = 385
+"""Rows from which large tiles were the fastest of a product anywhere in the sweep, of 79 with fewer in none."""
 NEAR = 0.1
 """The fit only tells configurations of one product apart: those within about this share of the fastest keep the mean of
 their estimates."""
@@ -147,6 +150,15 @@ def ends_us(config: Any, problem: Problem, gpu: Gpu) -> float:
     scales = SCALES_US + SCALES_OF_ELEMENT_US * tile.tile_m * tile.tile_n / tile.split
     each = (problem.fusion.gate + problem.fusion.addend) * operand + rows * scales
     return waves_of(tile, problem.m, problem.n, gpu.sms) * each
+
+
+def considered(config: Any, problem: Problem) -> bool:
+    """Whether a configuration was the fastest of such products often enough in the sweep to be thought of, where there
+    are free tiles: large tiles for few rows were not, unless they load or compute a fused end meanwhile; nor were
+    small-M kernels with two CTAs a multiprocessor, the fastest of 15 products in 101, by 7 % at most."""
+    if isinstance(config, Config):
+        return problem.m >= LARGE_FROM or not short_end(problem)
+    return not (isinstance(config, SmallMConfig) and config.ctas_per_sm > 1)
 
 
 def measured(configs: Sequence[Any]) -> bool:

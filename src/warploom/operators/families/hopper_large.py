@@ -18,7 +18,7 @@ from ..spec.gpu import Gpu
 from ..spec.problem import Problem
 from ..views import round_up
 from .estimate import FILL_BYTES, MEMORY, MOST_MHZ, TENSOR_TILE, Estimate, narrowness
-from .free_tile import computes, short_end
+from .free_tile import computes
 
 MOST_STAGES = 8
 FEWEST_ROWS, MOST_ROWS = 32, 128
@@ -272,9 +272,6 @@ def _clock(activity: float, bytes_per_cycle: float, ctas: int) -> float:
 
 MOST_BESIDE = 8
 """Tiles that are candidates where there are free tiles too."""
-FEWEST_BESIDE = 384
-"""Rows up to which free tiles were the fastest of every product of sweep-free-tile.json that had large tiles too: large
-ones are no candidates there, unless something is fused that they load or compute meanwhile."""
 
 
 def _best(problem: Problem, gpu: Gpu) -> list[Config]:
@@ -298,7 +295,7 @@ class HopperLarge:
     def candidates(self, problem: Problem, gpu: Gpu, every: bool = False) -> list[Config]:
         """All that fit."""
         if computes(problem) and not every:
-            return _best(problem, gpu) if problem.m > (FEWEST_BESIDE if short_end(problem) else FEW) else []
+            return _best(problem, gpu) if problem.m > FEW else []
         usual = list(hopper(problem, gpu))
         return [*usual, *(each for each in whole_waves(problem, gpu) if each not in usual)]
 
