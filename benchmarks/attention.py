@@ -40,6 +40,7 @@ def candidates(case: ForwardProblem) -> dict[str, Config]:
         found["renewed, promoted 4, unordered"] = replace(renewed, promoted=4, ordered=False)
     if case.head_dim == 128:
         found["renewed, promoted 4, 64 keys"] = replace(renewed, promoted=4, keys=64)
+        found["renewed, 3 x 64, o accumulates"] = replace(renewed, keys=64, consumers=3, apart=0)
         found["renewed, 128 keys, o accumulates"] = replace(renewed, keys=128, apart=0, value_stages=2)
     return found
 

@@ -51,10 +51,12 @@ def candidates(case: DecodeProblem) -> dict[str, DecodeConfig]:
             found[f"early, ahead, {loaders} loaders"] = replace(early, ahead=True, loaders=loaders)
     else:
         found["early, 2 loaders"] = replace(early, loaders=2)
+    if case.dim <= 128 and not case.narrow:  # as many tiles on their way as leave room for the next kernel's CTA
+        found["early, 3 stages, exchanged 32"] = replace(early, stages=3, exchanged=32, ahead=bool(case.page))
     tiles = sum(-(-length // chosen.keys) for length in case.lengths) * case.kv_heads
     if tiles <= FEW_TILES * SMS:  # two CTAs on a multiprocessor: the next kernel's begin under this one's end
         small = replace(early, stages=2, together=16)
-        found |= {"early, 2 stages": small}
+        found |= {"early, 2 stages": small, "early, 2 stages, exchanged 128": replace(small, exchanged=128)}
         found |= {f"early, 2 stages, several {n}": replace(small, several=n) for n in (2, 4) if tiles < n * SMS}
     return found
 

@@ -186,11 +186,12 @@ def test_what_does_not_fit_is_refused_before_anything_runs(shapes, more, error):
 FASTER = {
     "early": {"early": True}, "ahead": {"ahead": True}, "two loaders": {"loaders": 2, "ahead": True},
     "four": {"loaders": 4, "early": True, "ahead": True}, "several": {"several": 3}, "together": {"together": 2},
+    "exchanged 32": {"exchanged": 32}, "exchanged 128": {"exchanged": 128, "stages": 3},
     "all": {"early": True, "ahead": True, "loaders": 2, "several": 2, "together": 32, "stages": 2},
 }  # fmt: skip
 
 
-@pytest.mark.sample(7, full=21)
+@pytest.mark.sample(9, full=27)
 @pytest.mark.parametrize("schedule", ["random", "eager", "lazy", "starve", "pct"])
 @pytest.mark.parametrize("page", [16, 1, 0])
 @pytest.mark.parametrize("changes", FASTER.values(), ids=FASTER)

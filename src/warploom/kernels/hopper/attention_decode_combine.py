@@ -2,7 +2,7 @@
 
     O = sum of w O_part, w = exp(LSE_part - LSE), LSE = log sum of exp(LSE_part)          in the order of the parts
 
-warps   meet in shared memory, 64 columns of O in a round; each thread adds up 4 columns of some rows.
+warps   meet in shared memory, some columns of O in a round; each thread adds up 4 columns of some rows.
 CTAs    meet in global memory. Each writes its part and counts itself; the last to count reads all of them, several at
         a time, for their latency is all that this costs. The counter wraps to 0, ready for the next launch.
 
@@ -23,7 +23,7 @@ from ...lang.arrays import RegisterArray
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from .attention_decode_config import ROUND_COLUMNS, ROWS, Decode, DecodeConfig
+from .attention_decode_config import ROWS, Decode, DecodeConfig
 from .attention_decode_warp import DecodeWarp, RowPlaces
 from .attention_decode_work import Segment, Work
 from .attention_softmax import LOG2_E
@@ -65,7 +65,7 @@ class Combine:
     ) -> None:  # fmt: skip
         self.of, self.config, self.work = of, config, work
         self.workspace, self.counters, self.out, self.lse, self.sinks = workspace, counters, out, lse, sinks
-        self.sums = smem.array(f32, (config.warps, ROWS, ROUND_COLUMNS + of.padding), name="sums")
+        self.sums = smem.array(f32, (config.warps, ROWS, config.exchanged + of.padding), name="sums")
         self.logarithms = smem.array(f32, (config.slices, config.rows), name="logarithms")
         self.arrived = smem.array(u32, 1, name="arrived")
         self.threads = 32 * config.warps
@@ -96,8 +96,8 @@ class Combine:
         for row, logarithm in zip(warp.rows, logarithms, strict=True):
             place = self.logarithms[warp.slice // ROWS, row]
             ptx.store(place, logarithm, pred=(warp.lane & 3) == 0)
-        for first in range(0, self.of.columns, ROUND_COLUMNS):
-            columns = min(ROUND_COLUMNS, self.of.columns - first)
+        for first in range(0, self.of.columns, self.config.exchanged):
+            columns = min(self.config.exchanged, self.of.columns - first)
             if first:
                 self.meet()  # the round before has been read
             self._write(warp, first, columns)

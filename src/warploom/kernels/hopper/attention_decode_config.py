@@ -23,8 +23,8 @@ WARP_KEYS = 16
 """Keys of a tile that a warp multiplies: the k of the second product."""
 MOST_ROWS = 16
 """Queries of a sequence in one call."""
-ROUND_COLUMNS = 64
-"""Columns of O that the warps exchange in one round."""
+EXCHANGE_STEP = 32
+"""Columns between rows of the exchange are in other banks where these are whole."""
 MOST_STAGES = 12
 MOST_REGISTERS, REGISTERS_OF_SM = 255, 1 << 16
 """Of a thread, and of all threads of a multiprocessor."""
@@ -89,6 +89,7 @@ class DecodeConfig:
         loaders: warps that load. The lanes of one start their copies one after the other.
         several: tiles that a CTA should have before another one gets any, where there are few: fewer CTAs meet then.
         together: parts of other CTAs that are read at a time.
+        exchanged: columns of O that the warps exchange in one round.
     """
 
     blocks: int = 1
@@ -102,6 +103,7 @@ class DecodeConfig:
     loaders: int = 1
     several: int = 1
     together: int = 8
+    exchanged: int = 64
 
     family: ClassVar[str] = "attention_decode"
 
@@ -112,12 +114,14 @@ class DecodeConfig:
     def check(self, page: int | None = None) -> None:
         """Raise ArgumentError where no kernel can be built of it, or none that reads pages of so many keys."""
         numbers = {"blocks": 1, "keys": WARP_KEYS, "copy_rows": 1, "stages": 1, "value_steps": 1}
-        numbers |= {"loaders": 1, "several": 1, "together": 1}
+        numbers |= {"loaders": 1, "several": 1, "together": 1, "exchanged": 1}
         check_fields(self, numbers, ("pdl", "early", "ahead"), {})
-        if self.keys % WARP_KEYS or self.keys % self.copy_rows or (page and page % self.copy_rows):
+        odd = self.keys % WARP_KEYS or self.exchanged % EXCHANGE_STEP
+        if odd or self.keys % self.copy_rows or (page and page % self.copy_rows):
             raise ArgumentError(
                 "this configuration of attention_decode cannot be built",
-                expected=f"keys in multiples of {WARP_KEYS}; copy_rows that divide keys and pages",
+                expected=f"keys in multiples of {WARP_KEYS}, exchanged in multiples of {EXCHANGE_STEP}; copy_rows that "
+                "divide keys and pages",
                 got=self.name() + (f", pages of {page}" if page else ""),
             )  # fmt: skip
 
@@ -153,7 +157,7 @@ class DecodeConfig:
 
     def exchange_bytes(self, of: Decode) -> int:
         """Shared memory in which the warps' sums meet: a round's columns of O, and the logarithms."""
-        return self.warps * ROWS * (ROUND_COLUMNS + of.padding + 1) * 4
+        return self.warps * ROWS * (self.exchanged + of.padding + 1) * 4
 
     def shared_bytes(self, of: Decode) -> int:
         """Shared memory of the tiles and of the exchange."""
