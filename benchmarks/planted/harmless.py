@@ -42,6 +42,7 @@ OF_THE_MAXIMUM = "the shuffle is one of the row's maximum: softmax is the same f
 SAME_VALUE = "every thread has the value, and another one stores it to the same place"
 AT_THE_END = "nothing follows the barrier, and threads that have exited are not waited for"
 NO_BYTES = "the copies that use the address take no bytes: the tile lies behind the last one"
+EACH_WAITS = "every thread commits and waits, each for its own copy, before they meet; all copies store the same bytes"
 RANDOM_NUMBER = "the XOR is one of a random number, not of an address"
 
 HARMLESS: tuple[tuple[str, str, str, str], ...] = (
@@ -80,6 +81,7 @@ HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     ("layer_norm_*", "negate-guard", "st.global.b32#1", SAME_VALUE),
     ("host_descriptors_sm90", "thread-leaves-early", "bar.sync#13", AT_THE_END),
     ("causal_attention_sm80", "other-stride", "mul.wide.s32#3", NO_BYTES),
+    ("device_descriptors_sm90", "drop-guard", "cp.async.bulk.tensor.2d.global.*", EACH_WAITS),
     ("scans_*", "drop-swizzle", "xor.b32#17", RANDOM_NUMBER),
     ("biasrelu", "drop-barrier", "bar.sync#3", ONE_TILE),
     ("biasrelu", "drop-init-fence", "fence.mbarrier_init.release.cluster#0", LATER_FENCE),

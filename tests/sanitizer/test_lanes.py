@@ -282,3 +282,26 @@ def test_lanes_of_one_instruction_are_not_told_to_put_a_barrier_between_it_and_i
     assert len(found.sides) == 1 and "bar.warp.sync" not in found.fix and found.fix in found.message
     (found,) = [one for one in findings(RULES["lane-race"].bad) if one.rule == "lane-race"]
     assert len(found.sides) == 2 and found.fix == RULES["lane-race"].fix
+
+
+@pytest.mark.parametrize(
+    "between, found",
+    [("", {"lane-race"}), ("bar.warp.sync 0xffffffff;", set()), ("bar.sync 0;", set()),
+     ("vote.sync.all.pred %p2, %p1, 0xffffffff;", {"lane-race"})],
+)  # fmt: skip
+def test_a_copy_is_waited_for_by_its_lane_alone(between: str, found: set[str]):
+    """Behind cp.async.wait_group a lane sees what it copied itself (9.7.9.25.3.3)."""
+    body = CP_ASYNC_OF_EACH.replace("COMMIT", "cp.async.commit_group;").replace("WAIT", "cp.async.wait_group 0;")
+    assert rules(Example(body.replace("bar.sync 0;", between))) == found
+    own = body.replace("bar.sync 0;\nxor.b32 %r0, %r0, 16;", "")
+    assert rules(Example(own)) == set()
+
+
+@pytest.mark.parametrize("schedule, seed", EXPLORED, ids=str)
+@pytest.mark.parametrize("meet", [False, True])
+def test_a_store_is_not_hidden_by_the_atomic_behind_it(meet: bool, schedule: str, seed: int):
+    """The first thread clears a sum to which all then add; an atomic of its own covers the store."""
+    body = "@%first st.shared.u32 [tile], 0;\n" + ("bar.sync 0;\n" if meet else "") + (
+        "atom.shared.add.u32 %r2, [tile], 1;\nbar.sync 0;\nld.shared.u32 %r2, [tile];"
+    )  # fmt: skip
+    assert ("data-race" in rules(Example(body), schedule, seed)) is not meet

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...emulator.engines.bulk import Scattered
 from ...emulator.machine.events import Meeting, Observer, Waited
 from ...emulator.machine.mbarrier import Event, MBarrier
 from ...emulator.machine.places import Lanes
 from ...isa import effects
-from ..happens_before.access import GENERIC
+from ..happens_before.access import BARRIER, flights_of
 from ..happens_before.clocks import FULL, Released, WarpClock
-from ..happens_before.journal import WARP, Entry, Journals, Passed
+from ..happens_before.journal import WARP, Entry, Journals, Landed, Passed
 from ..happens_before.scopes import LEVELS
 from ..happens_before.state import ClusterState, record_of
 from ..report.findings import at
@@ -90,9 +91,11 @@ class InsideWarp(Observer):
         first, found = clocks[0].me, {}
         for number in distinct(shadow.last[granules]):
             access = state.accesses[number] if number else None
-            if access is None or access.bit or access.strong or access.proxy != GENERIC:
+            if access is None or access.strong or access.proxy == BARRIER:
                 continue
-            if 0 <= access.me - first < len(clocks) and access.epoch >= clocks[access.me - first].floor:
+            if not 0 <= access.me - first < len(clocks):
+                continue
+            if (access.flight.landed if access.flight is not None else access.epoch) >= clocks[access.me - first].floor:
                 found[access.me] = clocks[access.me - first]
         for me, latest in sorted(zip(shadow.warps, shadow.latest(granules), strict=True)) if writes else ():
             if 0 <= me - first < len(clocks) and latest >= clocks[me - first].floor:
@@ -100,7 +103,7 @@ class InsideWarp(Observer):
         return list(found.values())
 
     def _compare(
-        self, state: ClusterState, frame: Frame, clock: WarpClock, journal: list[Entry | Passed], now: Entry
+        self, state: ClusterState, frame: Frame, clock: WarpClock, journal: list[Entry | Landed | Passed], now: Entry
     ) -> None:
         """Look for an entry by another lane that the lanes of this access do not know of."""
         mine, lanes = now.of(clock.me)
@@ -180,12 +183,28 @@ class InsideWarp(Observer):
 
     def waited(self, frame: Frame, wait: Waited) -> None:
         if wait.what is None:
+            self._landed(frame, wait)
             return
         order, told = frame.operation.order, None
         if isinstance(wait.what, MBarrier) and wait.what.phase > 0 and order.acquires:
             told = record_of(wait.what).previous.told(LEVELS[order.scope] >= LEVELS["cluster"])
         state = self.context.state(frame.cta)
         self._note(state, frame, wait.lanes, wait.what, arrives=False, waits=True, told=told)
+
+    def _landed(self, frame: Frame, wait: Waited) -> None:
+        """cp.async.wait_group: what a lane has copied is visible to that lane (9.7.9.25.3.3)."""
+        state = self.context.state(frame.cta)
+        for operation, lanes in wait.operations:
+            for flight in flights_of(operation):
+                if flight.starts.parts != "warp" or flight.warp != frame.first_warp:
+                    continue
+                clock = state.clocks[flight.me]
+                flight.landed, number = clock.epoch, flight.warp - operation.issuer.frame.first_warp
+                for place in operation.targets:
+                    if isinstance(place, Scattered):
+                        shadow = state.shadows[place.region]
+                        landed = Landed(shadow, place, lanes, flight.me, clock.epoch, number, flight.code)
+                        state.notes(Journals).of(clock).append(landed)
 
     # -- one instruction -------------------------------------------------------------------------------------------
 
@@ -228,8 +247,8 @@ class InsideWarp(Observer):
     # -- reports ---------------------------------------------------------------------------------------------------
 
     def _report(
-        self, state: ClusterState, frame: Frame, clock: WarpClock, now: Entry, entry: Entry, granule: int, lane: int,
-        owner: int,
+        self, state: ClusterState, frame: Frame, clock: WarpClock, now: Entry, entry: Entry | Landed,
+        granule: int, lane: int, owner: int,
     ) -> None:  # fmt: skip
         codes = (now.code, entry.code)
         if self.context.findings.seen("lane-race", codes):

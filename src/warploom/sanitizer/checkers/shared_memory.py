@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...emulator.engines.boxes import SharedBox
-from ...emulator.engines.bulk import Bytes, Scattered
-from ...emulator.engines.matrix_operands import OperandPlace
 from ...emulator.machine.events import Observer
 from ...emulator.machine.mbarrier import MBarrier
 from ...emulator.machine.places import Lanes
@@ -36,6 +33,8 @@ from ..happens_before.journal import Journals
 from ..happens_before.state import ClusterState, record_of
 from ..report.explain import Conflict, classify, history_of
 from ..report.words import deed, side, who
+from ..shadow.covered import unordered_below, weak_below
+from ..shadow.places import granules_of
 from ..shadow.shadow import HALF, LOW, Granules, Shadow, distinct, uniform
 from ..shadow.storing import Storing
 
@@ -81,6 +80,8 @@ class SharedMemory(Observer):
                     suspect = True
                 elif number and not strong:
                     view.ordered.add(number)
+        if strong and shadow.under is not None and not suspect:
+            suspect = bool(unordered_below(state, shadow, granules, view, False))
         if suspect or (writes and self._readers_suspect(state, shadow, granules, view, False)):
             self._check_warps(state, shadow, frame, granules, place.lanes, writes, strong)
         if writes:
@@ -148,6 +149,8 @@ class SharedMemory(Observer):
                 if missing == WEAK and self._released_by_its_lanes(state, shadow, granules, hits, earlier, view):
                     continue
                 self._report(state, shadow, granules, hits, earlier, now, missing, view)
+        if now.strong and shadow.under is not None:
+            self._check_covered(state, shadow, granules, now, view)
         if not now.writes:
             return
         for row, me in enumerate(shadow.warps):
@@ -172,6 +175,15 @@ class SharedMemory(Observer):
                     if not earlier.bit & view.known:
                         self._report(state, shadow, granules, readers == number, earlier, now, PENDING, view)
 
+    def _check_covered(self, state: ClusterState, shadow: Shadow, granules: Granules, now: Access, view: View) -> None:
+        """Compare a strong access with weak writes that another strong one has covered."""
+        assert shadow.under is not None
+        under = shadow.under[granules]
+        for number, missing in unordered_below(state, shadow, granules, view, now.proxy == ASYNC):
+            earlier, hits = state.accesses[number], under == number
+            if missing != WEAK or not self._released_by_its_lanes(state, shadow, granules, hits, earlier, view):
+                self._report(state, shadow, granules, hits, earlier, now, missing, view)
+
     @staticmethod
     def _released_by_its_lanes(
         state: ClusterState, shadow: Shadow, granules: Granules, hits: np.ndarray, earlier: Access, view: View
@@ -189,6 +201,7 @@ class SharedMemory(Observer):
         self, state: ClusterState, shadow: Shadow, frame: Frame, granules: np.ndarray, lanes: np.ndarray, strong: bool
     ) -> None:
         code, cta = frame.operation, frame.cta
+        covered = weak_below(state, shadow, granules) if strong else None
         numbers = [state.generic(clock, cta, code, True, strong, GENERIC) for clock in state.of_frame(frame)]
         if len(numbers) == 1:
             shadow.last[granules] = numbers[0]
@@ -202,6 +215,8 @@ class SharedMemory(Observer):
                 earlier, now = state.accesses[loser], state.accesses[winner]
                 self._report(state, shadow, granules, lost, earlier, now, "same instruction", View.of(state.clocks[0]))
         self._clear(shadow, granules)
+        if covered is not None:
+            shadow.cover(granules, covered)
 
     @staticmethod
     def _clear(shadow: Shadow, granules: Granules) -> None:
@@ -212,6 +227,8 @@ class SharedMemory(Observer):
             shadow.readers[granules] = 0
         if shadow.tagged:
             shadow.untag(granules)
+        if shadow.under is not None:
+            shadow.under[granules] = 0
 
     @staticmethod
     def _note_reads(state: ClusterState, shadow: Shadow, frame: Frame, granules: np.ndarray, lanes: np.ndarray) -> None:
@@ -267,26 +284,7 @@ class SharedMemory(Observer):
             for target in operation.targets:
                 shadow = state.shadows.get(getattr(target, "region", None))  # type: ignore[arg-type]
                 if shadow is not None:
-                    self._async_write(state, shadow, self._granules_of(shadow, target, flight), flight, view)
-
-    def _granules_of(self, shadow: Shadow, place: object, flight: Flight) -> Granules:
-        """The granules of an operation's source or target; of lanes, those of the flight's own warp."""
-        if isinstance(place, OperandPlace):
-            key = id(place.map)
-            known = self._operands.get(key)
-            if known is None:
-                known = self._operands[key] = (place.map, shadow.of_chunks(place.map.chunks))
-            return known[1]
-        if isinstance(place, Bytes):
-            return shadow.span(place.start, place.size)
-        if isinstance(place, SharedBox):
-            if place.contiguous:
-                return shadow.span(place.offset, place.rows * place.row_bytes)
-            return shadow.of_chunks(place.places())
-        if isinstance(place, Scattered):
-            mine = place.lanes >> 5 == flight.warp - flight.operation.issuer.frame.first_warp
-            return shadow.elements(place.index[mine], place.size, 1).reshape(-1)
-        raise TypeError(f"no granules for {type(place).__name__}")
+                    self._async_write(state, shadow, granules_of(shadow, target, flight, self._operands), flight, view)
 
     def _async_write(self, state: ClusterState, shadow: Shadow, granules: Granules, flight: Flight, view: View) -> None:
         """An operation is going to write."""
@@ -302,7 +300,7 @@ class SharedMemory(Observer):
     ) -> None:
         """An operation is going to read. `rows`: the warps among which the operand's rows are divided."""
         number = state.of_flight(flight, False, ASYNC)
-        granules, now = self._granules_of(shadow, source, flight), state.accesses[number]
+        granules, now = granules_of(shadow, source, flight, self._operands), state.accesses[number]
         shadow.read_async = True
         pair = uniform(shadow.pairs[granules] if isinstance(granules, slice) else shadow.pairs.take(granules))
         if pair is not None and not self._write_suspect(state, pair & LOW, now, view):

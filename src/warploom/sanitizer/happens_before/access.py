@@ -31,6 +31,7 @@ class Flight:
         phase: of the barrier that it signals, when it was issued; -1 without one.
         weak: of an operation of a warpgroup, what its warps had done when they issued it.
         waiting: of a warp's operation, the lanes that have a part in it and have not waited for it.
+        landed: of a warp's operation, the warp's epoch when a lane has waited for its part.
         used: the warp's epoch when it first read a register that the operation loads, or -1.
     """
 
@@ -44,6 +45,7 @@ class Flight:
     phase: int = -1
     weak: np.ndarray | None = None
     waiting: int = 0
+    landed: int = 0
     used: int = -1
 
     @property

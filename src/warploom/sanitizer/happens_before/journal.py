@@ -11,6 +11,7 @@ from ..shadow.shadow import Shadow
 from .clocks import WarpClock
 
 if TYPE_CHECKING:
+    from ...emulator.engines.bulk import Scattered
     from ...emulator.machine.operation import Operation
 
 KEPT = 256
@@ -41,6 +42,39 @@ class Entry:
 
 
 @dataclass(frozen=True, eq=False)
+class Landed:
+    """Lanes of a warp (a mask) have waited for their parts of a copy: each sees what it brought itself.
+
+    `me`: the warp's component; `epoch`: in which it waited; `at`: its number in the frame of the copy.
+    """
+
+    shadow: Shadow
+    place: Scattered
+    lanes: int
+    me: int
+    epoch: int
+    at: int
+    code: Operation
+    writes: bool = True
+    together: bool = False
+
+    @property
+    def first(self) -> int:
+        return self.me
+
+    @property
+    def epochs(self) -> tuple[int, ...]:
+        return (self.epoch,)
+
+    def of(self, me: int) -> tuple[np.ndarray, np.ndarray]:
+        """As of an `Entry`."""
+        lanes = self.place.lanes & 31
+        mine = (self.place.lanes >> 5 == self.at) & ((self.lanes >> lanes & 1) != 0)
+        granules = self.shadow.elements(self.place.index[mine], self.place.size, 1)
+        return granules.reshape(-1), np.broadcast_to(lanes[mine], granules.shape).reshape(-1)
+
+
+@dataclass(frozen=True, eq=False)
 class Passed:
     """Lanes that told others (`arrives`) or learned from them (`waits`) by one thing; `in_turn`: one after the other,
     in lane order, by an atomic; `reach`: the epoch up to which those who learned know all that the warp did."""
@@ -58,7 +92,7 @@ class Journal:
     """What one warp did since the epoch `floor`, in which all its lanes met."""
 
     floor: int = 0
-    entries: list[Entry | Passed] = field(default_factory=list)
+    entries: list[Entry | Landed | Passed] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -67,7 +101,7 @@ class Journals:
 
     warps: dict[int, Journal] = field(default_factory=dict)
 
-    def of(self, clock: WarpClock) -> list[Entry | Passed]:
+    def of(self, clock: WarpClock) -> list[Entry | Landed | Passed]:
         journal = self.warps.setdefault(clock.me, Journal())
         if journal.floor != clock.floor or len(journal.entries) > KEPT:
             journal.floor = clock.floor
@@ -81,7 +115,7 @@ class Journals:
             return 0
         left, lanes = np.unique(granules), 0
         for entry in reversed(journal.entries):
-            if isinstance(entry, Entry) and entry.writes and entry.shadow is shadow and left.size:
+            if isinstance(entry, Entry | Landed) and entry.writes and entry.shadow is shadow and left.size:
                 there, owners = entry.of(me)
                 for owner in np.unique(owners[np.isin(there, left)]).tolist():
                     lanes |= 1 << owner

@@ -31,7 +31,8 @@ class Shadow:
         epochs, codes: (rows, granules): when each warp read it last, and at which instruction; `rows` gives the
             row of a warp.
         tags: for each 16-byte chunk, which chunk of which tensor box it holds, 0 where that is not known.
-        origins: likewise the global address that cp.async brought it from; made at the first such copy.
+        under: number of the weak write that a strong one (an atomic) has covered, 0 for none; made at the first.
+        origins: for each chunk the global address that cp.async brought it from; made at the first such copy.
     """
 
     def __init__(self, region: Region, granule: int) -> None:
@@ -44,6 +45,7 @@ class Shadow:
         self.last, self.readers = self.pairs.view(np.int32).reshape(count, 2).T
         self.tags = np.zeros(count // self.per_chunk, np.int32)
         self.origins: np.ndarray | None = None
+        self.under: np.ndarray | None = None
         self.rows: dict[int, int] = {}
         self.warps: list[int] = []
         self.epochs = np.zeros((0, count), np.int32)
@@ -82,6 +84,12 @@ class Shadow:
     def span(self, start: int, size: int) -> slice:
         """The granules of a stretch of bytes."""
         return slice(start >> self.shift, -(-(start + size) >> self.shift))
+
+    def cover(self, granules: np.ndarray, numbers: np.ndarray) -> None:
+        """Keep these weak writes below the strong one that has come."""
+        if self.under is None:
+            self.under = np.zeros(self.last.size, np.int32)
+        self.under[granules] = numbers
 
     def untag(self, granules: np.ndarray | slice) -> None:
         """Forget what box the chunks of these granules came from."""
