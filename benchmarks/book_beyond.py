@@ -113,6 +113,8 @@ def tensor_parallel(table: Table) -> list[str]:
     cells = []
     for row in rows_of(H200 / "tensor-parallel.json"):
         us = row["us"]
+        if row["kind"] not in ("all-gather", "reduce-scatter"):
+            continue
         bound, best = max(us["mm"], us["collective"]), min(us["nccl"], us["torch fused"])
         times = (us[name] for name in ("mm", "collective", "nccl", "torch fused", "warploom"))
         shares = f"{best / us['warploom']:.2f}", f"{bound / us['warploom']:.2f}"

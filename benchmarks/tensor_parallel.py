@@ -1,10 +1,11 @@
 """Products with their communication, on all GPUs of this machine: ours, NCCL, PyTorch's fused operators.
 
     python -m benchmarks.tensor_parallel [--out benchmarks/results/nvidia-h200/tensor-parallel.json] [--seconds 60]
-                                         [--only all-reduce]
+                                         [--only all-reduce] [--more]
 
 One process for each GPU, NCCL, no NVLink multicast. bf16, random normal; M, N, K are those of the whole product: with
 the all-gather each GPU has M / ranks rows of A and N / ranks columns of B, with the others K / ranks of both.
+`--more` adds what `tensor_parallel_more` has: eight-bit operands and experts.
 Products of few rows with an all-reduce are replayed from a CUDA graph of `CALLS` calls, as decoding does; "torch fused"
 is torch.mm and the better of PyTorch's one-shot and two-shot all-reduce of symmetric memory there.
 Contenders take turns, ROUNDS rounds in random order, the same on all ranks; a round is `CALLS` calls between two CUDA
@@ -26,6 +27,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks import tensor_parallel_more
+
 ROUNDS, CALLS = 9, 10
 TOLERANCE = 0.02
 SHAPES = [
@@ -36,7 +39,7 @@ FEW = [(m, n, k) for n, k in ((8192, 28672), (8192, 8192), (4096, 14336)) for m 
 """Products of few rows."""
 SAME_BITS = 100
 """Runs of a product with an all-reduce that must give the same bits on all ranks."""
-KINDS = ("all-reduce", "all-gather", "reduce-scatter")
+KINDS = ("all-reduce", "all-gather", "reduce-scatter", *tensor_parallel_more.KINDS)
 
 
 def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> None:
@@ -50,7 +53,9 @@ def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> Non
     began, rows = time.monotonic(), []
     cases = [("all-reduce", *shape) for shape in FEW]
     cases += [(kind, *shape) for shape in SHAPES[: options.shapes] for kind in ("all-gather", "reduce-scatter")]
-    for kind, m, n, k in cases:
+    if options.more or options.only in tensor_parallel_more.KINDS:
+        cases += tensor_parallel_more.cases(SHAPES[: options.shapes])
+    for kind, m, n, k, *others in cases:
         if options.only and kind != options.only:
             continue
         left = torch.tensor([options.seconds - (time.monotonic() - began)], device=device)
@@ -60,7 +65,10 @@ def worker(rank: int, world: int, port: int, options: argparse.Namespace) -> Non
                 print(f"left out: {kind} {m}x{n}x{k}", flush=True)
             continue
         size = (m, n, k, rank, world, device)
-        row = few_rows(*size, options.candidates) if kind == "all-reduce" else case(kind, *size)
+        if kind in tensor_parallel_more.KINDS:
+            row = further(kind, (m, n, k, *others), rank, world, device)
+        else:
+            row = few_rows(*size, options.candidates) if kind == "all-reduce" else case(kind, *size)
         rows.append(row)
         if rank == 0:
             times = ", ".join(f"{name} {us:.1f}" for name, us in row["us"].items())
@@ -158,7 +166,7 @@ def decoding(m: int, n: int, k: int, sms: int) -> list[Any]:
     return [tile] if (small.split == 1 or small.clustered) and waves_of(tile, m, n, sms) == 1 else []
 
 
-def error_of(call: Callable[[], Any], expected: Any) -> float:
+def error_of(call: Callable[[], Any], expected: Any, tolerance: float = TOLERANCE) -> float:
     """Relative error of a call's result. Ends the program where it is wrong."""
     import torch
 
@@ -166,7 +174,7 @@ def error_of(call: Callable[[], Any], expected: Any) -> float:
         found = call()
     torch.cuda.synchronize()
     error = float((found.float() - expected).norm() / expected.norm())
-    if not error < TOLERANCE:
+    if not error < tolerance:
         raise SystemExit(f"a contender is wrong: relative error {error}")
     return error
 
@@ -249,6 +257,15 @@ def case(kind: str, m: int, n: int, k: int, rank: int, world: int, device: Any) 
     return {"kind": kind, "m": m, "n": n, "k": k, "relative_error": errors, **timed(calls, device)}
 
 
+def further(kind: str, sizes: tuple[int, ...], rank: int, world: int, device: Any) -> dict[str, Any]:
+    """Check and time one of the further products."""
+    calls, expected = tensor_parallel_more.calls(kind, sizes, rank, world, device)
+    first = [name for name in calls if name not in ("mm", "collective")]
+    errors = {name: error_of(calls[name], expected, tensor_parallel_more.TOLERANCE) for name in first}
+    named = dict(zip(("m", "n", "k", "experts", "topk"), sizes, strict=False))
+    return {"kind": kind, **named, "relative_error": errors, **timed(calls, device)}
+
+
 def timed(calls: dict[str, Callable[[], Any]], device: Any, repeats: int = CALLS, each: int = 1) -> dict[str, Any]:
     """Microseconds of each, and what they say; `each`: how many products a call is."""
     import torch
@@ -282,6 +299,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--out", default="")
     parser.add_argument("--seconds", type=float, default=120.0, help="no further case is begun after that")
     parser.add_argument("--candidates", type=int, default=0, help="further tiles to try for few rows")
+    parser.add_argument("--more", action="store_true", help="eight-bit operands and experts, too")
     parser.add_argument("--only", choices=KINDS, help="one kind alone")
     parser.add_argument("--shapes", type=int, default=len(SHAPES))
     options = parser.parse_args(arguments)
