@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,23 @@ def _alone(name: str) -> dict[int, dict[str, Any]]:
     return {row["rung"]: row for row in rows_of(H200 / name) if (row["provider"], row["protocol"]) == wanted}
 
 
+def beside(table: Table, kind: str) -> list[str]:
+    """Kernels beside the ladder: what the clock predicts, and what was measured where the file is there."""
+    path, told = H200 / "beside.json", ("dtype", "m", "n", "k", "kernel")
+    measured = (
+        {tuple(row[name] for name in told): row["us"]["median"] for row in rows_of(path)} if path.exists() else {}
+    )
+    cells = []
+    for row in rows_of(RESULTS / "emulator" / "beside.json"):
+        if row["kind"] == kind:
+            shape = f"{row['m']} x {row['n']} x {row['k']}, {row['dtype']}"
+            us = measured.get(tuple(row[name] for name in told), "not measured yet")
+            cells.append([shape, row["kernel"].replace("_", " "), row["predicted_us"], row["predicted_tflops"],
+                          row["clock_mhz"], us])  # fmt: skip
+    head = ["M x N x K", "kernel", "us, predicted", "TFLOP/s, predicted", "at MHz", "us, measured"]
+    return table(head, cells)
+
+
 def chains(table: Table) -> list[str]:
     """What a quarter of an SM does with one fma after the other, and with several at once."""
     found = {row["name"]: row for row in rows_of(H200 / "microbenchmarks.json")}
@@ -158,5 +176,6 @@ def tables(table: Table) -> dict[str, Callable[[], list[str]]]:
         "attention-bytes": attention_bytes, "attention-steps": attention_steps, "attention": attention_measured,
         "launches": launches, "strong": strong, "sizes": sizes, "dividing": ways_to_divide,
         "tensor-parallel": tensor_parallel, "down": down, "chains": chains,
+        **{f"beside-{kind}": partial(beside, kind=kind) for kind in ("rest", "sparse", "f64")},
     }  # fmt: skip
     return {name: lambda make=make: make(table) for name, make in made.items()}  # type: ignore[misc]

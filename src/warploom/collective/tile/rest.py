@@ -10,7 +10,7 @@ be done. The row of what is shared, with 5 tiles for 4 CTAs and with 1:
     stream_k   tiles [--- 0 ---][--- 1 ---][--- 2 ---][--- 3 ---][--- 4 ---]      split_k   tiles [--- 0 ---]
                CTAs  [---- 0 -----][---- 1 -----][---- 2 -----][---- 3 -----]               CTAs  [0][1][2][3]
 
-J. Osama, D. Merrill, C. Cecka, M. Garland, J. Owens, Stream-K, arXiv 2301.03598, has the second and third.
+M. Osama, D. Merrill, C. Cecka, M. Garland, J. Owens, Stream-K, arXiv 2301.03598, has the second and third.
 """
 
 from __future__ import annotations

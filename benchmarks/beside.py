@@ -1,0 +1,191 @@
+"""Kernels beside the ladder: a 2:4 sparse A, f64, and three ways to deal out the rest of the waves.
+
+    python -m benchmarks.beside --out benchmarks/results/nvidia-h200/beside.json [--only WORDS] [--seconds 0.5]
+    python -m benchmarks.beside --predict [--out benchmarks/results/emulator/beside.json]
+
+The first measures on a GPU, beside cuBLAS, and holds each result against one in f64. The second asks the package's
+clock (`warploom.timing`), without a GPU. FLOP of a sparse product count the zeros too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from warploom.isa import dtypes
+from warploom.kernels.hopper import f64, sparse, stream_k
+from warploom.kernels.hopper.sparse_operand import compress, prune
+from warploom.kernels.ladder import find
+from warploom.lang import Kernel
+
+PREDICTED = Path(__file__).resolve().parent / "results" / "emulator" / "beside.json"
+DENSE = 21
+"""The rung that a sparse product of bf16 is compared with: the same rows of a tile, clusters and stores."""
+REST_MHZ = 1320.0
+"""Clock of the predictions for the rest of the waves, the same for all ways: the model takes a CTA's stores for the
+size of its part of C, and with it its share of the power, and parts of tiles are stored to a workspace."""
+BOUNDS = {"bf16": 2.5e-3, "e4m3": 2.5e-3, "f64": 1e-14}
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A product of one kind: "sparse", "f64" or "rest"."""
+
+    kind: str
+    m: int
+    n: int
+    k: int
+    dtype: str = "bf16"
+
+    scales = ""
+
+    @property
+    def shape(self) -> str:
+        return f"{self.kind} {self.m}x{self.n}x{self.k}"
+
+    @property
+    def flops(self) -> int:
+        return 2 * self.m * self.n * self.k
+
+    @property
+    def bytes(self) -> int:
+        size = dtypes.ALL[self.dtype].bytes
+        return (self.m + self.n) * self.k * size + self.m * self.n * min(size * 2, max(size, 2))
+
+    def as_dict(self) -> Row:
+        return asdict(self)
+
+    def rates(self, seconds: float) -> Row:
+        """None."""
+        return {}
+
+
+SUITE = (
+    Case("sparse", 8192, 8192, 8192), Case("sparse", 4096, 4096, 4096), Case("sparse", 8192, 8192, 8192, "e4m3"),
+    Case("f64", 4096, 4096, 4096, "f64"),
+    Case("rest", 4096, 4096, 4096), Case("rest", 2304, 4096, 8192), Case("rest", 1024, 2048, 8192),
+)  # fmt: skip
+
+
+def kernels(case: Case) -> dict[str, Kernel]:
+    """Ours, by the names in the file."""
+    if case.kind == "sparse":
+        made = {"sparse": sparse.build(sparse.Config(a=dtypes.ALL[case.dtype]))}
+        return made | ({"dense": find(DENSE).build()} if case.dtype == "bf16" else {})
+    if case.kind == "f64":
+        return {"f64": f64.build()}
+    return {way: stream_k.build(stream_k.Config(way)) for way in stream_k.WAYS}
+
+
+# -- predicted -------------------------------------------------------------------------------------------------------
+
+
+def zeros(case: Case, name: str) -> tuple[np.ndarray, ...]:
+    """The arguments of a kernel; the clock does not look at values."""
+    dtype = dtypes.ALL[case.dtype]
+    a, b = (np.zeros((rows, case.k), dtype.numpy) for rows in (case.m, case.n))
+    return compress(a, dtype).arguments(b) if name == "sparse" else (a, b)
+
+
+def predicted(case: Case) -> Iterator[Row]:
+    """A row for each kernel."""
+    for name, kernel in kernels(case).items():
+        found = kernel.predict(*zeros(case, name), clock_mhz=REST_MHZ if case.kind == "rest" else 0.0)
+        yield {
+            **case.as_dict(), "kernel": name, "predicted_us": round(found.us, 1),
+            "predicted_tflops": round(case.flops / found.us / 1e6, 1), "bound": found.bound,
+            "clock_mhz": round(found.clock_mhz), **({"watts": round(found.watts)} if case.kind != "rest" else {}),
+            "roofs": {roof: round(share, 2) for roof, share in found.roofs.items() if share > 0.25},
+        }  # fmt: skip
+
+
+def predict(out: Path, words: str) -> None:
+    """Write the file."""
+    rows: list[Row] = []
+    for case in SUITE:
+        if all(word in f"{case.shape} {case.dtype}" for word in words.split(",")):
+            for row in predicted(case):
+                rows.append(row)
+                print(row, flush=True)
+    found = {"suite": "beside", "command": "python -m benchmarks.beside --predict",
+             "note": "predicted by warploom.timing for an H200, not measured", "rows": rows}  # fmt: skip
+    out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+# -- measured --------------------------------------------------------------------------------------------------------
+
+
+def on_gpu(array: np.ndarray) -> Any:
+    """A NumPy array as a tensor of the type with the same bits."""
+    import torch
+
+    names = {"bfloat16": torch.bfloat16, "float8_e4m3fn": torch.float8_e4m3fn}
+    raw = torch.from_numpy(array.view(f"i{array.itemsize}")).cuda()
+    return raw.view(names.get(array.dtype.name) or getattr(torch, array.dtype.name))
+
+
+def measure(case: Case, session: Any) -> Iterator[Row]:
+    """The rows of one case: ours, and cuBLAS on the same dense arrays."""
+    import torch
+
+    from warploom.lab import evidence
+
+    dtype, draw = dtypes.ALL[case.dtype], np.random.default_rng(0)
+    a, b = (draw.standard_normal((rows, case.k), np.float32).astype(dtype.numpy) for rows in (case.m, case.n))
+    a = prune(a, dtype) if case.kind == "sparse" else a
+    dense = on_gpu(a), on_gpu(b)
+    out = torch.empty((case.m, case.n), device="cuda", dtype=torch.float64 if case.kind == "f64" else torch.bfloat16)
+    calls: dict[str, Callable[[], Any]] = {}
+    for name, kernel in kernels(case).items():
+        given = [on_gpu(x) for x in compress(a, dtype).arguments(b)] if name == "sparse" else dense
+        calls[name] = lambda kernel=kernel, given=given: kernel(*given, out=out)
+    if case.dtype != "e4m3":
+        calls["cublas"] = lambda: torch.mm(dense[0], dense[1].T, out=out)
+    exact = dense[0].double() @ dense[1].double().T
+    errors = {}
+    for name, call in calls.items():
+        out.zero_()
+        call()
+        errors[name] = float((out.double() - exact).norm() / exact.norm())
+        if errors[name] > BOUNDS[case.dtype]:
+            raise SystemExit(f"{case.shape}: {name} is wrong, relative error {errors[name]:.2e}")
+    del exact
+    spreads = session.sample(case, calls)
+    for name in calls:
+        more = {"relative_error": errors[name], "kernel": name}
+        if name in kernels(case):
+            more["ptx_sha256"] = evidence.ptx_sha256(kernels(case)[name].ptx())
+        yield session.row(case, name, "alone", spreads, more)
+
+
+def told(rows: Sequence[Row]) -> str:
+    """A case in a line."""
+    speeds = [f"{row['provider']} {row['us']['median']} us {row['tflops']['median']}" for row in rows]
+    return f"{rows[0]['kind']} {rows[0]['m']} {rows[0]['n']} {rows[0]['k']}: " + ", ".join(speeds)
+
+
+def main(words: Sequence[str]) -> int:
+    if "--predict" in words:
+        parser = argparse.ArgumentParser(prog="python -m benchmarks.beside", description=__doc__)
+        parser.add_argument("--predict", action="store_true")
+        parser.add_argument("--out", type=Path, default=PREDICTED)
+        parser.add_argument("--only", default="", help="cases whose name has these words, separated by commas")
+        asked = parser.parse_args(words)
+        predict(asked.out, asked.only)
+        return 0
+    from benchmarks.attention_session import Suite, fits
+
+    suite = Suite("beside", __doc__, SUITE, fits, measure, told)
+    return suite.run(suite.parser().parse_args(words))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
