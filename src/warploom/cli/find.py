@@ -12,6 +12,7 @@ dump/gemm.ptx, dump/gemm.ptx:main   a PTX text
 from __future__ import annotations
 
 import ast
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -199,7 +200,19 @@ def _refusal(place: str, error: Exception, what: str) -> ArgumentError:
     where = _own_line(place, error)
     if isinstance(error, SyntaxError) and error.filename:
         where = SourceLocation(place, error.lineno or 0, error.offset or 0)
-    return ArgumentError(f"{place} {what}: {type(error).__name__}: {error}", where=where)
+    return ArgumentError(
+        f"{place} {what}: {type(error).__name__}: {error}", where=where, hint=_names_there(error), code="python-error"
+    )
+
+
+def _names_there(error: Exception) -> str | None:
+    """What an object has in place of the name that it has not."""
+    if not isinstance(error, AttributeError) or error.obj is None or not error.name:
+        return None
+    known = [name for name in dir(error.obj) if not name.startswith("_")]
+    near = [name for name in known if name.startswith(error.name) or error.name.startswith(name)]
+    near += [name for name in difflib.get_close_matches(error.name, known, 3) if name not in near]
+    return f"do you mean {' or '.join(near)}?" if near else f"it has {', '.join(known[:12])}" if known else None
 
 
 def _own_line(place: str, error: Exception) -> SourceLocation | None:

@@ -107,6 +107,19 @@ class Checked:
         return "\n\n".join([*(as_text(render(finding, sources)) for finding in shown), self.summary()])
 
 
+def _said_once(findings: list[Finding]) -> list[Finding]:
+    """Without the error that ended the run, the last, where a finding about its instruction says the same and more."""
+    *others, error = findings
+    same = next(
+        (one for one in others
+         if one.rule in RULES and RULES[one.rule].stops and one.locations[:1] == error.locations[:1] != ()), None
+    )  # fmt: skip
+    if same is None or error.rule in RULES:
+        return findings
+    notes = (*same.notes, *(note for note in error.notes if note[0] == "otherwise"))
+    return [replace(one, notes=notes) if one is same else one for one in others]
+
+
 def guessed_launch(described: LaunchFile, checked: Checked) -> Finding:
     """What a run under a launch that nobody has looked at is worth: a warning, so that it is never a clean pass."""
     listed = described.guesses[:GUESSES_SHOWN]
@@ -178,6 +191,7 @@ def check_emulated(
             waits = f"the kernel hangs: {findings[-1].sides[0].who} waits" if findings[-1].sides else error.what
             findings = [replace(one, notes=(*one.notes, ("so", waits))) if one is first else one
                         for one in error.findings]  # fmt: skip
+        findings = _said_once(findings)
         order = {"error": 0, "warning": 1, "performance": 2}
         findings.sort(key=lambda finding: order[finding.severity])
         return Checked(

@@ -100,7 +100,7 @@ def report_deadlock(machine: Machine, spinning: bool) -> DeadlockError:
         where=f"{first.location or ''}  {first.text}" if first else None,
         blocked=tuple(map(str, blocked)) + tuple(f"in flight: {line}" for line in machine.engine.describe_pending()),
         consequence="the kernel hangs on hardware",
-        hint=_hint([wait for line in lines.values() for wait in line.waits]),
+        hint=_hint([wait for line in lines.values() for wait in line.waits], _apart(machine)),
     )
     error.waits = tuple(blocked)
     error.location = first.location if first else None
@@ -159,8 +159,19 @@ def _threads(warps: dict[int, int], cta: Cta) -> str:
     return ", ".join(parts)
 
 
-def _hint(waits: list[tuple[MBarrier, Cta, int]]) -> str | None:
-    """What to look at, where the state of the barriers tells it. `waits`: barriers, each with a warp that waits."""
+def _apart(machine: Machine) -> str:
+    """The instruction at which some threads of a warp wait for the others, which are elsewhere; "" where none do."""
+    return next(
+        (machine.code.operations[fragment.pc].instruction.opcode for _, _, fragment in _fragments(machine)
+         if fragment.wait is not None and fragment.wait.kind == "convergence"), ""
+    )  # fmt: skip
+
+
+def _hint(waits: list[tuple[MBarrier, Cta, int]], apart: str) -> str | None:
+    """What to look at, where the state of the barriers tells it. `waits`: barriers, each with a warp that waits.
+
+    apart: an instruction that only a part of a warp has come to.
+    """
     for barrier, _, _ in waits:
         announced, brought = (_sum(barrier, what) for what in ("expect", "complete"))
         if barrier.pending == 0 and barrier.tx:
@@ -189,8 +200,14 @@ def _hint(waits: list[tuple[MBarrier, Cta, int]]) -> str | None:
             )
     for barrier, _, _ in waits:
         if barrier.pending and not barrier.log.get(barrier.phase):
-            return f"nobody has arrived on {_local(barrier)} in phase {barrier.phase}: look where those are who should"
-    return None
+            name, phase = _local(barrier), barrier.phase
+            nobody = f"nobody has arrived on {name} in phase {phase}: look where those are who should"
+            return f"{_together(apart)}; {nobody}" if apart else nobody
+    return _together(apart) if apart else None
+
+
+def _together(opcode: str) -> str:
+    return f"all threads of a warp execute {opcode} together: let none of them branch around it"
 
 
 def _came_to(barrier: MBarrier, cta: Cta, warp: int) -> bool:

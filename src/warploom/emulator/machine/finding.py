@@ -70,7 +70,8 @@ class Finding:
             for wait in getattr(error, "waits", ())
         )
         text, _, who = text.partition("\n")
-        parts = (("expected", error.expected), ("got", error.got), ("otherwise", error.consequence))
+        page = f"warploom rules {error.code}" if error.code != type(error).code else None
+        parts = (("expected", error.expected), ("got", error.got), ("otherwise", error.consequence), ("page", page))
         places = tuple(side.location for side in sides if side.location) or ((location,) if location else ())
         return cls(
             rule=type(error).__name__,

@@ -205,6 +205,8 @@ def _misaligned(frame: Accessor, lanes: np.ndarray, address: np.ndarray, total: 
         int(lanes[at]),
         expected=f"a multiple of {total}",
         got=f"{int(address[at]) % total} bytes past one",
+        hint=f"an access of {total} bytes needs an address that {total} divides, whatever its elements are: move the "
+        "first element, align what the address is made from, or access smaller pieces",
     )
 
 

@@ -79,7 +79,7 @@ def _alignments(form: Form, wanted: tuple[str, ...], meant: frozenset[str]) -> l
             for cost, added, words in here:
                 if taken < len(wanted):
                     elsewhere = any(slot.accepts(wanted[taken]) for slot in slots)
-                    extra = _MOVED if elsewhere else _LEFT_OUT
+                    extra = _MOVED if elsewhere else _LEFT_OUT if taken else 2 * _LEFT_OUT
                     table.setdefault((at, taken + 1), []).append((cost + extra, added, words))
                 if at == len(slots):
                     continue
@@ -87,7 +87,8 @@ def _alignments(form: Form, wanted: tuple[str, ...], meant: frozenset[str]) -> l
                     table.setdefault((at + 1, taken), []).append((cost, added, words))
                 for more, new, word in _choices(slots[at], wanted, taken, meant):
                     place = (at + 1, taken + (not new))
-                    table.setdefault(place, []).append((cost + more, added + new, (*words, word)))
+                    early = _ADDED if new and not taken else 0.0  # what is done was written first
+                    table.setdefault(place, []).append((cost + more + early, added + new, (*words, word)))
     return table[len(slots), len(wanted)]
 
 
@@ -101,7 +102,8 @@ def _choices(
             yield 0.0, False, word
         elif slot.regex is None:
             likely = sorted((letters(word, choice), at) for at, choice in enumerate(slot.choices))[:3]
-            yield from ((_OTHER * (cost + (word in meant)), False, slot.choices[at]) for cost, at in likely)
+            weight = _OTHER if taken else 2 * _OTHER  # the first word says what is done
+            yield from ((weight * (cost + (word in meant)), False, slot.choices[at]) for cost, at in likely)
     written = next((word for word in wanted if slot.accepts(word)), "")
     if written:  # it stands elsewhere
         yield _MOVED, True, written

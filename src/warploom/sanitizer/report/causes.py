@@ -22,7 +22,8 @@ _VARYING = re.compile(r"%?[\w$.:-]*\d[\w$.:-]*|`[^`]*`")
 def causes(findings: Sequence[Finding]) -> list[Finding]:
     """The findings that are left, in their order."""
     kept = _without_consequences(findings)
-    return _together(sorted(kept, key=lambda finding: not (finding.rule in RULES and RULES[finding.rule].first)))
+    ordered = sorted(kept, key=lambda finding: finding.rule not in RULES or not RULES[finding.rule].first)
+    return _of_one_edge(_together(ordered))
 
 
 def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
@@ -52,6 +53,22 @@ def _together(findings: Sequence[Finding]) -> list[Finding]:
         said = _VARYING.sub("#", finding.missing or finding.summary)
         opcodes = () if finding.missing else tuple(side.text.split(" ")[0] for side in finding.sides[1:])
         groups.setdefault((finding.rule, finding.severity, array, said, opcodes), []).append(finding)
+    return [_one(group) for group in groups.values()]
+
+
+def _of_one_edge(findings: Sequence[Finding]) -> list[Finding]:
+    """Findings of one line whose missing edge is the same, on several arrays: a wait that is wrong is wrong for all."""
+    groups: dict[tuple[object, ...], list[Finding]] = {}
+    for number, finding in enumerate(findings):
+        later = {side.location for side in finding.sides if side.location is not None} if finding.missing else set()
+        for key, group in groups.items():
+            if later and (finding.rule, finding.severity, finding.missing) == key[:3] and any(
+                later & {*one.locations} for one in group
+            ):  # fmt: skip
+                group.append(finding)
+                break
+        else:
+            groups[finding.rule, finding.severity, finding.missing, number] = [finding]
     return [_one(group) for group in groups.values()]
 
 

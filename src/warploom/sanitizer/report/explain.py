@@ -114,6 +114,9 @@ def _pending(conflict: Conflict) -> tuple[str, str | None, str]:
         )
     if now.writes and now.proxy in (ASYNC, COPY):
         return "overlapping-copies", None, "both are in flight, and nothing says which bytes stay"
+    unannounced = _unannounced(earlier)
+    if unannounced:
+        return "byte-count-mismatch", None, unannounced
     stale = _stale_wait(state, earlier, now)
     if stale:
         return "stale-phase-wait", None, stale
@@ -155,6 +158,18 @@ def _whom_to_wait_for(earlier: Access) -> str:
     if barrier is None:
         return "nobody has waited for it"
     return f"nothing this thread waited for says that its bytes have arrived at `{shared.name(*barrier)}`"
+
+
+def _unannounced(earlier: Access) -> str:
+    """Whether nobody announces the bytes of a copy, so that the phases of its barrier do not wait for them."""
+    barrier = earlier.flight.operation.barrier if earlier.flight is not None else None
+    found = mbarriers_of(barrier[0]).get(barrier[1]) if barrier is not None else None
+    if found is None or earlier.flight is None or not earlier.flight.operation.bytes or not found.log:
+        return ""
+    if min(found.log) > 0 or any(event.what == "expect" for events in found.log.values() for event in events):
+        return ""
+    complete = f", and phase {found.phase - 1} is complete without them" if found.phase else ""
+    return f"nobody announces the bytes of copies at `{found.name}` (expect_tx){complete}: no wait there is for them"
 
 
 def _stale_wait(state: ClusterState, earlier: Access, now: Access) -> str:

@@ -95,7 +95,7 @@ def render(finding: Finding, sources: Sources | None = None) -> list[Line]:
     for name, text in notes:
         first, *rest = text.splitlines() or [""]
         lines.append([(f" {'':{width}} = ", "frame"), (f"{name:{label}}  ", "bold"), (first, "")])
-        lines += [[(f" {'':{width}}   {'':{label}}  {line.strip()}", "")] for line in rest]
+        lines += [[(f" {'':{width}}   {'':{label}}  ", ""), (line.strip(), "")] for line in rest]
     return [fitting for line in lines for fitting in _fitted(line)]
 
 

@@ -47,6 +47,7 @@ class Rule:
         fix: what to do.
         missing: what stands between two accesses not where this rule is broken (`report.explain`); clause: in words.
         entails: rules whose findings about the same instruction only follow from an error of this one.
+        stops: whether the machine ends with an error that says the same.
         first: whether its findings stand before all others, and those it entails are left out wherever they are.
     """
 
@@ -63,6 +64,7 @@ class Rule:
     good: Example | None = None
     entails: tuple[str, ...] = ()
     first: bool = False
+    stops: bool = False
 
 
 _FRAME = """\
