@@ -1,0 +1,218 @@
+"""Whether the sanitizer finds what is wrong with a kernel of several GPUs: mutants, emulated on two devices.
+
+    python -m benchmarks.mutants_peers [--kernel NAME] [--sample N]
+
+Beside the mutations of `zoo` a signal or an acquire reaches only its own GPU, orders nothing or is left out, and a poll
+sees at once what it waits for. A mutant counts as found where the run ends in an error, has a finding that the kernel
+itself has not, gives up a wait or leaves other bits in memory ("wrong-result"). Those that are as good as their kernel
+stand in `EQUIVALENT`, each by its place. A `bar.warp.sync` left out before a signal is known to be missed: in global
+memory the sanitizer does not tell lanes of a warp apart (docs/sanitizer-coverage.md).
+
+N mutants of each kernel are drawn with a fixed seed (`of` says of how many);
+each kernel's row goes into benchmarks/results/emulated/mutants-peers.json as it is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.mutants_blackwell import IN_CTA, Verdict, row
+from benchmarks.zoo import mutate
+from benchmarks.zoo.mutate import Mutant
+from benchmarks.zoo.mutations import MUTATIONS, ORDERS, Facts, Mutation, Rewrite
+from tests.kernels import test_expert_parallel as experts
+from tests.kernels import test_tensor_parallel_scaled as scaled
+from warploom import asm
+from warploom.asm.nodes import Instruction, Register, Statement
+from warploom.collective.tile import watch
+from warploom.errors import EmulationError
+
+FILE = Path(__file__).parent / "results" / "emulated" / "mutants-peers.json"
+SAMPLE = 60
+SCHEDULES = (("lazy", 0), ("starve", 0), ("random", 0), ("starve", 1), ("eager", 0), ("pct", 0))
+DEEP = 656
+"""K: six k-tiles, so that the ring of three stages turns over."""
+LONGER = 3
+"""Times the steps of the slowest schedule, after which a mutant is taken to hang."""
+POLL = "ld.acquire.sys.global.u32"
+OWN = "it waits for CTAs of this GPU alone"
+EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
+    *(
+        (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
+        for name in ("expert parallel", "all-gather", "reduce-scatter")
+    ),
+    ("expert parallel", "signal-of-own-gpu", f"{POLL}#4", OWN),
+    ("expert parallel", "signal-of-own-gpu", "red.release.sys.global.add.u32#2", OWN),
+)
+"""Kernel, kind of mutation, site, reason."""
+
+
+# -- what can be wrong with signals between GPUs ---------------------------------------------------------------------
+
+
+def _signal(instruction: Instruction) -> bool:
+    return instruction.opcode.startswith(("red.release.sys", POLL))
+
+
+def _reaching(instruction: Instruction, facts: Facts) -> list[Rewrite]:
+    return [(replace(instruction, opcode=instruction.opcode.replace(".sys", ".gpu")),)]
+
+
+def _unordered(instruction: Instruction, facts: Facts) -> list[Rewrite]:
+    opcode = instruction.opcode
+    for order in ("acq_rel", "release", "acquire"):
+        opcode = opcode.replace(order, "relaxed")
+    return [(replace(instruction, opcode=opcode),)]
+
+
+def _seen(body: tuple[Statement, ...], at: int) -> tuple[Statement, ...] | None:
+    """A poll that reads what it waits for."""
+    poll = body[at]
+    if not isinstance(poll, Instruction) or poll.opcode != POLL:
+        return None
+    for later in body[at + 1 :]:
+        if isinstance(later, Instruction) and later.opcode == "sub.u32" and later.operands[1] == poll.operands[0]:
+            assert isinstance(later.operands[2], Register)
+            there = replace(poll, opcode="mov.b32", operands=(poll.operands[0], later.operands[2]))
+            return (*body[:at], there, *body[at + 1 :])
+    return None
+
+
+PEER_MUTATIONS = (
+    Mutation("signal-of-own-gpu", _signal, _reaching),
+    Mutation("signal-without-order", lambda i: _signal(i) or i.opcode.startswith("atom.acq_rel"), _unordered),
+    Mutation("drop-signal", lambda i: i.opcode.startswith("red.release.sys"), lambda i, facts: [()]),
+)
+PEER_ORDERS = {"wait-sees-at-once": ("the poll sees what it waits for", _seen)}
+
+
+# -- the kernels -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Peers:
+    """A kernel of two GPUs, and how its text is run on each problem: gives the report and the records of waits."""
+
+    module: asm.nodes.Module
+    runs: tuple[Callable[..., tuple[Any, list[np.ndarray]]], ...]
+
+
+@cache
+def subjects() -> dict[str, Peers]:
+    """The kernels with small tiles, two launches each."""
+
+    def gather(**options: Any) -> tuple[Any, list[np.ndarray]]:
+        report, _, (kept, _) = scaled.gather(2, 80, 96, DEEP, scaled.ROW, keep=True, calls=2, **options)
+        return replace(report, outputs=(*report.outputs, kept)), []
+
+    def scatter(**options: Any) -> tuple[Any, list[np.ndarray]]:
+        return scaled.scatter(2, 80, 96, DEEP, scaled.ROW, calls=2, **options)[0], []
+
+    def moe(*case: Any, n: int = experts.N) -> Callable[..., tuple[Any, list[np.ndarray]]]:
+        return lambda **options: experts.Case(*case, n=n).run(calls=2, **options)
+
+    routings = (
+        moe(2, [1, 1], 64, 2, "one expert", n=64),  # CTAs without a tile
+        moe(2, [6, 5], 64, 2, n=64),  # more experts than a warp has lanes; a CTA has several tiles
+        moe(2, [40, 30], 4, 2),  # tiles of several warps' rows
+    )
+
+    return {
+        "expert parallel": Peers(_module(experts.built(2, 2)), routings),
+        "all-gather": Peers(_module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True)), (gather,)),
+        "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),
+    }
+
+
+def _module(kernel: Any) -> asm.nodes.Module:
+    return asm.parse(kernel.ptx())
+
+
+def mutants_of(subject: Peers) -> Iterator[Mutant]:
+    """All mutants, with those of signals between GPUs."""
+    return mutate.mutants(subject.module, mutations=(*MUTATIONS, *PEER_MUTATIONS), orders={**ORDERS, **PEER_ORDERS})
+
+
+def judge(name: str, subject: Peers, mutant: Mutant, healthy: list[tuple[Any, int]]) -> Verdict:
+    """Run a mutant on each problem, under one schedule after the other, until something is found. `healthy`: the
+    kernel's reports, by problem, and the steps that are too many."""
+    head, text = (mutant.kind, mutant.site, mutant.variant), mutant.module.to_text(line_info=True)
+    for schedule, seed in SCHEDULES:
+        for run, (right, steps) in zip(subject.runs, healthy, strict=True):
+            try:
+                report, records = run(text=text, schedule=schedule, seed=seed, max_steps=steps)
+            except EmulationError as error:
+                return Verdict(*head, "found", type(error).__name__)
+            named = [each.rule for each in report.findings if each.severity != "performance"]
+            if named:
+                return Verdict(*head, "found", named[0])
+            if any(watch.given_up(record) for record in records):
+                return Verdict(*head, "found", "given-up")
+            if _bits(report) != _bits(right):
+                return Verdict(*head, "found", "wrong-result")
+            if _equivalent(name, mutant):
+                return Verdict(*head, "equivalent", _equivalent(name, mutant))
+    return Verdict(*head, "missed")
+
+
+def _equivalent(name: str, mutant: Mutant) -> str:
+    """Why a mutant is as good as its kernel, or nothing."""
+    place = (name, mutant.kind, mutant.site)
+    return next((reason for *known, reason in EQUIVALENT if tuple(known) == place), "")
+
+
+def _bits(report: Any) -> list[bytes]:
+    """Of all results of all GPUs."""
+    return [np.ascontiguousarray(each).tobytes() for output in report.outputs for each in output]
+
+
+def judged(name: str, sample: int) -> tuple[list[Verdict], int]:
+    """The verdicts on so many mutants of a kernel, and how many it has."""
+    subject = subjects()[name]
+    healthy = []
+    for run in subject.runs:
+        reports = [run(schedule=schedule, seed=seed) for schedule, seed in SCHEDULES[:2]]
+        for report, records in reports:
+            assert not [each for each in report.findings if each.severity != "performance"], report.findings
+            assert not any(watch.given_up(record) for record in records)
+        most = max(report.counters.instructions for report, _ in reports)
+        healthy.append((reports[0][0], LONGER * most))
+    every = list(mutants_of(subject))
+    some = random.Random(0).sample(every, min(sample, len(every)))
+    verdicts = []
+    for mutant in some:
+        verdicts.append(judge(name, subject, mutant, healthy))
+        if verdicts[-1].outcome == "missed":
+            print("   ", mutant.kind, mutant.site, mutant.variant, mutant.what, flush=True)
+    return verdicts, len(every)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--kernel", choices=list(subjects()))
+    parser.add_argument("--sample", type=int, default=SAMPLE)
+    options = parser.parse_args()
+    rows = json.loads(FILE.read_text())["rows"] if FILE.exists() else []
+    for name in [options.kernel] if options.kernel else subjects():
+        verdicts, of = judged(name, options.sample)
+        new = {**row(name, verdicts), "of": of, "seed": 0, "devices": 2}
+        print(name, new["found"], "found,", new["equivalent"], "equivalent,", new["missed"], flush=True)
+        rows = [*(old for old in rows if old["kernel"] != name), new]
+        FILE.parent.mkdir(exist_ok=True)
+        command = f"python -m benchmarks.mutants_peers --sample {options.sample}"
+        FILE.write_text(json.dumps({"suite": "mutants-peers", "command": command, "rows": rows}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
