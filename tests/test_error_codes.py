@@ -8,13 +8,16 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from warploom import errors
+from warploom import asm, errors
 from warploom.cli.app import app
 from warploom.error_codes import CODES
-from warploom.sanitizer.rules import RULES
+from warploom.runtime import emulate
+from warploom.sanitizer.rules import RULES, Example
+from warploom.sanitizer.rules.schema import DATA_BYTES
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "warploom"
 
@@ -80,3 +83,25 @@ def test_an_error_carries_the_code_of_its_class_or_the_one_that_is_passed() -> N
     assert errors.ArgumentError("x").code == "argument"
     assert errors.ArgumentError("x", code="unknown-name").code == "unknown-name"
     assert errors.ArgumentError("x").code == "argument", "an instance's code is its own"
+
+
+PTX_PAGES = {code.id: code for code in CODES.values() if code.example and "%" in code.example or code.id == "emulation"}
+STATIC = {"ptx-syntax", "unknown-instruction", "wrong-operands", "immediate-range", "undeclared-name"}
+
+
+@pytest.mark.parametrize("id", PTX_PAGES)
+def test_the_lines_of_a_page_bring_its_error_about(id: str) -> None:
+    text = Example(CODES[id].example).text()
+    with pytest.raises(errors.WarploomError) as raised:
+        for error in asm.verify(asm.parse(text)):
+            raise error
+        emulate(text, np.zeros(DATA_BYTES, np.uint8), grid=(1,), block=(128,), max_steps=20_000)
+    assert raised.value.code == id
+    assert (id in STATIC) is not isinstance(raised.value, errors.EmulationError)
+
+
+def test_codes_of_the_emulator_say_what_the_gpu_would_do() -> None:
+    ends = {kind.code for kind in classes() if issubclass(kind, errors.EmulationError)}
+    assert {"out-of-bounds", "misaligned", "deadlock", "step-limit"} <= ends
+    assert [id for id in ends | STATIC if not CODES[id].otherwise] == []
+    assert {id for id in ends if not CODES[id].example} == {"unsupported-instruction", "cost-limit"}

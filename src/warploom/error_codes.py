@@ -22,6 +22,8 @@ class Code:
         title: one line.
         why: how it comes about.
         fix: what to do.
+        otherwise: what would happen on the GPU; section: of the PTX ISA.
+        example: a few lines that bring it about, in the language of its stage.
     """
 
     id: str
@@ -29,6 +31,9 @@ class Code:
     title: str
     why: str
     fix: str
+    otherwise: str = ""
+    section: str = ""
+    example: str = ""
 
 
 CODES = Pages((Path(__file__).with_suffix(".toml"),), lambda id, facts: Code(id, **facts))

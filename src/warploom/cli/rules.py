@@ -118,4 +118,12 @@ def _explain_code(code: Code, as_json: bool) -> None:
         say_json([{**dataclasses.asdict(code), "severity": "error"}])
         return
     say(f"error[{code.id}]: {code.title}")
-    table([("why", code.why), ("fix", code.fix), ("raised as", code.error)])
+    rows = (
+        ("why", code.why), ("on the GPU", code.otherwise), ("PTX ISA", code.section), ("fix", code.fix),
+        ("raised as", code.error),
+    )  # fmt: skip
+    table(row for row in rows if row[1])
+    if code.example:
+        say("\n  for example")
+        for line in code.example.strip().splitlines():
+            console().print(Text(f"    {line}"))
