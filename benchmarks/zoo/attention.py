@@ -1,4 +1,5 @@
-"""The attention kernels of the zoo: forward of 16 and of 8 bits, decode from pages, and both gradients.
+"""The attention kernels of the zoo: forward of 16 and of 8 bits, of a window and of sequences of different lengths,
+decode from pages, and both gradients.
 
 Rings of two stages turn over, the last tiles are partly outside, and several CTAs of decode share a head.
 
@@ -54,10 +55,39 @@ def kernels() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
         given = replace(given, above=True)
         kernel, ends = attention.build(given, tiled), ((3, 200, 165), (2, 80, 15), (3, 60, 35), (5, 20, 20))
         yield f"{name}_causal", kernel, tuple(partial(forward, given, *problem) for problem in ends), H200(sms=1)
+    yield from edges()
+
+
+def edges() -> Iterator[tuple[str, Any, tuple[Any, ...], Any]]:
+    """Forward kernels with a masked edge on either side, and with sequences one after the other."""
+    tiled = Config(keys=32, key_stages=2, value_stages=2)
+    given = replace(NARROW, above=True, below=True)
+    windows = (
+        (3, 300, 265, 33), (3, 300, 265, 97), (3, 330, 265, 65), (2, 80, 15, -30), (5, 20, 20, -99), (3, 140, 80, -130),
+    )  # fmt: skip
+    problems = tuple(partial(forward, given, *problem) for problem in windows)
+    yield "attention_window", attention.build(given, tiled), problems, H200(sms=1)
+    given = replace(NARROW, above=True, varlen=True)
+    lengths = (
+        ((100, 200), (130, 130), (20, 20)),
+        ((64, 100), (60, 140), (0, 30), (3, 1)),
+        ((128, 90),) * 3,
+        ((20, 60),),
+    )
+    problems = tuple(partial(sequences, some) for some in lengths)
+    yield "attention_varlen", attention.build(given, tiled), problems, H200(sms=1)
+
+
+def sequences(lengths: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
+    """Queries and keys of each sequence, of two heads; the last query sees the last key."""
+    q_ends, k_ends = (np.cumsum([each[at] for each in lengths]).astype(np.int32) for at in (0, 1))
+    q, k, v = (normal(1, int(ends[-1]), 2, 64) for ends in (q_ends, k_ends, k_ends))
+    return STEEP * q, k, v, q_ends, k_ends, SCALE * LOG2_E, 1, 0
 
 
 def forward(of: Attention, heads: int, keys: int, *last: int) -> tuple[Any, ...]:
-    """100 queries of each head: a block, partly outside. Query i sees keys up to i + last."""
+    """100 queries of each head: a block, partly outside. last: query i sees keys up to i + last, then those from
+    i + first on."""
     dtype = ml_dtypes.float8_e4m3fn if of.narrow else ml_dtypes.bfloat16
     q, k, v = (normal(1, rows, heads, 64, dtype=dtype) for rows in (100, keys, keys))
     return STEEP * q, k, v, SCALE * LOG2_E, 1, *([1.0] if of.narrow else []), *last
