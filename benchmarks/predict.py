@@ -1,6 +1,6 @@
 """Predict kernels that were measured, and say how far off the predictions are.
 
-    python benchmarks/predict.py [--sets SET …] [--recordings FOLDER] [--most N]
+    python benchmarks/predict.py [--sets SET …] [--only PART …] [--recordings FOLDER] [--most N]
                                  [--out benchmarks/results/emulator/predicted.json]
 
 A row a point: `predicted_us` beside `measured_us`, the kernel, the shape, what it is bound by. The measured times come
@@ -369,9 +369,14 @@ def score(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
+def chosen(kernel: str, parts: Sequence[str]) -> bool:
+    return not parts or any(part in kernel for part in parts)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="*", default=[], help="names; all by default")
+    parser.add_argument("--only", nargs="*", default=[], help="parts of kernels' names; all by default")
     parser.add_argument("--recordings", type=Path, help="a folder that keeps what was recorded")
     parser.add_argument("--append", action="store_true", help="keep the rows that --out has of other sets")
     parser.add_argument("--folds", action="store_true", help="fit on odd rungs and score on even ones, then swap")
@@ -383,12 +388,14 @@ def main() -> None:
     wanted = options.sets or list(points(options.most))
     if options.append and options.out.exists():
         before = evidence.read(options.out)
-        rows = [row for row in before["rows"] if row["set"] not in wanted]
+        rows = [row for row in before["rows"] if not (row["set"] in wanted and chosen(row["kernel"], options.only))]
         skipped = [one for one in before["skipped"] if one["set"] not in wanted]
     for name, made in points(options.most).items():
         if name not in wanted:
             continue
         for point in made():
+            if not chosen(point.kernel, options.only):
+                continue
             started = time.perf_counter()
             try:
                 prediction = predicted(recorded(point, options.recordings), point)

@@ -1,4 +1,8 @@
-"""Shared memory and the first-level cache: latency, wavefronts a clock, bank conflicts, ldmatrix and stmatrix."""
+"""Shared memory and the first-level cache: latency, wavefronts a clock, bank conflicts, ldmatrix and stmatrix.
+
+Of the 16 loads of a repetition ptxas keeps the last 8 (and of ldmatrix 8), since the first ones' registers are written
+again: the rates of loads from shared memory are of half as many as `operations` says, so a pass takes a clock.
+"""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ RATE: Mapping[str, Constant] = {
 """Clocks of a quarter's pipe for one warp instruction; a measured loop of 32 has three more, one of the ALU's."""
 
 MEMORY: Mapping[str, Constant] = {
-    "shared_load_clocks": _c(1.2, "fitted: loads alone reach rate.lds32.w8 / 8, kernels that use their values do not"),
+    "shared_load_clocks": _c(1.2, "fitted: loads alone reach rate.lds32.w8 / 4, kernels that use their values do not"),
     "issue_clocks": _c(1.22, "fitted: a slot of the scheduler where instructions of all pipes mix"),
     "shared_store_clocks": _clocks(1.01, "rate.sts32.w8", " / 8"),
     "global_load_clocks": _clocks(1.03, "rate.ldg32.w16", " / 16"),
@@ -103,9 +103,11 @@ TENSOR: Mapping[str, Constant] = {
     "umma_clocks_per_column": _c(0.5, "published: B200 data sheet; a column of 128 rows, 32 bytes of k"),
     "tensor_memory_bytes_per_clock": _c(128.0, "published: none; 32 lanes of 32 bits in a clock, for each quarter"),
     "tensor_memory_latency": _clocks(23.1, "latency.lds"),
+    "mufu_beside_ratio": _c(1.285, '2048 / (2 * 192 * 8 - (m("rate.beside.ss.mufu.192", "clocks") '
+                                   '- m("rate.beside.ss.ffma.0", "clocks")) * 16)'),
     "mma_start": _c(31.9, '(m("latency.wgmma.group4.n256.ss", "clocks") * 4 - 512) / 2'),
     "mma_drain": _c(31.9, '(m("latency.wgmma.group4.n256.ss", "clocks") * 4 - 512) / 2'),
-}
+}  # fmt: skip
 
 SYNCHRONISATION: Mapping[str, Constant] = {
     "mbarrier_arrive": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
@@ -141,6 +143,9 @@ POWER: Mapping[str, Constant] = {
     "narrow_energy_ratio": _c(0.5378, '(m("power.wgmma.e4m3.n256", "watts") - 119.7) '
                               '/ m("power.wgmma.e4m3.n256", "tflops")'
                               ' / 0.842 * (1.8 / m("power.wgmma.e4m3.n256", "clock_mhz") * 1000) ** 1.9'),
+    "register_energy_ratio": _c(0.9128, '(m("power.wgmma.n256.rs", "watts") - 119.7) '
+                                '/ m("power.wgmma.n256.rs", "tflops") / 0.842 '
+                                '* (1.8 / m("power.wgmma.n256.rs", "clock_mhz") * 1000) ** 1.9'),
     "mma_sync_pj_per_flop": _c(0.9877, '(m("power.mma_sync", "watts") - 119.7) / m("power.mma_sync", "tflops") '
                                       '* (1800 / m("power.mma_sync", "clock_mhz")) ** 1.9'),
     "instruction_nj": _c(0.2165, '(m("power.alu", "watts") - 119.7) * m("power.alu", "clocks") '
@@ -149,12 +154,14 @@ POWER: Mapping[str, Constant] = {
                         '* m("power.chaos.exponentials", "clocks") * 4 '
                         '- (m("power.chaos.floats", "watts") - 119.7) * m("power.chaos.floats", "clocks") * 3) '
                         '/ (132 * 1.98) * (1.8 / 1.98) ** 1.9'),
-    "shared_watts_per_tb": _c(1.685, '(m("power.lds128", "watts") - 119.7) / m("power.lds128", "tb_per_s") '
-                                    '* (1.8 / 1.98) ** 1.9'),
+    "shared_watts_per_tb": _c(3.37, '(m("power.lds128", "watts") - 119.7) / m("power.lds128", "tb_per_s") * 2 '
+                                   '* (1.8 / 1.98) ** 1.9'),
     "fill_watts_per_tb": _c(28.68, '((m("power.tma.l2", "watts") - 119.7) / m("power.tma.l2", "tb_per_s") '
                                   '+ (m("power.product.own", "watts") - 119.7) / m("power.product.own", "tb_per_s") '
                                   '+ (m("power.product", "watts") - 119.7) / m("power.product", "tb_per_s")) / 3'),
     "dram_watts_per_tb": _c(61.5, '(m("power.dram.read", "watts") - 119.7) / m("power.dram.read", "tb_per_s") - 28.68'),
+    "stored_watts_per_tb": _c(23.6, '2 * (m("power.dram.copy", "watts") - 119.7) / m("power.dram.copy", "tb_per_s") '
+                                    '- (m("power.dram.read", "watts") - 119.7) / m("power.dram.read", "tb_per_s")'),
     "voltage_exponent": _c(1.9, FOUR_ROWS),
     "tensor_ghz": _c(1.8, 'm("power.wgmma.n256.ctas33", "clock_mhz") / 1000'),
     "tensor_full_ghz": _c(1.755, 'm("power.wgmma.n256.zeros", "clock_mhz") / 1000'),

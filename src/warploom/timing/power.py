@@ -23,7 +23,8 @@ class Work:
     Attributes:
         warpgroup_flops, narrow_flops: of warpgroups, in 16-bit and wider types, and in 8-bit ones; mma_flops: of warps.
         instructions: of warps; transcendental: those of them that MUFU takes; shared: bytes that loads and stores move
-            in shared memory; filled: bytes that SMs receive; dram: bytes from and to DRAM.
+            in shared memory; filled: bytes that SMs receive; dram: bytes from DRAM; stored: bytes to DRAM.
+        from_registers: share of the warpgroups' products whose A comes from registers.
         zeros: operands are zeros, so that nothing toggles.
     """
 
@@ -35,6 +36,8 @@ class Work:
     shared: float = 0.0
     filled: float = 0.0
     dram: float = 0.0
+    stored: float = 0.0
+    from_registers: float = 0.0
     zeros: bool = False
 
 
@@ -43,11 +46,13 @@ def joules(work: Work, hardware: Hardware, ghz: float) -> float:
     scale = (ghz / hardware["tensor_ghz"]) ** hardware["voltage_exponent"]
     toggles = hardware["mma_zeros_pj_per_flop"] if work.zeros else hardware["mma_pj_per_flop"]
     tensor = toggles * (work.warpgroup_flops + hardware["narrow_energy_ratio"] * work.narrow_flops)
+    tensor *= 1.0 - (1.0 - hardware["register_energy_ratio"]) * work.from_registers
     tensor += hardware["mma_sync_pj_per_flop"] * work.mma_flops
     issued = hardware["instruction_nj"] * (work.instructions - work.transcendental)
     issued = (issued + hardware["mufu_nj"] * work.transcendental) * 1e-9 * scale
     issued += hardware["shared_watts_per_tb"] * work.shared * 1e-12 * scale
     moved = hardware["fill_watts_per_tb"] * work.filled + hardware["dram_watts_per_tb"] * work.dram
+    moved += hardware["stored_watts_per_tb"] * work.stored
     return tensor * 1e-12 * scale + issued + moved * 1e-12 * (0.5 if work.zeros else 1.0)
 
 

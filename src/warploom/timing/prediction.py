@@ -286,13 +286,15 @@ class Predictor:
         per_cta = replay.instructions * self.pace / max(1, replay.started * self.cluster)
         wide = sum(done_flops(one) for one in self.recording.operations if one.dtype not in NARROW)
         narrow = sum(done_flops(one) for one in self.recording.operations if one.dtype in NARROW)
+        registers = sum(done_flops(one) for one in self.recording.operations if one.source == "registers")
         return Work(
             warpgroup_flops=wide * self.scale, narrow_flops=narrow * self.scale,
             mma_flops=replay.flops * self.pace / max(1, replay.started * self.cluster) * self.ctas,
             instructions=per_cta * self.ctas,
             transcendental=replay.transcendental * self.pace / max(1, replay.started * self.cluster) * self.ctas,
             shared=replay.wavefronts * self.pace / max(1, replay.started * self.cluster) * self.ctas * WAVEFRONT,
-            filled=self.recording.received * self.scale, dram=self.dram_bytes + self.stored, zeros=self.launch.zeros,
+            filled=self.recording.received * self.scale, dram=self.dram_bytes, stored=self.stored,
+            from_registers=registers / max(1, wide + narrow), zeros=self.launch.zeros,
         )  # fmt: skip
 
 
@@ -327,7 +329,7 @@ def predict(recording: Recording, hardware: Hardware, launch: Launch, trace: Tra
     prediction = Prediction(
         recording.kernel, seconds * 1e6, seconds * ghz * 1e9, ghz * 1e3, power, flops / seconds / 1e12,
         bound if share >= 0.6 else "latency", roofs, _waits(replay), one.room.residents, one.room.turns,
-        one.l2_bytes, work.dram, work.instructions,
+        one.l2_bytes, work.dram + work.stored, work.instructions,
     )  # fmt: skip
     if recording.uncounted:
         prediction.counted = f"PTX: {recording.uncounted}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..emulator.machine.units import TENSOR_MEMORY, UMMA, WARPGROUP_MMA
 from .constants import Hardware
+from .instructions import MUFU
 from .recording import Operation
 from .runs import Cost
 from .tensor import mma_clocks, umma_clocks
@@ -111,6 +112,8 @@ class Sm:
         end = max(issued, start + cost.chain)
         pipes, used = self.pipes[quarter], self.used[quarter]
         for pipe, clocks in cost.pipes:
+            if pipe == MUFU and self.tensor > start:
+                clocks += min(clocks, self.tensor - start) * (self.hardware["mufu_beside_ratio"] - 1.0)
             busy = pipes[pipe] = max(pipes.get(pipe, 0.0), start) + clocks
             used[pipe] = used.get(pipe, 0.0) + clocks
             if busy > end:
