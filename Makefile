@@ -47,7 +47,7 @@ test: lint
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow and not full"
 
 test-all: $(VENV)/.all lint
-	@echo "testing, with torch, jax and transformers: about eleven minutes on two quiet cores ..."
+	@echo "testing, with torch, jax and transformers: about twelve minutes on two quiet cores ..."
 	@PYTHONHASHSEED=0 $(PYTEST) -m "not slow"
 
 test-slow: $(VENV)/.dev

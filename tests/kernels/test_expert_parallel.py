@@ -214,6 +214,7 @@ def test_a_gpu_that_tells_no_counts_is_given_up_and_named():
         assert waits and all(wait.seen == 0 < wait.target for wait in waits)
 
 
+@pytest.mark.sample(1, full=2)
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 @pytest.mark.parametrize("topk", [1, 8])
 def test_the_configuration_that_is_used_builds_without_spills(ranks, topk):

@@ -244,7 +244,7 @@ def test_few_rows_end_as_many_do():
 
 
 @pytest.mark.sample(1, full=3)
-@pytest.mark.parametrize("schedule", ["lazy", "eager", "random", "starve", "pct"])
+@pytest.mark.parametrize("schedule", ["lazy", "eager", "random", "starve", pytest.param("pct", marks=pytest.mark.slow)])
 def test_the_exchange_of_sums_is_clean_under_every_schedule(schedule):
     rng = np.random.default_rng(1)
     a, b = (rng.standard_normal((rows, 264)).astype(BF16) for rows in (18, 130))
