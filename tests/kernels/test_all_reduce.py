@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.kernels.peer_mutants import HAND_OVERS
 from warploom import H200
 from warploom.collective.tile import watch
 from warploom.errors import ArgumentError, EmulationError
@@ -102,10 +103,7 @@ def test_the_bits_do_not_depend_on_who_comes_first():
 # -- faults ----------------------------------------------------------------------------------------------------------
 
 MUTANTS = {
-    "a release that reaches no other GPU": ("red.release.sys", "red.release.gpu"),
-    "a signal without release": ("red.release.sys", "red.relaxed.sys"),
-    "an acquire of its own GPU": ("ld.acquire.sys", "ld.acquire.gpu"),
-    "a wait without acquire": ("ld.acquire.sys", "ld.relaxed.sys"),
+    **HAND_OVERS,
     "a launch that is not counted": (r"st\.global\.u32 \[(%rd\d+)\], (%r\d+);", ""),
     "a signal before the other threads have written": (r"(?s)(.*)bar\.sync 1, 128;(.*?red\.release\.sys)", r"\1\2"),
 }

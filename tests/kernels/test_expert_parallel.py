@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.kernels.peer_mutants import HAND_OVERS
 from tests.kernels.test_tensor_parallel import SCHEDULES, TRIED, record
 from warploom import H200
 from warploom.collective.tile import watch
@@ -177,10 +178,7 @@ def test_the_bits_do_not_depend_on_who_comes_first():
 # -- faults ------------------------------------------------------------------------------------------------------------
 
 MUTANTS = {
-    "a release that reaches no other GPU": ("red.release.sys", "red.release.gpu"),
-    "a signal without release": ("red.release.sys", "red.relaxed.sys"),
-    "an acquire of its own GPU": ("ld.acquire.sys", "ld.acquire.gpu"),
-    "a wait without acquire": ("ld.acquire.sys", "ld.relaxed.sys"),
+    **HAND_OVERS,
     "rows that the async proxy does not see": (r"fence\.proxy\.async;", ""),
     "signals before all threads have sent their rows": (r"(?s)(.*)bar\.sync 1, 128;(.*)", r"\1\2"),
     "counters that are not cleared": (r"add\.u32 (%r\d+), (%r\d+), 5;\n(.*\n)*?.*st\.global\.u32.*;", ""),

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.kernels.peer_mutants import HAND_OVERS
 from tests.kernels.test_tensor_parallel import CONFIG, MACHINE, ROUNDING, SCHEDULES, TRIED, record
 from warploom.collective.tile.rounds import STATE_WORDS
 from warploom.errors import ArgumentError, EmulationError
@@ -175,10 +176,7 @@ def test_sums_can_be_divided_by_the_ranks(ranks):
     assert is_right(report, right)
 
 
-MUTANTS = [
-    ("red.release.sys", "red.release.gpu"), ("red.release.sys", "red.relaxed.sys"),
-    ("ld.acquire.sys", "ld.acquire.gpu"), ("ld.acquire.sys", "ld.relaxed.sys"), ("fence.proxy.async;", ""),
-]  # fmt: skip
+MUTANTS = [*HAND_OVERS.values(), ("fence.proxy.async;", "")]
 
 
 @pytest.mark.sample(2, full=5)

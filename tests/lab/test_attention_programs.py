@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 from benchmarks import attention, attention_backward, attention_decode, attention_session  # noqa: E402
 from benchmarks.attention_session import Session, fits  # noqa: E402
-from warploom.kernels.hopper.attention_config import SHARED_BYTES  # noqa: E402
 from warploom.kernels.hopper.attention_decode_config import DECODE_RESERVE_BYTES  # noqa: E402
+from warploom.kernels.hopper.description import SHARED_BYTES  # noqa: E402
 from warploom.lab import attention_operands  # noqa: E402
 from warploom.lab.attention_contenders import decode_subject  # noqa: E402
 from warploom.lab.attention_problem import DecodeProblem, ForwardProblem  # noqa: E402

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..asm.mangled import Name, flat, parsed
+from ..isa import arch
 
 CUTLASS_TYPES = {
     "bfloat16_t": "bf16", "half_t": "f16", "tfloat32_t": "tf32", "float_e4m3_t": "e4m3", "float_e5m2_t": "e5m2",
     "f32": "f32", "f64": "f64", "s8": "s8", "u8": "u8", "s32": "s32",
 }  # fmt: skip
-LARGEST_SHARED = 232448
+LARGEST_SHARED = arch.get("sm_90a").shared_per_cta
 """Bytes of dynamic shared memory that a CTA of sm_90 can have at most: CUTLASS takes as many stages as fit."""
 
 

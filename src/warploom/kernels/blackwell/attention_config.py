@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...errors import ArgumentError
+from ...isa import arch
 from ..hopper.attention_config import Attention
 
 ROWS = 128
@@ -16,7 +17,7 @@ COLUMNS = 512
 REGISTERS = {"softmax": 184, "correction": 88, "others": 56}
 """Of a thread; two, one and one warpgroups of them are the 65,536 of a multiprocessor."""
 LAUNCH_REGISTERS = 128
-SHARED_BYTES = 232448
+SHARED_BYTES = arch.get("sm_100a").shared_per_cta
 RESERVE_BYTES = 3072
 """Of shared memory what is left for barriers, factors and the alignment of tiles."""
 

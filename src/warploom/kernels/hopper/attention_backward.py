@@ -26,8 +26,9 @@ from ...lang import Kernel, Scalar, Tile, kernel, ptx, reg
 from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
-from .attention_config import MOST_SEQUENCES, PANEL, QUERY_ROWS, SHARED_BYTES, Attention
+from .attention_config import MOST_SEQUENCES, PANEL, QUERY_ROWS, Attention
 from .attention_consumer import function_arrays
+from .description import SHARED_BYTES
 
 PADDED = 128
 """Queries to whole multiples of which lse2 and delta are padded."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3
+from .description import SHARED_BYTES
 from .fields import check_fields, name_of
 
 QUERY_ROWS = 64
@@ -36,8 +37,6 @@ L2_BYTES = 32 << 20
 
 MOST_SEQUENCES = 512
 """Sequences of one launch that have different lengths: their blocks are added up in shared memory."""
-SHARED_BYTES = 232448
-"""Shared memory of a CTA."""
 RESERVE_BYTES = 2200
 """Of it what is left for barriers and for the alignment of tiles."""
 

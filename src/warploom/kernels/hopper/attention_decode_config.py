@@ -14,7 +14,8 @@ from typing import ClassVar
 
 from ...errors import ArgumentError
 from ...isa.dtypes import DType, bf16, e4m3, f16
-from .attention_config import RESERVE_BYTES, SHARED_BYTES, Padded
+from .attention_config import RESERVE_BYTES, Padded
+from .description import SHARED_BYTES
 from .fields import check_fields, name_of
 
 ROWS = 16

@@ -15,11 +15,12 @@ from typing import ClassVar
 from ...collective.epilogue.spec import ACTIVATIONS, SCALES, TILE_K_BYTES, Fusion, Product
 from ...collective.tile.sizes import cluster_tile, fits
 from ...errors import ArgumentError
+from ...isa import arch
 from ...isa.instructions.wgmma import FLOAT_N
 from .fields import check_fields, name_of
 
-SHARED_BYTES = 232448
-"""Shared memory a CTA of sm_90 may have (227 KiB)."""
+SHARED_BYTES = arch.get("sm_90a").shared_per_cta
+"""Shared memory that a CTA may have."""
 BOX = 64
 """Rows of a store box; its columns fill 128 bytes."""
 KERNEL_SCHEDULES = ("cooperative", "ping_pong", "staggered")

@@ -57,7 +57,7 @@ from ...lang.tile import ArrayHandle, Scalar
 from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from . import gemm
-from .description import SHARED_BYTES, Config, Fusion, Product
+from .description import RING_BARRIERS, SHARED_BYTES, TILE_K_BYTES, Config, Fusion, Product
 from .gemm_all_gather import copy
 
 __all__ = ["CONFIG", "Memory", "build", "memory"]
@@ -232,7 +232,7 @@ def check(product: Product, config: Config, ranks: int, topk: int) -> None:
             "experts on several GPUs need some of both", expected="2 ranks, 1 expert of a token, or more",
             got=(ranks, topk),
         )  # fmt: skip
-    ring = config.stages * (config.tile_m + config.tile_n) * 128 + 1024
+    ring = config.stages * (config.tile_m + config.tile_n) * TILE_K_BYTES + RING_BARRIERS
     needed = ring + config.consumers * STAGED_BYTES + _COUNT_BYTES
     if needed > SHARED_BYTES:
         raise ArgumentError(

@@ -15,7 +15,6 @@ from ...isa.dtypes import DType
 from ...kernels.hopper.attention_config import (
     REGISTERS,
     RESERVE_BYTES,
-    SHARED_BYTES,
     Attention,
     Config,
     default,
@@ -27,6 +26,7 @@ from ...kernels.hopper.attention_decode_config import (
     DecodeConfig,
     decode_config,
 )
+from ...kernels.hopper.description import SHARED_BYTES
 from ...settings import config as settings
 from ..spec.gpu import Gpu
 from ..tuned import tables

@@ -48,8 +48,9 @@ OPERAND_US, OF_PAIR_US, OF_ELEMENT_US = 0.4, 0.018, 0.055
 """Microseconds of a gate or an addend for a tile, and for each accumulator of a thread; small-M kernels load and store
 elements one by one. Read off benchmarks/results/nvidia-h200/fused-ends.json."""
 SCALES_US, SCALES_OF_ELEMENT_US, SCALES_OF_LARGE_US = 0.19, 4.7e-5, 0.57
-"""Microseconds of scales of rows for a free tile, and for each of its elements; for a large tile. What configurations
-that ran with scales of the tensor and of rows differ by, in sample-fp8-tensor.json and sample-fp8-row.json there."""
+"""Microseconds of scales of rows for a free tile, and for each of its elements; for a large tile, beyond its estimate.
+What configurations that ran with scales of the tensor and of rows differ by, in sample-fp8-tensor.json and
+sample-fp8-row.json there."""
 LARGE_FROM = 385
 """Rows from which large tiles were the fastest of a product anywhere in the sweep, of 79 with fewer in none."""
 NEAR = 0.1
