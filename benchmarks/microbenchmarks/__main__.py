@@ -23,12 +23,12 @@ from warploom.lab import evidence
 from warploom.runtime.benchmark.power import PowerMeter, driver_version
 from warploom.runtime.benchmark.watchdog import Watchdog
 
-from . import arithmetic, atomics, beside, copies, launches, power, product, shared, synchronisation, tensor
+from . import arithmetic, atomics, beside, copies, launches, pending, power, product, shared, synchronisation, tensor
 from .harness import READINGS, Measurement
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = ROOT / "benchmarks/results/nvidia-h200/microbenchmarks.json"
-MODULES = (arithmetic, shared, tensor, beside, synchronisation, copies, product, atomics)
+MODULES = (arithmetic, shared, pending, tensor, beside, synchronisation, copies, product, atomics)
 FLUSH_BYTES = 256 << 20
 BURSTS = ("power.wgmma.n256.ctas132", "power.wgmma.n256.zeros", "power.wgmma.e4m3.n256", "power.mma_sync")
 BUSY_S = 1.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from warploom.isa.dtypes import b32, bf16x2, f32, f64, u32
-from warploom.lang import ptx, reg
+from warploom.lang import Kernel, ptx, reg
 
 from .harness import Measurement, loop
 
@@ -155,6 +155,37 @@ def _mma(name: str, warps: int, chains: int) -> Measurement:
     )  # fmt: skip
 
 
+def mma_f64_loop(name: str, *, warps: int, chains: int = 4, ctas: int = 1, repetitions: int = 256, count: int = 8
+                 ) -> Callable[[], Kernel]:  # fmt: skip
+    """mma.sync m16n8k16 of f64: `count` of each warp in a repetition, on values with all their bits."""
+
+    def prepare(data):
+        thread = ptx.special.tid.x().to(f64)
+        a, b = ([(thread * 0.6180339887498949 + at * 1.324717957244746) for at in range(n)] for n in (12, 6))
+        return [reg.array(f64, 4, init=0.0) for _ in range(chains)], a, b
+
+    def body(state):
+        acc, a, b = state
+        for i in range(count):
+            first, second = 4 * (i % 2), 2 * (i % 2)
+            ptx.mma_sync(
+                shape=(16, 8, 16), dtype_d=f64, dtype_a=f64, dtype_b=f64, d=acc[i % chains], a=a[first : first + 8],
+                b=b[second : second + 4],
+            )  # fmt: skip
+
+    return lambda: loop(
+        name, body, repetitions=repetitions, warps=warps, ctas=ctas, prepare=prepare,
+        finish=lambda s: [x.to(f32) for d in s[0] for x in d],
+    )  # fmt: skip
+
+
+def _mma_f64(name: str, warps: int, chains: int) -> Measurement:
+    return Measurement(
+        name, mma_f64_loop(name, warps=warps, chains=chains), operations=8, repetitions=256,
+        of=f"mma.sync m16n8k16 f64, {chains} chains", facts={"warps": warps},
+    )  # fmt: skip
+
+
 def measurements() -> Iterator[Measurement]:
     for name in INSTRUCTIONS:
         yield _measurement(name, 1, 1)
@@ -166,3 +197,6 @@ def measurements() -> Iterator[Measurement]:
     yield _mma("latency.mma_sync", 1, 1)
     for warps in (4, 8):
         yield _mma(f"rate.mma_sync.w{warps}", warps, 8)
+    yield _mma_f64("latency.mma_f64", 1, 1)
+    for warps in (4, 8):
+        yield _mma_f64(f"rate.mma_f64.w{warps}", warps, 4)

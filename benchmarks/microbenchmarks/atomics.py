@@ -24,17 +24,28 @@ def _places(apart: int, same: bool) -> tuple[object, list[object]]:
     return lane, [(first + lane * apart + i * 32 * max(apart, 1)) & (WORDS - 1) for i in range(COUNT)]
 
 
+def _mixed(lines: int) -> tuple[object, list[object]]:
+    """A word of one of so many lines for each lane, warp and turn, by a multiplicative hash (Knuth's)."""
+    lane = ptx.special.tid.x() & 31
+    thread = ptx.special.ctaid.x() * ptx.special.ntid.x() + ptx.special.tid.x()
+    places = [(((thread * COUNT + i) * 2654435761) >> 12) & (lines * 32 - 1) for i in range(COUNT)]
+    return lane, places
+
+
 def updates(
     name: str, of: str, apart: int, ctas: int, *, warps: int = 8, same: bool = False, opcode: str = "red.add.u32",
-    latency: bool = False,
+    latency: bool = False, few: int = 0,
 ) -> Measurement:  # fmt: skip
-    """Atomic additions to global memory; latency: each waits for the result of the one before."""
+    """Atomic additions to global memory; latency: each waits for the result of the one before.
+
+    few: all of them go to so many lines, the warps' and turns' in an order that mixes them.
+    """
     word, *rest = opcode.split(".", 1)
     full = f"{word}.global.{rest[0]}"
 
     def prepare(data):
         (pointer,) = ptx.global_ptrs(data)
-        _, places = _places(apart, same)
+        _, places = _mixed(few) if few else _places(apart, same)
         return [(pointer + (place * 4).to(u64)).copy() for place in places], reg.scalar(u32, init=0)
 
     def body(state):
@@ -101,6 +112,10 @@ def measurements() -> Iterator[Measurement]:
         yield updates(f"rate.red.words.ctas{ctas}", "red.global.add of 32 neighbouring words", 1, ctas)
         yield updates(f"rate.red.lines.ctas{ctas}", "red.global.add of 32 words, a line each", 32, ctas)
         yield updates(f"rate.red.same.ctas{ctas}", "red.global.add of one word by all", 0, ctas, same=True)
+    for lines in (1, 8, 32, 128, 1024):
+        yield updates(f"rate.red.few{lines}.ctas528", f"red.global.add of words of {lines} lines, mixed", 1, 528,
+                      few=lines)  # fmt: skip
+    yield updates("rate.red.few32.ctas132", "red.global.add of words of 32 lines, mixed", 1, 132, few=32)
     yield updates("rate.red_f32.same.ctas132", "red.global.add.f32 of one word by all", 0, 132, same=True,
                   opcode="red.add.f32")  # fmt: skip
     yield updates("rate.red_f32.lines.ctas528", "red.global.add.f32 of 32 words, a line each", 32, 528,

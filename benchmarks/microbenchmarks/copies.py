@@ -85,6 +85,66 @@ def tma_loads(
     )  # fmt: skip
 
 
+def far_rows(name: str, rows: int, stages: int, pitch: int, *, ctas: int, dram: bool = False) -> Measurement:
+    """One thread keeps `stages` boxes in flight whose rows of 128 bytes are `pitch` bytes apart, as of a wide array.
+
+    A box goes on along its rows; after the last column comes the next band of rows. dram: each byte is read once.
+    """
+    repetitions, boxes = (10 if dram else 100), pitch // (2 * WIDTH)
+    size = (DRAM_ROWS if dram else L2_ROWS) * 2 * WIDTH
+    height = size // pitch
+    bands = height // rows
+
+    def prepare(array):
+        ring = smem.wgmma_tile(bf16, (rows, WIDTH), stages=stages, name="ring")
+        full = smem.mbarrier(stages)
+        at, phase = (ptx.special.ctaid.x() * (bands * boxes // ctas)).copy(), reg.scalar(u32, init=0)
+        first = ptx.special.tid.x() == 0
+        with ptx.if_(first):
+            for stage in range(stages):
+                ptx.mbarrier.init(full[stage], 1)
+            ptx.fence.mbarrier_init()
+        ptx.bar.sync(0)
+        state = array, ring, full, at, phase, first
+        with ptx.if_(first):
+            for stage in range(stages):
+                issue(state, stage)
+        return state
+
+    def issue(state, stage):
+        array, ring, full, at, _, _ = state
+        ptx.mbarrier.arrive_expect_tx(full[stage], ring.bytes)
+        place = at % boxes * WIDTH, at // boxes * rows
+        ptx.cp.async_.bulk.tensor_2d(ring[stage], array.tma_desc(), place, full[stage])
+        at += 1
+        ptx.inst.and_.b32(at, at, bands * boxes - 1)
+
+    def body(state):
+        _, _, full, _, phase, first = state
+        with ptx.if_(first):
+            for stage in range(stages):
+                ptx.mbarrier.wait(full[stage], phase)
+                issue(state, stage)
+        phase ^= 1
+
+    def finish(state):
+        _, _, full, _, phase, first = state
+        with ptx.if_(first):
+            for stage in range(stages):
+                ptx.mbarrier.wait(full[stage], phase)
+        return []
+
+    return Measurement(
+        name,
+        lambda: loop(name, body, repetitions=repetitions, ctas=ctas, prepare=prepare, finish=finish,
+                     array=Tile(height, pitch // 2, bf16, box=(WIDTH, rows), swizzle="128B")),
+        operations=stages, repetitions=repetitions, bytes=stages * rows * 128, ctas=ctas,
+        of=f"TMA load of {rows} rows of 128 bytes, {pitch} bytes apart, {stages} in flight",
+        elements=(height, pitch // 2), data="zeros",
+        facts={"rows": rows, "stages": stages, "pitch": pitch, "source": "dram" if dram else "l2"},
+    )  # fmt: skip
+
+
 def multicast(name: str, rows: int, stages: int, ctas: int, together: int) -> Measurement:
     """Each CTA of a cluster loads its part of every box, for all of them; one consumer warpgroup lets stages go."""
     repetitions = 200 * stages
@@ -259,6 +319,11 @@ def measurements() -> Iterator[Measurement]:
         yield tma_loads(f"rate.tma.l2.rows128.stages{stages}.ctas132", 128, stages, ctas=132)
     for ctas in (8, 33, 66, 132):
         yield tma_loads(f"rate.tma.dram.ctas{ctas}", 128, 8, ctas=ctas, dram=True, repetitions=40)
+    for pitch in (1024, 8192, 65536):
+        yield far_rows(f"rate.tma.l2.apart{pitch}.rows64.ctas1", 64, 12, pitch, ctas=1)
+        yield far_rows(f"rate.tma.l2.apart{pitch}.rows64.ctas132", 64, 12, pitch, ctas=132)
+        yield far_rows(f"rate.tma.dram.apart{pitch}.rows64.ctas132", 64, 12, pitch, ctas=132, dram=True)
+    yield far_rows("latency.tma.l2.apart65536.rows64", 64, 1, 65536, ctas=1)
     yield multicast("rate.tma.multicast2.rows128.ctas132", 128, 8, 132, 2)
     yield multicast("rate.tma.multicast2.rows256.ctas132", 256, 6, 132, 2)
     yield multicast("rate.tma.multicast1.rows128.ctas132", 128, 8, 132, 1)

@@ -6,11 +6,11 @@ energy of each follows from the difference between rows, at the clock of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from warploom.isa.dtypes import b32, bf16, e4m3, f32, u32
-from warploom.lang import Kernel, Tile, ptx, reg
+from warploom.lang import Tile, ptx, reg
 
 from . import arithmetic, copies, product, shared
 from .harness import Measurement, loop
@@ -28,18 +28,23 @@ class Load:
     moved: str = ""
 
 
-def _wgmma(name: str, n: int, ctas: int = SMS, data: str = "normal", dtype=bf16, in_registers: bool = False) -> Load:
+def _wgmma(
+    name: str, n: int, ctas: int = SMS, data: str = "normal", dtype=bf16, in_registers: bool = False,
+    sparse: bool = False,
+) -> Load:  # fmt: skip
+    """flop: of a sparse product, what is multiplied, which is half of what the dense one would be."""
     repetitions = 3000 if n == 256 else 6000
-    depth = 128 // dtype.bytes
+    depth, stages = 128 // dtype.bytes, 2 if sparse else 3
     kernel = lambda: wgmma_loop(  # noqa: E731
-        name, n, dtype=dtype, in_registers=in_registers, groups=2, ctas=ctas, stages=3, filled=True,
-        repetitions=repetitions,
+        name, n, dtype=dtype, in_registers=in_registers, groups=2, ctas=ctas, stages=stages, filled=True,
+        repetitions=repetitions, sparse=sparse,
     )  # fmt: skip
     measured = Measurement(
-        name, kernel, operations=12, repetitions=repetitions, of=f"wgmma m64n{n} {dtype}, two warpgroups, {data}",
+        name, kernel, operations=4 * stages, repetitions=repetitions,
+        of=f"wgmma{'.sp' * sparse} m64n{n} {dtype}, two warpgroups, {data}",
         ctas=ctas, elements=(1024, depth), data=f"{data}:{dtype}", facts={"n": n, "ctas": ctas, "data": data},
     )  # fmt: skip
-    return Load(measured, flop=2 * 12 * 2 * 64 * n * (32 // dtype.bytes))
+    return Load(measured, flop=2 * 4 * stages * 2 * 64 * n * (32 // dtype.bytes))
 
 
 def _mma_sync(name: str) -> Load:
@@ -66,11 +71,13 @@ def _mma_sync(name: str) -> Load:
     return Load(measured, flop=count * 8 * 2 * 16 * 8 * 16)
 
 
-def _longer(measurement: Measurement, name: str, build: Callable[[], Kernel], repetitions: int) -> Measurement:
-    return Measurement(
-        name, build, measurement.operations, repetitions, measurement.of, ctas=SMS, bytes=measurement.bytes,
-        data="normal", elements=measurement.elements, facts=measurement.facts,
+def _mma_f64(name: str) -> Load:
+    repetitions, count = 4000, 8
+    measured = Measurement(
+        name, arithmetic.mma_f64_loop(name, warps=8, ctas=SMS, repetitions=repetitions, count=count),
+        operations=count, repetitions=repetitions, of="mma.sync m16n8k16 f64", ctas=SMS,
     )  # fmt: skip
+    return Load(measured, flop=count * 8 * 2 * 16 * 8 * 16)
 
 
 def _instruction(name: str, instruction: str) -> Load:
@@ -142,7 +149,10 @@ def loads() -> Iterator[Load]:
     yield _wgmma("power.wgmma.n64", 64)
     yield _wgmma("power.wgmma.n256.rs", 256, in_registers=True)
     yield _wgmma("power.wgmma.e4m3.n256", 256, dtype=e4m3)
+    for dtype, n in ((bf16, 192), (bf16, 256), (e4m3, 192)):
+        yield _wgmma(f"power.wgmma_sp.{dtype}.n{n}", n, dtype=dtype, sparse=True)
     yield _mma_sync("power.mma_sync")
+    yield _mma_f64("power.mma_f64")
     yield _shared_loads("power.lds128")
     yield _tma("power.tma.l2", repetitions=4000)
     yield _tma("power.tma.l2.zeros", data="zeros", repetitions=4000)

@@ -1,4 +1,4 @@
-"""The tensor core by wgmma: clocks of each shape, type and source of A, and what one waits for its result."""
+"""The tensor core by wgmma, dense and sparse: clocks of each shape, type and source of A; what one waits for."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ from .harness import Measurement, loop
 REPETITIONS = 64
 STAGES = 2
 M = 64
+METADATA = 0xCCCCCCCC
+"""Of each four elements the first and the last are stored (PTX ISA 9.7.15.6.1)."""
 
 
 def wgmma_loop(
     name: str, n: int, *, dtype=bf16, in_registers: bool = False, groups: int = 1, single: bool = False,
-    repetitions: int = REPETITIONS, ctas: int = 1, stages: int = STAGES, filled: bool = False,
+    repetitions: int = REPETITIONS, ctas: int = 1, stages: int = STAGES, filled: bool = False, sparse: bool = False,
 ) -> Kernel:  # fmt: skip
     """`groups` warpgroups, each 64 x n: all slices of all stages in one group, then a wait.
 
-    single: one instruction and a wait for it. filled: the tiles come from the input by TMA.
+    single: one instruction and a wait for it. filled: the tiles come from the input by TMA. sparse: A is 2:4 sparse, so
+    that B is twice as deep, and every thread names the first and the last of each four elements.
     """
-    depth = 128 // dtype.bytes
+    depth, span = 128 // dtype.bytes, 2 if sparse else 1
 
     def prepare(data):
         a = smem.wgmma_tile(dtype, (M * groups, depth), stages=stages, name="a")
-        b = smem.wgmma_tile(dtype, (n, depth), stages=stages, name="b")
+        b = smem.wgmma_tile(dtype, (n, depth), stages=stages * span, name="b")
         if filled:
             full = smem.mbarrier(1)
             with ptx.if_(ptx.special.tid.x() == 0):
                 ptx.mbarrier.init(full[0], 1)
                 ptx.fence.mbarrier_init()
-                ptx.mbarrier.arrive_expect_tx(full[0], (a.bytes + b.bytes) * stages)
-                for stage in range(stages):
-                    for tile, at in ((a[stage], 0), (b[stage], 64)):
+                ptx.mbarrier.arrive_expect_tx(full[0], (a.bytes + b.bytes * span) * stages)
+                for stage in range(stages * span):
+                    for tile, at in (*([(a[stage], 0)] if stage < stages else []), (b[stage], 64)):
                         for row in range(0, tile.rows_count, 8):
                             ptx.cp.async_.bulk.tensor_2d(
                                 tile.rows(row, 8), data.tma_desc(), (0, (at + stage * 512 + row) % 1024), full[0]
@@ -50,18 +53,21 @@ def wgmma_loop(
         fragment = reg.array(u32, 4)
         for at in range(4):
             fragment[at] = ptx.special.tid.x() * 0x01230123 + at
-        return acc, left, [b[stage] for stage in range(stages)], fragment
+        kept = reg.scalar(u32, init=METADATA) if sparse else None
+        return acc, left, [b[stage] for stage in range(stages * span)], fragment, kept
 
     def body(state):
-        acc, left, right, fragment = state
+        acc, left, right, fragment, kept = state
         ptx.wgmma.fence()
         for stage in range(stages):
             for k in range(left[stage].k_slices):
                 if single and (stage or k):
                     continue
+                turn, each = stage * left[stage].k_slices + k, left[stage].k_slices // span
                 ptx.wgmma.mma_async(
-                    shape=(M, n, 32 // dtype.bytes), dtype_d=f32, dtype_a=dtype, dtype_b=dtype, d=acc,
-                    a=fragment if in_registers else left[stage].k(k), b=right[stage].k(k),
+                    shape=(M, n, span * 32 // dtype.bytes), dtype_d=f32, dtype_a=dtype, dtype_b=dtype, d=acc,
+                    a=fragment if in_registers else left[stage].k(k), b=right[turn // each].k(turn % each, span),
+                    metadata=kept,
                 )  # fmt: skip
         ptx.wgmma.commit_group()
         ptx.wgmma.wait_group(0)
@@ -79,7 +85,8 @@ def _measurement(name: str, n: int, stages: int = STAGES, **options) -> Measurem
     return Measurement(
         name, lambda: wgmma_loop(name, n, stages=stages, **options), operations=1 if single else 4 * stages,
         repetitions=REPETITIONS,
-        of=f"wgmma m64n{n} of a warpgroup, {dtype}" + (", A in registers" if options.get("in_registers") else "")
+        of=f"wgmma{'.sp' * options.get('sparse', False)} m64n{n} of a warpgroup, {dtype}"
+        + (", A in registers" if options.get("in_registers") else "")
         + (", each waited for" if single else f", {4 * stages} in a group"),
         elements=(1024, 128 // dtype.bytes), data=f"normal:{dtype}",
         facts={"n": n, "groups": groups, "in_group": 1 if single else 4 * stages},
@@ -92,6 +99,13 @@ def measurements() -> Iterator[Measurement]:
         yield _measurement(f"rate.wgmma.bf16.n{n}.rs", n, stages=4, in_registers=True)
     for n in (64, 128, 256):
         yield _measurement(f"rate.wgmma.e4m3.n{n}.ss", n, dtype=e4m3)
+    for n in (64, 128, 192, 256):
+        yield _measurement(f"rate.wgmma_sp.bf16.n{n}.ss", n, stages=2, sparse=True)
+        yield _measurement(f"rate.wgmma_sp.bf16.n{n}.rs", n, stages=2, sparse=True, in_registers=True)
+    for n in (64, 192, 256):
+        yield _measurement(f"rate.wgmma_sp.e4m3.n{n}.ss", n, dtype=e4m3, stages=2, sparse=True)
+    yield _measurement("rate.wgmma_sp.bf16.n192.ss.g2", 192, groups=2, sparse=True)
+    yield _measurement("latency.wgmma_sp.bf16.n192.ss", 192, stages=2, single=True, sparse=True)
     for n in (8, 64, 256):
         yield _measurement(f"latency.wgmma.bf16.n{n}.ss", n, single=True)
         yield _measurement(f"latency.wgmma.bf16.n{n}.rs", n, single=True, in_registers=True)
