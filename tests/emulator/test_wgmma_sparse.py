@@ -74,7 +74,7 @@ def multiply(stored, codes, b, c, types, d_type, in_registers=False, selector=0)
                for kind, rows, columns in ((types[0], 64, k // 2), (types[1], N, k))]  # fmt: skip
     image, starts = shared_image((layouts[0], stored), (layouts[1], b))
     descriptors = [layout.descriptor(start).encode() for layout, start in zip(layouts, starts, strict=True)]
-    accumulator = fragments.warpgroup_d(N)
+    accumulator = fragments.warpgroup_d(N, 16 if d_type == "f16" else 32)
     a = to_registers(bits(stored), fragments.warpgroup_a(stored.itemsize * 8)) if in_registers else np.zeros((4, 128))
     a = np.concatenate([a.astype(np.uint32), packed(codes, types[0], selector)[None]])
     left = A_REGISTERS if in_registers else "%p3"
@@ -108,6 +108,23 @@ def test_an_infinity_that_meets_nothing_stored_is_not_multiplied():
     b[0, 2], b[1, 1] = np.inf, np.inf
     d = multiply(stored, codes, b, c, ("f16", "f16"), "f32")
     assert (d[:, 0] == 16).all() and np.isinf(d[:, 1]).all() and (d[:, 2:] == 16).all()
+
+
+@pytest.mark.parametrize("left, right, before, result", [
+    (np.inf, np.inf, 0.0, np.inf), (-np.inf, np.inf, 0.0, -np.inf), (np.inf, 0.0, 0.0, np.nan),
+    (0.0, np.inf, 0.0, np.nan),
+    (np.inf, np.inf, -np.inf, np.nan), (np.inf, -np.inf, -np.inf, -np.inf), (2.0, -np.inf, 60000.0, -np.inf),
+])  # fmt: skip
+@pytest.mark.parametrize("d_type", ["f32", "f16"])
+def test_infinities_that_are_stored_are_multiplied_and_added(left, right, before, result, d_type):
+    rng = np.random.default_rng(4)
+    _, stored, codes = sparse(rng, "f16", 32)
+    codes[:], stored[:] = 0x4, 64  # places 0 and 1 of each group
+    b, c = np.full((N, 32), 1.0, np.float16), np.full((64, N), before, dtypes.ALL[d_type].numpy)
+    b[3], b[3, 5], stored[7, 3] = 64, right, left  # finite terms of column 3 overflow an f16: infinities outweigh them
+    b[3, 6] = np.inf  # meets nothing
+    d = multiply(stored, codes, b, c, ("f16", "f16"), d_type)
+    np.testing.assert_array_equal(d[7, 3].astype(float), result)
 
 
 def test_metadata_that_means_nothing_is_an_error():

@@ -69,49 +69,59 @@ def dense(stored: np.ndarray, where: np.ndarray, k: int) -> np.ndarray:
     return whole
 
 
-def finite(b: np.ndarray, kind: str) -> np.ndarray:
-    """B with zeros for what is not finite: an infinity that meets no stored element is not multiplied."""
-    if kind in ("s8", "u8"):
-        return b
-    return np.asarray(np.where(np.isfinite(values(b, kind)), b, b.dtype.type(0)))
+def finite(bits: np.ndarray, kind: str) -> np.ndarray:
+    """Raw bits with zeros for what is not finite."""
+    return np.asarray(np.where(_wild(bits, kind), bits.dtype.type(0), bits))
+
+
+def _wild(bits: np.ndarray, kind: str) -> np.ndarray:
+    return np.zeros(bits.shape, np.bool_) if kind in ("s8", "u8") else ~np.isfinite(values(bits, kind))
 
 
 def unbounded(
     a: np.ndarray, b: np.ndarray, where: np.ndarray, kinds: tuple[str, str]
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Which elements of D meet what is not finite in B, (m, n) bool, and the sums of these products, f64; None where B
-    is finite.
+    """Which elements of D have a product with a factor that is not finite, (m, n) bool, and the sums of these products,
+    f64: infinities and NaN. None where A and B are finite.
 
     Args:
         a, b: (m, k) and (n, k) codes, `a` dense.
-        where: of the stored elements of `a`.
+        where: of the stored elements of `a`: the others are not multiplied, whatever B has for them.
         kinds: their types.
     """
-    right = np.zeros(b.shape) if kinds[1] in ("s8", "u8") else values(b, kinds[1])
-    wild = ~np.isfinite(right)
-    if not wild.any():
+    wild_a, wild_b = _wild(a, kinds[0]), _wild(b, kinds[1])
+    if not wild_a.any() and not wild_b.any():
         return None
     stored = np.zeros(a.shape, np.bool_)
     np.put_along_axis(stored, where, True, 1)
-    met = (stored.astype(np.int64) @ wild.astype(np.int64).T) > 0
-    left, sums = values(a, kinds[0]), np.zeros(met.shape)
+    left, right = values(a, kinds[0]), values(b, kinds[1])
+    met = np.zeros((len(a), len(b)), np.bool_)
+    sums = np.zeros(met.shape)
     with np.errstate(all="ignore"):
-        for column in np.flatnonzero(met.any(0)):
-            sums[:, column] = np.where(stored & wild[column], left * right[column], 0.0).sum(1)
+        for column in range(len(b)):
+            here = stored & (wild_a | wild_b[column])
+            met[:, column] = here.any(1)
+            sums[:, column] = np.where(here, left * right[column], 0.0).sum(1)
     return met, sums
 
 
 def multiplied(
-    a: np.ndarray, b: np.ndarray, where: np.ndarray, kinds: tuple[str, str, str],
-    multiply: Callable[[np.ndarray], np.ndarray],
+    a: np.ndarray, b: np.ndarray, c: np.ndarray | None, where: np.ndarray, kinds: tuple[str, str, str],
+    multiply: Callable[[np.ndarray, np.ndarray], np.ndarray],
 ) -> np.ndarray:  # fmt: skip
-    """A product whose dense A has zeros that are not multiplied: what of B is not finite meets stored elements alone.
+    """A product whose dense A has zeros that are not multiplied: what is not finite meets stored elements alone.
 
-    Args: as of `unbounded`; kinds: types of A, B and D; multiply: the whole product with a given B.
+    An infinity of A times one of B is infinite, at a place that is stored: tests/golden/conformance.npz.
+
+    Args: as of `unbounded`; c: bits of the accumulator, None for none; kinds: types of A, B and D; multiply: the whole
+    product, with C, of a given A and B.
     """
     wild = unbounded(a, b, where, kinds[:2])
     if wild is None:
-        return multiply(b)
-    result, (met, sums) = multiply(finite(b, kinds[1])), wild
-    result[met] = rounded(sums + values(result, kinds[2]), kinds[2])[met]
+        return multiply(a, b)
+    result, (met, sums) = multiply(finite(a, kinds[0]), finite(b, kinds[1])), wild
+    with np.errstate(all="ignore"):
+        # A sum of finite terms may overflow: of these products that does not count beside an infinity, C does.
+        sums += np.where(np.isnan(values(result, kinds[2])), np.nan, 0.0 if c is None else values(c, kinds[2]))
+    result[met] = rounded(sums, kinds[2])[met]
     return result

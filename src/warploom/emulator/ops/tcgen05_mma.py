@@ -254,16 +254,16 @@ class Multiply:
             before = scaled.astype(np.float32 if of.d == "f32" else np.float16).view(before.dtype)
         kind, mode = Product(of.a, of.b, of.d, "tcgen05", of.saturate), frame.machine.numerics
 
-        def multiply(right: np.ndarray) -> np.ndarray:
+        def multiply(left: np.ndarray, right: np.ndarray) -> np.ndarray:
             if self.scales is None:
                 return multiply_accumulate(left, right, before, kind, mode)
             scaling = Scaling(of.scale, self.block)
             return multiply_scaled(left, right, before, kind, scaling, held[2], held[3], mode)
 
         if selected:
-            result = sparse_rows.multiplied(left, right, selected[0], (of.a, of.b, of.d), multiply)
+            result = sparse_rows.multiplied(left, right, before, selected[0], (of.a, of.b, of.d), multiply)
         else:
-            result = multiply(right)
+            result = multiply(left, right)
         if kept is not None and chain.matrix is not None:
             result[kept] = chain.matrix[kept]
         chain.matrix = result

@@ -1,7 +1,7 @@
 """Video instructions of one value each, as ptxas 13 builds them for sm_90: on words of 64 bits. PTX ISA 9.7.18.1.
 
 ptxas does not follow the PTX ISA where a result leaves 32 bits; these are the rules of what it makes, which an H200
-confirmed for whole registers (`tests/golden/conformance.npz`) and the SASS of ptxas 13.0 shows for parts:
+confirmed for whole registers and for their parts (`tests/golden/conformance.npz`):
 
     value        exact in 64 bits with a sign, of vshl too. vmad takes whole words as signed, whatever their types say
     .sat         to s32: both limits. To u32: sums, differences, minima and maxima become 0 below it, and keep their

@@ -196,13 +196,14 @@ class Multiply:
             right = right ^ self.flip_b
         before = accumulator.matrix if adds else None
 
-        def multiply(right: np.ndarray) -> np.ndarray:
+        def multiply(left: np.ndarray, right: np.ndarray) -> np.ndarray:
             return multiply_accumulate(left, right, before, self.kind, frame.machine.numerics)
 
         kinds = (self.kind.a, self.kind.b, self.kind.accumulator)
-        accumulator.matrix = (
-            multiply(right) if where is None else sparse_rows.multiplied(left, right, where, kinds, multiply)
-        )
+        if where is None:
+            accumulator.matrix = multiply(left, right)
+        else:
+            accumulator.matrix = sparse_rows.multiplied(left, right, before, where, kinds, multiply)
         accumulator.users -= 1
         if accumulator.users == 0:
             if group.accumulators.get(self.owner) is accumulator:
