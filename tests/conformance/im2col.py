@@ -25,6 +25,8 @@ _SHAPES = {
     "off the strides": ((64, 8, 14, 3), (-1, -1), (-1, -1), (1, 2, 3, 1), 40, (0, 2, 3, 0), (1, 0)),
     "volumes": ((64, 4, 5, 3, 2), (-1, 0, -2), (1, -1, 0), (1, 1, 2, 3, 1), 60, (0, -1, 2, 1, 0), (1, 2, 3)),
     "past the last image": ((64, 3, 3, 2), (0, 0), (0, 0), (1, 1, 1, 1), 40, (0, 1, 2, 1), (0, 0)),
+    "inside": ((64, 9, 14, 3), (1, 0), (0, -2), (1, 1, 1, 1), 64, (0, 3, 10, 0), (0, 0)),
+    "inside with strides": ((64, 8, 14, 3), (1, 0), (-1, -1), (1, 2, 3, 1), 20, (0, 3, 9, 0), (0, 0)),
     "past the last channel": ((40, 3, 3, 2), (0, 0), (0, 0), (1, 1, 1, 1), 12, (32, 1, 1, 0), (0, 0)),
 }
 _WIDTHS = {"NONE": 64, "32B": 16, "64B": 32, "128B": 64}
@@ -32,7 +34,8 @@ _WIDTHS = {"NONE": 64, "32B": 16, "64B": 32, "128B": 64}
 
 def cases() -> Iterator[Case]:
     for name in _SHAPES:
-        yield _load(name, "128B")
+        if "inside" not in name:
+            yield _load(name, "128B")
     for swizzle in ("NONE", "32B", "64B"):
         yield _load("padded", swizzle)
     for key in ("load_im2col_hint", "load_im2col_multicast", "load_im2col_multicast_hint"):
@@ -40,7 +43,9 @@ def cases() -> Iterator[Case]:
     for key in ("prefetch_im2col", "prefetch_im2col_hint"):
         yield _prefetch(key)
     for key in ("store_im2col", "store_im2col_hint", "reduce_im2col", "reduce_im2col_hint"):
-        yield _store(key)
+        yield _store(key, "inside")
+    for name in ("inside with strides", "past the last image", "past the last channel"):
+        yield _store("store_im2col", name)
 
 
 def _shape(name: str, swizzle: str, kind: str = "u16") -> tuple[np.ndarray, TensorMapSpec, str, list[str]]:
@@ -81,10 +86,10 @@ def _prefetch(key: str) -> Case:
     return Case(f"im2col/{key}", (f"tensor.{key}", *case.rows), body, case.arguments, case.kinds, threads=THREADS)
 
 
-def _store(key: str) -> Case:
-    """Base pixels of a column into a tensor: those outside are left out."""
+def _store(key: str, name: str) -> Case:
+    """Base pixels of a column into a tensor. The box of pixels lies inside (PTX ISA 9.7.9.27.1.1)."""
     reduces, hint = key.startswith("reduce"), key.endswith("hint")
-    data, spec, coordinates, _ = _shape("padded", "64B", "u32")
+    data, spec, coordinates, _ = _shape(name, "64B", "u32")
     size = -(-spec.shared_bytes // 128) * 128
     opcode = "cp.reduce" if reduces else "cp"
     opcode += ".async.bulk.tensor.4d.global.shared::cta" + ".add" * reduces + ".im2col_no_offs.bulk_group"
@@ -96,4 +101,4 @@ def _store(key: str) -> Case:
     def arguments() -> tuple[Argument, ...]:
         return Map(data.copy(), spec, output=True), Array(Source("im2col/store").bits(size // 4, 32))
 
-    return Case(f"im2col/{key}", (f"tensor.{key}",), body.text(), arguments, ("map", "array"), threads=THREADS)
+    return Case(f"im2col/{key} {name}", (f"tensor.{key}",), body.text(), arguments, ("map", "array"), threads=THREADS)

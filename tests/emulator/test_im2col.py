@@ -1,6 +1,7 @@
 """Tensor copies in im2col modes against the definition: the list of all base pixels, read off from where a copy starts.
 
-Not run on hardware. The four columns of single values are what Triton's tutorial of im2col asserts on a GPU.
+Loads: tests/golden has columns of every rank from an H200; the modes along W only and stores are not run on hardware.
+The four columns of single values are what Triton's tutorial of im2col asserts on a GPU.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pytest
 import warploom
 from tests.emulator.async_kernels import SCHEDULES, TILE_BYTES, cluster_sync, dump, emulate, fill, init, text_of, wait
 from tests.emulator.test_tma import swizzled
+from tests.errors import refused
 from warploom.emulator.engines.tma import TensorMapArgument
 from warploom.errors import ArgumentError, EmulationError, InvalidOperandError
 from warploom.isa.tensor_map import TensorMapSpec
@@ -213,9 +215,9 @@ def test_a_multicast_column_reaches_each_cta_of_the_mask():
 
 @pytest.mark.parametrize("operation", ["", "add"])
 def test_columns_are_written_back_where_they_came_from(operation):
-    """im2col_no_offs: base pixels; those outside the tensor are not written."""
+    """im2col_no_offs: base pixels; those of images past the last one are not written."""
     images = images_of(32, 4, 3, 2).astype(np.uint32)
-    map_ = argument(images.copy(), 32, 26, PixelBox((-1, 0), (0, -1)))
+    map_ = argument(images.copy(), 32, 26, PixelBox((1, 0), (0, -1)))
     rows = np.random.default_rng(0).integers(1, 999, (26, 32)).astype(np.uint32)
     tile = np.zeros(TILE_BYTES, np.uint8)
     tile[: rows.nbytes] = rows.view(np.uint8).reshape(-1)
@@ -232,10 +234,10 @@ def test_columns_are_written_back_where_they_came_from(operation):
         """,
         map_, tile,
     )  # fmt: skip
-    places = list(itertools.product(range(3), range(0, 2), range(-1, 4)))
+    places = list(itertools.product(range(5), range(0, 2), range(1, 4)))
     wanted = images.copy()
     for (n, h, w), row in zip(places[places.index((0, 0, 2)) :][:26], rows, strict=False):
-        if n < 2 and 0 <= w < 4:
+        if n < 2:
             wanted[n, h, w] = wanted[n, h, w] + row if operation else row
     np.testing.assert_array_equal(map_.array, wanted)
 
@@ -298,6 +300,21 @@ def test_a_base_pixel_outside_the_box_and_a_far_offset_are_errors(at, offsets, e
     with pytest.raises(InvalidOperandError) as caught:
         loaded(map_, at, offsets)
     assert caught.value.expected == expected
+
+
+@pytest.mark.parametrize("verb, dot", [("cp", ""), ("cp.reduce", ".add")])
+@pytest.mark.parametrize(
+    "lower, upper, expected",
+    [((-1, 0), (0, 0), "0 or more"), ((0, 0), (0, 1), "0 or less"), ((-2, 0), (0, 2), "0 or more")],
+)
+def test_a_column_is_not_written_through_a_box_that_reaches_outside(verb, dot, lower, upper, expected):
+    map_ = argument(images_of(64, 9, 14, 2).astype(np.uint32), 32, 8, PixelBox(lower, upper))
+    body = f"""
+    {init(1)}
+    @%first {verb}.async.bulk.tensor.4d.global.shared::cta{dot}.im2col_no_offs.bulk_group [%a0, {{0, 1, 1, 0}}], [tile];
+    """
+    with refused("invalid-operand", expected=expected):
+        emulate(body, map_)
 
 
 def test_copy_and_map_are_of_one_mode():

@@ -102,6 +102,23 @@ class PixelBox:
                     f"the offsets of the copy are {tuple(offsets)}", expected=f"less than {limit}", got=at
                 )
 
+    def check_stores(self) -> None:
+        """Raise ArgumentError for a box that reaches outside the images: a store or a reduction takes none.
+
+        PTX ISA 9.7.9.27.1.1: the lower corner is not negative, the upper not positive.
+        """
+        for name, corner, expected in (
+            ("lower", self.lower, "0 or more" if min(self.lower) < 0 else ""),
+            ("upper", self.upper, "0 or less" if max(self.upper) > 0 else ""),
+        ):
+            if expected:
+                raise ArgumentError(
+                    f"the {name} corner of the box of pixels is {corner}, outside the images, and the copy writes",
+                    expected=expected,
+                    got=corner,
+                    consequence="an H200 stops the kernel with CUDA_ERROR_ILLEGAL_INSTRUCTION",
+                )
+
     def walk(self, dims: Sequence[int], steps: Sequence[int], start: Pixel) -> Iterator[Pixel]:
         """Base pixels (w, …, n) from `start` on, without end. steps: traversal strides of all dimensions."""
         limits, here = self.limits(dims), list(start)

@@ -166,10 +166,15 @@ def _pixels(d: Decode) -> Boxes:
         by = tuple(int(at) for at in offsets(frame)[:, lane]) if offsets else (0,) * (spec.rank - 2)
         assert spec.pixels is not None
         try:
+            if offsets is None:  # a store or a reduction
+                spec.pixels.check_stores()
             spec.pixels.check(spec.dims, tuple(start), by)
             found = spec.pixels.runs(spec.dims, spec.steps, spec.box[1], tuple(start), by)
         except ArgumentError as problem:
-            frame.error(InvalidOperandError, problem.what, lane, expected=problem.expected, got=problem.got)
+            frame.error(
+                InvalidOperandError, problem.what, lane, expected=problem.expected, got=problem.got,
+                consequence=problem.consequence,
+            )  # fmt: skip
         return [
             Box(tma.BoundMap(spec.row_of_pixels(count), box.bound.address), (channel, *pixel), box.map_place)
             for pixel, count in found
@@ -291,14 +296,14 @@ def prefetch(d: Decode) -> Step:
 )  # fmt: skip
 def store(d: Decode) -> Step:
     where, source, boxes = d.address("map"), d.address("src"), _boxes(d)
-    operation, of_pixels = d.modifier("op"), d.match.form.key.removesuffix("_hint").endswith("im2col")
+    operation = d.modifier("op")
 
     def step(frame: Frame) -> None:
         maps, sources = where.compute(frame), source.compute(frame)
         for lane in frame.active_lanes.tolist():
             rows = boxes(frame, where, int(maps[lane]), lane)
             for box in rows:
-                if min(box.coordinates) < 0 and not of_pixels:
+                if min(box.coordinates) < 0:
                     frame.error(
                         InvalidOperandError,
                         f"a TMA store starts at {box.coordinates}",
