@@ -9,6 +9,7 @@ from tests.emulator.ptx_text import emulate, kernel_text
 from warploom import asm
 from warploom.emulator import api
 from warploom.emulator.machine.special_values import SPECIAL
+from warploom.errors import OutOfBoundsError
 from warploom.isa.special_registers import SPECIAL_REGISTERS
 
 
@@ -86,3 +87,37 @@ def test_clocks_grow():
     read_twice = "mov.u64 %rd10, %clock64; mov.u64 %rd11, %clock64;"
     emulate(read_twice + "st.global.v2.u64 [%rd0], {%rd10, %rd11};", times)
     assert times[1] > times[0]
+
+
+IN_RESERVED = """
+    .reg .u32 %start; .reg .u64 %there;
+    mov.u32 %start, %reserved_smem_offset_1;
+    cvt.u64.u32 %there, %start;
+    cvta.shared.u64 %there, %there;
+    mul.wide.u32 %rd1, %r0, 4;
+    add.u64 %rd2, %there, %rd1;
+    st.u32 [%rd2+OFFSET], %r0;
+    bar.sync 0;
+    xor.b64 %rd3, %rd1, 28;
+    add.u64 %rd2, %there, %rd3;
+    ld.u32 %r1, [%rd2+OFFSET];
+    add.u64 %rd4, %rd0, %rd1;
+    st.global.u32 [%rd4], %r1;
+"""
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_a_kernel_may_use_the_reserved_memory_whose_place_it_asks_for(target: str):
+    """Cooperative groups keep there what tiles wider than a warp exchange: 288 bytes."""
+    out = np.zeros(32, np.uint32)
+    text = kernel_text(IN_RESERVED.replace("OFFSET", "160"), target=target)
+    api.run(asm.parse(text), "k", [out], grid=(1, 1, 1), block=(32, 1, 1))
+    np.testing.assert_array_equal(out, np.arange(32) ^ 7)
+    with pytest.raises(OutOfBoundsError):
+        api.run(asm.parse(text.replace("160]", "164]")), "k", [out], grid=(1, 1, 1), block=(32, 1, 1))
+
+
+def test_a_kernel_that_does_not_ask_for_it_may_not():
+    text = kernel_text(IN_RESERVED.replace("OFFSET", "0").replace("%reserved_smem_offset_1", "4"))
+    with pytest.raises(OutOfBoundsError):
+        api.run(asm.parse(text), "k", [np.zeros(32, np.uint32)], grid=(1, 1, 1), block=(32, 1, 1))

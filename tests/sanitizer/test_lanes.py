@@ -305,3 +305,56 @@ def test_a_store_is_not_hidden_by_the_atomic_behind_it(meet: bool, schedule: str
         "atom.shared.add.u32 %r2, [tile], 1;\nbar.sync 0;\nld.shared.u32 %r2, [tile];"
     )  # fmt: skip
     assert ("data-race" in rules(Example(body), schedule, seed)) is not meet
+
+
+@pytest.mark.parametrize(("held", "usual"), [(SHUFFLE, "warning"), ("", "error"), ("@%p2 " + SHUFFLE, "error")],
+                         ids=["held", "not held", "held by some"])  # fmt: skip
+def test_a_read_may_end_at_a_shuffle_but_a_write_may_not(held: str, usual: str):
+    """Cooperative groups read a word, combine what lanes have by redux.sync, and store the result into that word."""
+    read_before = OWN + PUT + "bar.sync 0;\nsetp.eq.u32 %p2, %tid, %tid;\n" + GET_OTHER
+    severities = {finding.severity for finding in findings(Example(read_before + held + PUT, threads=32))
+                  if finding.rule == "lane-race"}  # fmt: skip
+    assert severities == {usual}
+    report = api.run(
+        asm.parse(Example(read_before + held + PUT, threads=32).text(), name="example.ptx"), "k",
+        [np.zeros(2048, np.uint32)], grid=(1, 1, 1), block=(32, 1, 1), watch=[partial(Sanitizer, strict=True)],
+    )  # fmt: skip
+    assert {finding.severity for finding in report.findings if finding.rule == "lane-race"} == {"error"}
+    written = findings(Example(OWN + PUT + held + GET_OTHER, threads=32))
+    assert {finding.severity for finding in written if finding.rule == "lane-race"} == {"error"}
+
+
+DROPPED = """
+@%first mbarrier.init.shared::cta.b64 [bar], 128;
+@%first st.shared.u32 [tile], 0;
+bar.sync 0;
+setp.gt.u32 %p2, %r8, 23;
+READ
+@%p2 mbarrier.arrive_drop.shared::cta.b64 %d0, [bar];
+@%p2 bra gone;
+mbarrier.arrive.shared::cta.b64 %d0, [bar];
+"""
+DROPPED += (
+    wait().replace("wait_0", "some")
+    + """
+READ
+EACH
+"""
+    + wait(1).replace("wait_0", "more")
+    + """
+@%first st.shared.u32 [tile], 1;
+gone:
+"""
+)
+
+
+@everywhere
+@pytest.mark.parametrize("each", [True, False])
+def test_lanes_that_have_left_a_barrier_are_not_asked_for_what_the_others_did(each: bool, schedule: str, seed: int):
+    """cuda::barrier's arrive_and_drop: the lanes that stay read, and each arrives for itself."""
+    arrive = "mbarrier.arrive.shared::cta.b64 %d0, [bar];\n"
+    other = "setp.gt.u32 %p3, %r8, 15;\n@%p3 mbarrier.arrive.shared::cta.b64 %d0, [bar], 2;\n"
+    few = "setp.lt.u32 %p4, %r8, 8;\n@%p4 " + arrive
+    body = OWN + DROPPED.replace("EACH", arrive if each else other + few)
+    found = rules(Example(body.replace("READ", "ld.shared.u32 %r3, [tile];")), schedule, seed)
+    assert ("warp-synchronous" in found) is not each

@@ -106,9 +106,11 @@ def resolve(
         cta = _cta_of(frame, space, low >> RANK_SHIFT, int(lanes[0]))
         if (high & OFFSET_MASK) + total > cta.shared.size or (low & OFFSET_MASK) < cta.shared_start:
             offset = address & OFFSET_MASK
-            outside = (offset + total > cta.shared.size) | (offset < cta.shared_start)
-            have = f"the CTA's shared memory is bytes {cta.shared_start} to {cta.shared.size}"
-            _outside(frame, lanes, offset, int(np.flatnonzero(outside)[0]), total, have)
+            below = (offset < cta.shared_start) & (offset + total > cta.machine.code.reserved_shared)
+            outside = (offset + total > cta.shared.size) | below
+            if outside.any():
+                have = f"the CTA's shared memory is bytes {cta.shared_start} to {cta.shared.size}"
+                _outside(frame, lanes, offset, int(np.flatnonzero(outside)[0]), total, have)
         return [(lanes, cta.shared, pattern.elements(first & OFFSET_MASK, shift), "shared")]
     if space == "local":
         local = frame.cta.local_size

@@ -44,9 +44,12 @@ def _zero(cta: Cta, threads: np.ndarray) -> object:
     return 0
 
 
-_RESERVED_END = 0x120
+RESERVED_END = 0x120
 """End of what the system uses of a CTA's reserved shared memory, an H200's answer (tests/golden/conformance.npz); a
-kernel's own begins later, at %reserved_smem_offset_cap."""
+kernel's own begins later, at %reserved_smem_offset_cap. Cooperative groups keep there what tiles wider than a warp
+exchange, from %reserved_smem_offset_1 on."""
+RESERVED_PARTS = frozenset({"%reserved_smem_offset_0", "%reserved_smem_offset_1"})
+"""A kernel that reads these uses what lies there."""
 
 
 def _workspace(cta: Cta) -> int:
@@ -99,7 +102,7 @@ SPECIAL: dict[str, Value] = {
     "%globaltimer_lo": lambda cta, threads: cta.machine.steps & 0xFFFFFFFF,
     "%globaltimer_hi": lambda cta, threads: cta.machine.steps >> 32,
     "%reserved_smem_offset_begin": lambda cta, threads: 0,
-    "%reserved_smem_offset_end": lambda cta, threads: min(cta.shared_start, _RESERVED_END),
+    "%reserved_smem_offset_end": lambda cta, threads: min(cta.shared_start, RESERVED_END),
     "%reserved_smem_offset_cap": lambda cta, threads: cta.shared_start,
     "%envreg1": lambda cta, threads: _workspace(cta) >> 32,
     "%envreg2": lambda cta, threads: _workspace(cta) & 0xFFFFFFFF,

@@ -20,6 +20,7 @@ from ..machine.frame import Frame
 from ..machine.image import Image, SharedVariable
 from ..machine.operation import BRANCH, EXIT, INDEXED_BRANCH, MANY, PLAIN, WARP, WARPGROUP, WHOLE, Operation
 from ..machine.scopes import DeclaredRegister, DeclaredVariable, JumpTarget, Scope, declared_types, rows_named
+from ..machine.special_values import RESERVED_END, RESERVED_PARTS
 from .decode import Decode
 from .external import external_call
 from .flatten import FlatInstruction, Flattener
@@ -64,8 +65,11 @@ class Code(Image):
         self.parameter_bytes = offset
 
     def _lay_out_variables(self, flattener: Flattener, dynamic_smem: int) -> None:
-        used = initialiser.reached(self._names_used(), flattener.variables)
-        start = 1024 if self.arch.number >= 90 else 0
+        names = self._names_used()
+        used = initialiser.reached(names, flattener.variables)
+        if names & RESERVED_PARTS:
+            self.reserved_shared = RESERVED_END
+        start = self.arch.shared_reserved if self.arch.number >= 90 or self.reserved_shared else 0
         self.shared_start = start
         shared, local = start, 0
         dynamic = []

@@ -256,12 +256,24 @@ class InsideWarp(Observer):
         place = self.context.name(state, now.shadow.region, granule * now.shadow.granule)
         who = "the warp" if now.together else f"lane {lane}"
         whose = "the warp" if entry.together else f"lane {owner}"
+        clause = "no bar.warp.sync or other barrier that both passed stands in between"
+        severity = None
+        if not entry.writes and (held := self._held_together(entry.code, now.code)):
+            clause = f"{at(held)} holds the lanes together in between, but orders no memory"
+            severity = None if self.context.strict else WARNING
         self._add(
             frame, clock.me % state.per_cta, codes,
             f"{'writes' if now.writes else 'reads'} {place} from {who} with {at(now.code)}, and {whose} "
-            f"{'wrote' if entry.writes else 'read'} it before with {at(entry.code)}; no bar.warp.sync or other barrier "
-            "that both passed stands in between",
+            f"{'wrote' if entry.writes else 'read'} it before with {at(entry.code)}; {clause}", severity,
         )  # fmt: skip
+
+    def _held_together(self, earlier: Operation, later: Operation) -> Operation | None:
+        """A shuffle, vote or reduction of the whole warp between two instructions: the first has been issued for all
+        lanes when the second is, and cooperative groups rely on that for reads."""
+        between = self.context.machine.code.operations[earlier.pc + 1 : later.pc]
+        meets = (one for one in between if one.instruction.guard is None for effect in one.effects
+                 if isinstance(effect, effects.Meets) and effect.kind == "lanes")  # fmt: skip
+        return next(meets, None)
 
     def _add(
         self, frame: Frame, warp: int, codes: tuple[Operation, ...], what: str, severity: str | None = None,

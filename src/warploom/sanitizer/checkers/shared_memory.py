@@ -27,10 +27,11 @@ from ..happens_before.access import (
     in_order,
     writing_proxy,
 )  # fmt: skip
-from ..happens_before.clocks import View, WarpClock
+from ..happens_before.clocks import WarpClock
 from ..happens_before.gaps import PENDING, WEAK, epoch_gap, gap
 from ..happens_before.journal import Journals
 from ..happens_before.state import ClusterState, record_of
+from ..happens_before.view import View
 from ..report.explain import Conflict, classify, history_of
 from ..report.words import deed, side, who
 from ..shadow.covered import unordered_below, weak_below
@@ -161,7 +162,7 @@ class SharedMemory(Observer):
             if latest == 0 or (me == now.me and not by_async):
                 continue
             missing = epoch_gap(me, latest, view, by_async)
-            if missing:
+            if missing and not (missing == WEAK and not by_async and view.heard_of(me, latest)):
                 hits = epochs == latest
                 code = self.context.machine.code.operations[int(shadow.codes[row][granules][hits].flat[0])]
                 cta = state.cluster.ctas[me // state.per_cta]
@@ -189,11 +190,12 @@ class SharedMemory(Observer):
         state: ClusterState, shadow: Shadow, granules: Granules, hits: np.ndarray, earlier: Access, view: View
     ) -> bool:
         """Whether the very lanes that wrote these granules have told so; their neighbours are not in question."""
-        if not isinstance(granules, np.ndarray) or earlier.proxy != GENERIC:
+        if earlier.proxy != GENERIC or not isinstance(granules, np.ndarray):
             return False
         touched = np.broadcast_to(granules, hits.shape)[hits]
         lanes = state.notes(Journals).writers(earlier.me, earlier.epoch, shadow, touched)
-        return bool(lanes) and view.has_from(earlier.me, lanes, earlier.epoch)
+        own = bool(lanes) and view.has_from(earlier.me, lanes, earlier.epoch)
+        return own or view.heard_of(earlier.me, earlier.epoch)
 
     # -- keeping the shadow ----------------------------------------------------------------------------------------
 
@@ -356,9 +358,9 @@ class SharedMemory(Observer):
     ) -> None:
         operand = now.flight is not None and now.flight.starts.parts == "warpgroup"
         rule = "uninitialised-operand" if operand else "uninitialised-shared-read"
-        if self.context.findings.seen(rule, (now.code,)):
-            return
         offset = self._offset(shadow, granules, last == 0)
+        if offset < self.context.machine.code.shared_start or self.context.findings.seen(rule, (now.code,)):
+            return  # below is the system's part, which holds what the system says
         place = self.context.name(state, shadow.region, offset)
         address = self.context.place(state, shadow.region, offset, now.cta)
         self.context.findings.add(

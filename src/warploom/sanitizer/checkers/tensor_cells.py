@@ -17,7 +17,7 @@ from ...emulator.machine.tensor_memory import Cells, Columns
 from ...isa import effects
 from ...isa.tensor_memory import COLUMNS, LANES, QUARTER
 from ..happens_before.access import ASYNC, Access, Flight, flights_of
-from ..happens_before.clocks import View
+from ..happens_before.view import View
 from ..report.findings import at
 from ..report.words import actor, deed, side
 from ..rules import ERROR, WARNING

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from .access import COPY, Access
-from .clocks import View
+from .view import View
 
 NO_ORDER, WEAK, FENCE, PENDING, COPY_FENCE = "no order", "weak", "fence", "pending", "copy fence"
 """What is missing between two accesses; see `gap`."""

@@ -14,7 +14,8 @@ from ...emulator.machine.machine import mask_of
 from ...isa import effects
 from ..shadow.shadow import Readers, Shadow
 from .access import Access, Flight
-from .clocks import FULL, Released, View, WarpClock
+from .clocks import FULL, Released, WarpClock
+from .view import View
 
 if TYPE_CHECKING:
     from ...emulator.machine.async_operation import AsyncOperation

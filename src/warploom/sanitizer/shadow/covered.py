@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from ..happens_before.access import GENERIC
-from ..happens_before.clocks import View
 from ..happens_before.gaps import gap
 from ..happens_before.state import ClusterState
+from ..happens_before.view import View
 from .shadow import Granules, Shadow, distinct
 
 

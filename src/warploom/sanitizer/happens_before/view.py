@@ -1,0 +1,58 @@
+"""What an access is checked against: the clock of a warp, or the meet of a warpgroup's, as plain numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .clocks import Part, WarpClock
+
+
+@dataclass(eq=False)
+class View:
+    """The clock that an access is checked against: a warp's, or the meet of a warpgroup's.
+
+    `ordered`: numbers of accesses that were found to happen before this, for generic accesses. `rows`, `epochs`: for
+    notes of reads, see `shared_memory`. A view is thrown away when the clocks move on.
+    """
+
+    c: list[int]
+    p: list[int]
+    weak: list[int]
+    known: int
+    carried: int
+    ordered: set[int] = field(default_factory=set)
+    rows: dict[object, np.ndarray] = field(default_factory=dict)
+    epochs: np.ndarray | None = None
+    parts: dict[int, tuple[Part, ...]] = field(default_factory=dict)
+
+    def has_from(self, me: int, lanes: int, epoch: int) -> bool:
+        """Whether each of these lanes of a warp has released for itself what it did up to an epoch."""
+        for part in self.parts.get(me, ()):
+            if part.epoch >= epoch:
+                lanes &= ~part.lanes
+        return not lanes
+
+    def heard_of(self, me: int, epoch: int) -> bool:
+        """Whether all lanes of a warp that accessed memory in an epoch have released for themselves since."""
+        for part in self.parts.get(me, ()):
+            if part.epoch >= epoch:
+                made = [lanes for lanes, latest in part.touched.items() if latest >= epoch]
+                return bool(made) and all(self.has_from(me, lanes, epoch) for lanes in made)
+        return False
+
+    @classmethod
+    def of(cls, clock: WarpClock) -> View:
+        c, p, _, weak = clock.fronts.tolist()
+        return cls(c, p, weak, clock.known, clock.carried, parts=clock.parts)
+
+    @classmethod
+    def meet(cls, clocks: list[WarpClock]) -> View:
+        """What all of them know."""
+        known = carried = -1
+        for clock in clocks:
+            known &= clock.known
+            carried &= clock.carried
+        c, p, _, weak = np.min([clock.fronts for clock in clocks], axis=0).tolist()
+        return cls(c, p, weak, known, carried)
