@@ -273,6 +273,7 @@ def nothing() -> None:
         ({"cluster": (2,), "arch": "sm_80"}, ("clusters", "sm_90")),
         ({"registers": 256}, ("registers per thread", "1 to 255", "256")),
         ({"registers": 128, "block": 1024}, ("registers per thread for 1024 threads", "1 to 64", "128")),
+        ({"registers": 224, "block": 288}, ("registers per thread for 288 threads", "1 to 168", "224")),
         ({"block": 1056}, ("1056 threads", "at most 1024")),
         ({"arch": "sm_91"}, ("'sm_91' is not a known target", "sm_90a")),
         ({"arch": 90}, ("a target is named by a text", "90")),

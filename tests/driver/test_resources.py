@@ -85,6 +85,10 @@ def test_only_the_notes_c7510_to_c7519_are_about_serialised_wgmmas(number, seria
         (128, 32, 100 * 1024, 2),
         (128, 33, 0, 12),  # 33 × 32 = 1056 rounds up to 1280 registers per warp: 51 warps, 12 CTAs
         (32, 16, 0, 32),
+        (288, 168, 0, 1),  # 9 warps: three in one of four partitions, as with 12
+        (288, 169, 0, 0),
+        (160, 168, 0, 2),  # 5 warps twice: three in two of the partitions
+        (160, 169, 0, 1),
         (1024, 65, 0, 0),  # 32 warps × 2304 > 65536
         (1025, 16, 0, 0),
         (128, 32, 228 * 1024, 0),

@@ -14,7 +14,7 @@ from tests.errors import refused
 from tests.kernels.decode_cases import Cache
 from warploom.errors import ArgumentError, ArgumentTypeError, CostLimitError
 from warploom.kernels.hopper import attention_decode
-from warploom.kernels.hopper.attention_decode_config import Decode, decode_config
+from warploom.kernels.hopper.attention_decode_config import DECODE_RESERVE_BYTES, Decode, decode_config
 from warploom.operators.kernel_cache import from_bytes, to_bytes
 from warploom.types import f16
 
@@ -32,12 +32,17 @@ def assert_right(cache: Cache, error: float = ERROR, **how) -> None:
     np.testing.assert_allclose(lse[finite], sums[finite], rtol=LSE_ERROR, atol=LSE_ERROR)
 
 
-@pytest.mark.sample(5, full=8)
+@pytest.mark.sample(8, full=16)
 @pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct"])
 @pytest.mark.parametrize("lengths", [(1,), (63, 65), (64, 0, 1), (129, 300)], ids=str)
-@pytest.mark.parametrize("page", [0, 16])
-def test_any_lengths_are_right_and_clean_under_every_schedule(lengths: tuple[int, ...], page: int, schedule: str):
-    assert_right(Cache(lengths, page=page, heads=(2, 1)), schedule=schedule)
+@pytest.mark.parametrize("page", [0, 16, 64])
+@pytest.mark.parametrize("tokens", [None, 100])
+def test_any_lengths_are_right_and_clean_under_every_schedule(
+    lengths: tuple[int, ...], page: int, tokens: int | None, schedule: str
+):
+    of = Decode(head_dim=64, value_dim=64, paged=bool(page))
+    config = decode_config(of, 2, page or None, tokens)
+    assert_right(Cache(lengths, page=page, heads=(2, 1), options={"config": config}), schedule=schedule)
 
 
 @pytest.mark.sample(2)
@@ -186,7 +191,7 @@ def test_what_does_not_fit_is_refused_before_anything_runs(shapes, more, error):
 FASTER = {
     "early": {"early": True}, "ahead": {"ahead": True}, "two loaders": {"loaders": 2, "ahead": True},
     "four": {"loaders": 4, "early": True, "ahead": True}, "several": {"several": 3}, "together": {"together": 2},
-    "exchanged 32": {"exchanged": 32}, "exchanged 128": {"exchanged": 128, "stages": 3},
+    "exchanged 32": {"exchanged": 32}, "exchanged 128": {"exchanged": 128, "stages": 3}, "residents": {"residents": 2},
     "all": {"early": True, "ahead": True, "loaders": 2, "several": 2, "together": 32, "stages": 2},
 }  # fmt: skip
 
@@ -222,14 +227,38 @@ def test_the_same_bits_whatever_comes_first():
 @pytest.mark.sample(1, full=2)
 @pytest.mark.parametrize("dim", [64, 128, 192, 256])
 @pytest.mark.parametrize("rows", [8, 32])
-@pytest.mark.parametrize("page", [None, 16])
+@pytest.mark.parametrize("page", [None, 16, 64])
 @pytest.mark.parametrize("narrow", [False, True])
-def test_the_chosen_configurations_build_without_spills(dim: int, rows: int, page: int | None, narrow: bool):
+@pytest.mark.parametrize("tokens", [None, 100])
+def test_the_chosen_configurations_build_without_spills_and_fit(
+    dim: int, rows: int, page: int | None, narrow: bool, tokens: int | None
+):
     of = Decode(head_dim=dim, value_dim=dim, paged=page is not None, narrow=narrow, scaled=narrow)
-    config = decode_config(of, rows, page)
+    config = decode_config(of, rows, page, tokens)
+    config.check(page)
     resources = attention_decode.build(of, config).resources()
     assert not resources.spill_stores and not resources.notes
-    assert config.shared_bytes(of) - config.exchange_bytes(of) >= 150_000, "stages that reach the memory's rate"
+    assert resources.occupancy(config.threads, config.shared_bytes(of) + DECODE_RESERVE_BYTES) >= 1
+
+
+def test_the_rule_asks_for_pages_width_and_how_much_a_multiprocessor_reads():
+    wide, paged, eight = Decode(), Decode(paged=True), Decode(paged=True, narrow=True)
+    long = decode_config(wide, 4)
+    assert long.early and not long.ahead and long.stages * 32768 >= 150_000, "what reaches the memory's rate"
+    short = decode_config(wide, 4, None, 496)
+    assert (short.stages, short.exchanged) == (2, 128) and decode_config(wide, 4, None, 993) == long
+    assert {page: decode_config(paged, 4, page).loaders for page in (1, 16, 32, 64, 256)} == {
+        1: 4, 16: 4, 32: 2, 64: 1, 256: 1
+    }  # fmt: skip
+    assert all(decode_config(of, 4, 16).ahead for of in (paged, eight))
+    assert not decode_config(Decode(narrow=True), 4).early
+
+
+def test_a_configuration_that_asks_for_registers_of_more_than_a_multiprocessor_is_refused():
+    config = replace(decode_config(Decode(narrow=True), 4), together=32)
+    assert config.registers == 168, "9 warps: three of them share a quarter of the registers"
+    with refused("spills"):
+        attention_decode.build(Decode(narrow=True), config).resources()
 
 
 def test_its_program_comes_back_from_the_disk():

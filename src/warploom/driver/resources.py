@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from ..isa import arch as arches
+from ..isa.launch import ctas_by_registers
 
 WARP = 32
-_REGISTER_UNIT = 256
 _SHARED_UNIT = 128
 
 _COMPILING = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
@@ -81,9 +81,8 @@ def occupancy(arch: str, threads: int, registers: int, shared: int) -> int:
     warps = -(-threads // WARP)
     if threads > limits.threads_per_cta or shared > limits.shared_per_cta or registers > limits.registers_per_thread:
         return 0
-    per_warp = -(-registers * WARP // _REGISTER_UNIT) * _REGISTER_UNIT
     per_cta = -(-(shared + limits.shared_reserved) // _SHARED_UNIT) * _SHARED_UNIT
-    by_registers = limits.registers_per_sm // (per_warp * warps) if registers else limits.ctas_per_sm
+    by_registers = ctas_by_registers(limits, threads, registers)
     by_shared = limits.shared_per_sm // per_cta if per_cta else limits.ctas_per_sm
     return min(limits.ctas_per_sm, limits.warps_per_sm // warps, by_registers, by_shared)
 

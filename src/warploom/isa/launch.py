@@ -1,4 +1,8 @@
-"""What a target lets a launch ask for (CUDA C++ Programming Guide, technical specifications): one list of limits."""
+"""What a target lets a launch ask for (CUDA C++ Programming Guide, technical specifications): one list of limits.
+
+Warps are dealt to the four partitions of a multiprocessor in turn, and each has a quarter of the registers (CUDA
+occupancy calculator: "warp allocation granularity"). So nine warps have what twelve would have.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,11 @@ from .arch import Arch
 GRID_LIMITS = (2**31 - 1, 65535, 65535)
 BLOCK_LIMITS = (1024, 1024, 64)
 ONE = (1, 1, 1)
+WARP = 32
+PARTITIONS = 4
+"""Of a multiprocessor."""
+REGISTER_UNIT = 256
+"""A warp's registers are given out in multiples of this many, a thread's so in multiples of 8."""
 
 Sizes = tuple[int, int, int]
 
@@ -36,3 +45,19 @@ def broken_limit(
     if any(size % part for size, part in zip(grid, cluster, strict=True)):
         return "the grid is not a whole number of clusters", f"a grid divisible by {cluster}", grid
     return None
+
+
+def registers_for(target: Arch, threads: int, ctas: int = 1) -> int:
+    """Registers that each thread may have if so many CTAs of `threads` are to fit one multiprocessor: whole eights, or
+    the most that a thread can name."""
+    warps = -(-threads // WARP) * ctas
+    each = target.registers_per_cta // PARTITIONS // -(-warps // PARTITIONS)
+    return min(target.registers_per_thread, each // REGISTER_UNIT * REGISTER_UNIT // WARP)
+
+
+def ctas_by_registers(target: Arch, threads: int, registers: int) -> int:
+    """CTAs that the registers of one multiprocessor are enough for, `registers` for each thread; 0: not even one."""
+    each = -(-registers * WARP // REGISTER_UNIT) * REGISTER_UNIT
+    if not each:
+        return target.ctas_per_sm
+    return target.registers_per_sm // PARTITIONS // each * PARTITIONS // -(-threads // WARP)

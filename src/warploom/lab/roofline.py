@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from ..errors import ArgumentError
 from ..isa import arch as arches
+from ..isa.launch import ctas_by_registers
 
 FLOP_PER_CLOCK = {
     "sm_90a": {"bf16": 4096, "f16": 4096, "tf32": 2048, "e4m3": 8192, "e5m2": 8192, "s8": 8192, "f32": 256},
@@ -107,15 +108,14 @@ class Occupancy:
 
 
 def occupancy(arch: str, threads: int, registers: int, shared: int) -> Occupancy:
-    """By the CUDA C++ Programming Guide, "Multiprocessor level": registers go to warps in units of 256, shared memory
-    to CTAs in units of 128 bytes plus what the system keeps. registers: per thread; shared: bytes per CTA."""
+    """By the CUDA C++ Programming Guide, "Multiprocessor level": registers go to warps as `isa.launch` says, shared
+    memory to CTAs in units of 128 bytes plus what the system keeps. registers: per thread; shared: bytes per CTA."""
     limits = arches.get(arch)
     warps = -(-threads // 32)
-    per_warp = -(-registers * 32 // 256) * 256
     per_cta = -(-(shared + limits.shared_reserved) // 128) * 128
     most = limits.ctas_per_sm
     return Occupancy(
-        limits.registers_per_sm // per_warp // warps if registers else most,
+        ctas_by_registers(limits, threads, registers),
         limits.shared_per_sm // per_cta if per_cta else most,
         limits.warps_per_sm // warps,
         most,

@@ -20,6 +20,7 @@ from ..emulator.machine.symbols import SharedPart, WarpRole
 from ..errors import SourceLocation, TraceError, WarploomError
 from ..isa import arch as isa_arch
 from ..isa import dtypes
+from ..isa.launch import registers_for
 from ..runtime.program import WORKSPACE, ArraySpec, Parameter, Program
 from ..settings import config
 from . import smem
@@ -159,7 +160,7 @@ def _check_registers(kernel: Kernel, trace: Trace) -> None:
     """
     threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
     target = isa_arch.get(kernel.arch)
-    each = kernel.registers or min(target.registers_per_thread, target.registers_per_cta // threads // 8 * 8)
+    each = kernel.registers or registers_for(target, threads)
     asked = 0
     for role in trace.protocol.roles:
         if role.registers is None or role.warps is None:

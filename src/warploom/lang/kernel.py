@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from .. import runtime
 from ..errors import SourceLocation, WarploomError
 from ..isa import arch as isa_arch
-from ..isa.launch import broken_limit
+from ..isa.launch import broken_limit, registers_for
 from ..runtime import Program
 from .build import Built, build
 from .declaration import check_function, entry_name, misdeclared, specs_of, triple, where
@@ -165,7 +165,7 @@ class Kernel:
         broken = broken_limit(target, self.block, self.cluster)
         threads = prod(self.block)
         if broken is None and self.registers is not None:
-            most = min(target.registers_per_thread, target.registers_per_cta // threads // 8 * 8)
+            most = registers_for(target, threads)
             if not isinstance(self.registers, int) or not 0 < self.registers <= most:
                 what = f"{self.arch} limits the registers per thread for {threads} threads"
                 broken = what, f"1 to {most}", self.registers

@@ -11,11 +11,10 @@ import numpy as np
 
 from ...asm.nodes import Integer, Vector
 from ...isa.effects import Takes
+from ...isa.launch import registers_for
 from ..machine.image import Image
 from ..machine.registers import WARP
 
-PARTITIONS = 4
-"""Of an SM: each has a quarter of its registers, and warps are dealt to them in turn."""
 MOST = 255
 UNIT = 8
 """Registers are given out in multiples of this: a thread that may use 255 has 256."""
@@ -38,19 +37,12 @@ def launch_registers(code: Image, threads: int) -> int | None:
     sizes, ctas = entry.directive("reqntid") or entry.directive("maxntid"), entry.directive("minnctapersm")
     if not sizes:
         return None
-    total = code.arch.registers_per_sm
     block = max(int(np.prod(sizes)), threads)
-    if ctas is None and _largest_product(code) <= fitting(total, block, 2):
+    if ctas is None and _largest_product(code) <= registers_for(code.arch, block, 2):
         return None
     if ctas and -(-block // WARP) * ctas[0] > code.arch.warps_per_sm:
         return None
-    return min(fitting(total, block, ctas[0] if ctas else 1), asked)
-
-
-def fitting(registers: int, threads: int, ctas: int) -> int:
-    """Registers that a thread may have if `ctas` CTAs are to fit an SM of `registers`; a multiple of 8, or MOST."""
-    warps = -(-threads // WARP) * ctas
-    return min(MOST, registers // PARTITIONS // -(-warps // PARTITIONS) // WARP // 8 * 8)
+    return min(registers_for(code.arch, block, ctas[0] if ctas else 1), asked)
 
 
 def _asked(code: Image) -> int:

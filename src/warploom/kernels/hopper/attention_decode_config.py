@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from ...errors import ArgumentError
+from ...isa.arch import get
 from ...isa.dtypes import DType, bf16, e4m3, f16
+from ...isa.launch import registers_for
 from .attention_config import RESERVE_BYTES, Padded
 from .description import SHARED_BYTES
 from .fields import check_fields, name_of
@@ -27,8 +29,9 @@ MOST_ROWS = 16
 EXCHANGE_STEP = 32
 """Columns between rows of the exchange are in other banks where these are whole."""
 MOST_STAGES = 12
-MOST_REGISTERS, REGISTERS_OF_SM = 255, 1 << 16
-"""Of a thread, and of all threads of a multiprocessor."""
+MOST_LOADERS = 4
+FEW_TOKENS = 512
+"""Keys of a multiprocessor: where it reads no more, the exchange of O takes as long as reading does."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class DecodeConfig:
         several: tiles that a CTA should have before another one gets any, where there are few: fewer CTAs meet then.
         together: parts of other CTAs that are read at a time.
         exchanged: columns of O that the warps exchange in one round.
+        residents: CTAs for which a multiprocessor's registers are enough: 2 so that the next kernel's CTA can begin
+            under this one's end, where shared memory lets it.
     """
 
     blocks: int = 1
@@ -105,6 +110,7 @@ class DecodeConfig:
     several: int = 1
     together: int = 8
     exchanged: int = 64
+    residents: int = 1
 
     family: ClassVar[str] = "attention_decode"
 
@@ -115,7 +121,7 @@ class DecodeConfig:
     def check(self, page: int | None = None) -> None:
         """Raise ArgumentError where no kernel can be built of it, or none that reads pages of so many keys."""
         numbers = {"blocks": 1, "keys": WARP_KEYS, "copy_rows": 1, "stages": 1, "value_steps": 1}
-        numbers |= {"loaders": 1, "several": 1, "together": 1, "exchanged": 1}
+        numbers |= {"loaders": 1, "several": 1, "together": 1, "exchanged": 1, "residents": 1}
         check_fields(self, numbers, ("pdl", "early", "ahead"), {})
         odd = self.keys % WARP_KEYS or self.exchanged % EXCHANGE_STEP
         if odd or self.keys % self.copy_rows or (page and page % self.copy_rows):
@@ -148,8 +154,8 @@ class DecodeConfig:
 
     @property
     def registers(self) -> int:
-        """Of a thread, as one CTA has a multiprocessor to itself; ptxas by itself leaves room for a second."""
-        return min(MOST_REGISTERS, REGISTERS_OF_SM // self.threads // 8 * 8)
+        """Of a thread, at most."""
+        return registers_for(get("sm_90a"), self.threads, self.residents)
 
     @property
     def copies(self) -> int:
@@ -170,16 +176,29 @@ class DecodeConfig:
         return self.rows * (of.columns + 1)
 
 
-def decode_config(of: Decode, rows: int, page: int | None = None) -> DecodeConfig:
-    """The configuration for so many rows of a key head, and pages of so many keys, with as many stages as fit."""
+def decode_config(of: Decode, rows: int, page: int | None = None, tokens: int | None = None) -> DecodeConfig:
+    """The configuration that was fastest on an H200, with as many stages as fit.
+
+    rows: of a key head. page: keys of a page. tokens: keys that a multiprocessor reads, of all heads and sequences
+    together, so far as the room for them tells; None: many.
+    """
     blocks = 1 if rows <= ROWS or max(of.depth, of.columns) > 128 else 2
     wide = max(of.depth, of.columns) > 128
     keys = 128 if of.narrow and blocks == 1 and not wide else 64  # eight bits come in half the time: more warps
+    copy_rows = keys if page is None else math.gcd(page, keys)
     chosen = DecodeConfig(
-        blocks=blocks, keys=keys,
-        copy_rows=keys if page is None else math.gcd(page, keys), stages=MOST_STAGES,
-        value_steps=8 if max(of.depth, of.columns) <= 192 else 2,
+        blocks=blocks, keys=keys, copy_rows=copy_rows, stages=MOST_STAGES,
+        value_steps=8 if max(of.depth, of.columns) <= 192 else 2, early=page is not None or not of.narrow,
+        ahead=page is not None, loaders=min(MOST_LOADERS, keys // copy_rows),
     )  # fmt: skip
+    if tokens is not None and tokens <= FEW_TOKENS and not of.narrow:
+        few = replace(
+            chosen, stages=2, together=16, exchanged=min(128, -(-of.columns // EXCHANGE_STEP) * EXCHANGE_STEP)
+        )
+        if few.shared_bytes(of) <= SHARED_BYTES // 2 - DECODE_RESERVE_BYTES:
+            return few
+    if page is not None and chosen.copies == 1 and not (of.narrow or wide or blocks > 1):
+        chosen = replace(chosen, stages=3, exchanged=EXCHANGE_STEP)
     while chosen.shared_bytes(of) > SHARED_BYTES - DECODE_RESERVE_BYTES:
         chosen = replace(chosen, stages=chosen.stages - 1)
     return chosen

@@ -32,6 +32,8 @@ from ..spec.gpu import Gpu
 from ..tuned import tables
 from .request import Asked
 
+SMS = 132
+"""Multiprocessors where nothing else is said: of an H100 or H200."""
 SPARE_REGISTERS = 24
 """Of a consumer's registers what its accumulators leave for everything else, at least."""
 STEP = 16
@@ -80,11 +82,12 @@ class Call:
                  f"{self.keys} keys of {self.kv_heads} heads", *flags]  # fmt: skip
         return ", ".join(words + ([f"pages of {self.page}"] if self.page else []))
 
-    def rule(self) -> Any:
+    def rule(self, sms: int = SMS) -> Any:
         """The configuration of the kernel's own rule."""
         if isinstance(self.of, Attention):
             return default(self.of)
-        return decode_config(self.of, self.rows, self.page or None)
+        tokens = self.batch * self.kv_heads * self.keys // sms
+        return decode_config(self.of, self.rows, self.page or None, tokens)
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,7 @@ def chosen(call: Call, gpu: Gpu) -> Chosen:
 @lru_cache(maxsize=4096)
 def _chosen(call: Call, gpu: Gpu, folder: str, version: int) -> Chosen:
     found = tables().tuned(gpu, folder).get(call.describe())
-    return Chosen(call.rule(), "rule") if found is None or not fits(found, call) else Chosen(found, "tuned")
+    return Chosen(call.rule(gpu.sms), "rule") if found is None or not fits(found, call) else Chosen(found, "tuned")
 
 
 def fits(config: Any, call: Call) -> bool:
