@@ -2,7 +2,8 @@
 
 All that a check depends on is each argument's address, shape, strides, dtype and device, and each number's value.
 `launch_cache` remembers launches by them, so a call with arrays that were seen before costs reading addresses, one
-look-up and one call of the driver.
+look-up and one call of the driver. A program with a workspace has one for each stream, zeroed when it is made, and
+leaves it as it was; its launches are remembered by their stream too, and a graph that is captured gets its own.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Caller:
         self._outs = [at for at, spec in enumerate(arrays) if spec.role == "out"]
         self._inputs = [spec.name for spec in arrays if spec.role not in ("out", WORKSPACE)]
         self._workspaces: on_gpu.Workspaces = {}
-        self._repeatable = all(spec.role != WORKSPACE for spec in arrays)  # a workspace belongs to one stream
+        self._owned = frozenset(spec.name for spec in arrays if spec.role == WORKSPACE)
         self._has_peers = any(spec.peers for spec in arrays)
         self._written = [spec.name for spec in arrays if spec.role == "inout"]
 
@@ -76,10 +77,13 @@ class Caller:
         tensors, static = self._split(args, () if out is None else out if type(out) is tuple else (out,))
         handle = None if stream is None else on_gpu.stream_handle(stream)
         try:
+            if self._owned:
+                handle = self.cache.raw_stream(tensors[0].get_device()) if handle is None else handle
+                static = handle, static
             key = (static, *map(_address, tensors))
             made = self.cache.hit(key, tensors, handle)
             return made if made is not None else self.cache.again(static, tensors, (), key, handle)
-        except (AttributeError, RuntimeError, TypeError):  # arrays that are not torch tensors
+        except (AttributeError, IndexError, RuntimeError, TypeError):  # no arrays, or some that are not torch tensors
             return None
 
     @staticmethod
@@ -102,13 +106,19 @@ class Caller:
         call = sort_out(self.program, args, out, numbers)
         views = look(call)
         named = named_views(call, views)
-        device, _ = place(self.program, named)
+        device, index = place(self.program, named)
         if device == "cuda":
             prepared, outs = on_gpu.run(call, views, Shape(), stream, self._workspaces)
             found = named_views(call, views)
-            if found and not numbers and self._repeatable:
+            if found and not numbers:
                 sources, bound = zip(*found, strict=True)
-                self._remember(args, out, outs, Launched(self.program, prepared, sources, sources, bound))
+                passed = tuple(None if name in self._owned else name for name in sources)
+                handle = None
+                if self._owned:
+                    handle = (
+                        on_gpu.current_stream(list(bound), index) if stream is None else on_gpu.stream_handle(stream)
+                    )
+                self._remember(args, out, outs, Launched(self.program, prepared, sources, passed, bound), handle)
             return result_of(outs)
         if stream is not None:
             listing = ", ".join(f"`{name}` on {array.place}" for name, array in named)
@@ -126,15 +136,22 @@ class Caller:
             report.raise_on_findings()
         return result_of(report.outputs) if self.program.arrays else None
 
-    def _remember(self, args: tuple[Any, ...], out: Any, outs: tuple[Any, ...], launched: Launched) -> None:
-        """Keep a launch for calls of its form: outputs in position, by `out=`, or made."""
+    def _remember(
+        self, args: tuple[Any, ...], out: Any, outs: tuple[Any, ...], launched: Launched, stream: int | None
+    ) -> None:
+        """Keep a launch for calls of its form: outputs in position, by `out=`, or made. stream: of a workspace."""
         given = () if out is None else tuple(out) if isinstance(out, (tuple, list)) else (out,)
         tensors, static = self._split(args, given)
+        static = (stream, static) if self._owned else static
         out_names = [self._names[at] for at in self._outs]
-        if len(tensors) == len(launched.sources):
-            names = launched.sources if out is None else [*self._inputs, *out_names]
-            written = [*self._written, *out_names] if self._names else launched.sources  # a text does not say which
-            self.cache.remember(static, dict(zip(names, tensors, strict=True)), {}, [launched], written)
+        passed = [name for name in launched.arrays if name is not None]
+        if len(tensors) == len(passed):
+            names = passed if out is None else [*self._inputs, *out_names]
+            written = [*self._written, *out_names] if self._names else passed  # a text does not say which
+            named, made = dict(zip(names, tensors, strict=True)), {}
         elif len(tensors) == len(self._inputs):
-            inputs, made = dict(zip(self._inputs, tensors, strict=True)), dict(zip(out_names, outs, strict=True))
-            self.cache.remember(static, inputs, made, [launched], self._written)
+            named, made = dict(zip(self._inputs, tensors, strict=True)), dict(zip(out_names, outs, strict=True))
+            written = self._written
+        else:
+            return
+        self.cache.remember(static, named, made, [launched], written, stream)

@@ -209,12 +209,13 @@ class LaunchCache:
 
     def remember(
         self, static: Any, tensors: Mapping[str, Any], outs: Mapping[str, Any], launched: Sequence[Launched],
-        written: Sequence[str] = (),
+        written: Sequence[str] = (), stream: int | None = None,
     ) -> None:  # fmt: skip
         """Keep what a call launched, for calls of its kind. Arrays that are not plain torch tensors are not kept.
 
         tensors: by name, in the order in which `again` gets them; outs: what `again` is given or makes, always written;
-        written: names of `tensors` that are written too.
+        written: names of `tensors` that are written too. stream: of the launch, None: the current one. Launches with
+        memory of the library belong to it, and `static` of calls in several streams should name it.
         """
         torch = sys.modules.get("torch")
         everything = (*tensors.values(), *outs.values())
@@ -227,7 +228,10 @@ class LaunchCache:
         inputs, addresses = pointers[: len(tensors)], pointers[len(tensors) :]
         device = launched[0].views[0].index
         owned = any(name is None for each in launched for name in each.arrays)
-        stream = self.raw_stream(device) if owned else None
+        if not owned:
+            stream = None
+        elif stream is None:
+            stream = self.raw_stream(device)
         if stream is not None and _is_capturing(stream):
             return  # its memory is the graph's
         contiguous = all(out.is_contiguous() for out in outs.values())

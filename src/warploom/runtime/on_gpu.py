@@ -97,7 +97,7 @@ def run(
         kept = {} if workspaces is None or of_graph else workspaces.setdefault((index, handle), {})
         before = len(kept)
         arguments, outs = complete(call, views, kept)
-        if len(kept) > before and not of_graph:  # zeroed on the framework's stream, which may be another
+        if len(kept) > before and handle != current:  # zeroed on the framework's stream
             driver.synchronize(current)
     return start(program, arguments, index, handle, shape), outs
 
