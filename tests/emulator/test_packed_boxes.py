@@ -187,5 +187,5 @@ value = "np.where(np.arange(32) % 4 < 2, 0x25252525, 0)"
     checked = check_text(tmp_path / "k.ptx")
     assert not checked.findings
     described = launch_file.read(tmp_path / "k.launch.toml")
-    _, arrays = described.made(described.program(text))
+    arrays = described.made(described.program(text)).arrays
     assert (arrays["a"].shape, arrays["a"].strides, arrays["a"].dtype) == ((17, 64), (96, 1), np.uint8)

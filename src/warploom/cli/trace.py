@@ -128,8 +128,11 @@ def _text(path: Path, entry: str, launch: Path | None, options: dict[str, Any]) 
         )
     described = launch_file.read(description)
     program = described.program(text, path.name)
-    arguments, _ = described.made(program)
-    return runtime.trace(program, *arguments, folders=[path.parent], **options)
+    if described.devices > 1:
+        raise ArgumentError(
+            "a trace is of one GPU", expected="devices = 1", got=described.devices, where=str(description)
+        )
+    return runtime.trace(program, *described.arguments(program), folders=[path.parent], **options)
 
 
 @contextmanager

@@ -36,6 +36,24 @@ is:
     dtype = "f32"
     shape = [64]
 
+`devices = 4` at the top runs the grid on four GPUs, and `calls = 2` twice on each. A parameter is then each GPU's own,
+with the same shape and other random numbers; `value`, `fill`, `file`, `seed` and `same_as` may be lists by rank. An
+array with `device = 1` is in the memory of GPU 1 and passed to all:
+
+    [[parameter]]
+    name = "inbox_of_1"
+    dtype = "f32"
+    shape = [64]
+    device = 1
+
+    [[parameter]]
+    name = "rank"
+    kind = "scalar"
+    value = [0, 1, 2, 3]
+
+kind = "multimem" is the address of several of these, `of = ["x_of_0", "x_of_1"]`. In [[expect]] an array that each GPU
+has for itself has one more dimension in front, the rank: `value = "A.sum(0)"` is what an all-reduce leaves everywhere.
+
 A tensor map whose dtype is "b4x16", "b4x16_p64" or "b6x16_p32" counts packed elements of an array of bytes.
 `[[shared]]` names arrays inside of shared memory, see `launch_shared`.
 
@@ -47,32 +65,48 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .. import asm
 from ..errors import ArgumentError
 from . import launch_shared
+from .devices import count_of
 from .launch_guess import guesses, has_extern_shared, template
-from .launch_values import FILLS, MAP_KEYS, Values, filled, misdescribed
+from .launch_values import FILLS, MAP_KEYS, Common, Given, Values, filled, misdescribed
 from .program import Parameter, Program, program_of, read_text
 
 LONGEST = 120
 """Characters of a kernel's name in a file's name; C++ templates are longer than file systems allow."""
 _TOP = ("entry", "grid", "block", "cluster", "dynamic_smem", "guessed", "dependent", "parameter", "expect",
-        "shared")  # fmt: skip
-_ARRAY = ("name", "as", "kind", "dtype", "shape", "strides", "fill", "values", "seed", "file", "same_as", "offset")
+        "shared", "devices", "calls")  # fmt: skip
+_ARRAY = ("name", "as", "kind", "dtype", "shape", "strides", "fill", "values", "seed", "file", "same_as", "offset",
+          "device")  # fmt: skip
 _EXPECT = ("name", "value", "file", "kernel", "rtol", "atol")
 _KEYS = {
     "buffer": _ARRAY,
     "tensor_map": (*_ARRAY, *MAP_KEYS),
     "scalar": ("name", "as", "kind", "dtype", "value"),
     "bytes": ("name", "as", "kind", "size", "hex", "at"),
+    "multimem": ("name", "as", "kind", "of"),
 }
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a launch description made of itself.
+
+    Attributes:
+        arguments: of the program's parameters, in order; on several GPUs, of each a list by rank.
+        arrays: by name; a list by rank where each GPU has one for itself.
+        launch: what else `emulate` is passed: `devices`, `calls` and `held`.
+    """
+
+    arguments: list[Any]
+    arrays: dict[str, Given]
+    launch: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -95,6 +129,8 @@ class LaunchFile:
     expect: tuple[Mapping[str, Any], ...] = ()
     shared: tuple[Mapping[str, Any], ...] = ()
     guesses: tuple[str, ...] = ()
+    devices: int = 1
+    calls: int = 1
 
     def program(self, text: str, name: str = "") -> Program:
         """The text with this launch. Raises PtxSyntaxError and ArgumentError as `Program.from_text` does."""
@@ -112,16 +148,14 @@ class LaunchFile:
         )  # fmt: skip
 
     def arguments(self, program: Program) -> list[Any]:
-        """The values of the program's parameters, in order, made anew.
+        """The values of the program's parameters, in order, made anew; on several GPUs, of each a list by rank.
 
         Raises ArgumentError, naming file and parameter.
         """
-        return self.made(program)[0]
+        return self.made(program).arguments
 
-    def made(
-        self, program: Program, given: Mapping[str, np.ndarray] | None = None
-    ) -> tuple[list[Any], dict[str, np.ndarray]]:
-        """As `arguments`, and their arrays by name, those in structures too.
+    def made(self, program: Program, given: Mapping[str, Given] | None = None) -> Made:
+        """As `arguments`, with their arrays by name, those in structures too, and what else a launch needs.
 
         given: arrays that are taken in place of new ones, by name.
         """
@@ -131,18 +165,32 @@ class LaunchFile:
                 f"the launch description has another number of parameters than `{program.entry}`", where=str(self.path),
                 expected=f"{len(program.parameters)}: {names}", got=len(self.parameters),
             )  # fmt: skip
-        values = Values(self.path.parent, given)
-        pairs = zip(program.parameters, self.parameters, strict=True)
-        return [self._argument(parameter, described, values) for parameter, described in pairs], values.arrays
+        pairs = list(zip(program.parameters, self.parameters, strict=True))
+        common = Common()
+        gpus = [Values(self.path.parent, given, rank, self.devices, common) for rank in range(self.devices)]
+        for parameter, described in pairs:  # what all GPUs are passed is there before any GPU's own
+            self._each(parameter, described, gpus[0].share)
+        by_rank = [[self._argument(*pair, gpu) for pair in pairs] for gpu in gpus]
+        arguments = by_rank[0] if self.devices == 1 else [list(each) for each in zip(*by_rank, strict=True)]
+        own = {name: [gpu.arrays[name] for gpu in gpus] for name in gpus[0].arrays}
+        arrays = {name: each[0] if self.devices == 1 or name in common.arrays else each for name, each in own.items()}
+        held = [[common.arrays[name] for name, at in common.holders.items() if at == rank] for rank in
+                range(self.devices if common.holders else 0)]  # fmt: skip
+        return Made(arguments, arrays, {"devices": self.devices, "calls": self.calls, "held": held})
 
     def _argument(self, parameter: Parameter, described: Mapping[str, Any], values: Values) -> Any:
+        return self._each(parameter, described, values.argument)
+
+    def _each(
+        self, parameter: Parameter, described: Mapping[str, Any], make: Callable[[Parameter, Mapping[str, Any]], Any]
+    ) -> Any:
         name = parameter.source
         try:
             if described.get("name", parameter.name) not in (parameter.name, name):
                 raise misdescribed(
                     "a parameter has another name in the text", expected=parameter.name, got=described["name"]
                 )
-            return values.argument(replace(parameter, name=name), described)
+            return make(replace(parameter, name=name), described)
         except ArgumentError as error:
             raise self.error(error.what, name, expected=error.expected, got=error.got, hint=error.hint) from None
         except (TypeError, ValueError, OSError, MemoryError) as error:
@@ -197,6 +245,10 @@ def read(path: Path) -> LaunchFile:
                 "[[expect]] names an array and says what it must hold", where=str(path),
                 expected="name, and one of value, file and kernel", got=dict(one),
             )  # fmt: skip
+    try:
+        devices, calls = count_of(document.get("devices", 1), document.get("calls", 1))
+    except ArgumentError as error:
+        raise misdescribed(error.what, where=str(path), expected=error.expected, got=error.got) from None
     return LaunchFile(
         path=path,
         entry=document.get("entry"),
@@ -210,6 +262,8 @@ def read(path: Path) -> LaunchFile:
         expect=tuple(expect),
         shared=tuple(shared),
         guesses=guesses(text) if document.get("guessed") else (),
+        devices=devices,
+        calls=calls,
     )
 
 

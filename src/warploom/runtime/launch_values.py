@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from operator import index
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from ..errors import ArgumentError
 from ..isa import dtypes
 from ..isa.dtypes import DType, Kind
 from ..isa.tensor_elements import PACKINGS, Packing
+from .multimem import Multimem
 from .program import Parameter
 from .struct import Struct
 from .tensor_map import TensorMap
@@ -26,8 +28,22 @@ MOST_BYTES = 1 << 34
 """Bytes of the largest array that is made: a stride that is a byte count by mistake must not take all memory."""
 
 
+Given: TypeAlias = "np.ndarray | list[np.ndarray]"
+"""An array, or one of each GPU, by rank."""
+_BY_RANK = ("value", "same_as", "fill", "file", "seed")
+"""Keys whose values may be lists with one for each GPU."""
+
+
+@dataclass
+class Common:
+    """Arrays that all GPUs of a launch are passed, by name, and the rank of the GPU that holds each."""
+
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    holders: dict[str, int] = field(default_factory=dict)
+
+
 class Values:
-    """Makes the values of one launch.
+    """Makes the values of one launch, or those of one GPU of several.
 
     Attributes:
         folder: where `file` is looked for.
@@ -35,29 +51,76 @@ class Values:
         given: arrays to be taken in place of new ones, by name.
     """
 
-    def __init__(self, folder: Path, given: Mapping[str, np.ndarray] | None = None) -> None:
+    def __init__(
+        self, folder: Path, given: Mapping[str, Given] | None = None, rank: int = 0, devices: int = 1,
+        common: Common | None = None,
+    ) -> None:  # fmt: skip
         self.folder = folder
-        self.arrays: dict[str, np.ndarray] = {}
         self.given = given or {}
+        self.rank, self.devices, self.common = rank, devices, common or Common()
+        self.arrays: dict[str, np.ndarray] = dict(self.common.arrays)
 
     def argument(self, parameter: Parameter, described: Mapping[str, Any]) -> Any:
         """The value of a parameter. Raises ArgumentError, TypeError, ValueError or OSError."""
+        self.arrays |= self.common.arrays
         usual = "tensor_map" if parameter.kind == "tensor_map" else "buffer"
+        described = self._mine(described)
         if described.get("kind", usual) == "scalar":
             return _scalar(described, parameter.dtype)
         return self._value({"kind": usual, **described}, parameter.name, parameter.size)
 
+    def share(self, parameter: Parameter, described: Mapping[str, Any]) -> None:
+        """Make the arrays of a parameter that are in the memory of a certain GPU. Raises as `argument`."""
+        self._share(described, parameter.name)
+
+    def _share(self, described: Mapping[str, Any], name: str) -> None:
+        for offset, part in described.get("at", {}).items():
+            self._share(part, part.get("name", f"{name}+{_offset(offset)}"))
+        if "device" not in described or name in self.common.arrays:
+            return
+        holder = index(described["device"])
+        if not 0 <= holder < self.devices:
+            raise misdescribed(
+                "`device` is no GPU of this launch", expected=f"a rank below devices = {self.devices}", got=holder
+            )
+        of = Values(self.folder, self.given, holder, self.devices, self.common)
+        self.common.arrays[name] = of._array(of._laid_out(described), name)
+        self.common.holders[name] = holder
+
+    def _mine(self, described: Mapping[str, Any]) -> Mapping[str, Any]:
+        """With this GPU's values in place of lists by rank."""
+        lists = {key: described[key] for key in _BY_RANK if isinstance(described.get(key), list)}
+        if self.devices == 1 or not lists:
+            return described
+        for key, listed in lists.items():
+            if len(listed) != self.devices:
+                raise misdescribed(
+                    f"`{key}` is not one for each GPU", expected=f"one value, or a list of {self.devices}, by rank",
+                    got=listed,
+                )  # fmt: skip
+        return {**described, **{key: listed[self.rank] for key, listed in lists.items()}}
+
+    @staticmethod
+    def _laid_out(described: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The array behind a map of packed elements is one of bytes."""
+        packed = described.get("dtype") if described.get("kind") == "tensor_map" else None
+        return _in_bytes(described, PACKINGS[packed]) if packed in PACKINGS else described
+
     def _value(self, described: Mapping[str, Any], name: str, size: int) -> Any:
-        kind = described.get("kind", "buffer")
+        kind, described = described.get("kind", "buffer"), self._mine(described)
         if kind == "scalar":
             return _scalar(described, None)
         if kind == "bytes":
             return self._bytes(described, name, size)
+        if kind == "multimem":
+            return Multimem([self._known(each, "of") for each in described.get("of", ())])
         options = {key: described[key] for key in MAP_KEYS if key in described}
-        packed = described.get("dtype") if kind == "tensor_map" else None
-        if packed in PACKINGS:  # its array is one of bytes
-            described, options["dtype"] = _in_bytes(described, PACKINGS[packed]), packed
-        array = self.arrays[name] = self._array(described, name)
+        if described.get("dtype") in PACKINGS and kind == "tensor_map":
+            options["dtype"] = described["dtype"]
+        if "device" in described:
+            array = self.common.arrays[name]
+        else:
+            array = self.arrays[name] = self._array(self._laid_out(described), name)
         if kind == "buffer":
             return array
         if "box" not in options:
@@ -78,14 +141,14 @@ class Values:
 
     def _array(self, described: Mapping[str, Any], name: str) -> np.ndarray:
         if name in self.given:
-            return self.given[name]
-        if "same_as" in described:
-            other = described["same_as"]
-            if other not in self.arrays:
+            given = self.given[name]
+            if isinstance(given, list) and ("device" in described or len(given) != self.devices):
                 raise misdescribed(
-                    "`same_as` names no earlier array", expected=", ".join(self.arrays) or "none yet", got=other
+                    f"`{name}` is one array of each GPU", expected=f"a launch on {len(given)} GPUs", got=self.devices
                 )
-            return _viewed(self.arrays[other], described)
+            return given[self.rank] if isinstance(given, list) else given
+        if "same_as" in described:
+            return _viewed(self._known(described["same_as"], "same_as"), described)
         if "file" in described:
             loaded = np.load(self.folder / described["file"], allow_pickle=False)
             if "dtype" in described:
@@ -99,8 +162,16 @@ class Values:
         dtype = dtypes.of(described["dtype"])
         shape = tuple(index(size) for size in described["shape"])
         # Without a seed each parameter still gets numbers of its own.
-        seed = described.get("seed", sum(name.encode()))
-        return _strided(filled(shape, dtype, described.get("fill", "zeros"), int(seed)), described)
+        seed = int(described.get("seed", sum(name.encode())))
+        mine = [seed, self.rank] if self.rank else seed
+        return _strided(filled(shape, dtype, described.get("fill", "zeros"), mine), described)
+
+    def _known(self, name: object, key: str) -> np.ndarray:
+        if name not in self.arrays:
+            raise misdescribed(
+                f"`{key}` names no earlier array", expected=", ".join(self.arrays) or "none yet", got=name
+            )
+        return self.arrays[str(name)]
 
 
 def _offset(key: str) -> int:
@@ -162,7 +233,7 @@ def _strided(array: np.ndarray, described: Mapping[str, Any]) -> np.ndarray:
     return view
 
 
-def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int) -> np.ndarray:
+def filled(shape: tuple[int, ...], dtype: DType, fill: object, seed: int | list[int]) -> np.ndarray:
     """A new array. "normal" and "uniform" are small whole numbers for integer types. Raises ArgumentError."""
     if any(size < 0 for size in shape):
         raise misdescribed("a shape has no negative sizes", got=shape)

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError, DeadlockError, WarploomError
 from .bind import Shape, bind
 from .dispatch import complete, look, sort_out
+from .host_values import host_values
 from .machine import for_arch
-from .on_cpu import _values, launch_of, parsed
+from .on_cpu import launch_of, parsed
 from .program import HasProgram, Program, program_of
 
 if TYPE_CHECKING:
@@ -119,8 +120,9 @@ def record(
     target = for_arch(chosen.arch)
     bound = bind(chosen, arguments, target, Shape(grid, block, cluster, dynamic_smem))
     made = [] if made is None else made
+    values, _ = host_values(bound, False, {})
     report = api.run(
-        parsed(chosen.text, chosen.title, chosen.entry), chosen.entry, _values(bound, False, {})[0], **launch_of(bound),
+        parsed(chosen.text, chosen.title, chosen.entry), chosen.entry, values, **launch_of(bound),
         numerics=NO_NUMERICS, max_clusters=clusters, max_steps=MOST_STEPS,
         model=Model(name=target.name, sms=target.sms), detailed=bool(watch), watch=[*watch, recording_of(made)],
     )  # fmt: skip

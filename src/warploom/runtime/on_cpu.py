@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,15 +16,13 @@ from ..errors import ArgumentError, ArgumentTypeError, EmulationError, StepLimit
 from ..settings import config
 from . import estimate as estimates
 from .arrays import ArrayView
-from .bind import Bound, Shape, Value, bind
-from .devices import Looked, calls_of, count_of, owners_of
+from .bind import Bound, Shape, bind
+from .devices import Looked, calls_of, count_of
 from .dispatch import Call, complete, named_views, place
+from .host_values import Held, Values, all_values
 from .machine import Machine, for_arch
-from .multimem import Multimem
 from .program import HasProgram, Program, program_of
 from .progress import Progress
-from .struct import Struct
-from .tensor_map import TensorMap
 from .unwritten import OTHER_BYTES, settled
 from .validate import whole
 
@@ -63,6 +61,7 @@ def emulate(
     bound: int | None = None,
     devices: int = 1,
     calls: int = 1,
+    held: Held = (),
     **scalars: Any,
 ) -> Report:
     """Emulate one launch of a kernel, a PTX text or the file of one; on several GPUs that share an address space too.
@@ -85,6 +84,7 @@ def emulate(
         devices: GPUs that run the same grid at once; each argument is then a list by rank (`runtime.devices`).
         calls: launches one after the other in the stream of each GPU, with the same arguments: what one leaves in
             memory (a flag that nobody resets) the next one finds.
+        held: arrays of a text, by the rank of the GPU that holds them, where that is not the first to be passed them.
 
     The report's `outputs` are the out arrays of a kernel, in the caller's framework (with several devices, of each a
     list by rank); of a text, its arrays. Raises
@@ -106,7 +106,7 @@ def emulate(
         )
     return run(
         call, views, shape, machine, check=check, schedule=schedule, seed=seed, max_steps=max_steps, numerics=numerics,
-        watch=watch, runs=bound, others=others, calls=launches,
+        watch=watch, runs=bound, others=others, calls=launches, held=held,
     )  # fmt: skip
 
 
@@ -125,6 +125,7 @@ def run(
     runs: int | None = None,
     others: Sequence[Looked] = (),
     calls: int = 1,
+    held: Held = (),
 ) -> Report:
     """Emulate a call that has been looked at; `others`: those of further devices."""
     from ..emulator import api
@@ -168,7 +169,7 @@ def run(
     sanitizer = partial(Sanitizer, strict=settings.strict)
 
     def launch(
-        values: _Values,
+        values: Values,
         steps: int,
         on_progress: Callable[[int, int], None] | None,
         clusters: int | None,
@@ -199,9 +200,9 @@ def run(
         )
 
     def judged(
-        values: _Values, on_progress: Callable[[int, int], None] | None, pair: tuple[str, int], last: bool = False
+        values: Values, on_progress: Callable[[int, int], None] | None, pair: tuple[str, int], last: bool = False
     ) -> Report:
-        before = _all_values(bounds, copy=True) if check else values
+        before = all_values(bounds, True, held) if check else values
         report = launch(values, most, on_progress, None, pair, watch if last else None)
         return settled(report, lambda: launch(before, most, None, None, pair, unwritten=OTHER_BYTES))
 
@@ -209,7 +210,7 @@ def run(
     usual = ("lazy", seed) if schedule in (EXPLORE, EXHAUSTIVE) else (schedule, seed)
 
     def sample(steps: int) -> float:
-        copies = _all_values(bounds, copy=True)
+        copies = all_values(bounds, True, held)
         started = time.perf_counter()
         try:
             launch(copies, steps, None, 1, usual)
@@ -223,13 +224,13 @@ def run(
         started, pair = time.perf_counter(), usual
         tried: tuple[tuple[str, int], ...] = ()
         if schedule == EXPLORE:
-            found = explore(lambda *pair: judged(_all_values(bounds, copy=True), bar, pair))
+            found = explore(lambda *pair: judged(all_values(bounds, True, held), bar, pair))
             pair, tried = found.failing or usual, found.tried
         interleavings = None
         if schedule == EXHAUSTIVE:
             with Progress(f"{program.title}, interleavings", after_s=2.0, every_s=10.0) as told:
                 interleavings = exhaustive.search(
-                    lambda choose: launch(_all_values(bounds, copy=True), most, None, None, usual, choose=choose),
+                    lambda choose: launch(all_values(bounds, True, held), most, None, None, usual, choose=choose),
                     exhaustive.BOUND if runs is None else whole(runs, "bound"),
                     told,
                 )
@@ -239,7 +240,7 @@ def run(
                     interleavings=interleavings,
                 )  # fmt: skip
         try:
-            report = judged(_all_values(bounds), bar, pair, last=True)
+            report = judged(all_values(bounds, held=held), bar, pair, last=True)
         except EmulationError as error:
             error.add_note(f"  replay with schedule={pair[0]!r}, seed={pair[1]}")
             error.replay, error.explored = pair, tried
@@ -308,85 +309,6 @@ def launch_of(bound: Bound) -> dict[str, Any]:
 def _clusters(bound: Bound) -> int:
     ctas = bound.grid[0] * bound.grid[1] * bound.grid[2]
     return ctas // (bound.cluster[0] * bound.cluster[1] * bound.cluster[2])
-
-
-@dataclass(frozen=True)
-class _Values:
-    """The emulator's arguments: of each device, and which device holds which array."""
-
-    of_each: list[list[Any]]
-    owners: dict[int, int]
-
-
-def _all_values(bounds: Sequence[Bound], copy: bool = False) -> _Values:
-    made: dict[tuple[object, ...], np.ndarray] = {}
-    values, hosts = [], []
-    for bound in bounds:
-        mine, arrays = _values(bound, copy, made)
-        values.append(mine)
-        hosts.append(arrays)
-    if len(bounds) == 1:
-        return _Values(values, {})
-    together = [getattr(value, "arrays", ()) for value in values[0]]  # of multimem addresses
-    return _Values(values, owners_of([bound.program for bound in bounds], hosts, together))
-
-
-def _values(bound: Bound, copy: bool, made: dict[tuple[object, ...], np.ndarray]) -> tuple[list[Any], list[np.ndarray]]:
-    """The arguments of one device, and its arrays. One array is one object, however many parameters point to it."""
-    from ..emulator.arguments import MultimemArgument, StructArgument
-    from ..emulator.engines.tma import TensorMapArgument
-
-    specs = {spec.name: spec for spec in bound.program.arrays}
-    named = [(specs.get(name), array) for name, array in zip(bound.names, bound.views, strict=True)]
-    written = {id(array.host) for spec, array in named if spec is None or spec.writes}
-    padded = {id(array) for spec, array in named if spec is not None and spec.overhang}
-    twins: list[tuple[int, int, np.ndarray]] = []
-
-    def host(array: ArrayView) -> np.ndarray:
-        key = (array.pointer, array.shape, array.strides, array.dtype.name)
-        if key not in made:
-            made[key] = _host(array, copy and id(array.host) in written, twins)
-        return made[key]
-
-    for array in sorted(bound.views, key=lambda array: array.span[0] - array.span[1]):
-        host(array)  # the longest first: a view into another array becomes a view into its copy
-
-    def convert(value: Value) -> Any:
-        if isinstance(value, ArrayView):
-            return host(value)
-        if isinstance(value, TensorMap):
-            return TensorMapArgument(value.spec, host(value.array), id(value.array) in padded)
-        if isinstance(value, Multimem):
-            return MultimemArgument(tuple(host(array) for array in value.arrays))
-        if isinstance(value, Struct):
-            parts = {offset: convert(part) for offset, part in value.at.items()}
-            return StructArgument(value.whole, parts, value.names)
-        return value
-
-    return [convert(value) for value in bound.values], [host(array) for array in bound.views]
-
-
-def _host(array: ArrayView, copy: bool, twins: list[tuple[int, int, np.ndarray]]) -> np.ndarray:
-    """The array in host memory, or a copy. `twins`: first and last address of what was copied, and the copies."""
-    host = array.host
-    if host is None:
-        raise _wrong_device("the emulator needs arrays in host memory", got=array.describe())
-    if host.ndim == 0:
-        host = host.reshape(1)
-    if not copy:
-        return host
-    from ..emulator.machine.memory import OVERHANG, room_behind
-
-    low, high = array.span
-    for start, end, raw in twins:
-        if start <= low and high <= end:
-            return np.ndarray(host.shape, host.dtype, raw, low - start, host.strides)
-    room = min(room_behind(host), OVERHANG + 1)  # as far as it can matter
-    raw = np.empty(high - low + room, np.uint8)  # same strides, so that the copy's address arithmetic is the original's
-    twin: np.ndarray = np.ndarray(host.shape, host.dtype, raw, 0, host.strides)
-    twin[...] = host
-    twins.append((low, high, raw))
-    return twin
 
 
 def _given_back(value: Any, views: list[ArrayView | None]) -> Any:

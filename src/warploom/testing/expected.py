@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ..errors import ArgumentError
 from ..isa import dtypes
 from ..runtime import emulate, launch_file
 from ..runtime.launch_file import LaunchFile
-from ..runtime.launch_values import misdescribed
+from ..runtime.launch_values import Given, misdescribed
 from ..runtime.program import read_text
 from .wrong_result import Comparison, Unexpected
 
@@ -40,7 +41,7 @@ _UNITS = {"e4m3": 2.0**-3, "e5m2": 2.0**-2, "bf16": 2.0**-8, "f16": 2.0**-11, "f
 
 
 def expectation(
-    description: LaunchFile, arrays: Mapping[str, np.ndarray], options: Mapping[str, Any]
+    description: LaunchFile, arrays: Mapping[str, Given], options: Mapping[str, Any]
 ) -> Callable[..., None] | None:
     """A check that is called after the run, made before it; None where the description expects nothing.
 
@@ -49,18 +50,18 @@ def expectation(
     """
     if not description.expect:
         return None
-    before = {name: array.copy() for name, array in arrays.items()}
+    before = {name: deepcopy(array) for name, array in arrays.items()}
     wanted = [(one, _wanted(description, one, before, options)) for one in description.expect]
 
     def check(*_: Any) -> None:
         for one, values in wanted:
-            _compare(description, one, arrays[one["name"]], values)
+            _compare(description, one, _whole(arrays[one["name"]]), values)
 
     return check
 
 
 def _wanted(
-    description: LaunchFile, one: Mapping[str, Any], before: Mapping[str, np.ndarray], options: Mapping[str, Any]
+    description: LaunchFile, one: Mapping[str, Any], before: Mapping[str, Given], options: Mapping[str, Any]
 ) -> np.ndarray:
     name = one["name"]
     if name not in before:
@@ -72,33 +73,34 @@ def _wanted(
         return _plain(_by_kernel(description, one, before, options))
     if "file" in one:
         loaded = np.load(description.path.parent / one["file"], allow_pickle=False)
-        return _plain(loaded.view(before[name].dtype) if loaded.dtype.kind == "V" else loaded)
+        return _plain(loaded.view(_whole(before[name]).dtype) if loaded.dtype.kind == "V" else loaded)
     return _plain(_computed(description, str(one["value"]), before))
 
 
 def _by_kernel(
-    description: LaunchFile, one: Mapping[str, Any], before: Mapping[str, np.ndarray], options: Mapping[str, Any]
+    description: LaunchFile, one: Mapping[str, Any], before: Mapping[str, Given], options: Mapping[str, Any]
 ) -> np.ndarray:
     """The array of that name after another text ran with copies of the arrays that it has in common with this one."""
     path = description.path.parent / one["kernel"]
     other = launch_file.read(launch_file.beside(path))
     program = other.program(read_text(path), path.name)
-    arguments, arrays = other.made(program, {name: array.copy() for name, array in before.items()})
-    if one["name"] not in arrays:
+    made = other.made(program, {name: deepcopy(array) for name, array in before.items()})
+    if one["name"] not in made.arrays:
         raise misdescribed(
             f"the kernel that is compared with has no array `{one['name']}`", where=str(other.path),
-            expected=f'as = "{one["name"]}"', got=", ".join(arrays) or "no array",
+            expected=f'as = "{one["name"]}"', got=", ".join(made.arrays) or "no array",
         )  # fmt: skip
-    emulate(program, *arguments, check=False, **{key: options[key] for key in ("max_steps",) if key in options})
-    return arrays[one["name"]]
+    steps = {key: options[key] for key in ("max_steps",) if key in options}
+    emulate(program, *made.arguments, check=False, **made.launch, **steps)
+    return _whole(made.arrays[one["name"]])
 
 
-def _computed(description: LaunchFile, text: str, before: Mapping[str, np.ndarray]) -> Any:
+def _computed(description: LaunchFile, text: str, before: Mapping[str, Given]) -> Any:
     try:
         tree = ast.parse(text, mode="eval")
         for node in ast.walk(tree):
             _allowed(node, before)
-        values = {name: _plain(array) for name, array in before.items()}
+        values = {name: _plain(_whole(array)) for name, array in before.items()}
         with np.errstate(all="ignore"):
             return eval(compile(tree, "[[expect]]", "eval"), {"np": np}, values)
     except ArgumentError:
@@ -109,7 +111,7 @@ def _computed(description: LaunchFile, text: str, before: Mapping[str, np.ndarra
         ) from None
 
 
-def _allowed(node: ast.AST, before: Mapping[str, np.ndarray]) -> None:
+def _allowed(node: ast.AST, before: Mapping[str, Given]) -> None:
     if not isinstance(node, _NODES):
         raise ValueError(f"{type(node).__name__} is not allowed in it")
     if isinstance(node, ast.Name) and node.id != "np" and node.id not in before:
@@ -119,6 +121,11 @@ def _allowed(node: ast.AST, before: Mapping[str, np.ndarray]) -> None:
         known = node.attr in _FUNCTIONS or isinstance(getattr(np, node.attr, None), np.ufunc)
         if not (known if of_numpy else node.attr in _METHODS):
             raise ValueError(f"`{node.attr}` is not a function of NumPy that it may use")
+
+
+def _whole(array: Given) -> np.ndarray:
+    """An array; of one that each GPU has for itself all, by rank. Raises ValueError where their shapes differ."""
+    return array if isinstance(array, np.ndarray) else np.stack(array)
 
 
 def _plain(values: Any) -> np.ndarray:

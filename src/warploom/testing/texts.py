@@ -50,9 +50,9 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
         )  # fmt: skip
     program = replace(described, entry=entry or described.entry).program(text, path.name)
     program = replace(program, name=entry or path.name)
-    arguments, arrays = described.made(program)
-    check = expectation(described, arrays, options)
-    checked = check_emulated(program, program, arguments, check, **options)
+    made = described.made(program)
+    check = expectation(described, made.arrays, options)
+    checked = check_emulated(program, program, made.arguments, check, **{**made.launch, **options})
     checked.guessed, checked.notes = str(description) if described.guessed else "", static.notes
     if described.guessed:
         checked.findings.insert(len(checked.errors), guessed_launch(described, checked))
