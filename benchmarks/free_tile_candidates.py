@@ -42,7 +42,7 @@ def in_orders(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOS
     found: dict[AnyConfig, None] = {}
     tiles: set[AnyConfig] = set()
     for config in (first := chosen_first(problem, sms, most)):
-        plain = config if isinstance(config, Config) else replace(config, evict_first=False)
+        plain = replace(config, evict_first=False) if isinstance(config, FreeTileConfig) else config
         if plain in tiles or len(tiles) == ORDERED:
             continue
         tiles.add(plain)

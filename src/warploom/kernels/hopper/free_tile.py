@@ -54,7 +54,7 @@ from ...lang.values import Register
 from ..gemm_mainloop import ConsumerLoop, k_tiles
 from .description import TILE_K_BYTES, Fusion, Product
 from .free_tile_config import BLOCK, FreeTileConfig, FreeTileGrid, staged_block, staged_pitch
-from .free_tile_end import End
+from .free_tile_end import Ahead, End
 from .free_tile_launch import operands, result, traced
 
 __all__ = ["FreeTileConfig", "build"]
@@ -307,6 +307,7 @@ def multiply(parts: Parts, me: int, over: PeerReduce | None) -> None:
     acc = wgmma_accumulators(BLOCK * config.blocks, config.tile_n, zero=empty_parts)
     loop, rows = ConsumerLoop(parts.ring, parts.ring.consumer_state()), BLOCK * config.blocks
     for tile in parts.tiles():
+        ahead = load_ahead(parts, me, tile)
         for stage, later in loop.stages(parts.k.total):
             mine = stage.a.rows(me * rows, rows)
             wgmma_stage(acc, mine, stage.b, accumulate=True if empty_parts else later)
@@ -314,7 +315,7 @@ def multiply(parts: Parts, me: int, over: PeerReduce | None) -> None:
         if not config.persistent:
             ptx.bar.sync(ALL_CONSUMERS, 128 * config.consumers)
         parts.exchange.ready()
-        store, here = Stores(parts, me), parts.place(tile)
+        store, here = Stores(parts, me, ahead), parts.place(tile)
         for index, block in enumerate(acc):
             for complete in parts.exchange.combine(block, me, Segment(parts.k.tile, parts.k.total)):
                 if over is not None:
@@ -322,6 +323,19 @@ def multiply(parts: Parts, me: int, over: PeerReduce | None) -> None:
                 store.block(block, index, complete, here)
     if over is not None:
         over.finish(me)
+
+
+def load_ahead(parts: Parts, me: int, tile: Register) -> Ahead:
+    """The scales and the bias of this consumer's part of a tile, which come while it multiplies."""
+    config, fusion, D = parts.config, parts.fusion, parts.given["D"]
+    on_m, on_n, limit_m, limit_n = tile, tile, D.shape[0], D.shape[1]
+    if fusion.scales == "row" or fusion.bias is not None:
+        here, first = parts.place(tile), me * config.blocks * BLOCK
+        on_m, on_n = (here.weight, here.token) if config.swapped else (here.token, here.weight)
+        on_m, (limit_m, limit_n) = on_m + first, (limit_n, limit_m) if config.swapped else (limit_m, limit_n)
+    return Ahead(
+        parts.given, fusion, config.swapped, on_m, on_n, limit_m, limit_n, config.blocks, config.tile_n
+    )  # fmt: skip
 
 
 def clear_outside(parts: Parts) -> None:
@@ -348,9 +362,9 @@ def clear_outside(parts: Parts) -> None:
 class Stores:
     """A consumer's stores: where they are staged, and which part of D they are."""
 
-    def __init__(self, parts: Parts, me: int) -> None:
+    def __init__(self, parts: Parts, me: int, ahead: Ahead) -> None:
         config = parts.config
-        self.parts, self.me, self.config = parts, me, config
+        self.parts, self.me, self.ahead, self.config = parts, me, ahead, config
         columns = config.pass_columns
         self.staged = StagedStore(parts.given["D"], config.swapped, staged_pitch(columns, config.swapped), config.whole)
         self.block_bytes = staged_block(columns, config.swapped)
@@ -362,8 +376,8 @@ class Stores:
         on_m, on_n = (here.weight, here.token) if config.swapped else (here.token, here.weight)
         own = (here.own_weight, here.own_token) if config.swapped else (here.own_token, here.own_weight)
         end = End(
-            self.parts.given["D"], self.parts.given, self.parts.fusion, config.swapped, on_m + block * BLOCK, on_n,
-            own, config.whole,
+            self.parts.given["D"], self.parts.given, self.parts.fusion, self.ahead, index, config.swapped,
+            on_m + block * BLOCK, on_n, own, config.whole,
         )  # fmt: skip
         memory = self.parts.staged + (self.me if config.persistent else block) * self.block_bytes
         for first in range(complete.start, complete.stop, step):

@@ -1,8 +1,10 @@
 """What happens to the complete sums of a free tile before they are stored: scales, bias, activation, gate, addend.
 
 A vector along wgmma's M axis is two numbers of a thread for each block of 64 rows (rows l / 4 and l / 4 + 8 of its
-warp's 16); one along the N axis is two for each 8 columns (2 (l % 4) and the next). Of a matrix a thread loads what its
-accumulators stand for: pairs of elements where they follow each other in D.
+warp's 16); one along the N axis is two for each 8 columns (2 (l % 4) and the next). `Ahead` loads them before the
+products, so that nobody waits for memory at the end: those of the N axis once for a warp, an element to a lane, which
+the lanes then ask of each other. Of a matrix a thread loads what its accumulators stand for, at the end: pairs of
+elements where they follow each other in D.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from ...lang.predicate import Predicate
 from ...lang.tile import ArrayHandle
 from ...lang.values import Register
 from .description import Fusion
+from .free_tile_config import BLOCK
 
+_LAST_LANE = 31
 _AT_ONCE = 8
 """Groups of columns whose operands are loaded together: more would not fit the registers beside the sums."""
 
@@ -67,11 +71,72 @@ class Operand:
         return found[0], found[1]
 
 
+class Ahead:
+    """The factor and the vectors of a tile's end, loaded before its products; one consumer's.
+
+    Args:
+        given: the call's arrays by name.
+        swapped: the M axis is of weights (columns of D).
+        on_m, on_n: where the consumer's rows and the tile's columns begin in D, on the M and on the N axis.
+        limit_m, limit_n: where D ends there.
+        blocks, columns: of 64 rows, of the consumer; of the tile.
+    """
+
+    def __init__(
+        self, given: Mapping[str, Any], fusion: Fusion, swapped: bool, on_m: Register, on_n: Register,
+        limit_m: Register, limit_n: Register, blocks: int, columns: int,
+    ) -> None:  # fmt: skip
+        scale_a, scale_b, bias = given.get("scale_a"), given.get("scale_b"), given.get("bias")
+        self.factor: Register | None = None
+        if fusion.scales == "tensor":
+            assert scale_a is not None and scale_b is not None
+            self.factor = ptx.load(f32, ptx.addr(scale_a.pointer())) * ptx.load(f32, ptx.addr(scale_b.pointer()))
+        if fusion.alpha:
+            self.factor = given["alpha"] if self.factor is None else self.factor * given["alpha"]
+        scales = (scale_a, scale_b) if fusion.scales == "row" else (None, None)
+        biases = (None, bias)
+        of_m, of_n = ([pair[axis] for pair in (scales, biases)] for axis in ((1, 0) if swapped else (0, 1)))
+        self._rows: list[list[list[Register]] | None] = [None, None]
+        self._lanes: list[list[Register] | None] = [None, None]
+        for index, (along_m, along_n) in enumerate(zip(of_m, of_n, strict=True)):
+            if along_m is not None:
+                first = on_m + _row_of_thread()
+                places = [[first + (block * BLOCK + half * HALF_ROWS) for half in range(2)] for block in range(blocks)]
+                self._rows[index] = [[_at(along_m, place, limit_m) for place in pair] for pair in places]
+            if along_n is not None:
+                first = on_n + (ptx.special.tid.x() & _LAST_LANE)
+                self._lanes[index] = [_at(along_n, first + at, limit_n) for at in range(0, columns, _LAST_LANE + 1)]
+
+    def along_m(self, block: int) -> tuple[list[Register] | None, list[Register] | None]:
+        """Scales and biases of a thread's two rows of a block."""
+        scale, bias = (None if rows is None else rows[block] for rows in self._rows)
+        return scale, bias
+
+    def along_n(self, column: int) -> tuple[list[Register] | None, list[Register] | None]:
+        """Scales and biases of a thread's two columns of the eight from `column` on; for all lanes of a warp."""
+        scale, bias = (None if lanes is None else _pair(lanes, column) for lanes in self._lanes)
+        return scale, bias
+
+
+def _pair(lanes: Sequence[Register], column: int) -> list[Register]:
+    """What two lanes loaded: those of columns 2 (l % 4) and the next of the eight from `column` on."""
+    turn, first = divmod(column, _LAST_LANE + 1)
+    lane = ((ptx.special.tid.x() & 3) << 1) + first
+    return [ptx.warp.shuffle(lanes[turn], lane + odd) for odd in range(2)]
+
+
+def _row_of_thread() -> Register:
+    """Of its warp's 16 rows of a block of 64, the first."""
+    return (((ptx.special.tid.x() & 127) >> 5) << 4) + ((ptx.special.tid.x() & _LAST_LANE) >> 2)
+
+
 class End:
     """The end of one block of 64 rows on the M axis.
 
     Args:
         given: the call's arrays by name.
+        ahead: its factor and vectors.
+        index: of the consumer's blocks.
         swapped: the M axis is of weights (columns of D).
         on_m, on_n: where the block begins in D, on the M axis and on the N axis.
         own: where the part of D begins that is stored, on both axes: a last tile that was moved computes more.
@@ -79,26 +144,15 @@ class End:
     """
 
     def __init__(
-        self, D: ArrayHandle, given: Mapping[str, Any], fusion: Fusion, swapped: bool, on_m: Register, on_n: Register,
-        own: tuple[Register, Register], whole: bool,
+        self, D: ArrayHandle, given: Mapping[str, Any], fusion: Fusion, ahead: Ahead, index: int, swapped: bool,
+        on_m: Register, on_n: Register, own: tuple[Register, Register], whole: bool,
     ) -> None:  # fmt: skip
-        self.D, self.fusion = D, fusion
+        self.D, self.fusion, self.ahead = D, fusion, ahead
         lane, warp = ptx.special.tid.x() & 31, (ptx.special.tid.x() & 127) >> 5
         tokens, weights = D.shape[0], D.shape[1]
         self.on_m, self.limit_m = on_m + (warp << 4) + (lane >> 2), weights if swapped else tokens
         self.on_n, self.limit_n = on_n + ((lane & 3) << 1), tokens if swapped else weights
-        of_tokens, of_weights = given.get("scale_a"), given.get("scale_b")
-        row = fusion.scales == "row"
-        self.scales = ((of_weights, of_tokens) if swapped else (of_tokens, of_weights)) if row else (None, None)
-        bias = given.get("bias")
-        self.bias = (bias, None) if swapped else (None, bias)
-        self.factor: Register | None = None
-        if fusion.scales == "tensor":
-            assert of_tokens is not None and of_weights is not None
-            self.factor = ptx.load(f32, ptx.addr(of_tokens.pointer())) * ptx.load(f32, ptx.addr(of_weights.pointer()))
-        if fusion.alpha:
-            self.factor = given["alpha"] if self.factor is None else self.factor * given["alpha"]
-        self.scale_m, self.bias_m = self._along_m(self.scales[0]), self._along_m(self.bias[0])
+        self.scale_m, self.bias_m = ahead.along_m(index)
         self.own_n, self.beta = own[1], given.get("beta")
         self.gate, self.addend = self._operands(given, swapped, own[0], whole)
 
@@ -122,20 +176,12 @@ class End:
         places = [self.on_n + (column + odd) for odd in range(2)]
         return [(place >= self.own_n) & (place < self.limit_n) for place in places]
 
-    def _along_m(self, array: ArrayHandle | None) -> list[Register] | None:
-        return None if array is None else [_at(array, self.on_m + half * HALF_ROWS, self.limit_m) for half in range(2)]
-
-    def _along_n(self, array: ArrayHandle | None, column: int) -> list[Register] | None:
-        if array is None:
-            return None
-        return [_at(array, self.on_n + (column + odd), self.limit_n) for odd in range(2)]
-
     def words(self, values: RegisterArray, column: int) -> list[Register]:
         """The accumulators from column `column` of the tile on, as pairs of elements of D."""
         found = []
         for group in range(0, len(values), ACC_REGS):
             across = column + group // ACC_REGS * ACC_ATOM_N
-            scale_n, bias_n = self._along_n(self.scales[1], across), self._along_n(self.bias[1], across)
+            scale_n, bias_n = self.ahead.along_n(across)
             needed = self._needed(across) if self.gate or self.addend else []
             if needed and group and group % (ACC_REGS * _AT_ONCE) == 0:
                 ptx.inst.bar.warp.sync(-1)
@@ -157,7 +203,7 @@ class End:
     def _finished(
         self, value: Register, scale_m: Register | None, scale_n: Register | None, *bias: Register | None
     ) -> Register:
-        for factor in (self.factor, scale_m, scale_n):
+        for factor in (self.ahead.factor, scale_m, scale_n):
             if factor is not None:
                 value = value * factor
         for addend in bias:
