@@ -145,6 +145,44 @@ def far_rows(name: str, rows: int, stages: int, pitch: int, *, ctas: int, dram: 
     )  # fmt: skip
 
 
+def issued(name: str, rows: int, many: int, warps: int) -> Measurement:
+    """One thread of each warp starts `many` copies of a few rows one after the other, then waits for all of them."""
+    repetitions, dram_free = 64, L2_ROWS - 1
+
+    def prepare(array):
+        ring = smem.wgmma_tile(bf16, (8 * many, WIDTH), stages=warps, name="ring")
+        full = smem.mbarrier(warps)
+        thread = ptx.special.tid.x()
+        with ptx.if_(thread == 0):
+            for warp in range(warps):
+                ptx.mbarrier.init(full[warp], 1)
+            ptx.fence.mbarrier_init()
+        ptx.bar.sync(0)
+        row = ((thread >> 5) * (L2_ROWS // warps)).copy()
+        return array, ring, full, row, reg.scalar(u32, init=0), thread
+
+    def body(state):
+        array, ring, full, row, phase, thread = state
+        for warp in range(warps):
+            with ptx.if_(thread == 32 * warp):
+                ptx.mbarrier.arrive_expect_tx(full[warp], many * rows * 128)
+                for at in range(many):
+                    ptx.cp.async_.bulk.tensor_2d(ring[warp].rows(8 * at, rows), array.tma_desc(), (0, row), full[warp])
+                    row += 8
+                    ptx.inst.and_.b32(row, row, dram_free)
+                ptx.mbarrier.wait(full[warp], phase)
+        phase ^= 1
+
+    return Measurement(
+        name,
+        lambda: loop(name, body, repetitions=repetitions, warps=warps, prepare=prepare,
+                     array=Tile(L2_ROWS, WIDTH, bf16, box=(WIDTH, rows), swizzle="128B")),
+        operations=many, repetitions=repetitions, bytes=warps * many * rows * 128,
+        of=f"TMA load of {rows} rows of 128 bytes, {many} of each of {warps} warps, then a wait",
+        elements=(L2_ROWS, WIDTH), data="zeros", facts={"rows": rows, "warps": warps, "many": many},
+    )  # fmt: skip
+
+
 def multicast(name: str, rows: int, stages: int, ctas: int, together: int) -> Measurement:
     """Each CTA of a cluster loads its part of every box, for all of them; one consumer warpgroup lets stages go."""
     repetitions = 200 * stages
@@ -324,6 +362,11 @@ def measurements() -> Iterator[Measurement]:
         yield far_rows(f"rate.tma.l2.apart{pitch}.rows64.ctas132", 64, 12, pitch, ctas=132)
         yield far_rows(f"rate.tma.dram.apart{pitch}.rows64.ctas132", 64, 12, pitch, ctas=132, dram=True)
     yield far_rows("latency.tma.l2.apart65536.rows64", 64, 1, 65536, ctas=1)
+    for rows, ctas in ((64, 66), (128, 132), (128, 86), (128, 43)):
+        name = f"rate.tma.dram.apart16384.rows{rows}.ctas{ctas}"
+        yield far_rows(name, rows, 12, 16384, ctas=ctas, dram=True)
+    for rows, many, warps in ((1, 16, 1), (1, 64, 1), (1, 16, 4), (8, 16, 1)):
+        yield issued(f"rate.tma.issue.rows{rows}.many{many}.w{warps}", rows, many, warps)
     yield multicast("rate.tma.multicast2.rows128.ctas132", 128, 8, 132, 2)
     yield multicast("rate.tma.multicast2.rows256.ctas132", 256, 6, 132, 2)
     yield multicast("rate.tma.multicast1.rows128.ctas132", 128, 8, 132, 1)

@@ -109,6 +109,43 @@ def _remote_load(state) -> None:
     ptx.inst("ld.volatile.shared::cluster.u32", state[0], ptx.addr(state[0]))
 
 
+def pushes(name: str, warps: int, cluster: int, ctas: int) -> Measurement:
+    """Each warp stores 512 bytes at a time to the next CTA of its cluster (st.async), which waits for all of them."""
+    count, repetitions = 8, 64
+    each = 16 * 32 * warps
+
+    def prepare(data):
+        sums = smem.array(u32, (count * each // 4,), align=128, name="sums")
+        bars = smem.mbarrier(1)
+        thread, rank = ptx.special.tid.x(), ptx.special.cluster_ctarank()
+        with ptx.if_(thread == 0):
+            ptx.mbarrier.init(bars[0], 1)
+            ptx.fence.mbarrier_init()
+        ptx.cluster.sync()
+        other = ((rank + 1) & (cluster - 1)).copy()
+        target = ptx.cluster.map_shared(sums[thread * 4], other)
+        values = [(thread + i).copy() for i in range(4)]
+        return bars, target, ptx.cluster.map_shared(bars[0], other), values, reg.scalar(u32, init=0), thread
+
+    def body(state):
+        bars, target, barrier, values, phase, thread = state
+        ptx.mbarrier.arrive_expect_tx(bars[0], count * each, pred=thread == 0)
+        for at in range(count):
+            ptx.inst("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.u32", target + at * each, values,
+                     barrier)  # fmt: skip
+        ptx.mbarrier.wait(bars[0], phase, scope="cluster")
+        ptx.cluster.sync()
+        phase ^= 1
+
+    return Measurement(
+        name, lambda: loop(name, body, repetitions=repetitions, warps=warps, ctas=ctas, cluster=cluster,
+                           prepare=prepare),
+        operations=count * warps, repetitions=repetitions, bytes=count * each, ctas=ctas,
+        of=f"st.async of 512 bytes to the next of {cluster} CTAs, {count} of each of {warps} warps, then a barrier",
+        facts={"warps": warps, "cluster": cluster},
+    )  # fmt: skip
+
+
 def measurements() -> Iterator[Measurement]:
     yield _simple(
         "latency.mbarrier.arrive_wait", _arrive_and_wait, "arrive, then wait, by one warp", prepare=_own_barrier
@@ -133,5 +170,7 @@ def measurements() -> Iterator[Measurement]:
     yield _simple("latency.fence.proxy_async_all", lambda _: ptx.fence.proxy_async(), "fence.proxy.async", warps=4)
     yield _simple("latency.fence.gpu", lambda _: ptx.fence.acq_rel("gpu"), "fence.acq_rel.gpu", warps=4)
     yield _simple("latency.fence.cta", lambda _: ptx.fence.acq_rel("cta"), "fence.acq_rel.cta", warps=4)
+    for warps, cluster, ctas in ((4, 2, 2), (8, 2, 2), (8, 2, 132), (8, 4, 132), (1, 2, 2)):
+        yield pushes(f"rate.st_async.w{warps}.cluster{cluster}.ctas{ctas}", warps, cluster, ctas)
     yield _simple("latency.lds_remote", _remote_load, "a dependent load from the other CTA's shared memory", ctas=2,
                   cluster=2, prepare=_remote_chain)  # fmt: skip
