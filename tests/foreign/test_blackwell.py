@@ -13,11 +13,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from tests.foreign.blackwell_arguments import atoms, descriptor
 from warploom import asm
 from warploom.emulator import api
-from warploom.emulator.engines.tma import TensorMapArgument
 from warploom.isa import dtypes
-from warploom.isa.tensor_map import TensorMapSpec
 from warploom.sanitizer import Sanitizer
 
 FOLDER = Path(__file__).parent / "blackwell"
@@ -28,35 +27,13 @@ and several warps store the same word."""
 Case = Callable[[np.random.Generator], tuple[list[Any], tuple[int, int], np.ndarray, np.ndarray]]
 
 
-def descriptor(array: np.ndarray, rows: int, dtype: dtypes.DType) -> list[Any]:
-    """A row-major tensor as Triton passes it: boxes of `rows` rows, as wide as a swizzle spans."""
-    size = array.dtype.itemsize
-    inner = min(array.shape[1] * size, 128)
-    spec = TensorMapSpec(
-        dtype=dtype, dims=array.shape[::-1], strides=(array.shape[1] * size,), box=(inner // size, rows),
-        swizzle=f"{inner}B",
-    )  # fmt: skip
-    shape = [np.uint32(extent) for extent in array.shape]
-    return [TensorMapArgument(spec, array), *shape, np.uint64(array.shape[1]), np.uint64(1)]
-
-
-def narrow(array: np.ndarray, rows: int, inner: int) -> list[Any]:
-    """As `descriptor`, f16, with a given number of bytes in a box's row."""
-    made = descriptor(array, rows, dtypes.f16)
-    spec = TensorMapSpec(
-        dtype=dtypes.f16, dims=array.shape[::-1], strides=(array.shape[1] * 2,), box=(inner // 2, rows),
-        swizzle=f"{inner}B",
-    )  # fmt: skip
-    return [TensorMapArgument(spec, array), *made[1:]]
-
-
 def gluon(m: int, n: int, k: int) -> Case:
     """One tile for each CTA, one stage, three k-tiles."""
 
     def case(random: np.random.Generator) -> tuple[list[Any], tuple[int, int], np.ndarray, np.ndarray]:
         a, b = (random.standard_normal((rows, 3 * k)).astype(np.float16) for rows in (2 * m, n))
         c, inner = np.zeros((2 * m, n), np.float16), min(2 * k, 128)
-        arguments = [*narrow(a, m, inner), *narrow(b, n, inner), *narrow(c, m, 128), np.uint32(3 * k)]
+        arguments = [*descriptor(a, m, inner=inner), *descriptor(b, n, inner=inner), *descriptor(c, m), np.uint32(3 * k)]
         return arguments, (2, 1), c, a.astype(float) @ b.astype(float).T
 
     return case
@@ -93,12 +70,6 @@ def scaled(random: np.random.Generator) -> tuple[list[Any], tuple[int, int], np.
         for matrix, scales in ((a, of_a), (b, of_b))
     )
     return [*maps, atoms(of_a), atoms(of_b), *sizes], (2, 1), c, left @ right.T
-
-
-def atoms(scales: np.ndarray) -> np.ndarray:
-    """Factors (rows, blocks) as atoms of 128 x 4 bytes: row m, factor f at 16 (m % 32) + 4 (m / 32) + f."""
-    rows, blocks = scales.shape
-    return np.ascontiguousarray(scales.reshape(rows // 128, 4, 32, blocks // 4, 4).transpose(0, 3, 2, 1, 4))
 
 
 CASES: dict[str, tuple[Case, int, int]] = {

@@ -22,8 +22,21 @@ USED = {
     "ld.volatile.shared.u32 %r3, [%r2];",
     "by the choice made": SOME + "@%p0 mov.u32 %r1, 0;\nselp.b32 %r4, 0, %r1, %p0;\nmov.u32 %r2, tile;\n"
     "add.u32 %r2, %r2, %r4;\nld.volatile.shared.u32 %r3, [%r2];",
+    "in the half that is taken": SOME + "@%p0 mov.u32 %r1, 0;\nmov.b64 %d1, {%r1, %tid};\nmov.b64 {%r2, %r3}, %d1;\n"
+    "mov.u32 %r4, tile;\nadd.u32 %r4, %r4, %r2;\nld.volatile.shared.u32 %r3, [%r4];",
+    "shifted to where it is taken": SOME + "@%p0 mov.u32 %r1, 0;\nmov.b64 %d1, {%r1, %tid};\nshl.b64 %d1, %d1, 32;\n"
+    "shr.u64 %d1, %d1, 32;\nmov.b64 %d1, {%r1, %tid};\nshl.b64 %d2, %d1, 32;\nmov.b64 {%r2, %r3}, %d2;\n"
+    "and.b32 %r3, %r3, 60;\nmov.u32 %r4, tile;\nadd.u32 %r4, %r4, %r3;\nld.volatile.shared.u32 %r3, [%r4];",
+    "calculated with in its element": SOME + "@%p0 mov.u32 %r1, 0;\nmov.b64 %d1, {%r1, %tid};\n"
+    "add.rn.f32x2 %d1, %d1, %d1;\nmov.b64 {%r2, %r3}, %d1;\nand.b32 %r2, %r2, 60;\nmov.u32 %r4, tile;\n"
+    "add.u32 %r4, %r4, %r2;\nld.volatile.shared.u32 %r3, [%r4];",
 }
 NOT_USED = {
+    "packed with one that is taken": SOME + "@%p0 mov.u32 %r1, 0;\nmov.u32 %r5, 8;\nmov.b64 %d1, {%r1, %r5};\n"
+    "add.rn.f32x2 %d1, %d1, %d1;\nmov.b64 {_, %r3}, %d1;\nand.b32 %r3, %r3, 60;\nmov.u32 %r4, tile;\n"
+    "add.u32 %r4, %r4, %r3;\nld.volatile.shared.u32 %r3, [%r4];",
+    "shifted out": SOME + "@%p0 mov.u32 %r1, 0;\nmov.u32 %r5, 8;\nmov.b64 %d1, {%r1, %r5};\nshr.u64 %d2, %d1, 32;\n"
+    "cvt.u32.u64 %r3, %d2;\nmov.u32 %r4, tile;\nadd.u32 %r4, %r4, %r3;\nld.volatile.shared.u32 %r3, [%r4];",
     "shuffled from a lane that has it": "and.b32 %r4, %tid, 31;\nsetp.ne.u32 %p0, %r4, 3;\n@%p0 bra out;\n"
     "mov.u32 %r1, 0;\nout:\nmov.u32 %r5, 3;\nshfl.sync.idx.b32 %r1, %r1, %r5, 31, 0xffffffff;\n"
     "mov.u32 %r2, tile;\nadd.u32 %r2, %r2, %r1;\nld.volatile.shared.u32 %r3, [%r2];",

@@ -1,7 +1,9 @@
 """Which registers may be read before they are written on some path, and what is calculated from them.
 
 Compilers let undefined values pass through instructions whose results do not matter, so a read alone is no fault.
-`Slice` names the instructions through which such a value may reach an address, a branch or memory.
+`Slice` names the instructions through which such a value may reach an address, a branch or memory. Registers are
+followed byte by byte where an instruction only moves bytes, or calculates with the elements of a packed type one by
+one: a compiler packs a value with one that is not defined, and goes on with the half that is.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from ..asm.nodes import Address, Integer, TensorAddress
 from ..emulator.machine.operation import BRANCH, INDEXED_BRANCH
 from ..emulator.machine.registers import Row as RegisterRow
 from ..isa import dtypes, effects
+from .undefined_bytes import element, moves
 from .undefined_reads import Row, collect, reaching, read_and_written
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ class Step:
             for each source its number or -1, and the slot of a predicate's value or -1. Of `shfl`, whose result is
             another lane's value: of a, b and c.
         mode: of `shfl`.
+        moves: of what only moves bytes: (read, first byte, written, first byte there, count), for each piece.
+        element: bytes of an element where the results' elements depend on the sources' alone; 0: all on all.
     """
 
     reads: tuple[int, ...] = ()
@@ -44,6 +49,8 @@ class Step:
     word: str = ""
     sources: tuple[tuple[int, int], ...] = ()
     mode: str = ""
+    moves: tuple[tuple[int, int, int, int, int], ...] = ()
+    element: int = 0
 
 
 @dataclass
@@ -80,6 +87,7 @@ def undefined_values(code: Image) -> Slice:
         if names or writes:
             step = found.steps[operation.pc] = _step(operation, names, writes, numbers)
             step.word, step.sources = _chosen_by_value(code, operation, numbers)
+            step.moves, step.element = moves(operation, numbers), element(operation)
             step.mode = operation.instruction.opcode.split(".")[2] if step.word == "shfl" else ""
             for row, name in names.items():
                 found.names[numbers[row]] = name

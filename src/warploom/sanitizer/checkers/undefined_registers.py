@@ -1,9 +1,9 @@
 """Registers that the path taken has not written, where their value decides something.
 
 Of the registers that some path leaves unwritten (`undefined_values`), and of those calculated from them, each thread
-has a mark. A marked register that is copied or calculated with marks the result: compilers move such instructions in
-front of the branch that makes them matter. A shuffle gives a lane the mark of the lane that it reads. One in an
-address, or that a branch goes by, is an error; one that is stored is a warning.
+has a mark: a bit for each byte. A marked register that is copied or calculated with marks the result: compilers move
+such instructions in front of the branch that makes them matter. A shuffle gives a lane the mark of the lane that it
+reads. One in an address, or that a branch goes by, is an error; one that is stored is a warning.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from ..context import Context
 
 RULE = "undefined-register-used"
+ALL = np.uint16(0xFFFF)
+"""No byte is defined, of a register of any width."""
 
 
 class UndefinedRegisters(Observer):
@@ -49,65 +51,67 @@ class UndefinedRegisters(Observer):
         whole = self._marks.get(frame.cta)
         if whole is None:
             lanes = len(frame.cta.warps) * WARP
-            whole = self._marks[frame.cta] = np.ones((len(self._slice.rows), lanes), np.bool_)
+            whole = self._marks[frame.cta] = np.full((len(self._slice.rows), lanes), ALL)
         start = frame.first_warp * WARP
         marks = whole[:, start : start + frame.lanes]
         operation, mask = frame.operation, frame.mask
         if operation.guard >= 0:
             holds = frame.values[operation.guard] != operation.guard_negated
-            mask = (holds | marks[step.guard] if step.guard >= 0 else holds) & mask
+            mask = (holds | (marks[step.guard] != 0) if step.guard >= 0 else holds) & mask
         self._report(frame, step.addresses, "in an address", marks, mask)
         self._report(frame, step.decides, "to decide what is done", marks, mask)
         self._report(frame, step.stored, "to store it", marks, mask)
         if not step.writes:
             return
         result = self._result(frame, step, marks)
-        if mask is True:
-            marks[list(step.writes)] = result
-        else:
-            for number in step.writes:
-                np.copyto(marks[number], result, where=mask)
+        for number in step.writes:
+            made = result if not step.moves else result | _moved(step, number, marks)
+            if mask is True:
+                marks[number] = made
+            else:
+                np.copyto(marks[number], made, where=mask)
 
-    def _result(self, frame: Frame, step: Step, marks: np.ndarray) -> np.ndarray | bool:
-        """Of which threads the results are not defined."""
-        result: np.ndarray | bool = marks[step.guard] if step.guard >= 0 else False
+    def _result(self, frame: Frame, step: Step, marks: np.ndarray) -> np.ndarray | np.uint16:
+        """The marks of the results; of what only moves bytes, those of the guard alone."""
+        result: np.ndarray | np.uint16 = _spread(marks[step.guard]) if step.guard >= 0 else np.uint16(0)
+        if step.moves:
+            return result
         if step.word == "shfl":
             return result | self._shuffled(frame, step, marks)
         if step.word:
             return result | self._chosen(frame, step, marks)
         for number in step.reads:
-            result = result | marks[number]
+            result = result | _spread(marks[number], step.element)
         return result
 
     @staticmethod
-    def _chosen(frame: Frame, step: Step, marks: np.ndarray) -> np.ndarray | bool:
+    def _chosen(frame: Frame, step: Step, marks: np.ndarray) -> np.ndarray:
         """As `_result`, of a choice: the source that is not taken does not matter."""
-        marked = [marks[number] if number >= 0 else np.False_ for number, _ in step.sources]
+        marked = [marks[number] if number >= 0 else np.uint16(0) for number, _ in step.sources]
         values = [frame.values[slot] if slot >= 0 else np.False_ for _, slot in step.sources]
         if step.word == "selp":
-            picked = values[2]
-            return np.where(picked, marked[0], marked[1]) | marked[2]
+            return np.where(values[2], marked[0], marked[1]) | _spread(marked[2])
         decided = step.word == "or"  # the value of one source that settles the result
-        a, b = ((value == decided) & ~mark for value, mark in zip(values, marked, strict=True))
-        return (marked[0] | marked[1]) & ~(a | b)
+        a, b = ((value == decided) & (mark == 0) for value, mark in zip(values, marked, strict=True))
+        return np.where(a | b, np.uint16(0), _spread(marked[0] | marked[1]))
 
     @staticmethod
     def _shuffled(frame: Frame, step: Step, marks: np.ndarray) -> np.ndarray:
         """As `_result`, of a shuffle: what counts is the lane that the value comes from."""
         shape = (frame.warps, WARP)
         moved, by, to = (
-            np.broadcast_to(marks[number] if number >= 0 else np.False_, (frame.lanes,)).reshape(shape)
+            np.broadcast_to(marks[number] if number >= 0 else np.uint16(0), (frame.lanes,)).reshape(shape)
             for number, _ in step.sources
         )
         values = (np.broadcast_to(frame.values[slot], (frame.lanes,)).astype(np.int64) for _, slot in step.sources[1:])
         source, _ = source_lanes(step.mode, *(value.reshape(shape) for value in values))
-        return (np.take_along_axis(moved, source, axis=1) | by | to).reshape(-1)
+        return (np.take_along_axis(moved, source, axis=1) | _spread(by | to)).reshape(-1)
 
     def _report(
         self, frame: Frame, numbers: Sequence[int], what: str, marks: np.ndarray, mask: np.ndarray | bool
     ) -> None:
         for number in numbers:
-            bad = marks[number] & mask
+            bad = (marks[number] != 0) & mask
             if not bad.any() or self.context.findings.seen(RULE, (frame.operation,)):
                 continue
             lane = int(np.flatnonzero(bad)[0])
@@ -119,3 +123,23 @@ class UndefinedRegisters(Observer):
                 "only what was calculated from such a one",
                 (frame.operation,), frame.cta, warp, "warning" if what == "to store it" else None,
             )  # fmt: skip
+
+
+def _spread(mark: np.ndarray | np.uint16, element: int = 0) -> np.ndarray:
+    """Marks of results calculated from all bytes, or element by element, of so many bytes each."""
+    if not element:
+        return np.where(mark != 0, ALL, np.uint16(0))
+    result = np.zeros_like(mark)
+    for low in range(0, 16, element):
+        piece = np.uint16(((1 << element) - 1) << low)
+        result |= np.where(mark & piece, piece, np.uint16(0))
+    return result
+
+
+def _moved(step: Step, number: int, marks: np.ndarray) -> np.ndarray | np.uint16:
+    """The marks of a register whose bytes come from others."""
+    result: np.ndarray | np.uint16 = np.uint16(0)
+    for source, first, written, to, count in step.moves:
+        if written == number:
+            result = result | ((marks[source] >> first & ((1 << count) - 1)) << to).astype(np.uint16)
+    return result
