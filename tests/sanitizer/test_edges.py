@@ -343,7 +343,7 @@ RED = "red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.ad
 def test_reductions_in_flight_do_not_race_with_each_other(schedule: str):
     """Each element of red.async is a relaxed atomic operation (9.7.13.7); a store, or a read too early, is a race."""
 
-    def found(send: str, waits: str = wait()) -> set[str]:
+    def found(send: str, waits: str = wait(scope=".acquire.cluster")) -> set[str]:
         body = PEER + SENT.replace("SEND", send).replace("WAIT", waits)
         return rules(Example(body, cluster=2), schedule)
 

@@ -51,6 +51,12 @@ def test_a_barrier_of_another_cta_must_be_there_before_it_is_signalled(act: str,
     assert {"mbarrier-init-not-visible", "cta-may-not-have-started"} <= too_early
 
 
+def test_a_wait_for_a_store_of_another_cta_has_the_clusters_scope():
+    body = BEGIN + FENCE + ARRIVE + MET + PUSH
+    assert rules(Example(body, cluster=2)) == set()
+    assert rules(Example(body.replace(".acquire.cluster", ""), cluster=2)) == {"remote-wait-scope"}
+
+
 @everywhere
 def test_a_wait_without_a_meeting_behind_the_initialisation(schedule: str, seed: int):
     body = INIT + load() + wait() + READ

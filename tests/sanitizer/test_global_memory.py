@@ -6,6 +6,7 @@ import pytest
 
 from tests.sanitizer.pieces import COMMIT, DESCRIPTORS, FENCE_MMA, WAIT_MMA, ZERO, multiply
 from tests.sanitizer.running import SCHEDULES, rules
+from warploom.sanitizer import EXPLORED
 from warploom.sanitizer.rules import Example
 
 schedules = pytest.mark.parametrize(("schedule", "seed"), SCHEDULES, ids=[f"{name}-{seed}" for name, seed in SCHEDULES])
@@ -283,3 +284,46 @@ def test_that_a_wgmma_is_done_says_nothing_about_stores_behind_it(schedule: str,
     body = multiplied + OWN_WORD + STORE + "MEET" + other
     assert "global-data-race" in rules(Example(body.replace("MEET", "")), schedule, seed)
     assert not RACES & rules(Example(body.replace("MEET", "bar.sync 0;\n")), schedule, seed)
+
+
+LOCKED = """
+@!%first bra done;
+take:
+atom.relaxed.gpu.global.cas.b32 %r2, [%data+256], 64, 1;
+setp.ne.u32 %p3, %r2, 64;
+@%p3 bra take;
+TAKEN
+ld.volatile.global.u32 %r3, [%data];
+add.u32 %r3, %r3, 1;
+st.volatile.global.u32 [%data], %r3;
+FREEING
+st.relaxed.gpu.global.u32 [%data+256], 64;
+done:
+"""
+HANDED_BACK = """
+@!%first bra done;
+mov.u32 %r6, %ctaid.x;
+st.relaxed.gpu.global.u32 [%data+128], %r6;
+turn:
+ld.relaxed.gpu.global.u32 %r2, [%data];
+and.b32 %r3, %r2, 1;
+setp.ne.u32 %p3, %r3, %r6;
+@%p3 bra turn;
+add.u32 %r2, %r2, 1;
+st.relaxed.gpu.global.u32 [%data], %r2;
+done:
+"""
+
+
+@pytest.mark.parametrize("schedule, seed", EXPLORED, ids=str)
+@pytest.mark.parametrize("taken", [True, False])
+@pytest.mark.parametrize("freeing", [True, False])
+def test_a_lock_without_a_fence_loses_updates_of_strong_words(taken: bool, freeing: bool, schedule: str, seed: int):
+    fence = "fence.acq_rel.gpu;"
+    body = LOCKED.replace("TAKEN", fence if taken else "").replace("FREEING", fence if freeing else "")
+    assert rules(Example(body, grid=3), schedule, seed) == (set() if taken and freeing else {"lost-update"})
+
+
+@pytest.mark.parametrize("schedule, seed", EXPLORED, ids=str)
+def test_a_word_that_says_itself_whose_turn_it_is_needs_no_fence(schedule: str, seed: int):
+    assert rules(Example(HANDED_BACK, grid=2), schedule, seed) == set()

@@ -358,3 +358,23 @@ def test_lanes_that_have_left_a_barrier_are_not_asked_for_what_the_others_did(ea
     body = OWN + DROPPED.replace("EACH", arrive if each else other + few)
     found = rules(Example(body.replace("READ", "ld.shared.u32 %r3, [tile];")), schedule, seed)
     assert ("warp-synchronous" in found) is not each
+
+
+INIT_ONE = "setp.eq.u32 %p2, %r8, 5;\n@%p2 mbarrier.init.shared::cta.b64 [bar], 32;\n"
+USES = {
+    "arrive": OVER_A_PHASE,
+    "another lane alone": "setp.eq.u32 %p3, %r8, 7;\n@%p3 mbarrier.arrive.shared::cta.b64 %d0, [bar];\n",
+    "a copy": "setp.eq.u32 %p3, %r8, 7;\n@%p3 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 512;\n"
+    "@%p3 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 512, [bar];\n"
+    + OVER_A_PHASE,
+}
+
+
+@everywhere
+@pytest.mark.parametrize("use", USES)
+def test_lanes_meet_behind_the_initialisation_of_their_barrier(use: str, schedule: str, seed: int):
+    for meet, races in (("", True), ("bar.warp.sync 0xffffffff;\n", False), ("bar.sync 0;\n", False)):
+        found = rules(Example(OWN + INIT_ONE + meet + USES[use], threads=32), schedule, seed)
+        assert ("lane-race" in found) is races
+    own = INIT_ONE.replace("32;", "1;") + USES["another lane alone"].replace("7;", "5;")
+    assert rules(Example(OWN + own, threads=32), schedule, seed) == set()

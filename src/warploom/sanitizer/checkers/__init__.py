@@ -10,6 +10,7 @@ from .grid_order import GridOrder
 from .groups import Groups
 from .inside_warp import InsideWarp
 from .layout import Layouts
+from .lost_updates import LostUpdates
 from .matrix_registers import MatrixRegisters
 from .mbarriers import MBarriers
 from .peer_flags import PeerFlags
@@ -25,7 +26,7 @@ from .undefined_registers import UndefinedRegisters
 
 CHECKERS = (
     Text, UndefinedRegisters, Clusters, MBarriers, GridOrder, TensorMaps, InsideWarp, ArrayBounds, SharedMemory,
-    Layouts, SwizzleBases, PeerFlags, GlobalMemory, MatrixRegisters, TensorCells, TensorUnits, Groups, Exits,
-    RegisterPool, Performance,
+    Layouts, SwizzleBases, PeerFlags, GlobalMemory, LostUpdates, MatrixRegisters, TensorCells, TensorUnits, Groups,
+    Exits, RegisterPool, Performance,
 )  # fmt: skip
 """Causes before consequences; `InsideWarp` before the checker that owns the shadows, `Layouts` after it."""

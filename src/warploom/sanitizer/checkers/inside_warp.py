@@ -17,7 +17,7 @@ import numpy as np
 
 from ...emulator.engines.bulk import Scattered
 from ...emulator.machine.events import Meeting, Observer, Waited
-from ...emulator.machine.mbarrier import Event, MBarrier
+from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
 from ...emulator.machine.places import Lanes
 from ...isa import effects
 from ..happens_before.access import BARRIER, flights_of
@@ -31,7 +31,8 @@ from ..rules import WARNING
 from ..shadow.shadow import Shadow, distinct
 
 if TYPE_CHECKING:
-    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.async_operation import AsyncOperation
+    from ...emulator.machine.frame import Frame, Issuer
     from ...emulator.machine.memory import Region
     from ...emulator.machine.operation import Operation
     from ..context import Context
@@ -55,6 +56,8 @@ class InsideWarp(Observer):
         self.context = context
         self._arbitrary: dict[Region, dict[int, Operation]] = {}
         """Bytes for which nothing says whose value stayed there, by their first, and the store."""
+        self._new: dict[int, MBarrier] = {}
+        """mbarriers whose warp may not have met since one of its lanes initialised them, by their id."""
 
     # -- accesses --------------------------------------------------------------------------------------------------
 
@@ -151,6 +154,43 @@ class InsideWarp(Observer):
                 return int(mine[some[first]]), int(lanes[some[first]]), int(owner[first])
         return None
 
+    # -- mbarriers -------------------------------------------------------------------------------------------------
+
+    def made(self, kind: str, what: object, by: Issuer) -> None:
+        """A lane initialises a barrier: it writes its bytes."""
+        if isinstance(what, MBarrier):
+            self._new[id(what)] = what
+            state = self.context.state(what.cta)
+            entry = self._of_barrier(state, what, by.frame, np.array([by.lane or 0]), True)
+            state.notes(Journals).of(state.clock_of(by)).append(entry)
+
+    @staticmethod
+    def _of_barrier(state: ClusterState, barrier: MBarrier, frame: Frame, lanes: np.ndarray, writes: bool) -> Entry:
+        shadow, clocks = state.shadows[barrier.cta.shared], state.of_frame(frame)
+        granules = np.full(lanes.shape, shadow.span(barrier.offset, 8).start)
+        epochs = tuple([clock.epoch for clock in clocks])
+        return Entry(shadow, granules, lanes, clocks[0].me, writes, False, frame.operation, epochs)
+
+    def _uses(self, frame: Frame, barrier: MBarrier, lanes: np.ndarray) -> None:
+        """Lanes use a barrier that a lane of their warp may have initialised since they met."""
+        if self._new.get(id(barrier)) is not barrier or barrier.cta is not frame.cta:
+            return
+        state = self.context.state(frame.cta)
+        init = state.accesses[record_of(barrier).access]
+        clock = state.clocks[init.me]
+        if init.epoch < clock.floor:
+            del self._new[id(barrier)]
+        elif 0 <= clock.me - state.of_frame(frame)[0].me < frame.warps:
+            now = self._of_barrier(state, barrier, frame, lanes, False)
+            self._compare(state, frame, clock, state.notes(Journals).of(clock), now)
+
+    def issued(self, operation: AsyncOperation) -> None:
+        by = operation.issuer
+        if operation.barrier is not None and self._new:
+            barrier = mbarriers_of(operation.barrier[0]).get(operation.barrier[1])
+            if barrier is not None:
+                self._uses(by.frame, barrier, by.frame.active_lanes if by.lane is None else np.array([by.lane]))
+
     # -- what orders lanes -----------------------------------------------------------------------------------------
 
     def _note(
@@ -177,8 +217,12 @@ class InsideWarp(Observer):
 
     def arrived(self, on: MBarrier | Meeting, event: Event) -> None:
         frame = event.by.frame
-        if event.what == "arrive" and event.operation is None:
-            lanes = frame.active_lanes if event.by.lane is None else np.array([event.by.lane])
+        if event.operation is not None:
+            return
+        lanes = frame.active_lanes if event.by.lane is None else np.array([event.by.lane])
+        if isinstance(on, MBarrier) and self._new:
+            self._uses(frame, on, lanes)
+        if event.what == "arrive":
             self._note(self.context.state(frame.cta), frame, lanes, on, arrives=True, waits=False)
 
     def waited(self, frame: Frame, wait: Waited) -> None:
@@ -186,6 +230,8 @@ class InsideWarp(Observer):
             self._landed(frame, wait)
             return
         order, told = frame.operation.order, None
+        if isinstance(wait.what, MBarrier) and self._new:
+            self._uses(frame, wait.what, wait.lanes)
         if isinstance(wait.what, MBarrier) and wait.what.phase > 0 and order.acquires:
             told = record_of(wait.what).previous.told(LEVELS[order.scope] >= LEVELS["cluster"])
         state = self.context.state(frame.cta)

@@ -13,6 +13,7 @@ from ...emulator.machine import shared_address
 from ...emulator.machine.events import Meeting, Observer, Waited
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of, was_invalidated
 from ...errors import DeadlockError, StepLimitError
+from ...isa import effects
 from ..happens_before.access import flights_of
 from ..happens_before.clocks import Released
 from ..happens_before.scopes import LEVELS
@@ -193,10 +194,17 @@ class MBarriers(Observer):
         """A wait takes what another CTA has released only at a scope that includes both."""
         codes = (frame.operation, released)
         if not self.findings.seen("remote-wait-scope", codes):
+            takes = (
+                f"of what the arrival {at(released)} of another CTA releases it takes nothing but that asynchronous "
+            )
+            takes += "reads have finished"
+            if effects.started(released.effects) is not None:
+                takes = (
+                    f"the bytes of {at(released)} in another CTA are released at cluster scope, which it does not take"
+                )
             self.findings.add(
                 "remote-wait-scope",
-                f"the wait {at(frame.operation)} for `{barrier.name}` has .cta scope, the default: of what the arrival "
-                f"{at(released)} of another CTA releases it takes nothing but that asynchronous reads have finished",
+                f"the wait {at(frame.operation)} for `{barrier.name}` has .cta scope, the default: {takes}",
                 codes,
                 frame.cta,
                 frame.first_warp,

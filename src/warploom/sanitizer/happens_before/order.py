@@ -24,7 +24,7 @@ from ...emulator.machine.events import Meeting, Observer, Waited
 from ...emulator.machine.mbarrier import Event, MBarrier, mbarriers_of
 from ...emulator.machine.places import Lanes
 from ...isa import effects
-from .access import BARRIER, Flight, flights_of
+from .access import BARRIER, COPY, Flight, flights_of, writing_proxy
 from .clocks import Front, Released, WarpClock
 from .scopes import LEVELS
 from .state import BarrierRecord, ClusterState, PhaseRecord, lane_masks, record_of
@@ -282,6 +282,8 @@ class Order(Observer):
         if event.what == "complete" and operation is not None:
             for flight in flights_of(operation):
                 phase.own.known |= flight.all
+                if flight.cta is not barrier.cta and writing_proxy(flight) == COPY:
+                    phase.released = flight.code
         if event.what != "arrive":
             return
         clocks = state.clocks_of(by)

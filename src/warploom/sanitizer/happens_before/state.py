@@ -38,7 +38,8 @@ class PhaseRecord:
         codes: the instructions that delivered or arrived.
         arrived, again: lanes that arrived once, and more than once, by (CTA, warp).
         seen: whether a wait saw the phase complete.
-        released: an arrival by a thread of another CTA that releases what it did to the cluster.
+        released: an arrival by a thread of another CTA that releases what it did to the cluster, or a store of one
+            that completes bytes (st.async, red.async).
     """
 
     own: Released

@@ -1,0 +1,130 @@
+"""Words in global memory that are read and stored under a lock which orders nothing.
+
+Strong accesses (.volatile, .relaxed) do not race (PTX ISA 8.7.1), so a lock without its fences shows no race where all
+that it guards is strong. Yet nothing orders its load after the store of the thread that had the lock before (8.9.4): it
+may read the value from before that store, and what it stores then undoes it. Found where a warp
+
+    has seen, in another word, what somebody wrote there after its store of this word (the lock is free),
+    loads this word once (a loop that waits for a value of it may read an older one),
+    and stores it, by no atomic, while nothing orders the two stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...emulator.machine.events import Observer
+from ...emulator.machine.places import Lanes
+from ...isa import effects
+from ..happens_before.clocks import WarpClock
+from ..happens_before.flags import FLAGS, knows
+from ..happens_before.state import ClusterState
+from ..report.findings import at
+from ..report.words import actor as who
+
+if TYPE_CHECKING:
+    from ...emulator.machine.frame import Frame
+    from ...emulator.machine.memory import Region
+    from ...emulator.machine.operation import Operation
+    from ..context import Context
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A strong store: by which warp of the grid, in which epoch of it, when."""
+
+    actor: int = 0
+    epoch: int = 0
+    when: int = 0
+
+
+@dataclass(eq=False)
+class Loaded:
+    """A warp's loads of what one store left: how often, with which instruction, and whether it knew of the store."""
+
+    store: Stored
+    code: Operation
+    told: bool
+    times: int = 1
+
+
+@dataclass(eq=False)
+class Word:
+    """`last`: the last strong store or atomic; `writers`: when each warp last wrote it; `loads`: by warp."""
+
+    last: Stored = field(default_factory=Stored)
+    writers: dict[int, int] = field(default_factory=dict)
+    loads: dict[int, Loaded] = field(default_factory=dict)
+
+
+class LostUpdates(Observer):
+    """See the module's docstring."""
+
+    rules = ("lost-update",)
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self._words: dict[tuple[Region, int], Word] = {}
+        self._told: dict[tuple[int, int], int] = {}
+        """(who read, who wrote) -> when the latest write was made of which the first has seen something."""
+        self._now = 0
+
+    def accessed(self, frame: Frame, how: str, place: Lanes, values: np.ndarray | None) -> None:
+        if place.space != "global" or not frame.operation.order.strong:
+            return
+        state = self.context.state(frame.cta)
+        for clock, offset in self._each(state, frame, place):
+            actor, key = state.actor(clock.me), (place.region, offset)
+            word = self._words.setdefault(key, Word())
+            if how == effects.READS:
+                self._load(word, actor, frame.operation)
+            elif how == effects.WRITES:
+                self._store(state, frame, clock, word, actor, key)
+            if how != effects.WRITES:
+                for writer, when in word.writers.items():
+                    self._told[actor, writer] = max(when, self._told.get((actor, writer), 0))
+            if how != effects.READS:
+                self._now += 1
+                word.last = Stored(actor, clock.epoch, self._now)
+                word.writers[actor] = self._now
+
+    @staticmethod
+    def _each(state: ClusterState, frame: Frame, place: Lanes) -> Iterator[tuple[WarpClock, int]]:
+        """The words of a few lanes, by warp."""
+        for number, clock in enumerate(state.of_frame(frame)):
+            index = np.unique(place.index[place.lanes >> 5 == number])
+            if index.size <= FLAGS:
+                yield from ((clock, one * place.size) for one in index.tolist())
+
+    def _load(self, word: Word, actor: int, code: Operation) -> None:
+        store, before = word.last, word.loads.get(actor)
+        if store.actor in (0, actor):
+            word.loads.pop(actor, None)
+        elif before is not None and before.store is store:
+            before.times += 1
+        else:
+            word.loads[actor] = Loaded(store, code, self._told.get((actor, store.actor), 0) > store.when)
+
+    def _store(
+        self, state: ClusterState, frame: Frame, clock: WarpClock, word: Word, actor: int, key: tuple[Region, int]
+    ) -> None:
+        loaded = word.loads.pop(actor, None)
+        if loaded is None or loaded.store is not word.last or not loaded.told or loaded.times > 1:
+            return
+        if knows(clock, state, loaded.store.actor, loaded.store.epoch):
+            return
+        code, warp = frame.operation, clock.me % state.per_cta
+        if self.context.findings.seen("lost-update", (code, loaded.code)):
+            return
+        where = f"`{key[0].name}` at byte {key[1]}"
+        self.context.findings.add(
+            "lost-update",
+            f"{who(frame.cta, warp)} loads {where} with {at(loaded.code)} and stores it with {at(code)}; it has seen "
+            "in another word that the warp which stored it before is past that, and nothing orders the two: it may "
+            "have loaded an older value",
+            (code, loaded.code), frame.cta, warp, address=where,
+        )  # fmt: skip
