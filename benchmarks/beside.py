@@ -2,9 +2,12 @@
 
     python -m benchmarks.beside --out benchmarks/results/nvidia-h200/beside.json [--only WORDS] [--seconds 0.5]
     python -m benchmarks.beside --predict [--out benchmarks/results/emulator/beside.json]
+    python -m benchmarks.beside --adopt MEASURED --kinds sparse,f64 --out benchmarks/results/nvidia-h200/beside.json
 
-The first measures on a GPU, beside cuBLAS, and holds each result against one in f64. The second asks the package's
-clock (`warploom.timing`), without a GPU. FLOP of a sparse product count the zeros too.
+The first measures on a GPU, beside cuBLAS, and holds each result against one in f64; `--candidates` adds other
+configurations of the same kernels. The second asks the package's clock (`warploom.timing`), without a GPU. The third
+takes a run's rows of some kinds into a file, in place of those that it has. FLOP of a sparse product count the zeros
+too.
 """
 
 from __future__ import annotations
@@ -31,6 +34,11 @@ DENSE = 21
 REST_MHZ = 1320.0
 """Clock of the predictions for the rest of the waves, the same for all ways: the model takes a CTA's stores for the
 size of its part of C, and with it its share of the power, and parts of tiles are stored to a workspace."""
+NARROWER = {128: 6, 192: 4}
+"""Columns of other tiles for the rest of the waves, with the stages that fit."""
+NARROW = "data_parallel 128"
+"""Whole tiles that are half as wide: the other way to fill a wave."""
+F64_CANDIDATES = {"128 x 64": f64.Config(tile_n=64, warps=(4, 1))}
 BOUNDS = {"bf16": 2.5e-3, "e4m3": 2.5e-3, "f64": 1e-14}
 Row = dict[str, Any]
 
@@ -75,14 +83,21 @@ SUITE = (
 )  # fmt: skip
 
 
-def kernels(case: Case) -> dict[str, Kernel]:
+def kernels(case: Case, candidates: bool = False) -> dict[str, Kernel]:
     """Ours, by the names in the file."""
     if case.kind == "sparse":
         made = {"sparse": sparse.build(sparse.Config(a=dtypes.ALL[case.dtype]))}
         return made | ({"dense": find(DENSE).build()} if case.dtype == "bf16" else {})
     if case.kind == "f64":
-        return {"f64": f64.build()}
-    return {way: stream_k.build(stream_k.Config(way)) for way in stream_k.WAYS}
+        return {"f64": f64.build()} | (
+            {f"f64 {name}": f64.build(config) for name, config in F64_CANDIDATES.items()} if candidates else {}
+        )
+    made = {way: stream_k.build(stream_k.Config(way)) for way in stream_k.WAYS}
+    made[NARROW] = stream_k.build(stream_k.Config("data_parallel", tile_n=128, stages=NARROWER[128]))
+    if candidates:
+        made |= {f"{way} {tile_n}": stream_k.build(stream_k.Config(way, tile_n=tile_n, stages=stages))
+                 for way in stream_k.WAYS for tile_n, stages in NARROWER.items()}  # fmt: skip
+    return made
 
 
 # -- predicted -------------------------------------------------------------------------------------------------------
@@ -95,9 +110,9 @@ def zeros(case: Case, name: str) -> tuple[np.ndarray, ...]:
     return compress(a, dtype).arguments(b) if name == "sparse" else (a, b)
 
 
-def predicted(case: Case) -> Iterator[Row]:
+def predicted(case: Case, candidates: bool = False) -> Iterator[Row]:
     """A row for each kernel."""
-    for name, kernel in kernels(case).items():
+    for name, kernel in kernels(case, candidates).items():
         found = kernel.predict(*zeros(case, name), clock_mhz=REST_MHZ if case.kind == "rest" else 0.0)
         yield {
             **case.as_dict(), "kernel": name, "predicted_us": round(found.us, 1),
@@ -107,12 +122,12 @@ def predicted(case: Case) -> Iterator[Row]:
         }  # fmt: skip
 
 
-def predict(out: Path, words: str) -> None:
+def predict(out: Path, words: str, candidates: bool) -> None:
     """Write the file."""
     rows: list[Row] = []
     for case in SUITE:
         if all(word in f"{case.shape} {case.dtype}" for word in words.split(",")):
-            for row in predicted(case):
+            for row in predicted(case, candidates):
                 rows.append(row)
                 print(row, flush=True)
     found = {"suite": "beside", "command": "python -m benchmarks.beside --predict",
@@ -144,7 +159,8 @@ def measure(case: Case, session: Any) -> Iterator[Row]:
     dense = on_gpu(a), on_gpu(b)
     out = torch.empty((case.m, case.n), device="cuda", dtype=torch.float64 if case.kind == "f64" else torch.bfloat16)
     calls: dict[str, Callable[[], Any]] = {}
-    for name, kernel in kernels(case).items():
+    ours = kernels(case, session.asked.candidates)
+    for name, kernel in ours.items():
         given = [on_gpu(x) for x in compress(a, dtype).arguments(b)] if name == "sparse" else dense
         calls[name] = lambda kernel=kernel, given=given: kernel(*given, out=out)
     if case.dtype != "e4m3":
@@ -161,8 +177,8 @@ def measure(case: Case, session: Any) -> Iterator[Row]:
     spreads = session.sample(case, calls)
     for name in calls:
         more = {"relative_error": errors[name], "kernel": name}
-        if name in kernels(case):
-            more["ptx_sha256"] = evidence.ptx_sha256(kernels(case)[name].ptx())
+        if name in ours:
+            more["ptx_sha256"] = evidence.ptx_sha256(ours[name].ptx())
         yield session.row(case, name, "alone", spreads, more)
 
 
@@ -172,19 +188,51 @@ def told(rows: Sequence[Row]) -> str:
     return f"{rows[0]['kind']} {rows[0]['m']} {rows[0]['n']} {rows[0]['k']}: " + ", ".join(speeds)
 
 
+# -- adopted ---------------------------------------------------------------------------------------------------------
+
+
+def adopt(measured: Path, kinds: Sequence[str], out: Path) -> None:
+    """Put a run's rows of some kinds into a file, in place of those; `runs` has what each kind's run says of itself."""
+    from warploom.lab import evidence
+
+    found = json.loads(measured.read_text())
+    head = {name: value for name, value in found.items() if name != "rows"}
+    before = json.loads(out.read_text()) if out.exists() else {"rows": [], "runs": {}}
+    new = [row for row in found["rows"] if row["kind"] in kinds]
+    missing = set(kinds) - {row["kind"] for row in new}
+    if missing:
+        raise SystemExit(f"{measured} has no rows of {', '.join(sorted(missing))}")
+    order = list(dict.fromkeys(case.kind for case in SUITE))
+    kept = [row for row in before["rows"] if row["kind"] not in kinds]
+    runs = {**before["runs"], **dict.fromkeys(kinds, head)}
+    whole = {name: head[name] for name in ("suite", "gpu")}
+    evidence.write(
+        out, {**whole, "runs": {kind: runs[kind] for kind in order if kind in runs}},
+        sorted((*kept, *new), key=lambda row: order.index(row["kind"])),
+    )  # fmt: skip
+
+
 def main(words: Sequence[str]) -> int:
-    if "--predict" in words:
+    if {"--predict", "--adopt"} & set(words):
         parser = argparse.ArgumentParser(prog="python -m benchmarks.beside", description=__doc__)
         parser.add_argument("--predict", action="store_true")
+        parser.add_argument("--adopt", type=Path, default=None, help="a file that this program wrote on a GPU")
+        parser.add_argument("--kinds", default="sparse,f64,rest", help="which of its rows")
         parser.add_argument("--out", type=Path, default=PREDICTED)
         parser.add_argument("--only", default="", help="cases whose name has these words, separated by commas")
+        parser.add_argument("--candidates", action="store_true", help="other configurations, too")
         asked = parser.parse_args(words)
-        predict(asked.out, asked.only)
+        if asked.adopt is not None:
+            adopt(asked.adopt, asked.kinds.split(","), asked.out)
+        else:
+            predict(asked.out, asked.only, asked.candidates)
         return 0
     from benchmarks.attention_session import Suite, fits
 
     suite = Suite("beside", __doc__, SUITE, fits, measure, told)
-    return suite.run(suite.parser().parse_args(words))
+    parser = suite.parser()
+    parser.add_argument("--candidates", action="store_true", help="other configurations, too")
+    return suite.run(parser.parse_args(words))
 
 
 if __name__ == "__main__":

@@ -145,20 +145,23 @@ def _alone(name: str) -> dict[int, dict[str, Any]]:
 
 
 def beside(table: Table, kind: str) -> list[str]:
-    """Kernels beside the ladder: what the clock predicts, and what was measured where the file is there."""
-    path, told = H200 / "beside.json", ("dtype", "m", "n", "k", "kernel")
-    measured = (
-        {tuple(row[name] for name in told): row["us"]["median"] for row in rows_of(path)} if path.exists() else {}
-    )
+    """Kernels beside the ladder: what the clock predicts, and what was measured where the file has it."""
+    path = H200 / "beside.json"
+    measured = {(_product(row), row["kernel"]): row for row in (rows_of(path) if path.exists() else ())}
     cells = []
     for row in rows_of(RESULTS / "emulator" / "beside.json"):
         if row["kind"] == kind:
-            shape = f"{row['m']} x {row['n']} x {row['k']}, {row['dtype']}"
-            us = measured.get(tuple(row[name] for name in told), "not measured yet")
-            cells.append([shape, row["kernel"].replace("_", " "), row["predicted_us"], row["predicted_tflops"],
-                          row["clock_mhz"], us])  # fmt: skip
-    head = ["M x N x K", "kernel", "us, predicted", "TFLOP/s, predicted", "at MHz", "us, measured"]
+            found, theirs = (measured.get((_product(row), name)) for name in (row["kernel"], "cublas"))
+            said = (found["us"]["median"], found["tflops"]["median"]) if found else ("not measured yet", "")
+            cells.append([_product(row), row["kernel"].replace("_", " "), row["predicted_us"], row["predicted_tflops"],
+                          row["clock_mhz"], *said, theirs["tflops"]["median"] if found and theirs else ""])  # fmt: skip
+    head = ["M x N x K", "kernel", "us, predicted", "TFLOP/s, predicted", "at MHz", "us, measured", "TFLOP/s, measured",
+            "cuBLAS, TFLOP/s"]  # fmt: skip
     return table(head, cells)
+
+
+def _product(row: dict[str, Any]) -> str:
+    return f"{row['m']} x {row['n']} x {row['k']}, {row['dtype']}"
 
 
 def chains(table: Table) -> list[str]:

@@ -50,6 +50,7 @@ TABLES: dict[Path, dict[str, Entry]] = {
         "eager-call": (package.eager_call, H200 / "first-light.json"),
         "sweep-bf16": (kernels.sweep, H200 / "sweep-bf16.json"),
         "reference-texts": (kernels.reference_texts, H200 / "reference-texts.json"),
+        "beside": (kernels.beside, H200 / "beside.json", RESULTS / "emulator" / "beside.json"),
         "remote-arrival": (kernels.remote_arrival, H200 / "remote-arrival.json"),
         "tensor-store-edges": (kernels.tensor_store_edges, H200 / "tensor-store-edges.json"),
         "emulator-speed": (package.emulator_speed, RESULTS / "cpu-x86_64-2-cores" / "emulator-speed.json"),

@@ -159,6 +159,26 @@ def reference_texts(result: Result) -> list[str]:
     return lines
 
 
+def beside(result: Result, predicted: Result) -> list[str]:
+    """Kernels beside the ladder: measured, predicted, and cuBLAS; those that were measured."""
+    lines = ["| kernel | M x N x K | us | predicted | TFLOP/s | W | pJ per FLOP | cuBLAS, TFLOP/s | W |",
+             "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    product = ("kind", "m", "n", "k", "dtype")
+    found = {(tuple(row[name] for name in product), row["kernel"]): row for row in result["rows"]}
+    expected = {(tuple(row[name] for name in product), row["kernel"]): row for row in predicted["rows"]}
+    for (what, name), row in found.items():
+        if name == "cublas":
+            continue
+        us, watts, theirs = row["us"]["median"], row["power_w"], found.get((what, "cublas"))
+        flop = 2.0 * row["m"] * row["n"] * row["k"]
+        said = str(expected[what, name]["predicted_us"]) if (what, name) in expected else ""
+        cells = [f"{name.replace('_', ' ')}, {row['dtype']}", " x ".join(str(row[key]) for key in "mnk"), str(us), said,
+                 str(row["tflops"]["median"]), f"{watts:.0f}", f"{watts * us * 1e6 / flop:.3f}"]  # fmt: skip
+        cells += [str(theirs["tflops"]["median"]), f"{theirs['power_w']:.0f}"] if theirs else ["", ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def launched(row: Row) -> str:
     """A word where a kernel is launched while the one before it ends."""
     return ", dependent" if row["pdl"] else ""
