@@ -229,8 +229,12 @@ REFUSED = {
         a.to(E4M3), [b.mT.to(E4M3).mT], positive(3, 1), [positive(1)], 0, "group", [None], [None], [None], [True]
     ),
     "a gradient": lambda a, b: distributed.fused_matmul_reduce_scatter(a.requires_grad_(), b, "sum", 0, "group"),
-    "experts with a gradient": lambda a, b: distributed.experts_matmul(
-        a.requires_grad_(), torch.zeros(16, 1, dtype=torch.int32), positive(16, 1), normal(1, 64, 64)
+    "experts with a gradient and `out`": lambda a, b: distributed.experts_matmul(
+        a.requires_grad_(),
+        torch.zeros(16, 1, dtype=torch.int32),
+        positive(16, 1),
+        normal(1, 64, 64),
+        out=normal(16, 64),
     ),
     "more tokens than room": lambda a, b: distributed.experts_matmul(
         a, torch.zeros(16, 1, dtype=torch.int32), positive(16, 1), normal(1, 64, 64), capacity=8

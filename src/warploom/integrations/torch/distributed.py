@@ -4,12 +4,12 @@
     x_shard = warploom.torch.distributed.matmul_reduce_scatter(y, weight.T, group)    # rows of the weight here
     x = warploom.torch.distributed.matmul_all_reduce(y, weight.T, group)              # the same for few rows
 
-`fused_…` are products with the names and arguments of `torch.ops.symm_mem` (`symm_mem`), with eight-bit operands too;
-`experts_matmul` is a mixture of experts (`experts`). These have no gradient.
+`fused_…` are products with the names and arguments of `torch.ops.symm_mem` (`symm_mem`), with eight-bit operands too,
+and without gradients; `experts_matmul` is a mixture of experts (`experts`).
 
 The process group is PyTorch's, and so is the memory that GPUs reach into. All ranks call the same operations in the
 same order with the same sizes. Memory for what is exchanged is made at the first call of a shape, and kept;
-`release(group)` gives it back. The three above have gradients. Under `torch.compile` all are operators
+`release(group)` gives it back. The three above and the experts have gradients. Under `torch.compile` all are operators
 (`warploom::…`), whose group is given by name or left out. A rank that does not come is named after
 `config.peer_timeout_s`.
 """

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ...operators.dispatch_hook import refuse_gradients
-from . import peer_experts
+from . import expert_gradients, peer_experts
 from .custom_operator import NAMESPACE, define
 from .peer_launch import ranks_of
 from .symmetric import group_of
@@ -34,7 +34,10 @@ def experts_matmul(
     """The sum over a token's experts of weight x activation(x Wᵀ), tokens and experts on all ranks.
 
     Products come back rounded to the type of x, and are added up in f32 in the order of a token's experts: the same
-    bits each time. No gradient: tensors that want one are refused.
+    bits each time.
+
+    x, weights and w have gradients (`expert_gradients`); all ranks want the same ones, and come to the backward pass
+    together. With `out` there is none.
 
     Args:
         x: (tokens, K), this rank's, contiguous; bf16 or f16. Ranks may have different numbers of tokens, or none.
@@ -49,8 +52,10 @@ def experts_matmul(
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
-    refuse_gradients({"x": x, "weights": weights, "w": w})
-    if torch.compiler.is_compiling() and out is None:
+    wanted = torch.is_grad_enabled() and any(each.requires_grad for each in (x, weights, w) if isinstance(each, Tensor))
+    if out is not None:
+        refuse_gradients({"x": x, "weights": weights, "w": w})
+    elif wanted or torch.compiler.is_compiling():
         return torch.ops.warploom.experts_matmul(x, experts, weights, w, _name(group), capacity, activation)  # type: ignore[no-any-return]
     return peer_experts.experts_matmul(ranks_of(group), x, experts, weights, w, capacity, activation, out)
 
@@ -74,7 +79,8 @@ def _fake(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, *more: Any) ->
 def _register() -> Any:
     """Define the operator; the library object must stay."""
     library = torch.library.Library(NAMESPACE, "FRAGMENT")
-    define(library, SCHEMA, _run, _fake)
+    define(library, SCHEMA, _run, _fake, expert_gradients.backward, expert_gradients.setup)
+    define(library, expert_gradients.OF_W, expert_gradients.of_w, expert_gradients.fake_of_w)
     return library
 
 
