@@ -8,7 +8,7 @@ import pytest
 
 from warploom.emulator.machine.async_operation import AsyncOperation
 from warploom.emulator.machine.events import Observer
-from warploom.errors import UnrecordedWarning
+from warploom.errors import ArgumentError, UnrecordedWarning
 from warploom.kernels.blackwell import block_scaled, gemm, minimal, specialised
 from warploom.kernels.blackwell.block_scaled import MXFP8, NVFP4, Format
 from warploom.lang import Kernel
@@ -118,6 +118,21 @@ def test_blocks_of_both_operands_are_scaled(form: Format, tile_n: int, size: tup
     expected = left @ right.T
     assert report.findings == []
     np.testing.assert_allclose(report.outputs[-1].astype(float), expected, rtol=2**-8, atol=2**-8)
+
+
+WRONG_ATOMS = {
+    "rows of A": ((1, 2), (1, 2)), "more rows of A": ((3, 2), (1, 2)), "rows of B": ((2, 2), (2, 2)),
+    "blocks": ((2, 1), (1, 1)), "more blocks": ((2, 4), (1, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("of_a, of_b", WRONG_ATOMS.values(), ids=WRONG_ATOMS)
+def test_scale_factors_of_other_matrices_are_refused_before_anything_runs(of_a: tuple[int, int], of_b: tuple[int, int]):
+    a, b = (np.zeros((rows, 256), ml_dtypes.float8_e4m3fn) for rows in (200, 128))
+    scales = [np.zeros((*shape, 512), np.uint8) for shape in (of_a, of_b)]
+    with pytest.raises(ArgumentError) as caught:
+        block_scaled.build()(a, b, *scales)
+    assert caught.value.code == "wrong-shape"
 
 
 class Issues(Observer):

@@ -258,6 +258,27 @@ def test_columns_beyond_the_allocation_are_refused_with_what_is_left():
 
 
 @pytest.mark.parametrize(
+    ("second", "relinquish", "code"),
+    [(32, False, "tensor-memory-full"), (32, True, "trace"), (512, False, "tensor-memory-full")],
+)
+def test_a_second_allocation_finds_room_and_the_permit_or_is_refused(second: int, relinquish: bool, code: str):
+    def body():
+        tmem.alloc(512, relinquish=relinquish)
+        tmem.alloc(second)
+
+    assert refusal(body).code == code
+
+
+def test_an_allocation_that_has_been_freed_leaves_room():
+    def body():
+        first = tmem.alloc(512, relinquish=False)
+        first.dealloc()
+        tmem.alloc(512).dealloc()
+
+    assert traced(body).ptx().count("tcgen05.alloc.") == 2
+
+
+@pytest.mark.parametrize(
     ("m", "n", "dtype", "out", "group"),
     [(256, 48, s8, s32, 2), (64, 64, bf16, f32, 2), (256, 64, bf16, f32, 1), (128, 40, s8, s32, 1)],
     ids=["n of a pair", "m of a pair", "m of one CTA", "n of int8"],

@@ -140,6 +140,7 @@ _FRAMEWORK_NAMES = {
     "int8": s8, "int16": s16, "int32": s32, "int64": s64,
     "float16": f16, "bfloat16": bf16, "float32": f32, "float64": f64,
     "float8_e4m3fn": e4m3, "float8_e5m2": e5m2,
+    "float8_e8m0fnu": ue8m0, "float6_e2m3fn": e2m3, "float6_e3m2fn": e3m2, "float4_e2m1fn": e2m1,
 }  # fmt: skip
 
 

@@ -84,7 +84,8 @@ class Protocol:
         name: of the kernel.
         buffers, barriers, roles: in the order of the trace.
         named_barriers: `bar.sync` and `bar.arrive`: (barrier, threads) pairs.
-        columns: of tensor memory; allocated: how many columns the kernel allocates.
+        columns: of tensor memory; allocated: how many columns the kernel allocates; held: of those, how many nothing
+            has freed so far; relinquished: the allocation after which the CTA promised to make no more, by name.
         shared_bytes: of shared memory, alignment gaps included.
     """
 
@@ -97,6 +98,8 @@ class Protocol:
     named_barriers: dict[tuple[str, str], int] = field(default_factory=dict)
     columns: list[Columns] = field(default_factory=list)
     allocated: int = 0
+    held: int = 0
+    relinquished: str = ""
     shared_bytes: int = 0
 
     @property

@@ -40,17 +40,36 @@ class TensorMemory:
         self.trace, self.columns, self.group, self.slot, self.name = trace, columns, group, slot, name
         self.used = 0
         self._base: Register | None = None
+        self._held = False
 
     # -- the life of an allocation -------------------------------------------------------------------------------
 
     def alloc(self, *, relinquish: bool = True) -> None:
         """tcgen05.alloc by one warp: waits until the SM has the columns, and writes their address to shared memory.
 
-        With `relinquish` the CTA promises to allocate no more, so that the next one on the SM may.
+        With `relinquish` the CTA promises to allocate no more, so that the next one on the SM may. Raises TraceError
+        behind such a promise, and where the allocations that nothing has freed so far exceed the 512 columns.
         """
+        protocol = self.trace.protocol
+        if protocol.relinquished:
+            raise self.trace.error(
+                f"{self.name} is allocated behind tcgen05.relinquish_alloc_permit",
+                expected="the promise to allocate no more with the last allocation",
+                got=f"given with {protocol.relinquished}", consequence="undefined behaviour",
+                hint="pass relinquish=False to the allocations before the last",
+            )  # fmt: skip
+        if protocol.held + self.columns > COLUMNS:
+            raise self.trace.error(
+                f"{self.name} does not fit beside what the CTA holds", expected=f"at most {COLUMNS} columns in all",
+                got=f"{protocol.held} + {self.columns}", consequence="the allocation would wait for ever",
+                hint="free the first, or put tiles of both into one allocation", code="tensor-memory-full",
+            )  # fmt: skip
+        protocol.held += self.columns
+        self._held = True
         words = f"cta_group::{self.group}.sync.aligned"
         issue(f"tcgen05.alloc.{words}.shared::cta.b32", self.slot[0], self.columns, trace=self.trace)
         if relinquish:
+            protocol.relinquished = self.name
             issue(f"tcgen05.relinquish_alloc_permit.{words}", trace=self.trace)
 
     def open(self) -> None:
@@ -68,6 +87,8 @@ class TensorMemory:
         if warp is None:
             words = f"tcgen05.dealloc.cta_group::{self.group}.sync.aligned.b32"
             issue(words, self.base, self.columns, trace=self.trace)
+            self.trace.protocol.held -= self.columns * self._held
+            self._held = False
             return
         _meet(self.group)
         with if_(special.tid.x() >> 5 == warp):

@@ -16,7 +16,9 @@ Numbers    assembled and emulated, not run on hardware by the authors
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ...collective.mma.tcgen05 import AccumulatorRing
 from ...collective.pipeline.umma import UmmaPipeline
@@ -24,6 +26,7 @@ from ...collective.tile.raster import grouped
 from ...collective.tile.scheduler import Persistent
 from ...collective.tile.sizes import persistent_grid
 from ...collective.tile.warp_roles import LOAD, MULTIPLY, REGISTERS, THREADS, epilogue, one_thread
+from ...errors import ArgumentError
 from ...isa.dtypes import DType, e4m3, u8, u64
 from ...isa.instruction_descriptor import InstructionDescriptor
 from ...lang import Kernel, Tile, ptx, smem, tmem
@@ -32,6 +35,8 @@ from .operands import blackwell_kernel, result
 from .specialised import BAND, store
 
 ATOM_BYTES, ATOM_ROWS, ATOM_BLOCKS = 512, 128, 4
+ROW_BYTES = 128
+"""Of A and of B in a stage."""
 STEPS = 4
 """Products of a stage: 32 bytes of each row at a time."""
 
@@ -81,9 +86,29 @@ class Config:
         return self.format.atoms * (self.tile_n // ATOM_ROWS)
 
 
+def check_atoms(dims: Mapping[str, int], atoms: int) -> None:
+    """Raise ArgumentError unless there is an atom for each 128 rows and each four blocks of k, and no more.
+
+    atoms: of 128 rows and the 128 bytes of a k-tile.
+    """
+    along = -(-dims["K"] // ROW_BYTES) * atoms
+    for side, rows in (("A", "M"), ("B", "N")):
+        wanted, got = (-(-dims[rows] // ATOM_ROWS), along), (dims[f"{rows}A"], dims["KA"])
+        if got != wanted:
+            raise ArgumentError(
+                f"the scale factors of {side} are not those of its {rows} = {dims[rows]} rows of {dims['K']} bytes",
+                expected=f"Scale{side} of shape {(*wanted, ATOM_BYTES)}, an atom for {ATOM_ROWS} rows and four blocks",
+                got=f"{(*got, ATOM_BYTES)}", code="wrong-shape",
+                consequence="rows would be scaled by the factors of others, or by bytes of other arrays",
+            )  # fmt: skip
+
+
 def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
-    """C = (A scaled) @ (B scaled)ᵀ: A (M, bytes of K), B (N, bytes of K), atoms of both, C (M, N) bf16."""
-    tile, row_bytes, stages = (config.tile_m, config.tile_n), 128, config.stages
+    """C = (A scaled) @ (B scaled)ᵀ: A (M, bytes of K), B (N, bytes of K), atoms of both, C (M, N) bf16.
+
+    A call raises ArgumentError where the atoms are not those of the matrices.
+    """
+    tile, row_bytes, stages = (config.tile_m, config.tile_n), ROW_BYTES, config.stages
     atoms = config.format.atoms
 
     @blackwell_kernel(
@@ -98,6 +123,7 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         grid=persistent_grid(tile),
         block=THREADS,
         registers=REGISTERS,
+        check_dims=partial(check_atoms, atoms=atoms),
     )
     def gemm(A, B, ScaleA, ScaleB, C):
         a = smem.umma_tile(config.dtype, (tile[0], row_bytes), stages=stages, name="ring.a")
@@ -134,7 +160,7 @@ def atom_tile(count, name):
 
 def load(ring, work, operands, scales, config, num_k_tiles):
     """Operands by TMA; the atoms of 128 rows of a stage are contiguous."""
-    state, row_bytes, atoms = ring.producer_state(), 128, config.format.atoms
+    state, row_bytes, atoms = ring.producer_state(), ROW_BYTES, config.format.atoms
     for tile in work.tiles():
         for k_tile in ptx.range(num_k_tiles):
             with ring.produce(state) as stage:

@@ -57,10 +57,11 @@ def check_gpu(gpu: Gpu, called: str, oldest: int = AMPERE, newest: int = HOPPER)
             expected=f"sm_{oldest} or later", got=f"{gpu.name}, {gpu.arch}", hint="the emulator runs it on CPU tensors",
         )  # fmt: skip
     if gpu.number > newest:
+        other = "torch.matmul" if "matmul" in called else "torch"
         raise ArgumentError(
             f"{called} has no kernel for this GPU yet: its kernels are for sm_{newest}a, which no later GPU runs",
             expected=f"sm_{oldest} to sm_{newest}", got=f"{gpu.name}, {gpu.arch}",
-            hint="the emulator runs it on CPU tensors; torch.matmul runs on this GPU",
+            hint=f"the emulator runs it on CPU tensors; {other} runs on this GPU",
         )  # fmt: skip
 
 
