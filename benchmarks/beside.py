@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from warploom.isa import dtypes
-from warploom.kernels.hopper import f64, sparse, stream_k
+from warploom.kernels.hopper import f64, f64_roles, sparse, stream_k
 from warploom.kernels.hopper.sparse_operand import compress, prune
 from warploom.kernels.ladder import find
 from warploom.lang import Kernel
@@ -38,7 +38,11 @@ NARROWER = {128: 6, 192: 4}
 """Columns of other tiles for the rest of the waves, with the stages that fit."""
 NARROW = "data_parallel 128"
 """Whole tiles that are half as wide: the other way to fill a wave."""
-F64_CANDIDATES = {"128 x 64": f64.Config(tile_n=64, warps=(4, 1))}
+F64_CANDIDATES = {
+    "128 x 64": lambda: f64.build(f64.Config(tile_n=64, warps=(4, 1))), "roles": f64_roles.build,
+    "roles, 3 stages": lambda: f64_roles.build(f64.Config(stages=3)),
+}  # fmt: skip
+"""Two CTAs on each multiprocessor, whose barriers are not each other's; and a producer, without barriers."""
 BOUNDS = {"bf16": 2.5e-3, "e4m3": 2.5e-3, "f64": 1e-14}
 Row = dict[str, Any]
 
@@ -90,7 +94,7 @@ def kernels(case: Case, candidates: bool = False) -> dict[str, Kernel]:
         return made | ({"dense": find(DENSE).build()} if case.dtype == "bf16" else {})
     if case.kind == "f64":
         return {"f64": f64.build()} | (
-            {f"f64 {name}": f64.build(config) for name, config in F64_CANDIDATES.items()} if candidates else {}
+            {f"f64 {name}": build() for name, build in F64_CANDIDATES.items()} if candidates else {}
         )
     made = {way: stream_k.build(stream_k.Config(way)) for way in stream_k.WAYS}
     made[NARROW] = stream_k.build(stream_k.Config("data_parallel", tile_n=128, stages=NARROWER[128]))

@@ -66,13 +66,20 @@ def each_producer(warpgroup: Register, count: int, registers: int | None = None)
 
 
 @contextmanager
-def consumers(warpgroup: Register, registers: int | None = None) -> Iterator[Register]:
-    """All other warpgroups take registers and run the block; gives the consumer's number, from 0."""
-    _note(Role("consumer", "every other warpgroup", registers, (4, 31), 4))
+def consumers(
+    warpgroup: Register, registers: int | None = None, *, first: int = 1, count: int | None = None
+) -> Iterator[Register]:
+    """All other warpgroups take registers and run the block; gives the consumer's number, from 0.
+
+    `first`: the warpgroup of the first of them; `count`: how many they are, if others follow.
+    """
+    last = 31 if count is None else 4 * (first + count) - 1
+    who = "every other warpgroup" if count is None else f"warpgroups {first} to {first + count - 1}"
+    _note(Role("consumer", who, registers, (4 * first, last), 4))
     with ptx.else_():
         if registers is not None:
             ptx.setmaxnreg.inc(registers)
-        yield warpgroup - 1
+        yield warpgroup - first if first else warpgroup
 
 
 @contextmanager

@@ -21,6 +21,7 @@ Limits     any M; N and K multiples of 2, as 16 bytes hold two f64
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -154,16 +155,29 @@ class WarpF64:
         inside = (lane & (LANES_OF_A_ROW - 1)) * (PER_LANE * f64.bytes)
         return swizzled((row + (lane >> 2)) * pitch + inside, Swizzle.B128)
 
-    def multiply(self, a: TileSlice, b: TileSlice) -> None:
-        """acc += A @ Bᵀ of one stage: all rows of A at once, then block by block of B's."""
+    def multiply(self, a: TileSlice, b: TileSlice, release: Callable[[], None] | None = None) -> None:
+        """acc += A @ Bᵀ of one stage: all rows of A at once, then block by block of B's.
+
+        release: called when the stage has been read, before the last products.
+        """
         left = [self._rows_of_a(a, i) for i in range(len(self.acc))]
-        for j in range(len(self.acc[0])):
+        blocks = len(self.acc[0])
+        for j in range(blocks):
             right = self._row(b, self._b, j * BLOCK_N)
+            if release is not None and j == blocks - 1:
+                release()
             for i, line in enumerate(self.acc):
                 ptx.mma_sync(
                     shape=(BLOCK_M, BLOCK_N, BLOCK_K), dtype_d=f64, dtype_a=f64, dtype_b=f64, d=line[j], a=left[i],
                     b=RegisterArray(right),
                 )  # fmt: skip
+
+    def clear(self) -> None:
+        """acc = 0."""
+        for line in self.acc:
+            for block in line:
+                for one in block:
+                    one.set(0.0)
 
     def _rows_of_a(self, tile: TileSlice, block: int) -> RegisterArray:
         """A block of 16 rows: registers alternate between the lane's two rows."""

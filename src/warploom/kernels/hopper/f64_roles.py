@@ -1,0 +1,112 @@
+"""C = A Bᵀ in f64 by roles: one thread brings tiles by TMA, eight multiply, and no barrier holds them together.
+
+Idea       `f64` meets at a barrier after every 16 of k. All its warps load fragments at the same time then, and the
+           tensor core waits for them: a tenth of the time by the package's clock, and time without products is time
+           at a higher voltage. Here a warp waits for bytes, not for other warps, and says for itself that it has read
+           a stage. So one warp of a quarter loads while the other one multiplies, and up to a ring's length may lie
+           between them. What a warp does with a stage is `f64.WarpF64`, unchanged.
+Roles      consumers  warps 0 to 7, 4 x 2, each 32 x 64 of the CTA's 128 x 128
+           producer   warpgroup 2, one thread      TMA loads of the k-tiles of all tiles, in order
+Barriers   full[s]    1 arrival + bytes            producer -> consumers
+           empty[s]   8 arrivals, one of each warp consumers -> producer, behind a proxy fence: threads have read
+                                                   what TMA writes next
+Ring       6 stages of A 128 x 16 and B 128 x 16 f64, 192 KiB; it does not stop between two tiles
+Limits     any M; N and K multiples of 2, as 16 bytes hold two f64
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ...collective.pipeline.tma import TmaPipeline
+from ...collective.tile.raster import grouped
+from ...collective.tile.roles import WARP, WARPGROUP, consumers, producer_warp, warpgroup_index
+from ...collective.tile.scheduler import Persistent
+from ...collective.tile.sizes import persistent_grid
+from ...errors import ArgumentError
+from ...isa.dtypes import f64
+from ...lang import Kernel, Tile, kernel, ptx, smem
+from ...lang.tile import ArrayHandle
+from ..gemm_mainloop import k_tiles
+from .f64 import PIECE, TILE_K, Config, WarpF64, place_of_warp, store
+
+BAND = 8
+"""Tile rows of a band of the order."""
+GROUPS = 2
+"""Warpgroups that multiply."""
+PRODUCER_REGISTERS, CONSUMER_REGISTERS, LAUNCH_REGISTERS = 24, 240, 168
+ROLES = Config(stages=6)
+
+
+@lru_cache(maxsize=64)
+def build(config: Config = ROLES) -> Kernel:
+    """C (M, N) = A (M, K) @ Bᵀ with B (N, K), all f64; C row-major, A and B with any distance between rows.
+
+    `config.warps` are those that multiply. Raises ArgumentError where the configuration does not fit.
+    """
+    config.check()
+    tile_m, tile_n, stages, warps = config.tile_m, config.tile_n, config.stages, config.threads // WARP
+    groups = config.threads // WARPGROUP
+    if groups != GROUPS or config.threads % WARPGROUP:
+        raise ArgumentError(
+            "registers are dealt out for eight warps that multiply", expected=f"{4 * GROUPS} warps", got=warps
+        )
+
+    @kernel(
+        in_specs=(
+            Tile.wgmma_a("M", "K", f64, tile_m=tile_m, tile_k=TILE_K, ragged=True),
+            Tile.wgmma_b("N", "K", f64, major="K", tile_n=tile_n, tile_k=TILE_K, ragged=True),
+        ),
+        out_specs=(Tile("M", "N", f64, multiple=(1, PIECE)),),
+        grid=persistent_grid((tile_m, tile_n)),
+        block=config.threads + WARPGROUP,
+        arch="sm_90a",
+        registers=LAUNCH_REGISTERS,
+        name="f64_roles",
+    )
+    def gemm(A, B, C):
+        ring = TmaPipeline(
+            stages=stages,
+            consumers=warps,  # each arrives for itself
+            a=smem.wgmma_tile(f64, (tile_m, TILE_K), stages=stages, name="a"),
+            b=smem.wgmma_tile(f64, (tile_n, TILE_K), stages=stages, name="b"),
+        )
+        ring.initialise()
+        warpgroup = warpgroup_index()
+        with producer_warp(warpgroup, groups, PRODUCER_REGISTERS), ptx.if_(ptx.special.tid.x() == config.threads):
+            produce(ring, Persistent(C, (tile_m, tile_n), grouped(BAND)), A, B)
+        with consumers(warpgroup, CONSUMER_REGISTERS, first=0, count=groups):
+            consume(ring, Persistent(C, (tile_m, tile_n), grouped(BAND)), A, C, config)
+
+    return gemm
+
+
+def produce(ring: TmaPipeline, work: Persistent, A: ArrayHandle, B: ArrayHandle) -> None:
+    """The producer: the k-tiles of this CTA's tiles; the ring does not stop between two of them."""
+    state, count = ring.producer_state(), k_tiles(A, TILE_K)
+    for tile in work.tiles():
+        for k_tile in ptx.range(count):
+            with ring.produce(state) as stage:
+                ptx.tma.load(stage.a, A.tma_desc(), (k_tile * TILE_K, tile.row), stage.full)
+                ptx.tma.load(stage.b, B.tma_desc(), (k_tile * TILE_K, tile.column), stage.full)
+
+
+def consume(ring: TmaPipeline, work: Persistent, A: ArrayHandle, C: ArrayHandle, config: Config) -> None:
+    """A warp that multiplies: its part of every tile."""
+    state, count = ring.consumer_state(), k_tiles(A, TILE_K)
+    first_lane = (ptx.special.tid.x() & (WARP - 1)) == 0
+    down, across = place_of_warp(config)
+    warp = WarpF64(down, across, *config.part)
+
+    def release() -> None:
+        ptx.fence.proxy_async_shared_cta()
+        ptx.warp.sync()
+        ring.consumer_release(state, leader=first_lane)
+
+    for tile in work.tiles():
+        for _ in ptx.range(count):
+            stage = ring.consumer_wait(state)
+            warp.multiply(stage.a, stage.b, release)
+            ring.advance(state)
+        store(warp.acc, C, tile.row + down, tile.column + across)
+        warp.clear()
