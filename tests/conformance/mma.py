@@ -1,4 +1,5 @@
-"""Cases of the warp-level tensor-core instructions: every spelling of mma.sync, and the matrix loads, stores and moves.
+"""Cases of the warp-level tensor-core instructions: every spelling of mma.sync, mma.sp with every selector, and the
+matrix loads, stores and moves.
 
 A CTA multiplies one tile; CTA n gets elements of class n (`elements.CLASSES`), so the labels of D are the classes.
 What a register holds is any elements of the type: which element of the matrix that is matters to the result alone.
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tests.isa import examples
-from warploom.isa.instructions import matrix, mma
+from warploom.isa.instructions import matrix, mma, mma_sparse
 from warploom.isa.instructions.schema import Form, Match
 
 from .case import Argument, Array, Case, Tolerance, output
@@ -37,12 +38,19 @@ def cases() -> Iterator[Case]:
                 and (".m16" in opcode or ".f64" in opcode)
             )  # fmt: skip
             yield _multiply(form, opcode, Match(form, modifiers), "sm_80")
+    for form in mma_sparse.FORMS:
+        for at, (opcode, modifiers) in enumerate(examples.opcodes(form, 10_000)):
+            selectors = mma_sparse.ASKED[form.key.rpartition("_")[2]]
+            for selector in range(selectors) if at == 0 else (selectors - 1,):
+                yield _multiply(form, opcode, Match(form, modifiers), selector=selector)
 
 
 def _types(match: Match) -> tuple[str, str, str, str]:
     """Element types of A, B, C and D, from the opcode's own words."""
     words = {"mma.tf32": "tf32", "mma.bf16": "bf16", "mma.f64": "f64", "mma.b1": "b1"}
     key = match.form.key
+    if key.startswith("mma.sp_"):
+        key = f"mma.{key.removeprefix('mma.sp_').rpartition('_')[0]}"
     a = match.modifiers.get("atype") or words.get(key, "f16")
     b = match.modifiers.get("btype") or a
     if key in ("mma.int8", "mma.int4", "mma.b1"):
@@ -65,7 +73,19 @@ def accumulator_bound(d: str, a: str, k: int) -> Tolerance | None:
     return Tolerance(d, rounding, cut)
 
 
-def _multiply(form: Form, opcode: str, match: Match, target: str = "sm_90a") -> Case:
+CODES, CODES_OF_TF32 = (0x4, 0x8, 0xC, 0x9, 0xD, 0xE), (0x4, 0xE)
+"""Which elements of a group are stored (PTX ISA 9.7.14.6.1)."""
+
+
+def _metadata(source: Source, kind: str, tiles: int) -> np.ndarray:
+    """A register of each thread and tile that is valid whoever is asked, (tiles, 32)."""
+    legal = CODES_OF_TF32 if kind == "tf32" else CODES
+    drawn = np.array(legal, np.uint32)[source.bits(tiles * 32 * 8, 32).reshape(tiles, 32, 8) % len(legal)]
+    return np.asarray((drawn << np.arange(0, 32, 4, dtype=np.uint32)).sum(-1, dtype=np.uint32))
+
+
+def _multiply(form: Form, opcode: str, match: Match, target: str = "sm_90a", selector: int | None = None) -> Case:
+    """selector: of a sparse A."""
     kinds = _types(match)
     names = dict(zip("abcd", kinds, strict=True))
     tiles = classes(kinds[0])
@@ -84,6 +104,9 @@ def _multiply(form: Form, opcode: str, match: Match, target: str = "sm_90a") -> 
     braces = [
         "{" + ", ".join(f"%{prefix}{first[name] + at}" for at in range(counts[name])) + "}" for name in "dabc"
     ]  # fmt: skip
+    if selector is not None:
+        lines += ["mad.lo.u32 %r2, %r1, 32, %t;", "mad.wide.u32 %rd5, %r2, 4, %a4;", "ld.global.b32 %r50, [%rd5];"]
+        braces += ["%r50", str(selector)]
     lines.append(f"{opcode} {', '.join(braces)};")
     for at in range(counts["d"]):
         lines.append(f"st.global.b{bits} [%rd4+{at * 32 * bits // 8}], %{prefix}{40 + at};")
@@ -96,12 +119,14 @@ def _multiply(form: Form, opcode: str, match: Match, target: str = "sm_90a") -> 
             size = counts[name] * 32 * bits
             tile = [_packed(source, names[name], size, tiles[at]).view(word) for at in range(len(tiles))]
             made.append(Array(np.stack(tile).reshape(len(tiles), counts[name], 32)))
-        return (*made, output((len(tiles), counts["d"], 32), word.type))
+        more = [] if selector is None else [Array(_metadata(Source("mma/metadata"), names["a"], len(tiles)))]
+        return (*made, output((len(tiles), counts["d"], 32), word.type), *more)
 
     m, k = (8, 4) if "volta" in form.key else mma.shape_of(match.modifiers)[::2]
+    more = "" if selector is None else f", selector {selector}"
     return Case(
-        f"mma/{opcode}{' from sm_80' if target == 'sm_80' else ''}", (form.key,), "\n".join(lines), arguments,
-        ("array",) * 4, grid=len(tiles), labels=tiles, target=target,
+        f"mma/{opcode}{more}{' from sm_80' if target == 'sm_80' else ''}", (form.key,), "\n".join(lines), arguments,
+        ("array",) * (4 if selector is None else 5), grid=len(tiles), labels=tiles, target=target,
         exact_bound=accumulator_bound(names["d"], names["a"], k),
     )  # fmt: skip
 

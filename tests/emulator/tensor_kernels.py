@@ -86,9 +86,11 @@ def run_mma(
     d_count: int,
     arch: str = "sm_90a",
     warps: int = 1,
+    metadata: np.ndarray | None = None,
+    selector: int = 0,
     **options,
 ) -> np.ndarray:
-    """Run one mma.sync on (registers, 32 * warps) arrays; gives back D's registers."""
+    """Run one mma.sync on (registers, 32 * warps) arrays; gives back D's registers. metadata: of an mma.sp."""
     bits = a.dtype.itemsize * 8
     prefix = "d" if bits == 64 else ""
     threads = 32 * warps
@@ -96,15 +98,17 @@ def run_mma(
     body = "\n".join(
         [
             *(_copy("ld", names[i], len(x), threads, f"%p{i}", bits) for i, x in enumerate((a, b, c))),
+            *([_copy("ld", "v", 1, threads, "%p4", 32)] if metadata is not None else []),
             f"{opcode} {_braces(names[3], d_count)}, {_braces(names[0], len(a))}, {_braces(names[1], len(b))}, "
-            f"{_braces(names[2], len(c))};",
+            f"{_braces(names[2], len(c))}{'' if metadata is None else f', %v0, {selector}'};",
             _copy("st", names[3], d_count, threads, "%p3", bits),
         ]
     )
     d = np.zeros((d_count, threads), a.dtype)
-    module = asm.parse(_text(arch, ["p0", "p1", "p2", "p3"], body))
+    more = [] if metadata is None else [np.ascontiguousarray(metadata)]
+    module = asm.parse(_text(arch, ["p0", "p1", "p2", "p3", "p4"][: 4 + len(more)], body))
     arguments = [np.ascontiguousarray(x) for x in (a, b, c)]
-    api.run(module, "kernel", [*arguments, d], grid=(1, 1, 1), block=(threads, 1, 1), **options)
+    api.run(module, "kernel", [*arguments, d, *more], grid=(1, 1, 1), block=(threads, 1, 1), **options)
     return d
 
 

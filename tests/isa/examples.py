@@ -107,7 +107,8 @@ def _operand(spec: OperandSpec, match: Match, registers: _Registers) -> str:
         )
         return "[%u64_90, {" + ", ".join(registers.take("s32") for _ in range(dims)) + "}]"
     if spec.kind == "immediate":
-        return "1"
+        legal = match.form.ranges.get(spec.name, ((1,), ""))[0]
+        return "1" if 1 in legal else str(next(iter(legal)))
     if spec.kind == "label":
         return LABEL
     if spec.kind in ("symbol", "any"):

@@ -217,6 +217,23 @@ def warpgroup_metadata(bits: int, selector: int) -> tuple[np.ndarray, np.ndarray
     return quad + 2 * selector + group // 4, 4 * (group % 4) + 16 * lower
 
 
+@cache
+def mma_metadata(k: int, bits: int, selector: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the four bits of each group along k of mma.sp's A stand: thread and shift, each (16, groups).
+
+    A group has four elements, of 4 bits eight, of tf32 two. A register holds 32 bits: four groups of two rows 8 apart,
+    of 8 and 4 bits eight groups of one row. Which of four neighbouring threads are asked, `selector` says, where not
+    all four are. PTX ISA 9.7.14.6.1.
+    """
+    groups = k // {32: 2, 4: 8}.get(bits, 4)
+    row, group = np.arange(16)[:, None], np.arange(groups)[None, :]
+    quad, lower = 4 * (row % 8), row // 8
+    if bits <= 8:
+        return quad + 2 * (selector + group // 8) + lower, 4 * (group % 8) + 0 * row
+    first = selector if groups == 4 else 2 * selector
+    return quad + first + group // 4, 4 * (group % 4) + 16 * lower
+
+
 # -- wmma --------------------------------------------------------------------------------------------------------
 
 

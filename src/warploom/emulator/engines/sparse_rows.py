@@ -19,6 +19,9 @@ PLACES = (0x4, 0x8, 0xC, 0x9, 0xD, 0x6, 0xE)
 """A group's four bits: the place of the first stored element in the low two, of the second in the others."""
 PLACES_OF_TF32 = (0x4, 0xE)
 """The first of two elements, the second: both of its halves."""
+ASCENDING = (0x4, 0x8, 0xC, 0x9, 0xD, 0xE)
+"""`PLACES` of which the first is in front of the second."""
+ANY_ORDER = (*ASCENDING, 0x1, 0x2, 0x3, 0x6, 0x7, 0xB)
 
 
 def nibbles(cells: np.ndarray, of: InstructionDescriptor, rows: int) -> np.ndarray:
@@ -31,16 +34,17 @@ def nibbles(cells: np.ndarray, of: InstructionDescriptor, rows: int) -> np.ndarr
     return meaningful(found, of.kind == "tf32")
 
 
-def meaningful(found: np.ndarray, one_of_two: bool) -> np.ndarray:
-    """Metadata, (rows, groups). Raises InvalidOperandError for four bits that mean nothing."""
-    legal = PLACES_OF_TF32 if one_of_two else PLACES
+def meaningful(found: np.ndarray, one_of_two: bool, orders: tuple[int, ...] = PLACES) -> np.ndarray:
+    """Metadata, (rows, groups); orders: what a group of more than two may have. Raises InvalidOperandError for four
+    bits that mean nothing."""
+    legal = PLACES_OF_TF32 if one_of_two else orders
     bad = ~np.isin(found, legal)
     if bad.any():
         row, group = (int(at[0]) for at in np.nonzero(bad))
         raise InvalidOperandError(
             f"the metadata of row {row} has {int(found[row, group]):#x} for its group {group} along k",
             expected=", ".join(f"{one:#x}" for one in legal),
-            consequence="undefined behaviour (PTX ISA 9.7.15.6.1, 9.7.16.10.8)",
+            consequence="undefined behaviour (PTX ISA 9.7.14.6.1, 9.7.15.6.1, 9.7.16.10.8)",
         )
     return found
 
