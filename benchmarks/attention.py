@@ -1,10 +1,11 @@
 """Configurations of the attention kernel beside the library's choice, cuDNN and flash.
 
     python -m benchmarks.attention [--out FILE] [--only WORDS] [--seconds 0.5] [--variants] [--protocols alone,…]
-    python -m benchmarks.attention --candidates --only e4m3 --seconds 0.25 --protocols alone
+    python -m benchmarks.attention --candidates --seconds 0.12 --protocols alone --budget 140
 
 The cases, their data, the contenders and what they are held against are those of `warploom bench --suite attention`,
-which times the library's choice alone. Here all kernels are built before anything is timed, in several processes.
+which times the library's choice alone. With --candidates `SWEPT` is timed, unless --only says what. Here all kernels
+are built before anything is timed, in several processes.
 """
 
 from __future__ import annotations
@@ -24,24 +25,32 @@ from warploom.lab.attention_contenders import OwnBf16, TorchAttention, subject
 from warploom.lab.attention_problem import FORWARDS, HEADLINE, ForwardProblem
 from warploom.lang import Kernel
 
+SWEPT = tuple(ForwardProblem(width, 4096, causal, "e4m3") for width in (128, 64, 256) for causal in (False, True))
+"""Cases that tell the candidates apart."""
+
 
 def candidates(case: ForwardProblem) -> dict[str, Config]:
-    """What may become the choice: of e4m3 maxima that are renewed, and O added up after several tiles. By name."""
+    """What may become the choice, by name: of e4m3 how O is summed up, and the tiles beside that."""
     chosen = default(subject(case))
     if case.dtype != "e4m3":
         return {}
-    renewed = replace(chosen, renewed=True)
-    found = {
-        "renewed": renewed, "exact": replace(chosen, guarded=False),
-        "renewed, unordered": replace(renewed, ordered=False),
-    }  # fmt: skip
-    if chosen.apart == subject(case).columns:
-        found |= {f"renewed, promoted {tiles}": replace(renewed, promoted=tiles) for tiles in (2, 4, 8)}
-        found["renewed, promoted 4, unordered"] = replace(renewed, promoted=4, ordered=False)
+    found = {"unordered": replace(chosen, ordered=False), "maxima not renewed": replace(chosen, renewed=False)}
+    if case.head_dim == 256:  # no room for sums in shared memory
+        renewed = replace(chosen, renewed=True)
+        found = {"renewed": renewed, "renewed, unordered": replace(renewed, ordered=False)}
+        found |= {"renewed, apart 64": replace(renewed, apart=64), "never flushed": replace(renewed, apart=0)}
+        return found
+    found |= {f"flushed {tiles}": replace(chosen, flushed=tiles) for tiles in (4, 16)}
+    found["never flushed"] = replace(chosen, flushed=0)
     if case.head_dim == 128:
-        found["renewed, promoted 4, 64 keys"] = replace(renewed, promoted=4, keys=64)
-        found["renewed, 3 x 64, o accumulates"] = replace(renewed, keys=64, consumers=3, apart=0)
-        found["renewed, 128 keys, o accumulates"] = replace(renewed, keys=128, apart=0, value_stages=2)
+        found["never flushed, 4 stages"] = replace(chosen, flushed=0, key_stages=4)
+        found["3 x 64"] = replace(chosen, keys=64, consumers=3, key_stages=4, flushed=16)
+        found["each tile apart"] = Config(keys=96, key_stages=4, value_stages=3, apart=128, renewed=True)
+    if case.head_dim == 64:
+        found["192 keys"] = replace(chosen, keys=192, key_stages=3, value_stages=2, flushed=5)
+        found["160 keys"] = replace(chosen, keys=160, key_stages=3, value_stages=2, flushed=6)
+        found["3 x 96"] = replace(chosen, keys=96, consumers=3, flushed=10)
+        found["each tile apart"] = replace(chosen, flushed=0, apart=64)
     return found
 
 
@@ -54,12 +63,9 @@ def configurations(case: ForwardProblem, variants: bool, swept: bool = False) ->
         others = candidates(case)
     elif case.dtype == "e4m3":
         others = {
-            "o accumulates": replace(chosen, apart=0), "unordered": replace(chosen, ordered=False),
-            **({"128 keys": replace(chosen, keys=128, apart=32, value_stages=2),
-                "64 keys": replace(chosen, keys=64)} if case.head_dim == 128 else {}),
-            **({"96 keys": replace(chosen, keys=96), "160 keys": replace(chosen, keys=160),
-                "3 x 64": replace(chosen, keys=64, consumers=3)} if case.head_dim == 64 else {}),
-            **({"apart 64": replace(chosen, apart=64)} if case.head_dim == 256 else {}),
+            "exact": replace(chosen, guarded=False), "unordered": replace(chosen, ordered=False),
+            **({"96 keys": replace(chosen, keys=96), "64 keys": replace(chosen, keys=64)}
+               if case.head_dim < 256 else {"apart 64": replace(chosen, apart=64)}),
         }  # fmt: skip
     else:
         others = {
@@ -134,6 +140,8 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--protocols", default="alone,interleaved")
     parser.add_argument("--candidates", action="store_true", help="what may become the choice, beside it")
     asked = parser.parse_args(words)
+    if asked.candidates and not asked.only:
+        suite = replace(suite, cases=SWEPT)
 
     def prepare(cases: Sequence[ForwardProblem]) -> None:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:

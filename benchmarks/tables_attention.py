@@ -56,6 +56,17 @@ def eight_bits(result: Result) -> list[str]:
     return lines
 
 
+def eight_bit_sums(result: Result) -> list[str]:
+    """What O loses, by the keys that it adds up in the tensor core."""
+    columns = list(result["rows"][0]["errors"])
+    heads = [name if not name.isdecimal() else f"{name} keys" if name != "0" else "all keys" for name in columns]
+    lines = [f"| mean of V | keys | {' | '.join(heads)} |", f"|---|---|{'---|' * len(columns)}"]
+    for row in result["rows"]:
+        errors = [f"{row['errors'][name]:.1e}" for name in columns]
+        lines.append(f"| {row['mean']:g} | {row['keys']:,} | {' | '.join(errors)} |")
+    return lines
+
+
 def decode(result: Result) -> list[str]:
     """Microseconds of a step, and the share of 4.71 TB/s at which the cache is read."""
     lines = [

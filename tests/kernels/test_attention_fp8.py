@@ -17,6 +17,8 @@ CAUSAL = replace(OF, above=True)
 SMALL = Config(keys=64, consumers=2, key_stages=2, value_stages=2, apart=64)
 """Tiles of 64 keys and rings that turn over at once; of three warps that transpose one has nothing to do."""
 ONE = replace(SMALL, consumers=1)
+KEPT = replace(SMALL, keys=32, apart=0, renewed=True, flushed=2)
+"""O is the accumulator, and goes to memory after two tiles: as the library's choice does it after more."""
 ERROR = 0.03
 """A relative error of at most 2^-4, evenly spread, is 2^-4 / sqrt(3) = 0.036 of an element; of a mean over keys less,
 for large ones count more."""
@@ -30,13 +32,16 @@ def assert_right(found) -> None:
     assert found.lse_error <= LSE_ERROR
 
 
-@pytest.mark.sample(3, full=6)
-@pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve"])
+@pytest.mark.sample(6, full=12)
+@pytest.mark.parametrize("schedule", ["eager", "lazy", "random", "starve", "pct"])
 @pytest.mark.parametrize("queries, keys", [(1, 1), (1, 65), (63, 129), (64, 64), (65, 63), (129, 129), (129, 200)])
 @pytest.mark.parametrize("causal", [False, True])
-def test_any_lengths_are_right_and_clean_under_every_schedule(queries: int, keys: int, causal: bool, schedule: str):
+@pytest.mark.parametrize("config", [SMALL, KEPT], ids=["apart", "kept"])
+def test_any_lengths_are_right_and_clean_under_every_schedule(
+    queries: int, keys: int, causal: bool, config: Config, schedule: str
+):
     of = CAUSAL if causal else OF
-    found = run(of, *operands(queries, keys, of), SMALL, last=keys - queries if causal else None, schedule=schedule)
+    found = run(of, *operands(queries, keys, of), config, last=keys - queries if causal else None, schedule=schedule)
     assert_right(found)
 
 
@@ -82,6 +87,27 @@ def test_products_of_several_tiles_need_registers_of_their_own_for_all_columns()
         config.check(OF)
 
 
+@pytest.mark.parametrize("flushed", [1, 2, 3])
+@pytest.mark.parametrize("schedule", ["random", "starve"])
+@pytest.mark.parametrize("of, last", [(OF, None), (CAUSAL, 530)], ids=["full", "causal"])
+@pytest.mark.sample(2, full=6)
+def test_sums_in_memory_are_scaled_with_o_and_begin_anew_with_each_block(
+    of: Attention, last: int | None, schedule: str, flushed: int
+):
+    """Maxima grow with 16 times q; a CTA has several blocks, and O of one leaves while the next one's sums begin."""
+    q, k, v = operands(70, 600, of, heads=(2, 2))
+    config = replace(KEPT, flushed=flushed, consumers=1)
+    found = run(of, (q * 16).astype(q.dtype), k, v, config, last=last, sms=1, schedule=schedule)
+    assert_right(found)
+    assert found.report.counters.bank_conflicts == 0
+
+
+@pytest.mark.parametrize("of, config", [(OF, replace(KEPT, apart=64)), (Attention(), Config(flushed=8))])
+def test_o_is_flushed_only_where_it_is_the_accumulator_of_eight_bits(of: Attention, config: Config):
+    with refused("argument", expected="e4m3 and apart=0, or flushed=0"):
+        config.check(of)
+
+
 def test_a_row_whose_first_maximum_is_a_little_low_is_recomputed_once_if_that_raises_the_maximum():
     """2^3.5 is less than `growth`, and yet P is so large that its sums do not pass: in each tile, or in one."""
     found = {}
@@ -105,8 +131,8 @@ def test_each_head_has_its_scales():
 @pytest.mark.sample(1, full=3)
 def test_scores_that_jump_are_recomputed_before_p_is_too_large_for_its_type(levels: tuple[int, ...], guarded: bool):
     """P above 448 would become 448; so would the rows' means, which tell which tile weighs most."""
-    config = replace(ONE, guarded=guarded)
-    assert_right(run(OF, *jumping(levels, OF, config), config, sms=1))
+    for config in (replace(ONE, guarded=guarded), replace(KEPT, consumers=1, flushed=1, guarded=guarded)):
+        assert_right(run(OF, *jumping(levels, OF, config), config, sms=1))
 
 
 def test_a_row_that_sees_no_key_gets_zeros():
@@ -116,15 +142,24 @@ def test_a_row_that_sees_no_key_gets_zeros():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("apart, promoted, off", [(64, 1, (0, 1e-3)), (64, 4, (0, 1e-3)), (0, 1, (0.05, 1))])
+@pytest.mark.parametrize(
+    "fields, off",
+    [
+        ({"apart": 64}, (0, 1e-3)),
+        ({"apart": 64, "promoted": 4}, (0, 1e-3)),
+        ({"flushed": 8}, (0, 0.01)),
+        ({}, (0.05, 1)),
+    ],
+    ids=str,
+)
 def test_thousands_of_equal_terms_are_all_counted_because_they_are_added_apart(
-    apart: int, promoted: int, off: tuple[float, float]
+    fields: dict[str, int], off: tuple[float, float]
 ):
     """A wgmma of eight bits adds to 13 bits: beside a sum of thousands of its like a term loses its last bits."""
     keys, value = 6144, 0.875
     q, k, v = operands(1, keys, OF)
     q[:], v[:] = 0, value
-    config = Config(keys=128, consumers=1, key_stages=2, value_stages=2, apart=apart, promoted=promoted)
+    config = Config(keys=128, consumers=1, key_stages=2, value_stages=2, **fields)
     found = run(OF, q, k, v, config, check=False, numerics="hardware")
     assert off[0] <= abs(float(found.out.mean()) / value - 1) <= off[1]
 

@@ -75,18 +75,18 @@ def test_every_variant_of_a_configuration_that_builds_is_timed(session: Session)
     names = set(attention.configurations(FORWARD, True))
     assert {"warploom", "warploom exact", "warploom unordered"} <= names
     wide = attention.configurations(replace(FORWARD, head_dim=128, dtype="e4m3"), False)
-    assert list(wide) == ["warploom"] and wide["warploom"].apart
+    assert list(wide) == ["warploom"] and wide["warploom"].flushed
 
 
 def test_candidates_of_eight_bits_are_the_choice_with_other_fields() -> None:
-    for width, causal in ((128, True), (64, False), (256, False)):
-        case = ForwardProblem(width, 4096, causal, "e4m3")
+    for case in attention.SWEPT:
         found = attention.candidates(case)
         chosen = attention.configurations(case, False)["warploom"]
-        assert found["renewed"] == replace(chosen, renewed=True) and chosen not in found.values()
-        assert any(config.promoted > 1 for config in found.values()) == (width < 256)
+        assert chosen not in found.values() and len(set(found.values())) == len(found) >= 4
+        assert {config.flushed > 0 for config in found.values()} == ({False} if case.head_dim == 256 else {True, False})
         for config in found.values():
             config.check(attention.subject(case))
+            assert config.shared_bytes(attention.subject(case)) <= SHARED_BYTES - 6 * 1024
     assert not attention.candidates(FORWARD)
 
 

@@ -25,6 +25,7 @@ from ...lang.values import Register
 from .attention_config import QUERY_ROWS, Attention, Config
 from .attention_rows import Rows, store_rows
 from .attention_softmax import Softmax
+from .attention_sums import Sums
 from .attention_tiles import Block, Blocks, Walk
 
 
@@ -108,6 +109,9 @@ class Consumer:
         self.softmax = Softmax(self.scores, self.scale, of.dtype, guarded=config.guarded, renewed=config.renewed)
         self.accumulate = reg.predicate()
         self.store = WholeStore(call.O, 1 + me)
+        self.kept: Sums | None = None
+        if config.flushed and tiles.out is not None:
+            self.kept = Sums(self.out, tiles.out, me, config.flushed, self.store)
         self.turns = None
         if config.ordered and config.consumers > 1:
             self.turns = OrderedBarrier(1 + config.consumers, config.consumers)
@@ -174,6 +178,8 @@ class Consumer:
     def add_up(self, p: RegisterArray, stage: Register, *, last: bool = False) -> None:
         """O += the product that was multiplied apart and is complete; then its other parts, one after the other.
         Of several tiles together only after so many, and after a block's last one."""
+        if self.kept is not None:
+            self.kept.collect() if last else self.kept.count()
         if self.apart is None:
             return
         if self.config.promoted > 1:
@@ -224,6 +230,8 @@ class Consumer:
         if self.config.promoted > 1:
             self.held.set(0)
             self.holding.set(False)
+        if self.kept is not None:
+            self.kept.begin()
         self.values.wait(self.at_v)
         read, start = self.of.score_mod is not None, walk.start
         if self.of.above or self.of.lists:
@@ -272,7 +280,12 @@ class Consumer:
         self.add_up(p, read)
         self.values.consumer_release(read, leader=self.leader)
         self.softmax.rescale(*self.sums)
-        self.accumulate.set(True)
+        if self.kept is None:
+            self.accumulate.set(True)
+        else:
+            with ptx.if_(self.softmax.needed):
+                self.kept.rescale(self.softmax.roots)
+            self.accumulate.set(self.kept.held != 0)
 
     def modify(self, block: Block, start: Register, *, masked: bool) -> None:
         """Scores as they go into the softmax: capped, and -inf where a query does not see a key."""
