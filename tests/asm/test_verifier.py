@@ -282,3 +282,10 @@ def test_a_constant_out_of_range_is_found_behind_one_that_is_in_range():
     )
     (error,) = asm.verify(asm.parse(text))
     assert (error.code, error.where.line) == ("immediate-range", 7)
+
+
+def test_a_label_declared_twice_is_reported_where_it_stands_again():
+    head = ".version 8.3\n.target sm_90a\n.address_size 64\n.visible .entry k()\n"
+    text = head + "{\nagain:\n  bar.sync 0;\nagain:\n  ret;\n}\n"
+    (problem,) = asm.verify(asm.parse(text))
+    assert problem.where.line == 9

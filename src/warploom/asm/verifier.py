@@ -26,6 +26,7 @@ from .nodes import (
     Function,
     Group,
     Instruction,
+    Label,
     Module,
     Operand,
     Pair,
@@ -126,8 +127,12 @@ class _Verifier:
                 f"{declaration.names[0]}<{declaration.count}> in {function} declares too many registers", where=near
             )
         for name in dict.fromkeys(scope.duplicates):
-            meaning = scope.names[name]
-            self._note(f"the {meaning.kind} {name!r} is declared twice in one block of {function}", where=near)
+            meaning, where = scope.names[name], near
+            again = [at for at, item in enumerate(statements) if isinstance(item, Label) and item.name == name][1:]
+            if again:  # a label stands in front of an instruction
+                behind = (item.location for item in statements[again[0] :] if isinstance(item, Instruction))
+                where = next(behind, near)
+            self._note(f"the {meaning.kind} {name!r} is declared twice in one block of {function}", where=where)
         types = scope.types()
         for statement in statements:
             if isinstance(statement, Instruction):

@@ -103,7 +103,7 @@ def run(
         _check_shared(code, function)
         _check_local(code, function)
         memory = GlobalMemory()
-        buffers = initialiser.allocate(memory, code.module_buffers)
+        buffers = initialiser.allocate(memory, code.module_buffers, code.function_addresses)
         if others and buffers:
             raise ArgumentError(
                 f"{function.name} has variables in global memory, of which each device has its own copy",

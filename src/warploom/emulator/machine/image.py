@@ -44,6 +44,7 @@ class Image:
         operations: in program order; program counters index them.
         layout: its registers; thread_rows, cta_constants: those that are filled when a CTA starts.
         shared_start, shared_size: where its own shared memory begins and ends; local_bytes: of each thread.
+        stack_start: where in its local memory a thread's stack begins.
         reserved_shared: bytes of the system's part, from 0 on, that it may access: it asks where they are.
         shared_parts: what the author calls parts of its shared variables; roles: likewise its warps.
         before_use: what runs before an instruction that names one of these registers, (bank, row) each.
@@ -58,8 +59,9 @@ class Image:
         self.layout = RegisterLayout()
         self.cta_constants: dict[object, CtaConstant] = {}
         self.thread_rows: dict[str, Row] = {}
-        self.shared_start = self.shared_size = self.local_bytes = self.reserved_shared = 0
+        self.shared_start = self.shared_size = self.local_bytes = self.stack_start = self.reserved_shared = 0
         self.shared_variables: list[SharedVariable] = []
+        self.function_addresses: dict[str, int] = {}
         self.shared_parts: tuple[SharedPart, ...] = ()
         self.roles: tuple[WarpRole, ...] = ()
         self._shared_names: list[SharedVariable] = []

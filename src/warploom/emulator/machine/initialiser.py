@@ -1,4 +1,4 @@
-"""Values of module-level variables before a kernel runs: numbers and addresses of other variables (PTX ISA 5.4.4)."""
+"""Values of module-level variables before a kernel runs: numbers and addresses (PTX ISA 5.4.4)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _NUMBER = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|-?0[xX][0-9a-fA-
 _ADDRESS = re.compile(r"(?:generic\s*\(\s*)?([A-Za-z_$%][\w$]*)\s*\)?\s*(?:\+\s*(\d+))?")
 
 
-def allocate(memory: GlobalMemory, variables: Mapping[str, DeclaredVariable]) -> dict[str, Allocation]:
-    """Give each variable its memory and its initial value; zeros if it has none.
+def allocate(
+    memory: GlobalMemory, variables: Mapping[str, DeclaredVariable], functions: Mapping[str, int]
+) -> dict[str, Allocation]:
+    """Give each variable its memory and its initial value; zeros if it has none. `functions`: their addresses.
 
     Raises ArgumentError for one that is too large, UnsupportedInstructionError for a value that is not understood.
     """
@@ -28,7 +30,7 @@ def allocate(memory: GlobalMemory, variables: Mapping[str, DeclaredVariable]) ->
             raise ArgumentError(f"{variable.node.name} has {variable.size} bytes", expected=f"at most {LIMIT}")
     bytes_of = {name: np.zeros(max(each.size, 1), np.uint8) for name, each in variables.items()}
     placed = {name: memory.allocate(bytes_of[name], name, each.space != "const") for name, each in variables.items()}
-    addresses = {each.node.name: placed[name].base for name, each in variables.items()}
+    addresses = {**functions, **{each.node.name: placed[name].base for name, each in variables.items()}}
     for name, variable in variables.items():
         dtype = dtypes.ALL[variable.node.type]
         values = bytes_of[name].view(np.dtype(f"u{dtype.bytes}"))
@@ -61,7 +63,7 @@ def _value(word: str, dtype: dtypes.DType, name: str, addresses: Mapping[str, in
     if found is None or found[1] not in addresses:
         raise UnsupportedInstructionError(
             f"the initialiser of {name} has a value that the emulator does not fill in",
-            expected="a number, or the address of a variable of the module",
+            expected="a number, or the address of a variable or function of the module",
             got=word,
             hint="store it from the kernel",
         )

@@ -97,7 +97,7 @@ class Device:
     Attributes:
         index: its rank among the devices; parameters: the kernel's parameter bytes there.
         started, running, retired: clusters of all its calls so far; a call starts when the one before it is over.
-        workspace: where the CTAs of a grid meet, once one asks for it.
+        workspace: where the CTAs of a grid meet, once one asks for it; heap: what `malloc` has given, likewise.
     """
 
     def __init__(self, index: int, parameters: Region) -> None:
@@ -106,6 +106,7 @@ class Device:
         self.sms: dict[int, Sm] = {}
         self.started = self.retired = 0
         self.workspace: Allocation | None = None
+        self.heap: object = None
 
     @property
     def running(self) -> int:

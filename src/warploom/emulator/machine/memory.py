@@ -108,6 +108,11 @@ class GlobalMemory:
         self._next += (span + _ALIGN - 1) // _ALIGN * _ALIGN
         return allocation
 
+    def give_back(self, allocation: Allocation) -> None:
+        """Nothing lies at a buffer's addresses any more; they are not used again."""
+        at = self._bases.index(allocation.base)
+        del self.allocations[at], self._bases[at]
+
     def find(self, address: int) -> Allocation | None:
         """The buffer that holds an address, or None."""
         at = bisect.bisect_right(self._bases, address) - 1

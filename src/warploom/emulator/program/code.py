@@ -26,6 +26,9 @@ from .external import external_call
 from .flatten import FlatInstruction, Flattener
 from .handlers import Handler, Step
 
+STACK_BYTES = 16 << 10
+"""Of a thread that allocates on its stack (alloca). A driver gives 1 KiB unless cudaLimitStackSize says more."""
+
 
 class Code(Image):
     """A kernel made ready to run; see the module's docstring.
@@ -42,6 +45,7 @@ class Code(Image):
         flattener = Flattener(module, entry, self.layout)
         self.flattener = flattener
         self.parameters = flattener.parameters
+        self.function_addresses = flattener.addresses
         self._lay_out_parameters()
         self._lay_out_variables(flattener, dynamic_smem)
         self._types: dict[int, Mapping[str, str]] = {}
@@ -97,7 +101,9 @@ class Code(Image):
         if dynamic:
             shared = max(variable.offset for variable in dynamic)
         self.shared_size = shared + dynamic_smem
-        self.local_bytes = -(-local // 16) * 16
+        self.stack_start = -(-local // 16) * 16
+        grows = any(flat.instruction.opcode.startswith("alloca") for flat in flattener.flat)
+        self.local_bytes = self.stack_start + (STACK_BYTES if grows else 0)
 
     def _names_used(self) -> set[str]:
         names: set[str] = set()

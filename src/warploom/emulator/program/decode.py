@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ...asm.binding import Bound
-from ...asm.nodes import Address, Float, Integer, Operand, Register, Sink, Symbol, TensorAddress, Vector
+from ...asm.nodes import Address, Float, Function, Integer, Operand, Register, Sink, Symbol, TensorAddress, Vector
 from ...errors import EmulationError, UnsupportedInstructionError, VerificationError, WarploomError
 from ...isa import dtypes
 from ...isa.dtypes import DType, Kind
@@ -209,6 +209,8 @@ class Decode:
         if isinstance(found, DeclaredVariable):
             offset = operand.offset if isinstance(operand, Symbol) else 0
             return self._variable_value(found, offset, dtype)
+        if isinstance(found, Function) and name in self.code.function_addresses:
+            return layout.constant(dtype.numpy.type(self.code.function_addresses[name]))
         if name in SPECIAL:
             if name in DYNAMIC:
                 self._refresh(name)

@@ -1,4 +1,4 @@
-"""Functions without a body in the text: `vprintf` and `__assertfail` are known, any other is an error once reached.
+"""Functions without a body: `vprintf`, `__assertfail`, `malloc` and `free` (`heap`); others are errors once reached.
 
 `vprintf(format, arguments)` takes two generic addresses: a string that ends in 0, and values one after the other, each
 aligned to its size, as C promotes them (CUDA C++ Programming Guide, "Formatted output"). What threads print is in the
@@ -18,9 +18,10 @@ from ...isa import dtypes
 from ..machine.frame import Frame
 from ..machine.registers import RegisterLayout
 from ..machine.scopes import DeclaredRegister, Scope
+from . import heap
 from .handlers import Step
 
-KNOWN = ("vprintf", "__assertfail")
+KNOWN = ("vprintf", "__assertfail", "malloc", "free")
 _LONGEST = 1 << 16
 _CONVERSION = re.compile(rb"%([-+ #0]*)(\*|\d*)(?:\.(\*|\d*))?(hh|h|ll|l|j|z|t|)([diouxXcsfFeEgGaAp%])")
 
@@ -34,14 +35,20 @@ def external_call(call: Instruction, scope: Scope, layout: RegisterLayout) -> St
             found = scope.find(getattr(operand, "name", ""))
             if isinstance(found, DeclaredRegister):
                 slots.append(layout.slot(found.row, dtypes.ALL[found.type]))
-        return _vprintf(*slots) if name == "vprintf" else _assertion(*slots)
+        does = {"vprintf": _vprintf, "__assertfail": _assertion, "malloc": heap.malloc, "free": heap.free}
+        return does[name](*slots)  # type: ignore[operator]
+
+    pointer = scope.find(name)
 
     def step(frame: Frame) -> None:
-        frame.error(
-            UnsupportedInstructionError,
-            f"{name} has no body here, so the emulator cannot call it",
-            int(frame.active_lanes[0]),
-        )
+        lane = int(frame.active_lanes[0])
+        if isinstance(pointer, DeclaredRegister):
+            value = int(np.broadcast_to(frame.values[layout.slot(pointer.row, dtypes.u64)], frame.lanes)[lane])
+            frame.error(
+                EmulationError, f"a call through {name} goes to {value:#x}, which is no function to call here", lane,
+                expected="the address of a function with these parameters, which is not running already",
+            )  # fmt: skip
+        frame.error(UnsupportedInstructionError, f"{name} has no body here, so the emulator cannot call it", lane)
 
     return step
 

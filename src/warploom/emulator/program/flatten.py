@@ -2,13 +2,14 @@
 
 Names in PTX are scoped by braces: registers, variables and labels of an inner block hide those outside. Every
 declaration gets its own identity here, so later stages see no names. A call is replaced by its callee's body with
-fresh registers; `ret` in it jumps to what follows the call. Recursion is refused.
+fresh registers; `ret` in it jumps to what follows the call. A call through a register becomes a comparison with the
+address of each function that it may reach, and their bodies. Recursion is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...asm.nodes import (
     Address,
@@ -18,6 +19,7 @@ from ...asm.nodes import (
     Group,
     Guard,
     Instruction,
+    Integer,
     Label,
     Module,
     Operand,
@@ -27,13 +29,16 @@ from ...asm.nodes import (
     Symbol,
     Variable,
 )
-from ...errors import EmulationError, UnsupportedInstructionError
+from ...errors import EmulationError, UnsupportedInstructionError, VerificationError
 from ...isa import dtypes
 from ..machine.registers import RegisterLayout
 from ..machine.scopes import DeclaredRegister, DeclaredVariable, JumpTarget, Scope
+from . import functions
 from .external import KNOWN
 
 MAX_CALL_DEPTH = 16
+MOST = 1 << 18
+"""Instructions at which calls stop being put in line."""
 
 
 @dataclass
@@ -54,6 +59,9 @@ class Flattener:
         self.flat: list[FlatInstruction] = []
         self.positions: dict[JumpTarget, int] = {}
         self.variables: list[DeclaredVariable] = []
+        self.addresses = functions.addresses_of(module)
+        self._taken: set[str] | None = None
+        self._calls: list[str] = []
         self._scopes = 0
         self._call_labels = 0
         root = self._scope(None)
@@ -124,15 +132,18 @@ class Flattener:
         results = groups[0] if has_results else ()
         arguments = groups[-1] if len(groups) > (1 if has_results else 0) else ()
         if not isinstance(callee, Function):
-            raise UnsupportedInstructionError(
-                "the emulator follows direct calls only, and this one goes through a register",
-                where=call.location,
-                hint="call the function by name",
-            )
+            self._indirect(call, names[0], arguments, results, scope, depth)
+            return
         if callee.body is None:
             self._external(call, callee, arguments, results, scope)
             return
-        if depth >= MAX_CALL_DEPTH:
+        self._in_line(call, callee, arguments, results, scope, depth)
+
+    def _in_line(
+        self, call: Instruction, callee: Function, arguments: Sequence[Operand], results: Sequence[Operand],
+        scope: Scope, depth: int,
+    ) -> None:  # fmt: skip
+        if depth >= MAX_CALL_DEPTH or len(self.flat) > MOST:
             raise EmulationError(
                 f"{callee.name} calls itself, or calls nest deeper than {MAX_CALL_DEPTH}",
                 where=call.location,
@@ -150,6 +161,7 @@ class Flattener:
         after_call = JumpTarget(f"$after call {self._call_labels}", 0)
         inner = self._scope(self.root)
         skip, skipped = call.guard, JumpTarget(f"$behind call {self._call_labels}", 0)
+        bare = replace(call, guard=None)
         if skip is not None:
             self._jump(skipped, scope, Guard(skip.register, not skip.negated), call)
         for formal, actual in zip(callee.parameters, arguments, strict=False):
@@ -160,11 +172,64 @@ class Flattener:
             for formal, actual in zip(callee.results, results, strict=False)
             for registers in self._bind(inner, formal, actual, scope, call)
         ]
-        self._statements(callee.body, inner, after_call, depth + 1)
+        keeps = functions.allocates(callee)
+        if keeps:  # what it allocates on the stack ends with it
+            saved = self._scope(inner)
+            saved.names["%stack"] = DeclaredRegister("u64", self.layout.new_row(64))
+            self._inserted("stacksave.u64", (Register("%stack"),), bare, saved)
+        self._calls.append(callee.name)
+        self._statements(callee.body or (), inner, after_call, depth + 1)
+        self._calls.pop()
         self.positions[after_call] = len(self.flat)
+        if keeps:
+            self._inserted("stackrestore.u64", (Register("%stack"),), bare, saved)
         for own, wanted in given_back:
             self._move(wanted, own, call)
         self.positions[skipped] = len(self.flat)
+
+    def _indirect(
+        self, call: Instruction, pointer: Operand, arguments: Sequence[Operand], results: Sequence[Operand],
+        scope: Scope, depth: int,
+    ) -> None:  # fmt: skip
+        """A call through a register: to each function whose address is taken somewhere and whose parameters fit."""
+        if self._taken is None:
+            self._taken = functions.taken(self.module)
+        found = scope.find(getattr(pointer, "name", ""))
+        if not isinstance(found, DeclaredRegister):
+            raise VerificationError(f"{getattr(pointer, 'name', pointer)} is no function", where=call.location)
+        self._call_labels += 1
+        number = self._call_labels
+        done, inner = JumpTarget(f"$after call {number}", 0), self._scope(scope)
+        inner.names |= {
+            "%other": DeclaredRegister("pred", self.layout.new_row(dtypes.pred.register_bits)),
+            "%pointer": found,
+        }
+        if call.guard is not None:
+            self._jump(done, scope, Guard(call.guard.register, not call.guard.negated), call)
+        bare = replace(call, guard=None)
+        for at, name in enumerate(sorted(self._taken & set(self.addresses))):
+            callee = self.root.names[name]
+            if not isinstance(callee, Function) or name in self._calls:
+                continue
+            if not self._fits(callee.parameters, arguments, scope) or not self._fits(callee.results, results, scope):
+                continue
+            behind = JumpTarget(f"$behind call {number} {at}", 0)
+            address = Integer(self.addresses[name])
+            self._inserted("setp.ne.u64", (Register("%other"), Register("%pointer"), address), bare, inner)
+            self._jump(behind, inner, Guard("%other", False), call)
+            self._in_line(bare, callee, arguments, results, scope, depth)
+            self._jump(done, inner, None, call)
+            self.positions[behind] = len(self.flat)
+        self.flat.append(FlatInstruction(bare, scope))
+        self.positions[done] = len(self.flat)
+
+    @staticmethod
+    def _fits(formals: Sequence[Variable], actuals: Sequence[Operand], scope: Scope) -> bool:
+        """Whether a function may get, or give, what a call passes."""
+        found = [scope.find(getattr(actual, "name", "")) for actual in actuals]
+        passed = [one.size if isinstance(one, DeclaredVariable) else dtypes.ALL[one.type].bytes
+                  for one in found if isinstance(one, (DeclaredVariable, DeclaredRegister))]  # fmt: skip
+        return functions.sizes(formals) == passed
 
     def _external(
         self,

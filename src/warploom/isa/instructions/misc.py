@@ -1,6 +1,6 @@
 """Rows of the rest: traps, sleep, performance events, the stack.
 
-PTX ISA 9.7.19.1-4 and 9.7.17. The stack instructions are known to the table but not to the emulator.
+PTX ISA 9.7.19.1-4 and 9.7.17.
 """
 
 from __future__ import annotations

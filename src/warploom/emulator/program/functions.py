@@ -1,0 +1,50 @@
+"""Functions as values: the address of each, and which of them a call through a register may reach."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from ...asm.nodes import Block, Function, Instruction, Module, Register, Statement, Symbol, Variable
+from ..machine.scopes import DeclaredVariable
+
+FIRST, STEP = 0x7A00_0000_0000, 16
+"""Address of the first function, and from one to the next. The numbers are ours; nothing lies there to read."""
+_NAME = re.compile(r"[A-Za-z_$%][\w$]*")
+
+
+def addresses_of(module: Module) -> dict[str, int]:
+    """An address for each function with a body."""
+    bodies = [item for item in module.items if isinstance(item, Function) and item.kind == "func" and item.body]
+    return {function.name: FIRST + number * STEP for number, function in enumerate(bodies)}
+
+
+def taken(module: Module) -> set[str]:
+    """Names that stand where a value does: in an initialiser, or as an operand of anything but a call."""
+    found: set[str] = set()
+    for item in module.items:
+        if isinstance(item, Variable):
+            found.update(_NAME.findall(item.initializer))
+        elif isinstance(item, Function):
+            for instruction in _instructions(item.body or ()):
+                if instruction.opcode.split(".")[0] != "call":
+                    found.update(one.name for one in instruction.operands if isinstance(one, (Register, Symbol)))
+    return found
+
+
+def _instructions(statements: Sequence[Statement]) -> Iterator[Instruction]:
+    for statement in statements:
+        if isinstance(statement, Block):
+            yield from _instructions(statement.statements)
+        elif isinstance(statement, Instruction):
+            yield statement
+
+
+def sizes(variables: Sequence[Variable]) -> list[int]:
+    """Bytes of each parameter."""
+    return [DeclaredVariable(variable, variable.space).size for variable in variables]
+
+
+def allocates(function: Function) -> bool:
+    """Whether it allocates on the stack itself; what it calls gives back what that takes."""
+    return any(instruction.opcode.startswith("alloca") for instruction in _instructions(function.body or ()))
