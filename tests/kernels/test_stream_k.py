@@ -54,10 +54,11 @@ def test_the_shipped_tile(way: str):
     np.testing.assert_array_equal(report.outputs[0], exact.astype(bf16.numpy))
 
 
+@pytest.mark.parametrize("m, k", [(640, 456), (128, 640), (128, 328)])
 @EACH
-def test_whoever_is_last_the_bits_are_the_same(way: str):
-    """Parts are added in the order of k."""
-    a, b = operands(640, 64, 456, whole=False)
+def test_whoever_is_last_the_bits_are_the_same(way: str, m: int, k: int):
+    """Parts are added in the order of k: two of a tile, four, and three."""
+    a, b = operands(m, 64, k, whole=False)
     results = [
         build(replace(SMALL, way=way)).emulate(a, b, schedule=schedule, seed=seed, machine=H200(sms=4)).outputs[0]
         for schedule, seed in SCHEDULES
@@ -83,6 +84,19 @@ def test_what_is_shared_is_what_the_schedules_of_the_lab_share(rows: int, sms: i
         "stream_k": schedules.stream_k(shared, k_tiles, sms).partial if rest else 0,
     }
     assert {way: one.global_store_bytes // tile for way, one in written.items()} == pieces
+
+
+@pytest.mark.parametrize("sms, rest", [(2, 1), (3, 2)])
+def test_who_adds_up_keeps_its_own_sums_if_they_are_the_first_or_the_second(sms: int, rest: int):
+    """One tile of as many parts as there are CTAs, which arrive in their order or in the other one."""
+    part, k_tiles = TILE_M * 64 * 4, 6
+    a, b = operands(TILE_M, 64, k_tiles * TILE_K)
+    read = {
+        build(SMALL).emulate(a, b, schedule=schedule, seed=seed, machine=H200(sms=sms)).counters.global_load_bytes
+        for schedule, seed in (*SCHEDULES, *(("random", seed) for seed in range(2, 12)))
+    }
+    assert rest * part in read and read <= {rest * part + own * part // 2 for own in range(3)}
+    assert len(read) == 1 or sms > 2, "of two parts, none is read back by who made it"
 
 
 def test_what_cannot_be_built_is_said():

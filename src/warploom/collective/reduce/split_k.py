@@ -23,6 +23,7 @@ not depend on which came first, so two runs give the same bits, and so do all wa
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Protocol
 
 from ...isa.dtypes import f32, u32, u64
@@ -234,11 +235,15 @@ class StreamKFixup(_Counted):
         counters: u32, one for each tile and consumer, zero before the first launch and after every one.
         work: this CTA's stages.
         consumers: warpgroups of a CTA.
+        own_stays: the last CTA does not read its own sums back, if they are the first or the second in the order of k:
+            a sum of two does not mind which comes first, so the bits are the same.
     """
 
-    def __init__(self, workspace: ArrayHandle, counters: ArrayHandle, work: SharedTiles, consumers: int) -> None:
+    def __init__(
+        self, workspace: ArrayHandle, counters: ArrayHandle, work: SharedTiles, consumers: int, own_stays: bool = False
+    ) -> None:
         super().__init__(workspace, counters, consumers)
-        self.work = work
+        self.work, self.own_stays = work, own_stays
 
     def combine(self, acc: RegisterArray, me: int, segment: Segment) -> Iterator[range]:
         """As `SemaphoreReduce.combine`."""
@@ -256,10 +261,24 @@ class StreamKFixup(_Counted):
         across = ptx.special.ctaid.y()
         self._write(acc, self._block(acc, self._number(work.cta, first, across), me, thread))
         is_last = self._is_last(across * work.tiles + segment.tile, me, thread, last - first + 1)
-        with ptx.if_(is_last):
+
+        def add(start: Register, others: bool) -> None:
+            for cta in ptx.range(start, last + 1):
+                with ptx.if_(cta != work.cta) if others else nullcontext():
+                    self._read(acc, self._block(acc, self._number(cta, first, across), me, thread), add=True)
+
+        def read_all() -> None:
             self._read(acc, self._block(acc, self._number(first, first, across), me, thread), add=False)
-            for cta in ptx.range(first + 1, last + 1):
-                self._read(acc, self._block(acc, self._number(cta, first, across), me, thread), add=True)
+            add(first + 1, others=False)
+
+        with ptx.if_(is_last):
+            if not self.own_stays:
+                read_all()
+            else:
+                with ptx.if_(work.cta <= first + 1):
+                    add(first, others=True)
+                with ptx.else_():
+                    read_all()
         return is_last
 
     def _number(self, cta: Register, first: Register, across: Register) -> Register:

@@ -4,7 +4,7 @@ Idea       A persistent kernel computes tiles in waves, and the last one is seld
            are computed tile by tile. The k-tiles of that one and of the rest form a long row, cut into equal pieces,
            one for each CTA. A cut falls into most of these tiles, so two or three CTAs have sums of one tile: each
            writes its own to a workspace in memory and counts itself, and the last one to count adds them up, in the
-           order of k. Nobody waits for anybody.
+           order of k, its own from registers where it can. Nobody waits for anybody.
 Ways       stream_k        as above
            split_k         the rest alone is shared: some CTAs for each of its tiles, equal parts of K
            data_parallel   nothing is shared: a wave for the rest
@@ -126,7 +126,8 @@ def build(config: Config = Config()) -> Kernel:  # noqa: B008 - frozen
         )
         out = TmaStore(C, CONSUMERS, epi_stages=config.epi_stages)
         work = Rest(C, (TILE_M, tile_n), k_tiles(A, TILE_K), grouped(BAND), config.way)
-        fixup = StreamKFixup(memory["sums"], memory["counters"], work, CONSUMERS) if memory else NoReduce()
+        shared = (memory["sums"], memory["counters"], work, CONSUMERS) if memory else ()
+        fixup = StreamKFixup(*shared, own_stays=True) if shared else NoReduce()
         ring.initialise()
         warpgroup = warpgroup_index()
         with producer(warpgroup, PRODUCER_REGISTERS):
