@@ -118,3 +118,15 @@ def test_a_box_beyond_shared_memory_names_the_box_and_no_consequence(text: Path)
     errors = [finding for finding in findings if finding["severity"] == "error"]
     assert code == 1 and [finding["rule"] for finding in errors] == ["OutOfBoundsError"]
     assert "[64, 256] of A, 32768 bytes" in errors[0]["fix"]
+
+
+def test_errors_that_a_guessed_value_may_bring_about_stand_behind_the_guesses(text: Path) -> None:
+    """The kernel waits for a second phase if n is not 0; 1 is a guess."""
+    more = "setp.eq.u32 %p3, %r9, 0;\n@%p3 bra DONE;\nMORE:\n@!%p1 bra MORE;\n"
+    again = "mbarrier.try_wait.parity.shared::cta.b64 %p1, [bar], 1;\n@!%p1"
+    text.write_text(TEXT.replace("setp.lt.u32", more.replace("@!%p1", again) + "setp.lt.u32", 1))
+    code, findings = check(text)
+    assert code == 1 and findings[0]["rule"] == "guessed-launch" and "n.value = 1" in note(findings[0], "guesses")
+    assert "DeadlockError" in {finding["rule"] for finding in findings}
+    described(text, "value = 1", "value = 0")
+    assert check(text)[0] == 0

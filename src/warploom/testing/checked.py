@@ -33,7 +33,7 @@ class Checked:
     Attributes:
         kernel: its name; file: where it stands, "" where that is not known.
         mode: "emulated", or "static" where no launch is known.
-        findings: errors first.
+        findings: errors first; in front of them only that the launch is guessed, from which they may follow.
         counters: of the emulation; empty where it did not end.
         schedule, seed: the pair that shows the findings; explored: the pairs that were tried.
         interleavings: what a search of all of them found, with schedule "exhaustive".

@@ -12,6 +12,7 @@ from ..emulator.machine.finding import Finding
 from ..errors import ArgumentError, PtxSyntaxError, WarploomError
 from ..runtime import launch_file
 from ..runtime.program import program_of, read_text
+from ..sanitizer.rules import RULES
 from .checked import Checked, check_emulated, check_static, guessed_launch
 from .expected import expectation
 
@@ -55,7 +56,8 @@ def _check(path: Path, text: str, entry: str, launch: Path | None, options: dict
     checked = check_emulated(program, program, made.arguments, check, **{**made.launch, **options})
     checked.guessed, checked.notes = str(description) if described.guessed else "", static.notes
     if described.guessed:
-        checked.findings.insert(len(checked.errors), guessed_launch(described, checked))
+        known = [RULES[finding.rule] for finding in checked.findings if finding.rule in RULES]
+        checked.findings.insert(sum(rule.first for rule in known), guessed_launch(described, checked))
     return checked
 
 
