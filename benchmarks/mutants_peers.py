@@ -30,6 +30,7 @@ from benchmarks.mutants_blackwell import IN_CTA, Verdict, row
 from benchmarks.zoo import mutate
 from benchmarks.zoo.mutate import Mutant
 from benchmarks.zoo.mutations import MUTATIONS, ORDERS, Facts, Mutation, Rewrite
+from tests.kernels import test_all_reduce as all_reduce
 from tests.kernels import test_expert_parallel as experts
 from tests.kernels import test_tensor_parallel_scaled as scaled
 from warploom import asm
@@ -46,6 +47,9 @@ LONGER = 3
 """Times the steps of the slowest schedule, after which a mutant is taken to hang."""
 POLL = "ld.acquire.sys.global.u32"
 OWN = "it waits for CTAs of this GPU alone"
+IMPLICIT = "a proxy fence is implied where wait_group has seen a bulk copy complete (PTX ISA, async proxy)"
+WAITED = "the signal of the tile before has waited for its whole store, and a tile of this size is one store"
+OWN_RESULT = "the last stores are to this GPU's own result, complete when the kernel is"
 EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     *(
         (name, "drop-init-fence", "fence.mbarrier_init.release.cluster#0", IN_CTA)
@@ -53,6 +57,13 @@ EQUIVALENT: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("expert parallel", "signal-of-own-gpu", f"{POLL}#4", OWN),
     ("expert parallel", "signal-of-own-gpu", "red.release.sys.global.add.u32#2", OWN),
+    *(("all-gather", "wait-for-reads-only", f"cp.async.bulk.wait_group#{at}", OWN_RESULT) for at in (0, 1)),
+    *(("reduce-scatter", "drop-proxy-fence", f"fence.proxy.async#{at}", IMPLICIT) for at in range(4)),
+    *(
+        ("reduce-scatter", kind, f"cp.async.bulk.wait_group.read#{at}", WAITED)
+        for kind in ("drop-store-wait", "wait-for-less")
+        for at in (0, 1)
+    ),
 )
 """Kernel, kind of mutation, site, reason."""
 
@@ -121,6 +132,15 @@ def subjects() -> dict[str, Peers]:
     def moe(*case: Any, n: int = experts.N) -> Callable[..., tuple[Any, list[np.ndarray]]]:
         return lambda **options: experts.Case(*case, n=n).run(calls=2, **options)
 
+    def summed(two_shots: bool) -> Callable[..., tuple[Any, list[np.ndarray]]]:
+        def run(**options: Any) -> tuple[Any, list[np.ndarray]]:
+            report, _, records = all_reduce.run(
+                all_reduce.SMALL, 2, 8, 128, 128, two_shots=two_shots, calls=4, **options
+            )
+            return report, records
+
+        return run
+
     routings = (
         moe(2, [1, 1], 64, 2, "one expert", n=64),  # CTAs without a tile
         moe(2, [6, 5], 64, 2, n=64),  # more experts than a warp has lanes; a CTA has several tiles
@@ -131,6 +151,10 @@ def subjects() -> dict[str, Peers]:
         "expert parallel": Peers(_module(experts.built(2, 2)), routings),
         "all-gather": Peers(_module(scaled.built("all-gather", 2, scaled.ROW, replicated=False, keep=True)), (gather,)),
         "reduce-scatter": Peers(_module(scaled.built("reduce-scatter", 2, scaled.ROW, mean=False)), (scatter,)),
+        **{
+            f"all-reduce, {name}": Peers(_module(all_reduce.built(all_reduce.SMALL, 2, shots)), (summed(shots),))
+            for name, shots in (("one shot", False), ("two shots", True))
+        },
     }
 
 

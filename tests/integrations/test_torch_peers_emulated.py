@@ -18,7 +18,7 @@ from warploom import H200  # noqa: E402
 from warploom.collective.tile import watch  # noqa: E402
 from warploom.errors import ArgumentError, ArgumentTypeError  # noqa: E402
 from warploom.integrations.torch import distributed, experts, peer_experts, peer_launch, symm_mem, symmetric  # noqa: E402
-from warploom.kernels.hopper import expert_parallel, gemm_all_gather, gemm_reduce_scatter  # noqa: E402
+from warploom.kernels.hopper import expert_parallel, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter  # noqa: E402
 from warploom.kernels.hopper.description import Config  # noqa: E402
 
 E4M3, BF16 = torch.float8_e4m3fn, torch.bfloat16
@@ -44,6 +44,7 @@ class Emulated:
         memory, build = expert_parallel.memory, partial(expert_parallel.build, config=SMALL_EXPERTS)
         monkeypatch.setattr(expert_parallel, "memory", lambda *sizes: memory(*sizes[:4], SMALL_EXPERTS))
         monkeypatch.setattr(expert_parallel, "build", partial(self._built, build))
+        monkeypatch.setattr(gemm_all_reduce, "build", partial(self._built, gemm_all_reduce.build))
         monkeypatch.setattr(peer_launch, "on_gpu", lambda name, tensor: None)
         monkeypatch.setattr(peer_launch, "sms_of", lambda device: MACHINE.sms)
         monkeypatch.setattr(symmetric, "make", self._make)
@@ -208,6 +209,32 @@ def test_tokens_go_to_experts_of_other_ranks(group):
     assert near(found[0], right) and found[1].shape == (0, n)
 
 
+def test_eight_bit_tokens_go_to_experts_with_scales(group):
+    tokens, local, n, k = (5, 0), 2, 64, 64
+    x = [normal(count, k, dtype=E4M3, seed=count) for count in tokens]
+    w = each(lambda seed: normal(local, n, k, dtype=E4M3, seed=9 + seed))
+    chosen = [torch.arange(count, dtype=torch.int32).view(-1, 1) % 4 for count in tokens]
+    weights, scale_x = ([positive(count, *more, seed=count) for count in tokens] for more in ((1,), ()))
+    scale_w = positive(4, seed=3)
+
+    def call(x, chosen, weights, w, scale_x):
+        return distributed.experts_matmul(x, chosen, weights, w, capacity=5, scale_x=scale_x, scale_w=scale_w)
+
+    found = group.call(call, x, chosen, weights, w, scale_x)
+    expert = chosen[0][:, 0].long()
+    rows = torch.einsum("tk,tnk->tn", x[0].float(), torch.cat(w).float()[expert]).to(BF16).float()
+    assert found[0].dtype is BF16 and found[1].shape == (0, n)
+    assert near(found[0], rows * (weights[0][:, 0] * scale_x[0] * scale_w[expert])[:, None])
+
+
+def test_an_all_reduce_of_eight_bits_has_each_rank_s_scales(group):
+    a, b = (each(lambda seed, n=n: normal(n, 256, dtype=E4M3, seed=seed)) for n in (64, 64))
+    scale_a, scale_b = (each(lambda seed, n=n: positive(1, seed=seed + n)) for n in (0, 5))
+    found = group.call(lambda x, w, s, t: distributed.scaled_matmul_all_reduce(x, w.mT, s, t), a, b, scale_a, scale_b)
+    right = sum((x.float() @ w.float().mT) * s * t for x, w, s, t in zip(a, b, scale_a, scale_b, strict=True))
+    assert torch.equal(*found) and found[0].dtype is BF16 and near(found[0], right)
+
+
 REFUSED = {
     "along k": lambda a, b: distributed.fused_all_gather_matmul(a, [b], 1, "group"),
     "nothing to multiply by": lambda a, b: distributed.fused_all_gather_matmul(a, [], 0, "group"),
@@ -235,6 +262,12 @@ REFUSED = {
         positive(16, 1),
         normal(1, 64, 64),
         out=normal(16, 64),
+    ),
+    "scales of rows in an all-reduce": lambda a, b: distributed.scaled_matmul_all_reduce(
+        a.to(E4M3), b.mT.to(E4M3).mT, positive(16, 1), positive(1, 64)
+    ),
+    "experts of eight bits without scales": lambda a, b: distributed.experts_matmul(
+        a.to(E4M3), torch.zeros(16, 1, dtype=torch.int32), positive(16, 1), normal(1, 64, 64).to(E4M3)
     ),
     "more tokens than room": lambda a, b: distributed.experts_matmul(
         a, torch.zeros(16, 1, dtype=torch.int32), positive(16, 1), normal(1, 64, 64), capacity=8

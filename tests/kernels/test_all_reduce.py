@@ -13,7 +13,7 @@ from tests.kernels.peer_mutants import HAND_OVERS
 from warploom import H200
 from warploom.collective.tile import watch
 from warploom.errors import ArgumentError, EmulationError
-from warploom.isa.dtypes import f16
+from warploom.isa.dtypes import bf16, e4m3, f16
 from warploom.kernels.hopper import gemm_all_reduce
 from warploom.kernels.hopper.description import Product
 from warploom.kernels.hopper.free_tile_choice import waves_of
@@ -27,16 +27,21 @@ PATIENT = 1000
 SMALL = "s64x8_2_f3"
 
 
+EIGHT_BITS = Product(e4m3, e4m3, bf16)
+
+
 @lru_cache
-def built(config: str, ranks: int, two_shots: bool):
-    return gemm_all_reduce.build(ranks, config=named(config), two_shots=two_shots)
+def built(config: str, ranks: int, two_shots: bool, product: Product = Product()):  # noqa: B008
+    return gemm_all_reduce.build(ranks, product, named(config), two_shots=two_shots)
 
 
 def run(config: str, ranks: int, m: int, n: int, k: int, *, two_shots: bool = False, patience: int = PATIENT,
-        text: str | None = None, **options):  # fmt: skip
+        text: str | None = None, product: Product = Product(), **options):  # fmt: skip  # noqa: B008
     """The report, the sums that are right, and the records of the waits."""
     draw = np.random.default_rng(ranks)
-    a, w = ([draw.standard_normal((rows, k)).astype(ml_dtypes.bfloat16) for _ in range(ranks)] for rows in (m, n))
+    a, w = ([draw.standard_normal((rows, k)).astype(product.a.numpy) for _ in range(ranks)] for rows in (m, n))
+    scales = [[draw.uniform(0.5, 2, 1).astype(np.float32) for _ in range(ranks)] for _ in range(2)]
+    factors = [float(x[0] * y[0]) if product.a.bits == 8 else 1.0 for x, y in zip(*scales, strict=True)]
     memory = gemm_all_reduce.memory(m, n, ranks, named(config))
 
     def zeros(words: int) -> list[np.ndarray]:
@@ -46,11 +51,11 @@ def run(config: str, ranks: int, m: int, n: int, k: int, *, two_shots: bool = Fa
     records = zeros(memory.record)
     for record in records:
         record[watch.PATIENCE] = patience
-    report = built(config, ranks, two_shots).emulate(
-        a, w, slots, zeros(memory.signals), zeros(memory.launches), records, range(ranks), devices=ranks,
-        machine=MACHINE, ptx=text, **options,
+    report = built(config, ranks, two_shots, product).emulate(
+        a, w, slots, zeros(memory.signals), zeros(memory.launches), records, *(scales if product.a.bits == 8 else []),
+        rank=range(ranks), devices=ranks, machine=MACHINE, ptx=text, **options,
     )  # fmt: skip
-    parts = [x.astype(np.float32) @ y.astype(np.float32).T for x, y in zip(a, w, strict=True)]
+    parts = [x.astype(np.float32) @ y.astype(np.float32).T * by for x, y, by in zip(a, w, factors, strict=True)]
     return report, sum(part.astype(ml_dtypes.bfloat16).astype(np.float32) for part in parts), records
 
 
@@ -88,6 +93,15 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_forms_of_the_tile_and_ragged_sizes(case: tuple, two_shots: bool):
     report, right, _ = run(*case, two_shots=two_shots, calls=2)
+    assert is_right(report, right)
+    assert {finding.rule for finding in report.findings} <= {"uncoalesced-access", "bank-conflict"}
+
+
+@pytest.mark.sample(2, full=4)
+@pytest.mark.parametrize("two_shots", [False, True])
+@pytest.mark.parametrize("case", [("s64x24_3_f3", 3, 24, 72, 144), ("u64x64_3_S2_f3", 2, 64, 64, 512)], ids=str)
+def test_eight_bits_are_scaled_by_each_gpu_s_own_numbers_before_they_are_added(case: tuple, two_shots: bool):
+    report, right, _ = run(*case, two_shots=two_shots, calls=2, product=EIGHT_BITS)
     assert is_right(report, right)
     assert {finding.rule for finding in report.findings} <= {"uncoalesced-access", "bank-conflict"}
 

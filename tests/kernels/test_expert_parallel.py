@@ -14,7 +14,7 @@ from tests.kernels.test_tensor_parallel import SCHEDULES, TRIED, record
 from warploom import H200
 from warploom.collective.tile import watch
 from warploom.errors import ArgumentError, EmulationError
-from warploom.isa.dtypes import bf16, e4m3, f32
+from warploom.isa.dtypes import bf16, e4m3, f16, f32
 from warploom.kernels.hopper import expert_parallel
 from warploom.kernels.hopper.description import Config, Product
 
@@ -27,9 +27,19 @@ ROUNDING = 2**-6
 N, K = 72, 80
 
 
+E4M3 = ml_dtypes.float8_e4m3fn
+EIGHT_BITS = Product(e4m3, e4m3, bf16)
+
+
 @lru_cache
-def built(ranks: int, topk: int, config: Config = CONFIG, activation: str | None = None):
-    return expert_parallel.build(ranks, topk, config=config, activation=activation)
+def built(
+    ranks: int,
+    topk: int,
+    config: Config = CONFIG,
+    activation: str | None = None,
+    product: Product = Product(),  # noqa: B008
+):
+    return expert_parallel.build(ranks, topk, product, config, activation)
 
 
 class Case:
@@ -39,19 +49,23 @@ class Case:
     """
 
     def __init__(self, ranks: int, tokens: list[int], experts: int, topk: int, routing: str = "random", *,
-                 capacity: int = 0, n: int = N, k: int = K, config: Config = CONFIG) -> None:  # fmt: skip
+                 capacity: int = 0, n: int = N, k: int = K, config: Config = CONFIG,
+                 product: Product = Product()) -> None:  # fmt: skip  # noqa: B008
         self.ranks, self.tokens, self.experts, self.topk, self.config = ranks, tokens, experts, topk, config
         self.capacity, self.n, self.k = capacity or max(*tokens, 1), n, k
+        self.product, self.dtype = product, product.a.numpy
         draw = np.random.default_rng(ranks + experts)
 
         def normal(*shape: int) -> np.ndarray:
-            return draw.standard_normal(shape).astype(BF16)
+            return draw.standard_normal(shape).astype(self.dtype)
 
         each = range(ranks)
         self.x = [normal(self.capacity, k) for _ in each]
         self.w = [normal(experts // ranks * n, k) for _ in each]
         self.weights = [draw.uniform(0.1, 1, (self.capacity, topk)).astype(np.float32) for _ in each]
         self.ids = [self._route(routing, draw).astype(np.int32) for _ in each]
+        self.scale_x = [draw.uniform(0.5, 2, self.capacity).astype(np.float32) for _ in each]
+        self.scale_w = draw.uniform(0.5, 2, experts).astype(np.float32)
 
     def _route(self, routing: str, draw: np.random.Generator) -> np.ndarray:
         shape = (self.capacity, self.topk)
@@ -74,6 +88,8 @@ class Case:
                 for expert, weight in zip(self.ids[rank][token], self.weights[rank][token], strict=True):
                     if 0 <= expert < self.experts:
                         row = f(self.x[rank][token].astype(np.float32) @ matrices[expert].T)
+                        if self.product.a.bits == 8:
+                            weight = weight * self.scale_x[rank][token] * self.scale_w[expert]
                         y[token] += weight * row.astype(BF16).astype(np.float32)
             found.append(y)
         return found
@@ -86,10 +102,12 @@ class Case:
             return [np.full(shape, fill, dtype) for _ in range(self.ranks)]
 
         records = [record(patience) for _ in range(self.ranks)]
-        report = built(self.ranks, self.topk, self.config, activation).emulate(
-            self.x, self.ids, self.weights, self.w, each(memory.counts), each((memory.rows, self.k), BF16, np.nan),
-            each(memory.sources), each((memory.returned, self.n), BF16, np.nan), each(memory.signals),
-            each(memory.order), each(memory.state), records, range(self.ranks), self.tokens,
+        scales = [self.scale_x, [self.scale_w] * self.ranks] if self.product.a.bits == 8 else []
+        report = built(self.ranks, self.topk, self.config, activation, self.product).emulate(
+            self.x, self.ids, self.weights, self.w, each(memory.counts),
+            each((memory.rows, self.k), self.dtype, np.nan), each(memory.sources),
+            each((memory.returned, self.n), BF16, np.nan), each(memory.signals), each(memory.order),
+            each(memory.state), records, *scales, rank=range(self.ranks), tokens=self.tokens,
             out=each((self.capacity, self.n), BF16, 7), devices=self.ranks, machine=MACHINE, ptx=text, **options,
         )  # fmt: skip
         return report, records
@@ -166,6 +184,15 @@ def test_an_activation_comes_before_the_weights():
     assert posed.is_right(report, lambda product: np.maximum(product, 0))
 
 
+@pytest.mark.sample(1, full=3)
+@pytest.mark.parametrize("routing", ["random", "no expert", "one expert"])
+def test_eight_bits_have_scales_of_tokens_and_experts(routing):
+    posed = Case(2, [11, 3], 4, 2, routing, k=144, product=EIGHT_BITS)
+    report, _ = posed.run(calls=2)
+    assert not faults(report)
+    assert posed.is_right(report)
+
+
 @pytest.mark.full
 def test_the_bits_do_not_depend_on_who_comes_first():
     bits = {
@@ -224,7 +251,7 @@ def test_what_has_no_kernel_is_refused():
     for ranks, topk, product, config in (
         (1, 2, Product(), CONFIG),
         (2, 0, Product(), CONFIG),
-        (2, 2, Product(e4m3, e4m3, bf16), CONFIG),
+        (2, 2, Product(e4m3, e4m3, f16), CONFIG),
         (2, 2, Product(out=f32), CONFIG),
         (2, 2, Product(b_major="MN"), CONFIG),
         (2, 2, Product(), Config()),
@@ -232,6 +259,8 @@ def test_what_has_no_kernel_is_refused():
     ):
         with pytest.raises(ArgumentError):
             expert_parallel.build(ranks, topk, product, config)
+    with pytest.raises(ArgumentError):
+        expert_parallel.build(2, 2, EIGHT_BITS, CONFIG, "relu")
 
 
 def test_shapes_that_differ_between_gpus_and_memory_that_is_too_small_are_refused():

@@ -25,9 +25,12 @@ from torch import Tensor
 from torch.distributed import _functional_collectives as collectives
 
 from ...kernels.hopper.free_tile_config import FreeTileConfig
+from ...operators.dispatch_hook import refuse_gradients
 from ..torch import product
+from . import peer_launch
 from .custom_operator import NAMESPACE, define
 from .experts import experts_matmul
+from .peer_end import End
 from .peer_launch import LAUNCHES, ranks_of
 from .symm_mem import (
     fused_all_gather_matmul,
@@ -40,7 +43,7 @@ from .symmetric import group_of
 __all__ = [
     "all_gather_matmul", "check", "experts_matmul", "fused_all_gather_matmul", "fused_all_gather_scaled_matmul",
     "fused_matmul_reduce_scatter", "fused_scaled_matmul_reduce_scatter", "matmul_all_reduce", "matmul_reduce_scatter",
-    "release", "reset",
+    "release", "reset", "scaled_matmul_all_reduce",
 ]  # fmt: skip
 
 STYLES = ("ColwiseParallel", "RowwiseParallel")
@@ -97,6 +100,26 @@ def matmul_all_reduce(
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
     return _call("matmul_all_reduce", a, b, group, out, **({} if config is None else {"config": config}))
+
+
+def scaled_matmul_all_reduce(
+    a: Tensor, b: Tensor, scale_a: Tensor, scale_b: Tensor, group: Any = None, *, out_dtype: torch.dtype | None = None
+) -> Tensor:
+    """`matmul_all_reduce` of operands of eight bits: the sum over all ranks of scale_a scale_b A B.
+
+    Args:
+        a: (M, K / ranks), contiguous; e4m3 or e5m2. b: (K / ranks, N), the transpose of a contiguous weight, so too.
+        scale_a, scale_b: one f32 number each, of this rank.
+        out_dtype: bf16, the default, or f16; parts travel in it.
+
+    No gradient. Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
+    """
+    refuse_gradients({"a": a, "b": b, "scale_a": scale_a, "scale_b": scale_b})
+    if torch.compiler.is_compiling():
+        name = name_of(group)
+        return torch.ops.warploom.scaled_matmul_all_reduce(a, b, scale_a, scale_b, name, out_dtype)  # type: ignore[no-any-return]
+    end = End(scale_a, scale_b, out_dtype=out_dtype)
+    return peer_launch.matmul_all_reduce(ranks_of(group), a, b, end=end)
 
 
 def check(group: Any = None) -> None:
@@ -206,6 +229,16 @@ def _register() -> Any:
 
     for each in LAUNCHES:
         of(each)
+    define(
+        library, "scaled_matmul_all_reduce(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, str group,"
+        " ScalarType? out_dtype=None) -> Tensor",
+        lambda a, b, scale_a, scale_b, group, out_dtype=None: peer_launch.matmul_all_reduce(
+            group_of(group), a, b, end=End(scale_a, scale_b, out_dtype=out_dtype)
+        ),
+        lambda a, b, scale_a, scale_b, group, out_dtype=None: a.new_empty(
+            (a.shape[0], b.shape[1]), dtype=out_dtype or torch.bfloat16
+        ),
+    )  # fmt: skip
     return library
 
 

@@ -26,12 +26,12 @@ OF_W = "experts_matmul_gradient_of_w(Tensor x, Tensor dz, Tensor experts, str gr
 
 def setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     """Keep what `backward` needs."""
-    *tensors, ctx.group, ctx.capacity, ctx.activation = inputs
+    *tensors, ctx.group, ctx.capacity, ctx.activation, _, _ = inputs
     ctx.save_for_backward(*tensors)
 
 
 def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Of x, experts, weights, w, group, capacity, activation. All ranks come here together: they want the same ones."""
+    """Of all arguments of the operator. All ranks come here together, and want the same ones."""
     x, experts, weights, w = ctx.saved_tensors
     of_x, _, of_weights, of_w, *_ = ctx.needs_input_grad
     grad, f, (tokens, topk) = grad.contiguous(), ctx.activation, experts.shape
@@ -59,11 +59,11 @@ def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
             x_grad = back.unflatten(0, (tokens, topk)).float().sum(1).to(x.dtype)
         if of_w:
             w_grad = torch.ops.warploom.experts_matmul_gradient_of_w(x, dz, experts, ctx.group, w.shape[0])
-    return x_grad, None, weights_grad, w_grad, None, None, None
+    return x_grad, None, weights_grad, w_grad, *(None,) * 5
 
 
 def _experts(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, group: str, capacity: int) -> Tensor:
-    return torch.ops.warploom.experts_matmul(x, experts, weights, w, group, capacity, None)  # type: ignore[no-any-return]
+    return torch.ops.warploom.experts_matmul(x, experts, weights, w, group, capacity)  # type: ignore[no-any-return]
 
 
 def of_w(x: Tensor, dz: Tensor, experts: Tensor, group: str, local: int) -> Tensor:

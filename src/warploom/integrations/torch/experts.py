@@ -23,13 +23,14 @@ __all__ = ["experts_matmul"]
 
 SCHEMA = (
     "experts_matmul(Tensor x, Tensor experts, Tensor weights, Tensor w, str group, int? capacity=None,"
-    " str? activation=None) -> Tensor"
+    " str? activation=None, Tensor? scale_x=None, Tensor? scale_w=None) -> Tensor"
 )
 
 
 def experts_matmul(
     x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, group: Any = None, *, capacity: int | None = None,
-    activation: str | None = None, out: Tensor | None = None,
+    activation: str | None = None, scale_x: Tensor | None = None, scale_w: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The sum over a token's experts of weight x activation(x Wᵀ), tokens and experts on all ranks.
 
@@ -37,10 +38,11 @@ def experts_matmul(
     bits each time.
 
     x, weights and w have gradients (`expert_gradients`); all ranks want the same ones, and come to the backward pass
-    together. With `out` there is none.
+    together. With `out` or scales there is none.
 
     Args:
-        x: (tokens, K), this rank's, contiguous; bf16 or f16. Ranks may have different numbers of tokens, or none.
+        x: (tokens, K), this rank's, contiguous; bf16 or f16, or eight bits with scales. Ranks may have different
+            numbers of tokens, or none.
         experts: (tokens, topk) int32, of all ranks' experts; any other number is none and adds nothing.
         weights: (tokens, topk) f32.
         w: (experts / ranks, N, K), contiguous: the matrices of experts rank x experts / ranks and on.
@@ -48,16 +50,19 @@ def experts_matmul(
         capacity: the most tokens that any rank has, the same number on all; x's by default. Memory is made for all
             ranks' rows to go to one of them: ranks x capacity x topk of K.
         activation: "relu", "gelu", "gelu_tanh" or "silu".
+        scale_x, scale_w: f32, of x and w of e4m3 or e5m2: (tokens,), and (experts,) of all ranks' experts, the same on
+            all. The result is bf16; there is no activation then, and no gradient.
         out: (tokens, N), contiguous.
 
     Raises ArgumentError, ArgumentTypeError, PeerError; nothing is launched then.
     """
     wanted = torch.is_grad_enabled() and any(each.requires_grad for each in (x, weights, w) if isinstance(each, Tensor))
-    if out is not None:
+    if out is not None or scale_x is not None:
         refuse_gradients({"x": x, "weights": weights, "w": w})
-    elif wanted or torch.compiler.is_compiling():
-        return torch.ops.warploom.experts_matmul(x, experts, weights, w, _name(group), capacity, activation)  # type: ignore[no-any-return]
-    return peer_experts.experts_matmul(ranks_of(group), x, experts, weights, w, capacity, activation, out)
+    options = (capacity, activation, scale_x, scale_w)
+    if out is None and (wanted or torch.compiler.is_compiling()):
+        return torch.ops.warploom.experts_matmul(x, experts, weights, w, _name(group), *options)  # type: ignore[no-any-return]
+    return peer_experts.experts_matmul(ranks_of(group), x, experts, weights, w, *options, out)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -67,13 +72,13 @@ def _name(group: Any) -> str:
 
 def _run(
     x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, group: str, capacity: int | None = None,
-    activation: str | None = None,
+    activation: str | None = None, scale_x: Tensor | None = None, scale_w: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    return peer_experts.experts_matmul(group_of(group), x, experts, weights, w, capacity, activation)
+    return peer_experts.experts_matmul(group_of(group), x, experts, weights, w, capacity, activation, scale_x, scale_w)
 
 
 def _fake(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, *more: Any) -> Tensor:
-    return x.new_empty(x.shape[0], w.shape[1])
+    return x.new_empty(x.shape[0], w.shape[1], dtype=peer_experts.out_dtype(x))
 
 
 def _register() -> Any:

@@ -12,18 +12,22 @@ from ...isa import dtypes
 from ...kernels.hopper import expert_parallel
 from ...kernels.hopper.description import Product
 from . import peer_launch
+from .peer_launch import EIGHT_BITS
 from .symmetric import Group, Wanted
 
 _TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
-_VECTOR = 8
+_VECTOR, _VECTOR_BYTES = 8, 16
 
 
 def experts_matmul(
     known: Group, x: Tensor, experts: Tensor, weights: Tensor, w: Tensor, capacity: int | None = None,
-    activation: str | None = None, out: Tensor | None = None,
+    activation: str | None = None, scale_x: Tensor | None = None, scale_w: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """The weighted sums over each token's experts; see `distributed.experts_matmul`."""
-    kind = _check(x, experts, weights, w)
+    product = _check(x, experts, weights, w)
+    scales = _scales(product, x, known.ranks * w.shape[0], scale_x, scale_w)
+    kind = out_dtype(x)
     ranks, (tokens, depth), topk, (local, columns, _) = known.ranks, x.shape, experts.shape[1], w.shape
     capacity = tokens if capacity is None else capacity
     if tokens > capacity or capacity < 1 or not 0 < local * ranks <= MOST_EXPERTS:
@@ -38,32 +42,57 @@ def experts_matmul(
         return Wanted(
             (needed.rows, depth), x.dtype, needed.signals, needed.state + needed.order, watch.words(warps),
             lambda index: index - ranks if ranks <= index < 2 * ranks else None, ranks,
-            ((needed.counts, torch.int32), (needed.sources, torch.int32), ((needed.returned, columns), x.dtype)),
+            ((needed.counts, torch.int32), (needed.sources, torch.int32), ((needed.returned, columns), kind)),
         )  # fmt: skip
 
-    call = ("experts_matmul", capacity, depth, columns, topk, local, str(x.dtype), activation)
+    call = ("experts_matmul", capacity, depth, columns, topk, local, str((x.dtype, w.dtype)), activation)
     exchange = known.exchange(call, x.device, wanted)
-    result = x.new_empty(tokens, columns) if out is None else out
-    if result.shape != (tokens, columns) or result.dtype is not x.dtype or not result.is_contiguous():
+    result = x.new_empty(tokens, columns, dtype=kind) if out is None else out
+    if result.shape != (tokens, columns) or result.dtype is not kind or not result.is_contiguous():
         raise ArgumentError(
-            "`out` does not fit", expected=f"contiguous {(tokens, columns)} of {x.dtype}",
+            "`out` does not fit", expected=f"contiguous {(tokens, columns)} of {kind}",
             got=f"{tuple(result.shape)} {result.dtype}",
         )  # fmt: skip
     given = (x.detach(), experts, weights.detach())
     if not tokens:  # the others' tokens may need this rank's experts
         given = tuple(each.new_zeros(1, each.shape[1]) for each in given)  # type: ignore[assignment]
+        scales = [each.new_zeros(1) if at == 0 else each for at, each in enumerate(scales)]
     counts, sources, returned = exchange.more
     state, order = exchange.state[: needed.state], exchange.state[needed.state :]
-    kernel = expert_parallel.build(ranks, topk, Product(kind, kind, kind), activation=activation)
+    kernel = expert_parallel.build(ranks, topk, product, activation=activation)
     kernel(
         *given, w.detach().flatten(0, 1), counts, exchange.data, sources, returned, exchange.counters, order, state,
-        exchange.record, known.rank, tokens, out=result.detach() if tokens else x.new_empty(1, columns),
+        exchange.record, *scales, known.rank, tokens,
+        out=result.detach() if tokens else result.new_empty(1, columns),
     )  # fmt: skip
     return result
 
 
-def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> dtypes.DType:
-    """The type of the product. Raises ArgumentError, ArgumentTypeError."""
+def out_dtype(x: Tensor) -> torch.dtype:
+    """Type of the result."""
+    return torch.bfloat16 if x.element_size() == 1 else x.dtype
+
+
+def _scales(product: Product, x: Tensor, experts: int, scale_x: Tensor | None, scale_w: Tensor | None) -> list[Tensor]:
+    """As the kernel takes them. Raises ArgumentError, ArgumentTypeError."""
+    if product.a.bits == 16 and scale_x is None and scale_w is None:
+        return []
+    for name, scale, count in (("scale_x", scale_x, x.shape[0]), ("scale_w", scale_w, experts)):
+        if product.a.bits == 16 or scale is None:
+            raise ArgumentError(
+                "operands of eight bits have scales, others have none", expected="scale_x and scale_w, or 16 bits",
+                got=x.dtype,
+            )  # fmt: skip
+        if scale.dtype is not torch.float32 or scale.numel() != count or scale.device != x.device:
+            raise ArgumentTypeError(
+                f"`{name}` does not fit", expected=f"{count} numbers of f32 on {x.device}",
+                got=f"{tuple(scale.shape)} {scale.dtype} on {scale.device}",
+            )  # fmt: skip
+    return [each.detach().contiguous().view(-1) for each in (scale_x, scale_w) if each is not None]
+
+
+def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> Product:
+    """The product. Raises ArgumentError, ArgumentTypeError."""
     for name, tensor, rank in (("x", x, 2), ("experts", experts, 2), ("weights", weights, 2), ("w", w, 3)):
         if not isinstance(tensor, Tensor) or tensor.ndim != rank:
             raise ArgumentTypeError(
@@ -72,10 +101,11 @@ def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> dtypes.DTy
         peer_launch.on_gpu(name, tensor)
         if not tensor.is_contiguous():
             raise ArgumentError(f"`{name}` is not contiguous", expected="a contiguous tensor", got=tensor.stride())
-    if x.dtype not in _TYPES or w.dtype is not x.dtype:
+    eight = {x.dtype, w.dtype} <= set(EIGHT_BITS) and not x.dtype is w.dtype is torch.float8_e5m2
+    if not eight and (x.dtype not in _TYPES or w.dtype is not x.dtype):
         raise ArgumentTypeError(
-            "these types are not multiplied by experts across GPUs", expected="bf16 or f16, both the same",
-            got=(x.dtype, w.dtype), hint="grouped_matmul takes eight-bit experts of one GPU",
+            "these types are not multiplied by experts across GPUs",
+            expected="bf16 or f16, both the same, or e4m3 or e5m2 with scales", got=(x.dtype, w.dtype),
         )  # fmt: skip
     if experts.dtype is not torch.int32 or weights.dtype is not torch.float32:
         raise ArgumentTypeError(
@@ -88,6 +118,10 @@ def _check(x: Tensor, experts: Tensor, weights: Tensor, w: Tensor) -> dtypes.DTy
             expected="x (tokens, K), experts and weights (tokens, topk), w (experts, N, K)",
             got=[tuple(each.shape) for each in (x, experts, weights, w)],
         )  # fmt: skip
-    if x.shape[1] % _VECTOR or w.shape[1] % _VECTOR:
-        raise ArgumentError("K or N is not whole 16 bytes", expected=f"multiples of {_VECTOR}", got=tuple(w.shape[1:]))
-    return _TYPES[x.dtype]
+    of_k = _VECTOR_BYTES // x.element_size()
+    if x.shape[1] % of_k or w.shape[1] % _VECTOR:
+        raise ArgumentError(
+            "K or N is not whole 16 bytes", expected=f"multiples of {of_k} and {_VECTOR}", got=tuple(w.shape[:0:-1])
+        )
+    kinds = {**_TYPES, **EIGHT_BITS}
+    return Product(kinds[x.dtype], kinds[w.dtype], kinds[out_dtype(x)])

@@ -17,13 +17,13 @@ from ...collective.tile.rounds import STATE_WORDS
 from ...errors import ArgumentError, ArgumentTypeError
 from ...isa import dtypes
 from ...kernels.hopper import gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
-from ...kernels.hopper.description import Config, Product
+from ...kernels.hopper.description import Config, Fusion, Product
 from ...kernels.hopper.free_tile_config import FreeTileConfig
 from .peer_end import PLAIN, End
 from .symmetric import Group, Wanted, group_of
 
 _TYPES = {torch.bfloat16: dtypes.bf16, torch.float16: dtypes.f16}
-_EIGHT_BITS = {torch.float8_e4m3fn: dtypes.e4m3, torch.float8_e5m2: dtypes.e5m2}
+EIGHT_BITS = {torch.float8_e4m3fn: dtypes.e4m3, torch.float8_e5m2: dtypes.e5m2}
 _VECTOR_BYTES = 16
 
 
@@ -93,10 +93,14 @@ def matmul_reduce_scatter(
 
 
 def matmul_all_reduce(
-    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, config: FreeTileConfig | None = None
-) -> Tensor:
-    """The sum over all ranks of A B, on every rank."""
-    product, weight = _operands(a, b)
+    known: Group, a: Tensor, b: Tensor, out: Tensor | None = None, config: FreeTileConfig | None = None,
+    end: End = PLAIN,
+) -> Tensor:  # fmt: skip
+    """The sum over all ranks of A B, on every rank. `end`: scales of the tensors, if any."""
+    product, weight = _operands(a, b, end)
+    fusion, _ = end.fusion(a, b, a.shape[0], a.shape[0])
+    if fusion != Fusion(scales="tensor" if end.scale_a is not None else None):
+        raise ArgumentError("an all-reduce has scales of the tensors alone", expected="one number each", got=end.name())
     (rows, depth), columns, ranks = a.shape, weight.shape[0], known.ranks
     config = config or gemm_all_reduce.choose(rows, columns, depth, sms_of(a.device), product)
 
@@ -106,11 +110,12 @@ def matmul_all_reduce(
             (memory.slots,), torch.int32, memory.signals, memory.launches, memory.record, lambda index: index % ranks
         )
 
-    call = ("matmul_all_reduce", rows, depth, columns, str(a.dtype), config.name())
+    call = ("matmul_all_reduce", rows, depth, columns, str((a.dtype, b.dtype)), config.name(), *end.name())
     exchange = known.exchange(call, a.device, wanted)
-    result = _result(out, (rows, columns), a)
+    result = _result(out, (rows, columns), a, end.out(a))
     kernel = gemm_all_reduce.build(ranks, product, config, two_shots=gemm_all_reduce.two_shots(rows, columns, ranks))
-    kernel(a.detach(), weight.detach(), *exchange.arguments(), known.rank, out=result.detach())
+    scales = end.arguments((1,))
+    kernel(a.detach(), weight.detach(), *exchange.arguments(), *scales, known.rank, out=result.detach())
     return result
 
 
@@ -158,8 +163,8 @@ def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -
         if not isinstance(tensor, Tensor) or tensor.ndim != 2:
             raise ArgumentTypeError(f"`{name}` is not a matrix", expected="a tensor of two dimensions", got=tensor)
         on_gpu(name, tensor)
-    known = _EIGHT_BITS if end.scale_a is not None else _TYPES
-    same = a.dtype is b.dtype or (a.dtype in _EIGHT_BITS and not a.dtype is b.dtype is torch.float8_e5m2)
+    known = EIGHT_BITS if end.scale_a is not None else _TYPES
+    same = a.dtype is b.dtype or (a.dtype in EIGHT_BITS and not a.dtype is b.dtype is torch.float8_e5m2)
     if a.dtype not in known or b.dtype not in known or not same:
         raise ArgumentTypeError(
             "these types are not multiplied across GPUs",
@@ -190,7 +195,7 @@ def _operands(a: Tensor, b: Tensor, end: End = PLAIN, *, either: bool = False) -
         raise ArgumentError(
             "N is not a multiple of 16 bytes", expected=f"a multiple of {_VECTOR_BYTES // 2}", got=b.shape[1]
         )
-    kinds = {**_TYPES, **_EIGHT_BITS}
+    kinds = {**_TYPES, **EIGHT_BITS}
     return Product(kinds[a.dtype], kinds[b.dtype], kinds[out], b_major="MN" if straight else "K"), weight
 
 

@@ -28,6 +28,8 @@ Barriers   full[s], empty[s]         the ring's
            bar 0                     all of the CTA: before the roles part, and when it is done
            bar 1..                   128 threads of a consumer: a tile is on its way back
 Memory     see `Memory`. Room for rows is for the worst case, that all tokens go to one GPU
+Scales     sums of products of eight bits come back unscaled, and are multiplied by the scales of their token and expert
+           with their weight: so there is no activation, and bf16, whose range no sum leaves
 Limits     K, N multiples of 16 bytes' worth; `MOST_EXPERTS` experts, a multiple of the ranks; every GPU has as many
            CTAs resident as the grid, or a wait would not end
 """
@@ -49,7 +51,7 @@ from ...collective.tile.rounds import STATE_WORDS, Rounds
 from ...collective.tile.routing import Received, Routing
 from ...collective.tile.sizes import MOST_EXPERTS, MOST_GROUPS
 from ...errors import ArgumentError
-from ...isa.dtypes import b32, f32, s32, u32, u64
+from ...isa.dtypes import b32, bf16, f32, s32, u32, u64
 from ...lang import Kernel, Tile, kernel, ptx, reg
 from ...lang.arrays import RegisterArray
 from ...lang.peers import PeerArrays
@@ -117,22 +119,24 @@ def build(
     below each other. An id that is no expert's adds nothing. y (capacity, N): rows from `tokens` on are not written.
     The others: `memory(...)` of the most tokens that any GPU may have; record: `watch.words(...)` of this GPU.
     activation: f, of every element of the product; see `Fusion`.
+    Of eight bits, scale_x (capacity,) and scale_w (experts,) of all GPUs' experts follow `record`, both f32.
     Raises ArgumentError where the configuration does not fit.
     """
     config.check(product)
     Fusion(activation=activation).check(product.out)
-    check(product, config, ranks, topk)
+    check(product, config, ranks, topk, activation)
     of_rows = Tile.wgmma_a("Rows", "K", product.a, tile_m=config.tile_m, tile_k=product.tile_k, ragged=True)
-    tile_k, whole = product.tile_k, (1, _VECTOR)
+    tile_k, whole, whole_k = product.tile_k, (1, _VECTOR), (1, 128 // product.a.bits)
+    scaled = {"scale_x": Tile("Tokens", f32), "scale_w": Tile("Experts", f32)} if product.a.bits == 8 else {}
 
     @kernel(
         in_specs={
-            "X": Tile("Tokens", "K", product.a, multiple=whole),
+            "X": Tile("Tokens", "K", product.a, multiple=whole_k),
             "ids": Tile("Tokens", topk, s32),
             "weights": Tile("Tokens", topk, f32),
             "W": Tile.wgmma_b("AllN", "K", product.b, major="K", tile_n=config.tile_n, tile_k=tile_k, ragged=True),
             "counts": Tile(ranks, "Experts", u32, peers=ranks),
-            "rows": Tile("Rows", "K", product.a, multiple=whole, box=of_rows.box, swizzle=of_rows.swizzle,
+            "rows": Tile("Rows", "K", product.a, multiple=whole_k, box=of_rows.box, swizzle=of_rows.swizzle,
                          layout=of_rows.layout, peers=ranks),
             "sources": Tile("Rows", 2, u32, peers=ranks),
             "returned": Tile("Entries", "N", product.out, multiple=whole, peers=ranks),
@@ -142,6 +146,7 @@ def build(
             "record": Tile("Record", u32, inout=True),
             "rank": Scalar(u32),
             "tokens": Scalar(u32),
+            **scaled,
         },
         out_specs={"Y": Tile("Tokens", "N", product.out, multiple=whole, inout=True)},
         grid=OnAllThatFits(ranks, topk, config),
@@ -151,7 +156,7 @@ def build(
         name="expert_parallel",
     )  # fmt: skip
     def expert_parallel(
-        X, ids, weights, W, counts, rows, sources, returned, signals, order, state, record, rank, tokens, Y
+        X, ids, weights, W, counts, rows, sources, returned, signals, order, state, record, rank, tokens, Y, **scales
     ):
         ring = TmaPipeline(
             stages=config.stages,
@@ -197,7 +202,7 @@ def build(
                             ptx.tma.load(stage.b, W.tma_desc(), (k, column), stage.full)
             with ptx.if_(ptx.special.tid.x() >= WARP):
                 dispatch(X, rows, sources, route, flags)
-                combine(Y, weights, returned, tokens, route, flags, work.columns)
+                combine(Y, weights, returned, tokens, route, flags, work.columns, **scales)
             ptx.bar.sync(0, config.threads)
             with ptx.if_(ptx.special.tid.x() == 0):
                 rounds.finish()
@@ -217,15 +222,21 @@ def build(
     return expert_parallel
 
 
-def check(product: Product, config: Config, ranks: int, topk: int) -> None:
+def check(product: Product, config: Config, ranks: int, topk: int, activation: str | None = None) -> None:
     """Raise ArgumentError if no such kernel can be built."""
     fits = config.kernel_schedule == "cooperative" and (config.ctas, config.pdl, config.split_tail) == (1, False, False)
     sixteen = product.a.bits == product.out.bits == 16 and product.a is product.b
-    if not fits or not sixteen or "MN" in (product.a_major, product.b_major) or config.consumers not in ROLE_REGS:
+    eight = product.a.bits == product.b.bits == 8 and product.a.is_float and product.out is bf16 and activation is None
+    if (
+        not fits
+        or not (sixteen or eight)
+        or "MN" in (product.a_major, product.b_major)
+        or config.consumers not in ROLE_REGS
+    ):
         raise ArgumentError(
             f"experts on several GPUs cannot be built as {config.name()}",
-            expected="a cooperative form of one CTA and up to 2 consumers, 16-bit operands contiguous in k",
-            got=f"{product}, {config}",
+            expected="a cooperative form of one CTA, up to 2 consumers, 16 bits, or 8, bf16 results and no activation",
+            got=f"{product}, {config}, {activation}",
         )
     if ranks < 2 or topk < 1:
         raise ArgumentError(
@@ -353,26 +364,33 @@ def dispatch(X: ArrayHandle, rows: PeerArrays, sources: PeerArrays, route: Routi
 
 def combine(
     Y: ArrayHandle, weights: ArrayHandle, returned: PeerArrays, tokens: Register, route: Routing, flags: Flags,
-    columns: Register,
+    columns: Register, scale_x: ArrayHandle | None = None, scale_w: ArrayHandle | None = None,
 ) -> None:  # fmt: skip
     """The sums of this GPU's tokens, each by one warp, as soon as its experts are done."""
+
+    def number(of: ArrayHandle, at: Register) -> Register:
+        return ptx.load(f32, ptx.addr(of.pointer() + at.to(u64) * f32.bytes))  # type: ignore[no-any-return]
+
     warp, warps, lane = _movers()
     pieces, topk, here = Y.shape[1] // _VECTOR, route.topk, returned.pointer(route.rank)
     row_bytes = Y.shape[1] * Y.dtype.bytes
     for token in ptx.range(warp, tokens, warps, unroll=False):
         first = token * topk
         with ptx.if_(lane == 0):
-            for number in ptx.range(topk, unroll=False):
-                expert = route.expert(first + number)
+            for turn in ptx.range(topk, unroll=False):
+                expert = route.expert(first + turn)
                 with ptx.if_(expert < route.experts):
                     flags.wait_for_tiles(expert, columns)
         ptx.warp.sync()
         for piece in ptx.range(lane, pieces, WARP, unroll=False):
             sums = [reg.scalar(f32, init=0.0) for _ in range(_VECTOR)]
-            for number in ptx.range(topk, unroll=False):
-                entry = first + number
-                with ptx.if_(route.expert(entry) < route.experts):
-                    weight = ptx.load(f32, ptx.addr(weights.pointer() + entry.to(u64) * f32.bytes))
+            for turn in ptx.range(topk, unroll=False):
+                entry = first + turn
+                expert = route.expert(entry)
+                with ptx.if_(expert < route.experts):
+                    weight = number(weights, entry)
+                    if scale_x is not None and scale_w is not None:
+                        weight = weight * (number(scale_x, token) * number(scale_w, expert))
                     words = ptx.load(b32, ptx.addr(here + entry.to(u64) * row_bytes + piece * 16), vector=4)
                     for at, word in enumerate(words):
                         for odd, value in enumerate(unpack(word, Y.dtype)):

@@ -23,7 +23,7 @@ from ...collective.reduce.peers import PLACES, PeerReduce, slot_words
 from ...collective.tile.sizes import exchange_width, owned
 from ...collective.tile.watch import words
 from ...errors import ArgumentError
-from ...isa.dtypes import u32
+from ...isa.dtypes import f32, u32
 from ...lang import Kernel, Tile
 from ...lang.tile import Scalar
 from .description import Fusion, Product
@@ -96,7 +96,9 @@ def build(
 ) -> Kernel:
     """The kernel for a group of `ranks` GPUs; called as
     kernel(a, w, slots, signals, launches, record, rank, out=d), with a (M, K), w (N, K), d (M, N), slots and signals of
-    each GPU, and sizes by `memory`. Raises ArgumentError where the configuration does not fit.
+    each GPU, and sizes by `memory`. Operands of eight bits have scale_a and scale_b behind `record`, f32, one number of
+    this GPU each: its part of the sum is scaled before it is rounded and sent.
+    Raises ArgumentError where the configuration does not fit.
     """
     config.check(product)
     if ranks < 2:
@@ -107,6 +109,7 @@ def build(
         "signals": Tile("Signals", u32, peers=ranks),
         "launches": Tile("CTAs", u32, inout=True),
         "record": Tile("Record", u32, inout=True),
+        **({"scale_a": Tile(1, f32), "scale_b": Tile(1, f32)} if product.a.bits == 8 else {}),
         "rank": Scalar(u32),
     }
 
@@ -117,6 +120,7 @@ def build(
             given["slots"], given["signals"], given["launches"], given["record"], given["rank"],
             accumulators=_accumulators(config), dtype=product.out,
             all_consumers=(ALL_CONSUMERS, 128 * config.consumers), two_shots=two_shots,
+            scales=[given[name] for name in ("scale_a", "scale_b") if name in given],
         )  # fmt: skip
         run(parts, over)
 
