@@ -6,7 +6,9 @@ of `isa.tensor_memory`, which the kernels store by, were made independently. Not
 
 from __future__ import annotations
 
+import re
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -17,9 +19,11 @@ from warploom import Tile, asm, kernel, ptx, reg, smem, tmem
 from warploom.emulator import api
 from warploom.emulator.numerics.block_scaled import Scaling, multiply_scaled
 from warploom.emulator.numerics.tensor_core import Product, multiply_accumulate, values
-from warploom.errors import DeadlockError, InvalidOperandError
+from warploom.errors import DeadlockError, InvalidOperandError, UnsupportedInstructionError
 from warploom.isa.tensor_cells import accumulator
 from warploom.isa.tensor_memory import DATA_PATHS, data_path
+from warploom.isa.zero_columns import zero_columns
+from warploom.runtime import emulate
 from warploom.types import b32, bf16, e4m3, e5m2, f16, f32, s8, s32, u8, u32, u64
 
 NUMPY: dict[str, Any] = {
@@ -120,6 +124,53 @@ CASES = {
     "MN-major B of 8 bits": (128, 128, e4m3, f32, {"major_b": "MN"}),
     "negated": (128, 32, bf16, f32, {"negate": (True, False)}),
 }
+
+
+def mask_bits(start: int, first: int, zeros: int, used: int, on: int = 1, shift: int = 0) -> int:
+    """A zero-column mask: starts of a byte each, first spans of a bit each, and the counts of both runs."""
+    return start | first << 32 | on << 39 | (zeros - 1) << 40 | (used - 1) << 48 | shift << 56
+
+
+ZEROED = {
+    "one mask, used first": (128, mask_bits(0, 0, 3, 4), "0000111" * 10, 0),
+    "two masks": (64, mask_bits(0, 0b01, 3, 4), "1110000" * 5, "0000111" * 5),
+    "four masks, some columns left out": (
+        32,
+        mask_bits(0x01020100, 0b0011, 3, 4),
+        "1110000" * 3,
+        "1100001" + "1100001" + "11",
+    ),
+    "no mask": (128, mask_bits(0, 0, 3, 4, on=0), "0" * 64, 0),
+}
+"""Rows of A, the descriptor, and the first columns of the first two masks: the examples of PTX ISA 9.7.16.4.3."""
+
+
+@pytest.mark.parametrize("name", ZEROED)
+def test_columns_of_b_that_a_mask_names_count_as_zeros(name: str):
+    m, bits, first, second = ZEROED[name]
+    n = 64
+    zeros = zero_columns(bits, m, n)
+    part = n * m // 128
+    for start, wanted in ((0, first), (part, second)):
+        if wanted:
+            assert "".join(str(int(one)) for one in zeros[start : start + part]) == wanted[:part]
+    a, b = matrix(bf16, m, 64, 1), matrix(bf16, n, 64, 2)
+    b[np.flatnonzero(zeros)] = np.inf  # whatever stands there
+    kernel = product_kernel(m, n, bf16, f32, ws=True)
+    text, edits = re.subn(r"(tcgen05\.mma\.ws[^;]*);", rf"\1, {bits:#x};", kernel.ptx())
+    assert edits == 4
+    program = replace(kernel.program(), text=text)
+    got = emulate(program, a, b).outputs[-1].astype(float)
+    exact = a.astype(float) @ np.where(zeros[:, None], 0, b.astype(float)).T
+    np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5 * np.abs(exact).max())
+
+
+@pytest.mark.parametrize(
+    ("bits", "kind"), [(mask_bits(0, 0, 3, 4, shift=2), UnsupportedInstructionError), (1 << 36, InvalidOperandError)]
+)
+def test_a_mask_that_is_shifted_or_has_reserved_bits_is_refused(bits: int, kind: type[Exception]):
+    with pytest.raises(kind):
+        zero_columns(bits, 128, 64)
 
 
 @pytest.mark.sample(9)

@@ -18,6 +18,7 @@ from ...isa.instruction_descriptor import KINDS
 from ...isa.instructions.tcgen05_mma import kind_of
 from ...isa.tensor_cells import Block, factor_cells, metadata_cells, metadata_lanes
 from ...isa.tensor_memory import LANE_SHIFT
+from ...isa.zero_columns import zero_columns
 from ..engines import sparse_rows, umma
 from ..engines.matrix_operands import OperandPlace, SharedOperand
 from ..engines.umma_operands import factors, negated, row_bytes
@@ -58,6 +59,7 @@ class Multiply:
     accumulate: Callable[[Frame], np.ndarray]
     shift: int
     moves_a: bool
+    zeros: int
 
     def step(self, frame: Frame) -> None:
         check_peer(frame, self.group)
@@ -89,7 +91,7 @@ class Multiply:
         scales = self._factor_cells(frame, ctas, what, lane)
         sources += [cells for side in scales for cells in side]
         unit, key = umma.unit_of(ctas[0]), (column, base, what.of.m, what.of.n)
-        kept = self._kept_rows(frame, lane, what)
+        kept, zeros = self._kept_rows(frame, lane, what), self._zero_columns(frame, lane, what)
         chain = unit.accumulators.get(key)
         if chain is None:
             before = gather(what, targets) if adds or kept is not None else None
@@ -105,9 +107,10 @@ class Multiply:
                 return
             stored = from_cells(what, a_cells) if a_cells else rows_of(ctas, what.a, a_bits, what.of.a, what.packed)
             where = _places(frame, what, metadata, lane) if metadata else None
+            right = rows_of(ctas, what.b, b_bits, what.of.b, what.packed)
             held[:] = [
                 stored if where is None else sparse_rows.dense(stored, where, what.of.k),
-                rows_of(ctas, what.b, b_bits, what.of.b, what.packed),
+                right if zeros is None else np.where(zeros[:, None], right.dtype.type(0), right),
                 *self._factors(what, scales),
             ]
             selected[:] = [] if where is None else [where]
@@ -240,6 +243,15 @@ class Multiply:
         kept = np.unpackbits(words.view(np.uint8), bitorder="little").astype(np.bool_)
         return kept[: what.of.m] if kept.any() else None
 
+    def _zero_columns(self, frame: Frame, lane: int, what: Plan) -> np.ndarray | None:
+        """The columns of B that count as zeros, (n,) bool."""
+        if self.zeros < 0:
+            return None
+        try:
+            return zero_columns(lane_value(frame, self.zeros, lane), what.of.m, what.of.n)
+        except (InvalidOperandError, UnsupportedInstructionError) as error:
+            frame.error(type(error), error.what, lane, expected=error.expected, got=error.got)
+
     # -- arithmetic ----------------------------------------------------------------------------------------------
 
     def _execute(
@@ -314,8 +326,6 @@ _SUFFIXES = [
 def mma(d: Decode) -> Step:
     key, kind = d.match.form.key, kind_of(d.modifiers)
     stationary = "_ws" in key
-    if stationary and d.has("zeros"):
-        d.error(UnsupportedInstructionError, "the emulator does not know the zero-column mask of tcgen05.mma.ws")
     in_cells = "tmem" in key.split("_")
     scaled = KINDS[kind].scaled
     vector = d.modifier("vector", "block32")
@@ -335,6 +345,7 @@ def mma(d: Decode) -> Step:
         accumulate=_flag(d),
         shift=d.constant("scale") if "scale" in d.operands else 0,
         moves_a=bool(d.modifiers.get("ashift")),
+        zeros=d.source("zeros", dtypes.b64) if stationary and d.has("zeros") else -1,
     ).step
 
 

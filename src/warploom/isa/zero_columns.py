@@ -1,0 +1,38 @@
+"""The zero-column mask of tcgen05.mma.ws: columns of B that count as zeros, whatever stands there. PTX ISA 9.7.16.4.3.
+
+Of M = 128 one mask covers the N columns, of 64 two of N / 2 columns, of 32 four of N / 4. Each is a sequence of runs,
+by turns of zeros and of columns that are used, of which the first columns are left out. The table of the ISA and its
+examples name the two spans the other way round; this follows the examples, as CUTLASS does.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import InvalidOperandError, UnsupportedInstructionError
+
+_MASKS = {128: 1, 64: 2, 32: 4}
+_GENERATED, _RESERVED, _SHIFT = 39, 0b111 << 36 | 0b11 << 62, 56
+
+
+def zero_columns(bits: int, m: int, n: int) -> np.ndarray:
+    """Which columns of B count as zeros, (n,) bool.
+
+    bits: the mask's descriptor; m, n: of the product. Raises InvalidOperandError for reserved bits, and
+    UnsupportedInstructionError for a column shift, of which only one sentence is known.
+    """
+    if bits & _RESERVED:
+        raise InvalidOperandError(
+            "the zero-column mask sets reserved bits", expected="0 in bits 36 to 38, 62 and 63", got=f"{bits:#018x}"
+        )
+    if bits >> _SHIFT & 63:
+        raise UnsupportedInstructionError("the emulator does not know the column shift of a zero-column mask")
+    if not bits >> _GENERATED & 1:
+        return np.zeros(n, np.bool_)
+    zeros, used = (bits >> 40 & 0xFF) + 1, (bits >> 48 & 0xFF) + 1
+    masks, size = [], n // _MASKS[m]
+    for number in range(_MASKS[m]):
+        skipped, zeros_first = bits >> 8 * number & 0xFF, bits >> 32 + number & 1
+        place = np.arange(skipped, skipped + size) + (0 if zeros_first else zeros)
+        masks.append(place % (zeros + used) < zeros)
+    return np.concatenate(masks)
