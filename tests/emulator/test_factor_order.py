@@ -1,12 +1,14 @@
 """Scale factors in tensor memory that are replaced while the product before may still read them.
 
-A thread's copy follows its products that read the same cells, whenever the machine gets round to them: CUTLASS's
-kernels of 4-bit types copy the factors of each stage to the same columns without a wait.
+A thread's copy, and its next product, follow its products that read the same cells, whenever the machine gets round to
+them: CUTLASS's kernels of 4-bit types copy the factors of each stage to the same columns without a wait, and its
+attention multiplies into the columns of the P that the product before reads.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.emulator.async_kernels import SCHEDULES, emulate, init, wait
 from warploom.isa.instruction_descriptor import InstructionDescriptor
@@ -19,7 +21,13 @@ DESCRIPTOR = 0x0000400800800000
 """Rows of 16 bytes, eight to a matrix of 128 bytes, without swizzle; 32 bytes of k are two matrices 2 KiB apart."""
 
 
-def test_each_product_reads_the_factors_that_were_copied_for_it():
+PLAIN = InstructionDescriptor("f8f6f4", 128, 16, "e4m3", "e4m3").encode()
+OVER = f"setp.ne.u32 %p1, 0, 0;\n@%first tcgen05.mma.cta_group::1.kind::f8f6f4 [%r1], %rd0, %rd0, {PLAIN:#x}, %p1;\n"
+"""A product whose D is where the factors were."""
+
+
+@pytest.mark.parametrize("after", ["", OVER], ids=["alone", "with a product over the factors"])
+def test_each_product_reads_the_factors_that_were_copied_for_it(after: str):
     bits = InstructionDescriptor("mxf8f6f4", 128, 16, "e4m3", "e4m3", scale="ue8m0").encode()
     steps = "".join(
         f"""
@@ -45,6 +53,7 @@ def test_each_product_reads_the_factors_that_were_copied_for_it():
     cvt.u64.u32 %rd0, %r2;
     or.b64 %rd0, %rd0, {DESCRIPTOR:#x};
     {steps}
+    {after}
     @%first tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [bar+8];
     {wait(0, 1, "1")}
     tcgen05.fence::after_thread_sync;

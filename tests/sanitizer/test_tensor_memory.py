@@ -174,3 +174,21 @@ def test_factors_are_replaced_in_the_order_of_the_products_that_read_them(first:
     found = run(Blackwell(ready + first + COPY_FACTORS + scaled(0) + COMMIT + wait(1, "1") + FREE)).findings
     relevant = {(one.rule, one.severity) for one in found if one.rule.startswith("tensor-memory-")}
     assert relevant == expected
+
+
+OVER = "@%first tcgen05.mma.cta_group::1.kind::f16 [%r4], %d0, %d0, 0x8040490, %p3;\n"
+"""A product whose D is where the factors are."""
+
+
+@pytest.mark.parametrize("schedule", ["lazy", "random", "starve"])
+@pytest.mark.parametrize(("wait_first", "expected"), [(False, {("tensor-memory-order", "warning")}), (True, set())])
+def test_a_product_over_what_the_product_before_reads_is_in_no_list(
+    wait_first: bool, expected: set[object], schedule: str
+):
+    """CUTLASS's and FlashAttention's kernels multiply into the columns of P behind the product that reads P."""
+    between = COMMIT + wait(1, "1") if wait_first else ""
+    ready = INIT + ALLOC + load(4096) + wait() + FACTORS + COPY_FACTORS
+    ends = wait(0, "2") if wait_first else wait(1, "1")
+    body = ready + scaled(0) + between + OVER + COMMIT + ends + FREE
+    found = run(Blackwell(body), schedule, 1).findings
+    assert {(one.rule, one.severity) for one in found if one.rule.startswith("tensor-memory-")} == expected

@@ -56,18 +56,18 @@ class MatrixUnit:
     def before(self, what: str, accumulator: Hashable, targets: tuple[object, ...]) -> tuple[AsyncOperation, ...]:
         """What must be done before a new operation starts.
 
-        Copies over cells that an earlier product still reads are kept behind it: the ISA does not promise so, but
-        kernels in production rely on it (the sanitizer says where).
+        Copies and products over cells that an earlier product still reads (factors, an A) are kept behind it: the ISA
+        does not promise so, but kernels in production rely on it (the sanitizer says where).
         """
         behind = []
         for one in self.pending():
             ordered = {
-                (MMA, MMA): one.accumulator == accumulator,
+                (MMA, MMA): one.accumulator == accumulator or _reads(one.operation, targets),
                 (COPY, MMA): True,
                 (SHIFT, MMA): True,
                 (MMA, SHIFT): True,
                 (SHIFT, COPY): True,
-                (MMA, COPY): _meet(one.operation.sources, targets),
+                (MMA, COPY): _reads(one.operation, targets),
             }.get((one.what, what), False)
             if ordered:
                 behind.append(one.operation)
@@ -75,7 +75,7 @@ class MatrixUnit:
 
     def still_reads(self, targets: tuple[object, ...]) -> bool:
         """Whether a product in flight reads these cells."""
-        return any(one.what == MMA and _meet(one.operation.sources, targets) for one in self.pending())
+        return any(one.what == MMA and _reads(one.operation, targets) for one in self.pending())
 
     def of_thread(self, thread: int) -> tuple[AsyncOperation, ...]:
         """What a commit of this thread covers and is not done."""
@@ -101,6 +101,11 @@ MATRIX_UNIT = Slot("matrix unit", lambda cta: MatrixUnit())
 
 def unit_of(cta: Cta) -> MatrixUnit:
     return MATRIX_UNIT.of(cta)
+
+
+def _reads(product: AsyncOperation, targets: tuple[object, ...]) -> bool:
+    """Whether a product reads cells of these besides its own accumulator."""
+    return _meet(tuple(one for one in product.sources if one not in product.targets), targets)
 
 
 def _meet(sources: tuple[object, ...], targets: tuple[object, ...]) -> bool:

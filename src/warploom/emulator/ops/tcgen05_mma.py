@@ -96,8 +96,11 @@ class Multiply:
         if chain is None:
             before = gather(what, targets) if adds or kept is not None else None
             chain = unit.accumulators[key] = umma.Accumulator(before)
-            for block, cells in zip(what.d, targets, strict=True):
-                cells.put(POISON if kept is None else np.where(kept[block.rows, None], cells.view, POISON))
+            late = unit.still_reads(tuple(targets))  # then they are spoilt when that product is done
+            if not late:
+                _spoil(what, targets, kept)
+        else:
+            late = False
         chain.users += 1
         held: list[np.ndarray] = []
         selected: list[np.ndarray] = []
@@ -105,6 +108,8 @@ class Multiply:
         def read(part: int, parts: int) -> None:
             if part:
                 return
+            if late:
+                _spoil(what, targets, kept)
             stored = from_cells(what, a_cells) if a_cells else rows_of(ctas, what.a, a_bits, what.of.a, what.packed)
             where = _places(frame, what, metadata, lane) if metadata else None
             right = rows_of(ctas, what.b, b_bits, what.of.b, what.packed)
@@ -297,6 +302,12 @@ def _places(frame: Frame, what: Plan, metadata: list[Cells], lane: int) -> np.nd
         except InvalidOperandError as error:
             frame.error(InvalidOperandError, error.what, lane, expected=error.expected)
     return sparse_rows.places(np.concatenate(found), what.of)
+
+
+def _spoil(what: Plan, targets: list[Cells], kept: np.ndarray | None) -> None:
+    """Poison in the cells of D, but for rows that are kept."""
+    for block, cells in zip(what.d, targets, strict=True):
+        cells.put(POISON if kept is None else np.where(kept[block.rows, None], cells.view, POISON))
 
 
 def _move_up(cells: Cells) -> None:

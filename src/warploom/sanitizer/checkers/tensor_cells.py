@@ -179,7 +179,7 @@ class TensorCells(Observer):
             updates = first.operation.pipeline == second.operation.pipeline
             if one_chain or updates:
                 return ISSUED
-            return UNLISTED if earlier.writes and now.writes else UNORDERED
+            return UNLISTED if now.writes and (earlier.writes or same) else UNORDERED
         if pair in ((COPY, MMA), (SHIFT, MMA), (MMA, SHIFT), (SHIFT, SHIFT)):
             return ISSUED
         if pair == (SHIFT, COPY) and second.code.bound.match.modifiers["shape"] == "4x256b":  # type: ignore[union-attr]
