@@ -192,6 +192,7 @@ FASTER = {
     "early": {"early": True}, "ahead": {"ahead": True}, "two loaders": {"loaders": 2, "ahead": True},
     "four": {"loaders": 4, "early": True, "ahead": True}, "several": {"several": 3}, "together": {"together": 2},
     "exchanged 32": {"exchanged": 32}, "exchanged 128": {"exchanged": 128, "stages": 3}, "residents": {"residents": 2},
+    "eight loaders": {"loaders": 8}, "constant lengths": {"constant_lengths": True, "residents": 2},
     "all": {"early": True, "ahead": True, "loaders": 2, "several": 2, "together": 32, "stages": 2},
 }  # fmt: skip
 
@@ -201,7 +202,9 @@ FASTER = {
 @pytest.mark.parametrize("page", [16, 1, 0])
 @pytest.mark.parametrize("changes", FASTER.values(), ids=FASTER)
 def test_every_way_to_load_and_to_share_is_right_and_clean(changes: dict[str, int], page: int, schedule: str):
-    config = replace(decode_config(Decode(head_dim=64, value_dim=64, paged=bool(page)), 2, page or None), **changes)
+    of = Decode(head_dim=64, value_dim=64, paged=bool(page))
+    config = replace(decode_config(of, 2, page or None), **changes)
+    config = replace(config, loaders=min(config.loaders, of.panels * config.copies))
     assert_right(Cache((330, 1, 70), page=page, heads=(2, 1), options={"config": config}), schedule=schedule)
 
 
@@ -252,6 +255,13 @@ def test_the_rule_asks_for_pages_width_and_how_much_a_multiprocessor_reads():
     }  # fmt: skip
     assert all(decode_config(of, 4, 16).ahead for of in (paged, eight))
     assert not decode_config(Decode(narrow=True), 4).early
+
+
+@pytest.mark.parametrize("loaders, page", [(4, None), (3, 16), (6, 1), (16, 16)])
+def test_warps_that_would_not_share_out_a_tile_evenly_are_refused(loaders: int, page: int | None):
+    of = Decode(head_dim=64, value_dim=64, paged=page is not None)
+    with refused("argument", got=str(loaders)):
+        replace(decode_config(of, 2, page), loaders=loaders).check(page, of)
 
 
 def test_a_configuration_that_asks_for_registers_of_more_than_a_multiprocessor_is_refused():

@@ -75,7 +75,7 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
                 for array in (K, V):
                     ptx.tma.prefetch_descriptor(array.tma_desc())
             ring.initialise()
-        if config.pdl:
+        if config.pdl and not config.promised:
             ptx.griddepcontrol.wait()
         work.initialise()
         if config.early:
@@ -99,6 +99,8 @@ def build(of: Decode, config: DecodeConfig = DecodeConfig()) -> Kernel:  # noqa:
                     with ptx.if_(loader == me):
                         load(config, work, ring, K, V, table, me)
         with ptx.else_():
+            if config.promised:
+                ptx.griddepcontrol.wait()
             rows = RowPlaces(Q, group)
             warp = DecodeWarp(of, config, work, ring, rows, call)
             for segment in work.segments():
@@ -139,16 +141,23 @@ def load(
     """A producer's warp, `me` of `config.loaders`: its boxes tile by tile, whatever they belong to."""
     lane, state, policy = ptx.special.tid.x() & (WARP - 1), ring.producer_state(), read_once()
     boxes = [(array, name, box) for array, name in ((K, "k"), (V, "v")) for box in ring.tiles[name].layout.boxes]
-    mine = boxes[me :: config.loaders]
+    across = min(config.loaders, len(boxes))
+    mine = boxes[me % across :: across]
+    count = config.copies * across // config.loaders
+    first = me // across * count
     span = ring.tiles["k"].layout.swizzle.span
-    expected = ring.stage_bytes if config.loaders == 1 else len(mine) * config.keys * span
+    expected = ring.stage_bytes if config.loaders == 1 else len(mine) * count * config.copy_rows * span
+    if config.promised:
+        if config.copies == 1 and me == 0:
+            prefetch(config, work, ring, K, V, table)
+        ptx.griddepcontrol.wait()
     for segment in work.segments():
         start = segment.start.copy()
 
         def copies(segment: Segment = segment, start: Register = start) -> Iterator[Copy]:
-            for begin in range(0, config.copies, WARP):
+            for begin in range(first, first + count, WARP):
                 copy = lane + begin
-                with ptx.if_(copy < config.copies):
+                with ptx.if_(copy < first + count):
                     yield Copy(copy, *place(K, table, segment, (copy * config.copy_rows).view(s32) + start))
 
         ahead = [Copy(found.number, found.block.copy(), found.row.copy()) for found in copies()] if config.ahead else []
@@ -156,7 +165,7 @@ def load(
             ptx.mbarrier.wait(ring.empty[state.index], state.phase)
             stage = ring.stage(state)
             ptx.mbarrier.arrive_expect_tx(stage.full, expected, pred=lane == 0)
-            for copy in of_lane(ahead, config.copies) if ahead else copies():
+            for copy in of_lane(ahead, first + count) if ahead else copies():
                 for array, name, box in mine:
                     into = stage.tiles[name] + box.offset + copy.number * (config.copy_rows * span)
                     at = (box.coordinates[0], segment.head, copy.row, copy.block)
@@ -167,6 +176,20 @@ def load(
                 for copy, found in zip(ahead, copies(), strict=True):
                     copy.block.set(found.block)
                     copy.row.set(found.row)
+
+
+def prefetch(
+    config: DecodeConfig, work: Work, ring: TmaPipeline, K: ArrayHandle, V: ArrayHandle, table: ArrayHandle | None
+) -> None:  # fmt: skip
+    """Bring the first tiles of a CTA into L2, as many as a ring has: by one lane, before the kernel in front ends."""
+    with ptx.if_(ptx.special.tid.x() % WARP == 0):
+        for segment in work.segments(only_first=True):
+            key, stage = segment.start.copy(), ring.stage(ring.producer_state())
+            for _ in ptx.range(ptx.math.min(segment.tiles, config.stages), unroll=False):
+                block, row = place(K, table, segment, key)
+                for array, name in ((K, "k"), (V, "v")):
+                    ptx.tma.prefetch(stage.tiles[name], array.tma_desc(), (0, segment.head, row, block))
+                key += config.keys
 
 
 @dataclass

@@ -70,6 +70,11 @@ class Decode(Padded):
         return f16 if self.narrow else self.dtype
 
     @property
+    def panels(self) -> int:
+        """Of a tile of keys and one of values together: each is a copy of its own."""
+        return (self.key_columns + self.value_columns) // self.panel
+
+    @property
     def padding(self) -> int:
         """Columns between rows of the exchange, so that threads of other rows write to other banks: four rows at a
         time, 8 bytes from each thread, or two rows, 16 bytes."""
@@ -90,12 +95,15 @@ class DecodeConfig:
         pdl: the kernel starts while the one before it in the stream ends.
         early: barriers are made and tensor maps fetched before that one has ended.
         ahead: a page's number is read while the tile before is still on its way.
-        loaders: warps that load. The lanes of one start their copies one after the other.
+        loaders: warps that load. The lanes of one start their copies one after the other. They share out the panels of
+            a tile, and where there are fewer panels than warps, its keys.
         several: tiles that a CTA should have before another one gets any, where there are few: fewer CTAs meet then.
         together: parts of other CTAs that are read at a time.
         exchanged: columns of O that the warps exchange in one round.
         residents: CTAs for which a multiprocessor's registers are enough: 2 so that the next kernel's CTA can begin
             under this one's end, where shared memory lets it.
+        constant_lengths: a promise of the caller: `lengths` and `table` are not written by the kernel in front. Then
+            they are read before it has ended, and the first tiles brought into L2; K, V and Q are read after it.
     """
 
     blocks: int = 1
@@ -111,6 +119,7 @@ class DecodeConfig:
     together: int = 8
     exchanged: int = 64
     residents: int = 1
+    constant_lengths: bool = False
 
     family: ClassVar[str] = "attention_decode"
 
@@ -118,11 +127,12 @@ class DecodeConfig:
         """As tables show it."""
         return name_of(self)
 
-    def check(self, page: int | None = None) -> None:
-        """Raise ArgumentError where no kernel can be built of it, or none that reads pages of so many keys."""
+    def check(self, page: int | None = None, of: Decode | None = None) -> None:
+        """Raise ArgumentError where no kernel can be built of it, none that reads pages of so many keys, or none whose
+        warps share out the panels of `of`."""
         numbers = {"blocks": 1, "keys": WARP_KEYS, "copy_rows": 1, "stages": 1, "value_steps": 1}
         numbers |= {"loaders": 1, "several": 1, "together": 1, "exchanged": 1, "residents": 1}
-        check_fields(self, numbers, ("pdl", "early", "ahead"), {})
+        check_fields(self, numbers, ("pdl", "early", "ahead", "constant_lengths"), {})
         odd = self.keys % WARP_KEYS or self.exchanged % EXCHANGE_STEP
         if odd or self.keys % self.copy_rows or (page and page % self.copy_rows):
             raise ArgumentError(
@@ -130,6 +140,12 @@ class DecodeConfig:
                 expected=f"keys in multiples of {WARP_KEYS}, exchanged in multiples of {EXCHANGE_STEP}; copy_rows that "
                 "divide keys and pages",
                 got=self.name() + (f", pages of {page}" if page else ""),
+            )  # fmt: skip
+        panels = self.loaders if of is None else of.panels
+        if self.loaders > panels and (self.loaders % panels or self.copies * panels % self.loaders):
+            raise ArgumentError(
+                "warps that load share out a tile evenly",
+                expected=f"up to {panels} loaders, or {panels} times a divisor of {self.copies}", got=self.loaders,
             )  # fmt: skip
 
     @property
@@ -146,6 +162,11 @@ class DecodeConfig:
     def warps(self) -> int:
         """That multiply."""
         return self.slices * self.blocks
+
+    @property
+    def promised(self) -> bool:
+        """Whether there is something to do before the kernel in front has ended that needs the lengths."""
+        return self.pdl and self.constant_lengths
 
     @property
     def threads(self) -> int:

@@ -115,11 +115,11 @@ class Work(Groups):
         """By all threads, after the CTA has met."""
         self.shares = EqualShares(ptx.load(u32, self.before[self.count]) * self.per_sequence, self.config.several)
 
-    def segments(self) -> Iterator[Segment]:
+    def segments(self, *, only_first: bool = False) -> Iterator[Segment]:
         """This CTA's; a run-time loop."""
         shares, size = self.shares, self.config.keys
         position = reg.scalar(u32, init=shares.begin)
-        with ptx.while_(lambda: position < shares.end):
+        with ptx.if_(position < shares.end) if only_first else ptx.while_(lambda: position < shares.end):
             sequence = self.holding(position // self.per_sequence)
             before = ptx.load(u32, self.before[sequence])
             tiles = ptx.load(u32, self.before[sequence + 1]) - before

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from ...errors import ArgumentError
 from ...isa.dtypes import DType
 from ...kernels.hopper.attention_config import (
     REGISTERS,
@@ -21,7 +22,6 @@ from ...kernels.hopper.attention_config import (
 )
 from ...kernels.hopper.attention_decode_config import (
     DECODE_RESERVE_BYTES,
-    WARP_KEYS,
     Decode,
     DecodeConfig,
     decode_config,
@@ -119,10 +119,13 @@ def fits(config: Any, call: Call) -> bool:
         few = config.accumulators(of) + SPARE_REGISTERS <= REGISTERS[config.consumers][1]
         step = 2 * STEP // of.dtype.bytes
         return few and config.keys % step == 0 and config.shared_bytes(of) <= SHARED_BYTES - RESERVE_BYTES
-    if not isinstance(config, DecodeConfig) or config.keys % WARP_KEYS or config.keys % config.copy_rows:
+    if not isinstance(config, DecodeConfig):
         return False
-    paged = not call.page or call.page % config.copy_rows == 0
-    return paged and config.stages > 1 and config.shared_bytes(of) <= SHARED_BYTES - DECODE_RESERVE_BYTES
+    try:
+        config.check(call.page or None, of)
+    except ArgumentError:
+        return False
+    return config.stages > 1 and config.shared_bytes(of) <= SHARED_BYTES - DECODE_RESERVE_BYTES
 
 
 def candidates(call: Call) -> list[Any]:

@@ -284,7 +284,7 @@ def run(request: DecodeRequest, target: ArrayView, sums: ArrayView, config: Deco
     if config is None:
         call = call_of(request, page=k.shape[1] if request.of.paged else 0, room=request.room)
         config = cast(DecodeConfig, chosen(call, EMULATED if q.device == "cpu" else gpu_of(q.index)).config)
-    config.check(k.shape[1] if request.of.paged else None)
+    config.check(k.shape[1] if request.of.paged else None, request.of)
     program = _program(request.of, config, None if q.device == "cpu" else settings.cache_dir)
     chunks = -(-rows // config.rows)
     memory = _memory(request, config, q.shape[0] * k.shape[2] * chunks)
