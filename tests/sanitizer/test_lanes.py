@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.sanitizer.pieces import FILL, STORE, STORED, wait
+from tests.sanitizer.pieces import FILL, INIT, READ, STORE, STORED, load, wait
 from tests.sanitizer.running import findings, rules
 from warploom import asm
 from warploom.emulator import api
@@ -378,3 +378,21 @@ def test_lanes_meet_behind_the_initialisation_of_their_barrier(use: str, schedul
         assert ("lane-race" in found) is races
     own = INIT_ONE.replace("32;", "1;") + USES["another lane alone"].replace("7;", "5;")
     assert rules(Example(OWN + own, threads=32), schedule, seed) == set()
+
+
+FENCED = FILL + "fence.proxy.async.shared::cta;\n"
+AGAIN = "bar.sync 0;\n" + READ + "fence.proxy.async.shared::cta;\n"
+
+
+@everywhere
+@pytest.mark.parametrize(
+    "before, copy",
+    [(FENCED, STORE + STORED), (INIT + FILL + AGAIN, load(128) + wait() + "bar.sync 0;\n")],
+    ids=["reads what they wrote", "writes what they read"],
+)
+def test_lanes_meet_before_one_of_them_starts_a_copy(before: str, copy: str, schedule: str, seed: int):
+    """Each lane has fenced for itself, and may not have come so far when the first one starts the copy."""
+    copy = copy.replace("], 512;", "], 128;").replace("[tile], 512", "[tile], 128")
+    for meet, races in (("", True), (MEET, False), ("bar.sync 0;\n", False)):
+        assert ("lane-race" in rules(Example(before + meet + copy, threads=32), schedule, seed)) is races
+    assert rules(Example(before + MEET + copy, threads=32), schedule, seed) <= {"generic-access-before-async-write"}

@@ -28,6 +28,7 @@ from ..happens_before.state import ClusterState, record_of
 from ..report.findings import at
 from ..report.words import actor
 from ..rules import WARNING
+from ..shadow.places import granules_of
 from ..shadow.shadow import Shadow, distinct
 
 if TYPE_CHECKING:
@@ -186,10 +187,31 @@ class InsideWarp(Observer):
 
     def issued(self, operation: AsyncOperation) -> None:
         by = operation.issuer
+        if by.lane is not None:
+            self._one_lane_copies(operation, by.frame, by.lane)
         if operation.barrier is not None and self._new:
             barrier = mbarriers_of(operation.barrier[0]).get(operation.barrier[1])
             if barrier is not None:
                 self._uses(by.frame, barrier, by.frame.active_lanes if by.lane is None else np.array([by.lane]))
+
+    def _one_lane_copies(self, operation: AsyncOperation, frame: Frame, lane: int) -> None:
+        """One lane starts a copy of bytes that others of its warp have touched since they met: fences of their own, or
+        none that are needed, do not say that they are done."""
+        state = self.context.state(frame.cta)
+        clock = state.of_frame(frame)[lane // WARP]
+        journal = state.notes(Journals).of(clock)
+        for writes, places in ((False, operation.sources), (True, operation.targets)):
+            for place in places if journal else ():
+                shadow = state.shadows.get(getattr(place, "region", None))  # type: ignore[arg-type]
+                touched = (one for one in journal if not isinstance(one, Passed) and (one.writes or writes))
+                if shadow is None or not any(one.shadow is shadow for one in touched):
+                    continue
+                for flight in flights_of(operation)[:1]:
+                    granules = granules_of(shadow, place, flight, {})
+                    every = np.arange(granules.start, granules.stop) if isinstance(granules, slice) else granules
+                    first, lanes = state.of_frame(frame)[0].me, np.array([lane])
+                    now = Entry(shadow, every, lanes, first, writes, False, frame.operation)
+                    self._compare(state, frame, clock, journal, now)
 
     # -- what orders lanes -----------------------------------------------------------------------------------------
 
