@@ -1,6 +1,6 @@
 """Fit the correction of the families' estimates to a sweep, and say how well it chooses for layers left out of the fit.
 
-    python benchmarks/fit_choice.py [benchmarks/results/nvidia-h200/sweep-free-tile.json ...] [--out FILE.json]
+    python benchmarks/fit_choice.py [SWEEP.json ...] [--out FILE.json]
         [--weights src/warploom/operators/tables/choice-nvidia-h200.json]
 
 The regret of a choice is how much longer it takes than the best that was timed for its product. Layers (N, K) are dealt
@@ -32,7 +32,7 @@ from warploom.operators.families.correction import FEATURES, considered, numbers
 from warploom.operators.spec.gpu import EMULATED
 
 RESULTS = Path(__file__).resolve().parents[1] / "benchmarks/results/nvidia-h200"
-SWEEP, MODEL = RESULTS / "sweep-free-tile.json", RESULTS / "choice-model.json"
+SWEEPS, MODEL = (RESULTS / "sweep-free-tile.json", RESULTS / "sweep-orders.json"), RESULTS / "choice-model.json"
 FOLDS, RIDGE, NEAR = 8, 30.0, 0.25
 ROWS = ((1, 32), (33, 128), (129, 512), (513, 16384))
 PAIRS = [(i, j) for i in range(len(FEATURES)) for j in range(i, len(FEATURES))][1:]
@@ -76,12 +76,12 @@ def _group(problem: Problem, times: Mapping[str, float], cublas: float) -> Group
     asked = library_problem(problem)
     names, estimates, rows, thought_of = [], [], [], []
     for name in times:
-        config = any_config(name)
-        if config.constant_weights:
-            continue
         try:
+            config = any_config(name)
+            if config.constant_weights:
+                continue
             time, y = numbers(config, asked, EMULATED, estimate(config, asked, EMULATED).time_us)
-        except ArgumentError:
+        except ArgumentError:  # of a form that is gone
             continue
         names.append(name)
         estimates.append(time)
@@ -152,7 +152,7 @@ def left_out(found: Sequence[Group]) -> list[np.ndarray]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("sweeps", type=Path, nargs="*", default=[SWEEP])
+    parser.add_argument("sweeps", type=Path, nargs="*", default=list(SWEEPS))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--weights", type=Path)
     options = parser.parse_args()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 
 from warploom.kernels.hopper import free_tile_choice
 from warploom.kernels.hopper.description import Config
@@ -21,8 +20,6 @@ from warploom.operators.spec.gpu import EMULATED
 MOST_CANDIDATES, BY_MODEL = 16, 6
 LARGE_ROWS, LARGE = 512, 5
 """Rows above which large kernels are timed as many as free tiles; how many of them."""
-ORDERED = 5
-"""Of the library's own first, which are timed in several orders of their tiles."""
 WITHIN = 1.6
 """What the model expects to take so many times as long as its first is not timed."""
 DECODE_ROWS, STREAM_ROWS = 64, 256
@@ -33,27 +30,6 @@ AnyConfig = FreeTileConfig | SmallMConfig | Config
 def chosen_first(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
     """The library's own first, in its order: what a fit that is to choose among them has to have seen."""
     return [config for config, _ in ranking(library_problem(problem), replace(EMULATED, sms=sms))[:most]]
-
-
-def in_orders(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
-    """The library's own first few, and the free tiles among them in both orders, alone and with neighbours."""
-    shape = problem.m, problem.n, problem.k
-    fitting = set(free_tile_choice.fitting(*shape, product_of(problem), sms, orders=True))
-    found: dict[AnyConfig, None] = {}
-    tiles: set[AnyConfig] = set()
-    for config in (first := chosen_first(problem, sms, most)):
-        plain = replace(config, evict_first=False) if isinstance(config, FreeTileConfig) else config
-        if plain in tiles or len(tiles) == ORDERED:
-            continue
-        tiles.add(plain)
-        found[config] = None
-        if isinstance(config, FreeTileConfig):
-            marked = replace(config, evict_first=problem.m <= free_tile_choice.READ_ONCE)
-            for neighbours, weights_first in product((1, 2, 3), (False, True)):
-                other = replace(marked, neighbours=neighbours, weights_first=weights_first)
-                if other in fitting:
-                    found[replace(other, evict_first=config.evict_first)] = None
-    return list(found | dict.fromkeys(first))[:most]
 
 
 def candidates(problem: Problem, sms: int = free_tile_choice.SMS, most: int = MOST_CANDIDATES) -> list[AnyConfig]:
@@ -98,7 +74,7 @@ def _large(problem: Problem, count: int) -> list[Config]:
 
 
 def _form(config: FreeTileConfig) -> tuple[object, ...]:
-    return config.swapped, config.tile_m, config.split, config.persistent, config.neighbours, config.weights_first
+    return config.swapped, config.tile_m, config.split, config.persistent, config.neighbours
 
 
 def _variants(problem: Problem, best: FreeTileConfig) -> Iterator[AnyConfig]:

@@ -33,7 +33,7 @@ def run(name: str, m: int, n: int, k: int, product: Product = Product(), fusion:
     draw = np.random.default_rng(0)
     a = draw.integers(-2, 3, (m, k)).astype(NUMPY[product.a])
     w = draw.integers(-2, 3, (n, k)).astype(NUMPY[product.b])
-    report = build(product, any_config(name), fusion).emulate(a, w, *extra, machine=H200(sms=SMS), **options)
+    report = build(product, named(name), fusion).emulate(a, w, *extra, machine=H200(sms=SMS), **options)
     rules = {finding.rule for finding in report.findings}
     return report.outputs[0].astype(np.float32), a.astype(np.float32), w.astype(np.float32), rules
 
@@ -56,12 +56,6 @@ CASES = {
     "several tiles of a CTA": ("u128x56w2_3_p_f3", (200, 400, 136)),
     "several tiles, swapped": ("s64x72_3_p_f3", (100, 336, 72)),
     "neighbours, of which one has nothing to do": ("u128x40w2_3_n2_f3", (300, 40, 128)),
-    "weights first, in one wave":
-        ("free_tile:tile_m=64,tile_n=40,consumers=1,stages=3,weights_first=true", (150, 104, 136)),
-    "weights first, neighbours read the same tokens, one has nothing to do":
-        ("free_tile:swapped=true,tile_m=64,tile_n=40,consumers=1,neighbours=2,weights_first=true", (41, 200, 136)),
-    "weights first, several tiles":
-        ("free_tile:tile_n=40,stages=3,persistent=true,weights_first=true", (200, 152, 72)),
     "constant weights": ("s128x72w2k2_2_cw", (100, 200, 320)),
     "constant weights, several tiles, fewer stages than the ring": ("u64x40_4_p_cw", (70, 440, 64)),
     "weights read once": ("u64x24k2_3_e_f3_z", (9, 72, 200)),
@@ -73,7 +67,7 @@ CASES = {
     "registers move to three consumers, K in two parts": ("u192x16w3_3_S2_r_f1", (200, 40, 192)),
     "registers move, one row and one k-tile": ("s192x8w3_2_p_r_f3_z", (1, 200, 64)),
     "one row and the least k": ("s64x8_2_f3_z", (1, 64, 8)),
-}  # fmt: skip
+}
 CASE = pytest.mark.parametrize("name, shape", CASES.values(), ids=CASES)
 
 
@@ -218,7 +212,7 @@ def test_other_ends_are_refused(fusion: Fusion):
 
 def test_a_name_says_everything():
     for name, _ in CASES.values():
-        config = any_config(name)
+        config = named(name)
         assert any_config(config.name()) == any_config(name) == config
         assert config.name() == to_text(config)
     with pytest.raises(ArgumentError):

@@ -18,7 +18,7 @@ SHOWN = json.loads(fit.MODEL.read_text())
 
 
 def sample(count: int) -> list[fit.Group]:
-    rows = json.loads(fit.SWEEP.read_text())["rows"]
+    rows = json.loads(fit.SWEEPS[0].read_text())["rows"]
     return fit.groups(rows[:: len(rows) // count])
 
 

@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks import free_tile_candidates
 from benchmarks import sweep_free_tile as sweep
-from warploom.kernels.hopper.free_tile_config import FreeTileConfig
 from warploom.kernels.hopper.names import any_config
 from warploom.lab import operands
 from warploom.lab.contender import Prepared
@@ -118,10 +117,3 @@ def test_the_first_of_every_form_is_among_the_candidates():
     assert len(chosen) <= free_tile_candidates.MOST_CANDIDATES
     assert {any_config("u128x96_8_n2_f3").name()} <= {config.name() for config in chosen}
     assert {True, False} == {config.swapped for config in chosen if hasattr(config, "swapped")}
-
-
-def test_the_first_tiles_are_timed_in_both_orders_and_with_neighbours():
-    chosen = free_tile_candidates.in_orders(Problem(1063, 1152, 4304), 132)
-    orders = {(each.weights_first, each.neighbours) for each in chosen if isinstance(each, FreeTileConfig)}
-    assert {(False, 1), (True, 1), (True, 2)} <= orders
-    assert len(chosen) <= free_tile_candidates.MOST_CANDIDATES

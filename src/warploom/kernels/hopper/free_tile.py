@@ -22,8 +22,8 @@ Barriers   full[s]    1 arrival + bytes of the stage         producer -> consume
            received   split, 1 arrival + bytes, for each consumer: sums of the other parts of K
 Buffers    ring: both operands' tiles, of k_tiles x 128 bytes of k, for each stage
            sums (split): what the other parts push; staged (persistent): of its own, else over the ring
-Grid       tokens first, so that CTAs that read the same weights run together (weights_first: the other way round);
-           times the parts of K, which are neighbours. Persistent: as many as multiprocessors
+Grid       tokens first, so that CTAs that read the same weights run together; times the parts of K, which are
+           neighbours. Persistent: as many as multiprocessors
 Limits     any M, N; K a multiple of 16 bytes' worth; both operands K-major; D of 16-bit elements
 """
 
@@ -151,14 +151,10 @@ class Parts:
         """How many tiles cover the tokens."""
         return (self.A.shape[0] + (self.config.tokens - 1)) // self.config.tokens
 
-    def down(self) -> Register:
-        """How many tiles cover the weights."""
-        return (self.W.shape[0] + (self.config.weights - 1)) // self.config.weights
-
     def tiles(self) -> Iterator[Register]:
         """This CTA's tiles; a run-time loop where it has several, a branch where it may have none."""
         config = self.config
-        tiles = self.across() * self.down()
+        tiles = self.across() * ((self.W.shape[0] + (config.weights - 1)) // config.weights)
         if config.persistent:
             yield from ptx.range(self.k.tile, tiles, ptx.special.nctaid.x(), unroll=False)
         elif config.neighbours > 1:
@@ -170,13 +166,8 @@ class Parts:
     def place(self, tile: Register) -> Here:
         """Of tile number `tile`; a last tile begins so that it ends with the tensor. Each role calculates it for
         itself, a consumer after its products: registers are scarce."""
-        config = self.config
-        if config.weights_first:
-            down = self.down()
-            own_token, own_weight = tile // down * config.tokens, tile % down * config.weights
-        else:
-            across = self.across()
-            own_token, own_weight = tile % across * config.tokens, tile // across * config.weights
+        config, across = self.config, self.across()
+        own_token, own_weight = tile % across * config.tokens, tile // across * config.weights
         return Here(
             moved(own_token, self.A.shape[0], config.tokens), moved(own_weight, self.W.shape[0], config.weights),
             own_token, own_weight,

@@ -139,8 +139,8 @@ def features(
         rows=depth * (min(config.tokens, m) + min(config.weights, n)),
         bytes=(m + n) * k * width + m * n * product.out.bytes,
         flying=min(across * down * config.split, sms * config.ctas_per_sm) * config.stages * config.stage_bytes,
-        weights=across * n * k * width / (1 if config.weights_first else config.neighbours),
-        tokens=down * m * k * width / (config.neighbours if config.weights_first else 1),
+        weights=across * n * k * width / config.neighbours,
+        tokens=down * m * k * width,
         end=tile * (waves if config.persistent else 1),
         waves=0 if config.persistent else waves - 1,
         split=config.split > 1,
@@ -192,20 +192,8 @@ def terms(
     return expected(features(config, m, n, k, product, sms), rates)
 
 
-def fitting(
-    m: int, n: int, k: int, product: Product = Product(), sms: int = SMS, orders: bool = False,  # noqa: B008
-) -> Iterator[FreeTileConfig]:  # fmt: skip
-    """Every free tile that makes sense for a product: none much larger than the tensor, in as few waves as it may.
-    orders: in both orders of its tiles."""
-    for config, across, down in _fitting(m, n, k, product, sms):
-        if config.neighbours == 1 or across % config.neighbours == 0:
-            yield config
-        if orders and config.split == 1 and (config.neighbours == 1 or down % config.neighbours == 0):
-            yield replace(config, weights_first=True)
-
-
-def _fitting(m: int, n: int, k: int, product: Product, sms: int) -> Iterator[tuple[FreeTileConfig, int, int]]:
-    """Them, and by how many tiles they cover tokens and weights, whether or not neighbours divide these."""
+def fitting(m: int, n: int, k: int, product: Product = Product(), sms: int = SMS) -> Iterator[FreeTileConfig]:  # noqa: B008
+    """Every free tile that makes sense for a product: none much larger than the tensor, in as few waves as it may."""
     whole = n * product.out.bytes % 16 == 0
     depth = -(-k * product.a.bytes // TILE_K_BYTES)
     together = {each: clusters_at_once(each, sms) for each in CLUSTERS}
@@ -217,7 +205,7 @@ def _fitting(m: int, n: int, k: int, product: Product, sms: int) -> Iterator[tup
             down = -(-on_m // rows)
             for columns in range(8, min(256, -(-on_n // 8) * 8) + 1, 8):
                 over = -(-on_n // columns)
-                tiles, covering = down * over, (over, down) if swapped else (down, over)
+                tiles, across = down * over, over if swapped else down
                 if (
                     columns < on_n
                     and columns < 256
@@ -228,15 +216,15 @@ def _fitting(m: int, n: int, k: int, product: Product, sms: int) -> Iterator[tup
                     continue  # a tile 8 columns narrower needs no more tiles
                 forms = forms_of(swapped, rows, columns, whole, m <= READ_ONCE, depth > 1)
                 if tiles <= 2 * sms:
-                    yield from ((each, *covering) for each in forms.alone)
+                    yield from forms.alone
                     for each in forms.neighbours:
-                        if tiles <= together[each.neighbours] * each.neighbours:
-                            yield each, *covering
+                        if across % each.neighbours == 0 and tiles <= together[each.neighbours] * each.neighbours:
+                            yield each
                     for each in forms.split:
                         if tiles <= together[each.split] and depth >= 8 * each.split:
-                            yield each, *covering
+                            yield each
                 if tiles > sms:
-                    yield from ((each, *covering) for each in forms.persistent)
+                    yield from forms.persistent
 
 
 def warpgroups(rows: int, columns: int) -> tuple[int, bool]:
@@ -292,10 +280,10 @@ def _filled(config: FreeTileConfig) -> tuple[FreeTileConfig, ...]:
 
 def ranked(
     m: int, n: int, k: int, product: Product = Product(), sms: int = SMS, *, constant_weights: bool = False,  # noqa: B008
-    rates: Rates = H200_RATES, orders: bool = False,
+    rates: Rates = H200_RATES,
 ) -> list[tuple[FreeTileConfig, float]]:  # fmt: skip
     """Every fitting tile and the microseconds that the model expects, the fastest first."""
-    found = list(fitting(m, n, k, product, sms, orders))
+    found = list(fitting(m, n, k, product, sms))
     if constant_weights:
         found = [replace(one, constant_weights=True) for one in found]
     timed = [(one, terms(one, m, n, k, product, sms, rates).total) for one in found]

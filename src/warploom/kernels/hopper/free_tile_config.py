@@ -69,9 +69,8 @@ class FreeTileConfig:
         split: parts of K, one for each CTA of a cluster, which push their sums to each other (st.async).
         persistent: as many CTAs as the machine has multiprocessors go through the tiles; else a CTA for each tile.
         neighbours: CTAs of a cluster that share nothing, which only places them close together: they load the same
-            weights (or tokens) at one time.
+            weights at one time.
         ctas_per_sm: CTAs that are to fit a multiprocessor.
-        weights_first: CTAs that follow each other, and so neighbours, read the same tokens; else the same weights.
         evict_first: L2 is told that weights are read once.
         whole: rows of D are multiples of 16 bytes, and are stored in such pieces; else element by element.
         prefetch: stages of weights brought into L2 before the kernel in front has ended.
@@ -95,7 +94,6 @@ class FreeTileConfig:
     split: int = 1
     persistent: bool = False
     neighbours: int = 1
-    weights_first: bool = False
     ctas_per_sm: int = 1
     evict_first: bool = False
     whole: bool = True
@@ -202,8 +200,7 @@ class FreeTileConfig:
 
     def check(self, product: Product, fusion: Fusion = _PLAIN) -> None:
         """Raise ArgumentError where no kernel can be built from this."""
-        flags = ("swapped", "persistent", "weights_first", "evict_first", "whole", "constant_weights", "pdl", "cleared",
-                 "moved")  # fmt: skip
+        flags = ("swapped", "persistent", "evict_first", "whole", "constant_weights", "pdl", "cleared", "moved")
         check_fields(self, _NUMBERS, flags, {})
         problem = self._problem(product, fusion)
         if problem is not None:

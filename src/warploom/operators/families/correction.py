@@ -44,13 +44,14 @@ FEATURES = (
     "large area", "large idle", "large waves", "activity", "exposed", "large rows outside", "large stages",
 )  # fmt: skip
 _PLACE = {name: index for index, name in enumerate(FEATURES)}
-OPERAND_US, OF_PAIR_US, OF_ELEMENT_US = 0.4, 0.018, 0.055
-"""Microseconds of a gate or an addend for a tile, and for each accumulator of a thread; small-M kernels load and store
-elements one by one. Read off benchmarks/results/nvidia-h200/fused-ends.json."""
-SCALES_US, SCALES_OF_ELEMENT_US, SCALES_OF_LARGE_US = 0.19, 4.7e-5, 0.57
-"""Microseconds of scales of rows for a free tile, and for each of its elements; for a large tile, beyond its estimate.
-What configurations that ran with scales of the tensor and of rows differ by, in sample-fp8-tensor.json and
-sample-fp8-row.json there."""
+OPERAND_US, OF_PAIR_US, OF_ELEMENT_US, OPERAND_OF_LARGE_US = 0.79, 0.016, 0.15, 1.7
+"""Microseconds of a gate or an addend for a free tile, and for each accumulator of a thread; for each accumulator of a
+small-M kernel, which loads and stores elements one by one; for a round of large tiles. Read off
+benchmarks/results/nvidia-h200/fused-ends.json."""
+SCALES_OF_LARGE_US = 0.14
+"""Microseconds of scales of rows for a round of large tiles, beyond the estimate; free tiles load them before their
+products, which takes 0.02 us of a tile. What configurations take more with scales of rows than of the tensor, in
+sweep-e4m3-row.json and sweep-e4m3-tensor.json there."""
 LARGE_FROM = 385
 """Rows from which large tiles were the fastest of a product anywhere in the sweep, of 79 with fewer in none."""
 NEAR = 0.1
@@ -140,17 +141,16 @@ def without_operands(problem: Problem) -> Problem:
 
 
 def ends_us(config: Any, problem: Problem, gpu: Gpu) -> float:
-    """Microseconds that a gate, an addend and scales of rows take at the ends of a CTA's tiles. Large tiles have a gate
-    and an addend loaded meanwhile; the 0.3 to 1.6 us that were read of them are left out."""
-    rows = problem.fusion.scales == "row"
+    """Microseconds that a gate, an addend and scales of rows take at the ends of a CTA's tiles."""
+    operands = problem.fusion.gate + problem.fusion.addend
     if isinstance(config, Config):
-        return SCALES_OF_LARGE_US * rows * large_estimate(config, problem, gpu).waves
+        each = OPERAND_OF_LARGE_US * operands + SCALES_OF_LARGE_US * (problem.fusion.scales == "row")
+        return each * large_estimate(config, problem, gpu).waves
     small = isinstance(config, SmallMConfig)
     tile: FreeTileConfig = of_decode(config) if isinstance(config, SmallMConfig) else config
-    operand = OPERAND_US + (OF_ELEMENT_US if small else OF_PAIR_US) * tile.accumulators / tile.split
-    scales = SCALES_US + SCALES_OF_ELEMENT_US * tile.tile_m * tile.tile_n / tile.split
-    each = (problem.fusion.gate + problem.fusion.addend) * operand + rows * scales
-    return waves_of(tile, problem.m, problem.n, gpu.sms) * each
+    sums = tile.accumulators / tile.split
+    each = OF_ELEMENT_US * sums if small else OPERAND_US + OF_PAIR_US * sums
+    return waves_of(tile, problem.m, problem.n, gpu.sms) * operands * each
 
 
 def considered(config: Any, problem: Problem) -> bool:
