@@ -411,6 +411,8 @@ def main() -> None:
         mine = [row for row in rows if row["set"] == name]
         if mine:
             print(name, score(mine), flush=True)
+    order = list(points(options.most))  # of sets, and of a ladder's rungs, whichever were predicted again
+    rows.sort(key=lambda row: (order.index(row["set"]), row["kernel"] if row["kernel"][:1] == "r" else ""))
     head = evidence.header("predicted", gpu="emulator")
     sets = dict.fromkeys(row["set"] for row in rows)
     inside = [row for row in rows if row["set"] == "within a shape"]

@@ -135,3 +135,30 @@ def test_a_copy_by_lanes_passes_the_memory_pipe_once_for_each_line():
 
     assert (gathering(16).rows, gathering(16).fetched) == (4, 512)
     assert (gathering(128).rows, gathering(128).fetched) == (32, 1024)
+
+
+def _lines(shared):
+    """A CTA of 32 warps that load a line each turn, the same one or each its own, past the first-level cache or not."""
+
+    @kernel(in_specs=(Tile("N", u32),), out_specs=(Tile("M", u32),), grid=(1,), block=1024, arch="sm_90a")
+    def program(X, Y):
+        x, y = ptx.global_ptrs(X, Y)
+        thread, total = ptx.special.tid.x(), reg.scalar(u32, init=0)
+        place = (thread & 31) + (0 if shared else (thread >> 5) * (32 * TURNS))
+        for at in ptx.range(TURNS):
+            total += ptx.load(u32, ptx.addr(x + (place + at * 32).to(u64) * 4))
+        ptx.store(ptx.addr(y), total)
+
+    return program
+
+
+def test_who_asks_for_a_line_on_its_way_waits_for_it_too():
+    recordings = [
+        record(_lines(shared), np.zeros(1 << 16, np.uint32), out=np.zeros(1, np.uint32), registers=32)[0]
+        for shared in (True, False)
+    ]
+    loads = [
+        [one for run in recording.runs for one in run.accesses if one and not one.writes] for recording in recordings
+    ]
+    assert {one.pending for mine in loads for one in mine} == {4.0}, "each warp waits for its four sectors"
+    assert recordings[1].fetched == 32 * recordings[0].fetched, "but of the same ones only one asks"

@@ -6,7 +6,7 @@ from warploom.timing import H200, Launch
 from warploom.timing.prediction import Predictor
 from warploom.timing.recording import Operation, Recording
 from warploom.timing.tensor import done_flops, mma_clocks
-from warploom.timing.units import Chip, together
+from warploom.timing.units import Chip, Sm, together
 
 
 def test_two_queues_that_are_equally_busy_give_less_than_each():
@@ -58,3 +58,23 @@ def test_a_sparse_product_reads_twice_the_columns_and_does_half_of_its_flops():
     assert done_flops(sparse) == done_flops(dense) == dense.flops
     assert mma_clocks(dense, H200) == 256 * H200["mma_clocks_per_column"]
     assert mma_clocks(sparse, H200) == (64 + 2 * 256) * 32 / H200["mma_shared_bytes_per_clock"]
+
+
+def test_clusters_without_a_tile_do_nothing():
+    """64 tiles for 132 CTAs, of which the recorded one has the first; nothing but the output can be written."""
+    recording = Recording("k", (132, 1, 1), (128, 1, 1), (1, 1, 1), clusters={0: [0]})
+    recording.written, recording.flops = 3e5, 1e9
+    tiles = Launch(output_bytes=64 * 3e5, writable_bytes=64 * 3e5)
+    assert Predictor(recording, H200, tiles).scale == pytest.approx(64)
+    parts = Launch(output_bytes=64 * 3e5, writable_bytes=200 * 3e5)
+    assert Predictor(recording, H200, parts).scale == 132
+
+
+def test_what_is_pushed_to_another_cta_queues_up():
+    """st.async of one CTA's warps: the second waits until the network has taken the first."""
+    sm, chip = Sm(H200), Chip(H200, 1.5, 132)
+    pushed = Operation("remote", 0, 0, 0, bytes=512)
+    first, second = (sm.begin(pushed, 100.0, chip, None) for _ in range(2))
+    clocks = 512 / H200["remote_bytes_per_ns"] * 1.5
+    assert first == (100.0, pytest.approx(100.0 + clocks), pytest.approx(100.0 + clocks + H200["remote_arrive"]))
+    assert second[0] == first[1]

@@ -62,6 +62,7 @@ MEMORY: Mapping[str, Constant] = {
     "issue_clocks": _c(1.22, "fitted: a slot of the scheduler where instructions of all pipes mix"),
     "shared_store_clocks": _clocks(1.01, "rate.sts32.w8", " / 8"),
     "global_load_clocks": _clocks(1.03, "rate.ldg32.w16", " / 16"),
+    "pending_load_clocks": _clocks(2.147, "rate.ldg32.cg.w16", ' / 16 - m("rate.ldg32.w16", "clocks") / 16'),
     "global_store_clocks": _clocks(1.99, "rate.stg32.ctas1", " / 8"),
     "shuffle_clocks": _clocks(1.0, "rate.shuffle.w16", " / 16"),
     "l1_latency": _c(34.0, "published: 33 to 38 clocks, arXiv 2402.13499"),
@@ -93,7 +94,10 @@ MEMORY: Mapping[str, Constant] = {
                                ' * (4635 / (132 * m("rate.dram.read.one_cta", "bytes_per_ns")) - 1)'),
     "store_queue_bytes": _c(16384.0, "published: none; the stores of a warp that wait in the memory pipe"),
 }  # fmt: skip
-"""Memory: clocks of the SM's pipe for a wavefront (of loads and stores), latencies, rates."""
+"""Memory: clocks of the SM's pipe for a wavefront (of loads and stores), latencies, rates.
+
+`pending_load_clocks` is what a load takes more whose line is not there yet. The row that it comes from does not say
+whether that is by load, sector or line: by load until rate.ldg.pending and rate.ldg.apart are measured."""
 
 TENSOR: Mapping[str, Constant] = {
     "mma_clocks_per_column": _clocks(0.5, "rate.wgmma.bf16.n256.ss.g2", " / 512"),
@@ -112,6 +116,8 @@ TENSOR: Mapping[str, Constant] = {
 SYNCHRONISATION: Mapping[str, Constant] = {
     "mbarrier_arrive": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
     "mbarrier_wait": _clocks(43.5, "latency.mbarrier.ping_pong", " / 4"),
+    "remote_bytes_per_ns": _c(28.7, "published: 3.27 TB/s of 114 SMs that store to each other in pairs, arXiv "
+                              "2402.13499; rate.st_async is to be measured"),
     "remote_arrive": _c(94.4, 'm("latency.mbarrier.remote_relaxed", "clocks") / 2 '
                               '- m("latency.mbarrier.ping_pong", "clocks") / 4'),
     "bar": _clocks(16.5, "latency.bar_sync.w1"),

@@ -173,11 +173,13 @@ class Predictor:
         """Work of a mean cluster, of what the recorded ones do: where tiles do not divide, the first have one more.
 
         Told by what is written: an output that is written once is all that the clusters write. Kernels that write more
-        (partial sums) say nothing, and count in full.
+        (partial sums) say nothing, and count in full. With fewer tiles than clusters, of which the rest do nothing, a
+        mean one may do far less: where it multiplies matrices and has nothing to write but the output.
         """
         written = self.recording.written * self.ctas / max(1, self.recording.ctas)
         share = self.launch.output_bytes / written if written else 1.0
-        return share if LEAST_SHARE < share < 1.0 else 1.0
+        alone = self.recording.flops and self.launch.output_bytes == self.launch.writable_bytes
+        return share if (0.0 if alone else LEAST_SHARE) < share < 1.0 else 1.0
 
     def _dram(self) -> float:
         """Bytes read from DRAM.

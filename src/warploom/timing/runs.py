@@ -95,6 +95,8 @@ def cost_of(
             wavefronts = max(1.0, access.wavefronts) if access is not None else 1.0
             wavefronts *= min(1.0, sum(many for pipe, many in slots if pipe == LSU))  # 0: part of a neighbour's
             lsu += wavefronts * hardware[_pass(facts, access)]
+            if access is not None and access.pending and access.sectors:
+                lsu += min(1.0, access.pending / access.sectors) * hardware["pending_load_clocks"]
             if access is not None and access.space == "shared":
                 shared += wavefronts
             if access is not None and access.space != "shared":

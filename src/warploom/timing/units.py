@@ -92,7 +92,7 @@ class Sm:
         self.warps = [0, 0, 0, 0]
         self.issue = [0.0, 0.0, 0.0, 0.0]
         self.pipes: list[dict[str, float]] = [{}, {}, {}, {}]
-        self.lsu = self.tensor = self.tma = self.fill = self.store = 0.0
+        self.lsu = self.tensor = self.tma = self.fill = self.store = self.remote = 0.0
         self.lanes = [0.0, 0.0, 0.0, 0.0]
         """When each quarter's lanes of tensor memory are free."""
         self.loaded = 0.0
@@ -148,7 +148,9 @@ class Sm:
             self.lanes[quarter] = begin + operation.bytes / hardware["tensor_memory_bytes_per_clock"]
             return begin, self.lanes[quarter], self.lanes[quarter] + hardware["tensor_memory_latency"]
         if engine == "remote":
-            return start, start, start + hardware["remote_arrive"]
+            begin = max(start, self.remote)
+            self.remote = begin + operation.bytes / hardware["remote_bytes_per_ns"] * chip.ghz
+            return begin, self.remote, self.remote + hardware["remote_arrive"]
         if operation.stores:
             begin = max(start, self.store)
             self.store = begin + operation.bytes / chip.out
