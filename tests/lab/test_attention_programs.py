@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from benchmarks import attention, attention_backward, attention_decode, attention_session  # noqa: E402
+from benchmarks import attention, attention_backward, attention_decode, attention_gradients, attention_session  # noqa: E402
 from benchmarks.attention_session import Session, fits  # noqa: E402
 from warploom.kernels.hopper.attention_decode_config import DECODE_RESERVE_BYTES  # noqa: E402
 from warploom.kernels.hopper.description import SHARED_BYTES  # noqa: E402
@@ -121,6 +121,17 @@ def test_backward_rows_say_that_gradients_are_the_same_in_every_run(
     assert rows[0]["same_in_every_run"] and max(row["relative_error"] for row in rows) < 1e-2
     assert rows[0]["tflops"]["median"] == pytest.approx(2.5 * FORWARD.flops / 1e-3 / 1e12, abs=0.05)
     assert "same True" in attention_backward.told(rows)
+
+
+def test_gradients_of_sequences_and_of_a_function_of_scores_are_right_where_they_are_timed(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_gpu = attention_operands.make
+    monkeypatch.setattr(attention_gradients, "make", lambda case, sets: of_gpu(case, sets))
+    rows = list(attention_gradients.measure(FORWARD, session))
+    assert [row["provider"] for row in rows] == list(attention_gradients.WAYS)
+    assert max(row["relative_error"] for row in rows) < 1e-2
+    assert attention_gradients.told(rows).startswith("64 70 causal bf16")
 
 
 def test_cases_are_found_by_words_of_their_names() -> None:
