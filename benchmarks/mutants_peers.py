@@ -135,7 +135,7 @@ def subjects() -> dict[str, Peers]:
     def summed(two_shots: bool) -> Callable[..., tuple[Any, list[np.ndarray]]]:
         def run(**options: Any) -> tuple[Any, list[np.ndarray]]:
             report, _, records = all_reduce.run(
-                all_reduce.SMALL, 2, 8, 128, 128, two_shots=two_shots, calls=4, **options
+                all_reduce.SMALL, 2, 8, 128, DEEP, two_shots=two_shots, calls=4, **options
             )
             return report, records
 

@@ -10,47 +10,18 @@ from rich.table import Table
 from ..errors import ArgumentError
 from ..isa.dtypes import tf32
 from .output import say, say_json, say_table, table
-from .product import (
-    DTYPES,
-    OUT_HELP,
-    Activation,
-    AttentionShape,
-    Bias,
-    Causal,
-    ConstantWeights,
-    Gate,
-    Keys,
-    KvHeads,
-    Layout,
-    Residual,
-    Scales,
-    asked,
-)
+from .product import Described, asked, described
 
 if TYPE_CHECKING:
     from ..lab.explanation import Explained
     from ..operators.spec.problem import Problem as Asked
 
 
+@described
 def explain(
-    m: Annotated[int | None, typer.Argument(help="Rows of A and of the result.")] = None,
-    n: Annotated[int | None, typer.Argument(help="Columns of the result.")] = None,
-    k: Annotated[int | None, typer.Argument(help="What is summed over.")] = None,
-    dtype: Annotated[str, typer.Option(help=f"{DTYPES}; f32 is multiplied as tf32.")] = "bf16",
-    out: Annotated[str, typer.Option(help=OUT_HELP)] = "",
-    layout: Layout = "tn",
-    scales: Scales = "",
-    activation: Activation = "",
-    bias: Bias = False,
-    gate: Gate = False,
-    residual: Residual = False,
-    constant_weights: ConstantWeights = False,
+    given: Described,
     machine: Annotated[str, typer.Option(help="B200, H200, H100 or A100.")] = "H200",
     config: Annotated[str, typer.Option(help="A configuration instead of the library's choice.")] = "",
-    attention: AttentionShape = "",
-    kv_heads: KvHeads = 0,
-    keys: Keys = 0,
-    causal: Causal = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Explain a product: intensity and roofs, tiles and waves, occupancy, L2 traffic, the kernel chosen.
@@ -59,20 +30,14 @@ def explain(
 
     Example: warploom explain --attention 16x32x1x128 --kv-heads 8 --keys 8192
     """
-    if attention:
-        _attention(attention, kv_heads, keys, causal, machine, as_json)
+    if given.attention:
+        _attention(given, machine, as_json)
         return
     from ..lab import explanation
     from ..lab.problem import Problem
 
-    if m is None or n is None or k is None:
-        if (m, n, k) != (None, None, None):
-            raise ArgumentError("a product has three sizes", expected="M N K, or none of them for 8192 8192 8192",
-                                got=" ".join(str(size) for size in (m, n, k) if size is not None))  # fmt: skip
-        m = n = k = 8192
-    if min(m, n, k) < 1:
-        raise ArgumentError("sizes are positive", expected="M N K", got=f"{m} {n} {k}")
-    product = asked(m, n, k, dtype, out, layout, scales, activation, bias, gate, residual, constant_weights)
+    m, n, k = _three(given.sizes)
+    product = asked(given, m, n, k)
     found = explanation.explain(Problem(m, n, k, *type_names(product)), machine, config, product)
     if as_json:
         say_json(found.data())
@@ -104,10 +69,20 @@ def explain(
         say(found.library)
 
 
-def _attention(shape: str, kv_heads: int, keys: int, causal: bool, machine: str, as_json: bool) -> None:
+def _three(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a product. Raises ArgumentError."""
+    if len(sizes) not in (0, 3):
+        raise ArgumentError("a product has three sizes", expected="M N K, or none of them for 8192 8192 8192",
+                            got=" ".join(map(str, sizes)))  # fmt: skip
+    if sizes and min(sizes) < 1:
+        raise ArgumentError("sizes are positive", expected="M N K", got=" ".join(map(str, sizes)))
+    return sizes or (8192, 8192, 8192)
+
+
+def _attention(given: Described, machine: str, as_json: bool) -> None:
     from ..lab.attention_explanation import explain_attention, problem_of
 
-    found = explain_attention(problem_of(shape, kv_heads, keys, causal), machine)
+    found = explain_attention(problem_of(given.attention, given.kv_heads, given.keys, given.causal), machine)
     if as_json:
         say_json(found.data())
         return

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -20,24 +24,53 @@ def _help(name: str) -> str:
     return f"{doc[0].upper()}{doc[1:]}."
 
 
-OUT_HELP = _help("out_dtype")
-Layout = Annotated[str, typer.Option(help="tn, nn, nt or tt; tn is F.linear, tt is a @ b.")]
-Scales = Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")]
-Activation = Annotated[str, typer.Option(help=_help("activation"))]
-Bias = Annotated[bool, typer.Option("--bias", help=_help("bias"))]
-Gate = Annotated[bool, typer.Option("--gate", help=_help("gate"))]
-Residual = Annotated[bool, typer.Option("--residual", help=_help("residual"))]
-ConstantWeights = Annotated[bool, typer.Option("--constant-weights", help=_help("constant_weights"))]
-AttentionShape = Annotated[str, typer.Option(help="BxHxSxD: attention of bf16 instead of a product.")]
-KvHeads = Annotated[int, typer.Option(help="attention: heads of K and V; those of Q by default.")]
-Keys = Annotated[int, typer.Option(help="attention: keys of each sequence; as many as queries by default.")]
-Causal = Annotated[bool, typer.Option("--causal", help="attention: the last query sees all keys.")]
+@dataclass(frozen=True)
+class Described:
+    """The options that `tune` and `explain` share: a product, or attention."""
+
+    m: Annotated[int | None, typer.Argument(help="Rows of A and of the result.")] = None
+    n: Annotated[int | None, typer.Argument(help="Columns of the result.")] = None
+    k: Annotated[int | None, typer.Argument(help="What is summed over.")] = None
+    dtype: Annotated[str, typer.Option(help=f"{DTYPES}; f32 is multiplied as tf32.")] = "bf16"
+    out: Annotated[str, typer.Option(help=_help("out_dtype"))] = ""
+    layout: Annotated[str, typer.Option(help="tn, nn, nt or tt; tn is F.linear, tt is a @ b.")] = "tn"
+    scales: Annotated[str, typer.Option(help="Of eight-bit floats: tensor, row or block128.")] = ""
+    activation: Annotated[str, typer.Option(help=_help("activation"))] = ""
+    bias: Annotated[bool, typer.Option("--bias", help=_help("bias"))] = False
+    gate: Annotated[bool, typer.Option("--gate", help=_help("gate"))] = False
+    residual: Annotated[bool, typer.Option("--residual", help=_help("residual"))] = False
+    constant_weights: Annotated[bool, typer.Option("--constant-weights", help=_help("constant_weights"))] = False
+    attention: Annotated[str, typer.Option(help="BxHxSxD: attention of bf16 instead of a product.")] = ""
+    kv_heads: Annotated[int, typer.Option(help="attention: heads of K and V; those of Q by default.")] = 0
+    keys: Annotated[int, typer.Option(help="attention: keys of each sequence; as many as queries by default.")] = 0
+    causal: Annotated[bool, typer.Option("--causal", help="attention: the last query sees all keys.")] = False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Those of M, N, K that are given."""
+        return tuple(size for size in (self.m, self.n, self.k) if size is not None)
 
 
-def asked(
-    m: int, n: int, k: int, dtype: str, out: str, layout: str, scales: str, activation: str, bias: bool, gate: bool,
-    residual: bool, constant_weights: bool,
-) -> Problem:  # fmt: skip
+def described(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes a `Described` and options of its own, as typer is to see it: with all options."""
+    shared = {each.name: each.default for each in fields(Described)}
+    _, *own = inspect.signature(command).parameters.values()
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        command(Described(**{name: given.pop(name) for name in shared}), **given)
+
+    hints = get_type_hints(Described, include_extras=True) | get_type_hints(command, include_extras=True)
+    defaults = shared | {each.name: each.default for each in own}
+    run.__annotations__ = {name: hints[name] for name in defaults}
+    run.__signature__ = inspect.Signature([  # type: ignore[attr-defined]
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hints[name])
+        for name, default in defaults.items()
+    ])  # fmt: skip
+    return run
+
+
+def asked(given: Described, m: int, n: int, k: int) -> Problem:
     """The library's problem. Raises ArgumentError, ArgumentTypeError where `matmul` would refuse it."""
     from dataclasses import replace
 
@@ -46,12 +79,12 @@ def asked(
     from ..operators.spec.problem import Problem
     from ..operators.spec.validation import check_together
 
-    plain = Problem.of(m, n, k, dtype, out=out or None, layout=layout)
+    plain = Problem.of(m, n, k, given.dtype, out=given.out or None, layout=given.layout)
     of_bias = plain.product.out if plain.product.out.bits > 8 else f32
     fusion = Fusion(
-        scales=scales or None, bias="column" if bias else None, bias_dtype=of_bias if bias else None,
-        activation=activation or None, gate=gate, addend=residual,
+        scales=given.scales or None, bias="column" if given.bias else None, bias_dtype=of_bias if given.bias else None,
+        activation=given.activation or None, gate=given.gate, addend=given.residual,
     )  # fmt: skip
-    problem = replace(plain, fusion=fusion, constant_weights=constant_weights)
+    problem = replace(plain, fusion=fusion, constant_weights=given.constant_weights)
     check_together(problem)
     return problem

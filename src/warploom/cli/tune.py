@@ -9,44 +9,15 @@ import typer
 
 from ..errors import ArgumentError
 from .output import say, say_json
-from .product import (
-    DTYPES,
-    OUT_HELP,
-    Activation,
-    AttentionShape,
-    Bias,
-    Causal,
-    ConstantWeights,
-    Gate,
-    Keys,
-    KvHeads,
-    Layout,
-    Residual,
-    Scales,
-    asked,
-)
+from .product import Described, asked, described
 
 if TYPE_CHECKING:
     from ..operators.tune import Tuned
 
 
+@described
 def tune(
-    m: Annotated[int | None, typer.Argument(help="Rows of A and of the result.")] = None,
-    n: Annotated[int | None, typer.Argument(help="Columns of the result.")] = None,
-    k: Annotated[int | None, typer.Argument(help="What is summed over.")] = None,
-    dtype: Annotated[str, typer.Option(help=f"{DTYPES}.")] = "bf16",
-    out: Annotated[str, typer.Option(help=OUT_HELP)] = "",
-    layout: Layout = "tn",
-    scales: Scales = "",
-    activation: Activation = "",
-    bias: Bias = False,
-    gate: Gate = False,
-    residual: Residual = False,
-    constant_weights: ConstantWeights = False,
-    attention: AttentionShape = "",
-    kv_heads: KvHeads = 0,
-    keys: Keys = 0,
-    causal: Causal = False,
+    given: Described,
     top: Annotated[int, typer.Option(help="How many candidates are timed.")] = 10,
     device: Annotated[int, typer.Option(help="Number of the GPU.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -60,23 +31,23 @@ def tune(
     if top < 1:
         raise ArgumentError("nothing would be timed", expected="--top of at least 1", got=top)
     found: Tuned
-    if attention:
+    if given.attention:
         from ..lab.attention_explanation import problem_of
         from ..operators.attention.tune import tune_attention
 
-        if (m, n, k) != (None, None, None):
+        if given.sizes:
             raise ArgumentError("one thing is timed at a time", expected="M N K, or --attention", got="both")
-        found = tune_attention(problem_of(attention, kv_heads, keys, causal).call, device=device, top=top)
+        problem = problem_of(given.attention, given.kv_heads, given.keys, given.causal)
+        found = tune_attention(problem.call, device=device, top=top)
     else:
         from ..operators.tune import tune as tune_problem
 
-        if m is None or n is None or k is None:
-            given = " ".join(str(size) for size in (m, n, k) if size is not None)
+        if len(given.sizes) != 3:
             raise ArgumentError(
-                "a product has three sizes", expected="M N K, or --attention BxHxSxD", got=given or "none"
-            )
-        problem = asked(m, n, k, dtype, out, layout, scales, activation, bias, gate, residual, constant_weights)
-        found = tune_problem(problem, device=device, top=top)
+                "a product has three sizes", expected="M N K, or --attention BxHxSxD",
+                got=" ".join(map(str, given.sizes)) or "none",
+            )  # fmt: skip
+        found = tune_problem(asked(given, *given.sizes), device=device, top=top)
     if as_json:
         say_json(
             {

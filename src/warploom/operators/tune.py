@@ -105,13 +105,33 @@ def tune(
     problem = replace(problem, batch=())
     where = gpu or gpu_to_tune(device, "`warploom explain M N K` shows the model's order")
     before = choose(problem, where).config
-    found = select(problem, where, top)
-    if before not in found:
-        found.insert(0, before)
-    title, steps = f"tuning {problem.describe()}", len(found) * (rounds + 1)
+    found = Found(problem, key_of(problem), where, before, select(problem, where, top))
+    return fastest(found, device, rounds, progress, timer or time_on_gpu)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is to be timed.
+
+    Attributes:
+        key: under which the choice is kept.
+        before: the choice before, which is timed in any case.
+    """
+
+    problem: Timed
+    key: str
+    gpu: Gpu
+    before: Any
+    candidates: list[Any]
+
+
+def fastest(found: Found, device: int, rounds: int, progress: bool, timer: Callable[..., Any]) -> Tuned:
+    """Time the candidates and keep the fastest. Raises ArgumentError where nothing could be timed."""
+    configs = found.candidates if found.before in found.candidates else [found.before, *found.candidates]
+    title, steps = f"tuning {found.problem.describe()}", len(configs) * (rounds + 1)
     with Progress(title, steps, after_s=0.0 if progress else float("inf")) as shown:
-        times, failed = (timer or time_on_gpu)(problem, found, device, rounds, shown.step)
-    return settled(problem, key_of(problem), where, before, times, failed)
+        times, failed = timer(found.problem, configs, device, rounds, shown.step)
+    return settled(found.problem, found.key, found.gpu, found.before, times, failed)
 
 
 def gpu_to_tune(device: int, otherwise: str) -> Gpu:

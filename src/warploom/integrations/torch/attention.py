@@ -23,7 +23,7 @@ from ...operators.attention import calls, gradients
 from ...operators.attention.request import LAYOUTS, check_options, fits_head
 from .arguments import SIXTEEN, plain, untraced
 from .attention_functions import modified
-from .custom_operator import NAMESPACE, define
+from .custom_operator import define_both
 
 __all__ = ["attend", "flex_attention", "scaled_dot_product_attention"]
 
@@ -257,14 +257,6 @@ def _backward(ctx: Any, grad: Tensor, _: Any) -> Any:
     return dq, dk, dv, None if sinks is None else sunk, *(None,) * 6
 
 
-def _register() -> Any:
-    """Define the operators; the library object must stay."""
-    library = torch.library.Library(NAMESPACE, "FRAGMENT")
-    define(library, SCHEMA, _run, _fake, _backward, _setup)
-    define(library, BACKWARD_SCHEMA, _run_backward, _fake_backward)
-    return library
-
-
-_LIBRARY = _register()
+_LIBRARY = define_both((SCHEMA, _run, _fake, _backward, _setup), (BACKWARD_SCHEMA, _run_backward, _fake_backward))
 calls.attention._torchdynamo_inline = attend  # type: ignore[attr-defined]
 untraced(calls.attention)

@@ -24,7 +24,7 @@ from .attention import (
     unpacked_window,
     window_pair,
 )
-from .custom_operator import NAMESPACE, define
+from .custom_operator import define_both
 
 SCHEMA = (
     "attention_varlen"
@@ -125,14 +125,6 @@ def _backward(ctx: Any, grad: Tensor, _: Any) -> Any:
     return dq, dk, dv, None, None, None if tensors[-1] is None else sunk, *(None,) * 6
 
 
-def _register() -> Any:
-    """Define the operators; the library object must stay."""
-    library = torch.library.Library(NAMESPACE, "FRAGMENT")
-    define(library, SCHEMA, _run, _fake, _backward, _setup)
-    define(library, BACKWARD_SCHEMA, _run_backward, _fake_backward)
-    return library
-
-
-_LIBRARY = _register()
+_LIBRARY = define_both((SCHEMA, _run, _fake, _backward, _setup), (BACKWARD_SCHEMA, _run_backward, _fake_backward))
 sequences.attention_varlen._torchdynamo_inline = attend_varlen  # type: ignore[attr-defined]
 untraced(sequences.attention_varlen)

@@ -29,3 +29,12 @@ def define(
     torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=library)
     if backward is not None:
         torch.library.register_autograd(f"{NAMESPACE}::{name}", backward, setup_context=setup, lib=library)
+
+
+def define_both(forward: tuple[Any, ...], backward: tuple[Any, ...]) -> torch.library.Library:
+    """Define an operator and that of its gradient, each by the arguments of `define` behind the library; the library
+    object that is returned must stay."""
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")
+    for each in (forward, backward):
+        define(library, *each)
+    return library

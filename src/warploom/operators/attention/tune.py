@@ -12,9 +12,8 @@ from typing import Any
 from ...errors import ArgumentError
 from ...isa.dtypes import torch_name
 from ...kernels.hopper.attention_config import Attention
-from ...runtime.progress import Progress
 from ..spec.gpu import HOPPER, Gpu, check_gpu
-from ..tune import MOST_SETS, ROTATED_BYTES, ROUNDS, TOP, Tuned, gpu_to_tune, settled, timed
+from ..tune import MOST_SETS, ROTATED_BYTES, ROUNDS, TOP, Found, Tuned, fastest, gpu_to_tune, timed
 from .calls import CACHE, attention
 from .choice import Call, candidates, chosen
 from .decode import attention_decode
@@ -39,15 +38,8 @@ def tune_attention(
     check_gpu(where, "attention's tuning", HOPPER)
     if isinstance(call.of, Attention) and call.of.narrow:
         raise ArgumentError("attention of eight bits is not tuned yet", expected="bf16 or f16", got=call.of.dtype)
-    before = chosen(call, where).config
-    found = candidates(call)[: max(1, top)]
-    if before not in found:
-        found.insert(0, before)
-    with Progress(
-        f"tuning {call.describe()}", len(found) * (rounds + 1), after_s=0.0 if progress else float("inf")
-    ) as shown:
-        times, failed = (timer or time_on_gpu)(call, found, device, rounds, shown.step)
-    settled_on = settled(call, call.describe(), where, before, times, failed)
+    found = Found(call, call.describe(), where, chosen(call, where).config, candidates(call)[: max(1, top)])
+    settled_on = fastest(found, device, rounds, progress, timer or time_on_gpu)
     CACHE.clear()  # launches of the configuration before
     return settled_on
 
