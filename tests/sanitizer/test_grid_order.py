@@ -14,6 +14,14 @@ READ = "mad.wide.u32 %d0, %tid, 4, %data;\nld.global.u32 %r0, [%d0];\n"
 WRITE = "mad.wide.u32 %d0, %tid, 4, %data;\nst.global.u32 [%d0], %tid;\n"
 WAIT = "griddepcontrol.wait;\n"
 
+FIRST_WAITS = "@%first griddepcontrol.wait;\n"
+FETCH = """
+@%first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 1024;
+@%first cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%data], 1024, [bar];
+"""
+READY = "@%first mbarrier.init.shared::cta.b64 [bar], 1;\nbar.sync 0;\n"
+FETCHED = "wait_0:\nmbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], 0;\n@!%p0 bra wait_0;\n"
+
 
 def severities(body: str, dependent: bool) -> set[str]:
     """Of the findings about the order of grids."""
@@ -36,7 +44,10 @@ def severities(body: str, dependent: bool) -> set[str]:
         (WRITE + WAIT, False, "warning"),
         (WRITE + WAIT, True, "error"),
         (WAIT + READ + WRITE, True, None),
+        (READY + FIRST_WAITS + FETCH + FETCHED + WRITE, True, None),
+        (READY + FIRST_WAITS + FETCH + WRITE + FETCHED, True, "error"),
+        (READY + FETCH + FIRST_WAITS + FETCHED + WRITE, True, "error warning"),
     ],
 )
 def test_severity(body: str, dependent: bool, severity: str | None) -> None:
-    assert severities(body, dependent) == ({severity} if severity else set())
+    assert severities(body, dependent) == set((severity or "").split())

@@ -1,11 +1,13 @@
 """What a kernel may not touch before the grid in front of it is done.
 
 With dependent launch (PTX ISA 9.7.13.13) a grid starts before the one in front of it is done; griddepcontrol.wait waits
-for it.
+for it. A warp knows as well who has been told by one that has waited, or who has waited for an operation that such a
+one started: a copy and a product behind the wait, say.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...emulator.engines.boxes import Box
@@ -28,6 +30,13 @@ if TYPE_CHECKING:
     from ..context import Context
     from ..happens_before.clocks import WarpClock
     from ..happens_before.state import ClusterState
+
+
+@dataclass
+class Behind:
+    """Of a cluster's asynchronous operations, those that were started behind the wait: a bit each, "it is done"."""
+
+    done: int = 0
 
 
 class GridOrder(Observer):
@@ -61,7 +70,8 @@ class GridOrder(Observer):
             return
         for flight in flights_of(operation):
             state = self.context.state(flight.cta)
-            if state.clocks[flight.me].after_grid:
+            if self._knows(state, state.clocks[flight.me]):
+                state.notes(Behind).done |= flight.done
                 continue
             for writes, places in enumerate((operation.sources, operation.targets)):
                 for place in places:
@@ -82,7 +92,7 @@ class GridOrder(Observer):
         return found.region.name if found is not None else ""
 
     def _check(self, state: ClusterState, clock: WarpClock, cta: Cta, code: Operation, name: str, writes: bool) -> None:
-        if clock.after_grid or self._knows(state, clock):
+        if self._knows(state, clock):
             return
         if self.context.machine.dependent and not writes:
             self._early[code, clock] = state
@@ -100,9 +110,11 @@ class GridOrder(Observer):
 
     @staticmethod
     def _knows(state: ClusterState, clock: WarpClock) -> bool:
-        """Whether a warp knows that the grid in front is done: it has waited itself, or somebody told it who has."""
-        waited = state.waited_for_grid
-        clock.after_grid = any(me == clock.me or clock.weak[me] >= epoch for me, epoch in waited.items())
+        """Whether a warp knows that the grid in front is done, see the module's docstring."""
+        if not clock.after_grid:
+            waited = state.waited_for_grid
+            clock.after_grid = any(me == clock.me or clock.weak[me] >= epoch for me, epoch in waited.items())
+            clock.after_grid = clock.after_grid or bool(clock.known & state.notes(Behind).done)
         return clock.after_grid
 
     def report(self) -> list[Finding]:
