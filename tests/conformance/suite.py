@@ -45,9 +45,5 @@ WITHOUT: dict[str, str] = {
     },
 }
 """Rows that the emulator runs and that have no case, and why."""
-PENDING = {
-    "mma/mma.sp": "after the PTX ISA, with no GPU at hand; tests/emulator/test_mma_sparse.py has values",
-    "im2col/store_im2col": "after the PTX ISA, with no GPU at hand; tests/emulator/test_im2col.py has values",
-    "im2col/reduce_im2col": "after the PTX ISA, with no GPU at hand; tests/emulator/test_im2col.py has values",
-}
+PENDING: dict[str, str] = {}
 """Beginnings of the names of cases that run here and are still to be recorded, and why."""

@@ -1,6 +1,6 @@
 """Tensor copies in im2col modes against the definition: the list of all base pixels, read off from where a copy starts.
 
-Loads: tests/golden has columns of every rank from an H200; the modes along W only and stores are not run on hardware.
+tests/golden has columns of every rank that an H200 loaded, and images that it stored; modes along W were not run there.
 The four columns of single values are what Triton's tutorial of im2col asserts on a GPU.
 """
 

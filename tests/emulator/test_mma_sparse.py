@@ -68,12 +68,13 @@ def packed(codes, k, bits, selector):
     return registers
 
 
-def multiply(opcode, stored, b, c, metadata, selector, bits, c_bits):
+def multiply(opcode, stored, b, c, metadata, selector, bits, c_bits, **options):
     """D of one mma.sp; matrices as raw bits."""
     k, accumulator = b.shape[-1], fragments.mma_c(16, c_bits)
     return from_registers(run_mma(
         opcode, to_registers(stored, fragments.mma_a(16, k // 2, bits)), to_registers(b, fragments.mma_b(k, bits)),
         to_registers(c, accumulator), accumulator.registers, metadata=metadata[None], selector=selector,
+        **options,
     ), accumulator)  # fmt: skip
 
 
@@ -146,3 +147,28 @@ def test_an_infinity_that_meets_nothing_stored_is_not_multiplied():
     opcode = "mma.sp.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
     d = multiply(opcode, a.view(np.uint16), b.view(np.uint16), c, packed(codes, 16, 16, 2), 2, 16, 32).view(np.float32)
     assert (d[:, 0] == 8).all() and np.isinf(d[:, 1]).all() and (d[:, 2:] == 8).all()
+
+
+@pytest.mark.parametrize(
+    "large, small, third, expected",
+    [
+        ((0, 1), 4, 0.0, 2.0**-18),  # the large ones are gone before the upper half of the register is added
+        ((0, 1), 9, 0.0, 0.0),  # the same half: cut below the largest
+        ((4, 5), 0, 0.0, 0.0),  # the sum of the lower half is cut beside the products of the upper one
+        ((0, 9), 60, 0.0, 2.0**-18),  # halves of all registers are added together
+        ((0, 1), 4, 64 + 2.0**-17, 64 + 2.0**-16),  # C comes last, to nearest even
+    ],
+)
+@pytest.mark.parametrize("variant", ["sp", "sp::ordered_metadata"])
+@pytest.mark.parametrize("a_type", ["e4m3", "e5m2"])
+def test_eight_bit_floats_are_summed_by_halves_of_registers(a_type, variant, large, small, third, expected):
+    """As an H200 does: tests/golden/conformance.npz."""
+    kind = FLOATS[a_type][0]
+    codes = np.full((16, 16), 0x4, np.uint32)  # places 0 and 1 of each group
+    a, b = np.zeros((16, 32), kind), np.zeros((8, 64), kind)
+    for place, left, right in ((large[0], 256, 256), (large[1], -256, 256), (small, 2.0**-9, 2.0**-9)):
+        a[:, place // 4 * 2 + place % 4], b[:, place] = left, right
+    c = np.full((16, 8), third, np.float32).view(np.uint32)
+    opcode = f"mma.{variant}.sync.aligned.m16n8k64.row.col.f32.{a_type}.{a_type}.f32"
+    d = multiply(opcode, a.view(np.uint8), b.view(np.uint8), c, packed(codes, 64, 8, 0), 0, 8, 32, numerics="hardware")
+    assert (d.view(np.float32) == np.float32(expected)).all()

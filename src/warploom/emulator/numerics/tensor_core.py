@@ -45,7 +45,7 @@ class Product:
     Attributes:
         a, b: element types: bf16 f16 tf32 e4m3 e5m2 e2m3 e3m2 e2m1 f64 s8 u8 s4 u4 b1.
         accumulator: type of C and D: f32, f16, s32, f64.
-        unit: "warpgroup", "mma", "tcgen05" or "volta" (mma.m8n8k4 with f16); the hardware mode differs.
+        unit: "warpgroup", "mma", "mma.sp", "tcgen05" or "volta" (mma.m8n8k4 with f16); the hardware mode differs.
         saturate: clamp an integer sum instead of wrapping it.
         operation: for b1, "and" or "xor"; else "multiply".
         c: type of C where it is not D's (mma.m8n8k4 with f16 C and f32 D).
@@ -184,8 +184,8 @@ def _hardware(a: np.ndarray, b: np.ndarray, c: np.ndarray | None, kind: Product)
     third = None if c is None else values(c, kind.c or kind.accumulator)
     if kind.unit == "volta" and third is not None:
         return _without_tensor_core(left, right, third, kind.accumulator)
-    if kind.unit == "mma" and kind.a in _FP8:
-        return _fp8_by_halves(left, right, third, kind.accumulator)
+    if kind.unit in _HALF and kind.a in _FP8:
+        return _fp8_by_halves(left, right, third, kind.accumulator, _HALF[kind.unit])
     fp8 = kind.a in _FP8 and kind.unit != "tcgen05"
     if kind.c and kind.c != kind.accumulator:
         # C and D of different widths: the unit works on singles, and plain conversions come before and after it.
@@ -201,11 +201,18 @@ def _nearest_half(bits: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(half), _NAN["f16"], half.view(np.uint16))
 
 
-def _fp8_by_halves(left: np.ndarray, right: np.ndarray, third: np.ndarray | None, accumulator: str) -> np.ndarray:
-    """mma.sync with fp8 on Hopper: ptxas 13.0 turns it into two f16 products, over k%4 in {0,1} and then {2,3}, and
-    an ordinary addition of C."""
-    k = np.arange(left.shape[-1]) % 4
-    first, second = k < 2, k >= 2
+_HALF = {"mma": 2, "mma.sp": 4}
+"""How many neighbours along k the elements are that a thread has in half a register: of a sparse A two are stored."""
+
+
+def _fp8_by_halves(
+    left: np.ndarray, right: np.ndarray, third: np.ndarray | None, accumulator: str, half: int
+) -> np.ndarray:
+    """mma.sync and mma.sp with fp8 on Hopper: ptxas 13.0 turns each into two f16 products, over the lower halves of A's
+    registers and then the upper ones (k%4 in {0,1} and {2,3}, of a sparse A k%8 below 4 and the rest), and an ordinary
+    addition of C. tests/golden/conformance.npz."""
+    first = np.arange(left.shape[-1]) // half % 2 == 0
+    second = ~first
     start = cut(_fused(left[..., first], right[..., first], None, "f16", "f16", accumulator, 25), accumulator)
     middle = values(start, accumulator)
     product = _fused(left[..., second], right[..., second], middle, "f16", "f16", accumulator, 25)

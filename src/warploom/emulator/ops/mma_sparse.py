@@ -33,7 +33,7 @@ def mma_sparse(d: Decode) -> Step:
     fixed = "f16" if name.startswith("f16") else name
     a_type, b_type = d.modifier("atype", fixed), d.modifier("btype", fixed)
     accumulator = "s32" if name.startswith("int") else "f16" if name.endswith("_f16") else "f32"
-    kind, bits = Product(a_type, b_type, accumulator, "mma", bool(d.modifier("satfinite"))), BITS[a_type]
+    kind, bits = Product(a_type, b_type, accumulator, "mma.sp", bool(d.modifier("satfinite"))), BITS[a_type]
     a, b, c = mma_a(m, k // 2, bits), mma_b(k, bits), mma_c(m, BITS[accumulator])
     threads, shifts = mma_metadata(k, bits, d.constant("sel"))
     orders = sparse_rows.ASCENDING if d.modifier("variant") == ORDERED else sparse_rows.ANY_ORDER
